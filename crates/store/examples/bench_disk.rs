@@ -99,7 +99,7 @@ fn objects(
     Ok(())
 }
 
-/// Returns `Err(true)` if the queue was full.
+/// Writes an object. Returns `Err(true)` if the queue was full, and `Err(false)` for any other error.
 fn put(cache: &DiskCache, key: u64, bytes: u64, chunk: &Bytes) -> Result<(), bool> {
     let name = key.to_le_bytes();
     let started = cache.begin(

@@ -6,11 +6,11 @@
 //!
 //! The defaults are 100 million objects on a device of 2 TiB, and the system's temporary folder for the
 //! checkpoint. The output has one JSON object per line for each figure. Times of operations are CPU times, so
-//! that other processes have less influence: each is the median of batches of 10 000, with the 99th percentile
-//! of the batches beside it. In a *dependent* run the next key is computed from the last result, so that the
-//! processor cannot overlap lookups. (If all lookups are misses, a fence separates them.) The result is the latency
-//! of one lookup. In an *overlapping* run the processor may overlap lookups. The result is the throughput of a busy
-//! core.
+//! that other processes have less influence. Each time is the median of batches of 10 000 operations, with the
+//! 99th percentile of the batches beside it. In a *dependent* run the next key is computed from the last
+//! result, so that the processor cannot overlap lookups. (If all lookups are misses, a fence separates them.)
+//! The result is the latency of one lookup. In an *overlapping* run the processor may overlap lookups. The
+//! result is the throughput of a busy core.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -95,7 +95,7 @@ fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> 
 }
 
 fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
-    // A chain of random keys enters a cycle after about ten thousand keys. The count prevents this.
+    // A chain of random keys would enter a cycle after about ten thousand keys. The counter `n` prevents this.
     let (mut n, mut found) = (0, 0);
     out.batches("find_hit_dependent", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
@@ -251,13 +251,13 @@ fn load_average() -> f64 {
     first.expect("a number comes first")
 }
 
-/// Objects of the stride's size, one after the other.
+/// Returns the key of an object.
 fn key(n: u64) -> KeyHash {
     KeyHash(mix(n))
 }
 
-/// Returns the key of an object: the output step of SplitMix64, a bijection, so that different numbers give different
-/// keys.
+/// Mixes a number with the output step of SplitMix64. This step is a bijection, so different numbers give
+/// different results.
 fn mix(n: u64) -> u64 {
     SplitMix64(n).draw()
 }

@@ -15,10 +15,11 @@ use edgeward_types::{ByteSize, KeyHash};
 /// The size of the chunks in which a body arrives from an origin.
 const PIECE_BYTES: usize = 64 << 10;
 
-/// The bytes before the content repeats: more than the window of a compressor.
+/// The number of bytes after which the content repeats. It is larger than the window of a compressor.
 const POOL_BYTES: usize = 32 << 20;
 
-/// How long to wait when the queue is full. The queue has far more bytes than the disk writes in this time.
+/// The time to wait when the queue is full. In this time the disk writes far fewer bytes than the queue has, so
+/// the queue does not become empty.
 const FULL_WAIT: Duration = Duration::from_micros(500);
 
 fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -76,7 +77,7 @@ fn incompressible() -> Bytes {
     (0..POOL_BYTES).map(next).collect()
 }
 
-/// Returns false if the queue was full. Then no part of the object is stored.
+/// Writes an object. Returns false if the queue was full; no part of the object is then stored.
 fn put(
     cache: &DiskCache,
     key: u64,

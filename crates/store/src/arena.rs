@@ -3,13 +3,13 @@
 //! A write to a socket copies the body into the socket's buffers. For a body of one megabyte this copy is half
 //! of the cost of a hit. `sendfile` passes the pages themselves to the socket, but they must belong to a file.
 //! The arena is an anonymous file in RAM (`memfd_create`). It is also mapped, so that a body is an ordinary
-//! [`Bytes`] for readers such as TLS, HTTP/2 and ranges. A sender asks [`Arena::offset_of`] for the body's
+//! [`Bytes`] for readers such as TLS, HTTP/2 and ranges. A sender calls [`Arena::offset_of`] to get the body's
 //! offset in the file.
 //!
-//! After `sendfile` has returned, socket buffers may still refer to the pages. So no page is ever written twice.
-//! When a body is freed, its extent is punched out of the file, which returns the memory to the system at once.
-//! The next body at this offset gets new pages, while the pages in socket buffers live until they have been
-//! sent.
+//! After `sendfile` has returned, socket buffers may still refer to the pages. A page is therefore never
+//! written twice. When a body is freed, its extent is punched out of the file, which returns the memory to the
+//! system at once. The next body at this offset gets new pages, while the old pages in socket buffers exist
+//! until they have been sent.
 //!
 //! The file is sparse and far larger than the arena's capacity, so that a free extent is found without a search:
 //! the size of an extent is rounded up to a power of two, and each power of two has a list of freed extents.
@@ -25,10 +25,9 @@
 //! assert_eq!(arena.offset_of(&[7; 10]), None);
 //! # std::io::Result::Ok(())
 //! ```
-//!
-//! Memory of a file costs more to allocate and to free than memory of the heap: 0.45 ms per mebibyte, four
-//! times the time that one hit saves. So a body is worth moving to the arena only if it is requested repeatedly.
-//! The caller of the arena selects the bodies.
+//! Memory of a file takes more time to allocate and to free than memory of the heap: 0.45 ms per mebibyte,
+//! which is four times the time that one hit saves. Moving a body to the arena is therefore useful only if the
+//! body is requested repeatedly. The caller of the arena selects the bodies.
 
 mod huge_pages;
 
@@ -46,14 +45,13 @@ use rustix::fs::{FallocateFlags, MemfdFlags};
 
 use crate::sync::Mutex;
 
-/// An in-memory file for bodies from [`Arena::BODY_BYTES_MIN`] to [`Arena::BODY_BYTES_MAX`]. Share it in an
-/// `Arc`.
+/// An in-memory file for bodies from [`Arena::BODY_BYTES_MIN`] to [`Arena::BODY_BYTES_MAX`] bytes.
 #[derive(Debug)]
 pub struct Arena {
     file: File,
     map: MmapRaw,
     bytes: u64,
-    /// Bytes of one page of the file: the system's page size, a power of two.
+    /// The size of a page of the file in bytes: the system's page size, a power of two.
     page_bytes: u64,
     extents: Mutex<FreeExtents>,
     used_bytes: AtomicU64,
@@ -68,7 +66,7 @@ impl Arena {
     /// thread should not wait longer. While a body is moved, it takes memory twice.
     pub const BODY_BYTES_MAX: u64 = 16 << 20;
 
-    /// Returns an arena for bodies of `capacity` in total.
+    /// Returns an arena for bodies that take `capacity` in total.
     ///
     /// # Errors
     ///
@@ -109,7 +107,7 @@ impl Arena {
         }))
     }
 
-    /// Returns true if a body of `bytes` belongs here once it is requested often enough.
+    /// Returns true if the arena accepts bodies of `bytes` bytes.
     ///
     /// A body takes whole pages, and the cache is not charged for the unused end of the last page. With at
     /// least 32 pages this end is at most 3 % of the body, whatever the page size.
@@ -136,13 +134,13 @@ impl Arena {
         self.used_bytes.load(Relaxed)
     }
 
-    /// The bytes of memory that could not be returned to the system.
+    /// The bytes of memory that could not be returned to the system when bodies were freed.
     pub fn lost_bytes(&self) -> u64 {
         self.lost_bytes.load(Relaxed)
     }
 
     /// Returns a copy of `body` in the arena. Returns `None` if the body is empty, or if the arena has no
-    /// address space or no memory left. O(`body`).
+    /// address space or no memory left. Takes time in proportion to the length of the body.
     pub fn insert(self: &Arc<Self>, body: &[u8]) -> Option<Bytes> {
         self.insert_with(body, ())
     }
@@ -194,11 +192,12 @@ impl Arena {
     }
 }
 
-/// The number of pages of the smallest body: 128 KiB where pages have 4 KiB.
+/// The number of pages of the smallest body. With pages of 4 KiB, it has 128 KiB.
 const BODY_PAGES_MIN: u64 = 32;
 
-/// Bytes of the file for each byte of capacity. An extent takes at most twice its size in the file, and a freed
-/// extent of one size class is not used for another class.
+/// The bytes of the file's address space for each byte of capacity. The address space must be larger than the
+/// capacity, because an extent takes up to twice its size in the file, and a freed extent of one size class is
+/// not used for another class.
 const ADDRESSES_PER_BYTE: u64 = 16;
 
 #[derive(Debug)]
@@ -218,7 +217,8 @@ impl Default for FreeExtents {
     }
 }
 
-/// A size class: the extents whose size, rounded up to a power of two, is the same. They share a list.
+/// A size class: the extents whose sizes are rounded up to the same power of two. The freed extents of a class
+/// share a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct SizeClass(u32);
 

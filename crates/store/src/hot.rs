@@ -3,7 +3,8 @@
 //! The cache has two parts. The index maps a key to its value. A hit reads only the index: it takes a shared
 //! lock on one shard, clones an `Arc`, and does at most one relaxed store to count the hit. The policy tier
 //! (`edgeward_policy::AnyTier`) has the budget and decides which objects stay. One lock protects the policy
-//! tier. Only misses and changes take this lock, for bookkeeping alone: no value is built or freed under it.
+//! tier. Only misses and changes take this lock, and only for bookkeeping: values are built and freed without
+//! this lock.
 //!
 //! A miss reserves space first and commits the value later:
 //!
@@ -21,9 +22,8 @@
 //! }
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
-//!
-//! A change carries the [`Version`] of the key on which it was decided; [`versions`](crate::versions) states
-//! the rule.
+//! A caller that changes a key passes the [`Version`] of the key that it read before it decided about the
+//! change; [`versions`](crate::versions) states the rule.
 //!
 //! Lock order: first the policy tier, then one index shard or one stripe of versions. A thread that holds the
 //! lock of a shard or a stripe takes no further lock.
@@ -54,34 +54,37 @@ pub use ledger::ChargeGuard;
 pub use recorder::Recorder;
 pub use tuning::{TunerMode, TuningStatus};
 
-/// The RAM tier's settings, checked.
+/// The settings of the RAM tier.
 #[derive(Clone, Debug)]
 pub struct HotConfig {
-    /// The most bytes that residents may be charged: values, heads and each object's share of the index.
+    /// The budget: the largest sum of the charges of all stored objects. A charge includes the value, the head
+    /// and the object's share of the index.
     pub capacity: ByteSize,
 
     /// The policies of admission and eviction.
     pub policy: PolicySpec,
 
-    /// The seed of the policy's random numbers. The same seed and requests give the same decisions.
+    /// The seed of the policy's random numbers. With the same seed, the same requests give the same decisions.
     pub seed: Seed,
 
-    /// Requests between two tunings of AdaptSize, the paper's Δ. `None` selects the paper's 250 000.
+    /// The number of requests between two tunings of AdaptSize, the paper's Δ. `None` selects the paper's
+    /// value, 250 000.
     pub window_requests: Option<u32>,
 
     /// Selects the thread that runs the tuner.
     pub tuner_mode: TunerMode,
 
-    /// The most bytes that readers may pin: bytes of values that left the cache and are still referenced. While
-    /// readers pin more bytes, no object is admitted. `None` selects an eighth of the capacity, at least 4 MiB.
+    /// The largest number of pinned bytes, that is, bytes of values that left the cache while readers still
+    /// reference them. While more bytes are pinned, no object is admitted. `None` selects an eighth of the
+    /// capacity, at least 4 MiB.
     pub pinned_bytes_max: Option<ByteSize>,
 
-    /// The most bytes of freed pages that the allocator may keep. `None` selects 1/32 of the capacity, at least
-    /// 2 MiB.
+    /// The largest number of bytes of freed pages that the allocator may keep. `None` selects 1/32 of the
+    /// capacity, at least 2 MiB.
     pub freed_bytes_max: Option<ByteSize>,
 
-    /// A function that returns freed pages to the system if they take more bytes than its argument. Returns true
-    /// if pages were returned. With `None` the allocator decides.
+    /// A function that returns freed pages to the system if these pages take more bytes than the argument. The
+    /// function returns true if pages were returned. With `None` the allocator decides when to return pages.
     pub give_back: Option<fn(u64) -> bool>,
 }
 
@@ -115,7 +118,7 @@ impl HotConfig {
     }
 }
 
-/// A cache of values of one type, within a byte budget. Share it in an `Arc`.
+/// A cache of values of one type, within a byte budget.
 #[derive(Debug)]
 pub struct HotCache<V: Send + Sync + 'static> {
     shared: Arc<Shared<V>>,
@@ -124,9 +127,8 @@ pub struct HotCache<V: Send + Sync + 'static> {
 
 impl<V: Send + Sync + 'static> HotCache<V> {
     /// The bytes that an object takes in addition to its value's own allocations. Add them to every charge.
-    ///
-    /// The sum of the policy's slot (32), queue entry (16) and access bits (8), the index entry, and the
-    /// allocation of the `Arc` (16) with the value.
+    /// This is the sum of the policy's slot (32 bytes), queue entry (16) and access bits (8), the index entry,
+    /// and the allocation of the `Arc` (16) with the value.
     pub const OBJECT_OVERHEAD_BYTES: u64 =
         32 + 16 + 8 + index::ENTRY_BYTES + allocated_bytes(16 + size_of::<V>() as u64);
 
@@ -273,8 +275,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.is_current(version)
     }
 
-    /// Returns a recent version of the same content, or `None` if the key has changed. An old version becomes
-    /// outdated after many changes of other keys; a recent version lasts longer.
+    /// Returns a newer version of the same content, or `None` if the key has changed. A version becomes
+    /// outdated also after many changes of other keys, so a caller that keeps a version for long renews it.
     pub fn renewed(&self, version: Version) -> Option<Version> {
         self.shared.versions.renewed(version)
     }
@@ -287,7 +289,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 
     /// Replaces `before` by `value`, which has the same body and the same charge. If the key has another value,
     /// removes that value. Returns true if `value` is stored. If the key has changed since the version, returns
-    /// `None` and changes nothing.
+    /// `None` without a change.
     pub fn refresh(&self, version: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.advance(version)?;
@@ -300,13 +302,14 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 
     /// Replaces `before` by `value` at the same charge. Returns false if the key has another value by now.
     ///
-    /// The caller uses this function after it has moved the body of a value.
+    /// Callers use this function after they have copied the body of a value to another place, for example to
+    /// the arena.
     pub fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         self.shared.index.swap(key, before, value)
     }
 
-    /// Removes the value of the key and returns the new version. If the key has changed since the given version,
-    /// returns `None` and changes nothing.
+    /// Removes the value of the version's key and returns the new version. If the key has changed since the
+    /// given version, returns `None` without a change.
     pub fn remove(&self, version: Version) -> Option<Version> {
         let mut tier = self.shared.tier.lock();
         let new_version = self.shared.versions.advance(version)?;
@@ -329,7 +332,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         removed.is_some()
     }
 
-    /// Charges the budget for memory that has no slot, until the returned guard is dropped.
+    /// Charges the budget for memory of a value that is not in the cache, until the returned guard is dropped.
     pub fn charge(&self, bytes: u64) -> ChargeGuard {
         self.shared.ledger.charge(bytes)
     }
@@ -404,7 +407,7 @@ pub enum Offer<V: Send + Sync + 'static> {
     Pinned,
 }
 
-/// Space that is reserved for a value. Dropping it without a commit releases the space.
+/// Space that is reserved for a value. If this value is dropped without a commit, the space is released.
 #[derive(Debug)]
 pub struct Reservation<V: Send + Sync + 'static> {
     shared: Arc<Shared<V>>,
@@ -416,13 +419,13 @@ pub struct Reservation<V: Send + Sync + 'static> {
 }
 
 impl<V: Send + Sync + 'static> Reservation<V> {
-    /// The bytes that the slot is charged.
+    /// The charge of the reserved slot in bytes.
     pub fn charge_bytes(&self) -> u64 {
         self.charge_bytes
     }
 
-    /// Takes the guard of the value's charge. The caller keeps it with the value's memory, so that the memory
-    /// counts against the budget even after the value has left the cache. Returns `None` the second time.
+    /// Takes the guard of the value's charge. The caller stores the guard with the value's memory, so that the
+    /// memory counts against the budget even after the value has left the cache. A second call returns `None`.
     pub fn take_charge(&mut self) -> Option<ChargeGuard> {
         self.charge.take()
     }
@@ -432,8 +435,8 @@ impl<V: Send + Sync + 'static> Reservation<V> {
         self.publish(value, |shared, _| shared.versions.advance(version))
     }
 
-    /// Like [`commit`](Self::commit), for a value that was read from disk at this version. Makes no new version
-    /// and replaces no value.
+    /// Like [`commit`](Self::commit), but for a value that was read from disk when the key had this version.
+    /// Makes no new version and replaces no value.
     pub fn promote(self, value: Arc<V>, version: Version) -> Commit {
         self.publish(value, |shared, is_present| {
             (!is_present && shared.versions.is_current(version)).then_some(version)
@@ -490,13 +493,13 @@ impl<V: Send + Sync + 'static> Drop for Reservation<V> {
 pub struct HotStats {
     /// The byte budget.
     pub capacity_bytes: u64,
-    /// Bytes charged to residents and to fills in progress. Never above the capacity.
+    /// The charges of residents (stored values) and of fills in progress, in bytes. Never above the capacity.
     pub used_bytes: u64,
     /// Bytes of values that have left the cache and are still referenced. They count against the budget.
     pub pinned_bytes: u64,
-    /// The limit of `pinned_bytes`. While they exceed the limit, no object is admitted.
+    /// The limit of `pinned_bytes`. While `pinned_bytes` exceeds this limit, no object is admitted.
     pub pinned_bytes_max: u64,
-    /// Residents, including fills in progress.
+    /// The number of residents, including fills in progress.
     pub objects: u64,
     /// Bytes of the policy's bookkeeping, which are part of the residents' charges.
     pub bookkeeping_bytes: u64,
@@ -504,7 +507,7 @@ pub struct HotStats {
     pub admitted: u64,
     /// Offers that the admission policy refused.
     pub refused_by_admission: u64,
-    /// Offers larger than the whole budget.
+    /// Offers refused because the object is larger than the whole budget.
     pub refused_too_large: u64,
     /// Offers refused because the tier had its largest number of objects.
     pub refused_object_limit: u64,
@@ -514,11 +517,11 @@ pub struct HotStats {
     pub evicted: u64,
     /// Bytes of the evicted residents.
     pub evicted_bytes: u64,
-    /// Reservations released because the value never arrived in full.
+    /// Reservations that were dropped without a commit, because the value did not arrive completely.
     pub abandoned: u64,
-    /// How often freed pages were returned to the system because they exceeded their limit.
+    /// The number of times that freed pages were returned to the system because they exceeded their limit.
     pub given_back: u64,
-    /// A fingerprint of all decisions, equal to the simulator's for the same requests and seed.
+    /// A fingerprint of all decisions of the policy. It equals that of the simulator for the same requests and seed.
     pub digest: u64,
     /// The tuner's state, if the policy has a tuner.
     pub tuning: Option<TuningStatus>,
@@ -539,10 +542,8 @@ pub(crate) struct Shared<V> {
 }
 
 impl<V> Shared<V> {
-    /// Reduces the tier's capacity by the pinned bytes.
-    ///
-    /// The reduction is at most `pinned_bytes_max`. Without this limit, readers that reference all residents
-    /// could empty the cache.
+    /// Reduces the tier's capacity by the pinned bytes. The reduction is at most `pinned_bytes_max`. Without
+    /// this limit, clients that read all residents slowly could empty the cache.
     fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());
@@ -591,7 +592,7 @@ impl<V> Shared<V> {
     }
 }
 
-/// The result of making room for the pinned bytes.
+/// The result of `make_room_for_pinned`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinnedRoom {
     /// The residents and the pinned bytes fit into the budget.
@@ -602,9 +603,9 @@ enum PinnedRoom {
     Exceeded,
 }
 
-/// How often an offer may evict residents again to make room for pinned bytes. Evicted residents that are being
-/// read become pinned bytes themselves, so another round may be necessary. After the last round the offer is
-/// refused.
+/// The number of further rounds in which an offer may evict residents to make room for pinned bytes. Evicted
+/// residents that are being read become pinned bytes themselves, so another round may be necessary. After the
+/// last round the offer is refused.
 const PINNED_ROUNDS_MAX: u32 = 4;
 
 #[derive(Debug, Default)]

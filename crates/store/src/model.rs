@@ -7,9 +7,9 @@
 //! copy those of the crate `proxy` line by line (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`,
 //! `Promotion`).
 //!
-//! The origin numbers its responses, and the number is the stored value. So a greater value is a newer response.
-//! Two laws are checked. After a purge has returned, no lookup finds a response older than the purge. At the end
-//! no tier has a response older than the newest response whose change was applied.
+//! The origin numbers its responses, and the number is the stored value. A greater value therefore is a newer
+//! response. Two laws are checked. After a purge has returned, no lookup finds a response older than the purge.
+//! At the end no tier has a response older than the newest response whose change was applied.
 
 use std::sync::Arc;
 
@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 use crate::versions::Version;
 
 const KEY: KeyHash = KeyHash(2);
-/// A key in the same stripe of versions.
+/// Another key in the same stripe of versions.
 const OTHER: KeyHash = KeyHash(4);
 /// The charge of an object. The cache has the capacity of one object.
 const CHARGE: u64 = 1000;
@@ -70,9 +70,9 @@ struct Tiers {
     writing: Mutex<bool>,
     /// The number of responses that the origin has sent.
     origin: Mutex<u64>,
-    /// Lookups must not find a response older than this one.
+    /// The response of the newest purge. Later lookups must not find an older response.
     purged: Mutex<u64>,
-    /// No tier may hold a response older than this one at the end.
+    /// The newest response whose change was applied. At the end no tier may have an older response.
     changed: Mutex<u64>,
 }
 
@@ -95,7 +95,7 @@ impl Disk {
         self.writes.push(Write { value, is_finished });
     }
 
-    /// Returns false if the write was stopped.
+    /// Finishes or aborts a write. Returns false if a purge stopped the write.
     fn end(&mut self, value: u64, is_finished: bool) -> bool {
         let ours = |write: &Write| write.value == value && !write.is_finished;
         let Some(index) = self.writes.iter().position(ours) else {

@@ -1,5 +1,6 @@
-//! The rule for every change of a stored object: a change carries the version of the key on which it was
-//! decided. If the key has another version by the time of the change, the change is dropped.
+//! The rule for every change of a stored object. The caller reads the version of the key before it decides
+//! about a change, and passes this version with the change. If the key has another version when the change is
+//! applied, the change is dropped.
 //!
 //! A version identifies the content that both tiers have under a key. Four operations make a new version,
 //! because decisions that were based on the old content are then wrong: the insert of a response, the refresh
@@ -9,7 +10,7 @@
 //!
 //! **When a version is read.** A fetch reads the version before its request is sent to the origin. The response
 //! is then at least as new as the content of that version. A promotion reads the version with
-//! `Versions::settled`, and then looks the object up on disk again. An eviction reads the version while it
+//! `Versions::settled`, and then looks up the object on disk again. An eviction reads the version while it
 //! holds the lock for the removal from RAM.
 //!
 //! **When a version is compared.** The RAM tier ([`HotCache`](crate::hot::HotCache)) compares the version, makes
@@ -17,16 +18,16 @@
 //! one atomic step. Three facts make such a change safe:
 //!
 //! 1. A write is registered with its device before its version is compared. A purge stops the registered writes
-//!    of its key on the device. So there are two cases. If the purge came after the registration, it stops the
-//!    write. If it came earlier, the comparison finds the new version of the purge and drops the write.
+//!    of its key on the device. If a purge follows the registration, the purge stops the
+//!    write. If a purge precedes the registration, the comparison finds the new version, and the write is dropped.
 //! 2. A key has at most one write in the queue of its device, and the device keeps the order of writes. A change
 //!    without a write to the device purges the key on the device.
 //! 3. Until the disk is updated, the key has a [`Changing`] guard, or a registered write that lookups do not
 //!    find yet. In both cases a promotion of the key is abandoned. A promotion reads the version, then checks
-//!    for guards and writes, then looks the object up again. Suppose that a promotion commits an object that a
-//!    change has replaced. RAM compared versions, so the promotion read the version of the change or a later
-//!    one. So its check for guards and writes came after the change in RAM. The check passed, so the disk was
-//!    already updated. But then the second lookup would not have found the object: a contradiction.
+//!    for guards and writes, then looks the object up again. A promotion can therefore not commit an object
+//!    that a change has replaced. Suppose that a promotion does. RAM compares versions, so the promotion read the
+//!    version after the change in RAM, and checked for guards and writes later still. The check found neither, so
+//!    the disk was already updated. The second lookup then does not find the object, which is a contradiction.
 //!
 //! | race | result |
 //! |---|---|
@@ -39,14 +40,13 @@
 //! | restart | no operation is in progress; see `disk` for what is durable |
 //!
 //! The marker is the stored entry of a URL whose responses vary. A marker has a generation, which is part of
-//! the key of each variant, so no variant is found once the marker is removed. A fetch uses a marker only if
-//! the URL still has the version that it had when the marker was read.
-//!
-//! No key has a counter of its own. Instead a log lists the keys of the last changes, in stripes by hash. A
-//! version is a position in the stripe's log, and a key has changed if the log lists the key after that
-//! position. Changes of other keys have no effect until the log has overwritten the position. From then on the
-//! version counts as outdated: a change may be dropped without need, but no outdated change is applied. A long
-//! fetch or promotion keeps its version recent with `Versions::renewed`.
+//! the key of each variant, so lookups find no variant after the marker is removed. A fetch uses a marker only
+//! if the URL still has the version that it had when the marker was read. Keys have no counters of their own.
+//! Instead, each stripe of keys (selected by hash) has a log of the keys of the last changes. A version is a
+//! position in the stripe's log, and a key has changed if the log lists the key after that position. Changes of
+//! other keys have no effect until the log has overwritten the position. From then on the version counts as
+//! outdated: a change may be dropped without need, but no outdated change is applied. A long fetch or promotion
+//! keeps its version recent with `Versions::renewed`.
 
 use edgeward_types::KeyHash;
 
@@ -56,7 +56,7 @@ use crate::sync::Mutex;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Version {
     key: KeyHash,
-    /// The number of changes that were new_version in the stripe before that moment.
+    /// The number of changes in the key's stripe before that moment.
     position: u64,
 }
 
@@ -107,7 +107,7 @@ impl Versions {
         self.stripe(version.key).lock().is_current(version)
     }
 
-    /// Returns a version of the same content at the end of the log, or `None` if the key has changed.
+    /// Returns a version of the same content whose position is the end of the log, or `None` if the key has changed.
     pub(crate) fn renewed(&self, version: Version) -> Option<Version> {
         let stripe = self.stripe(version.key).lock();
         stripe
@@ -201,8 +201,9 @@ fn log_slot(change: u64) -> usize {
     change as usize % LOG_KEYS
 }
 
-/// The number of stripes. All logs together keep 262 144 changes in 1 MiB: 16 seconds at 16 thousand misses a
-/// second. The model checker runs with fewer stripes, because each lock costs it time.
+/// The number of stripes. All logs together have the last 262 144 changes in 1 MiB, which are those of 16
+/// seconds at 16 thousand misses per second. The model checker runs with fewer stripes, because each lock takes
+/// it time.
 const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 256 };
 
 /// The number of changes that the log of a stripe keeps.

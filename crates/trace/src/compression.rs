@@ -1,4 +1,5 @@
-//! Decompresses a trace, and compresses one that is written. The compression is recognised by its magic number.
+//! Decompresses a trace that is read, and compresses a trace that is written. The compression of an input is
+//! recognised by its magic number.
 
 use std::fmt;
 use std::io::{self, BufReader, Chain, Cursor, Read, Write};
@@ -62,7 +63,7 @@ pub struct Decoder<'a> {
 }
 
 impl<'a> Decoder<'a> {
-    /// Recognises the compression by the first bytes. The window of a zstd frame may have up to
+    /// Recognises the compression of `input` by its first bytes. The window of a zstd frame may have up to
     /// `2^zstd_window_log_max` bytes.
     ///
     /// # Errors
@@ -111,7 +112,7 @@ impl Read for Decoder<'_> {
     }
 }
 
-/// A compression by its magic number.
+/// The result of recognising a magic number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum MagicNumber {
     Supported(Compression),
@@ -142,7 +143,7 @@ fn recognise(head: &[u8]) -> MagicNumber {
     }
 }
 
-/// The decoder of each compression.
+/// The input with the decoder of its compression.
 enum Decoded<'a> {
     Uncompressed(Raw<'a>),
     Gzip(Box<MultiGzDecoder<BufReader<Raw<'a>>>>),
@@ -253,7 +254,7 @@ impl<W: Write> Sink<W> {
             #[cfg(not(target_family = "wasm"))]
             Compression::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(output, ZSTD_LEVEL)?;
-                // With a checksum, a corrupt trace is refused instead of simulated.
+                // With a checksum, a reader refuses a corrupt trace.
                 encoder.include_checksum(true)?;
                 Self::Zstd(encoder)
             }
@@ -290,14 +291,15 @@ impl<W: Write> Sink<W> {
     }
 }
 
-/// The default of zstd. At level 19 traces have half the size, and compression takes twenty times as long.
+/// The compression level, which is zstd's default. At level 19 traces have half the size, and compression takes
+/// twenty times as long.
 #[cfg(not(target_family = "wasm"))]
 const ZSTD_LEVEL: i32 = 3;
 
 /// The length of the longest magic number.
 const MAGIC_BYTES: usize = 6;
 
-/// The size of the decoders' reads. zstd advises 128 KiB plus a block header.
+/// The size in bytes of the decoders' reads. zstd advises 128 KiB plus a block header.
 const COMPRESSED_BUFFER_BYTES: usize = 128 << 10;
 
 #[cfg(test)]

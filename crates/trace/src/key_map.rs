@@ -3,8 +3,8 @@
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
 
-/// Keys are ids or hashes, so one multiplication distributes them. Collisions crafted by the author
-/// of a trace only slow down an offline analysis.
+/// A map from keys of objects to values. Keys are ids or hashes, so one multiplication distributes them well.
+/// If the author of a trace crafts keys that collide, only an offline analysis is slower.
 pub(crate) type KeyMap<V> = HashMap<u64, V, BuildHasherDefault<KeyHasher>>;
 
 #[derive(Default)]
@@ -18,8 +18,8 @@ impl Hasher for KeyHasher {
     }
 
     fn write_u64(&mut self, key: u64) {
-        // Fibonacci hashing: 2^64 / golden ratio, odd. XOR copies the well-mixed high half to the low
-        // half, which selects the bucket; the table's tags use the high bits.
+        // Fibonacci hashing: the factor is the odd number nearest to 2^64 / golden ratio. The XOR mixes the
+        // high half into the low half, which selects the bucket. The tags of the table use the high bits.
         let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ (mixed >> 32);
     }

@@ -31,9 +31,10 @@ pub fn whole(field: &[u8]) -> Option<u64> {
     })
 }
 
-/// Returns the key of a text: the number if the text is its canonical form, otherwise a hash.
+/// Returns the key of a text. If the text is a number without leading zeros, the key is this number, otherwise
+/// a hash of the text.
 ///
-/// `7` and `007` are different keys.
+/// `7` and `007` are therefore different keys.
 #[inline]
 pub(crate) fn key(field: &[u8]) -> u64 {
     match whole(field) {
@@ -42,8 +43,7 @@ pub(crate) fn key(field: &[u8]) -> u64 {
     }
 }
 
-/// Parses a time in `unit`s, whole or with a decimal fraction. Digits below a millisecond are
-/// dropped.
+/// Parses a time in `unit`s: a whole number or a decimal fraction. Digits below a millisecond are dropped.
 #[inline]
 pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
     if let Some(count) = whole(field) {
@@ -70,7 +70,7 @@ pub(crate) fn time(field: &[u8], unit: TimeUnit) -> Option<Timestamp> {
 }
 
 /// Parses a date and time of ISO 8601 or RFC 3339: `2026-11-21T04:52:46.5+01:00`, with `T` or a
-/// space between date and time. Without a zone it is UTC. Returns `None` for times before 1970.
+/// space between date and time. Without a zone the time is UTC. Returns `None` for times before 1970.
 pub fn iso8601(field: &[u8]) -> Option<Timestamp> {
     let (date, rest) = field.split_at_checked(10)?;
     let [y1, y2, y3, y4, b'-', m1, m2, b'-', d1, d2] = *date else {
@@ -175,10 +175,9 @@ fn zone_secs(sign: u8, hours: [u8; 2], minutes: [u8; 2]) -> Option<i64> {
     }
 }
 
-/// Returns the days since 1970-01-01 in the Gregorian calendar, or `None` for an invalid date.
-///
-/// Counts years from March, so that the leap day comes last and every month starts at
-/// `(153 m + 2) / 5` days into its year.
+/// Returns the days since 1970-01-01 in the Gregorian calendar, or `None` for an invalid date. The function
+/// counts years from March, so that the leap day is the last day of the year. Month `m` after March then starts
+/// on day `(153 m + 2) / 5` of its year.
 fn days_from_civil(year: u64, month: u64, day: u64) -> Option<i64> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days_in_month = match month {
@@ -198,7 +197,7 @@ fn days_from_civil(year: u64, month: u64, day: u64) -> Option<i64> {
     Some(days as i64 - 719_468)
 }
 
-/// Formats a time in the form of RFC 3339, in UTC, to the second: `2015-05-17T10:05:03Z`.
+/// Formats a time as in RFC 3339, in UTC and whole seconds: `2015-05-17T10:05:03Z`.
 pub fn rfc3339(time: Timestamp) -> String {
     let (days, in_day) = (time.as_secs() / 86_400, time.as_secs() % 86_400);
     // The inverse of `days_from_civil`: 400 years have 146,097 days, counted from a March 1st.
@@ -260,7 +259,7 @@ mod tests {
         keys.sort_unstable();
         keys.dedup();
         assert_eq!(keys.len(), texts.len());
-        // Pinned: a hashed key must be the same on every machine and in every version.
+        // A hashed key must be the same on every machine and in every version.
         assert_eq!(key(b"/index.html"), 0xaa8f_18ab_73b5_f828);
     }
 
@@ -339,7 +338,7 @@ mod tests {
             rfc3339(Timestamp::from_secs(1_431_857_103)),
             "2015-05-17T10:05:03Z"
         );
-        // Every day and some odd seconds from 1970 to 2400.
+        // One time of each day from 1970 to 2400, at varying seconds.
         for secs in (0..157_000u64).map(|day| day * 86_400 + day % 86_400) {
             let text = rfc3339(Timestamp::from_secs(secs));
             let time = iso8601(text.as_bytes()).map(Timestamp::as_secs);
@@ -347,7 +346,7 @@ mod tests {
         }
     }
 
-    /// Every day of four centuries is one after the day before it.
+    /// In four centuries, the number of each day is one more than that of the day before.
     #[test]
     fn days_are_consecutive_over_a_whole_gregorian_cycle() {
         let mut expected = days_from_civil(1970, 1, 1).expect("a real date");

@@ -1,8 +1,8 @@
 //! Reads a trace of unknown format into a stream of records.
 //!
-//! [`open`] recognises the compression and the format by the first bytes and returns a [`Reader`].
-//! Bytes pass through one large buffer. Lines and binary records are parsed in place, and records
-//! are returned in batches, so the cost of a record is nearly that of its digits.
+//! [`open`] recognises the compression and the format by the first bytes and returns a [`Reader`]. Bytes pass
+//! through one large buffer. Lines and binary records are parsed in place, and records are returned in batches,
+//! so most of the time is spent on parsing digits.
 
 mod access_log;
 mod buffer;

@@ -4,14 +4,12 @@ use edgeward_types::xxh3::xxh3_64;
 
 use edgeward_types::Timestamp;
 
-/// One request of a trace.
-///
-/// Further fields of a format are dropped: LRB's features are of no use to a cache, and
-/// oracleGeneral's next access is wrong as soon as a record is skipped. A program that needs the
-/// next access computes it from the stream.
+/// One request of a trace. Other fields of a format are dropped: a cache cannot use LRB's features, and
+/// oracleGeneral's next access is wrong as soon as a record is skipped. A program that needs the next access
+/// computes it from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The time of the request, on the clock of the trace.
+    /// The time of the request. The trace determines the origin of its times.
     pub time: Timestamp,
     /// The key of the object: the numeric id of the format, or [`hash_key`] of a textual key.
     pub key: u64,
@@ -21,7 +19,8 @@ pub struct Record {
 
 /// Returns the 64-bit key of a textual id: XXH3 with seed 0, on every platform.
 ///
-/// Two of `n` objects share a key with probability about `n² / 2^65`: 6e-6 for fifteen million URLs.
+/// The probability that two of `n` objects have the same key is about `n² / 2^65`, which is 6e-6 for fifteen
+/// million URLs.
 pub fn hash_key(text: &[u8]) -> u64 {
     xxh3_64(text)
 }

@@ -5,8 +5,8 @@ use edgeward_types::Timestamp;
 use crate::Record;
 use crate::key_map::KeyMap;
 
-/// Computes a [`TraceSummary`] record by record. The figures are exact, so every object is stored, in
-/// 20 to 40 bytes (the table doubles when it grows).
+/// Computes a [`TraceSummary`] record by record. The figures are exact, so every object is stored. An object
+/// takes 20 to 40 bytes, because the table doubles when it grows.
 #[derive(Default)]
 pub struct Summary {
     objects: KeyMap<SizeAndRepeat>,
@@ -44,7 +44,7 @@ impl Summary {
         self.requests
     }
 
-    /// Returns the summary. Sorting the sizes temporarily takes eight more bytes per object.
+    /// Returns the summary. The call temporarily takes eight more bytes per object, to sort the sizes.
     pub fn finish(self) -> TraceSummary {
         let mut sizes: Vec<u64> = self.objects.values().map(|seen| seen.size()).collect();
         sizes.sort_unstable();
@@ -128,8 +128,8 @@ impl SizeQuantiles {
     }
 }
 
-/// The last size of an object; the top bit is set after its second request. One word instead of two fields
-/// halves the table.
+/// The last size of an object, in bytes. The top bit is set after the object's second request. One word instead
+/// of two fields halves the size of the table.
 #[derive(Clone, Copy)]
 struct SizeAndRepeat(u64);
 

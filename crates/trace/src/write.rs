@@ -12,13 +12,14 @@ use crate::{Compression, Format, Record};
 pub enum OutputFormat {
     /// `time key size`, separated by spaces; times have milliseconds.
     Text,
-    /// `time,key,size` with that header.
+    /// `time,key,size` after a header line with these names.
     Csv,
     /// libCacheSim's oracleGeneral with the next access; whole seconds, sizes of 32 bits.
     OracleGeneral,
     /// `time id size` in whole numbers, without features; whole seconds.
     Lrb,
-    /// NCSA combined with invented clients; whole seconds. A reader returns keys of URLs.
+    /// NCSA combined with invented clients; whole seconds. The key becomes a part of the URL, so a reader
+    /// returns another key: the hash of the URL.
     Combined,
 }
 
@@ -26,7 +27,7 @@ impl OutputFormat {
     /// Every format that preserves the keys of records.
     pub const ALL: [Self; 4] = [Self::Text, Self::Csv, Self::OracleGeneral, Self::Lrb];
 
-    /// The format for a reader.
+    /// The format as which a reader reads the output.
     pub const fn format(self) -> Format {
         match self {
             Self::Text => Format::Text,
@@ -45,8 +46,8 @@ pub struct WriteOptions {
     pub format: OutputFormat,
     /// The compression.
     pub compression: Compression,
-    /// The maximum number of records of an oracleGeneral trace. The next access of a record is known later,
-    /// so the records stay in memory: 24 bytes each, and about 32 per object.
+    /// The maximum number of records of an oracleGeneral trace. The next access of a record is known only
+    /// later, so the writer keeps all records in memory: 24 bytes per record, and about 32 bytes per object.
     pub oracle_records_max: u64,
 }
 
@@ -74,7 +75,7 @@ pub struct Writer<W: Write> {
 }
 
 impl<W: Write> Writer<W> {
-    /// Starts a trace, for CSV with the header.
+    /// Starts a trace. For CSV, writes the header.
     ///
     /// # Errors
     ///
@@ -158,7 +159,7 @@ impl<W: Write> Writer<W> {
     }
 }
 
-/// Why writing a trace failed.
+/// The reason why writing a trace failed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum WriteError {
@@ -173,7 +174,7 @@ pub enum WriteError {
     SizeTooLarge {
         /// The record, counted from 1.
         record: u64,
-        /// Its size.
+        /// The size of the record's object in bytes.
         size: u64,
     },
     /// A time does not fit the format.
@@ -184,10 +185,10 @@ pub enum WriteError {
     TimeTooLate {
         /// The record, counted from 1.
         record: u64,
-        /// Its time in seconds.
+        /// The time of the record in seconds.
         secs: u64,
     },
-    /// There are more records than the limit.
+    /// The trace has more records than the limit.
     #[error(
         "the trace has more than {records_max} records; a writer of oracleGeneral keeps all \
          records in memory; write text or csv"

@@ -3,16 +3,15 @@
 //! ```text
 //! 10.17.4.211 - - [01/Jan/1970:00:00:07 +0000] "GET /o/42?size=512 HTTP/1.1" 200 512 "-" "Mozilla/5.0 …"
 //! ```
-//!
-//! The URL is that of `edgeward origin` for the object. Client, referrer and user agent are derived from key
-//! and time, so equal records produce equal logs.
+//! The URL is the one under which `edgeward origin` serves an object with this key and size. Client, referrer
+//! and user agent are derived from key and time, so equal records produce equal logs.
 
 use edgeward_types::mix64;
 
 use crate::Record;
 use crate::number::rfc3339;
 
-/// Writes lines. The formatted time is reused within a second.
+/// Writes log lines. The formatted time is reused for all records of the same second.
 #[derive(Default)]
 pub(crate) struct LogLines {
     secs: Option<u64>,

@@ -1,8 +1,7 @@
-//! Checks that the system backs in-memory files with single pages.
-//!
-//! A hole that cuts through a huge page may clear a part of it in place, while the page is in a socket buffer.
-//! Distributions leave huge pages for in-memory files off (`never`), or on request only (`advise`); the arena
-//! never requests them.
+//! Checks that the system backs in-memory files with single pages. If a hole covers only a part of a huge page,
+//! the kernel may clear this part in place, while the page is in a socket buffer. Distributions disable huge
+//! pages for in-memory files (`never`) or enable them only on request (`advise`). The arena never requests
+//! them.
 
 use std::fs;
 use std::io;
@@ -12,6 +11,7 @@ use std::path::Path;
 /// (Documentation/admin-guide/mm/transhuge.rst).
 const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 
+/// Fails if the system may back in-memory files with huge pages.
 pub(super) fn are_disabled() -> io::Result<()> {
     are_disabled_in(Path::new(SETTINGS))
 }

@@ -72,7 +72,7 @@ fn a_full_arena_takes_no_body_until_one_is_freed() {
     assert!(arena.insert(&vec![9; 1 << 20]).is_some());
 }
 
-/// Returns the range of the file that is punched when `body` is dropped.
+/// Returns a function that returns the range of the file that is punched when a body is dropped.
 fn punched(arena: &Arena, bytes: u64) -> impl Fn(&Bytes) -> std::ops::Range<u64> {
     move |body| {
         let offset = arena.offset_of(body).expect("in the arena");
@@ -126,8 +126,7 @@ fn only_bodies_of_32_pages_or_more_are_accepted() {
     }
 }
 
-/// A client receives the bytes of a body that was freed after it was sent. The arena is safe because of this
-/// property.
+/// A client receives the right bytes even if their body was freed after the send and its extent was used again.
 ///
 /// Method: send a body to a client that does not read yet, free the body, and fill its extent with another body.
 /// Then let the client read.

@@ -1,9 +1,10 @@
-//! Remembers which blocks of bodies matched their checksum lately.
+//! Records which blocks of bodies matched their checksum recently.
 //!
-//! Comparing a block with its checksum reads the whole block. This is extra work for a body that the kernel sends
-//! from the page cache to a socket. So a successful comparison is remembered for a while, and during this time the
-//! block is sent without being read. The risk: a bit may flip on the device after the comparison, and the kernel
-//! may read the block from the device again. Then the corrupt block is served until the entry expires.
+//! Comparing a block with its checksum reads the whole block. This is extra work for a body that the kernel
+//! sends from the page cache to a socket. A successful comparison is therefore recorded for a limited time, and
+//! during this time the block is sent without being read. This has a risk: a bit may flip on the device after
+//! the comparison, and the kernel may read the block from the device again. The corrupt block is then served
+//! until the entry expires.
 //!
 //! The table has a fixed size. Each block belongs to a group of eight slots, a cache line. If no slot of the
 //! group is free, a new block replaces the oldest block of the group; the replaced block is verified again. A

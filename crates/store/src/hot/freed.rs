@@ -5,11 +5,12 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Limits the freed pages that the allocator keeps.
 #[derive(Debug)]
 pub struct FreedPages {
+    /// Returns freed pages to the system if they take more than the given number of bytes.
     give_back: fn(u64) -> bool,
     bytes_max: u64,
-    /// Bytes counted since the last check.
+    /// The bytes counted since the last call of `give_back`.
     counted: AtomicU64,
-    /// How often pages were returned to the system.
+    /// The number of times that pages were returned to the system.
     given_back: AtomicU64,
 }
 
@@ -23,8 +24,9 @@ impl FreedPages {
         }
     }
 
-    /// Counts bytes of values that are offered, or that were freed outside the cache. Offered bytes are counted
-    /// because an offered value evicts about as many bytes. Calls `give_back` after each quarter of the limit.
+    /// Counts bytes of values that are offered to the cache, or that were freed outside the cache. Offered
+    /// bytes are counted because an offered value evicts about the same number of bytes. Calls `give_back` each
+    /// time the count reaches a quarter of the limit.
     ///
     /// The cache calls this function before it evicts. At this time the newest bodies have reused the pages that
     /// the previous evictions freed, so only unused pages are returned.
@@ -42,10 +44,9 @@ impl FreedPages {
     }
 }
 
-/// Returns the default limit: 1/32 of the capacity, at least 2 MiB.
-///
-/// Pages that are returned must be requested from the system again: with a limit of 0 a stored miss of 64 KiB
-/// or more takes twice the processor time.
+/// Returns the default limit: 1/32 of the capacity, at least 2 MiB. The limit is not 0, because the process
+/// must request returned pages from the system again. With a limit of 0, a stored miss of 64 KiB or more takes
+/// twice the CPU time.
 pub(super) fn freed_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(2 << 20)
 }

@@ -1,4 +1,4 @@
-//! Maps a key to its value: a hash table in shards. Hits read it under a shared lock.
+//! Maps a key to its value, in a hash table that is divided into shards. A hit takes the shared lock of one shard.
 
 use std::sync::Arc;
 
@@ -9,7 +9,7 @@ use hashbrown::hash_table::Entry;
 
 use crate::sync::RwLock;
 
-/// Keys, slots and values.
+/// The keys with their values, and the slots of the policy tier.
 #[derive(Debug)]
 pub(super) struct Index<V> {
     shards: Box<[Shard<V>]>,
@@ -80,7 +80,7 @@ impl<V> Index<V> {
     #[inline]
     fn shard(&self, key: KeyHash) -> &Shard<V> {
         // The hash table uses the low bits for the bucket and the top 7 bits for its tag. The shard number uses
-        // bits between.
+        // bits between these.
         &self.shards[(rehash(key) >> 40) as usize % SHARDS]
     }
 }
@@ -131,13 +131,13 @@ fn rehash(key: KeyHash) -> u64 {
     (wide as u64) ^ ((wide >> 64) as u64)
 }
 
-/// The bytes of memory that an entry takes. A bucket has 24 bytes and a control byte. A table has a power of two
-/// of buckets and takes about 28 bytes per bucket, because the allocator rounds up. hashbrown fills at
-/// most 7/8 of the buckets, and under inserts and removals it doubles a table that has more than half of this. So
-/// 7/32 to 7/16 of the buckets are used, which is 64 to 128 bytes per entry. The mean is 92 if all numbers of
-/// entries in this range are equally likely; it is rounded up.
+/// The bytes of memory that an entry takes. A bucket has 24 bytes and a control byte. A table has a power of
+/// two of buckets and takes about 28 bytes per bucket, because the allocator rounds up. hashbrown fills at most
+/// 7/8 of the buckets. Under inserts and removals it doubles a table in which more than half of this number
+/// (7/16) is used. Therefore 7/32 to 7/16 of the buckets are used, which is 64 to 128 bytes per entry. The mean
+/// is 92 if all numbers of entries in this range are equally likely; it is rounded up.
 pub(super) const ENTRY_BYTES: u64 = 96;
 
-/// The number of shards: many more than cores, so that two workers rarely use one shard at the same time. 256
-/// shards of 128 bytes take 32 KiB.
+/// The number of shards. It is much larger than the number of cores, so that two workers rarely use one shard
+/// at the same time. 256 shards of 128 bytes take 32 KiB.
 const SHARDS: usize = 256;

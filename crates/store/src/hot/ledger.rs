@@ -1,14 +1,14 @@
 //! Accounts for memory that outlives its slot in the cache: evicted values that are still being read.
 //!
 //! Each admitted value has a guard for the bytes that its slot is charged. The guard is stored with the value's
-//! memory and dropped together with it, when the last reader drops the value. The policy tier has the sum of the
-//! bytes of all slots. The *pinned* bytes are the sum of all guards minus this sum. They are not counted one by
-//! one, so no code path can count them twice or omit them.
+//! memory and dropped together with it, when the last reader drops the value. The policy tier has the sum of
+//! the bytes of all slots. The *pinned* bytes are the sum of all guards minus the sum of all slots. They are
+//! computed and not counted, so no code path can count bytes twice or omit them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// The sum of all charges, with and without a slot.
+/// The sum of all charges: those of values with a slot, and those of values without a slot.
 #[derive(Debug, Default)]
 pub(super) struct Ledger {
     charged_bytes: AtomicU64,
@@ -23,7 +23,7 @@ impl Ledger {
         }
     }
 
-    /// Returns the charged bytes without a slot, given that all slots together have `used_bytes`.
+    /// Returns the charged bytes of values without a slot. `used_bytes` is the sum of the charges of all slots.
     pub(super) fn pinned_bytes(&self, used_bytes: u64) -> u64 {
         self.charged_bytes.load(Relaxed).saturating_sub(used_bytes)
     }
@@ -43,7 +43,8 @@ impl Drop for ChargeGuard {
     }
 }
 
-/// Returns the pinned bytes that influence no decision: 1/32 of the capacity, at least 1 MiB.
+/// Returns the number of pinned bytes that do not reduce the space for residents: 1/32 of the capacity, at
+/// least 1 MiB.
 ///
 /// Even a fast client takes some milliseconds to read an evicted body. Without this allowance the cache would
 /// decide differently from the simulator, which has no readers.
@@ -55,7 +56,7 @@ pub(super) fn pinned_free_bytes(capacity_bytes: u64) -> u64 {
 ///
 /// Attackers that read a few large objects slowly can take this share of the cache from other clients' objects.
 /// With a smaller share, a few slow but honest readers would stop the admission of objects: with a capacity of
-/// 128 MiB, two readers of 8 MiB objects pin the 16 MiB.
+/// 128 MiB, two readers of objects of 8 MiB already pin the share of 16 MiB.
 pub(super) fn pinned_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 8).max(4 << 20)
 }

@@ -1,4 +1,4 @@
-//! Reports a worker's requests to the tuner through a bounded ring of its own, without blocking.
+//! Reports a worker's requests to the tuner. Each worker has a bounded ring buffer, so that it never waits.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,7 +7,7 @@ use edgeward_types::KeyHash;
 
 use super::tuning::Inline;
 
-/// A request as the tuner sees it.
+/// The data of a request that the tuner needs.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) key: KeyHash,
@@ -30,10 +30,9 @@ enum Sink {
 }
 
 impl Recorder {
-    /// Records a request for the object under `key`, whose charge is `size_bytes`.
-    ///
-    /// Never blocks. Requests that a full ring cannot take are counted and dropped, since the tuner needs a
-    /// fair sample and not every request. A tuner that runs inline does its work here.
+    /// Records a request for the object under `key`, whose charge is `size_bytes`. Never blocks. If the ring is
+    /// full, the request is counted and dropped: the tuner needs a fair sample and not every request. In the
+    /// mode [`TunerMode::Inline`](super::TunerMode::Inline), this call runs the tuner.
     #[inline]
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) {
         let request = Request {

@@ -43,8 +43,8 @@ fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<C
     hold
 }
 
-/// Tests both sides of the bounds: 1 MiB is free, up to 4 MiB reduce the residents' space, above it no object
-/// is admitted.
+/// Tests both sides of the bounds of pinned bytes: up to 1 MiB has no effect, up to 4 MiB reduces the
+/// residents' space, and above 4 MiB no object is admitted.
 #[test]
 fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     const MIB: u64 = 1 << 20;
@@ -79,8 +79,8 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
         "pinned bytes take at most 4 MiB from the residents: {stats:?}"
     );
     read.clear();
-    // In this test the residents' charges are dropped early. A real value is charged for as long as it has a
-    // slot.
+    // In this test the charges of the residents are dropped too. In the server a value is charged at least as
+    // long as it has a slot.
     assert_eq!(cache.pinned_bytes().0, 0);
     assert!(fill(&cache, 1001, MIB));
 }

@@ -1,4 +1,4 @@
-//! Runs the tuner on a thread beside the request path, or inline if runs must be repeatable.
+//! Runs the tuner of AdaptSize on a separate thread, or on the threads of requests if runs must be repeatable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,12 +16,13 @@ use crate::sync::Mutex;
 /// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerMode {
-    /// A separate thread. Requests never wait for the tuner; `c` changes a moment after the end of the window.
+    /// A separate thread. Requests never wait for the tuner. The parameter `c` changes some milliseconds after
+    /// the end of the window.
     #[default]
     Thread,
-    /// The thread of the request that fills the window. That request waits for the step, which takes about
-    /// 100 ms. This mode is for runs with one worker that must repeat exactly: the digest then equals the
-    /// simulator's.
+    /// The thread of the request that fills the window. That request waits for the step, which takes about 100
+    /// ms. This mode is for runs with one worker that must be exactly repeatable, so that the fingerprint of
+    /// decisions equals that of the simulator.
     Inline,
 }
 
@@ -30,7 +31,7 @@ pub enum TunerMode {
 pub struct TuningStatus {
     /// The outcome of the last step. `None` before the first window is full.
     pub last: Option<adaptsize::Tuning>,
-    /// The current size parameter, in bytes.
+    /// The current value of the parameter `c` of AdaptSize, in bytes.
     pub c: f64,
     /// The number of windows evaluated.
     pub steps: u64,
@@ -187,7 +188,7 @@ impl<V> fmt::Debug for Step<V> {
     }
 }
 
-/// Takes the requests from one ring after another. Drops a ring when its worker has ended and it is empty.
+/// Reports the requests in all rings to the tuner. Drops a ring when its worker has ended and the ring is empty.
 fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
     for ring in rings.iter_mut() {
         // Takes only the requests that are in the ring now: a busy worker must not delay the other rings.
@@ -199,5 +200,5 @@ fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
     rings.retain(|ring| !(ring.is_abandoned() && ring.is_empty()));
 }
 
-/// The interval between two drains; see [`RING_REQUESTS`] for the arithmetic.
+/// The interval at which the tuner's thread empties the rings. [`RING_REQUESTS`] explains the value.
 const DRAIN_INTERVAL: Duration = Duration::from_millis(20);

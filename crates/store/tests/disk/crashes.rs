@@ -1,4 +1,4 @@
-//! Power fails at any moment. The next start serves no wrong byte, whatever the disk contains.
+//! Tests of crashes at any moment: the next start serves no wrong byte, whatever the disk contains.
 
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
                     harm(&mut draws),
                 )
             })
-            // The shutdown has few operations, which would rarely be drawn at random.
+            // The shutdown has few operations, so random boundaries would rarely hit them. They are added here.
             .chain((boundaries.saturating_sub(12)..=boundaries).map(|at| (at, Harm::TearSectors)))
             .collect()
     };
@@ -98,10 +98,8 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
 }
 
 /// After repeated crashes no purged object is served again, no wrong byte is served, and the cache still stores
-/// objects.
-///
-/// Method: open one cache thirty times. Each run begins with the bytes that the previous run left on the disk, makes
-/// some operations, and ends with a crash at a random boundary or with a shutdown.
+/// objects. Method: open one cache thirty times. Each time (a *life*) begins with the bytes that the previous
+/// life left on the disk, makes some operations, and ends with a crash at a random boundary or with a shutdown.
 #[test]
 fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
     let seed = seed();
@@ -118,7 +116,7 @@ fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
             let found = bench.history.check(&bench.cache, key, 0, &context);
             served += usize::from(found.is_some());
         }
-        // Most runs are short; some fill the log once.
+        // Most lives are short; every fifth may fill the log once.
         let steps = if life % 5 == 4 { 600 } else { 80 };
         for _ in 0..draws.below(steps) {
             bench.step();
@@ -177,5 +175,5 @@ const STEPS: usize = 1200;
 const CRASHES: usize = 300;
 const LIVES: u64 = 30;
 
-/// The operations of formatting: two copies of the superblock, each written and synced.
+/// The number of operations of formatting: two copies of the superblock, each written and synced.
 const FORMAT_OPERATIONS: usize = 4;

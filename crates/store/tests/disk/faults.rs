@@ -1,7 +1,7 @@
-//! A failure is a miss, reported once and counted. A recovered device is used again. No wrong byte is ever
-//! served.
+//! Tests of device faults: a failure is a miss, is reported once and is counted. A recovered device is used
+//! again. A wrong byte is never served.
 //!
-//! Each test injects one fault. Requests continue if three conditions hold: every object is served byte for
+//! Each test injects one fault. During the fault three conditions must hold: every object is served byte for
 //! byte or is a miss, non-blocking calls do not wait for the disk, and no call panics.
 
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn filled(seed: Seed) -> Bench {
 }
 
 impl Bench {
-    /// Returns how many of the first objects are hits. Panics if one of them is wrong.
+    /// Returns how many of the first [`OBJECTS`] keys are hits. Panics if a hit has wrong bytes.
     fn hits(&self, context: &str) -> u64 {
         let hits = (0..OBJECTS).filter(|&key| self.is_hit(key, context));
         hits.count() as u64
@@ -117,7 +117,8 @@ fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
         hits += damaged.hits(&format!("bit {bit:#x} of byte {at} flipped"));
         rounds += 1;
     }
-    // A flipped bit makes one object corrupt, or the footer of one segment. That segment is then searched.
+    // A flipped bit makes one object corrupt, or the footer of one segment. A segment without a valid footer is
+    // searched, so its objects are found.
     assert!(
         hits >= rounds * (OBJECTS - 1),
         "{hits} hits in {rounds} rounds"
@@ -158,7 +159,7 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
             matches!(events[..], [DiskEvent::ReadOnly { .. }]),
             "{context}: {events:?}"
         );
-        // A purge takes effect, and its result says that it may not be durable.
+        // A purge takes effect, and the call returns an error because the purge may not be durable.
         let full_key = Version::full_key(1);
         let purged = bench.cache.purge_synced(KeyHash(1), &full_key);
         assert_eq!(purged, Err(SyncError::NotWritable), "{context}");
@@ -369,14 +370,14 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     (other[0], other[4096]) = (b'x', b'x');
     let foreign = rejection(other, false);
     assert!(foreign.contains("not an edgeward store"), "{foreign}");
-    // These bytes are part of a random number, so the test negates one instead of choosing a value.
+    // The byte at offset 20 is part of a random number. The test negates it, so that its value certainly changes.
     let damaged = rejection(both(20, !content[20]), true);
     assert!(damaged.contains("damaged"), "{damaged}");
     // The segment headers show that the device was a store.
     let no_superblock = rejection(both(0, b'x'), true);
     assert!(no_superblock.contains("damaged"), "{no_superblock}");
 
-    // One valid copy is sufficient.
+    // One valid copy of the superblock is sufficient.
     let mut half = content;
     half[..4096].fill(0xee);
     let half = Bench::on(
@@ -388,7 +389,7 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     assert_eq!(half.hits("half a superblock"), OBJECTS);
 }
 
-/// A truncated disk has lost the bytes after its new end. No wrong byte is served from the rest.
+/// A truncated disk either cannot be opened, or serves no wrong byte.
 #[test]
 fn a_truncated_disk_serves_no_wrong_byte() {
     let mut bench = filled(seed());

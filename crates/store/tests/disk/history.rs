@@ -1,4 +1,5 @@
-//! The changes of each key, and the objects that a cache may therefore return for it.
+//! Records the changes of each key, and checks that a cache returns only objects that are allowed after these
+//! changes.
 //!
 //! The property: a cache may lose any object, but an object that it serves was stored under this key, byte for
 //! byte, and is not older than the key's last change that was known to be durable.
@@ -18,9 +19,9 @@ pub(crate) struct KeyHistory {
 #[derive(Clone, Debug)]
 struct Change {
     kind: Kind,
-    /// False for a write that may have been dropped: the previous object may then still be served.
+    /// False for a write that the cache may have dropped. The previous object may then still be served.
     certain: bool,
-    /// The boundary of the disk's journal at which the change was known to be durable.
+    /// The boundary (the number of operations of the disk) at which the change was known to be durable.
     durable_at: Option<usize>,
 }
 
@@ -70,7 +71,7 @@ impl Version {
         })
     }
 
-    /// Returns the body: a part of the noise whose offset depends on key and version.
+    /// Returns the body: a part of [`noise`]. The offset of the part depends on the key and the number of the body.
     pub(crate) fn body_bytes(self) -> Bytes {
         let start = (self.key * 7919 + u64::from(self.body) * 104_729) % (NOISE_BYTES / 2);
         let start = usize::try_from(start).expect("small");
@@ -78,7 +79,7 @@ impl Version {
     }
 }
 
-/// The objects that may be served for every key.
+/// The changes of all keys.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     keys: BTreeMap<u64, KeyHistory>,
@@ -96,12 +97,12 @@ impl History {
         }
     }
 
-    /// Records that this version may be served, until a later change is certain.
+    /// Records that the write of this version began. The version may be served until a later change is certain.
     pub(crate) fn offered(&mut self, version: Version) {
         self.add(version.key, Kind::Stored(version), false);
     }
 
-    /// Records that the last offered version was accepted completely.
+    /// Records that the cache accepted the last offered version of the key completely.
     pub(crate) fn taken(&mut self, key: u64) {
         let key = self.keys.get_mut(&key).expect("it was offered");
         key.changes.last_mut().expect("it was offered").certain = true;
@@ -120,7 +121,7 @@ impl History {
         });
     }
 
-    /// Returns how often a key was changed so far.
+    /// Returns the number of changes of a key so far.
     pub(crate) fn changes(&self, key: u64) -> usize {
         self.keys.get(&key).map_or(0, |key| key.changes.len())
     }
@@ -159,7 +160,8 @@ impl History {
     ///
     /// # Panics
     ///
-    /// If the object may not be served after a crash at `boundary`. `context` describes the earlier operations.
+    /// Panics if the object may not be served after a crash at `boundary`. `context` describes the earlier
+    /// operations for the message.
     pub(crate) fn check(
         &self,
         cache: &DiskCache,
@@ -220,7 +222,7 @@ pub(crate) fn open(cache: &DiskCache, key: u64) -> Option<Result<DiskObject, Mis
     Some(cache.read_head(&candidate, &Version::full_key(key)))
 }
 
-/// Noise: 8 MiB without repetitions.
+/// Returns 8 MiB of pseudo-random bytes.
 fn noise() -> &'static Bytes {
     static NOISE: std::sync::OnceLock<Bytes> = std::sync::OnceLock::new();
     NOISE.get_or_init(|| {

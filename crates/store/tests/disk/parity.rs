@@ -1,4 +1,4 @@
-//! The simulator's disk tier makes the same decisions as the store, because both use the same log.
+//! Tests that the simulator's disk tier and the store make the same decisions, because both use the same log.
 //!
 //! Method: one sequence of requests goes through the store, with real records on a simulated disk, and through
 //! `LogTier`, which knows only sizes, with the same admission policy. Both must have equal hits, and equal
@@ -73,8 +73,9 @@ fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64,
     let admission = AnyDiskAdmission::new(admission, memory_for_disk(DISK_BYTES as u64));
     let rules = Hierarchy::new(admission, HierarchyRules::default());
     let mut hits = 0;
-    // Recent objects in pieces, with the bytes written since. The store finds them only once their commit
-    // record is written. The simulator has no write buffer and finds them at once.
+    // Recent objects in pieces, and for each the bytes written since. The store finds such an object only when
+    // its commit record is written. The simulator has no write buffer and finds the object at once, so requests
+    // for it are skipped until then.
     let mut unwritten: VecDeque<(u64, u64)> = VecDeque::new();
     for &(key, bytes) in requests {
         if unwritten.iter().any(|&(other, _)| other == key) {
@@ -108,7 +109,7 @@ fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64,
     }
 }
 
-/// The store. Each write is completed before the next one.
+/// The store under test. Each write is taken by the writer before the next write begins.
 struct Store(DiskCache);
 
 impl Store {
@@ -116,7 +117,7 @@ impl Store {
         let settings = DiskSettings {
             segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
             write_bytes: ByteSize(WRITE_BYTES),
-            // No timer triggers a write.
+            // With these intervals no timer triggers a write.
             flush_interval: HOUR,
             sync_interval: HOUR,
             sync_bytes: ByteSize::gib(1),
@@ -193,8 +194,8 @@ impl Tier for LogTier {
     }
 }
 
-/// Returns random requests: popular objects are requested often, a third of the objects once. Some objects are
-/// in pieces.
+/// Returns random requests, as pairs of key and size. A third of the requests are for new objects, a third for
+/// 60 popular objects, and a third for 300 objects. Some objects are stored in pieces.
 fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
     let mut draws = SplitMix64(seed);
     (0..requests)
@@ -204,7 +205,7 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
                 1 => draws.below(60),
                 _ => draws.below(300),
             };
-            // The index needs hashes as keys.
+            // The index expects keys that are hashes.
             let key = SplitMix64(key).draw();
             let mut of_key = SplitMix64(key);
             let longest = match of_key.below(20) {
@@ -218,7 +219,6 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
         .collect()
 }
 
-/// The number of requests. It is small, because the test waits until the writer has each object.
 const DISK_BYTES: usize = 4 << 20;
 const SEGMENT_BYTES: u64 = 256 << 10;
 const WRITE_BYTES: u64 = 32 << 10;

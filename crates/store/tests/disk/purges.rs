@@ -1,4 +1,4 @@
-//! Purges that wait for the device at the same time.
+//! Tests of purges that wait for the device at the same time.
 
 use std::io;
 use std::sync::mpsc;

@@ -1,4 +1,4 @@
-//! Operations on a cache: objects of all sizes are stored, replaced, read, given new heads and purged.
+//! Random operations on a cache: objects of all sizes are stored, replaced, read, purged, and get new heads.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -19,8 +19,8 @@ pub(crate) fn seed() -> Seed {
     seed
 }
 
-/// Small writes and segments, so that there are many boundaries. Except for checkpoints of the index, no timer
-/// triggers a write.
+/// Returns settings with small writes and segments, so that a run has many disk operations. No timer triggers a
+/// write, except for checkpoints of the index.
 pub(crate) fn settings() -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::kib(512)),
@@ -44,7 +44,7 @@ pub(crate) struct Bench {
     pub(crate) history: History,
     pub(crate) draws: SplitMix64,
     pub(crate) keys: u64,
-    /// True while the disk fails: no write is certain.
+    /// True while the disk fails. An accepted write may then still be dropped.
     pub(crate) faulty: bool,
     /// The stored objects at each moment at which all changes were durable.
     pub(crate) syncs: Vec<Synced>,
@@ -54,7 +54,7 @@ pub(crate) struct Bench {
 #[derive(Clone, Debug)]
 pub(crate) struct Synced {
     pub(crate) boundary: usize,
-    /// The stored keys, and how often each had changed.
+    /// The stored keys, with the number of changes of each key.
     pub(crate) present: BTreeMap<u64, usize>,
 }
 
@@ -138,7 +138,7 @@ impl Bench {
         synced
     }
 
-    /// Shuts the cache down, which makes all changes durable. Returns true on success.
+    /// Shuts down the cache, which makes all changes durable. Returns true on success.
     pub(crate) fn close(&mut self) -> bool {
         let closed = self.cache.close().is_ok();
         if closed {
@@ -184,7 +184,7 @@ impl Bench {
         accepted
     }
 
-    /// Begins an object and drops it half-way: no part of it may ever be served.
+    /// Begins an object and drops the write half-way. No part of this object may ever be served.
     fn abandon(&mut self, key: u64) {
         let length = self.length();
         let version = self.history.next_version(key, length);
@@ -238,7 +238,7 @@ pub(crate) fn open_on(
     DiskCache::open_with_devices(settings, vec![device]).map(|(cache, _)| cache)
 }
 
-/// At least a dozen segments.
+/// The size of the disk. It has space for at least a dozen segments.
 pub(crate) const DISK_BYTES: usize = 8 << 20;
 
 const HOUR: Duration = Duration::from_secs(3600);

@@ -1,5 +1,5 @@
-//! The objects with two requests or more: the object at each popularity rank, and the objects
-//! that still need requests.
+//! The objects that get two requests or more. The catalogue has the object at each popularity rank, and the
+//! objects that still need requests.
 //!
 //! Each class has a row of slots, one per rank. A slot is empty until its rank is first drawn.
 //! A birth puts a new object into an occupied slot; the previous object gets no further requests.
@@ -13,9 +13,10 @@ pub(super) struct Catalogue {
     /// The object in each slot, or [`EMPTY`].
     slots: Vec<u32>,
     objects: Vec<Object>,
-    /// Slots that may be empty; occupied ones are removed when they are drawn.
+    /// Slots that may be empty. Occupied slots in this list are removed when they are drawn.
     empty_slots: Vec<u32>,
-    /// Objects that may have exactly one request; others are removed when they are drawn.
+    /// Objects that may have exactly one request. Objects with more requests are removed from this list when
+    /// they are drawn.
     requested_once: Vec<u32>,
     /// The number of planned objects without a request.
     unrequested: u64,
@@ -28,7 +29,7 @@ pub(super) struct Catalogue {
 pub(super) struct Row {
     first: u32,
     pub(super) ranks: u32,
-    /// The number of births that remain.
+    /// The number of objects of the class that must still be born.
     pub(super) births: u32,
 }
 
@@ -84,7 +85,7 @@ impl Catalogue {
         &self.rows
     }
 
-    /// The number of requests needed for every object to have two.
+    /// The number of requests that are still needed so that every object has two requests.
     pub(super) const fn pending(&self) -> u64 {
         2 * self.unrequested + self.pending_second
     }
@@ -104,7 +105,7 @@ impl Catalogue {
         self.touch(object)
     }
 
-    /// Requests a new object at a rank of a class, in place of the object there.
+    /// Requests a new object at a rank of a class. It replaces the object at this rank, if the slot is not empty.
     pub(super) fn request_new(&mut self, class: usize, rank: u64) -> Request {
         let row = &mut self.rows[class];
         let slot = row.first + rank as u32;
@@ -115,7 +116,7 @@ impl Catalogue {
         Request::New { class, slot }
     }
 
-    /// Requests an object with pending requests, each with the same probability.
+    /// Requests an object with pending requests. All of these objects have the same probability.
     pub(super) fn request_pending(&mut self, random: &mut Random) -> Request {
         assert!(self.pending() > 0, "no request is pending");
         if random.below(self.unrequested + self.pending_second) < self.pending_second {
@@ -171,7 +172,7 @@ impl Catalogue {
 }
 
 impl Object {
-    /// Set after the second request. Sizes are at most 2^53.
+    /// The bit that is set after the second request. Sizes are at most 2^53, so they do not use this bit.
     const AGAIN: u64 = 1 << 63;
 
     const fn requested_again(self) -> bool {

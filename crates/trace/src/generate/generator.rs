@@ -9,10 +9,8 @@ use super::random::Random;
 use super::workload::{Workload, WorkloadError};
 use super::zipf::Zipf;
 
-/// Yields exactly [`Workload::requests`] records.
-///
-/// Keys are numbered from 0 in the order of first appearance. It takes about 32 bytes of memory per
-/// object; one-hit wonders take none.
+/// Yields exactly [`Workload::requests`] records. Keys are numbers from 0, in the order of first requests. The
+/// generator takes about 32 bytes of memory per object of the catalogue, and no memory for one-hit wonders.
 pub struct Generator {
     workload: Workload,
     random: Random,
@@ -83,7 +81,8 @@ impl Generator {
                 if zipf.is_some() { weight } else { 0.0 }
             }))
         };
-        // In a tiny catalogue all classes of a phase may lack objects; then the other classes are used.
+        // In a tiny catalogue, all classes with a weight in this phase may be without objects. The other
+        // classes then get equal weights.
         self.catalogue_mix = with_catalogue(false);
         if self.catalogue_mix.last() == Some(&0.0) {
             self.catalogue_mix = with_catalogue(true);
@@ -97,8 +96,8 @@ impl Generator {
             });
     }
 
-    /// Chooses a one-hit wonder or an object of the catalogue. Selection sampling spreads the
-    /// one-hit wonders evenly over the remaining requests; their number is exact.
+    /// Chooses a one-hit wonder or an object of the catalogue, and returns its key and size. Selection sampling
+    /// spreads the one-hit wonders evenly over the trace, and their number is exact.
     fn choose(&mut self) -> (u64, u64) {
         let left = self.workload.requests - self.made;
         if self.random.below(left) < self.one_hits_left {
@@ -118,8 +117,9 @@ impl Generator {
 
     /// `left` is the number of remaining requests for the catalogue, including this one.
     fn request_from_catalogue(&mut self, left: u64) -> Request {
-        // A pending request is chosen with a probability that is low while many requests remain, so that
-        // popularity is hardly distorted, and 1 when only pending requests remain.
+        // A pending request is chosen with a low probability while many requests remain, so that popularity is
+        // hardly distorted. The probability is 1 when the number of remaining requests equals the number of
+        // pending ones.
         let pressure = self.catalogue.pending() as f64 / left as f64;
         if self.catalogue.pending() >= left || self.random.unit() < pressure * pressure {
             let request = self.catalogue.request_pending(&mut self.random);
@@ -144,7 +144,8 @@ impl Generator {
         self.catalogue.request(class, rank)
     }
 
-    /// A class drawn by weight if it has births left, otherwise the first class with births left.
+    /// Draws a class by weight and returns it if it has births left. Otherwise returns the first class with
+    /// births left.
     fn class_of_birth(&mut self) -> usize {
         let class = pick(&self.catalogue_mix, &mut self.random);
         let rows = self.catalogue.rows();
@@ -225,7 +226,8 @@ fn pick(totals: &[f64], random: &mut Random) -> usize {
         .expect("the last total is the whole")
 }
 
-/// The swing over a day, from -1 to 1 with mean 0: two parabolas that approximate a sine.
+/// Returns the relative deviation of the request rate at a time of day (0 to 1). The result is between -1 and 1
+/// and has mean 0: two parabolas that approximate a sine.
 fn wave(day: f64) -> f64 {
     if day < 0.5 {
         16.0 * day * (0.5 - day)

@@ -1,7 +1,7 @@
 //! Logarithm and exponential function with identical results on every machine.
 //!
-//! The functions of C libraries differ in the last digit, which can change one random draw and
-//! with it the rest of a trace. These functions use only additions, multiplications and divisions,
+//! The functions of C libraries differ in the last digit. This difference can change one random number, and
+//! then all later records of the trace. These functions use only additions, multiplications and divisions,
 //! whose rounding IEEE 754 defines exactly.
 
 use std::f64::consts::{LN_2, LOG2_E, SQRT_2};

@@ -17,8 +17,8 @@ pub enum Preset {
     Mixed,
     /// The classes of `Mixed` in phases with different weights, which an adaptive policy must follow.
     Switch,
-    /// A replay over HTTP takes less than a minute on two cores; sizes vary enough to show the
-    /// effect of admission by size.
+    /// A small workload, whose replay over HTTP takes less than a minute on two cores. Its sizes vary enough to
+    /// show the effect of admission by size.
     Small,
 }
 
@@ -43,7 +43,7 @@ impl Preset {
         }
     }
 
-    /// Returns the workload, whose fields may be changed.
+    /// Returns the workload of the preset. The caller may change its fields.
     pub fn workload(self) -> Workload {
         let whole = |weights: &[f64]| {
             vec![Phase {

@@ -47,8 +47,8 @@ impl Random {
         1.0 - self.unit()
     }
 
-    /// Returns a uniform number in `0..bound`, by multiplication. The bias is below `bound / 2^64`,
-    /// which no trace can show.
+    /// Returns a uniform number in `0..bound`, by multiplication. The bias is below `bound / 2^64`, which is
+    /// too small to be visible in a trace.
     #[inline]
     pub(super) fn below(&mut self, bound: u64) -> u64 {
         ((u128::from(self.bits()) * u128::from(bound)) >> 64) as u64

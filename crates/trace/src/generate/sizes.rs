@@ -10,11 +10,11 @@ pub struct Sizes {
     pub median_bytes: f64,
     /// The spread of the lognormal part: the standard deviation of the natural logarithm of the size.
     pub sigma: f64,
-    /// The tail; optional.
+    /// The Pareto tail. `None` if all sizes are lognormal.
     pub tail: Option<Tail>,
-    /// The minimum size.
+    /// The minimum size in bytes.
     pub min_bytes: u64,
-    /// The maximum size.
+    /// The maximum size in bytes.
     pub max_bytes: u64,
 }
 
@@ -25,7 +25,7 @@ pub struct Tail {
     pub share: f64,
     /// The smallest size of the tail, in bytes.
     pub from_bytes: f64,
-    /// The exponent. At 1 and below, the mean depends on `max_bytes` only.
+    /// The exponent. If it is 1 or less, only `max_bytes` limits the mean.
     pub alpha: f64,
 }
 
@@ -40,7 +40,7 @@ impl Sizes {
         (bytes as u64).clamp(self.min_bytes, self.max_bytes)
     }
 
-    /// Returns the problem if the fields are inconsistent.
+    /// Returns a description of the problem if the fields are inconsistent.
     pub(super) fn problem(&self) -> Option<&'static str> {
         let positive = |x: f64| x.is_finite() && x > 0.0;
         if !positive(self.median_bytes) || !self.sigma.is_finite() || self.sigma < 0.0 {
@@ -61,6 +61,6 @@ impl Sizes {
         }
     }
 
-    /// The largest range in which a double represents every whole number.
+    /// The largest size: up to this number, a double represents every whole number.
     const BYTES_MAX: u64 = 1 << 53;
 }

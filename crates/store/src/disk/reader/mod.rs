@@ -76,7 +76,7 @@ enum Layout {
 pub enum Piece {
     /// Bytes that were read and verified.
     Bytes(Bytes),
-    /// Bytes in the page cache that were verified lately.
+    /// Bytes in the page cache that were verified recently.
     Span(Span),
 }
 
@@ -95,14 +95,14 @@ impl Piece {
     }
 }
 
-/// Selects if a read may wait for the device.
+/// States whether a read may wait for the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Wait {
     Never,
     Allowed,
 }
 
-/// Why a read returned no bytes.
+/// The reason why a read returned no bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum NotRead {
     WouldBlock,
@@ -143,17 +143,17 @@ impl DiskObject {
         self.inner.length
     }
 
-    /// Reads the body from `range.start` on. Returns at least one byte, and at most the bytes of the range or of
-    /// one read (`read_bytes` of the settings). Call it again for the rest of the range. The result is empty if
-    /// the range is empty or begins after the body.
+    /// Reads the body from `range.start` on, without waiting for the device. Returns at least one byte and at
+    /// most `read_bytes` of the settings, so the caller repeats the call for the rest of the range. The result
+    /// is empty if the range is empty or begins after the body.
     pub fn read_now(&self, range: Range<u64>) -> NonBlockingRead<Bytes> {
         let result = self.inner.read(range, Wait::Never);
         self.count_would_block(&result);
         result.into()
     }
 
-    /// Like [`read_now`](Self::read_now), but returns a span of at most one mebibyte if the bytes are in the page
-    /// cache and were verified lately. The caller sends the span to a socket.
+    /// Like [`read_now`](Self::read_now), but returns a span of at most one mebibyte if the bytes are in the
+    /// page cache and were verified recently. The caller sends the span to a socket.
     pub fn piece_now(&self, range: Range<u64>) -> NonBlockingRead<Piece> {
         let result = self.inner.piece(range);
         self.count_would_block(&result);

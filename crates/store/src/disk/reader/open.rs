@@ -1,4 +1,4 @@
-//! Opens the object of an index candidate: reads its head with one read, and compares its key.
+//! Opens the object at a location from the index: reads the metadata with one read, and compares the key.
 
 use std::sync::Arc;
 
@@ -12,7 +12,8 @@ use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 use crate::sync::Mutex;
 
-/// The size of a read of metadata: enough for a header, a key, a head and the checksums of a body of one mebibyte.
+/// The number of bytes to read for the metadata. They are enough for a header, a key, a head, and the checksums
+/// of a body of one mebibyte.
 const META_READ_BYTES: u64 = 4096;
 
 impl Volume {
@@ -38,8 +39,8 @@ impl Volume {
         into_blocking(self.read_head_with(hash, at, key, Wait::Allowed))
     }
 
-    /// Opens an object that is in the writer's buffer. Returns `None` if the object was written to the device
-    /// meanwhile, as far as the index shows.
+    /// Opens an object that is in the writer's buffer. Returns `None` if the object is no longer in the buffer
+    /// and the index has this location, because the object was written.
     pub(crate) fn read_unwritten(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -143,7 +144,8 @@ impl Volume {
                         pinned = segment;
                     }
                 }
-                // The segments are pinned before this check, so a segment that passes the check is overwritten last.
+                // The segments are pinned before this check. If the check succeeds, the segments had the right
+                // epoch after they were pinned, and are overwritten after all other free segments.
                 if !extents.iter().all(|extent| self.has_extent(extent)) {
                     return Err(Miss::Reclaimed.into());
                 }

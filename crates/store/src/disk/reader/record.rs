@@ -62,7 +62,8 @@ impl Record {
 }
 
 impl Volume {
-    /// Reads the whole record at a location and verifies every byte. Called by the writer's thread.
+    /// Reads the whole record at a location and verifies every byte. Waits for the device, and is called only
+    /// by the writer's thread.
     pub(in crate::disk) fn load_record(
         &self,
         location: Location,
@@ -105,7 +106,8 @@ impl Volume {
         let bytes_left = self.segments.end(segment) - at;
         let mut bytes = self.read_bytes(at, first_bytes.min(bytes_left), wait)?;
         let seed = self.superblock.checksum_seed;
-        // If the epoch has changed, the segment was overwritten during the read, and the record is not corrupt.
+        // Invalid bytes have one of two causes: if the epoch has changed, the segment was overwritten during
+        // the read; otherwise the record is corrupt.
         let cause = || {
             if self.segments.epoch(segment) == epoch {
                 Miss::Corrupt
@@ -135,7 +137,7 @@ impl Volume {
                 return Err(NotRead::WouldBlock);
             }
         }
-        // The metadata may have been read again, and the header is a part of it. So the header is parsed again.
+        // If the metadata was read again, the header was read again with it. The header is therefore parsed again.
         let header = RecordHeader::parse(&bytes, self.shape.segment_bytes)
             .ok()
             .filter(|again| again.meta_bytes() == meta_bytes)

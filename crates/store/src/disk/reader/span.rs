@@ -1,13 +1,11 @@
-//! A part of a body in the page cache, which the kernel sends to a socket.
-//!
-//! This process does not read the bytes. The kernel copies a short span from a mapping. For a long span it passes
-//! the pages to the socket without a copy. The bytes are correct for two reasons. Every block of the span was
-//! compared with its checksum lately ([`Verified`](crate::disk::verified::Verified)). And an overwrite guard
-//! protects the segment during the system call, if the segment still has the epoch of the comparison.
-//!
-//! Between two calls no guard exists, because a slow client must not delay the writer. Pages that were sent may
-//! stay in socket buffers after the call. So their segment gets new pages before it is overwritten
-//! ([`page_replacement`]).
+//! A part of a body in the page cache, which the kernel sends to a socket. This process does not read the
+//! bytes. The kernel copies a short span from a mapping. For a long span the kernel passes the pages to the
+//! socket without a copy. The bytes are correct for two reasons. First, every block of the span was compared
+//! with its checksum recently ([`Verified`](crate::disk::verified::Verified)). Second, the span is sent only
+//! while its segment has the epoch of this comparison, and an overwrite guard protects the segment during the
+//! system call. Between two calls no guard exists, because a slow client must not delay the writer. Pages that
+//! were sent may stay in socket buffers after the call. The segment of these pages therefore gets new pages
+//! before it is overwritten ([`page_replacement`]).
 
 use std::io;
 use std::ops::Range;
@@ -24,7 +22,8 @@ use crate::disk::page_replacement::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockId;
 use crate::disk::volume::Volume;
 
-/// Bytes of a body in the page cache. Until the span is dropped, its segment is overwritten last.
+/// Bytes of a body in the page cache. Until the span is dropped, its segment is overwritten after all other
+/// free segments.
 #[derive(Debug)]
 pub struct Span {
     object: DiskObject,
@@ -36,11 +35,11 @@ pub struct Span {
     body_offset: u64,
 }
 
-/// The smallest span that is sent with `sendfile`. A shorter span is copied in the same call as the head, which
-/// costs less than two calls.
+/// The size of the smallest span that is sent with `sendfile`. A shorter span is sent with the head in one call
+/// that copies both. This takes less time than two calls.
 const SENDFILE_BYTES_MIN: u64 = 32 << 10;
 
-/// Why no byte of a span was sent.
+/// The reason why no byte of a span was sent.
 #[derive(Debug)]
 pub enum SendError {
     /// The socket returned this error. `WouldBlock` if the socket accepts no byte now.
@@ -69,27 +68,27 @@ impl Span {
         }
     }
 
-    /// Returns the number of bytes that are left.
+    /// Returns the number of bytes that are not sent yet.
     pub fn len(&self) -> u64 {
         self.range.end - self.range.start
     }
 
-    /// Returns true if no bytes are left.
+    /// Returns true if all bytes are sent.
     pub fn is_empty(&self) -> bool {
         self.range.is_empty()
     }
 
-    /// Removes the first `bytes` from the span, because the socket took them.
+    /// Removes the first `bytes` bytes from the span, because the socket accepted them.
     ///
     /// # Panics
     ///
-    /// If the span is shorter.
+    /// Panics if the span has fewer bytes.
     pub fn advance(&mut self, bytes: u64) {
         assert!(bytes <= self.len(), "the socket takes at most the span");
         self.range.start += bytes;
     }
 
-    /// Returns how many bytes [`send`](Self::send) offers to the socket.
+    /// Returns how many bytes of the span [`send`](Self::send) offers to the socket.
     pub fn offered(&self, copied_max: u64) -> u64 {
         let has_sendfile = self.object.inner.volume.device.sendfile_source().is_some();
         match has_sendfile && self.may_use_sendfile(&self.range) {
@@ -122,7 +121,8 @@ impl Span {
         let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
         let sent = match volume.device.sendfile_source() {
             Some(file) if self.may_use_sendfile(&range) => {
-                // The flag is set before the call, so that the writer sees the flag once the guard is dropped.
+                // The flag is set before the call. The writer waits until the guard is dropped, and then sees
+                // the flag.
                 volume.segments.set_pages_in_sockets(self.segment);
                 page_replacement::send(to, before, file, range.start, length).and_then(|sent| {
                     match sent {
@@ -156,8 +156,8 @@ impl Span {
         }
     }
 
-    /// Returns true if the pages themselves may be sent: the span is long enough, and no folio crosses the
-    /// segment's edge.
+    /// Returns true if `sendfile` may pass the pages to the socket: the span is long enough, and its pages are
+    /// in no folio that crosses an edge of the segment.
     fn may_use_sendfile(&self, range: &Range<u64>) -> bool {
         let segments = &self.object.inner.volume.segments;
         let first = segments
@@ -180,8 +180,8 @@ impl Volume {
         self.verified.is_enabled() && self.device.mapping().is_some()
     }
 
-    /// Returns the first part of a body's `range` whose blocks were verified lately and are in memory. Returns
-    /// `None` if this part is empty.
+    /// Returns the first part of a body's `range` whose blocks were verified recently and are in memory.
+    /// Returns `None` if this part is empty.
     pub(super) fn cached_range(&self, body: &Body, range: &Range<u64>) -> Option<CachedRange> {
         let mapping = self.device.mapping()?;
         let segment = self.segments.segment_at(body.offset)?;
@@ -210,7 +210,7 @@ impl Volume {
 }
 
 impl Volume {
-    /// Returns how many bytes from `range.start` on are in memory, or were in memory a moment ago.
+    /// Returns how many bytes from `range.start` on are in memory, or were in memory at most two seconds ago.
     fn resident_bytes(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
         let blocks = || blocks(body.offset, body.epoch, &range);
         if !range.is_empty() && blocks().all(|block| self.residents.contains(block)) {

@@ -1,8 +1,6 @@
-//! The current code opens a store of format version 1. Later code that cannot open this store must reject it with an
-//! error that states the version number.
-//!
-//! The fixture contains the blocks of a file that are not zero: for each its number in eight bytes and its 4096
-//! bytes.
+//! The current code opens a store of format version 1. Later code that cannot open this store must reject it
+//! with an error that states the version number. The fixture contains the blocks of a store file that are not
+//! zero. For each block it has the block number in eight bytes and the 4096 bytes of the block.
 
 use std::fs::File;
 use std::io::Write;
@@ -13,7 +11,7 @@ use super::*;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// Segments of 256 KiB, and the superblocks and checkpoint areas.
+/// The size of the store file: segments of 256 KiB, and the superblocks and checkpoint areas.
 const CAPACITY: u64 = 256 * 1024 * 8;
 
 fn fixture() -> PathBuf {

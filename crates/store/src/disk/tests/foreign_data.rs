@@ -1,4 +1,4 @@
-//! A device with data that is not a store is not changed, wherever its signature is.
+//! Tests that a device with data of another program is not changed, for all offsets of signatures.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -8,7 +8,7 @@ use super::*;
 
 const DEVICE_BYTES: u64 = 8 << 20;
 
-/// Makes a device that is blank except for these bytes.
+/// Makes a device that is blank except for `bytes` at the offset `at`.
 fn write_device(folder: &Path, at: u64, bytes: &[u8]) {
     let file = File::create(folder.join(FILE_NAME)).expect("creates");
     file.set_len(DEVICE_BYTES).expect("there is room");
@@ -103,7 +103,7 @@ fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
     assert_eq!(opened(folder.path()), Ok(()));
 }
 
-/// The device is smaller than the range that is checked at each end.
+/// The device is smaller than the mebibyte that is checked at its front and at its end.
 #[test]
 fn a_small_device_is_checked_completely() {
     let folder = tempfile::tempdir().expect("a folder");

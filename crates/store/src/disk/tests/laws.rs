@@ -361,7 +361,7 @@ fn keys_are_distributed_among_devices_and_found_after_a_restart() {
 fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
     let folder = tempfile::tempdir().expect("a folder");
     let cache = open(small(folder.path()));
-    // Two pieces of at most 64 KiB are less than the half of a segment that may be reinserted.
+    // At most half of a segment may be reinserted. Two pieces of at most 64 KiB are less than this.
     let bodies = [pattern(0, 3000), pattern(1, 120_000)];
     (0..2).for_each(|key| put(&cache, key, &bodies[key as usize], true));
     for key in 2..600 {
@@ -448,7 +448,8 @@ fn wait_until_messages_are_taken(cache: &DiskCache) {
     }
 }
 
-/// Hits before the write count like hits after it: the object is reinserted when its segment is reclaimed.
+/// Hits on an object in the write buffer count like later hits: the object is reinserted when its segment is
+/// reclaimed.
 #[test]
 fn an_object_hit_before_it_was_written_is_reinserted() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -490,7 +491,7 @@ fn an_unwritten_object_is_durable_after_the_sync_interval() {
     }
 }
 
-/// Method: send the new head for the old object while the newer object is in the writer's buffer.
+/// Method: update the head of the old object while a newer object of the same key is in the writer's buffer.
 #[test]
 fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     let folder = tempfile::tempdir().expect("a folder");

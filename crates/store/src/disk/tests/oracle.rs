@@ -60,7 +60,7 @@ fn step() -> impl Strategy<Value = Step> {
     ]
 }
 
-/// The objects that the cache may return for a key.
+/// The object that the cache may return for a key.
 #[derive(Clone, Debug)]
 struct Expected {
     head: Vec<u8>,

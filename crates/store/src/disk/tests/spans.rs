@@ -1,5 +1,5 @@
-//! Tests of bodies that are sent from the page cache without being read: only bytes of verified blocks are sent, and
-//! no bytes of an overwritten segment.
+//! Tests of bodies that are sent from the page cache without being read. Only bytes of verified blocks may be
+//! sent, and no bytes of an overwritten segment.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -123,7 +123,7 @@ fn a_small_body_is_read_with_its_head_and_then_sent_from_the_cache() {
     let before = reads();
     assert_eq!(read_all(&object(&cache, 1)), (body.clone(), 0));
     assert_eq!(reads(), before + 1);
-    // The metadata is cached now, so no body bytes are read with it: only the span is read.
+    // The metadata is cached now, so the second read of the object needs only one read operation, for the span.
     assert_eq!(read_all(&object(&cache, 1)), (body, 1000));
     assert_eq!(reads(), before + 2);
 }

@@ -1,6 +1,7 @@
 //! Appends records to the buffer, and writes the buffer to the device, one segment after another.
 //!
-//! This module maintains the order of writes and syncs on which recovery relies.
+//! This module ensures the order of writes and syncs on which recovery relies (see the documentation of the
+//! parent module).
 
 use std::io;
 use std::sync::Arc;
@@ -45,10 +46,11 @@ impl Writer {
         }
     }
 
-    /// Opens the next segment. Then reclaims segments, so that the segment after it is free in time.
+    /// Opens the next segment. Then reclaims segments, so that another segment is free when this one is full.
     pub(super) fn open_segment(&mut self) -> Result<(), AppendError> {
         if self.log.free_segments() == 0 {
-            // A failed write interrupted the last reclaim. No segment is free, so no object can be reinserted.
+            // The last reclaim was interrupted by a failed write. No segment is free, so this reclaim cannot
+            // reinsert objects.
             self.flush_records()?;
             let oldest = self.log.oldest();
             self.reclaim(oldest.expect("a segment is free, open or sealed"))?;
@@ -60,7 +62,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Like [`append`](Self::append), for reinserted records: may open a free segment, but reclaims no segment.
+    /// Like [`append`](Self::append), but for reinserted records. This function may open a free segment, but
+    /// does not reclaim one.
     pub(in crate::disk) fn append_reinserted(
         &mut self,
         draft: &Draft<'_>,
@@ -261,7 +264,7 @@ impl Writer {
 
     /// Seals the open segment: makes its records durable, then writes its footer.
     pub(super) fn seal(&mut self) -> Result<(), AppendError> {
-        // Tombstones go first, because they may need a new segment.
+        // Tombstones are written first, because they may need a new segment.
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
         }

@@ -8,7 +8,7 @@ use std::ops::{Deref, DerefMut};
 
 use memmap2::MmapMut;
 
-/// The step in which the buffer grows.
+/// The capacity of the buffer is a multiple of this number of bytes.
 const STEP_BYTES: usize = 256 << 10;
 
 /// A byte vector with the operations that the writer needs.

@@ -1,19 +1,15 @@
-//! The single thread that writes a device.
-//!
-//! The thread takes objects from the queue, makes records of them, gathers records into large writes, and syncs
-//! the device as configured. An object in one record is visible as soon as the record is in the buffer
-//! ([`unwritten`](super::unwritten)), an object in pieces when its commit record is written. Recovery relies on
-//! the following order of writes and syncs:
+//! The single thread that writes a device. The thread takes objects from the queue, makes records of them,
+//! collects records into large writes, and syncs the device as configured. An object in one record is visible
+//! as soon as the record is in the buffer ([`unwritten`](super::unwritten)), an object in pieces when its
+//! commit record is written. Recovery relies on the following order of writes and syncs:
 //!
 //! 1. A segment's header is durable before any record of its epoch is written.
 //! 2. A segment's records are durable before its footer is written.
-//! 3. A segment is overwritten only after the objects reinserted from it are durable. If the segment that received
-//!    them is full, it was synced before the next segment was opened. If it is still open, it is synced before
-//!    the overwrite.
-//!
-//! When a write fails, all data since the last flush is dropped, the open segment is sealed without a footer,
-//! and the device is not written for a while. Purges that are not durable yet are kept. They are written first
-//! when the device works again.
+//! 3. A segment is overwritten only after the objects reinserted from it are durable. The segment to which they
+//! were written is synced when it is full, or before the overwrite if it is still open. When a write fails, all
+//! data since the last flush is dropped, the open segment is closed without a footer, and the device is not
+//! written during the retry interval. Purges that are not durable yet are kept. They are written first when the
+//! device can be written again.
 
 mod appender;
 mod buffer;
@@ -58,7 +54,7 @@ pub(crate) enum Message {
         body: Vec<Bytes>,
         body_bytes: u64,
     },
-    /// Ends an object in pieces.
+    /// Writes the commit record of an object in pieces.
     Commit { write: Arc<WriteState> },
     /// Replaces the head of the object at a location. The body stays the same.
     Rewrite {
@@ -79,8 +75,8 @@ pub(crate) enum Message {
     },
 }
 
-/// The callback of a purge. It is called when the purge is durable or has failed. If the writer ends first, it is
-/// dropped without a call.
+/// The callback of a purge. It is called when the purge is durable or has failed. If the writer ends before
+/// this, the callback is dropped without a call.
 pub(crate) struct PurgeCallback(Box<dyn FnOnce(Result<(), SyncError>) + Send>);
 
 impl PurgeCallback {
@@ -95,14 +91,14 @@ impl std::fmt::Debug for PurgeCallback {
     }
 }
 
-/// The state of the thread.
+/// The state of the thread that writes a device.
 #[derive(Debug)]
 pub(crate) struct Writer {
     pub(super) volume: Arc<Volume>,
     pub(super) log: SegmentLog,
     /// Records since the last flush, with their padding.
     buffer: PageBuffer,
-    /// The offset of the buffer in the open segment: the bytes before it were written.
+    /// The offset of the buffer in the open segment. The bytes before this offset were written.
     flushed: u64,
     /// The entries for the footer of the open segment.
     entries: Vec<Entry>,
@@ -112,9 +108,9 @@ pub(crate) struct Writer {
     pieces_pending: Vec<Arc<WriteState>>,
     /// Index entries that move when the buffer is written.
     pub(super) moves_pending: Vec<Move>,
-    /// Purges that are not in a record yet.
+    /// Hashes of purged keys that are not in a tombstone record yet.
     tombstones: Vec<u64>,
-    /// Purges in records that are not durable yet.
+    /// Hashes of purged keys in tombstone records that are not durable yet.
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
     pace: WriteRate,
@@ -127,7 +123,8 @@ pub(crate) struct Writer {
     checkpoint_at: Option<Instant>,
     /// The thread that writes a checkpoint.
     checkpoint: Option<JoinHandle<()>>,
-    /// A fingerprint of the decisions: which objects were written, reinserted and evicted.
+    /// A fingerprint of the sequence of objects that were written, reinserted and evicted. Tests compare it
+    /// with that of the simulator.
     digest: Digest,
 }
 
@@ -155,11 +152,11 @@ pub(super) struct Draft<'a> {
     pub(super) body_offset: u64,
 }
 
-/// Why a record was not appended.
+/// The reason why a record was not appended.
 #[derive(Debug)]
 pub(super) enum AppendError {
     Device(io::Error),
-    /// A reinsertion has no space without reclaiming another segment.
+    /// The log has no space for a reinserted record unless another segment is reclaimed.
     NoRoom,
 }
 
@@ -169,10 +166,10 @@ impl From<io::Error> for AppendError {
     }
 }
 
-/// The most purges that are kept while writes fail: 8 MiB.
+/// The largest number of purges that are kept while writes fail. They take 8 MiB.
 const TOMBSTONES_PENDING_MAX: usize = 1 << 20;
 
-/// The most tombstones in one record.
+/// The largest number of tombstones in one record.
 const TOMBSTONES_PER_RECORD: usize = 4096;
 
 /// The nice value of a writer that bypasses the page cache. If other threads use the whole processor, this thread
@@ -207,9 +204,9 @@ impl Writer {
     /// Runs until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         if self.volume.settings.direct_writes != DirectWrites::Never {
-            // The priority applies to this thread only (setpriority(2), "C library/kernel differences"). The thread
-            // mostly copies bytes and computes checksums, which can wait. If the call fails, requests are only a
-            // little slower.
+            // The priority applies to this thread only (setpriority(2), "C library/kernel differences"). The
+            // thread mostly copies bytes and computes checksums, which can wait. If the call fails, the thread
+            // only delays requests a little more.
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         }
         loop {
@@ -227,7 +224,7 @@ impl Writer {
         }
     }
 
-    /// Returns how long to wait for a message.
+    /// Returns the time until the next timer is due. The thread waits for a message for this time.
     fn timeout(&self) -> Duration {
         let settings = &self.volume.settings;
         let now = Instant::now();
@@ -281,7 +278,7 @@ impl Writer {
         self.sync()
     }
 
-    /// Returns true if this was the last message.
+    /// Handles one message. Returns true if it was the last message.
     fn handle_message(&mut self, message: Message) -> bool {
         let volume = Arc::clone(&self.volume);
         let key_and_head_bytes = |write: &WriteState| (write.key.len() + write.head.len()) as u64;
@@ -359,7 +356,7 @@ impl Writer {
                 _ => None,
             };
         }
-        // A device whose last write failed is not written for a while, even if callers wait.
+        // A device whose last write failed is not written during the retry interval, even if callers wait.
         let result = match self.is_paused() {
             true => Err(SyncError::NotWritable),
             false => self.sync_or_report(),
@@ -371,7 +368,8 @@ impl Writer {
 
     fn sync_or_report(&mut self) -> Result<(), SyncError> {
         self.retry_at = None;
-        // Without data to write, a sync would succeed on a device that is not writable.
+        // If no data is to be written, a sync would succeed even on a device that is not writable. A write is
+        // therefore tried first.
         let result = if self.volume.health.state() == DeviceState::ReadOnly {
             self.try_write()
         } else {
@@ -399,15 +397,15 @@ impl Writer {
         closed.then_some(()).ok_or(SyncError::NotWritable)
     }
 
-    /// Starts the flush and sync timers, because data waits to be written. The sync timer starts now and not at the
-    /// flush, so that the time in the buffer counts.
+    /// Starts the flush timer and the sync timer, unless they run already, because data waits to be written.
+    /// The sync timer does not start at the flush, because `sync_interval` includes the time in the buffer.
     fn start_timers(&mut self) {
         let now = Instant::now();
         self.buffered_since.get_or_insert(now);
         self.unsynced_since.get_or_insert(now);
     }
 
-    /// Adds a decision of the log to the digest.
+    /// Adds the writing, reinsertion or eviction of an object to the fingerprint.
     pub(super) fn record_decision(&mut self, decision: impl FnOnce(&mut Digest)) {
         decision(&mut self.digest);
         let value = self.digest.value();
@@ -519,5 +517,5 @@ pub(super) fn unix_secs() -> u64 {
     Timestamp::from(SystemTime::now()).as_secs()
 }
 
-/// How long an idle writer sleeps. A message wakes it.
+/// The longest time that the writer waits for a message. A message ends the wait at once.
 const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);

@@ -1,4 +1,4 @@
-//! Makes records of messages: whole objects, pieces, commit records, new heads.
+//! Handles the messages that write objects: makes records for whole objects, pieces, commit records and new heads.
 
 use std::sync::Arc;
 
@@ -83,7 +83,8 @@ impl Writer {
         extents: &[Extent],
     ) {
         if !self.all_live(extents) {
-            // The first pieces were reclaimed already: the log is too small for such an object.
+            // The segments of the first pieces were reclaimed already, because the log is too small for an
+            // object of this size.
             write.drop_as(WriteError::Gone);
         }
         let table = table_of(extents);
@@ -101,7 +102,7 @@ impl Writer {
         self.write_final_record(write, &draft, &[]);
     }
 
-    /// Returns true if the segment of every piece is still in use.
+    /// Returns true if the segment of every extent is still in use and has not been overwritten.
     pub(in crate::disk) fn all_live(&self, extents: &[Extent]) -> bool {
         let tail_epoch = self.log.tail_epoch();
         extents
@@ -116,9 +117,10 @@ impl Writer {
             .iter()
             .any(|(other, at)| *at == from || other.hash == write.hash)
         {
-            // Flushes for two reasons. If the old record is in the buffer, it must be written before it can be
-            // copied. If a newer object of the key is in the buffer, the index has the location of the newer object
-            // after the flush, and the check below then finds that the old object was replaced.
+            // The buffer is flushed for two reasons. If the old record is in the buffer, it must be written
+            // before it can be copied. If a newer object of the key is in the buffer, the index has the
+            // location of the newer object after the flush, and the check below then finds that the old object
+            // was replaced.
             let result = self.flush();
             self.record_outcome(result);
         }
@@ -136,7 +138,7 @@ impl Writer {
         match old.header.kind {
             Kind::Commit => {
                 let extents: Vec<_> = Extent::parse_all(&old.table()).collect();
-                // The pieces have the old object's number.
+                // The records of the pieces contain the id of the old object.
                 self.write_commit_of(write, old.header.object_id, &extents);
             }
             _ => {

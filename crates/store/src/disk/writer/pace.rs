@@ -2,11 +2,10 @@
 
 use std::time::Instant;
 
-/// The write rate, in bytes a second, above which writes bypass the page cache.
-///
-/// At a lower rate, the kernel's work for the writes takes only a hundredth of a processor, and new objects are in
-/// the page cache when they are requested next. At a higher rate, this work delays requests (measured in
-/// docs/explanation/disk-cache.md), and the writes evict pages that are read.
+/// The write rate, in bytes per second, above which writes bypass the page cache. At a lower rate, the
+/// write-back by the kernel takes only a hundredth of a core, and new objects are in the page cache when they
+/// are requested next. At a higher rate, the write-back delays requests (measured in
+/// docs/explanation/disk-cache.md), and the writes evict pages that requests read.
 const HIGH_RATE: f64 = (32 << 20) as f64;
 
 /// A leaky bucket: writes fill it, and it drains at [`HIGH_RATE`].
@@ -17,8 +16,8 @@ pub(super) struct WriteRate {
 }
 
 impl WriteRate {
-    /// Adds a write. Returns true if the bucket then has more than the bytes of one second at [`HIGH_RATE`].
-    /// The bucket has space for the bytes of two seconds.
+    /// Adds the bytes of a write to the bucket. Returns true if the bucket then has more bytes than one second
+    /// at [`HIGH_RATE`] drains. The bucket has space for the bytes of two seconds.
     pub(super) fn add_write(&mut self, bytes: u64, now: Instant) -> bool {
         let before = self.at.replace(now).unwrap_or(now);
         let emptied = HIGH_RATE * now.saturating_duration_since(before).as_secs_f64();
@@ -33,7 +32,8 @@ mod tests {
 
     use super::*;
 
-    /// Simulates writes of 1 MiB, `per_second` writes a second. Returns for each write if it counted as fast.
+    /// Simulates writes of 1 MiB, at `per_second` writes per second. Returns the result of `add_write` for each
+    /// write.
     fn run(pace: &mut WriteRate, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
         let gap = Duration::from_secs(1) / per_second;
         let times = (0..per_second * seconds).map(|write| start + gap * write);

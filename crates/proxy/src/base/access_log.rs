@@ -34,7 +34,7 @@ pub enum AccessLogError {
     Thread(#[source] io::Error),
 }
 
-/// Opens the access log's file again by its path, which is needed after a rotation has renamed the file.
+/// Opens the access log's file again by its path. This is needed after a log rotation has renamed the open file.
 #[derive(Clone, Debug)]
 pub struct LogReopener {
     requested: Arc<AtomicBool>,
@@ -42,7 +42,7 @@ pub struct LogReopener {
 }
 
 impl LogReopener {
-    /// Requests the reopening and returns at once. Lines of responses that have already ended go to the old file.
+    /// Asks the log thread to reopen the file, and returns at once. Lines of earlier responses go to the old file.
     pub fn reopen(&self) {
         self.requested.store(true, Ordering::Release);
         self.thread.unpark();
@@ -112,9 +112,9 @@ struct Writer {
 }
 
 impl Writer {
-    /// Writes the lines that are in the rings.
+    /// Writes the lines that are in the rings, then reopens the file if this was requested.
     fn run(&mut self) {
-        // Read before the rings are drained, so that lines pushed before the request go to the old file.
+        // The flag is read first, so that lines pushed before the request to reopen go to the old file.
         let reopen = self.reopen.swap(false, Ordering::AcqRel);
         match self.drain_rings() {
             Err(error) if !self.failing => {
@@ -129,7 +129,7 @@ impl Writer {
         }
     }
 
-    /// Continues in the file that the path names now, or in the old file if that cannot be opened.
+    /// Opens the configured path and continues there. If it cannot be opened, the old file stays in use.
     fn reopen(&mut self) {
         match open(&self.destination) {
             // Bytes that the old file refused are lost. Their loss was logged.
@@ -160,5 +160,5 @@ impl Writer {
 /// The size of one write: a few hundred lines per system call.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The longest wait of a line in its ring. 8192 lines in 50 ms are 160 000 lines per second.
+/// The longest time that a line waits in its ring. A ring of 8192 lines overflows above 160 000 lines per second.
 const WRITE_INTERVAL: Duration = Duration::from_millis(50);

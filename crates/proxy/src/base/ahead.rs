@@ -1,12 +1,12 @@
 //! The rate at which a worker reads bodies from the origin ahead of their clients.
 //!
-//! A body is read as fast as its clients read it. A body that no client reads is read as well: it may be stored, and
-//! its connection to the origin becomes free. Such reading must not delay other requests, so all bodies of a worker
-//! that are ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`], and each chunk begins
-//! at a time that [`AheadRate::reserve`] returns (the generic cell rate algorithm of ITU-T I.371).
+//! A body is read as fast as its clients read it. The edge also reads a body whose clients read slowly or not at all:
+//! the body may be stored, and its connection to the origin becomes free. This must not delay other requests, so all
+//! bodies of a worker that are ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`].
+//! [`AheadRate::reserve`] returns when a chunk may begin (the generic cell rate algorithm of ITU-T I.371).
 //!
-//! A body that has just begun is ahead of its client as well. Sending a body of 1 MiB in one piece costs a third less
-//! than sending it in chunks, so some bodies may be [`LEAD_BYTES`] ahead without waiting ([`FreeLead`]).
+//! Sending a body of 1 MiB in one piece costs a third less CPU time than sending it in chunks. A limited number of
+//! bodies may therefore be [`LEAD_BYTES`] ahead of their clients without waiting ([`FreeLead`]).
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -29,7 +29,7 @@ pub(crate) struct AheadRate {
     /// The time at which the next chunk may begin.
     next: Cell<Option<Instant>>,
     counters: Arc<Counters>,
-    /// Bodies that may yet get a [`FreeLead`].
+    /// The number of further bodies that may get a [`FreeLead`].
     free_leads: Cell<usize>,
 }
 
@@ -72,7 +72,7 @@ impl AheadRate {
         (begins > now).then_some(begins)
     }
 
-    /// Waits for the next chunk's time, unless or until `is_wanted` is ready: a client has come close.
+    /// Waits until the next chunk may begin. Returns earlier if `is_wanted` is ready: a client has nearly caught up.
     pub(crate) async fn wait(&self, mut is_wanted: impl FnMut(&mut Context<'_>) -> Poll<()>) {
         if poll_fn(|cx| Poll::Ready(is_wanted(cx))).await.is_ready() {
             return;
@@ -92,15 +92,15 @@ impl AheadRate {
     }
 }
 
-/// How far a body with a [`FreeLead`] may be ahead of its client.
+/// The number of bytes that a body with a [`FreeLead`] may be ahead of its client.
 pub(crate) const LEAD_BYTES: usize = 1 << 20;
 
-/// Bodies with a [`FreeLead`]: as many as a benchmark's client has connections. If clients that read nothing have
-/// them all, other large bodies cost a third more.
+/// The most bodies with a [`FreeLead`] at one time, enough for the 64 connections of a benchmark's client. If clients
+/// that read no bytes use up all of them, other large bodies cost a third more CPU time.
 const FREE_LEADS_MAX: usize = 64;
 
-/// Timers tick once a millisecond, and a busy worker sees them later: chunks that are late by less do not lower the
-/// rate.
+/// A chunk that begins late by up to this time does not lower the rate: timers tick once a millisecond, and a busy
+/// worker handles them later.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -111,7 +111,8 @@ mod tests {
         AheadRate::new(bytes_per_second, Arc::default())
     }
 
-    /// Bytes whose chunks begin within the first second, of a reader that comes `late` after each of its times.
+    /// Returns the bytes of the chunks that begin within the first second, if each chunk begins `late` after the time
+    /// that was reserved for it.
     fn first_second(rate: &AheadRate, late: Duration) -> usize {
         let begun = Instant::now();
         let mut now = begun;
@@ -143,7 +144,7 @@ mod tests {
         _ = rate.reserve(now);
         let later = now + Duration::from_secs(60);
         let at_once = (0..1000).take_while(|_| rate.reserve(later).is_none());
-        // 10 ms at 2 ms for each chunk, and the one that begins now.
+        // The rate allows one chunk in 2 ms. Five may make up for 10 ms, and one more begins now.
         assert!((5..=7).contains(&at_once.count()));
     }
 

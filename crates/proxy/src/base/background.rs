@@ -1,4 +1,4 @@
-//! Threads that repeat one piece of work.
+//! Threads that run one function at regular intervals.
 
 use std::io;
 use std::sync::Arc;
@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
-/// A thread that does its work at each interval, or when it is unparked. Dropping it joins the thread after one more
-/// run.
+/// A thread that runs its function at each interval, and whenever it is unparked. Dropping this value runs the
+/// function one last time, then joins the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
     stop: Arc<AtomicBool>,

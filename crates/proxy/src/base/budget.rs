@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use edgeward_store::hot::{ChargeGuard, FreedPages};
 
-/// Returns bytes that keep `charge` until the last reference to them is dropped.
+/// Returns bytes that own `charge`. It is dropped with the last reference to the bytes.
 pub(crate) fn charged<B, C>(bytes: B, charge: C) -> Bytes
 where
     B: AsRef<[u8]> + Send + 'static,
@@ -35,7 +35,7 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
 pub(crate) struct MemoryBudget {
     used: AtomicU64,
     max: u64,
-    /// Counts the bytes of each share that is released.
+    /// Gets the bytes of each released share, and returns free pages to the system from time to time.
     freed: Option<Arc<FreedPages>>,
 }
 
@@ -79,13 +79,14 @@ pub(crate) struct MemoryShare {
 
 #[derive(Debug)]
 enum Charge {
-    /// The cache is charged, also after the object has left it. The budget is not.
+    /// The cache is charged instead of the budget, even after the object was evicted.
     Cache(Option<ChargeGuard>),
+    /// The bytes that the budget is charged.
     Budget(u64),
 }
 
 impl MemoryShare {
-    /// Returns `bytes` with their charge, which ends when the last reference to them is dropped.
+    /// Returns `bytes` with the charge of this share. The charge ends when the last reference to the bytes is dropped.
     pub(crate) fn charge<B>(mut self, bytes: B) -> Bytes
     where
         B: AsRef<[u8]> + Send + 'static,
@@ -136,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Responses that are not stored free pages too.
+    /// Bytes of responses that are not stored count like bytes of evicted objects.
     #[test]
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {

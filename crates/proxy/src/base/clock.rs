@@ -1,7 +1,7 @@
 //! The wall clock, read once for thousands of requests.
 //!
-//! HTTP caching counts in seconds, so the request path does not read the system's clock. A thread stores the time in
-//! an atomic every [`TICK`], and all others load it.
+//! Lifetimes and ages in HTTP are whole seconds, so the request path needs no exact time. A thread stores the time in
+//! an atomic every [`TICK`], and all other threads load it instead of reading the system's clock.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -11,8 +11,8 @@ use edgeward_types::Timestamp;
 
 use crate::base::background::Background;
 
-/// The largest error of a reading: far below a second, the unit of HTTP. Fifty wake-ups per second do not show in any
-/// profile.
+/// The interval of updates, and so the largest error of the clock: far below a second, the unit of HTTP. Fifty
+/// wake-ups per second cost too little to appear in a CPU profile.
 const TICK: Duration = Duration::from_millis(20);
 
 /// Milliseconds since the Unix epoch, as of the last tick.
@@ -25,9 +25,9 @@ impl Clock {
         Timestamp::from_millis(self.0.load(Ordering::Relaxed))
     }
 
-    /// Stores the wall time. The monotonic clock stops while a machine sleeps, so a response that became stale
-    /// meanwhile would seem fresh. If the wall clock steps back, ages do not grow until it has caught up
-    /// (`Timestamp::since` is never below zero).
+    /// Stores the wall time. The monotonic clock is no replacement, because it stops while a machine sleeps: a
+    /// response that became stale during the sleep would seem fresh. If the wall clock is set back, ages do not grow
+    /// until it reaches the old time again (`Timestamp::since` is never below zero).
     fn tick(&self) {
         let now = Timestamp::from(SystemTime::now());
         self.0.store(now.as_millis(), Ordering::Relaxed);

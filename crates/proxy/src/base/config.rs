@@ -1,7 +1,7 @@
 //! The configuration of an edge, checked and with all defaults filled in.
 //!
-//! The raw input (flags, a TOML file) has types of its own in `cli`. Each field below states its default and the
-//! reason for it. Two settings have no default: the address to listen on and the origin's URL.
+//! The crate `cli` parses flags and the TOML file into types of its own, and fills in the types of this module. Each
+//! field below states its default and the reason for it. The listening address and the origin's URL have no default.
 
 mod forwarding;
 mod host_pattern;
@@ -40,22 +40,22 @@ pub struct EdgeConfig {
     pub hot: HotConfig,
     /// The cache on disk. Default: none.
     pub disk: Option<DiskConfig>,
-    /// The choices of HTTP caching.
+    /// The settings of HTTP caching, such as heuristic lifetimes and collapsing.
     pub caching: CachingConfig,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
     /// The fields by which the origin learns about the client.
     pub forwarding: ForwardingConfig,
-    /// Address of the server for metrics and status. Default: none, because it shows which policy runs and how full
-    /// the cache is.
+    /// Address of the server for metrics and status. Default: none, because these pages reveal the policy and the use
+    /// of the cache.
     pub admin: Option<SocketAddr>,
     /// Values of `Host` that the admin server accepts, besides addresses, `localhost` and [`name`](Self::name).
     /// Default: none.
     pub admin_hosts: Vec<String>,
-    /// Allows another edge of the same user on the same addresses. Default false: an edge started by mistake would
-    /// take half of the connections.
+    /// Lets a second edge of the same user listen on the same addresses. Default false: a second edge that was
+    /// started by mistake would get half of the connections.
     pub share_ports: bool,
-    /// The access log. Default: none, which costs nothing.
+    /// The access log. Default: none.
     pub access_log: Option<AccessLogConfig>,
     /// Bounds of everything that clients and origins can make grow.
     pub limits: LimitsConfig,
@@ -69,7 +69,8 @@ pub struct EdgeConfig {
 }
 
 impl EdgeConfig {
-    /// Returns an edge on `listen` before `origin` with `hot` bytes of memory and defaults for the rest.
+    /// Returns the configuration of an edge that listens on `listen` and caches responses of `origin` in `hot` bytes
+    /// of memory. All other settings have their defaults.
     pub fn new(listen: SocketAddr, origin: OriginUrl, hot: ByteSize) -> Self {
         Self {
             listeners: vec![ListenerConfig::plain(listen)],
@@ -111,7 +112,7 @@ impl ListenerConfig {
 /// The certificate of a listener.
 #[derive(Clone, Debug)]
 pub struct ListenerTls {
-    /// PEM file: the certificate first, then the chain to the root, without the root.
+    /// PEM file: the server's certificate, then the intermediate certificates, without the root.
     pub certificates: PathBuf,
     /// PEM file with the private key: PKCS#8, PKCS#1 or SEC1.
     pub key: PathBuf,
@@ -122,39 +123,40 @@ pub struct ListenerTls {
 pub struct DiskConfig {
     /// Devices, segments, queues and intervals of the store.
     pub settings: DiskSettings,
-    /// The responses that are written. Default: a response at its second request, because most objects are requested
-    /// once.
+    /// The rule that decides which responses are written to disk. Default: a response is written at its second
+    /// request, because most objects are requested once.
     pub admission: DiskAdmissionSpec,
-    /// Hosts with admission rules of their own. The most specific pattern that matches counts. Default: none.
+    /// Hosts with admission rules of their own. The most specific pattern that matches a host applies. Default: none.
     pub hosts: Vec<HostAdmission>,
-    /// Distinct keys that each admission rule remembers for a period. Default: one for each 32 KiB of disk, so that a
-    /// key is remembered for about as long as an object stays on disk.
+    /// Distinct keys that each admission rule remembers at a time. Default: one key per 32 KiB of disk, so that a key
+    /// is remembered for about as long as an object stays on disk.
     pub expected_keys: Option<NonZeroU64>,
-    /// Share of first requests that admission may mistake for later ones. Default 1 %: each mistake is one needless
-    /// write.
+    /// Largest share of first requests that admission mistakes for second ones. Default 1 %: each mistake is one
+    /// needless write.
     pub false_positive_rate: f64,
-    /// File that keeps admission's memory while the edge is down. Default: in the first device's directory or beside
-    /// its file, and none for a block device.
+    /// File in which admission saves the remembered keys while the edge is down. Default: in the first device's
+    /// directory or beside its file, and none for a block device.
     pub memory_file: Option<PathBuf>,
-    /// Threads that wait for the devices. Default 16: enough to keep several disks busy. Reads from the page cache
-    /// need no thread.
+    /// Threads that read from the devices. Default 16: enough to keep several disks busy. Workers read from the page
+    /// cache without these threads.
     pub read_threads: NonZeroUsize,
-    /// Lookups that may wait for a thread. Default 1024. A lookup beyond it is a miss: the origin would be faster.
+    /// Lookups that may wait for a read thread. Default 1024. Further lookups are misses, because the origin is
+    /// faster.
     pub reads_waiting_max: NonZeroUsize,
     /// Longest time that a response to an unsafe method waits until its invalidation is durable. Default 5 s: a sync
-    /// takes milliseconds. After it the response is released, and the invalidation is counted as not durable.
+    /// takes milliseconds. After this time the response is sent, and the invalidation is counted as not durable.
     pub invalidation_wait_max: Duration,
-    /// Open devices that replace those of `settings`. Tests use them for disks that fail.
+    /// Opened devices that replace those of `settings`. Tests pass devices here that fail on purpose.
     pub opened: Vec<Arc<dyn Device>>,
 }
 
 impl DiskConfig {
-    /// Returns a cache of `capacity` at `path` with defaults for the rest.
+    /// Returns a cache of `capacity` at `path`. All other settings have their defaults.
     pub fn new(path: impl Into<PathBuf>, capacity: ByteSize) -> Self {
         Self::with(DiskSettings::new(path, capacity))
     }
 
-    /// Returns a cache with these settings of the store and defaults for the rest.
+    /// Returns a cache with these settings of the store. All other settings have their defaults.
     pub fn with(settings: DiskSettings) -> Self {
         Self {
             settings,
@@ -170,7 +172,7 @@ impl DiskConfig {
         }
     }
 
-    /// Returns the size of admission's memory for a disk of this capacity.
+    /// Returns the size of the Bloom filters by which admission remembers keys, for a disk of this capacity.
     pub(crate) fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
         let keys = self
             .expected_keys
@@ -179,22 +181,22 @@ impl DiskConfig {
     }
 }
 
-/// The choices of HTTP caching that an operator has.
+/// The settings of HTTP caching.
 #[derive(Clone, Debug)]
 pub struct CachingConfig {
     /// The choices that RFC 9111 leaves to a cache: heuristic lifetimes, cookies, the client's directives.
     pub rules: Rules,
-    /// Time for which requests for a URL are not collapsed after its response could not be shared. Default 2 min, as
-    /// in Varnish.
+    /// Time for which requests for a URL are not collapsed, counted from its last response that clients may not
+    /// share. Default 2 min, as in Varnish.
     pub hit_for_miss: Duration,
-    /// Longest wait of a follower for the head of its leader's response. After it the follower sends a request of its
-    /// own. Default 10 s: with a longer wait one slow connection to the origin would delay many clients.
+    /// Longest time that a follower waits for the head of its leader's response. After this time the follower sends a
+    /// request of its own. Default 10 s: with a longer wait one slow connection to the origin could delay many.
     pub collapse_wait_max: Duration,
-    /// Largest response that followers share if admission keeps it out of the cache. Default 8 MiB. A larger response
-    /// is fetched by each follower.
+    /// Largest response that followers share although admission does not store it. Default 8 MiB. A larger response is
+    /// fetched again for each follower.
     pub collapse_bytes_max: ByteSize,
-    /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: drawn at start, so that clients cannot search for
-    /// collisions. A fixed seed makes runs comparable.
+    /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: random at each start, so that clients cannot search for
+    /// collisions. A fixed seed makes measurements comparable.
     pub hash_seed: Option<u64>,
 }
 
@@ -217,13 +219,13 @@ pub struct AccessLogConfig {
     pub destination: LogDestination,
     /// One JSON object per line, or NCSA combined.
     pub format: LogFormat,
-    /// Lines per worker that may wait for the writer. Default 8192: a third of a second at full speed. Lines beyond
-    /// it are dropped and counted, because a slow disk must not slow requests.
+    /// Lines per worker that may wait to be written. Default 8192: the lines of a third of a second at full speed.
+    /// Further lines are dropped and counted, because a slow disk must not slow requests.
     pub queue_lines_max: NonZeroUsize,
 }
 
 impl AccessLogConfig {
-    /// Returns a log with the default bound of the queue.
+    /// Returns a log with the default length of the queue.
     pub fn new(destination: LogDestination, format: LogFormat) -> Self {
         Self {
             destination,
@@ -250,16 +252,16 @@ pub enum LogFormat {
     Json,
     /// NCSA combined, which log analysers read.
     Combined,
-    /// NCSA combined, followed by the outcome that `cache` of the JSON form has.
+    /// NCSA combined, followed by the outcome of the cache: the value of the member `cache` in the JSON format.
     CombinedCache,
 }
 
 /// Bounds of everything that clients and origins can make grow.
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
-    /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are busy.
-    /// Lowered at start to what the limit of open files leaves. A further connection replaces the one that is idle
-    /// longest, and is refused if no connection is idle.
+    /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are busy. The
+    /// edge lowers the value at start if the limit of open files requires it. A further connection replaces the one
+    /// that has been idle for the longest time, and is refused if no connection is idle.
     pub connections_max: NonZeroUsize,
     /// Bytes of a message's head, from clients and from the origin. Default 64 KiB: cookies of 16 KiB occur, and more
     /// is an attack or a mistake. A client gets 431 for a larger request, and 502 for a larger response.
@@ -267,10 +269,9 @@ pub struct LimitsConfig {
     /// Bytes of a request's target. Default 32 KiB: browsers and servers in use stay below 8 to 16 KiB, and RFC 9110
     /// §4.1 asks for at least 8000 octets. A client gets 414 for a longer target.
     pub target_bytes_max: ByteSize,
-    /// Header fields of a message. Default 100: as many as are parsed without an allocation.
+    /// Header fields of a message. Default 100, the number that hyper parses without an allocation.
     pub headers_max: NonZeroUsize,
-    /// Longest time from the first byte of a request to the end of its head. Default 10 s. After it the client gets
-    /// 408.
+    /// Longest time from the first byte of a request to the end of its head. Default 10 s. The client then gets 408.
     pub request_head_timeout: Duration,
     /// Longest idle time of a connection between two requests, or before the first. Default 75 s.
     pub idle_timeout: Duration,
@@ -282,52 +283,53 @@ pub struct LimitsConfig {
     /// Bytes of a request's body that are read before a connection to the origin is requested. Default 64 KiB: forms
     /// and API calls are smaller, so a slow client holds no connection to the origin.
     pub upload_buffer_bytes: ByteSize,
-    /// Memory of all upload buffers. Default 64 MiB: a thousand full buffers. Beyond it bodies are streamed at once.
+    /// Memory of all upload buffers. Default 64 MiB: a thousand full buffers. While they are used up, bodies are sent
+    /// to the origin without a buffer.
     pub upload_buffers_bytes_max: ByteSize,
-    /// Longest wait for the end of a body of unknown length. Default 1 s: the client may wait for the origin's answer
-    /// before it sends more. A body with a length is read until the buffer is full.
+    /// Longest time that the edge buffers a body of unknown length before it contacts the origin. Default 1 s: the
+    /// client may wait for the origin's response before it sends more. A body with a length is buffered to its end or
+    /// until the buffer is full.
     pub upload_buffer_wait: Duration,
     /// Minimum rate of an upload in bytes per second. Default 256 B: the slowest mobile networks are ten times as
-    /// fast. Only time in which the edge waits for the client counts. 0 disables the bound. A slower upload gets 408.
+    /// fast. Only time in which the edge waits for the client counts. 0 disables the limit. A slower upload gets 408.
     pub upload_rate_min: ByteSize,
     /// Minimum rate at which a client reads its response, in bytes per second. Default 256 B. Only time in which the
-    /// client does not read available bytes counts: slow origins and event streams cost nothing. 0 disables the
-    /// bound.
+    /// client does not read available bytes counts, so a slow origin or an event stream does not count. 0 disables the
+    /// limit.
     pub response_rate_min: ByteSize,
-    /// Longest time in which a client may move nothing. Default 30 s: a train's tunnel. For responses over HTTP/1.1
-    /// it is at least `body_idle_timeout`, because a full socket empties in large steps, unless requests wait for the
-    /// connection to the origin that the response holds.
+    /// Longest time in which a client may neither send nor read a byte. Default 30 s: a train's tunnel. For responses
+    /// over HTTP/1.1 it is at least `body_idle_timeout`, because a full socket empties in large steps. That minimum
+    /// does not apply while requests wait for the connection to the origin that the response uses.
     pub rate_window: Duration,
-    /// Bytes of a response that are read from the origin and kept while the client reads nothing. Default 512 KiB: a
-    /// smaller body frees the origin's connection at once. They are part of `fill_bytes_max`.
+    /// Bytes of a response that the edge reads from the origin and buffers while the client reads none. Default
+    /// 512 KiB: the origin's connection becomes free at once after a smaller body. `fill_bytes_max` includes them.
     pub read_ahead_bytes: ByteSize,
     /// Bytes per second that a worker reads of bodies whose clients are all behind by more than 128 KiB (1 MiB for up
-    /// to 64 bodies). Default 16 MiB, 134 Mbit/s, which takes about 2 % of a worker's time. Clients that keep up do
-    /// not wait for it. 0 disables the bound.
+    /// to 64 bodies). Default 16 MiB, 134 Mbit/s, which takes about 2 % of a worker's time. The limit does not delay
+    /// clients that keep up. 0 disables the limit.
     pub read_ahead_rate_max: ByteSize,
     /// Largest body that may enter the cache. Default 1 TiB, so that the policy decides: size-aware policies reject
     /// large objects, and the simulator has no other limit.
     pub object_bytes_max: ByteSize,
-    /// Memory of fills under way that are not charged to the cache: responses that only followers share, and those of
-    /// unknown length. Default 256 MiB, beside the cache's capacity. When it is exhausted, misses pass through
-    /// uncached.
+    /// Memory of fills that is not part of the cache's capacity: responses that only followers share, and responses
+    /// of unknown length. Default 256 MiB. While it is used up, responses of misses are not stored.
     pub fill_bytes_max: ByteSize,
     /// Concurrent streams of one HTTP/2 connection. Default 100: RFC 9113 §6.5.2 advises no less.
     pub h2_streams_max: NonZeroU32,
     /// RST_STREAM frames of one HTTP/2 connection in ten seconds. Default 400: a browser that leaves pages or pans a
-    /// map cancels a hundred streams at once. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    /// map cancels a hundred streams at once. More frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_resets_max: NonZeroU32,
     /// PING, SETTINGS, PRIORITY and unknown frames of one HTTP/2 connection in ten seconds. Default 2000; gRPC
-    /// clients that estimate bandwidth send the most. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    /// clients that estimate bandwidth send the most. More frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_control_frames_max: NonZeroU32,
-    /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds beyond those that response bytes justify. Default
-    /// 20 000. Beyond it, GOAWAY with ENHANCE_YOUR_CALM.
+    /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds, in addition to one per 32 bytes of responses.
+    /// Default 20 000. More frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_window_updates_max: NonZeroU32,
-    /// Decoded heads of the requests under way in one HTTP/2 connection. Default 4 MiB: a hundred streams with
-    /// cookies of 40 KiB. A request beyond it gets 503.
+    /// Bytes of the decoded heads of all requests under way in one HTTP/2 connection. Default 4 MiB: a hundred streams
+    /// with cookies of 40 KiB. A request that would exceed the limit gets 503.
     pub h2_heads_bytes_max: ByteSize,
-    /// Decoded heads of all HTTP/2 requests under way. Default 64 MiB, which is 16 000 requests with 4 KiB each. A
-    /// request beyond it gets 503.
+    /// Bytes of the decoded heads of all HTTP/2 requests under way. Default 64 MiB: 16 000 requests with 4 KiB each. A
+    /// request that would exceed the limit gets 503.
     pub heads_bytes_max: ByteSize,
 }
 
@@ -363,7 +365,7 @@ impl Default for LimitsConfig {
 }
 
 impl LimitsConfig {
-    /// Returns `head_bytes_max` as a length in memory.
+    /// Returns `head_bytes_max` as `usize`.
     pub(crate) fn head_len_max(&self) -> usize {
         usize::try_from(self.head_bytes_max.bytes()).unwrap_or(usize::MAX)
     }
@@ -395,6 +397,6 @@ impl LimitsConfig {
 /// The number of header fields that hyper and httparse parse without an allocation.
 pub(crate) const HEADERS_ON_STACK: usize = 100;
 
-/// Loopback with a free port, for tests and demonstrations.
+/// The loopback address with port 0, for which the system picks a free port. For tests and demonstrations.
 pub const LOOPBACK_ANY_PORT: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 0);

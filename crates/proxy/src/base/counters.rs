@@ -1,9 +1,9 @@
 //! The counters of a worker. Each counter is declared once, with its help text, in the table below.
 //!
-//! A number that is read from the state of the cache at each scrape belongs to `edge/metrics.rs` instead.
+//! Metrics that are read from the state of the cache at each scrape are in `edge/metrics.rs`.
 //!
 //! Only the worker writes its counters, so an increment is a load and a store without the lock prefix of an atomic
-//! addition. A scrape reads the counters of all workers relaxed and adds them.
+//! addition. A scrape reads the counters of all workers with relaxed ordering and adds them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -68,7 +68,7 @@ macro_rules! counters {
 
 /// Returns the sum of a counter over all workers.
 pub(crate) fn sum(workers: &[Arc<Counters>], counter: fn(&Counters) -> u64) -> u64 {
-    // The gauge of one worker may be below zero, but the sum is not.
+    // A gauge of one worker may have wrapped below zero, but the sum over all workers has not.
     workers
         .iter()
         .fold(0, |sum, counters| sum.wrapping_add(counter(counters)))

@@ -1,8 +1,8 @@
 //! Divides the process's limit of open files.
 //!
 //! Each connection to a client or to the origin takes a file descriptor. If clients took all of them, the edge could
-//! neither connect to the origin nor answer its operator. So [`divide`] reserves the descriptors of everything else.
-//! It lowers `limits.connections_max`, and if necessary the size of the origin pool, to what remains.
+//! neither connect to the origin nor answer its operator. [`divide`] therefore reserves the descriptors that the rest
+//! of the process needs. If too few remain, `limits.connections_max` and the size of the origin pool are lowered.
 
 use std::num::NonZeroUsize;
 
@@ -100,8 +100,8 @@ struct Granted {
     origin_per_worker: usize,
 }
 
-/// Clients get the descriptors that `others` and the origin pools leave, but at least half of those that `others`
-/// leave.
+/// Divides the descriptors that `others` leave. Clients get those that the origin pools do not want, but at least half
+/// unless they want fewer. The origin pools get the rest.
 fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptors> {
     let Descriptors {
         workers,
@@ -122,7 +122,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptor
         });
     }
     let granted = clients.min(left.saturating_sub(origin).max(left / 2));
-    // A worker's share is rounded up, so the total must be a multiple of the number of workers.
+    // Each worker gets the same share of the connections, rounded up, so the total must be a multiple of workers.
     let granted = if granted < clients {
         (granted / workers * workers).max(workers)
     } else {
@@ -135,20 +135,20 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptor
     })
 }
 
-/// Standard streams, the signal handler's and the admin server's runtimes, the admin listener and its 32 connections,
-/// the access log, the arena, admission's memory file, and some for libraries.
+/// The descriptors of the process as a whole: standard streams; the runtimes of the signal handler and of the admin
+/// server; the admin listener with 32 connections; the access log, the arena, admission's file, and libraries.
 const PROCESS: usize = 3 + 8 + 40 + 13;
 
-/// A runtime: epoll, its event, its signal pipe, and the file of a name server's address.
+/// The descriptors of a worker's runtime: epoll, its event, its signal pipe, and a file of the DNS resolver.
 const PER_WORKER: usize = 6;
 
-/// The device, and its file while it is resized or rebuilt.
+/// The descriptors of a disk device: the device, and further ones while its file is resized or rebuilt.
 const PER_DEVICE: usize = 3;
 
-/// A runtime, its connections to the publisher and the file that it replaces.
+/// The descriptors of an id filter: a runtime, connections to the publisher, and the file that is being replaced.
 const PER_FILTER: usize = 10;
 
-/// A runtime, connections to the gateway, an admin server and the files of the store.
+/// The descriptors of a link: a runtime, connections to the gateway, an admin server and the files of the store.
 const PER_LINK: usize = 96;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Connections to the origin that are made outside of this crate, such as streams of the link.
+//! The interface for connections to the origin that other crates open, such as streams of a link to a gateway.
 
 use std::fmt;
 use std::io;

@@ -10,7 +10,8 @@ pub(crate) fn push_field(lines: &mut Vec<u8>, name: impl AsRef<[u8]>, value: &[u
     lines.extend_from_slice(b"\r\n");
 }
 
-/// Returns the members of a list field without the empty ones (RFC 9110 §5.6.1). None of them is a quoted string.
+/// Returns the members of a list field without the empty ones (RFC 9110 §5.6.1). Not for fields whose members may be
+/// quoted strings, because these may contain commas.
 pub(crate) fn members(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(name).into_iter();
     lines

@@ -11,7 +11,7 @@ pub(crate) fn span(head: &[u8], part: &[u8]) -> Span {
     (part.as_ptr().addr() - head.as_ptr().addr(), part.len())
 }
 
-/// The spans of names and values, from which a map is built whose values share the head without a copy.
+/// The spans of the names and values of a head's fields. They turn the head into a map whose values share its bytes.
 pub(crate) struct FieldSpans(Vec<(Span, Span)>);
 
 impl FieldSpans {
@@ -41,7 +41,7 @@ impl FieldSpans {
     }
 }
 
-/// Parses digits alone: `u64::from_str` would accept a plus sign.
+/// Parses a number that consists of digits only. `u64::from_str` would accept a plus sign.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;

@@ -1,8 +1,8 @@
-//! Hash maps for misses.
+//! Hash maps with a fast hash function, for tables that a miss uses.
 //!
 //! The standard library's hash function takes about 150 instructions for each operation, and a miss makes ten
-//! operations. This one is a single multiplication. It is seeded, so that clients cannot choose addresses or keys
-//! that collide.
+//! operations. The hash function of this module is a single multiplication. It has a random seed, so that clients
+//! cannot choose addresses or keys that collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};

@@ -1,9 +1,9 @@
 //! The minimum rate at which a client must read its response and send its request.
 //!
-//! A client is charged only for time in which the edge waits for it. A stream of events, a long poll or an upload
-//! that the origin does not read costs nothing, because the edge waits for the origin. A [`Pace`] is a token bucket
-//! of waiting time: it starts full, each byte earns `1 / rate` seconds, and the bucket never overflows. A client that
-//! moves at least `rate` bytes per second is never closed. A client that stops is closed after the bucket's size.
+//! Only time in which the edge waits for the client counts. During a stream of events, a long poll or an upload that
+//! the origin does not read, the edge waits for the origin, so this time does not count. A [`Pace`] is a token bucket
+//! of waiting time: it starts full, waiting takes time out, and each byte puts `1 / rate` seconds back. A client that
+//! moves at least `rate` bytes per second is never closed. A client that stops is closed once the bucket is empty.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use edgeward_types::Timestamp;
 pub(crate) struct MinRate {
     /// Zero disables the bound.
     pub(crate) bytes_per_second: u64,
-    /// The size of the bucket: the longest time in which a client may move nothing.
+    /// The size of the bucket: the longest time for which a client may neither send nor read a byte.
     pub(crate) window: Duration,
 }
 
@@ -32,6 +32,7 @@ pub(crate) struct Pace {
     waits_since: Cell<Option<Timestamp>>,
     /// The duration of waits that ended since the last charge.
     ended_waits: Cell<Duration>,
+    /// The time of the last charge.
     charged_at: Cell<Timestamp>,
     /// Tokens missing from the bucket, in milliseconds times bytes per second.
     spent: Cell<u64>,
@@ -64,13 +65,13 @@ impl Pace {
         self.spent.set(self.spent.get().saturating_sub(earned));
     }
 
-    /// Discards the waits since the last charge.
+    /// Discards the waits since the last charge, so that they cost no tokens.
     pub(crate) fn discard_waits(&self, now: Timestamp) {
         self.ended_waits.take();
         self.charged_at.set(now);
     }
 
-    /// Charges the waits since the last charge. Returns true if the client is too slow.
+    /// Takes tokens for the waits since the last charge. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         let mut wait = self.ended_waits.take();
         if let Some(since) = self.waits_since.get() {
@@ -102,7 +103,7 @@ mod tests {
     };
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Returns after how many seconds a client is closed that moves `bytes` every `every` seconds, or `None` after an
+    /// Returns the second in which a client is closed that moves `bytes` every `every` seconds. `None` if not in an
     /// hour.
     fn ended_after(bytes: u64, every: u64) -> Option<u64> {
         let pace = Pace::default();

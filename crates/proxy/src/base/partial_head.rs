@@ -1,8 +1,7 @@
-//! Decides when the head of a message that arrives in pieces is worth parsing.
+//! Decides when to parse the head of a message that arrives in pieces.
 //!
 //! The first piece is always parsed, so that an invalid head is refused at once. Each later piece is only searched
-//! for the empty line that ends a head. The work for a head is therefore proportional to its length, however it is
-//! cut.
+//! for the empty line that ends a head. The work is thus proportional to the length of a head, however it is cut.
 
 /// The length of a head that was parsed and found incomplete.
 #[derive(Clone, Copy, Debug, Default)]
@@ -11,9 +10,9 @@ pub(crate) struct PartialHead {
 }
 
 impl PartialHead {
-    /// Returns true if `bytes`, which start with the head, are worth parsing.
+    /// Returns true if `bytes` may contain the complete head, with which they start. If false, parsing is useless.
     pub(crate) fn may_be_complete(self, bytes: &[u8]) -> bool {
-        // The search is for the last line feed of a head. Up to two bytes before it belong to the head's end.
+        // A head ends with LF LF or LF CR LF, so the end may have begun in the bytes that were parsed before.
         let from = self.parsed_len.saturating_sub(LINE_END_LEN);
         self.parsed_len == 0 || bytes.get(from..).is_none_or(has_empty_line)
     }
@@ -36,7 +35,7 @@ fn has_empty_line(bytes: &[u8]) -> bool {
     })
 }
 
-/// The number of bytes before the last line feed that belong to the end of a head: LF CR.
+/// The bytes before the last line feed that belong to the end of a head: LF and possibly CR.
 const LINE_END_LEN: usize = 2;
 
 #[cfg(test)]
@@ -52,9 +51,9 @@ mod tests {
     }
 
     proptest! {
-        /// However a head is cut, it is parsed by the piece that completes it.
+        /// A head is parsed as soon as its last piece arrives, however it is cut.
         ///
-        /// Oracle: httparse, called after each piece.
+        /// Oracle: call httparse after each piece.
         #[test]
         fn a_complete_head_is_never_missed(
             lines in prop::collection::vec(prop::sample::select(&["a: b", "", "c:d"][..]), 0..5),
@@ -83,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Method: a head arrives byte by byte.
+    /// Method: pass a head byte by byte. The first and the last byte cause a parse.
     #[test]
     fn a_head_that_comes_byte_by_byte_is_parsed_twice() {
         let head = b"GET / HTTP/1.1\r\nhost: a\r\naccept: */*\r\n\r\n";

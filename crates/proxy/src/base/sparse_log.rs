@@ -1,5 +1,4 @@
-//! Rate-limited logging: the first event is logged, then one per ten seconds with the number of events that were not
-//! logged.
+//! Rate-limited logging: one event in ten seconds is logged, with the number of skipped events.
 
 use std::cell::Cell;
 use std::time::Duration;
@@ -14,8 +13,7 @@ pub(crate) struct SparseLog {
 }
 
 impl SparseLog {
-    /// Counts an event. If the event is to be logged, returns the number of events since the last one that was
-    /// logged.
+    /// Counts an event. If the event is to be logged, returns the number of events skipped before it.
     pub(crate) fn record(&self, now: Timestamp) -> Option<u64> {
         let is_recent = |logged| now.since(logged) < INTERVAL;
         if self.logged.get().is_some_and(is_recent) {

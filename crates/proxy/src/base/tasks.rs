@@ -1,7 +1,7 @@
-//! Sets of a worker's tasks. Each task is in a set whose owner waits for it.
+//! Sets of a worker's tasks. The owner of a set waits until all tasks of the set have ended.
 //!
-//! A set only counts its tasks: they return nothing, and a set of join handles would have to be swept. Tasks that
-//! still run when the owner stops waiting end with the runtime.
+//! A set only counts its tasks. A set of join handles would have to be cleaned of handles whose tasks have ended, and
+//! the tasks return no values. Tasks that still run when the owner stops waiting end with the runtime.
 
 use std::cell::{Cell, RefCell};
 use std::future::{Future, poll_fn};
@@ -24,9 +24,9 @@ impl std::fmt::Debug for TaskSet {
 struct Inner {
     running: Cell<usize>,
     waiting: RefCell<Option<Waker>>,
-    /// A task of hyper that can be aborted is being polled.
+    /// True while a task of hyper that can be aborted is being polled.
     is_abortable: Cell<bool>,
-    /// The handle that was requested during this poll.
+    /// The handle that the polled task has requested.
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
 
@@ -49,8 +49,8 @@ impl AbortHandle {
 impl TaskSet {
     /// Spawns a future on this thread's runtime. The task is in the set until the future drops its membership.
     ///
-    /// The membership is passed to the future, because a wrapping future would hold the several kilobytes of a
-    /// connection's future twice.
+    /// The membership is passed to the future. A future that wraps another one would contain the several kilobytes of
+    /// a connection's future twice.
     pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + 'static,
@@ -73,7 +73,7 @@ impl TaskSet {
         self.0.running.get()
     }
 
-    /// Resolves when no task of the set runs. Only one waiter is woken.
+    /// Resolves when no task of the set runs. Only one task may wait for this at a time.
     pub(crate) fn idle(&self) -> impl Future<Output = ()> {
         poll_fn(|cx| {
             if self.running() == 0 {

@@ -145,7 +145,7 @@ fn roots(file: Option<&Path>) -> Result<RootCertStore, TlsError> {
     Ok(store)
 }
 
-/// The verifier for `verify = false`: accepts any certificate, but verifies that the peer holds its key.
+/// The verifier for `verify = false`: accepts any certificate, but verifies that the peer has the certificate's key.
 #[derive(Debug)]
 struct AnyCertificate(Arc<CryptoProvider>);
 

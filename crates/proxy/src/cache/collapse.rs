@@ -1,9 +1,9 @@
-//! Request collapsing: the fetches under way of all workers, by key. A request after an invalidation does not join an
-//! earlier fetch.
+//! Request collapsing: a table of the fetches under way of all workers, by key. A request that arrives after an
+//! invalidation does not join a fetch that began before it.
 //!
-//! The requests that waited for a failed fetch share one further fetch, however late each of them wakes. The next
-//! failure is handled the same way, and a request waits for a bounded number of fetches. An origin that is down
-//! therefore gets a few requests in total, and not one for each waiting request.
+//! When a fetch fails, all requests that waited for it share one further fetch, even those that wake after the further
+//! fetch has ended. If it fails too, the same rule applies. A request waits for a bounded number of fetches. An origin
+//! that is down therefore gets a few requests, and not one for each waiting request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -15,7 +15,7 @@ use crate::base::key_map::WordMap;
 use crate::base::lock::lock;
 use crate::cache::fill::{Fill, FillReader, Retry};
 
-/// The fetches under way, by key. Hits do not use it.
+/// The fetches under way, by key. Only misses use this table.
 #[derive(Debug)]
 pub(crate) struct Collapse {
     shards: Box<[Mutex<WordMap<KeyHash, Entry>>]>,
@@ -29,11 +29,12 @@ struct Entry {
 
 /// The role of a miss in collapsing.
 pub(crate) enum Role {
-    /// The request fetches, and holds the [`FetchLeader`] until the fetch ends.
+    /// The request starts the fetch, and owns the [`FetchLeader`] until the fetch ends.
     Leader(FetchLeader, FillReader),
     /// The request waits for a fetch under way.
     Follower(FillReader),
-    /// The request fetches for itself: the fetch under way is for another key of the same hash, or cannot be joined.
+    /// The request fetches for itself alone: the fetch under way has another key with the same hash, or cannot be
+    /// joined.
     Uncollapsed,
 }
 
@@ -44,7 +45,7 @@ impl Collapse {
         })
     }
 
-    /// Joins the fetch of a key, or starts one.
+    /// Joins the fetch under way for a key. Without one, the caller becomes the leader of a new fetch.
     pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Role {
         let mut shard = self.shard(hash);
         if let Some(entry) = shard.get(&hash) {
@@ -62,7 +63,7 @@ impl Collapse {
         Role::Leader(leader, reader)
     }
 
-    /// Returns the role of a request whose fetch has failed.
+    /// Returns the next role of a request that waited for a fetch, after that fetch has failed.
     pub(crate) fn join_after(
         self: &Arc<Self>,
         failed: &FillReader,
@@ -86,7 +87,7 @@ impl Collapse {
         if let Some(role) = first {
             return role;
         }
-        // The failed fetch may have had followers by its primary key and others by a variant's key.
+        // Some followers may have joined the failed fetch by its primary key, others by a variant's key.
         match retry.fill.as_ref().filter(|_| *retry.key == *key) {
             Some(fill) => fill.join_late().map_or(Role::Uncollapsed, Role::Follower),
             None => self.join(hash, key),
@@ -106,7 +107,7 @@ impl Collapse {
         (leader, reader)
     }
 
-    /// Removes a fetch from the table after its target was invalidated. Later requests do not join it.
+    /// Removes the fetch of a key from the table after the target was invalidated. Later requests start a new fetch.
     pub(crate) fn stop_joining(&self, hash: KeyHash, key: &[u8]) {
         let mut shard = self.shard(hash);
         if shard.get(&hash).is_some_and(|entry| *entry.key == *key) {
@@ -114,7 +115,7 @@ impl Collapse {
         }
     }
 
-    /// Returns the number of keys that requests can join.
+    /// Returns the number of keys whose fetch requests can join.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|s| lock(s).len()).sum()
     }
@@ -133,8 +134,9 @@ fn shard_of(hash: KeyHash) -> usize {
 pub(crate) struct FetchLeader {
     collapse: Arc<Collapse>,
     pub(crate) fill: Arc<Fill>,
-    /// The keys under which others may join.
+    /// The primary key by which other requests may join. `None` after `close`.
     key: Option<KeyHash>,
+    /// The key of the variant by which other requests may join.
     variant: Option<KeyHash>,
 }
 
@@ -151,7 +153,7 @@ impl FetchLeader {
         }
     }
 
-    /// Removes the fetch from the table. A later request starts a new fetch.
+    /// Removes the fetch from the table. Later requests start a new fetch.
     pub(crate) fn close(&mut self) {
         for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
             let mut shard = self.collapse.shard(hash);
@@ -166,15 +168,16 @@ impl FetchLeader {
 impl Drop for FetchLeader {
     fn drop(&mut self) {
         self.close();
-        // No effect on a fill that has ended.
+        // This has no effect on a fill that has ended.
         self.fill.abort();
     }
 }
 
-/// Targets whose last response could not be shared. Requests for them do not wait for each other.
+/// The targets whose last response only its leader may get. Requests for these targets do not wait for each other.
 ///
-/// A table without chains or locks: a new entry overwrites the old one in its slot. A lost entry costs one collapsed
-/// wait. A slot holds the upper half of the hash, and the second in which the entry expires.
+/// The table needs no locks: each hash has one slot, and a new entry overwrites the old one. Without their entry,
+/// requests wait once for a fetch that they cannot share. A slot contains the upper half of the hash and the second
+/// in which the entry expires.
 #[derive(Debug)]
 pub(crate) struct HitForMiss {
     slots: Box<[AtomicU64]>,
@@ -213,10 +216,10 @@ impl HitForMiss {
     }
 }
 
-/// Enough shards that workers rarely contend. Only misses take these locks.
+/// Enough shards that two workers rarely wait for the same lock. Only misses take these locks.
 const SHARDS: usize = 64;
 
-/// 512 KiB for the uncacheable targets of the last minutes.
+/// The number of slots of 8 bytes: 512 KiB for the uncacheable targets of the last minutes.
 const HIT_FOR_MISS_SLOTS: usize = 1 << 16;
 
 #[cfg(test)]
@@ -240,7 +243,7 @@ mod tests {
         assert!(!marks.contains(key, now));
     }
 
-    /// Joins with the first request for a key.
+    /// Joins with the first request for a key, which becomes the leader.
     fn lead(collapse: &Arc<Collapse>) -> (FetchLeader, FillReader) {
         match collapse.join(KeyHash(1), b"a") {
             Role::Leader(leader, reader) => (leader, reader),
@@ -275,7 +278,7 @@ mod tests {
         assert!(matches!(collapse.join(KeyHash(1), b"a"), Role::Leader(..)));
     }
 
-    /// The worst case: each waiting request wakes only after the next fetch has ended.
+    /// Method: each waiting request wakes only after the next fetch has ended, which is the worst case.
     #[test]
     fn requests_that_waited_for_a_failed_fetch_share_one_further_fetch() {
         const FAILURE: Failure = Failure {

@@ -30,7 +30,7 @@ pub(crate) enum BrokenRead {
     Closed,
 }
 
-/// The body of an object on disk, or a range of it.
+/// A body, or a range of it, that is read from an object on disk.
 pub(crate) struct DiskBody {
     object: DiskObject,
     range: Range<u64>,
@@ -49,7 +49,7 @@ impl DiskBody {
         }
     }
 
-    /// Returns a body that reads all of a stored response's `object`. It may be promoted to memory.
+    /// Returns a body that reads all of `object`, the body of `stored`. Reading may promote the object to memory.
     pub(crate) fn whole(
         cache: &WorkerCache,
         hash: KeyHash,
@@ -62,7 +62,7 @@ impl DiskBody {
         body
     }
 
-    /// Returns a body that reads all of a hit, which may be promoted to memory.
+    /// Returns a body that reads all of a hit's object. Reading may promote the object to memory.
     pub(crate) fn of_hit(cache: &WorkerCache, key: &CacheKey, hit: &DiskHit) -> Self {
         let mut body = Self::part(hit.object.clone(), 0..hit.length());
         let charge_bytes = hit.charge_bytes(key);
@@ -71,13 +71,13 @@ impl DiskBody {
         body
     }
 
-    /// Returns the number of bytes that were not read yet.
+    /// Returns the number of bytes that are still to be read.
     pub(crate) fn left(&self) -> u64 {
         self.range.end - self.range.start
     }
 
-    /// Returns the next piece if it can be read without waiting: a span, if `spans` is set and the body is not being
-    /// promoted.
+    /// Returns the next piece if it can be read without waiting. If `spans` is true and the body is not being
+    /// promoted, this may be a [`Piece::Span`], which the kernel sends from the page cache.
     pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> NonBlockingRead<Piece> {
         let range = self.range.clone();
         let piece = if spans && self.promotion.is_none() {
@@ -95,7 +95,7 @@ impl DiskBody {
         piece
     }
 
-    /// Returns the next piece, which may be a span if `spans` is set, or `None` at the end.
+    /// Returns the next piece, or `None` at the end. It may be a [`Piece::Span`] if `spans` is true.
     pub(crate) fn poll_piece(
         &mut self,
         cache: &WorkerCache,
@@ -169,16 +169,17 @@ struct Promotion {
     cache: Arc<Cache>,
     _claim: Claim,
     stored: Arc<Stored>,
+    /// The version of the key at which the object was current on disk.
     seen: Version,
     reservation: Reservation<Stored>,
-    /// Allocated with the length of the body.
+    /// The bytes read so far. The capacity is the length of the body.
     buffer: Vec<u8>,
-    /// The charge for the buffer, which outlives the reservation.
+    /// The charge for the buffer. It stays with the body after the insert.
     hold: Option<ChargeGuard>,
 }
 
 impl Promotion {
-    /// Starts a promotion, if memory admits the object and its charge.
+    /// Starts a promotion if memory admits the object. `charge_bytes` is what memory would charge for it.
     fn begin(
         cache: &WorkerCache,
         object: &DiskObject,
@@ -218,7 +219,7 @@ impl Promotion {
         let body = charged(self.buffer.into_boxed_slice(), self.hold);
         let response = StoredResponse {
             body: StoredBody::Memory(body),
-            // A copy, because the head may share a larger buffer that was read from disk.
+            // The head is copied, because it may be a slice of a larger buffer that was read from disk.
             head: Bytes::copy_from_slice(&response.head),
             ..response.clone()
         };

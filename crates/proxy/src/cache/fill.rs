@@ -1,11 +1,12 @@
 //! Fills: responses under way from the origin, each shared by the requests for its key.
 //!
 //! One task, the pump, writes the origin's body into the fill. Each client has a [`FillReader`] with a position of
-//! its own, so that a slow client does not delay others. The bytes are in a [`BodyBuffer`]: one buffer if memory may
-//! store the body, which then becomes the cached body without a further copy; otherwise the pieces as they arrived,
-//! which readers and the disk share. A reader that reads after the end gets a slice of the body.
+//! its own, so that a slow client does not delay others. The bytes are in a [`BodyBuffer`]. If memory may store the
+//! body, this is one buffer, which becomes the cached body without a further copy. Otherwise it is a list of the
+//! pieces as they arrived, which readers and the disk share. After the end of the body, readers get slices of it.
 //!
-//! A body that exceeds its bound is held as a window, and the pump waits for the slowest reader.
+//! If a body exceeds its length limit or the memory budget, only a window of it is kept: the bytes that the slowest
+//! reader has not read. The pump then waits for that reader.
 
 mod held;
 
@@ -27,10 +28,11 @@ pub(crate) use held::{BodyBuffer, Whole};
 #[derive(Debug)]
 pub(crate) struct FillHead {
     pub(crate) status: StatusCode,
-    /// The stored fields, without those that only the leader may get.
+    /// The header fields of the response, without those that only the leader may get.
     pub(crate) headers: HeaderMap,
-    /// The fields that select this response, and the leader's secondary key by them.
+    /// The request fields by which the response varies, and the secondary key that they give the leader's request.
     pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
+    /// The length of the body, if it is known.
     pub(crate) length: Option<u64>,
     /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` answers the
     /// leader alone (RFC 9111 §4), but may be stored.
@@ -42,11 +44,11 @@ pub(crate) struct FillHead {
 /// The result of a follower's wait for the head.
 #[derive(Debug)]
 pub(crate) enum FollowResult {
-    /// The head arrived, and the body follows. The response may be another variant than the follower's.
+    /// The head arrived, and the body follows. The response may be a variant that does not match the follower.
     Head(Arc<FillHead>),
-    /// A stored response was validated, or may be served although it is stale.
+    /// A stored response answers the request: the origin validated it, or it may be served although it is stale.
     Found(Arc<Stored>),
-    /// The response is for the leader alone. The follower has to fetch itself.
+    /// The response is for the leader alone. The follower has to send a request of its own.
     Released,
     /// The leader's request failed before a head arrived.
     Failed(Failure),
@@ -64,15 +66,15 @@ pub(crate) struct Failure {
 #[error("the origin's response ended early")]
 pub(crate) struct BrokenFill;
 
-/// One shared fetch.
+/// The shared state of one fetch: its head, its body and its readers.
 #[derive(Debug)]
 pub(crate) struct Fill {
     state: Mutex<State>,
-    /// Set once the fill has failed: the fetch that its followers wait for next.
+    /// The fetch that the followers wait for next. Set after this fill has failed.
     retry: OnceLock<Retry>,
 }
 
-/// The fetch that follows a failed one.
+/// The fetch that follows a failed fetch.
 #[derive(Debug)]
 pub(crate) struct Retry {
     pub(crate) key: Box<[u8]>,
@@ -85,9 +87,9 @@ struct State {
     stage: Stage,
     readers: Vec<Option<Reader>>,
     readers_open: usize,
-    /// Wakes the pump, which waits for room in the window or for readers to leave.
+    /// Wakes the pump, which waits for space in the window, for a reader to catch up, or for readers to leave.
     pump: Option<Waker>,
-    /// Set while the pump waits until a reader is at most this many bytes behind.
+    /// While the pump waits for a reader to catch up: the number of bytes that the reader may be behind.
     near: Option<u64>,
 }
 
@@ -104,7 +106,7 @@ enum Stage {
     Whole {
         head: Arc<FillHead>,
         body: Bytes,
-        /// The key under which the body was inserted, if it was.
+        /// The key of the response in memory, if it was stored there.
         key: KeyHash,
     },
     Found(Arc<Stored>),
@@ -117,8 +119,9 @@ enum Stage {
 struct Flow {
     head: Arc<FillHead>,
     held: BodyBuffer,
+    /// True if only a window of the body is kept.
     window: bool,
-    /// The charge, until the body is taken.
+    /// The memory of the bytes, until the complete body is taken.
     memory: Option<MemoryShare>,
     ended: bool,
 }
@@ -146,12 +149,12 @@ impl Fill {
         })
     }
 
-    /// Registers the pump to be woken when a reader leaves.
+    /// Registers the pump's task, which is woken when a reader leaves.
     pub(crate) fn register_pump(&self, cx: &Context<'_>) {
         lock(&self.state).pump = Some(cx.waker().clone());
     }
 
-    /// Returns the fetch that follows this failed fill. `begin` starts it, and is called once.
+    /// Returns the fetch that follows this failed fill. The first call starts it with `begin`.
     pub(crate) fn retry_or(&self, begin: impl FnOnce() -> Retry) -> &Retry {
         self.retry.get_or_init(begin)
     }
@@ -168,7 +171,7 @@ impl Fill {
         joinable.then(|| self.add_reader(state))
     }
 
-    /// Returns a reader for a request that has waited for this fill since before it began.
+    /// Returns a reader for a request that has waited for an earlier, failed fetch. The fill may have ended already.
     pub(crate) fn join_late(self: &Arc<Self>) -> Option<FillReader> {
         let state = lock(&self.state);
         let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
@@ -201,7 +204,7 @@ impl Fill {
         lock(&self.state).readers_open > 0
     }
 
-    /// Publishes the head. The body follows into `held`.
+    /// Publishes the head. Later calls of `push` append the body to `held`.
     pub(crate) fn publish(&self, head: Arc<FillHead>, held: BodyBuffer, memory: MemoryShare) {
         lock(&self.state).stage = Stage::Flowing(Flow {
             head,
@@ -239,12 +242,12 @@ impl Fill {
         }
     }
 
-    /// Returns true if only a window of the body is held, so that memory cannot store it.
+    /// Returns true if only a window of the body is kept, so that memory cannot store the body.
     pub(crate) fn is_window(&self) -> bool {
         matches!(&lock(&self.state).stage, Stage::Flowing(flow) if flow.window)
     }
 
-    /// Resolves when the window has room, or no reader is left.
+    /// Resolves when the window has space, or when no reader remains.
     pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if state.readers_open == 0 {
@@ -262,7 +265,7 @@ impl Fill {
         Poll::Pending
     }
 
-    /// Resolves when a reader is at most `near` bytes behind, or the body no longer flows.
+    /// Resolves when a reader is at most `near` bytes behind the pump, or when the body has ended.
     pub(crate) fn poll_near(&self, cx: &Context<'_>, near: u64) -> Poll<()> {
         let mut state = lock(&self.state);
         state.near = (state.lead() > Some(near)).then_some(near);
@@ -278,8 +281,8 @@ impl Fill {
         wake_readers(lock(&self.state));
     }
 
-    /// Ends the body. Returns it in one piece with its charge, or `None` if it is a window or consists of many
-    /// pieces.
+    /// Ends the body. Returns the body in one piece with its memory. `None` if only a window was kept, or if the body
+    /// has several large pieces.
     pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
         let mut state = lock(&self.state);
         let Stage::Flowing(flow) = &mut state.stage else {
@@ -289,7 +292,7 @@ impl Fill {
             && let Some(body) = flow.held.take_whole()
             && let Some(memory) = flow.memory.take()
         {
-            // Readers find no new bytes and wait until `whole` is called.
+            // Readers wait until `whole` is called, because they find no further bytes until then.
             return Some((body, memory));
         }
         flow.ended = true;
@@ -297,7 +300,7 @@ impl Fill {
         None
     }
 
-    /// Gives the complete body to the readers. `key` is the key under which it was inserted, if it was.
+    /// Gives the complete body to the readers. `key` is the key of the response in memory, if it was stored there.
     pub(crate) fn whole(&self, body: Bytes, key: KeyHash) {
         self.set_stage(|stage| match stage {
             Stage::Flowing(flow) => Stage::Whole {
@@ -325,7 +328,7 @@ impl Fill {
     pub(crate) fn abort(&self) {
         self.set_stage(|stage| match stage {
             Stage::Whole { .. } | Stage::Found(_) | Stage::Failed(_) | Stage::Released => stage,
-            // The body has ended, and readers have not reached its end.
+            // The body is complete. Readers still read its last bytes.
             Stage::Flowing(ref flow) if flow.ended => stage,
             Stage::Requested | Stage::Flowing(_) | Stage::Broken => Stage::Broken,
         });
@@ -340,7 +343,7 @@ impl Fill {
 }
 
 impl State {
-    /// The number of bytes that the fastest reader has not taken, while the body flows.
+    /// Returns how many bytes the pump is ahead of the fastest reader. `None` if no body is arriving.
     fn lead(&self) -> Option<u64> {
         let Stage::Flowing(flow) = &self.stage else {
             return None;
@@ -457,5 +460,5 @@ impl Drop for FillReader {
     }
 }
 
-/// The largest lead of the pump over the slowest reader of a window.
+/// The number of bytes that the pump may be ahead of the slowest reader of a window.
 const WINDOW_BYTES: usize = 1 << 20;

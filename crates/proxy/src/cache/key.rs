@@ -8,7 +8,7 @@ use http::HeaderMap;
 
 use super::stored::{Stored, Variants};
 
-/// Returns the hash of a full key, for both tiers.
+/// Returns the hash of a full key. Both tiers use it.
 pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
     KeyHash(xxh3_64_with_seed(key, seed))
 }
@@ -18,7 +18,7 @@ pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
 pub(crate) struct CacheKey {
     pub(crate) hash: KeyHash,
     pub(crate) bytes: Vec<u8>,
-    /// The marker with the request fields by which the target varies. `None` for a primary key alone.
+    /// The marker with the request fields by which the target varies. `None` if the key is only a primary key.
     pub(crate) marker: Option<Arc<Stored>>,
     primary_len: usize,
     primary_hash: KeyHash,
@@ -37,8 +37,8 @@ impl CacheKey {
         }
     }
 
-    /// Appends the secondary key that the fields of `request`, as the origin gets them, select among the `variants`
-    /// of `marker`.
+    /// Makes this the key of the variant that `request` selects, by appending the secondary key. `variants` are the
+    /// contents of `marker`; `request` has the header fields that the origin would get.
     pub(crate) fn select(
         &mut self,
         marker: &Arc<Stored>,

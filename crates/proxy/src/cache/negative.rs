@@ -1,10 +1,10 @@
-//! Ids that do not exist: the edge answers their requests with 404 and sends none to the origin.
+//! Negative rules: the edge answers requests for ids that do not exist with 404, without asking the origin.
 //!
 //! A rule maps paths such as `/resource/{id}` to a filter. The filter is queried only if no response is stored
 //! for the target, so it adds no cost to a hit. A stored response takes precedence: a fresh one may be used,
 //! and a stale one shows that the id existed, so the origin validates it. A filter that may be outdated is not
-//! used, and neither is any filter for a request with `no-cache` (RFC 9111 §5.2.1.4) if clients' directives are
-//! honoured: a client can read what it has just created.
+//! used. If clients' directives are honoured, no filter is used for a request with `no-cache` (RFC 9111
+//! §5.2.1.4), so that a client can read a resource that it has just created.
 //!
 //! RFC 9211 §2 advises against `Cache-Status` on responses that a cache generates. The edge sends `hit;
 //! detail=id-filter`, because the answer comes from stored data of the origin's publisher, and an operator must
@@ -28,7 +28,7 @@ pub(crate) struct Negative {
 #[derive(Debug)]
 struct CountedRule {
     rule: NegativeRule,
-    /// Shared by all workers. Only misses count here.
+    /// The filter's answers. All workers share these counts, because only misses increment them.
     counts: Counts,
 }
 
@@ -46,7 +46,7 @@ struct Counts {
 pub(crate) enum Advice {
     /// No rule applies, or its filter has no answer.
     Forward,
-    /// The filter said "maybe". The rule with this number counts the origin's status.
+    /// The id may exist. The request is forwarded, and the rule with this index counts the origin's status.
     Watch(usize),
     /// The id does not exist.
     Absent,
@@ -121,7 +121,7 @@ impl Negative {
         Advice::Forward
     }
 
-    /// Counts the origin's status for a request that a filter let pass.
+    /// Counts a false positive if `status` shows that an id does not exist although the filter answered *maybe*.
     pub(crate) fn watch(&self, rule: usize, status: StatusCode) {
         if matches!(status, StatusCode::NOT_FOUND | StatusCode::GONE) {
             let counts = &self.rules[rule].counts;

@@ -1,8 +1,8 @@
 //! Memory that slow clients pin, by connection.
 //!
 //! A body that a client reads slowly stays in memory after its object was evicted. The cache charges such bytes to
-//! its budget (`edgeward_store::hot`) and admits no object above a bound. Each connection records the pieces of
-//! memory that it got and that its client has not accepted. While the bound is exceeded, a worker's sweep closes the
+//! its budget (`edgeward_store::hot`), and admits no object while they exceed a limit. Each connection records the
+//! pieces of bodies that its client has not accepted yet. While the limit is exceeded, a worker's sweep closes the
 //! connections that free their pinned bytes most slowly.
 
 use std::rc::Rc;
@@ -15,7 +15,7 @@ use super::stored::{Hot, StoredBody, StoredKind};
 use crate::exchange::ConnState;
 use crate::exchange::pieces::{PieceMemory, UnsentPiece, UnsentPieces};
 
-/// Records a piece of memory with its connection until it is dropped.
+/// Keeps an unsent piece in the list of its connection until dropped.
 #[derive(Debug)]
 pub(crate) struct Holding {
     conn: Rc<ConnState>,
@@ -25,7 +25,7 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// Records `bytes`, unless they are empty or uncounted.
+    /// Records `bytes` as unsent. `None` if they are empty or their memory is not counted.
     pub(crate) fn new(
         hot: &Arc<Hot>,
         conn: &Rc<ConnState>,
@@ -102,7 +102,8 @@ impl Buf for ClientBytes {
     }
 }
 
-/// Returns the bytes that a connection pins: evicted bodies, and pieces that are not part of a cached body.
+/// Returns the number of bytes that a connection pins: the whole bodies of evicted objects from which it has unsent
+/// pieces, and unsent pieces that are not part of a cached body.
 pub(crate) fn pinned_bytes(pieces: &UnsentPieces, hot: &Hot) -> u64 {
     let places = pieces.places.borrow();
     places

@@ -1,4 +1,4 @@
-//! Stored responses, in a compact form.
+//! Stored responses in the compact form of the memory tier.
 //!
 //! The head is one block of HTTP/1.1 lines and not a map: a map of ten fields takes more than a kilobyte, as much as
 //! a small body, and pins the buffer that the response was read into. A hit over HTTP/1.1 copies the block. Other
@@ -21,15 +21,15 @@ use crate::base::field_line::push_field;
 /// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;
 
-/// A body moves to the arena once copying it has cost about as much as the move. The total is then at most about
-/// twice the least possible cost, for rare and for frequent requests. The move costs as much as 4 hits save at 1 MiB,
-/// and 12 at 128 KiB.
+/// A body moves to the arena after this many copies into sockets, when copying has cost about as much as the move.
+/// The total cost is then at most about twice the lowest possible cost, whether hits are rare or frequent. The move
+/// costs as much as 4 later hits save for a body of 1 MiB, and 12 hits for 128 KiB.
 const COPIES_BEFORE_MOVE: u8 = 8;
 
 /// The value of a key in the cache.
 #[derive(Debug)]
 pub(crate) struct Stored {
-    /// The full key. Two keys may share a hash, and the response of the other key must never be served.
+    /// The full key. Two keys may have the same hash, so lookups compare the key before they serve the response.
     key: Box<[u8]>,
     pub(crate) kind: StoredKind,
     /// The number of times that a large body was copied into a socket.
@@ -51,9 +51,9 @@ pub(crate) struct Variants {
     /// A part of each secondary key, unique across processes. An invalidation removes the marker, and the next marker
     /// has another generation, so that no lookup finds an older variant.
     pub(crate) generation: u64,
-    /// True if this marker was written to disk or read from it.
+    /// True if this marker was written to disk or read from disk.
     pub(crate) on_disk: AtomicBool,
-    /// The version of the primary key at which the marker was read from disk.
+    /// For a marker that was read from disk: the version of the primary key at which it was current.
     pub(crate) seen: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) hold: OnceLock<ChargeGuard>,
@@ -94,7 +94,7 @@ impl Stored {
         })
     }
 
-    /// Returns another value for the same key.
+    /// Returns a new value with the same key.
     pub(crate) fn renewed(&self, kind: StoredKind) -> Arc<Self> {
         Self::new(&self.key, kind)
     }
@@ -115,12 +115,13 @@ impl Stored {
         }
     }
 
-    /// Counts a hit that copied a large body. Returns true for the one hit that should move the body to the arena.
+    /// Counts a hit that copied a large body into a socket. Returns true if the body should move to the arena now.
     pub(crate) fn is_worth_moving(&self) -> bool {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
     }
 
-    /// Keeps the charge for a marker as long as the marker is in memory. A body has a charge of its own.
+    /// Attaches its charge to a marker, for as long as the marker is in memory. The charge of a response is at its
+    /// body.
     pub(crate) fn keep_hold(&self, hold: Option<ChargeGuard>) {
         if let (StoredKind::Varies(variants), Some(hold)) = (&self.kind, hold) {
             // A marker that has a charge keeps it.
@@ -150,7 +151,7 @@ impl Variants {
         charge_bytes(key_bytes, names, 0)
     }
 
-    /// Appends to a primary key the parts that make it the secondary key of this request.
+    /// Appends to a primary key the generation and the values of the request's fields, which make it a secondary key.
     ///
     /// A URI contains no newline, so a primary key never equals a secondary key.
     pub(crate) fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
@@ -161,7 +162,7 @@ impl Variants {
     }
 }
 
-/// Returns a secondary key without its generation, or `None` for a primary key.
+/// Returns a secondary key without its generation. `None` for a primary key.
 pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
     let primary_len = memchr::memchr(b'\n', key)?;
     let (primary, secondary) = key.split_at(primary_len);
@@ -171,7 +172,7 @@ pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
 }
 
 impl StoredResponse {
-    /// Writes the fields of `head` into a block, with the `Content-Length` of `body`.
+    /// Returns a response whose header block has the fields of `head` and the `Content-Length` of `body`.
     pub(crate) fn new(
         status: StatusCode,
         head: &HeaderMap,
@@ -203,7 +204,7 @@ impl StoredResponse {
     }
 }
 
-/// Returns the bytes that the memory tier charges for a response with parts of these lengths.
+/// Returns the bytes that the memory tier charges for a response whose key, head and body have these lengths.
 pub(crate) fn charge_bytes(key_bytes: usize, head_bytes: usize, body_bytes: u64) -> u64 {
     let overhead = Hot::OBJECT_OVERHEAD_BYTES
         + SHARED_BYTES
@@ -212,7 +213,7 @@ pub(crate) fn charge_bytes(key_bytes: usize, head_bytes: usize, body_bytes: u64)
     edgeward_types::charge_bytes(body_bytes, overhead)
 }
 
-/// Returns the length of a head's block without writing it.
+/// Returns the length of the header block that would be written for `head`.
 pub(crate) fn head_block_bytes(status: StatusCode, head: &HeaderMap, body_bytes: u64) -> usize {
     fields_bytes(head) + length_bytes(status, body_bytes)
 }
@@ -262,8 +263,8 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// The reference counts of head and body. Each is an allocation: for the head a pointer, a length and a count, 32
-/// bytes; for the body also its charge, 48 bytes.
+/// The memory of the reference counts of a head and a body. Each is an allocation of its own: 32 bytes for the head
+/// (pointer, length, count), and 48 bytes for the body, which has a charge in addition.
 const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]

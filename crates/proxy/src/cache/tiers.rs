@@ -1,4 +1,4 @@
-//! Both tiers of the cache, and the fetches under way.
+//! The cache as workers use it: both tiers, the table of fetches under way, and the rules of id filters.
 
 use std::cell::{Cell, RefCell};
 use std::ops::Deref;
@@ -22,7 +22,7 @@ use crate::base::counters::Counters;
 /// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {
     pub(crate) hot: Arc<Hot>,
-    /// The memory of the large bodies of `hot`. `None` if the system does not support it; these bodies are then on
+    /// The memory of the large bodies of `hot`. `None` if the system does not support it: large bodies are then on
     /// the heap.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
@@ -33,6 +33,7 @@ pub(crate) struct Cache {
     pub(crate) negative: Negative,
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,
+    /// The generation of the next marker.
     pub(crate) generations: AtomicU64,
 }
 
@@ -41,7 +42,7 @@ impl Cache {
         hash_key(key, self.hash_seed)
     }
 
-    /// Asks memory for room. Evicted objects may be written to disk.
+    /// Offers memory an object with this charge. Objects that are evicted for it may be written to disk.
     pub(crate) fn offer_to_ram(
         &self,
         key: KeyHash,
@@ -74,8 +75,8 @@ impl Cache {
             })
     }
 
-    /// Counts a hit that copied a large body into a socket. A body with frequent hits moves to the arena, which needs
-    /// no copy.
+    /// Counts a hit that copied a large body into a socket. A body with many such hits moves to the arena, from which
+    /// the kernel sends it without a copy.
     pub(crate) fn move_if_worth_it(&self, hash: KeyHash, stored: &Arc<Stored>) {
         let Some(arena) = &self.arena else { return };
         let StoredKind::Response(response) = &stored.kind else {
@@ -90,7 +91,7 @@ impl Cache {
         {
             return;
         }
-        // Both copies are charged until the last reader of the old one has left.
+        // Both copies of the body are charged until the last reader of the old copy has ended.
         let hold = self.hot.charge(stored.charge_bytes());
         if let Some(body) = arena.insert_with(body, hold) {
             let response = StoredResponse {
@@ -102,9 +103,9 @@ impl Cache {
         }
     }
 
-    /// Stores a response in the tiers that have a place for it, and removes the response that it replaces from the
-    /// other tier. A response on disk is also removed if neither tier takes the new one. `None`, and nothing is
-    /// stored, if the key has changed since `seen`; see [`edgeward_store::versions`].
+    /// Stores a response in the tiers that `ram` and `disk` name, and removes the old response of its key from the
+    /// other tier. An old response on disk is also removed if neither tier takes the new one. Returns `None` and
+    /// changes no tier if the key has changed since the version `seen`; see [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
         seen: Version,
@@ -139,8 +140,8 @@ impl Cache {
         Some(StoredTiers { ram, disk })
     }
 
-    /// Removes a key from both tiers and returns its new version. `None`, and nothing is removed, if the key has
-    /// changed since `seen`.
+    /// Removes a key from both tiers and returns its new version. Returns `None` and removes no response if the key
+    /// has changed since the version `seen`.
     pub(crate) fn remove(&self, seen: Version, key: &[u8]) -> Option<Version> {
         let _changing = self.changing(seen.key());
         let made = self.hot.remove(seen)?;
@@ -150,14 +151,14 @@ impl Cache {
         Some(made)
     }
 
-    /// Returns true if the disk has a key that no fetch is writing at the moment.
+    /// Returns true if the disk has a key, and no fetch is writing it at the moment.
     pub(crate) fn is_settled_on_disk(&self, hash: KeyHash) -> bool {
         let disk = self.disk.as_ref();
         disk.is_some_and(|disk| disk.holds(hash) && !disk.writing.contains(hash))
     }
 
-    /// Removes a key from both tiers, and makes every version that was read before outdated. True if it was in one of
-    /// them. The disk tells when the removal is durable.
+    /// Removes a key from both tiers, and makes all versions that were read before outdated. Returns true if a tier
+    /// had the key, and a receiver that resolves when the removal from disk is durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let _changing = self.changing(hash);
         let in_ram = self.hot.purge(hash, |stored| stored.is_of(key));
@@ -168,7 +169,7 @@ impl Cache {
         (in_ram || on_disk, Some(durable))
     }
 
-    /// Returns a value to hold while a key changes in both tiers.
+    /// Returns a guard that the caller keeps while it changes a key in both tiers. It stops promotions of the key.
     pub(crate) fn changing(&self, hash: KeyHash) -> Option<Changing<'_>> {
         self.disk.as_ref().map(|_| self.hot.changing(hash))
     }
@@ -185,7 +186,7 @@ pub(crate) struct StoredTiers {
     pub(crate) disk: bool,
 }
 
-/// The cache with one worker's counters and samples for the tuner.
+/// One worker's handle of the cache, with the worker's counters and its samples for the admission tuner.
 pub(crate) struct WorkerCache {
     cache: Arc<Cache>,
     pub(crate) counters: Arc<Counters>,
@@ -210,7 +211,7 @@ impl WorkerCache {
         &self.cache
     }
 
-    /// Returns the primary key of the bytes that `write` appends.
+    /// Returns a primary key with the bytes that `write` appends.
     pub(crate) fn key(&self, write: impl FnOnce(&mut Vec<u8>)) -> CacheKey {
         let mut bytes = self.spare_key.take();
         bytes.clear();
@@ -223,7 +224,7 @@ impl WorkerCache {
         self.spare_key.set(key.bytes);
     }
 
-    /// Records a request for a storable object for the tuner.
+    /// Records a request for a storable object, from which the admission tuner learns.
     pub(crate) fn record(&self, key: KeyHash, charge_bytes: u64, hit: bool) {
         self.recorder.borrow_mut().record(key, charge_bytes, hit);
     }

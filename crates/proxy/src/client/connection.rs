@@ -93,7 +93,7 @@ enum Detected {
     Http2,
     /// The client has disconnected.
     Gone,
-    /// The client has sent too few bytes within the timeout.
+    /// The client has not sent enough bytes within the timeout.
     Silent,
     /// The connection is closed to make room for another one.
     Crowded,
@@ -116,7 +116,7 @@ where
             if seen == H2_PREFACE.len() {
                 return Detected::Http2;
             }
-            // Before its first byte the idle timeout applies, afterwards the timeout of heads.
+            // The idle timeout applies until the first byte arrives, then the timeout of request heads.
             let timeout = if seen == 0 {
                 idle_timeout
             } else {
@@ -131,7 +131,7 @@ where
     };
     let is_h2 = {
         let mut detecting = pin!(detecting);
-        // A draining connection does not wait for a first request.
+        // A connection that is draining does not wait for its first request.
         let undisturbed = poll_fn(|cx| {
             link.conn.register_task(cx);
             if link.conn.is_draining() {
@@ -157,7 +157,8 @@ where
     serve(worker, link, io, is_h2).await;
 }
 
-/// The future of each protocol is boxed, so that a connection does not take the memory of the largest one.
+/// Serves the connection by its protocol. The future of each protocol is boxed, so that a connection does not take
+/// the memory of the larger one.
 async fn serve<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>, is_h2: bool)
 where
     S: ClientStream + 'static,
@@ -180,7 +181,7 @@ where
         if let Some(reason) = link.conn.close_reason() {
             return Poll::Ready(Turn::Over(reason));
         }
-        // hyper ends the connection.
+        // hyper ends a connection that is draining.
         if link.conn.is_draining() && !link.conn.fast_path_writes() {
             return Poll::Ready(Turn::Hyper);
         }
@@ -274,8 +275,9 @@ where
     }
 }
 
-/// Ends a connection whose client may still send. Closing a socket with unread bytes resets the connection, and the
-/// reset may overtake the response. Therefore the edge half-closes the connection, then reads for a moment.
+/// Ends a connection whose client may still send bytes. Closing a socket with unread bytes resets the connection, and
+/// the reset may reach the client before the response. The edge therefore half-closes the connection, then reads and
+/// discards bytes for a moment.
 async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
 }
@@ -350,7 +352,7 @@ where
                 let ending = poll_fn(|cx| poll_h2(&mut connection, &io, cx));
                 _ = tokio::time::timeout(LINGER_MAX, ending).await;
             } else if reason == CloseReason::Crowded {
-                // GOAWAY without waiting, because another connection needs the descriptor.
+                // GOAWAY is sent without waiting, because another connection needs the descriptor.
                 Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|cx| Poll::Ready(poll_h2(&mut connection, &io, cx).is_ready())).await;
             }
@@ -424,7 +426,7 @@ fn count_closed(worker: &Worker, reason: CloseReason) {
     }
 }
 
-/// Counts a connection, and lets the sweep see it, until it is dropped.
+/// Registers a connection with its worker until dropped: counts it, and lets the worker's sweep check its timeouts.
 struct Open {
     worker: Rc<Worker>,
     place: usize,
@@ -451,11 +453,11 @@ impl Drop for Open {
 /// The preface of HTTP/2 (RFC 9113 §3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// Most first requests fit, so that the detection of the protocol needs one read.
+/// The size of the first read. Most requests fit, so that the detection of the protocol needs one read.
 const READ_AHEAD_BYTES: usize = 4096;
 
-/// Bytes that the kernel buffers for a client in addition to the bytes in flight. With the 256 KiB of a connection
-/// without TLS, bodies of 1 MiB cost a tenth more.
+/// The bytes that the kernel buffers for a client with TLS in addition to the bytes in flight. With 256 KiB, the value
+/// of connections without TLS, a body of 1 MiB costs a tenth more CPU time.
 const TLS_UNSENT_BYTES_MAX: u32 = 1 << 20;
 
 /// The most bytes that an HTTP/2 stream queues for a slow client.
@@ -468,6 +470,6 @@ const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// The longest time and the most bytes for which a refused client is read.
+/// The longest time and the most bytes for which the edge reads after it has half-closed a connection.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 4 << 20;

@@ -1,15 +1,15 @@
 //! The fast path: plain requests on an HTTP/1.1 connection, served beneath hyper.
 //!
-//! A hit of a kilobyte costs hyper 6.8 µs, mostly for two maps of header fields. The fast path is part of the
-//! connection's [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request. A plain GET or
-//! HEAD is looked up from its bytes. A hit is answered with the stored header block. For any other outcome a request
-//! is built, and the [`response`] is written here too. All other requests are passed to hyper as bytes, one at a
-//! time.
+//! A hit of a kilobyte takes 6.8 µs in hyper, mostly for two maps of header fields. The fast path is part of the
+//! connection's [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request. The cache key of
+//! a plain GET or HEAD is made from the bytes of its head. A hit is answered with the stored header block. Otherwise
+//! the fast path builds a request for the request path, and writes its [`response`]. Requests that are not plain are
+//! passed to hyper as bytes, one at a time.
 //!
-//! A connection has four modes. *Boundary*: all requests were answered, and the next head is parsed here. *Serving*:
-//! a response is awaited or written here. *Handed*: hyper serves one request, whose end is known or is
-//! [found](body_end) in its body, and later bytes wait here. *Through*: only hyper can find the end of a request (a
-//! tunnel, a bad head, an unusual length), so it gets all further bytes of the connection.
+//! A connection has four modes. *Boundary*: all requests were answered, and the fast path parses the next head.
+//! *Serving*: the fast path waits for a response or writes it. *Handed*: hyper serves one request. The end of the
+//! request is known or is [found](body_end) in its body, and later bytes wait in the inbox. *Through*: the fast path
+//! cannot find the end of a request (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
 
 mod body_end;
 mod handover;
@@ -53,19 +53,19 @@ pub(crate) struct FastPath {
     mode: Mode,
     /// The request that is served here, in [`Mode::Serving`].
     response: Option<Box<ResponseWriter>>,
-    /// The host of the last plain request. The next request mostly has the same host.
+    /// The host of the last plain request. The next request usually has the same host.
     site: Option<Site>,
     /// Bytes that have arrived and that neither the fast path nor hyper has read.
     inbox: BytesMut,
     /// The progress of parsing the head at the front of the inbox.
     partial: PartialHead,
-    /// The client sends no more bytes, or no more are read.
+    /// True if no more bytes are read: the client has half-closed, or the connection ends with the last response.
     ended: bool,
-    /// The client has sent bytes after the last request.
+    /// True if the client has sent bytes after the last request that is answered.
     overran: bool,
     outbox: Outbox,
-    /// Set while the outbox has unsent bytes: counts the request as under way, and records the memory that the client
-    /// pins.
+    /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
+    /// memory that the client pins.
     writing: Option<(InFlight, Option<Holding>)>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct FastPath {
 enum Mode {
     Boundary,
     Serving,
-    /// hyper gets the bytes of one request, up to its end.
+    /// hyper gets the bytes of one request, up to this end.
     Handed(BodyEnd),
     Through,
 }
@@ -88,7 +88,7 @@ impl fmt::Debug for FastPath {
 }
 
 impl FastPath {
-    /// `read_ahead` has the bytes that were read to detect the protocol.
+    /// Returns the fast path of a new connection. `read_ahead` has the bytes that were read to detect the protocol.
     pub(crate) fn new(worker: Rc<Worker>, link: ClientLink, read_ahead: Bytes) -> Self {
         if !read_ahead.is_empty() {
             link.conn.received();
@@ -108,7 +108,7 @@ impl FastPath {
         }
     }
 
-    /// Serves plain requests. Resolves when hyper is to read, or at an error.
+    /// Serves plain requests. Resolves when hyper has to read the next bytes, or at an error.
     pub(crate) fn poll_serve<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -133,7 +133,7 @@ impl FastPath {
                 }
                 Mode::Boundary => {
                     if answers_left == 0 {
-                        // Other connections get a turn before this one continues.
+                        // Other connections are served before this one continues.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
@@ -143,8 +143,8 @@ impl FastPath {
         }
     }
 
-    /// Writes interim responses to the request that hyper serves. Must not be called inside a message of hyper, whose
-    /// end is unknown in [`Mode::Through`].
+    /// Writes the interim responses to the request that hyper serves. Must not be called while a message of hyper is
+    /// written in part. In [`Mode::Through`] the end of a message is unknown, so interim responses are not written.
     pub(crate) fn poll_interims<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -166,8 +166,8 @@ impl FastPath {
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.link.conn.hyper_flushed();
         self.log_sent();
-        // hyper reads ahead of its own response and takes `Pending` for "no bytes have arrived". Without this
-        // wake-up, bytes in the inbox would never be read.
+        // hyper has already tried to read the next request and got `Pending`. Without this wake-up it would not read
+        // the bytes that wait in the inbox.
         if matches!(self.mode, Mode::Handed(end) if end.is_reached())
             && self.link.conn.hyper_is_done()
             && (!self.inbox.is_empty() || self.ended)
@@ -177,8 +177,6 @@ impl FastPath {
     }
 
     /// Parses the next head, and decides whether the fast path or hyper serves its request.
-    ///
-    /// Long because its two matches are the table of heads and of answers.
     fn poll_boundary<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -201,7 +199,7 @@ impl FastPath {
             ParsedHead::Plain(plain) => {
                 let (head_bytes, closes) = (plain.bytes.len(), plain.closes);
                 if self.link.conn.is_draining() {
-                    // hyper ends a draining connection with the right response.
+                    // hyper answers with `Connection: close`, and ends a connection that is draining.
                     self.hand_over(BodyEnd::length(head_bytes, 0));
                     return Poll::Ready(Ok(()));
                 }
@@ -256,7 +254,8 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// Serves the plain request in the next `head_bytes`. `outcome` is the result of its lookup, if there was one.
+    /// Starts to serve the plain request whose head is the next `head_bytes` of the inbox. `outcome` is the result of
+    /// its lookup, if it was looked up.
     fn begin_plain(&mut self, head_bytes: usize, parts: &HeadParts, outcome: Option<Outcome>) {
         let head = self.inbox.split_to(head_bytes).freeze();
         match ResponseWriter::begin(&self.worker, &self.link, &head, parts, outcome) {
@@ -269,8 +268,8 @@ impl FastPath {
         }
     }
 
-    /// Returns true if a connection without TLS begins with a line whose third word is not a version of HTTP. Its
-    /// client uses another protocol, and might parse a response as frames of that protocol.
+    /// Returns true if a connection without TLS begins with a line whose third word is not a version of HTTP. The
+    /// client then uses another protocol, and gets no response, because it might parse the response wrongly.
     fn is_other_protocol(&self) -> bool {
         if self.link.tls || self.site.is_some() {
             return false;
@@ -292,8 +291,7 @@ impl FastPath {
         self.begin_response(Box::new(response));
     }
 
-    /// Returns the longest request line: the limit of targets, plus the method and the authority of an absolute
-    /// target.
+    /// Returns the longest request line: the limit of targets, plus the method and an authority.
     fn request_line_bytes_max(&self) -> u64 {
         let target = self.worker.config().limits.target_bytes_max.bytes();
         target + REQUEST_LINE_BYTES
@@ -333,7 +331,7 @@ impl FastPath {
                 Poll::Ready(Err(error))
             }
             Poll::Pending => {
-                // No other code reads meanwhile, so a reset is detected here and aborts the request. A client that
+                // Reading detects that the client has reset the connection, which aborts the request. A client that
                 // half-closes still waits for its response (RFC 9112 §9.6).
                 while self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
                     match self.poll_fill(stream, cx) {
@@ -362,7 +360,7 @@ impl FastPath {
         self.ended && self.inbox.is_empty() && self.mode == Mode::Through
     }
 
-    /// Returns true if the client has sent more than was read as requests.
+    /// Returns true if the client has sent bytes after the last request that is answered.
     pub(crate) fn overran(&self) -> bool {
         self.overran
     }
@@ -376,7 +374,7 @@ impl FastPath {
     fn end_writes(&self, cx: &Context<'_>) {
         self.link.conn.set_fast_path_writes(false);
         if self.link.conn.is_draining() {
-            // The connection's task waited for this with hyper's shutdown.
+            // The connection's task starts hyper's shutdown only after the fast path has written its response.
             cx.waker().wake_by_ref();
         }
     }
@@ -390,7 +388,7 @@ impl FastPath {
         }
     }
 
-    /// Starts the timeout of the next head, if the inbox has bytes of it.
+    /// Starts the timeout of the next head if its first bytes are in the inbox.
     fn begin_next_head(&self) {
         if !self.inbox.is_empty() {
             self.link.conn.received();
@@ -448,7 +446,7 @@ impl FastPath {
         if self.ended {
             return Poll::Ready(Ok(()));
         }
-        // Read to the stack and copied, so that an idle connection holds no buffer.
+        // Bytes are read to the stack and copied, so that an idle connection has no buffer.
         let mut space = [std::mem::MaybeUninit::uninit(); READ_BYTES];
         let mut space = ReadBuf::uninit(&mut space);
         ready!(Pin::new(stream).poll_read(cx, &mut space))?;
@@ -465,7 +463,7 @@ impl FastPath {
 impl Drop for FastPath {
     /// Logs responses that were sent in part.
     fn drop(&mut self) {
-        // Dropping the response gives its log line to the connection.
+        // Dropping the response adds its log line to the lines of the connection.
         self.response = None;
         self.link.conn.set_fast_path_gone();
         if !self.link.conn.has_logs() {
@@ -485,15 +483,15 @@ impl Drop for FastPath {
     }
 }
 
-/// The responses of one connection in a row before other connections get a turn. It keeps a client that pipelines
-/// from occupying a core. hyper's limit is 16.
+/// The number of responses of one connection before other connections are served, so that a client that pipelines
+/// requests does not occupy a core. hyper's limit is 16.
 const ANSWERS_A_TURN: u32 = 32;
 
 /// Bytes of a request line besides the target: the method, the version, and the authority of an absolute target.
 const REQUEST_LINE_BYTES: u64 = 1024;
 
-/// The size of the inbox. hyper gets longer heads, and applies the configured limits.
+/// The size of the inbox. Heads that do not fit are passed to hyper, which applies the configured limits.
 const INBOX_BYTES_MAX: usize = 16 * 1024;
 
-/// Bytes of one read. A browser's head has about 2 KiB.
+/// The most bytes of one read. The head of a browser's request has about 2 KiB.
 const READ_BYTES: usize = 8 * 1024;

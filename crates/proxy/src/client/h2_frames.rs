@@ -1,28 +1,28 @@
-//! The gate for a client's HTTP/2 frames before hyper: counts them, and passes them in portions that hyper can hold.
+//! The gate through which a client's HTTP/2 frames reach hyper. It limits their rate and the memory of decoded heads.
 //!
-//! hyper decodes a header block as soon as it sees it, keeps what it decoded until the request is accepted, and has
-//! no bound for the rate of frames that cost work without carrying a request. This gate sees the bytes first. It
-//! reads the nine bytes of each frame's header (RFC 9113 §4.1) and the lengths inside header blocks, and decodes
-//! nothing else.
+//! hyper decodes a header block as soon as it arrives, and keeps the decoded fields until the request is accepted. It
+//! has no limit for the rate of frames that cost work without being part of a request. The gate gets the bytes first.
+//! It parses the header of each frame (RFC 9113 §4.1) and the lengths inside header blocks.
 //!
-//! - A header block passes once it is complete, and only if it has few enough fields. Indexed fields need one byte
-//!   each (RFC 7541 §6.1), so their number bounds the decoded size better than the length of the block does.
-//! - After some fields the gate pauses, so that requests are accepted before more of them are decoded.
+//! - A header block passes when it is complete, and only if it does not have too many fields. A field may take a
+//!   single byte in the block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the
+//!   block's length.
+//! - After a number of fields the gate pauses, so that hyper accepts requests before it decodes further ones.
 //! - Consecutive small DATA frames of one stream are merged into one. The payload and its order do not change.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
 
 /// Bounds of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameLimits {
-    /// Fields of a request's header block.
+    /// The most fields of a request's header block.
     pub fields_max: usize,
-    /// Bytes of a header block as it was sent, frame headers included.
+    /// The most bytes of a header block as it was sent, frame headers included.
     pub block_bytes_max: usize,
-    /// RST_STREAM frames in a window.
+    /// The most RST_STREAM frames in a window of [`WINDOW_MILLIS`].
     pub resets_max: u64,
-    /// PING, SETTINGS, PRIORITY and unknown frames in a window.
+    /// The most PING, SETTINGS, PRIORITY and unknown frames in a window.
     pub control_max: u64,
-    /// WINDOW_UPDATE frames in a window.
+    /// The most WINDOW_UPDATE frames in a window.
     pub window_updates_max: u64,
 }
 
@@ -54,28 +54,30 @@ impl Excess {
 /// The outcome of [`FrameGate::pass`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
-    /// Bytes at the front of the buffer that hyper may read.
+    /// The number of bytes at the front of the buffer that hyper may read now.
     pub cleared: usize,
-    /// Bytes left in the buffer after frames were merged. Those after `cleared` are part of the next call.
+    /// The number of bytes in the buffer after frames were merged. The bytes after `cleared` have to be passed again.
     pub len: usize,
-    /// True if the gate pauses, false if it waits for bytes.
+    /// True if the gate pauses until [`FrameGate::resume`], false if it needs more bytes.
     pub pause: bool,
 }
 
-/// The state of one connection.
+/// The gate of one connection.
 #[derive(Debug)]
 pub struct FrameGate {
     limits: FrameLimits,
     /// Bytes of the preface or of the current frame that have not passed.
     left: usize,
+    /// The highest stream whose header block has passed.
     stream_max: u32,
     /// Fields that passed since the last pause.
     fields: usize,
+    /// The start of the window, in milliseconds.
     window_began: u64,
     resets: u64,
     control: u64,
     window_updates: u64,
-    /// Bytes sent to the client in this window and in the one before. They justify frames of the client.
+    /// Bytes sent to the client in this window and in the one before. The more bytes, the more frames may arrive.
     sent: u64,
     sent_before: u64,
 }
@@ -112,11 +114,10 @@ impl FrameGate {
         self.fields = 0;
     }
 
-    /// Reads received bytes, which continue after the cleared bytes of the last call.
+    /// Decides how many of the received `bytes` hyper may read. They begin after the cleared bytes of the last call,
+    /// and small DATA frames among them are merged in place. `now` is in milliseconds.
     ///
-    /// `now` is in milliseconds. Returns the [`Excess`] if the client exceeded a bound. No bytes may pass after it.
-    ///
-    /// Long because it is one loop with a `match` over the types of frames.
+    /// Returns an [`Excess`] if the client has exceeded a limit. The gate must not be used afterwards.
     pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
         self.roll(now);
         let (mut read, mut write) = (0, 0);
@@ -138,7 +139,7 @@ impl FrameGate {
             let is_whole = rest.len() >= head.frame_bytes();
             let data = last_data.take();
             if head.length > FRAME_BYTES_MAX {
-                // hyper refuses the frame because of its length.
+                // hyper will refuse the frame because of its length.
                 self.left = head.frame_bytes();
                 continue;
             }
@@ -193,7 +194,7 @@ impl FrameGate {
     }
 
     fn roll(&mut self, now: u64) {
-        // A clock that was set back also begins a window.
+        // If the clock was set back, a new window begins too.
         if now.wrapping_sub(self.window_began) >= WINDOW_MILLIS {
             self.window_began = now;
             (self.resets, self.control, self.window_updates) = (0, 0, 0);
@@ -217,8 +218,8 @@ impl FrameGate {
         Ok(())
     }
 
-    /// Returns the end of the header block at the front, which is the end of the frame with END_HEADERS. `None` if it
-    /// is incomplete.
+    /// Returns the length of the header block at the front, up to its frame with END_HEADERS. `None` if it is
+    /// incomplete.
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {
@@ -226,7 +227,7 @@ impl FrameGate {
                 return Ok(None);
             };
             if nth > 0 && (head.kind != CONTINUATION || head.length > FRAME_BYTES_MAX) {
-                // hyper refuses the next frame.
+                // hyper will refuse the next frame, because CONTINUATION must follow.
                 return Ok(Some(end));
             }
             end += head.frame_bytes();
@@ -265,7 +266,7 @@ impl FrameGate {
     }
 }
 
-/// Moves the next `n` bytes to the end of those that pass.
+/// Copies the next `n` bytes from the offset `read` to the offset `write`, and advances both.
 fn keep(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
     if read != write {
         bytes.copy_within(*read..*read + n, *write);
@@ -274,7 +275,7 @@ fn keep(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
     *write += n;
 }
 
-/// A small DATA frame among the passed bytes. The next one may be merged into it.
+/// A small DATA frame among the passed bytes, into which the next DATA frame may be merged.
 #[derive(Clone, Copy, Debug)]
 struct SmallData {
     at: usize,
@@ -287,7 +288,7 @@ impl SmallData {
         self.stream == head.stream && self.length + head.length <= FRAME_BYTES_MAX
     }
 
-    /// Writes the header of the merged frame.
+    /// Updates the header of this frame after the payload of `head` was appended.
     fn grow(mut self, head: &FrameHead, bytes: &mut [u8]) -> Self {
         self.length += head.length;
         let length = u32::try_from(self.length).expect("at most FRAME_BYTES_MAX");
@@ -343,7 +344,7 @@ impl FrameHead {
     }
 }
 
-/// Returns the header block of several frames in one piece.
+/// Returns the header block that is split over several frames.
 fn fragments(mut frames: &[u8]) -> Vec<u8> {
     let mut block = Vec::with_capacity(frames.len());
     while let Some(head) = FrameHead::of(frames)
@@ -355,8 +356,8 @@ fn fragments(mut frames: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Returns the number of fields in a header block (RFC 7541 §6), up to the first malformed field, where hyper's
-/// decoder also stops.
+/// Returns the number of fields in a header block (RFC 7541 §6). Counts up to the first malformed field, because
+/// hyper's decoder stops there too.
 fn fields_of(mut block: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(&first) = block.first() {
@@ -382,7 +383,7 @@ fn fields_of(mut block: &[u8]) -> usize {
     fields
 }
 
-/// Skips the strings of a literal: the name, unless it is in a table, and the value.
+/// Skips the strings of a literal field: its name, unless the name is in a table, and its value.
 fn literal((name, rest): (usize, &[u8])) -> Option<&[u8]> {
     let rest = if name == 0 { string(rest)? } else { rest };
     string(rest)
@@ -412,26 +413,26 @@ fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Frames are counted in windows of ten seconds: a browser that cancels a page's requests at once stays below the
-/// bound of a window, and a client that cancels for longer does not.
+/// The length of the windows in which frames are counted. It is long enough that a browser that cancels all requests
+/// of a page stays below the limit, and a client that cancels requests steadily does not.
 pub const WINDOW_MILLIS: u64 = 10_000;
 
-/// Response bytes that justify one more frame of the client beyond its bound. A PONG has 17 bytes, so that a client
-/// cannot earn PINGs with PINGs.
+/// The bytes sent to the client for which it may send one more frame than the limit. The answer to a PING has only 17
+/// bytes, so PINGs do not raise the limit of PINGs.
 const SENT_A_RESET: u64 = 16 << 10;
 const SENT_A_CONTROL: u64 = 4 << 10;
 const SENT_A_WINDOW_UPDATE: u64 = 32;
 
-/// Trailers stay decoded until the body before them was read, and a request needs few.
+/// The most fields of trailers, which stay in memory until the body before them was read. Requests need few.
 const TRAILER_FIELDS_MAX: usize = 32;
 
-/// The largest header block of a well-behaved client has five frames of 16 KiB.
+/// The most frames of a header block. The largest block of a well-behaved client has five frames of 16 KiB.
 const BLOCK_FRAMES_MAX: usize = 64;
 
-/// SETTINGS_MAX_FRAME_SIZE of hyper, which is the least of RFC 9113 §6.5.2.
+/// The largest payload of a frame: SETTINGS_MAX_FRAME_SIZE of hyper, the minimum of RFC 9113 §6.5.2.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// DATA frames of at most this payload are merged: h2 counts those below 256 bytes as abuse.
+/// DATA frames with at most this payload are merged: the crate h2 counts frames below 256 bytes as abuse.
 const SMALL_DATA_BYTES: usize = 1 << 10;
 
 const PREFACE_BYTES: usize = 24;

@@ -1,8 +1,7 @@
-//! The byte stream beneath hyper's HTTP/2. Received bytes pass a [`FrameGate`], and small frames are written
-//! together.
+//! The byte stream beneath hyper's HTTP/2. Received bytes pass a [`FrameGate`]. Small frames are written together.
 //!
-//! h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time are ten TLS records and
-//! ten calls of `writev`. The frames are gathered here, and [`H2Io::poll_out`] writes them after each poll of hyper.
+//! The crate h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time take ten TLS
+//! records and ten calls of `writev`. [`H2Io`] collects the frames and writes them after each poll of hyper.
 
 use std::cell::RefCell;
 use std::io;
@@ -20,8 +19,8 @@ use crate::client::h2_frames::{Excess, FrameGate, FrameLimits};
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 
-/// A client's stream with its gate. hyper has one handle of the shared stream, and another one outlives hyper's
-/// connection.
+/// A handle of a client's stream with its gate. hyper has one handle. The connection's task has another one, which it
+/// still needs after hyper's connection has ended.
 #[derive(Debug)]
 pub(crate) struct H2Io<S>(Rc<RefCell<Inner<S>>>);
 
@@ -34,14 +33,14 @@ struct Inner<S> {
     held: BytesMut,
     /// Bytes at the front of `held` that hyper may read.
     cleared: usize,
-    /// `held` has to grow before more bytes can pass.
+    /// True if no more bytes can pass before `held` gets more bytes from the client.
     starved: bool,
-    /// The gate pauses until hyper has accepted the requests that passed.
+    /// True while the gate pauses, until hyper has accepted the requests that passed.
     paused: bool,
     excess: Option<Excess>,
-    /// Whole frames that hyper has written and the client's stream has not.
+    /// Whole frames that hyper has written here and that were not written to the client's stream yet.
     gathered: BytesMut,
-    /// The last write accepted all bytes, so that only whole frames were written.
+    /// True if the last write of hyper was accepted completely, so that the written bytes end with a whole frame.
     writes_whole: bool,
 }
 
@@ -71,8 +70,8 @@ impl<S> H2Io<S> {
         self.0.borrow().excess
     }
 
-    /// Returns the stream with its last bytes: the gathered frames and GOAWAY. `None` while hyper has its handle, or
-    /// if a frame was written in part.
+    /// Returns the stream, and the last bytes to write to it: the gathered frames and GOAWAY. `None` if hyper still
+    /// has its handle, or if a frame was written in part.
     pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
         let mut farewell = inner.gathered;
@@ -105,7 +104,7 @@ fn limits_of(limits: &LimitsConfig) -> FrameLimits {
 }
 
 impl<S> Inner<S> {
-    /// Lets the gate read the held bytes.
+    /// Passes the held bytes to the gate.
     fn pass_held(&mut self) -> io::Result<()> {
         let now = self.clock.now().as_millis();
         let passed = self
@@ -141,7 +140,7 @@ impl<S: ClientStream> Inner<S> {
                 self.held.advance(n);
                 self.cleared -= n;
                 if self.held.is_empty() {
-                    // Freed, so that an idle connection has no buffer.
+                    // The buffer is freed, so that an idle connection has none.
                     self.held = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
@@ -172,7 +171,7 @@ impl<S: ClientStream> Inner<S> {
         }
     }
 
-    /// Reads into hyper's buffer, and holds the bytes that may not pass yet. Returns false if no bytes pass.
+    /// Reads into hyper's buffer, and moves the bytes that may not pass yet to `held`. False if none passed.
     fn poll_read_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -201,7 +200,7 @@ impl<S: ClientStream> Inner<S> {
         Poll::Ready(Ok(passed.cleared > 0))
     }
 
-    /// Gathers small frames. Writes large ones after the gathered frames.
+    /// Gathers small frames. Writes a large frame at once, together with the frames gathered before it.
     fn poll_write(
         &mut self,
         cx: &mut Context<'_>,
@@ -247,7 +246,7 @@ impl<S: ClientStream> Inner<S> {
             self.gate.sent(written as u64);
             self.gathered.advance(written);
         }
-        // An idle connection then has no buffer.
+        // The buffer is freed, so that an idle connection has none.
         self.gathered = BytesMut::new();
         Poll::Ready(Ok(()))
     }
@@ -306,17 +305,18 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
     }
 }
 
-/// A request with more fields than `headers_max` gets 431. A request with this many times more ends the connection,
-/// because hyper would have to decode the fields first.
+/// A request with more fields than `headers_max` gets 431. Above this multiple of `headers_max` the connection is
+/// closed, because hyper would have to decode all fields before the edge can answer 431.
 const HEADERS_BEFORE_CLOSE: usize = 4;
 
-/// Room for frame headers, padding and a block that the Huffman code makes longer.
+/// The bytes that a header block may have beyond `head_bytes_max`, for frame headers, padding, and text that the
+/// Huffman code makes longer.
 const BLOCK_OVERHEAD_BYTES: usize = 16 << 10;
 
-/// Frames are gathered up to the size of one TLS record (RFC 8446 §5.1).
+/// The most bytes of gathered frames: the size of one TLS record (RFC 8446 §5.1).
 const GATHERED_BYTES_MAX: usize = 16 << 10;
 
-/// The slices of one write. h2 writes two.
+/// The most slices of one write. The crate h2 writes two.
 const PIECES_MAX: usize = 8;
 
 /// Bytes of one read while a header block is incomplete.
@@ -333,7 +333,7 @@ mod tests {
     use crate::base::clock::Ticker;
     use crate::exchange::ConnState;
 
-    /// Accepts as many bytes per call as its list says, then all.
+    /// A client's stream. The last entry of `takes` is removed at each write and limits its bytes; 0 means `Pending`.
     #[derive(Debug, Default)]
     struct Client {
         takes: Vec<usize>,
@@ -385,8 +385,8 @@ mod tests {
 
     impl ClientStream for Client {}
 
-    /// Writes frames as h2 does, each with a flush, and ends a poll after every third. Returns the bytes that the
-    /// client got.
+    /// Writes frames as the crate h2 does, each with a flush, and calls `poll_out` after every third frame. Returns
+    /// the writes that the client got.
     fn written(frames: &[Vec<u8>], takes: Vec<usize>) -> Vec<Vec<u8>> {
         let clock = Ticker::start().expect("a thread").clock();
         let client = Client {

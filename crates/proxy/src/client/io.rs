@@ -1,4 +1,4 @@
-//! A client's socket. It records reads and writes in a [`ConnState`], and lets the fast path read before hyper.
+//! The stream between a client's socket and hyper. The fast path reads from it before hyper does.
 
 use std::io;
 use std::pin::Pin;
@@ -13,15 +13,15 @@ use crate::client::stream::ClientStream;
 use crate::exchange::{ClientLink, ConnState};
 use crate::path::worker::Worker;
 
-/// A stream that records its reads and writes in a [`ConnState`], and first returns the bytes that were read to
-/// detect the protocol.
+/// A stream that records its reads and writes in a [`ConnState`]. It first returns the bytes of `read_ahead`.
 #[derive(Debug)]
 pub(crate) struct ClientIo<S> {
     stream: S,
     state: Rc<ConnState>,
+    /// The bytes that were read to detect the protocol and not returned yet.
     read_ahead: Bytes,
     fast_path: Option<Box<FastPath>>,
-    /// The stream has accepted a part of hyper's last write.
+    /// True if the stream has accepted only a part of hyper's last write.
     cut: bool,
 }
 
@@ -36,11 +36,11 @@ impl<S> ClientIo<S> {
         }
     }
 
-    /// Serves plain requests before hyper reads them.
+    /// Adds the fast path, which serves plain requests before hyper reads them.
     pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
-            // A head has begun. From here on only the fast path reads these bytes.
+            // The bytes begin a request's head.
             self.state.received();
         }
         self.state.set_holds_logs(worker.has_log());
@@ -64,7 +64,7 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Lets the fast path serve plain requests. Resolves when hyper is to read, or at an error.
+    /// Lets the fast path serve plain requests. Resolves when hyper has to read the next bytes, or at an error.
     pub(crate) fn poll_fast_path(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
             Some(fast_path) => fast_path.poll_serve(&mut self.stream, cx),
@@ -77,7 +77,7 @@ impl<S: ClientStream> ClientIo<S> {
         self.stream
     }
 
-    /// Returns the fast path.
+    /// Returns the fast path. HTTP/2 connections have none.
     pub(crate) fn fast_path(&self) -> Option<&FastPath> {
         self.fast_path.as_deref()
     }

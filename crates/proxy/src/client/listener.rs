@@ -19,9 +19,9 @@ use crate::path::worker::Worker;
 /// workers, which share no lock.
 ///
 /// Any process of the same user could bind the address as well. Unless `shared` is set, the first socket therefore
-/// listens before it allows others. This fails if another process listens on the address, and for one of two
-/// processes that start at the same moment. `SO_REUSEADDR` is always set, so that old connections in TIME_WAIT do not
-/// prevent a start.
+/// listens before `SO_REUSEPORT` is set. This fails if another process listens on the address. If two processes start
+/// at the same moment, it fails for one of them. `SO_REUSEADDR` is always set, so that old connections in TIME_WAIT
+/// do not prevent a start.
 pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
     let first = if shared {
         bind_one(addr)?
@@ -43,7 +43,7 @@ fn bind_one(addr: SocketAddr) -> io::Result<StdListener> {
     listen(socket, addr)
 }
 
-/// As [`bind_one`], but fails if another socket listens on the address.
+/// Like [`bind_one`], but fails if another socket listens on the address.
 fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
     let listener = listen(new_socket(addr)?, addr)?;
     SockRef::from(&listener).set_reuse_port(true)?;
@@ -53,9 +53,9 @@ fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
 fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit both. A response's last packet must not wait for an acknowledgement.
+    // Accepted sockets inherit this option and the next one. The last packet of a response must not wait for an ACK.
     socket.set_tcp_nodelay(true)?;
-    // Without this bound the kernel buffers up to 4 MB for a client that reads no bytes, and no budget counts them.
+    // Without this limit the kernel buffers up to 4 MB for a client that reads no bytes, outside of all budgets.
     _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
     socket.set_nonblocking(true)?;
     disable_loopback_pacing(&socket, addr.ip());
@@ -91,7 +91,7 @@ pub(crate) async fn accept(
                 if let Some(unlogged) = failures.record(worker.now()) {
                     tracing::warn!(%error, unlogged, "a connection could not be accepted");
                 }
-                // Without files or memory an immediate retry would only use CPU.
+                // The process has no free descriptor or memory. A retry without a pause would fail again.
                 if !is_of_connection(&error) {
                     for _ in 0..ROOM_AFTER_FAILURE {
                         worker.make_room();
@@ -106,7 +106,7 @@ pub(crate) async fn accept(
                 worker.counters.closed_limit.increment();
                 continue;
             }
-            // The connection that was closed releases its descriptor when its task runs next.
+            // The closed connection's task runs now, and releases its descriptor.
             tokio::task::yield_now().await;
         }
         worker
@@ -122,7 +122,7 @@ fn connections_max(worker: &Worker) -> usize {
     all.div_ceil(config.workers.get())
 }
 
-/// Returns true for errors of one connection that ended before it was accepted.
+/// Returns true if the error is about one connection, which ended before it was accepted.
 fn is_of_connection(error: &io::Error) -> bool {
     matches!(
         error.kind(),
@@ -136,13 +136,13 @@ fn is_of_connection(error: &io::Error) -> bool {
 /// Bytes that the kernel buffers for a client in addition to the bytes in flight.
 const UNSENT_BYTES_MAX: u32 = 256 << 10;
 
-/// Connections that the kernel queues for a busy worker. The kernel limits it to `net.core.somaxconn`.
+/// Connections that the kernel queues for a busy worker. The kernel lowers the value to `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connections that are closed if the process has no free descriptor, twenty times a second. A short shortage closes
-/// few connections.
+/// Idle connections that are closed at each failure because the process has no free descriptor. With a pause of 50 ms
+/// this happens at most twenty times per second, so a short shortage closes few connections.
 const ROOM_AFTER_FAILURE: usize = 4;
 
 #[cfg(test)]
@@ -151,12 +151,12 @@ mod tests {
 
     use std::net::TcpStream;
 
-    /// The congestion control of a socket that was accepted at an address.
+    /// Returns the congestion control of a socket that was accepted at an address.
     fn congestion_of_accepted(addr: &str) -> Vec<u8> {
         let listener = bind_one(addr.parse().expect("an address")).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
         let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
-        // The listener does not wait, and the connection may not be there at once.
+        // The connection may arrive later than this call, so `accept` has to wait.
         listener.set_nonblocking(false).expect("it is open");
         let (accepted, _) = listener.accept().expect("a client has connected");
         drop(client);
@@ -169,7 +169,7 @@ mod tests {
         name
     }
 
-    /// The system's default congestion control.
+    /// Returns the system's default congestion control.
     fn system_default() -> Vec<u8> {
         congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"))
     }
@@ -181,7 +181,7 @@ mod tests {
         let addr = ours[0].local_addr().expect("it is bound");
         let refused = bind(addr, 2, false).expect_err("it is ours");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
-        // The kernel spreads connections by their ports: within 200 both workers get one.
+        // The kernel spreads connections by their ports. Within 200 connections both workers get at least one.
         let mut clients = Vec::new();
         let mut reached = [false; 2];
         while reached != [true; 2] {
@@ -191,7 +191,7 @@ mod tests {
                 reached[worker] |= listener.accept().is_ok();
             }
         }
-        // Connections in TIME_WAIT do not keep the next edge from starting.
+        // Old connections in TIME_WAIT do not prevent the next edge from starting.
         drop((ours, clients));
         bind(addr, 2, false).expect("no server listens");
         let shared = bind(addr, 2, true).and_then(|first| {
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(congestion_of_accepted("127.0.0.1:0"), expected);
     }
 
-    /// Without the bound the kernel takes 2 to 4 MB.
+    /// Without `UNSENT_BYTES_MAX` the kernel buffers 2 to 4 MB.
     #[test]
     fn the_kernel_buffers_little_for_a_client_that_reads_nothing() {
         use std::io::Write as _;

@@ -1,4 +1,4 @@
-//! The hyper service: gives the requests that hyper has parsed to the request path.
+//! The hyper service: passes the requests that hyper has parsed to the request path.
 
 use std::rc::Rc;
 
@@ -41,7 +41,7 @@ impl Service<Request<Incoming>> for EdgeService {
     }
 }
 
-/// Charges the head of an HTTP/2 request to the budget, or refuses the request.
+/// Charges the head of an HTTP/2 request to the memory budget of heads, or refuses the request.
 fn admit(worker: &Worker, link: &ClientLink, head: &RawHead) -> Result<HeadCharge, RequestError> {
     let limits = &worker.config().limits;
     let counters = &worker.counters;

@@ -1,4 +1,4 @@
-//! The streams beneath client connections. The kernel can send files on streams without TLS.
+//! The streams of client connections: TCP and TLS. On TCP streams the kernel can send bytes from files.
 
 use std::io;
 use std::os::fd::{AsFd as _, BorrowedFd};
@@ -24,12 +24,13 @@ pub(crate) struct FilePart<'a> {
     pub(crate) bytes: usize,
 }
 
-/// A stream of bytes to and from a client. TLS streams have to copy, so they implement none of these methods.
+/// A stream of bytes to and from a client. TLS has to encrypt a copy of the bytes, so TLS streams cannot send files.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// True if the methods below are implemented.
+    /// True if the stream implements the methods below.
     const SENDS_FILES: bool = false;
 
-    /// Writes `head`, then the part of the file without copying it. Returns how many bytes of both were accepted.
+    /// Writes `head`, then the part of the file, which the kernel does not copy. Returns how many bytes of head and
+    /// file the socket accepted.
     fn poll_send_file(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -39,9 +40,9 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Writes `head`, then the object from the page cache, at most `copied_max` bytes at a time if the kernel has to
-    /// copy them. Returns how many bytes of both were accepted. If the object is unreadable, the error contains a
-    /// [`BrokenRead`].
+    /// Writes `head`, then bytes of `span` from the page cache, at most `copied_max` bytes per call if the kernel has
+    /// to copy them. Returns how many bytes of head and span the socket accepted. If the span is unreadable, the
+    /// error contains a [`BrokenRead`].
     fn poll_send_span(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -87,7 +88,7 @@ impl ClientStream for TcpStream {
     }
 }
 
-/// Sends when the socket has room. Returns how many of the `wanted` bytes it accepted.
+/// Calls `send` when the socket has space. Returns how many of the `wanted` bytes the socket accepted.
 fn poll_take(
     stream: &TcpStream,
     cx: &mut Context<'_>,
@@ -99,7 +100,7 @@ fn poll_take(
         let mut taken = 0;
         let tried = stream.try_io(Interest::WRITABLE, || {
             taken = send()?;
-            // The socket is full. The next poll waits for room.
+            // The socket is full. The next poll waits for space.
             if taken < wanted && !has_room(stream) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
@@ -114,8 +115,8 @@ fn poll_take(
     }
 }
 
-/// Returns true if the socket has room. Then a write was short because the file ended or was unreadable: waiting for
-/// room would never end, and the next write returns the cause.
+/// Returns true if the socket has space. If it has space after a short write, the file has ended or is unreadable.
+/// Waiting for space would then never end, so the next write is tried at once and returns the cause.
 fn has_room(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::OUT)];
     poll(&mut polled, Some(&Timespec::default())) != Ok(0)
@@ -134,7 +135,7 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
     let mut offset = part.offset;
     match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
         Ok(of_file) => Ok(taken + of_file),
-        // The accepted bytes of the head are returned even if the file then fails.
+        // The head was sent, so its bytes are returned although the file failed. The next call returns the error.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }
@@ -158,8 +159,7 @@ mod tests {
         (stream, peer)
     }
 
-    /// A file ends before its range: its bytes are sent, and the next write returns an error instead of waiting for
-    /// room.
+    /// Method: send a range that is longer than the file. Its bytes are sent, and the next write returns 0.
     #[tokio::test]
     async fn a_part_beyond_the_end_of_its_file_does_not_wait() {
         let (mut stream, _peer) = connection().await;

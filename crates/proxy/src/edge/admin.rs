@@ -75,8 +75,8 @@ impl AdminPages for Pages {
         format!("{:#}\n", status::render(&self.0))
     }
 
-    /// Returns true for addresses, `localhost` and the configured names. A web page can resolve its own host name to
-    /// this address to read these pages (DNS rebinding), but its requests carry that host name.
+    /// Returns true for IP addresses, `localhost` and the configured names. A malicious web page can make its own host
+    /// name resolve to this address (DNS rebinding). Its requests still have that name in `Host`, so they are refused.
     fn is_own_host(&self, host: &str) -> bool {
         let config = &self.0.config;
         let host = host.strip_suffix('.').unwrap_or(host);

@@ -1,7 +1,6 @@
 //! The metrics of an edge: the sums of the workers' counters, and the state of the cache.
 //!
-//! They are computed for each scrape; requests do not use this module. Events that requests count are declared in
-//! `base/counters.rs`.
+//! This module reads the state of the cache at each scrape. Counters of requests are in `base/counters.rs`.
 
 use edgeward_metrics::{Definition, Family, encode, metrics};
 use edgeward_policy::adaptsize::{CurvePoint, Tuning};
@@ -91,7 +90,7 @@ metrics! {
             "Requests of the last window for objects that the tuner could not track." { window.untracked_requests }
     }
 
-    /// Exists after the second window: no prediction precedes the first.
+    /// Exists after the second window, because the model predicts no hit ratio for the first window.
     const WINDOW_ERROR: f64 = |error| {
         Gauge "edgeward_adaptsize_model_error"
             "Predicted minus measured object hit ratio of the last window." { *error }
@@ -182,7 +181,7 @@ pub(crate) struct Memory {
 }
 
 impl Memory {
-    /// Reads the process's memory from `/proc`. Returns `None` where this file is unavailable.
+    /// Reads the process's memory from `/proc/self/status`. `None` if this file is unavailable.
     pub(crate) fn of(shared: &Shared) -> Option<Self> {
         let status = std::fs::read_to_string("/proc/self/status").ok()?;
         let kib = |name: &str| {

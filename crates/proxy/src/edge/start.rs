@@ -60,7 +60,7 @@ pub enum StartError {
     /// The configuration of the origin is unusable.
     #[error("the origin {origin} cannot be set up")]
     Origin {
-        /// Its URL.
+        /// The URL of the origin.
         origin: String,
         /// The cause.
         source: ConnectorError,
@@ -90,21 +90,20 @@ pub enum StartError {
     /// A thread or its runtime cannot be started.
     #[error("{what} cannot be started")]
     Thread {
-        /// The task of the thread.
+        /// The part of the edge that the thread runs.
         what: &'static str,
         /// The cause.
         source: io::Error,
     },
 }
 
-/// An edge before its start: see [`Edge::start`].
+/// Starts edges: see [`Edge::start`].
 #[derive(Debug)]
 pub struct Edge;
 
 impl Edge {
-    /// Starts the edge's threads, and returns once connections are accepted.
-    ///
-    /// Long because the parts start in the order in which they depend on each other, and each has its own error.
+    /// Starts the edge's threads, and returns when the edge accepts connections. Each part starts after those it
+    /// needs.
     pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
         check_name(&config.name)?;
         if config.listeners.is_empty() {
@@ -132,7 +131,7 @@ impl Edge {
             }
             None => None,
         };
-        // After the steps that fail fast, because the recovery of a large store may take seconds.
+        // The disk store is opened after the steps that fail fast, because its recovery may take seconds.
         let hot = Hot::new(config.hot.clone());
         let (disk, disk_damaged) = match &config.disk {
             Some(disk) => {
@@ -192,7 +191,7 @@ pub struct RunningEdge {
     addrs: Vec<SocketAddr>,
     admin: Option<Admin>,
     workers: Vec<JoinHandle<()>>,
-    /// Set to the time that workers may take to stop.
+    /// Tells the workers to stop: set to the drain timeout.
     stop: watch::Sender<Option<Duration>>,
     log: Option<AccessLog>,
     disk: Option<Arc<DiskTier>>,
@@ -200,13 +199,13 @@ pub struct RunningEdge {
 }
 
 impl RunningEdge {
-    /// The addresses that the edge listens on, in the order of the configuration, with the ports that the kernel
-    /// chose.
+    /// Returns the addresses on which the edge listens, in the order of the configuration. Port 0 is replaced by the
+    /// port that the kernel chose.
     pub fn addrs(&self) -> &[SocketAddr] {
         &self.addrs
     }
 
-    /// The address that serves metrics and status.
+    /// Returns the address that serves metrics and status.
     pub fn admin_addr(&self) -> Option<SocketAddr> {
         self.admin.as_ref().map(Admin::addr)
     }
@@ -230,7 +229,7 @@ impl RunningEdge {
             }
         }
         self.admin = None;
-        // After the workers, so that the log contains their last lines.
+        // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
         if let Some(disk) = self.disk.take() {
             disk.close(drain.saturating_sub(begun.elapsed()).max(DISK_CLOSE_MIN));
@@ -274,8 +273,8 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
             }
             None => None,
         };
-        // One of the edge's addresses may include another, as 0.0.0.0 or [::] does. The first listener of a port does
-        // not share it with other processes.
+        // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
+        // the first listener of a port refuses to share it.
         let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
@@ -295,7 +294,7 @@ fn share(
     ticker: &Ticker,
     connector: &Connector,
 ) -> Shared {
-    // Both tiers find a key by the same hash, so the seed of an existing store on disk is used.
+    // Both tiers use the same hash of a key, so the seed of an existing store on disk is used.
     let hash_seed = disk
         .as_ref()
         .map(|disk| disk.cache.key_seed())
@@ -313,8 +312,8 @@ fn share(
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed),
         hash_seed,
-        // Random, because variants of an earlier process may be on disk, and their generations must not be used
-        // again.
+        // The first generation is random, because the disk may have variants of an earlier process. Their generations
+        // must not be used again.
         generations: AtomicU64::new(random()),
     };
     Shared {
@@ -342,7 +341,7 @@ fn arena(capacity: ByteSize) -> Option<Arc<Arena>> {
     }
 }
 
-/// Returns a random number. Without randomness from the system it is 0, which still gives a working cache.
+/// Returns a random number, or 0 if the system provides no randomness. The cache works with 0 too.
 fn random() -> u64 {
     let mut bytes = [0; 8];
     let provider = rustls::crypto::aws_lc_rs::default_provider();
@@ -440,9 +439,9 @@ async fn sweep(worker: &Worker) -> std::convert::Infallible {
     }
 }
 
-/// The least time that the disk cache gets to persist its queues and its index, however short the drain is. The next
-/// start has to recover everything that was not persisted.
+/// The minimum time that the disk cache gets to persist its queues and its index, even if the drain timeout is
+/// shorter. Data that was not persisted has to be recovered at the next start.
 const DISK_CLOSE_MIN: Duration = Duration::from_secs(5);
 
-/// The interval of the sweep: a connection may exceed its limit by this time.
+/// The interval of the sweep. A connection may exceed its timeout by up to this time before it is closed.
 const SWEEP_INTERVAL: Duration = Duration::from_millis(250);

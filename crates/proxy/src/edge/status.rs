@@ -19,7 +19,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         "name": config.name,
         "workers": config.workers.get(),
         "origin": config.origin.url.to_string(),
-        // For programs that measure this process from outside, as `edgeward replay --status` does.
+        // `edgeward replay --status` and other programs use the pid to measure this process from outside.
         "pid": std::process::id(),
         "resident_bytes": memory.as_ref().map(|memory| memory.resident_bytes),
         // Includes the pages of large bodies that are not mapped.
@@ -34,7 +34,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "objects": stats.objects,
             "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
             "bookkeeping_bytes": stats.bookkeeping_bytes,
-            // Part of `resident_bytes` only as far as TLS or HTTP/2 have read it.
+            // A page of the arena is part of `resident_bytes` only after TLS or HTTP/2 has read it.
             "arena_bytes": shared.cache.arena.as_ref().map(|arena| arena.used_bytes()),
             "admitted": stats.admitted,
             "refused": {

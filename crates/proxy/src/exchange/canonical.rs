@@ -1,7 +1,7 @@
 //! Makes the canonical request from a request as received.
 //!
-//! Cache key, `Vary` key and forwarded request are made from the [`Request`] that [`canonical`] returns, and from
-//! nothing else. The order matters: fields of the connection are removed before other fields are read.
+//! Cache key, `Vary` key and forwarded request are made only from the [`Request`] that [`canonical`] returns. The
+//! order of the steps matters: fields of the connection are removed before other fields are read.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -56,7 +56,7 @@ fn default_authority(config: &EdgeConfig) -> Box<str> {
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),
-        // An invalid authority, as in the link's tests. Requests that use it are refused later.
+        // Tests of the link configure an invalid authority. Requests that use it are refused later.
         Err(_) => text.into(),
     }
 }
@@ -69,9 +69,9 @@ pub(crate) struct RawHead {
     pub(crate) headers: HeaderMap,
     /// See [`Request::plain`].
     pub(crate) plain: bool,
-    /// `Host` is known to be canonical and the only authority.
+    /// True if the caller knows that `Host` is canonical and that there is no other authority.
     pub(crate) host_is_canonical: bool,
-    /// The head's charge to the memory of heads, for HTTP/2.
+    /// For HTTP/2: the charge of the decoded head to the memory budget of heads.
     pub(crate) charge: Option<HeadCharge>,
     /// See [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
@@ -107,14 +107,14 @@ impl From<RequestError> for NotForwarded {
     }
 }
 
-/// Makes the canonical request. A refused request is returned as far as it was understood, for the log.
+/// Makes the canonical request. If the request is refused, the access log still gets the parts made so far.
 pub(crate) fn canonical(
     canonicaliser: &Canonicaliser,
     link: &ClientLink,
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotForwarded>) {
     let plain = head.plain;
-    // Built in its allocation, because a request is large.
+    // The request is built in its shared allocation, because moving it would be a large copy.
     let mut shared = Rc::new(Request {
         method: head.method,
         uri: head.uri,
@@ -143,7 +143,7 @@ pub(crate) fn canonical(
 }
 
 fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<(), NotForwarded> {
-    // Read before the fields of the connection are removed.
+    // `Transfer-Encoding` is read before the fields of the connection are removed.
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {
@@ -173,8 +173,8 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     }
 }
 
-/// Does what [`canonicalise`] does, for a plain request. The fast path has parsed each of its fields and found none
-/// that the other steps change. Searching the map again would cost more.
+/// Like [`canonicalise`], for a plain request. The fast path has parsed each field and found none that the omitted
+/// steps would change, so the map need not be searched again.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
     request: &mut Request,
@@ -196,7 +196,7 @@ fn canonicalise_plain(
     Ok(())
 }
 
-/// Returns true if the steps of [`canonicalise`] would change nothing in the request.
+/// Returns true if [`canonicalise`] would not change the request.
 fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
     let mut headers = request.headers.clone();
     join_cookies(&mut headers);
@@ -315,7 +315,7 @@ fn canonical_target(
     }
 }
 
-/// Joins the fields into which HTTP/2 splits `Cookie` (RFC 9113 §8.2.3). Other protocols have one field (RFC 6265
+/// Joins several lines of `Cookie`. HTTP/2 clients may split it (RFC 9113 §8.2.3); origins expect one line (RFC 6265
 /// §5.4).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).into_iter();
@@ -331,8 +331,8 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("made of values and visible ASCII"));
 }
 
-/// Returns true for all protocols but h2c. Clients offer h2c without relying on it, so it is ignored, as RFC 9110
-/// §7.8 allows.
+/// Returns true for all protocols except h2c. Clients that offer h2c also accept HTTP/1.1, so the offer is ignored
+/// (RFC 9110 §7.8).
 fn wants_upgrade(protocol: &HeaderValue) -> bool {
     !protocol
         .as_bytes()

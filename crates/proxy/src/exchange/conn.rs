@@ -1,8 +1,8 @@
 //! The state of a client's connection: its requests under way, its timeouts, and the bytes that were not sent.
 //!
-//! A timer for each request would cost more than all other work of the edge. So a connection only records the time of
-//! its last progress. Once a second a sweep of the worker's connections compares these times with the limits: see
-//! [`ConnState::exceeded_limit`].
+//! A timer for each request would cost more than all other work of the edge. A connection therefore only records the
+//! time of its last progress. Four times a second, the worker's sweep compares the times of all its connections with
+//! the limits: see [`ConnState::exceeded_limit`].
 
 mod hyper_writes;
 mod in_flight;
@@ -27,19 +27,19 @@ use hyper_writes::HyperWrites;
 pub(crate) use in_flight::{InFlight, Orphan};
 pub(crate) use interims::{INTERIM_BYTES_MAX, InterimSink};
 
-/// The state of a connection besides its bytes.
+/// The state of a client's connection, without its socket and buffers.
 #[derive(Debug)]
 pub(crate) struct ConnState {
     clock: Arc<Clock>,
-    /// Requests whose response was not completely passed to the codec.
+    /// The number of requests whose response was not completely passed to the codec.
     in_flight: Cell<u32>,
-    /// Fetches under way whose request the client cancelled.
+    /// The number of fetches under way whose request the client has cancelled.
     orphans: Cell<u32>,
-    /// Decoded bytes of the heads of requests under way.
+    /// The bytes of the decoded heads of all requests under way.
     pub(super) head_bytes: Cell<u64>,
     /// The time since which the connection waits for the next request.
     idle_since: Cell<Timestamp>,
-    /// The time of the first byte of an incomplete head.
+    /// The time at which the first byte of an incomplete head arrived.
     head_since: Cell<Option<Timestamp>>,
     /// The time since which the socket accepts no bytes although some are available.
     write_blocked_since: Cell<Option<Timestamp>>,
@@ -50,28 +50,28 @@ pub(crate) struct ConnState {
     upload_waits_since: Cell<Option<Timestamp>>,
     close_reason: Cell<Option<CloseReason>>,
     draining: Cell<bool>,
-    /// A request was refused before its body was read.
+    /// True if a request was refused before its body was read.
     lingers: Cell<bool>,
-    /// The last request that hyper was given has been answered.
+    /// True if hyper has the complete response to the last request that it was given.
     answered: Cell<bool>,
-    /// hyper has flushed that answer.
+    /// True if hyper has also flushed that response.
     flushed: Cell<bool>,
-    /// The fast path has bytes of a response that are not sent.
+    /// True while the fast path has unsent bytes of a response.
     fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
     /// Bytes that the socket has accepted since the last sweep.
     written_since_sweep: Cell<u64>,
     pace: Pace,
-    /// Bytes that the socket has accepted.
+    /// Bytes that the socket has accepted since the connection began.
     written_bytes: Cell<u64>,
     pieces: UnsentPieces,
     /// Interim responses for the fast path to write.
     interims: RefCell<Vec<u8>>,
-    /// The number of the last HTTP/1.1 request.
+    /// The number of HTTP/1.1 requests so far.
     requests: Cell<u64>,
-    /// The request that waits for its final response.
+    /// The number of the request that waits for its final response and may get interim responses.
     interims_of: Cell<Option<u64>>,
-    /// Lines of the access log wait until their response is flushed: HTTP/1.1 with a log.
+    /// True if lines of the access log wait until their response is flushed: for HTTP/1.1 with an access log.
     holds_logs: Cell<bool>,
     held_logs: RefCell<Vec<PendingLine>>,
     fast_path_gone: Cell<bool>,
@@ -85,21 +85,21 @@ pub(crate) struct ConnState {
 pub(crate) enum CloseReason {
     /// The connection was idle for too long.
     Idle,
-    /// The connection is idle, and another client needs its place.
+    /// The connection is idle, and the limit of connections is reached.
     Crowded,
     /// A request's head did not arrive in time.
     Head,
-    /// The client reads none of its response.
+    /// The client reads no bytes of its response.
     Response,
     /// The client reads its response slower than the minimum rate.
     Slow,
-    /// The client sends none of its upload.
+    /// The client sends no bytes of its upload.
     Upload,
     /// Readers of evicted objects pin too much memory, and this client frees it most slowly.
     Pinned,
 }
 
-/// See [`ConnState::close_rank`]: true if a head has begun, and the time since which the connection waits.
+/// The rank of [`ConnState::close_rank`]: true if a head has begun, and the time since which the connection waits.
 pub(crate) type CloseRank = (bool, Timestamp);
 
 impl ConnState {
@@ -150,10 +150,10 @@ impl ConnState {
         Orphan(Rc::clone(self))
     }
 
-    /// Returns true if orphaned fetches leave no place for another request among `streams_max`.
+    /// Returns true if orphaned fetches and requests under way together reach `streams_max`.
     ///
-    /// Requests whose streams were just reset still count as under way. They are tolerated up to another
-    /// `streams_max`.
+    /// Requests whose streams were just reset still count as under way. Without orphaned fetches, the limit is
+    /// therefore twice `streams_max`.
     pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
         let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
         (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
@@ -195,7 +195,7 @@ impl ConnState {
             .then_some(CloseReason::Idle)
     }
 
-    /// Charges the client with the time in which its socket accepted nothing. Returns true if the client is too slow.
+    /// Charges the time in which the client's socket accepted no bytes. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         self.pace.earn(self.written_since_sweep.take());
         self.pace.charge(now, rate)
@@ -205,7 +205,7 @@ impl ConnState {
         self.write_blocked_since.get().is_some()
     }
 
-    /// Returns true if the socket has accepted nothing for longer than `time` although bytes are available.
+    /// Returns true if the socket has accepted no bytes for longer than `time` although bytes are available.
     pub(crate) fn is_write_blocked_for(&self, now: Timestamp, time: Duration) -> bool {
         let since = self.write_blocked_since.get();
         since.is_some_and(|since| now.since(since) > time)
@@ -219,9 +219,9 @@ impl ConnState {
         self.is_h2.get()
     }
 
-    /// Returns the rank in which connections are closed to make room for others, lowest first, or `None` while a
-    /// request is under way. Idle connections rank below those with an incomplete head, and longer waits below
-    /// shorter ones.
+    /// Returns the rank in which connections are closed for new ones, lowest first. `None` while a request is under
+    /// way. Idle connections are closed before connections with an incomplete head, and long waits before short
+    /// waits.
     pub(crate) fn close_rank(&self) -> Option<CloseRank> {
         let is_busy = self.in_flight.get() > 0
             || self.fast_path_writes.get()
@@ -286,12 +286,12 @@ impl ConnState {
         self.flushed.set(false);
     }
 
-    /// Records that hyper has flushed its bytes. If its answer was complete, hyper is done.
+    /// Records that hyper has flushed its output. If its response was complete, hyper is done with the request.
     pub(crate) fn hyper_flushed(&self) {
         self.flushed.set(self.answered.get());
     }
 
-    /// Returns true if hyper has answered the last request that it was given, and flushed the answer.
+    /// Returns true if hyper has answered the last request that it was given, and has flushed the response.
     pub(crate) fn hyper_is_done(&self) -> bool {
         self.flushed.get()
     }
@@ -315,11 +315,11 @@ impl ConnState {
         self.fast_path_writes.get()
     }
 
-    /// Begins a request, whose interim responses are written until [`end_interims`](Self::end_interims).
+    /// Begins a request. Its interim responses are accepted until [`end_interims`](Self::end_interims).
     pub(crate) fn begin_interims(self: &Rc<Self>) -> InterimSink {
         let request = self.requests.get() + 1;
         self.requests.set(request);
-        // The remaining bytes belong to an older request.
+        // Interim responses that remain belong to an older request.
         self.interims.borrow_mut().clear();
         self.interims_of.set(Some(request));
         InterimSink {
@@ -360,7 +360,7 @@ impl ConnState {
                     self.pace.end_wait(self.clock.now());
                 }
                 self.write_blocked_since.set(None);
-                // The client reads, so it is not idle, although hyper may have answered its request long ago.
+                // The client reads bytes, so it is not idle, even if hyper passed on the response long ago.
                 let now = self.clock.now();
                 self.idle_since.set(now);
                 if self.client_turn_since.get().is_some() {
@@ -387,16 +387,15 @@ impl ConnState {
         self.holds_logs.get()
     }
 
-    /// Records that a response with a line in the access log begins.
+    /// Resets the progress of hyper's writes, because a response begins whose log line needs them.
     pub(crate) fn begin_response(&self) {
         self.hyper_writes.set(HyperWrites::default());
     }
 
-    /// Holds the line of a response whose body has ended until the response is sent. Returns the line if it need not
-    /// wait.
+    /// Keeps the log line of a response whose body has ended until the response is sent. Returns a line to log now.
     pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
         if self.fast_path_gone.get() {
-            // hyper drops the socket before the body.
+            // hyper drops the socket before the body, so the written bytes are final.
             log.truncate(|_| self.body_bytes_written());
             return Some(log);
         }
@@ -412,7 +411,7 @@ impl ConnState {
         self.held_logs.take()
     }
 
-    /// Records that the socket is closed. Responses that are incomplete now stay incomplete.
+    /// Records that the fast path was dropped with the socket. Incomplete responses stay incomplete.
     pub(crate) fn set_fast_path_gone(&self) {
         self.fast_path_gone.set(self.holds_logs.get());
     }
@@ -431,7 +430,7 @@ impl ConnState {
         StatusCode::from_u16(self.hyper_writes.get().status).ok()
     }
 
-    /// Records the bytes of hyper that were written.
+    /// Records how many bytes of hyper's `pieces` the socket accepted.
     pub(crate) fn record_hyper_write<'a>(
         &self,
         written: &Poll<io::Result<usize>>,

@@ -11,7 +11,7 @@ use crate::base::config::ForwardingConfig;
 pub(crate) struct FieldFilter {
     /// Removed from requests of clients that are not trusted proxies.
     client_fields: NameSet,
-    /// Removed from requests that a stored response may answer.
+    /// Removed from requests that the cache may answer.
     override_fields: NameSet,
     /// Removed from plain requests: fields of the connection and both sets above.
     plain: NameSet,
@@ -41,8 +41,8 @@ impl FieldFilter {
         });
     }
 
-    /// Removes these fields and the fields of the connection from a plain request in one pass. `Connection` of a
-    /// plain request lists no field.
+    /// Like [`apply`](Self::apply), for a plain request. Also removes the fields of the connection, which are always
+    /// the same, because `Connection` of a plain request lists no other field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         let names = if client_is_trusted {
             &self.plain_trusted
@@ -59,13 +59,13 @@ fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> boo
     }
 }
 
-/// A set of names with a filter that rejects most other names: the set is searched for each field of most requests.
+/// A set of field names. Lookups are frequent, and two bit sets reject most names that are not in the set.
 #[derive(Debug)]
 struct NameSet {
     names: Vec<HeaderName>,
-    /// A bit for each length. The last bit stands for all lengths from 63 on.
+    /// Bit n is set if a name has n bytes. Bit 63 is for all longer names.
     lengths: u64,
-    /// A bit for the low five bits of each first byte.
+    /// Bit n is set if the low five bits of a name's first byte are n.
     firsts: u32,
 }
 
@@ -96,7 +96,7 @@ fn first_bit(name: &HeaderName) -> u32 {
         .map_or(0, |first| 1 << (first & 31))
 }
 
-/// Fields that name the client, or the URL that it requested from the first proxy. The edge sets some of them itself.
+/// Fields in which proxies name the client, or the URL that the client requested. The edge sets some of them itself.
 const CLIENT_FIELDS: [&str; 21] = [
     "forwarded",
     "x-forwarded",

@@ -1,7 +1,7 @@
-//! Memory of decoded request heads.
+//! Limits the memory of the decoded heads of HTTP/2 requests.
 //!
-//! HPACK lets a client repeat a field of 4 KiB in one byte, so the heads of requests under way are charged in decoded
-//! form, per connection and in total. A request whose head exceeds a budget is refused.
+//! HPACK lets a client repeat a field of 4 KiB in one byte. Therefore the decoded sizes of the heads of requests
+//! under way are counted, per connection and in total. A request that would exceed a limit is refused.
 
 use std::rc::Rc;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ pub(crate) struct HeadCharge {
 }
 
 impl HeadCharge {
-    /// Returns `None` if the connection or the budget has no room for the head.
+    /// Charges a head of `bytes`. `None` if this would exceed `conn_bytes_max` or the budget.
     pub(crate) fn new(
         budget: &Arc<MemoryBudget>,
         conn: &Rc<ConnState>,

@@ -1,4 +1,4 @@
-//! The client of a connection.
+//! Facts about the client of a connection that each request needs.
 
 use std::net::SocketAddr;
 use std::rc::Rc;
@@ -7,7 +7,7 @@ use http::HeaderValue;
 
 use super::conn::ConnState;
 
-/// The client of a connection, as each of its requests needs it.
+/// The client of a connection: its address, and facts that are computed once for all its requests.
 #[derive(Clone)]
 pub(crate) struct ClientLink {
     pub(crate) conn: Rc<ConnState>,
@@ -15,7 +15,7 @@ pub(crate) struct ClientLink {
     /// The address as a value of `X-Forwarded-For`, formatted once per connection.
     pub(crate) peer_text: HeaderValue,
     pub(crate) tls: bool,
-    /// The peer is one of `forwarding.trusted_proxies`.
+    /// True if the address is one of `forwarding.trusted_proxies`.
     pub(crate) is_trusted: bool,
 }
 

@@ -1,4 +1,4 @@
-//! A client's connection and its requests as values. Codecs build them, and the request path works with them.
+//! The state of a client's connection, and its requests. Codecs build requests, and the request path handles them.
 
 pub(crate) mod canonical;
 pub(crate) mod conn;

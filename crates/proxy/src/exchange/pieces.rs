@@ -1,4 +1,4 @@
-//! Pieces of memory that were handed to a connection and are not sent.
+//! The unsent pieces of bodies of a connection, and the memory that they keep alive.
 
 use std::cell::{Cell, RefCell};
 
@@ -12,15 +12,15 @@ pub(crate) enum PieceMemory {
     Uncounted,
     /// The body is or was in the cache under this key. Each piece keeps the whole body in memory.
     Cached { key: KeyHash, body_bytes: u64 },
-    /// The piece was read from the disk or the origin for this client.
+    /// The piece was read from disk or from the origin for this client alone.
     Private,
 }
 
-/// The pieces of one connection that are not sent.
+/// The unsent pieces of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentPieces {
     pub(crate) places: RefCell<Vec<Option<UnsentPiece>>>,
-    /// The time since which the sweep compares this connection with others, and the bytes written until then.
+    /// Set when the sweep begins to compare this connection with others: the time, and the bytes written so far.
     pub(crate) watched: Cell<Option<(Timestamp, u64)>>,
 }
 

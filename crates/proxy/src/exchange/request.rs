@@ -1,4 +1,4 @@
-//! The canonical request. Cache key, forwarded request and log line are made from it and from nothing else.
+//! The canonical request, from which the cache key, the forwarded request and the log line are made.
 
 use std::net::SocketAddr;
 
@@ -18,24 +18,24 @@ pub(crate) struct Request {
     /// The target as received: see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
     pub(crate) uri: Uri,
     pub(crate) version: Version,
-    /// The fields without those of the connection and those that the origin must not get.
+    /// The header fields, without those of the connection and those that the origin must not get.
     pub(crate) headers: HeaderMap,
-    /// The [fast path](crate::client::h1) found a GET or HEAD for one host, without a body, conditions, a range,
-    /// directives or credentials.
+    /// True if the [fast path](crate::client::h1) has parsed the request: a GET or HEAD for one host, without a body,
+    /// conditions, a range, directives or credentials.
     pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
     pub(crate) peer_text: HeaderValue,
-    /// The head's charge to the memory of heads, for HTTP/2.
+    /// For HTTP/2: the charge of the decoded head to the memory budget of heads.
     pub(crate) _charge: Option<HeadCharge>,
     pub(crate) peer_is_trusted: bool,
-    /// `None` if the text in the request is canonical, so that a hit copies nothing. Most texts are.
+    /// `None` if the received text is canonical, as in most requests, so that a hit need not copy the text.
     pub(crate) canonical_authority: Option<Box<str>>,
     pub(crate) canonical_target: Option<Box<str>>,
     /// The content of the removed fields of the connection.
     pub(crate) options: ConnectionOptions,
     pub(crate) route: Route,
-    /// Takes the interim responses for an HTTP/1.1 client. hyper's server cannot send them, so the
+    /// Gets the interim responses for an HTTP/1.1 client. hyper's server cannot send interim responses, so the
     /// [fast path](crate::client::h1) writes them.
     pub(crate) interims: Option<InterimSink>,
 }
@@ -67,7 +67,7 @@ impl Request {
         }
     }
 
-    /// Returns the content of the primary key, or `None` for a request that is refused.
+    /// Returns the target, from which the primary key is made. `None` for a request that is refused.
     pub(crate) fn target(&self) -> Option<Target<'_>> {
         Target::new(self.scheme, self.authority()?, self.path_and_query()).ok()
     }

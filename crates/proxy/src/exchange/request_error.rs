@@ -1,17 +1,17 @@
-//! The error responses of the edge to requests that it does not serve.
+//! The error responses to requests that the edge refuses.
 
 use std::borrow::Cow;
 
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
-/// An error response of the edge.
+/// An error response that the edge generates.
 pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
     pub(crate) cache_status: Option<CacheStatus>,
-    /// The body: the reason.
+    /// The reason of the refusal, which is the body of the response.
     pub(crate) text: Cow<'static, str>,
-    /// The connection is closed, because the bytes after the head cannot be parsed or are not read.
+    /// True if the connection is closed, because the bytes after the head cannot be parsed or are not read.
     pub(crate) close: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The body of an origin's response: timed and counted. Its connection returns to the pool after the last byte.
+//! The body of an origin's response. It has a read timeout. At its end, the connection returns to the pool.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,12 +15,14 @@ use super::h1;
 use super::lease::{Lease, Reusable};
 use crate::base::counters::Counters;
 
-/// The body of a response. It ends in `None` only if it is complete: a connection that closes early is an error.
+/// The body of a response. `poll_frame` returns `None` after a complete body, an error if the connection closes
+/// earlier.
 pub(crate) struct OriginBody {
     source: BodySource,
     lease: Option<Lease>,
+    /// The longest time without a byte of the body.
     silence_max: Duration,
-    /// Allocated when the body is pending for the first time, which most bodies never are.
+    /// The timer of `silence_max`. Allocated when the body is pending for the first time, because most never are.
     silence: Option<Pin<Box<Sleep>>>,
     is_silent: bool,
     counters: Arc<Counters>,
@@ -28,8 +30,9 @@ pub(crate) struct OriginBody {
 
 /// The reader of a body.
 pub(super) enum BodySource {
+    /// hyper's client reads the connection.
     Hyper(Incoming),
-    /// The parser of this crate.
+    /// The parser of this crate reads the connection.
     Direct(h1::Body),
     /// The body is complete, and its connection was released.
     Ended,

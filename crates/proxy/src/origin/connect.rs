@@ -19,7 +19,7 @@ use crate::base::tls;
 
 /// A connection to the origin: TCP, TLS or a dialed stream.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
-    /// Returns true if neither bytes nor an end of the stream can be read.
+    /// Returns true if a read would wait: no bytes have arrived, and the stream has not ended.
     fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         let mut cx = Context::from_waker(Waker::noop());
@@ -51,7 +51,7 @@ pub(crate) struct Connector {
     health: Arc<OriginHealth>,
 }
 
-/// Why no connection to the origin can be configured.
+/// Why the configuration of connections to the origin is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectorError {

@@ -1,4 +1,4 @@
-//! Errors of requests to the origin, with their text and status for the client and their counters.
+//! Errors of requests to the origin. Each has a text and a status for the client, and a counter.
 
 use std::error::Error;
 use std::io;
@@ -10,8 +10,8 @@ use crate::base::counters::Counters;
 
 /// An error of a request to the origin.
 ///
-/// The client gets its message, so the message contains neither the origin's address nor the system's error. The
-/// latter is the [`source`](Error::source).
+/// The client gets the message, so the message contains neither the origin's address nor the system's error. The
+/// system's error is the [`source`](Error::source).
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub(crate) enum OriginError {
@@ -27,7 +27,7 @@ pub(crate) enum OriginError {
     /// The head of the response did not arrive in time.
     #[error("the origin did not answer in time")]
     FirstByteTimeout,
-    /// The body stopped for too long.
+    /// No byte of the body arrived for too long.
     #[error("the origin sent nothing in time within a body")]
     ReadTimeout,
     /// The response is not valid HTTP.
@@ -35,10 +35,10 @@ pub(crate) enum OriginError {
     HeadInvalid {
         source: Box<dyn Error + Send + Sync>,
     },
-    /// The head of the response is beyond `head_bytes_max` or `headers_max`.
+    /// The head of the response exceeds `head_bytes_max` or `headers_max`.
     #[error("the origin's response head is too large")]
     HeadTooLarge,
-    /// The connection ended before the response did.
+    /// The connection ended before the end of the response.
     #[error("the origin's response ended early")]
     Incomplete {
         source: Box<dyn Error + Send + Sync>,
@@ -59,10 +59,10 @@ pub(crate) enum OriginError {
 /// The limit that the client's body exceeded.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub(crate) enum UploadLimit {
-    /// `request_body_bytes_max`.
+    /// The body is longer than `request_body_bytes_max`.
     #[error("the request's body is larger than allowed")]
     Size,
-    /// `upload_rate_min`.
+    /// The body arrived more slowly than `upload_rate_min`.
     #[error("the request's body came too slowly")]
     Rate,
 }

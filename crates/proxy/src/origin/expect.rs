@@ -1,9 +1,9 @@
 //! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin accepts or refuses a body before the client sends it.
 //!
-//! hyper's server sends `100 Continue` to a client when the body of its request is read for the first time, and
-//! hyper's client reads a body as soon as it has sent the head. A [`Gate`] stands between the two. It opens when the
-//! origin sends `100 Continue`, or after `origin.expect_timeout`. It stays closed when the origin's final response
-//! comes first.
+//! hyper's server sends `100 Continue` to a client when the edge reads the request's body for the first time. hyper's
+//! client reads the body as soon as it has sent the head to the origin. A [`Gate`] between the two delays this read.
+//! It opens when the origin sends `100 Continue`, or after `origin.expect_timeout`. It stays closed if the origin's
+//! final response arrives first.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex};
@@ -14,11 +14,11 @@ use tokio::time::Sleep;
 
 use crate::base::lock::lock;
 
-/// Holds a body back until the origin requests it.
+/// Delays the read of a body until the origin requests the body.
 pub(super) struct Gate {
     expectation: Arc<Expectation>,
     timeout: Duration,
-    /// The timeout, which begins when the head is sent.
+    /// The timer of `timeout`, which starts when the body is polled for the first time, after the head was sent.
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
@@ -31,8 +31,8 @@ pub(super) enum GateOpened {
     TimedOut,
 }
 
-/// The origin's decision about the body. The body, the request and hyper's callback share it. It is `Sync` because
-/// the callback must be.
+/// The origin's decision about the body, shared by the body, the request and hyper's callback for interim responses.
+/// hyper requires that the callback is `Sync`.
 #[derive(Debug, Default)]
 pub(crate) struct Expectation(Mutex<State>);
 
@@ -52,7 +52,7 @@ enum Stage {
     Continue,
     /// The final response arrived first, so the body is not sent.
     Refused,
-    /// The final response was read, or was dropped unread.
+    /// After `Refused`: the final response was read completely or dropped.
     Ended,
 }
 
@@ -74,8 +74,8 @@ impl Gate {
         &self.expectation
     }
 
-    /// Returns `Ready` when the body may be sent. A refused body waits until the response was read, because hyper's
-    /// client ends the response together with the body.
+    /// Resolves when the body may be sent. A refused body stays pending until the response was read, because hyper's
+    /// client would abort the response if the body failed earlier.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<GateOpened, BodyRefused>> {
         let polled = self.expectation.poll(cx);
         if polled.is_ready() || self.expectation.stage() == Stage::Refused {
@@ -102,7 +102,7 @@ impl Expectation {
         self.change(Stage::Waiting, Stage::Refused);
     }
 
-    /// Records that the response was read, or was dropped unread.
+    /// Records that the response to a refused body was read or dropped.
     pub(super) fn end(&self) {
         self.change(Stage::Refused, Stage::Ended);
     }

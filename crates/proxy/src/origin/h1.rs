@@ -1,8 +1,8 @@
-//! HTTP/1.1 to the origin for requests without a body, without a task for the connection.
+//! The HTTP/1.1 client for requests without a body. Uploads and HTTP/2 use hyper's client.
 //!
 //! hyper's client needs a task per connection and a channel for requests and responses, because either peer may send
-//! at any time. For a GET one piece is sent and one response is read, and nothing is read until the next request. So
-//! the fetch itself writes and reads the connection here. Uploads and HTTP/2 use hyper.
+//! at any time. For a GET, the edge sends a head, reads one response, and then does not read until the next request.
+//! The task of the fetch can therefore write and read the connection itself.
 //!
 //! The parser is stricter than the grammar: a response whose end is ambiguous is an error (RFC 9112 §6.3), and a
 //! connection with unexpected bytes is not reused.
@@ -32,7 +32,7 @@ pub(super) use body::Body;
 use body::Framing;
 use head::Head;
 
-/// Bounds of a response's head.
+/// Limits of a response's head.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadLimits {
     pub(super) bytes_max: usize,
@@ -71,23 +71,23 @@ pub(crate) enum H1Error {
     Timeout,
 }
 
-/// The error of an exchange. `response_began` is true if the origin had begun to answer.
+/// The error of an exchange. `response_began` is true if bytes of the response had arrived.
 #[derive(Debug)]
 pub(super) struct ExchangeError {
     pub(super) error: H1Error,
     pub(super) response_began: bool,
 }
 
-/// A connection between two responses, or in the middle of one.
+/// A connection to the origin, idle or in use by one exchange.
 pub(super) struct Connection {
     stream: Box<dyn OriginStream>,
-    /// Bytes that were read and not consumed.
+    /// Bytes that were read and not parsed yet.
     inbox: BytesMut,
     /// The progress of the head at the start of the inbox.
     partial: PartialHead,
-    /// The size of the last response, which predicts the size of the next.
+    /// The number of bytes to read at a time: the size of the last body, because the next one is often similar.
     read_bytes: usize,
-    /// The timeout of the head. Resetting a timer costs less than a new one, so it is kept for the next request.
+    /// The timer for response heads. It is kept for the next request, because a reset costs less than a new timer.
     timer: Pin<Box<Sleep>>,
 }
 
@@ -102,12 +102,12 @@ impl Connection {
         }
     }
 
-    /// Returns the stream of a connection that [is quiet](Self::is_quiet).
+    /// Returns the stream. Must only be called if the connection [is quiet](Self::is_quiet).
     pub(super) fn into_stream(self) -> Box<dyn OriginStream> {
         self.stream
     }
 
-    /// Returns true if neither bytes nor an end of the stream arrived since the last response.
+    /// Returns true if no bytes have arrived since the last response, and the stream has not ended.
     pub(super) fn is_quiet(&mut self) -> bool {
         self.inbox.is_empty() && self.stream.is_quiet()
     }
@@ -213,10 +213,10 @@ impl Connection {
         }
     }
 
-    /// Reads the available bytes, at most about `most`.
+    /// Reads available bytes to the inbox. `most` is the space to reserve, about the most bytes to read.
     fn poll_read(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
         self.inbox.reserve(most);
-        // Dropping this future loses nothing, because it reads at once or not at all.
+        // The future may be dropped while it is pending, because then it has not read any bytes.
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
 }
@@ -224,20 +224,21 @@ impl Connection {
 /// A head, the framing of its body, and true if the connection can be reused after it.
 type ReadHead = (Box<Parts>, Framing, bool);
 
-/// A request that is being sent.
+/// The bytes of a request that are still to be sent, and true if they were flushed.
 struct OutgoingRequest<'a> {
     left: &'a [u8],
     flushed: bool,
 }
 
-/// Bytes of one read: enough for a small response with its head, and large pieces for a large response.
+/// The least and the most bytes of one read: enough for a small response with its head, and large pieces of a large
+/// one.
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// The bound of interim responses before one final response. RFC 9110 §15.2 allows any number.
+/// The most interim responses before one final response. RFC 9110 §15.2 allows any number.
 const INTERIM_MAX: u32 = 16;
 
-/// Parses a response's head, for [`hostile`](crate::hostile). The result must not depend on the bytes after the head.
+/// Parses a response's head, for [`hostile`](crate::hostile). Panics if the result depends on bytes after the head.
 pub fn check_response_head(bytes: &[u8]) {
     let limits = HeadLimits {
         bytes_max: 64 << 10,

@@ -1,8 +1,8 @@
 //! Tracks whether connections to the origin succeed, and logs when that changes.
 //!
-//! A request that fails while the origin is down tells an operator nothing new, so only changes of the state are
-//! logged. An origin that fails often changes its state often, so outages are logged at intervals of at least
-//! [`DOWN_LINES_APART`], and the end of an outage is logged only if its start was.
+//! During an outage each failed request would log the same error, so only the start and the end of an outage are
+//! logged. For an origin that fails often, the starts of outages are logged at intervals of at least
+//! [`DOWN_LINES_APART`]. The end of an outage is logged only if its start was logged.
 
 use std::error::Error;
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use crate::base::error_chain::ErrorChain;
 
-/// The state of one origin, shared by all workers.
+/// The health of one origin, shared by all workers.
 #[derive(Debug)]
 pub(crate) struct OriginHealth {
     origin: String,
@@ -65,7 +65,7 @@ impl OriginHealth {
     }
 }
 
-/// The outage under way, if any, and the time of the last outage that was logged.
+/// The current outage, if any, and the time at which an outage was last logged.
 #[derive(Debug, Default)]
 struct Outage {
     since: Option<Instant>,
@@ -108,7 +108,7 @@ impl Outage {
     }
 }
 
-/// The interval of logged outages: at most six lines per minute for an origin that fails often.
+/// The least time between two log lines about a new outage: at most six lines per minute.
 const DOWN_LINES_APART: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

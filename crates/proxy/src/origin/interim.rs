@@ -1,4 +1,4 @@
-//! Interim responses (RFC 9110 §15.2) of the origin, and their relay from hyper's client to the request's task.
+//! Forwards the interim responses (RFC 9110 §15.2) of the origin from hyper's client to the task of the request.
 
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Waker};
@@ -12,8 +12,8 @@ use crate::base::field_line::push_field;
 use crate::base::lock::lock;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
-/// Holds the lines of interim responses until the request's task takes them. It is `Sync` because hyper's callback
-/// must be.
+/// The lines of interim responses that the request's task has not taken yet. hyper's callback appends them, and hyper
+/// requires that the callback is `Sync`.
 #[derive(Debug, Default)]
 pub(crate) struct InterimRelay(Mutex<State>);
 
@@ -25,7 +25,7 @@ struct State {
 }
 
 impl InterimRelay {
-    /// Moves the lines to the client's connection, and registers the task to wake when more arrive.
+    /// Moves the lines to the client's connection. Registers the calling task to be woken when more lines arrive.
     pub(crate) fn forward(&self, interims: &InterimSink, cx: &Context<'_>) {
         let mut state = lock(&self.0);
         if !state.lines.is_empty() {
@@ -49,7 +49,7 @@ impl InterimRelay {
     }
 }
 
-/// Makes hyper's client report the interim responses to `request`.
+/// Makes hyper's client report the interim responses to `request` to the expectation and the relay.
 pub(super) fn report_to<B>(
     request: &mut Request<B>,
     expectation: Option<Arc<Expectation>>,
@@ -75,7 +75,8 @@ pub(super) fn report_to<B>(
     });
 }
 
-/// Returns the head of an interim response with its end-to-end fields, or `None` if it has connection options.
+/// Returns the head of an interim response as lines, without hop-by-hop fields. `None` if it has `Connection`: such a
+/// response is not forwarded.
 pub(super) fn lines<'a>(
     status: StatusCode,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,

@@ -1,4 +1,4 @@
-//! Places among a worker's connections to the origin, and the idle connections that occupy some of them.
+//! The slots for a worker's connections to the origin. A slot is free, idle, or leased to a request.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -18,12 +18,14 @@ use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
-/// The state of the pool that leases share.
+/// The state of a worker's pool, which the pool shares with its leases.
 pub(super) struct PoolState {
+    /// The idle connections, the longest idle first.
     pub(super) idle: RefCell<Vec<IdleConnection>>,
     pub(super) idle_max: usize,
+    /// The number of open connections, leased or idle.
     pub(super) open: Cell<usize>,
-    /// Bound of `open`.
+    /// The number of slots.
     pub(super) open_max: usize,
     pub(super) idle_timeout: Duration,
     pub(super) shares: Shares,
@@ -42,9 +44,9 @@ pub(super) struct IdleConnection {
 
 /// A connection that may serve another request.
 pub(super) enum Reusable {
-    /// A connection of hyper, for requests with a body.
+    /// A connection that hyper reads and writes. It can serve requests with a body.
     Hyper(http1::SendRequest<Upload>),
-    /// A connection for requests without a body.
+    /// A connection of this crate's HTTP/1.1 client, which sends requests without a body.
     Direct(h1::Connection),
 }
 
@@ -69,7 +71,7 @@ impl PoolState {
             .any(|idle| accepts(&idle.connection))
     }
 
-    /// Takes the youngest usable connection that `accepts` accepts.
+    /// Takes the most recently used idle connection that is usable and that `accepts` accepts.
     fn pop_idle(&self, accepts: fn(&Reusable) -> bool) -> Option<Reusable> {
         loop {
             let mut idle = {
@@ -93,7 +95,8 @@ impl PoolState {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Takes a place with an idle connection or for a new connection, if the client may have one more.
+    /// Leases a slot to a client, with an idle connection if `reuse` is true. `None` if no slot is free or its share
+    /// is used up.
     pub(super) fn take(
         self: &Rc<Self>,
         client: ClientNet,
@@ -106,20 +109,20 @@ impl PoolState {
         if reuse && let Some(idle) = self.pop_idle(accepts) {
             return Some((Some(idle), Lease::reuse(self, Some(client))));
         }
-        // If idle connections that cannot be used here hold all places, the oldest of them is closed.
+        // If all slots have connections, the connection that has been idle for the longest time is closed.
         if self.open.get() < self.open_max || self.close_oldest() {
             return Some((None, Lease::open(self, Some(client))));
         }
         None
     }
 
-    /// Returns the number of places that are not busy: without a connection, or with an idle one.
+    /// Returns the number of slots that are not leased: without a connection, or with an idle connection.
     pub(super) fn free(&self) -> usize {
         let busy = self.open.get() - self.idle.borrow().len();
         self.open_max.saturating_sub(busy)
     }
 
-    /// Assigns free places to waiting requests.
+    /// Leases free slots to waiting requests.
     pub(super) fn serve_waiting(self: &Rc<Self>) {
         loop {
             let free = self.free();
@@ -162,23 +165,23 @@ impl PoolState {
     }
 }
 
-/// A busy place among the pool's connections. Dropping it frees the place.
+/// A slot that a request uses. Dropping the lease without a release frees the slot, and its connection is closed.
 pub(super) struct Lease {
     pool: Rc<PoolState>,
-    /// The client whose share includes the place. `None` for a connection that many clients use.
+    /// The client whose share includes the slot. `None` for an HTTP/2 connection, which many clients use.
     client: Option<ClientNet>,
     sender: Option<http1::SendRequest<Upload>>,
     upload: Option<Rc<UploadProgress>>,
 }
 
 impl Lease {
-    /// Returns the place of a new connection.
+    /// Leases the slot of a new connection.
     pub(super) fn open(pool: &Rc<PoolState>, client: Option<ClientNet>) -> Self {
         pool.change_open(1);
         Self::reuse(pool, client)
     }
 
-    /// Returns the place of a connection that was idle.
+    /// Leases the slot of a connection that was idle.
     pub(super) fn reuse(pool: &Rc<PoolState>, client: Option<ClientNet>) -> Self {
         if let Some(client) = client {
             pool.shares.acquire(client);
@@ -191,6 +194,7 @@ impl Lease {
         }
     }
 
+    /// Adds hyper's connection and the progress of the upload, which decide whether the connection is reused.
     pub(super) fn with(
         mut self,
         sender: http1::SendRequest<Upload>,
@@ -206,8 +210,8 @@ impl Lease {
         let Some(sender) = self.sender.take() else {
             return;
         };
-        // An origin may answer before it has read the request. The next request on this connection would wait for the
-        // rest of the upload.
+        // The origin has answered before the upload ended. The connection is not reused, because the next request
+        // would wait for the rest of the upload.
         if self
             .upload
             .as_ref()
@@ -225,7 +229,7 @@ impl Lease {
         if self.pool.idle.borrow().len() >= self.pool.idle_max {
             return;
         }
-        // The place stays taken, now by an idle connection.
+        // Dropping the lease subtracts one open connection. The idle connection is still open, so one is added here.
         self.pool.idle.borrow_mut().push(IdleConnection {
             connection,
             since: self.pool.clock.now(),
@@ -249,10 +253,10 @@ impl Drop for Lease {
     }
 }
 
-/// A place among the pool's connections: with an idle connection, or for a new one.
+/// A lease, with the idle connection of its slot. Without one, the caller opens a new connection.
 pub(super) type Checkout = (Option<Reusable>, Lease);
 
-/// A waiting request.
+/// A request that waits for a slot.
 pub(super) struct Ticket {
     pub(super) client: ClientNet,
     reuse: bool,
@@ -263,8 +267,9 @@ pub(super) struct Ticket {
 enum TicketState {
     Waits(Option<Waker>),
     Served(Checkout),
-    /// The queue was full, and another client waits with fewer requests.
+    /// The request was removed from the full queue, because its client had the most waiting requests.
     Displaced,
+    /// The checkout was taken.
     Taken,
 }
 
@@ -283,7 +288,7 @@ impl Ticket {
         self.wake(TicketState::Displaced);
     }
 
-    /// Assigns a place to the request.
+    /// Gives the request a slot, and wakes it.
     pub(super) fn serve(&self, checkout: Checkout) {
         self.wake(TicketState::Served(checkout));
     }
@@ -295,7 +300,7 @@ impl Ticket {
         }
     }
 
-    /// Takes the place that was assigned to the request, if any.
+    /// Takes the slot that the request was given, if any.
     pub(super) fn take_checkout(&self) -> Option<Checkout> {
         match self.state.replace(TicketState::Taken) {
             TicketState::Served(checkout) => Some(checkout),

@@ -1,4 +1,4 @@
-//! A worker's connections to the origin: bounded, pooled and timed.
+//! The client side of the edge: a worker's pool of connections to the origin, and the requests sent on them.
 
 mod body;
 mod connect;

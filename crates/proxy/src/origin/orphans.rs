@@ -1,4 +1,5 @@
-//! Fetches that run in tasks of their own. Those without a client give way to requests that wait for a connection.
+//! Fetches that run in tasks of their own and can outlive their clients. A fetch that no client waits for is cancelled
+//! when a request needs its connection.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -9,7 +10,7 @@ use tokio::task::AbortHandle;
 use crate::base::counters::Counters;
 use crate::base::tasks::TaskSet;
 
-/// The fetches of a worker that run in tasks. A fetch is in the list until its task ends.
+/// The fetches of a worker that run in tasks of their own. A fetch is in the list until its task ends.
 #[derive(Default)]
 pub(crate) struct Orphans(Rc<RefCell<List>>);
 
@@ -25,7 +26,7 @@ struct Orphan {
     is_wanted: Box<dyn Fn() -> bool>,
 }
 
-/// Removes a fetch from the list when it is dropped with the fetch's task.
+/// A fetch's membership in the list. Dropping it, with the fetch's task, removes the fetch.
 struct Listing {
     list: Rc<RefCell<List>>,
     number: u64,
@@ -57,7 +58,7 @@ impl Orphans {
         list.fetches.insert(number, orphan);
     }
 
-    /// Cancels the oldest fetch that no client waits for, if there is one. Its connection is closed.
+    /// Cancels the oldest fetch that no client waits for, and so closes its connection.
     pub(super) fn cancel_oldest(&self, counters: &Counters) {
         let mut list = self.0.borrow_mut();
         let oldest = list.fetches.iter().find(|(_, fetch)| !(fetch.is_wanted)());
@@ -83,7 +84,7 @@ mod tests {
 
     use super::*;
 
-    /// Method: one fetch does not end, and a thousand fetches after it do.
+    /// Method: start one fetch that does not end, then a thousand fetches that end.
     #[test]
     fn a_fetch_leaves_the_list_when_it_ends_although_an_older_one_continues() {
         let runtime = Builder::new_current_thread().build_local(LocalOptions::default());

@@ -1,7 +1,7 @@
 //! The pool of a worker's connections to the origin.
 //!
-//! Each worker has a pool of its own, so that the pool needs no lock and a response is read on the thread of its
-//! request. The most recently used idle connection is taken first, so that surplus connections reach their timeout.
+//! Each worker has its own pool. The pool therefore needs no lock, and a response is read on the thread of its
+//! request. Requests take the most recently used idle connection, so that surplus ones stay idle until their timeout.
 
 mod h2;
 
@@ -41,27 +41,28 @@ pub(crate) struct OriginPool {
     config: OriginConfig,
     limits: LimitsConfig,
     connector: Connector,
+    /// The HTTP/2 connection, if the origin's protocol is HTTP/2.
     h2: RefCell<Option<http2::SendRequest<Upload>>>,
+    /// Locked by the request that opens the HTTP/2 connection.
     h2_connecting: tokio::sync::Mutex<()>,
     uploads: Rc<Uploads>,
     shared: Rc<PoolState>,
 }
 
-/// The state of sending one request, which may take several tries.
+/// Facts about sending one request, which may take several tries.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
-    /// The request is idempotent (RFC 9110 §9.2.2) and has no body.
+    /// True if the request is idempotent (RFC 9110 §9.2.2) and has no body.
     pub(crate) repeatable: bool,
-    /// The progress of the upload. The timeout of the response's head counts from its last progress, so that a long
-    /// upload is not mistaken for a slow answer.
+    /// The progress of the upload. The timeout of the response's head restarts at each progress, so that a long upload
+    /// does not count as a slow response.
     pub(crate) upload: Option<Rc<UploadProgress>>,
-    /// Becomes true when a connection has been found. From then on the origin may have received a part of the
-    /// request.
+    /// Becomes true when the request has a connection. From then on the origin may have received a part of it.
     pub(crate) was_sent: Option<Rc<Cell<bool>>>,
 }
 
 impl Attempt {
-    /// An attempt to send a request without a body.
+    /// Returns an attempt to send a request without a body.
     pub(crate) fn without_body(repeatable: bool) -> Self {
         Self {
             repeatable,
@@ -84,7 +85,7 @@ impl Attempt {
     }
 }
 
-/// A response's head and body. The body is boxed once, because it is moved often.
+/// A response's head and body. The body is boxed, because it is large and moved often.
 pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
@@ -132,7 +133,7 @@ impl OriginPool {
         &self.config
     }
 
-    /// Returns true if interim responses to requests with a body are reported. hyper's client for HTTP/2 drops them.
+    /// Returns true if hyper's client reports the interim responses to requests with a body. For HTTP/2 it drops them.
     pub(crate) fn reports_interims(&self) -> bool {
         self.config.protocol == OriginProtocol::Http1
     }
@@ -141,14 +142,14 @@ impl OriginPool {
         &self.uploads
     }
 
-    /// The fetches that run in tasks of their own.
+    /// Returns the fetches that run in tasks of their own.
     pub(crate) fn orphans(&self) -> &Orphans {
         &self.shared.orphans
     }
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// The request is sent again only if `attempt.repeatable`, or if hyper returned it unsent.
+    /// After an error the request is sent again only if `attempt.repeatable`, or if hyper returned it unsent.
     pub(crate) async fn send(
         &self,
         attempt: &Attempt,
@@ -180,10 +181,10 @@ impl OriginPool {
         let limits = h1::HeadLimits::of(&self.limits);
         let client = ClientNet::of(outbound.request.peer.ip());
         loop {
-            // The last try is on a new connection: the whole pool may be dead.
+            // The last try is on a new connection, because the origin may have closed all idle ones.
             let (connection, reused, lease) = self.checkout_direct(client, tries_left > 0).await?;
             attempt.record_sent();
-            // Built only now, so that the heads of requests that wait for a connection take no memory.
+            // The head is built after the wait for a connection, so that waiting requests take less memory.
             let head = outbound.head();
             let timeout = self.config.first_byte_timeout;
             let failed = match connection
@@ -221,7 +222,7 @@ impl OriginPool {
         let mut unsent = None;
         loop {
             let mut sender = match self.config.protocol {
-                // The last try is on a new connection: the whole pool may be dead.
+                // The last try is on a new connection, because the origin may have closed all idle ones.
                 OriginProtocol::Http1 => self.checkout(client, tries_left > 0).await?,
                 OriginProtocol::Http2 => Sender::Http2(self.h2_sender().await?),
             };
@@ -300,7 +301,7 @@ impl OriginPool {
         let kept = match idle {
             Some(Reusable::Hyper(mut sender)) => sender.ready().await.is_ok().then_some(sender),
             Some(Reusable::Direct(connection)) => {
-                // hyper keeps the connection from now on.
+                // The connection stays with hyper, also when it is idle again.
                 Some(Box::pin(self.hand_to_hyper(connection.into_stream())).await?)
             }
             None => None,
@@ -308,7 +309,7 @@ impl OriginPool {
         let reused = kept.is_some();
         let sender = match kept {
             Some(sender) => sender,
-            // Boxed, because the future is large and seldom needed.
+            // The future is boxed, because it is large and rarely needed.
             None => Box::pin(async { self.hand_to_hyper(self.connect().await?).await }).await?,
         };
         Ok(Sender::Http1 {
@@ -352,7 +353,7 @@ impl OriginPool {
             .handshake(TokioIo::new(stream))
             .await
             .map_err(OriginError::from_hyper)?;
-        // The request's future gets the error of the connection.
+        // An error of the connection is returned by the request's future, so it is ignored here.
         self.shared.tasks.spawn(|member| async move {
             _ = connection.await;
             drop(member);
@@ -398,7 +399,7 @@ impl OriginPool {
         self.shared.serve_waiting();
     }
 
-    /// Closes all idle connections and waits at most `within` for all tasks.
+    /// Closes all idle connections, and waits for all tasks of connections for at most `within`.
     pub(crate) async fn shut_down(&self, within: Duration) {
         self.h2.borrow_mut().take();
         let idle = std::mem::take(&mut *self.shared.idle.borrow_mut());
@@ -430,7 +431,7 @@ impl Sender {
         }
     }
 
-    /// Returns true if the request failed because its connection had ended: while it was idle, or by GOAWAY.
+    /// Returns true if the request failed because the connection was closed while it was idle, or ended by GOAWAY.
     fn died(&self, error: &hyper::Error) -> bool {
         match self {
             Self::Http1 { reused, .. } => *reused && !error.is_parse() && !error.is_user(),

@@ -1,11 +1,11 @@
 //! Requests that wait for a connection to the origin, and each client's share of the connections.
 //!
-//! A client is an IPv4 address or the /64 of an IPv6 address. Two rules keep one client from taking what others need:
+//! A client is an IPv4 address or a /64 network of IPv6. Two rules prevent that one client takes all connections:
 //!
 //! - *Share*: a client may hold at most `share / (100 - share)` times as many connections as are free (the dynamic
 //!   threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
-//!   Alone it gets `share` percent of the pool. The more clients hold connections, the less each of them gets, and
-//!   some connections stay free for a client that has none.
+//!   A single client gets `share` percent of the pool. The more clients there are, the fewer connections each of them
+//!   gets, and some connections stay free for a client that has none.
 //! - *Turns*: waiting clients take turns, and the requests of one client are served in the order in which they came.
 //!   When the queue is full, the client with the most waiting requests loses the newest of them.
 
@@ -15,7 +15,7 @@ use std::net::IpAddr;
 
 use crate::base::key_map::WordMap;
 
-/// The network by which a client's share is counted.
+/// The address or network that counts as one client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(super) struct ClientNet(u128);
 
@@ -23,7 +23,7 @@ impl ClientNet {
     pub(super) fn of(addr: IpAddr) -> Self {
         Self(match addr.to_canonical() {
             IpAddr::V4(addr) => u128::from(addr.to_bits()),
-            // A subscriber usually has a whole /64.
+            // An internet subscriber usually has a whole /64 network.
             IpAddr::V6(addr) => addr.to_bits() >> 64 << 64,
         })
     }
@@ -74,7 +74,7 @@ impl Shares {
     }
 }
 
-/// Waiting requests by client. The client whose turn is next comes first.
+/// Waiting requests by client. The first client in the list is served next.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     clients: VecDeque<(ClientNet, VecDeque<T>)>,
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
         displaced.map_or(Queued::Waits, Queued::Displaced)
     }
 
-    /// Removes a request that no longer waits.
+    /// Removes the request of `client` that `is_it` accepts. `None` if it is not in the queue.
     pub(super) fn remove(&mut self, client: ClientNet, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.clients.iter().position(|(of, _)| *of == client)?;
         let tickets = &mut self.clients[at].1;
@@ -167,7 +167,7 @@ mod tests {
         ClientNet::of(text.parse().expect("an address"))
     }
 
-    /// Returns the number of connections that each client gets if all take as many as they may, and the free ones.
+    /// Lets each client take as many connections as it may. Returns their numbers, and the number of free ones.
     fn held_by_each(clients: u32, pool: usize, percent: u32) -> (Vec<usize>, usize) {
         let shares = Shares::new(percent);
         let mut held = vec![0; clients as usize];

@@ -1,4 +1,5 @@
-//! Bounds the uploads that hold a connection to the origin before their body has arrived, per client and in total.
+//! Limits the number of unfinished uploads, per client and in total. An unfinished upload is a request that uses a
+//! connection to the origin before its body has arrived completely.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -25,7 +26,7 @@ struct UploadCounts {
     shares: Shares,
 }
 
-/// One unfinished upload. Dropping it frees its place.
+/// Counts one unfinished upload until dropped.
 pub(crate) struct Unfinished {
     counts: Rc<UploadCounts>,
     client: ClientNet,
@@ -45,8 +46,8 @@ impl UnfinishedUploads {
         }
     }
 
-    /// Lets a request of this client take a connection before its body has arrived. Returns `None` if too many
-    /// requests of this client or of all clients do so.
+    /// Allows a request of this client to take a connection before its body has arrived. `None` if this client, or all
+    /// clients together, have too many unfinished uploads.
     pub(crate) fn begin(&self, client: IpAddr) -> Option<Unfinished> {
         let client = ClientNet::of(client);
         let counts = &self.counts;
@@ -62,7 +63,7 @@ impl UnfinishedUploads {
         })
     }
 
-    /// Counts and logs an upload that stays buffered because too many requests hold a connection without their body.
+    /// Counts and logs an upload that stays buffered because there are too many unfinished uploads.
     pub(crate) fn record_kept_upload(&self) {
         self.counters.uploads_kept.increment();
         if let Some(unlogged) = self.log.record(self.clock.now()) {
@@ -82,14 +83,14 @@ impl Drop for Unfinished {
     }
 }
 
-/// Returns the bound of requests that hold a connection without their body. HTTP/2 requests share one connection.
+/// Returns the most unfinished uploads. HTTP/2 needs no limit, because all requests share one connection.
 fn unfinished_max(config: &OriginConfig) -> usize {
     match config.protocol {
         OriginProtocol::Http1 => {
             let percent = config.unfinished_uploads_percent as usize;
             (config.connections_per_worker_max.get() * percent / 100).max(1)
         }
-        // No bound, and low enough that `Shares::allows` does not overflow.
+        // This is practically unlimited, and low enough that `Shares::allows` does not overflow.
         OriginProtocol::Http2 => usize::MAX >> 16,
     }
 }

@@ -1,13 +1,12 @@
-//! The body of a request to the origin: buffered up to a bound, then streamed.
+//! The body of a request to the origin. Its start is buffered, and the rest is streamed.
 //!
 //! A request takes a connection to the origin when its body is complete or the buffer is full, so that a small slow
-//! upload holds no connection. The client of a body of unknown length may wait for an answer before it sends more.
-//! Such a body is buffered for `upload_buffer_wait`, and longer while too many requests hold a connection without
-//! their whole body. After that the client's socket is read only when the origin's connection has room. An upload
-//! therefore holds its buffer and one piece in memory, however long it is.
+//! upload does not occupy a connection. If the length of a body is unknown, the client may wait for a response before
+//! it sends more. Such a body is buffered for `upload_buffer_wait`, and longer while there are too many
+//! [unfinished uploads](super::unfinished). The rest of a body is read from the client's socket only when the origin's
+//! connection accepts more bytes, so an upload of any length takes only its buffer and one piece of memory.
 //!
-//! A body that the client announced with `Expect: 100-continue` is not read before the origin requests it: see
-//! [`Gate`].
+//! A body that the client announced with `Expect: 100-continue` waits until the origin requests it: see [`Gate`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -43,34 +42,36 @@ pub(crate) enum Upload {
     Stream(Box<UploadStream>),
 }
 
+/// The body of a client's request, with its buffer.
 pub(crate) struct UploadStream {
     incoming: Incoming,
     uploads: Rc<Uploads>,
     conn: Rc<ConnState>,
+    /// The number of further bytes that the limit of body sizes allows.
     bytes_left: u64,
     progress: Rc<UploadProgress>,
-    /// The buffer: the bytes that are read before a connection is taken.
+    /// The buffer: the bytes that are read before the request takes a connection.
     prefix: BytesMut,
-    /// A frame that was read together with the prefix and is not part of it.
+    /// A frame that was read while the buffer was filled, and that did not fit or is no data.
     next_frame: Option<Frame<Bytes>>,
-    /// The client has sent the whole body.
+    /// True if the client has sent the whole body.
     is_complete: bool,
-    /// Closed until the origin requests the body.
+    /// The gate of a body with `Expect: 100-continue`, until it opens.
     gate: Option<Gate>,
-    /// Held from the time when a connection is requested until the end of the body.
+    /// Counts the upload as unfinished until the end of the body.
     unfinished: Option<Unfinished>,
     /// The prefix's share of the memory of all uploads.
     _memory: Option<MemoryShare>,
 }
 
-/// The progress of an upload, for the timeout of its response and for the sweep.
+/// The progress of an upload. The timeout of the response, the lease of the connection and the sweep read it.
 #[derive(Debug)]
 pub(crate) struct UploadProgress {
     peer: SocketAddr,
     last_progress: Cell<Instant>,
     ended: Cell<bool>,
     pace: Pace,
-    /// The origin has answered. The rate of the rest of the upload is not bounded.
+    /// True if the origin has answered. The rest of the upload may be slower than the minimum rate.
     answered: Cell<bool>,
     too_slow: Cell<bool>,
     task: RefCell<Option<Waker>>,
@@ -79,7 +80,7 @@ pub(crate) struct UploadProgress {
 }
 
 impl UploadProgress {
-    /// Returns the time of the last piece.
+    /// Returns the time at which the last piece arrived or was sent.
     pub(crate) fn last_progress(&self) -> Instant {
         self.last_progress.get()
     }
@@ -108,15 +109,14 @@ impl UploadProgress {
         expectation.is_some_and(|expectation| expectation.is_refused())
     }
 
-    /// Ends a refused body together with its connection, after the response was read or dropped.
+    /// Ends a refused body, and with it the connection, after the response was read or dropped.
     pub(crate) fn end_if_refused(&self) {
         if let Some(expectation) = self.expectation.get() {
             expectation.end();
         }
     }
 
-    /// Charges the client with the time in which the edge waited for it. Returns true when the client becomes too
-    /// slow.
+    /// Charges the time in which the edge waited for the client. Returns true once, when the client becomes too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         if self.answered.get() || self.too_slow.get() {
             return false;
@@ -231,7 +231,7 @@ impl Upload {
 }
 
 impl UploadStream {
-    /// Holds the body back until the origin requests it.
+    /// Delays the read of the body until the origin requests it.
     pub(crate) fn expect_continue(&mut self, unfinished: Unfinished) {
         self.unfinished = Some(unfinished);
         let gate = Gate::new(self.uploads.expect_timeout);
@@ -240,7 +240,7 @@ impl UploadStream {
         self.gate = Some(gate);
     }
 
-    /// Reads the prefix of the body: the whole body, or as much as the bounds allow.
+    /// Reads the start of the body into the buffer: up to its limits of bytes and time, or the whole body.
     pub(crate) async fn buffer(&mut self) -> Result<(), OriginError> {
         let limits = &self.uploads.limits;
         let wait_max = limits.upload_buffer_wait;
@@ -296,8 +296,8 @@ impl UploadStream {
                 self.next_frame = Some(frame);
                 break;
             };
-            // The share grows to powers of two, so that the budget is charged a few times and not for each piece. The
-            // pieces are copied, because each of them may keep a read buffer of many kilobytes alive.
+            // The share grows to powers of two, so that the budget is charged rarely and not for each piece. The
+            // pieces are copied, because each piece may pin a read buffer of many kilobytes.
             let needed = self.prefix.len() + data.len();
             if needed > prefix_max || !memory.grow_to(needed.next_power_of_two().max(1024) as u64) {
                 self.next_frame = Some(frame);

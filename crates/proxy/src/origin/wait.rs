@@ -1,4 +1,4 @@
-//! A request's wait for a connection to the origin.
+//! The wait of a request for a free slot of the pool.
 
 use std::future::poll_fn;
 use std::rc::Rc;
@@ -8,7 +8,7 @@ use super::error::OriginError;
 use super::lease::{Checkout, PoolState, Reusable, Ticket};
 use super::queue::{ClientNet, Queued};
 
-/// Waits at most `timeout` for a place. Returns at once if a place is free and no other request waits.
+/// Waits for a slot for at most `timeout`. Returns at once if a slot is free and no other request waits.
 pub(super) async fn checkout(
     pool: &Rc<PoolState>,
     client: ClientNet,
@@ -35,7 +35,7 @@ pub(super) async fn checkout(
         ticket,
         ended: false,
     };
-    // This request is served now if all requests before it exceed their shares.
+    // If the clients of all earlier requests have used up their shares, this request gets a free slot now.
     pool.serve_waiting();
     if pool.free() == 0 {
         pool.orphans.cancel_oldest(&pool.counters);
@@ -43,7 +43,7 @@ pub(super) async fn checkout(
     waiting.wait(timeout).await
 }
 
-/// Returns a place if one is free and no request waits.
+/// Leases a slot if one is free and no request waits.
 pub(super) fn checkout_now(
     pool: &Rc<PoolState>,
     client: ClientNet,
@@ -79,7 +79,7 @@ impl Waiting<'_> {
     }
 }
 
-/// Logs that a request got no connection.
+/// Logs that a request got no connection. Returns the error of the request.
 fn busy(pool: &PoolState) -> OriginError {
     if let Some(unlogged) = pool.busy_log.record(pool.clock.now()) {
         tracing::warn!(
@@ -103,7 +103,7 @@ impl Drop for Waiting<'_> {
         let mut waiting = self.pool.waiting.borrow_mut();
         waiting.remove(self.ticket.client, is_this);
         drop(waiting);
-        // A place that was granted too late goes to the next request.
+        // A slot that this request was given after its timeout goes to the next request.
         if let Some((idle, lease)) = self.ticket.take_checkout() {
             match idle {
                 Some(idle) => lease.release(idle),

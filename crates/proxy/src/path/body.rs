@@ -1,4 +1,4 @@
-//! The body of a response, from any source.
+//! The body of a response to a client, from memory, disk or the origin.
 
 use std::pin::Pin;
 use std::rc::Rc;
@@ -20,26 +20,26 @@ use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
 pub(crate) enum Source {
-    /// No bytes are left.
+    /// All bytes were given, or the body is empty.
     Empty,
     /// One piece in memory, and the owner of that memory.
     Whole(Bytes, PieceMemory),
-    /// A fetch that several requests may share, and the bytes left if the length is known.
+    /// A fetch that several requests may share, and the number of further bytes if the length is known.
     Fill(FillReader, Option<u64>),
     /// An object on disk.
     Disk(Box<DiskBody>),
     /// A response from the origin that no other request shares.
     Origin(Box<OriginBody>),
-    /// A response from the origin that the sweep watches.
+    /// A response from the origin that the worker's sweep watches.
     Delivery(Rc<Delivery>),
 }
 
-/// The body of a response, with the counting and logging that its end or its drop triggers.
+/// The body of a response to a client. It counts its bytes, and logs the request when it is dropped.
 pub(crate) struct EdgeBody {
     source: Source,
-    /// Bytes given to the connection.
+    /// The bytes that were given to the connection.
     bytes_given: u64,
-    /// The writer of the body counts the bytes that the socket accepts.
+    /// True if the reader of the body counts the bytes that the socket accepts. Otherwise the given bytes are counted.
     writer_counts: bool,
     /// The owner of the last piece's memory.
     memory: PieceMemory,
@@ -48,7 +48,7 @@ pub(crate) struct EdgeBody {
     worker: Rc<Worker>,
     /// Counts the request as under way until the body is dropped.
     in_flight: InFlight,
-    /// The delivery that the sweep watches. A body in memory has none.
+    /// The delivery that the sweep watches, if the body may have to wait for its client.
     delivery: Option<Rc<Delivery>>,
     log: Option<Box<PendingLine>>,
 }
@@ -65,8 +65,8 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            // hyper may not poll the body while it cannot write. The fast path polls at once, when most bodies have
-            // arrived.
+            // hyper may not poll the body for a long time, so the sweep watches it from the start. The fast path
+            // polls at once, and most bodies have then arrived completely.
             Source::Origin(body) if !conn.fast_path_writes() => {
                 let delivery = Delivery::watched(&worker.deliveries, conn, Some(body));
                 (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
@@ -93,7 +93,7 @@ impl EdgeBody {
         }
     }
 
-    /// Leaves it to the caller to count the bytes that the socket accepts.
+    /// Makes the caller responsible for counting the bytes that the socket accepts.
     pub(crate) fn let_writer_count(&mut self) {
         self.writer_counts = true;
     }
@@ -105,7 +105,7 @@ impl EdgeBody {
         }
     }
 
-    /// As [`poll_frame`](Body::poll_frame), for a caller that can send spans. Trailers are dropped.
+    /// Like [`poll_frame`](Body::poll_frame), for a caller that can send spans. Trailers are dropped.
     pub(crate) fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,
@@ -128,7 +128,7 @@ impl EdgeBody {
         polled
     }
 
-    /// Returns the next frame, for a caller that records itself which memory the connection pins.
+    /// Returns the next frame. The caller records which memory the connection pins.
     pub(crate) fn poll_unpinned(
         &mut self,
         cx: &mut Context<'_>,
@@ -137,8 +137,8 @@ impl EdgeBody {
         let polled: Poll<Option<Result<Frame<Bytes>, BodyError>>> = match &mut this.source {
             Source::Empty => return Poll::Ready(None),
             Source::Whole(bytes, memory) => {
-                // hyper buffers a frame of any size. If frames are small, it polls the next one only after most of
-                // the earlier ones were sent, so that the bytes given are close to the bytes sent.
+                // hyper buffers a frame of any size, but it polls for the next frame only after most earlier bytes
+                // were sent. With small frames, the number of bytes given is close to the number of bytes sent.
                 let piece_max = if this.writer_counts {
                     usize::MAX
                 } else {
@@ -189,7 +189,7 @@ impl EdgeBody {
         polled
     }
 
-    /// Lets the sweep watch a body that has not arrived completely.
+    /// Makes the sweep watch a body from the origin that has not arrived completely.
     fn watch(&mut self) {
         if let Source::Origin(body) = std::mem::replace(&mut self.source, Source::Empty) {
             let conn = self.in_flight.conn();
@@ -217,7 +217,7 @@ impl EdgeBody {
         self.source = Source::Empty;
     }
 
-    /// Counts what a poll returned, and replaces a source that has ended.
+    /// Records the result of a poll, and drops a source that has ended.
     fn record_poll<T>(
         &mut self,
         polled: &Poll<Option<Result<T, BodyError>>>,
@@ -306,7 +306,7 @@ fn bytes_of(piece: Piece) -> Bytes {
 
 impl Drop for EdgeBody {
     fn drop(&mut self) {
-        // A body in memory that was never polled, as of a response without a body, was not abandoned by the client.
+        // Responses without a body never poll the source, so a body in memory of which no byte was given is complete.
         let is_abandoned = match &self.source {
             Source::Empty => false,
             Source::Whole(..) => self.bytes_given > 0,
@@ -322,7 +322,7 @@ impl Drop for EdgeBody {
         }
         if let Some(mut log) = self.log.take() {
             log.set_body(self.bytes_given, is_abandoned);
-            // An HTTP/1.1 connection writes the line once the socket has accepted the last byte.
+            // An HTTP/1.1 connection keeps the line until the socket has accepted the last byte.
             if let Some(log) = self.in_flight.conn().hold_log(log) {
                 self.worker.log(log.finish());
             }

@@ -1,4 +1,4 @@
-//! A worker's open connections, and the choice of those that are closed to make room.
+//! The list of a worker's client connections, and the choice of the connection that is closed for a new one.
 
 use std::rc::Rc;
 
@@ -7,14 +7,14 @@ use edgeward_types::Timestamp;
 use crate::exchange::ConnState;
 use crate::exchange::conn::CloseRank;
 
-/// A worker's open connections, each in a slot of its own.
+/// A worker's open client connections, each in a slot of its own.
 #[derive(Debug, Default)]
 pub(crate) struct Connections {
     slots: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
-    /// Idle connections that the last search found. The last one is closed first.
+    /// The candidates for closing that the last search found, by slot. The last one is closed first.
     spares: Vec<(CloseRank, usize)>,
-    /// The time of the last search that found fewer connections than it looked for.
+    /// The time of the last search that found too few candidates.
     searched: Option<Timestamp>,
 }
 
@@ -41,10 +41,10 @@ impl Connections {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns the connection to close when room is needed.
+    /// Returns the connection to close when a new one arrives at the limit.
     ///
-    /// A search through all connections finds enough of them for the next new connections, so that each one costs a
-    /// constant number of steps. A search that found too few is not repeated within the same tick of the clock.
+    /// A search through all connections finds candidates for many calls, so that a call takes a constant number of
+    /// steps on average. A search that found too few is not repeated within the same tick of the clock.
     pub(crate) fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
         loop {
             while let Some((rank, slot)) = self.spares.pop() {
@@ -81,7 +81,7 @@ impl Connections {
     }
 }
 
-/// A search keeps one in this many open connections as candidates for closing.
+/// A search keeps at most one of this many open connections as a candidate for closing.
 const SPARES_FRACTION: usize = 64;
 
 #[cfg(test)]
@@ -100,7 +100,7 @@ mod tests {
             conn.set_idle_since(Timestamp::from_secs(1000 - n as u64));
             open.insert(Rc::clone(conn));
         }
-        // The last connection is idle longest. The four before it have requests under way.
+        // The last connection has been idle for the longest time. The four before it have requests under way.
         let busy: Vec<_> = (195..199).map(|n| conns[n].begin()).collect();
         let now = Timestamp::from_secs(5000);
         for expected in [199, 194, 193, 192, 191, 190] {

@@ -1,4 +1,4 @@
-//! Responses from stored responses, from bodies under way, and from the edge itself.
+//! Builds the responses to clients: from stored responses, from bodies that are arriving, and error responses.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -24,7 +24,7 @@ use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
 use crate::exchange::{ClientLink, InFlight, Request, RequestError};
 
-/// The state of one client's reply. It is not part of [`Request`], which a fetch shares.
+/// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {
     pub(crate) worker: Rc<Worker>,
     pub(crate) in_flight: InFlight,
@@ -42,9 +42,9 @@ impl Reply {
         }
     }
 
-    /// Responds with a stored response, after the request's conditions and range were applied.
+    /// Responds with a stored response, as far as the request's conditions and range ask for it.
     ///
-    /// Without `cache_status` the response is a hit.
+    /// If `cache_status` is `None`, the response is reported as a hit.
     pub(super) fn stored(
         self,
         request: &Request,
@@ -140,7 +140,7 @@ impl Reply {
         self.respond_own(StatusCode::OK, headers, body, None)
     }
 
-    /// Responds with an error of the edge's own.
+    /// Responds with an error that the edge generates.
     pub(super) fn refuse(self, error: &RequestError) -> Response<EdgeBody> {
         let counters = &self.worker.counters;
         match error.status.as_u16() {
@@ -175,7 +175,7 @@ impl Reply {
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
         }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
-            // RFC 9110 §10.2.3: after this time the requests that wait for the origin now were sent or refused.
+            // RFC 9110 §10.2.3: after this time, all requests that wait for the origin now were sent or refused.
             let queue_timeout = self.worker.config().origin.queue_timeout;
             let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);
@@ -189,7 +189,7 @@ impl Reply {
         self.respond_own(error.status, headers, Bytes::from(text), cache_status)
     }
 
-    /// Responds with a head and a body of the edge's own.
+    /// Responds with a head and a body that the edge generates.
     fn respond_own(
         mut self,
         status: StatusCode,
@@ -230,12 +230,11 @@ fn echo(request: &Request) -> Bytes {
     Bytes::from(text)
 }
 
-/// The standard methods that the edge forwards, for `Allow`. TRACE is left out even if it is forwarded, because it
-/// exposes requests.
+/// The value of `Allow`: the standard methods that the edge forwards. TRACE is omitted even if the edge forwards it,
+/// because attackers can use it to read the fields of requests.
 const METHODS_ALLOWED: &str = "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS";
 
-/// Returns the 304, 206 or 416 that the request's conditions and range ask for, or `None` if the whole response is
-/// sent.
+/// Returns the 304, 206 or 416 that answers the request's conditions and range. `None` if the whole response is sent.
 fn apply_conditions(
     request: &Request,
     response: &StoredResponse,
@@ -285,7 +284,7 @@ fn apply_conditions(
     }
 }
 
-/// Returns true if the request's conditions are answered with 304 by a response with this status and these fields.
+/// Returns true if the request has conditions that a response with this status and these fields answers with 304.
 pub(super) fn is_not_modified(request: &Request, status: StatusCode, headers: &HeaderMap) -> bool {
     let validators = Validators::from_headers(headers);
     conditional::evaluate(&request.method, &request.headers, status, &validators)

@@ -1,12 +1,12 @@
-//! Deliveries: responses under way to clients that may stop reading.
+//! Deliveries: bodies on their way to clients that may stop reading.
 //!
-//! A body that comes directly from the origin moves at the speed of its client, and holds a connection to the origin
-//! meanwhile. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of it, up to a bound and
-//! within the budget of all fills. A body that ends within the bound releases its connection before the client has
-//! read it.
+//! A body that comes directly from the origin moves at the speed of its client, and uses a connection to the origin
+//! all that time. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of the client, up to
+//! `limits.read_ahead_bytes` and within the budget of all fills. If the body ends within this limit, its connection
+//! becomes free before the client has read the body.
 //!
-//! An HTTP/2 client can stall one stream while its socket is writable. Each stream therefore has a [`Pace`] of its
-//! own, and a stream that is too slow is reset alone. For HTTP/1.1 the pace of the connection is enough; see
+//! An HTTP/2 client can stall one stream while its socket accepts bytes. Each HTTP/2 stream therefore has its own
+//! [`Pace`], and only the stream that is too slow is reset. For HTTP/1.1 the pace of the connection is enough; see
 //! [`ConnState`].
 
 use std::cell::{Cell, RefCell};
@@ -31,7 +31,7 @@ use crate::base::tasks::{AbortHandle, TaskSet};
 use crate::exchange::{CloseReason, ConnState};
 use crate::origin::{OriginBody, OriginError};
 
-/// The deliveries of one worker that its sweep watches, and the state that reading ahead needs.
+/// The deliveries of one worker that its sweep watches, and the settings for reading ahead.
 pub(crate) struct Deliveries {
     pub(super) watched: RefCell<Vec<Weak<Delivery>>>,
     pub(super) clock: Arc<Clock>,
@@ -54,14 +54,15 @@ impl Deliveries {
     }
 }
 
-/// One response's body under way to its client.
+/// The body of one response on its way to the client.
 pub(crate) struct Delivery {
     conn: Rc<ConnState>,
     /// The times in which the edge waits for the client.
     pace: Pace,
-    /// Resets the HTTP/2 stream.
+    /// Resets the HTTP/2 stream. `None` for HTTP/1.1.
     abort_handle: Option<Rc<AbortHandle>>,
     is_reset: Cell<bool>,
+    /// The body, if it comes directly from the origin.
     origin: Option<RefCell<OriginSource>>,
 }
 
@@ -77,12 +78,14 @@ struct ReadAhead {
     bytes: usize,
     end: Option<Result<(), OriginError>>,
     is_abandoned: bool,
+    /// Wakes the response's body, which waits for frames.
     reader: Option<Waker>,
+    /// Wakes the task that reads ahead.
     pump: Option<Waker>,
     _memory: MemoryShare,
 }
 
-/// The result of one run of the task that reads ahead.
+/// The result of one step of the task that reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PumpStep {
     /// A chunk was read, and more bytes may follow at once.
@@ -108,7 +111,7 @@ impl Delivery {
             is_reset: Cell::new(false),
             origin: body.map(|body| RefCell::new(OriginSource { body, ahead: None })),
         });
-        // The first wait begins here: the body of a stream without a send window is never polled.
+        // The first wait begins now, because hyper never polls the body of a stream without a send window.
         delivery.pace.begin_wait(deliveries.clock.now());
         deliveries
             .watched
@@ -129,10 +132,10 @@ impl Delivery {
         self.pace.end_wait(now);
     }
 
-    /// Charges the client with the time in which the edge waited for it. Resets the stream and returns true if it
-    /// became too slow.
+    /// Charges the time in which the edge waited for the client. If it is now too slow, resets its stream and returns
+    /// true.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
-        // While the socket accepts no bytes, the pace of the connection counts, which its streams share.
+        // While the socket accepts no bytes, only the pace of the connection counts, which all its streams share.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
             self.pace.discard_waits(now);
             return false;
@@ -148,9 +151,9 @@ impl Delivery {
         exhausted
     }
 
-    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response holds a
-    /// connection to the origin. Returns true if the connection is closed. Called while other requests wait for the
-    /// origin.
+    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a
+    /// connection to the origin. Returns true if the connection is closed. The sweep calls this only while other
+    /// requests wait for the origin.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()
@@ -219,7 +222,7 @@ impl Delivery {
         });
     }
 
-    /// Resolves when the client waits for bytes that were not read, or the body is abandoned.
+    /// Resolves when the client waits for bytes that were not read yet, or when the client has disconnected.
     fn poll_wanted(&self, cx: &Context<'_>) -> Poll<()> {
         let Some(origin) = &self.origin else {
             return Poll::Ready(());
@@ -234,7 +237,7 @@ impl Delivery {
         Poll::Pending
     }
 
-    /// Moves a chunk of frames from the origin into memory, or fewer if the body ends or is abandoned.
+    /// Reads a chunk of frames from the origin into memory. Resolves earlier if the body ends or is abandoned.
     fn poll_pump(
         &self,
         ahead_max: usize,
@@ -342,7 +345,7 @@ impl Delivery {
         }
     }
 
-    /// Stops reading ahead, because the client has gone.
+    /// Stops reading ahead, because the client no longer reads the body.
     pub(crate) fn abandon(&self) {
         let Some(origin) = &self.origin else { return };
         if let Some(ahead) = &mut origin.borrow_mut().ahead {
@@ -354,5 +357,5 @@ impl Delivery {
     }
 }
 
-/// One interval of the sweep: a client that accepts bytes in each interval is not read ahead of.
+/// The time without progress after which the edge reads ahead of a client: one interval of the sweep.
 const STALLED_AFTER: Duration = Duration::from_millis(250);

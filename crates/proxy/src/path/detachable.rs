@@ -1,11 +1,11 @@
-//! Exchanges with the origin that may continue without their client.
+//! Exchanges with the origin that may continue after their client has disconnected.
 
 use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
-/// A future that the request of a client polls. If it is dropped before its end, `detach` gets it and may run it as a
-/// task.
+/// A future that the task of a client's request polls. If this value is dropped before the future has ended, `detach`
+/// gets the future and may run it as a task.
 pub(super) struct Detachable<F: Future, D: FnOnce(Pin<Box<F>>)>(Option<(Pin<Box<F>>, D)>);
 
 impl<F: Future, D: FnOnce(Pin<Box<F>>)> Detachable<F, D> {

@@ -1,7 +1,7 @@
-//! Misses. Requests for one key share one fetch, and get its body while it arrives.
+//! Answers misses by a fetch. Requests for one key share one fetch, and get its body while the body arrives.
 //!
-//! The leader's task polls the fetch, which costs no further task and no channel. When the leader's response begins,
-//! or when its client disconnects, the rest of the fetch becomes a task, so that the followers still get the body.
+//! The leader's task polls the fetch, so that a fetch needs no task and no channel. When the leader's response
+//! begins, or when its client disconnects, the rest of the fetch becomes a task, for the followers.
 
 mod lead;
 
@@ -33,15 +33,15 @@ use lead::Fetch;
 
 /// The result of a fetch for its leader.
 enum FetchResult {
-    /// The body flows through the fill.
+    /// The leader and the followers read the body from the fill.
     Shared {
         head: Arc<FillHead>,
         /// The fields for the leader. Followers get those of `head`.
         headers: HeaderMap,
     },
-    /// The response is not shared, and the leader gets it with its body. The text is the detail of `Cache-Status`.
+    /// The leader alone gets the response with its body. The text is the detail of `Cache-Status`.
     Direct(Received, Option<&'static str>),
-    /// A stored response can be served.
+    /// A stored response answers the request, after a revalidation or although it is stale.
     Found {
         stored: Arc<Stored>,
         fwd_status: Option<u16>,
@@ -49,9 +49,7 @@ enum FetchResult {
     Failed(OriginError),
 }
 
-/// Answers a request that no stored response can answer.
-///
-/// Long because each arm of the loop's two matches either answers the request or sets how the next round begins.
+/// Answers a request that no stored response can answer. `stale` is the stored response to validate, if there is one.
 pub(super) async fn fetch(
     reply: Reply,
     request: Rc<Request>,
@@ -61,8 +59,8 @@ pub(super) async fn fetch(
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
-    // Without a stored response, a range and a HEAD are passed: their responses have no complete body to store. With
-    // a stale response, the fetch validates it first.
+    // A HEAD or a request for a range is passed, because its response has no complete body to store. If there is a
+    // stale response, the fetch validates that response instead.
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
         count(&worker, why);
@@ -83,13 +81,13 @@ pub(super) async fn fetch(
         };
         failed = None;
         if follows_left == FOLLOWS_MAX {
-            // Counted after joining, so that each counted request is one that waits.
+            // The request is counted after it has joined, so that tests can wait for requests that have joined.
             count(&worker, why);
         }
         let reader = match role {
             Role::Follower(reader) => reader,
             Role::Leader(mut leader, reader) => {
-                // Another fetch may have stored the response between the lookup and `join`.
+                // Another fetch may have stored a fresh response between the lookup and `join`.
                 if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
                     leader.close();
                     leader.fill.found(Arc::clone(&stored));
@@ -116,8 +114,8 @@ pub(super) async fn fetch(
                     let mut own = Vec::new();
                     fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
                     if own != *secondary {
-                        // The fetch is for another variant of the URI. The lookup can now compute the key of this
-                        // one.
+                        // The fetch is for another variant of the target. Its marker is now stored, so a new lookup
+                        // can compute the key of this request's variant.
                         let (next, fresh) = lookup_again(&worker, &request).await;
                         if let Some(stored) = fresh {
                             return reply.stored(&request, &stored, None);
@@ -160,13 +158,13 @@ pub(super) async fn fetch(
                     close: false,
                 });
             }
-            // One of the requests that waited leads the next fetch, and the others follow it.
+            // One of the requests that waited leads the next fetch, and the other requests follow it.
             FollowResult::Failed(_) => failed = Some(reader),
         }
     }
 }
 
-/// Leads a fetch and answers with its result.
+/// Leads a fetch, and answers the leader's request with the result.
 async fn lead_fetch(
     reply: Reply,
     request: Rc<Request>,
@@ -188,7 +186,7 @@ async fn lead_fetch(
     };
     let is_reported = Cell::new(false);
     let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
-        // Until it answers, the origin works for this client, which may already send its next request.
+        // The origin still works for this client, which may already send its next request. HTTP/2 limits count this.
         let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().orphan());
         let fetch = async move {
             fetch.await;
@@ -209,7 +207,7 @@ async fn lead_fetch(
     });
     let outcome = outcome.await;
     is_reported.set(true);
-    // From here on a task moves the body.
+    // Dropping the fetch makes its rest a task, which moves the body.
     drop(fetch);
     let mut status = CacheStatus::forward(why);
     match outcome {
@@ -233,7 +231,7 @@ async fn lead_fetch(
     }
 }
 
-/// Responds with a response that other requests share.
+/// Responds with the response of a fetch that other requests may share.
 fn respond_shared(
     reply: Reply,
     request: &Request,
@@ -254,7 +252,7 @@ fn respond_shared(
     reply.respond(request, head.status, headers, source, &cache_status)
 }
 
-/// Returns the response in memory if it is fresh and newer than `stale`.
+/// Returns the key's response in memory if it is fresh and is not `stale`.
 fn find_new_fresh(
     worker: &Worker,
     key: &CacheKey,
@@ -281,5 +279,5 @@ fn count(worker: &Worker, why: Forward) {
     }
 }
 
-/// The number of fetches that a request follows before it fetches uncollapsed, or shares the failure of the last one.
+/// The most fetches that a request follows. Then it sends a request of its own, or gets the error of the last fetch.
 const FOLLOWS_MAX: u32 = 3;

@@ -1,7 +1,7 @@
 //! Requests with unsafe methods, and the stored responses that they invalidate (RFC 9111 §4.4).
 //!
 //! An unsafe request that was sent may have changed the origin's state even if its response is lost. Therefore the
-//! exchange continues without its client, and a request whose response is unknown invalidates its target.
+//! exchange continues if the client disconnects, and a request without a response invalidates its target too.
 
 use std::cell::Cell;
 use std::future::poll_fn;
@@ -30,7 +30,7 @@ pub(super) async fn send(
     let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
     let tasks = worker.fetch_tasks.clone();
     let mut exchange = Detachable::new(exchange, move |exchange| {
-        // The origin may have received a part of the request.
+        // The exchange continues only if the origin may have received a part of the request.
         if was_sent.get() {
             let orphan = conn.orphan();
             tasks.spawn(|member| async move {
@@ -61,8 +61,8 @@ async fn exchange(
     let sent = worker.origin.send(&attempt, &outbound, upload).await;
     let pending = match &sent {
         Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
-        // The origin may have executed the request. It does not act on an incomplete request (RFC 9112 §8), and a
-        // client that aborts its upload must not be able to remove stored responses.
+        // The origin may have executed the request, although no response arrived. After an upload error it has not,
+        // because the request was incomplete (RFC 9112 §8). A client must not remove responses by such an error.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
             invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
         }
@@ -100,8 +100,8 @@ fn invalidate(
     pending
 }
 
-/// Waits until invalidations are durable: a client that got a response must not get the old content after a restart.
-/// The wait is bounded, so that a faulty disk does not hold back responses.
+/// Waits until invalidations are durable, so that clients do not get the old content after a restart of the edge. The
+/// wait is limited, so that a faulty disk does not delay responses for long.
 async fn wait_until_durable(worker: &Worker, pending: Vec<Durable>) {
     let Some(disk) = &worker.cache.disk else {
         return;

@@ -1,8 +1,8 @@
 //! The lookup of a request in memory and on disk.
 //!
-//! [`lookup`] takes the key and a [`Query`], the other parts of the request that a lookup reads. It returns an
-//! [`Outcome`], which the request path carries out. A lookup reads at most two keys, the target's and the variant's,
-//! each in memory and then on disk.
+//! [`lookup`] takes the primary key, and a [`Query`] with the other parts of the request that it reads. It returns an
+//! [`Outcome`], from which the request path continues. A lookup reads at most two keys, first the target's and then
+//! the variant's. Each key is read from memory, then from disk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,11 +21,11 @@ use crate::cache::{CacheKey, DiskHit};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
 
-/// The way in which a request is answered.
+/// The result of a lookup: the way in which the request is answered.
 pub(crate) enum Outcome {
     /// A stored response answers the request.
     Hit(Hit),
-    /// A stored response answers the request once the origin has validated it.
+    /// A stored response may answer the request, but the origin has to validate it first.
     Revalidate {
         key: CacheKey,
         why: Forward,
@@ -35,14 +35,14 @@ pub(crate) enum Outcome {
     Miss {
         key: CacheKey,
         why: Forward,
-        /// The number of the id filter's rule that watches the response, if any.
+        /// The index of the id filter's rule that counts the status of the response, if there is one.
         rule: Option<usize>,
     },
-    /// The request goes to the origin without the cache.
+    /// The request is forwarded, and its response is not stored.
     Pass(Forward),
-    /// The edge answers with an error of its own.
+    /// The edge answers with an error that it generates.
     Refuse(RequestError),
-    /// The disk has to be read first.
+    /// The lookup has to wait for a read from disk.
     Wait(Box<PendingLookup>),
 }
 
@@ -55,7 +55,7 @@ pub(crate) struct Hit {
 
 /// A stored response that a lookup found.
 pub(crate) enum FoundResponse {
-    /// A response in memory.
+    /// A response in memory, or one that was read from disk before.
     Stored(Arc<Stored>),
     Disk(Box<DiskHit>),
 }
@@ -96,7 +96,7 @@ impl Query for Request {
     }
 }
 
-/// Returns the primary key of a request that is not refused.
+/// Returns the primary key of a request. Panics if the request was refused.
 pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
     let target = request
         .target()
@@ -162,7 +162,7 @@ impl FoundResponse {
         }
     }
 
-    /// Returns the response in the form that memory holds, under the key that found it.
+    /// Returns the response in the form of the memory tier. `key` is the key that found it.
     pub(super) fn into_stored(self, key: &CacheKey) -> Arc<Stored> {
         match self {
             Self::Stored(stored) => stored,
@@ -171,15 +171,15 @@ impl FoundResponse {
     }
 }
 
-/// The state of a lookup after all keys that can be read without waiting.
+/// The progress of a lookup, after all reads that need not wait for the disk.
 enum Step {
     Found(FoundResponse),
     Absent,
     Pending(Candidate),
 }
 
-/// Finds the entry of a key. If it is a marker, the variant's secondary key is appended to `key`, and its entry is
-/// found.
+/// Finds the entry of a key. If the entry is a marker, appends the secondary key of the variant to `key`, and returns
+/// the entry of the variant.
 fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
     loop {
         if let Some(step) = read_entry(worker, key, query) {
@@ -188,7 +188,7 @@ fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
     }
 }
 
-/// Waits for the disk as long as the lookup is pending.
+/// Waits for reads from disk until the lookup is no longer pending.
 async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl Query) -> Step {
     while let Step::Pending(candidate) = step {
         let Some(disk) = &worker.cache.disk else {
@@ -202,8 +202,7 @@ async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl 
     step
 }
 
-/// Reads the entry of a key from memory, otherwise from disk. Returns `None` after a marker extended `key` to the key
-/// of a variant.
+/// Reads the entry of a key from memory, otherwise from disk. `None` if it was a marker: `key` is now a variant's key.
 fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Step> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.is_of(&key.bytes) {
@@ -221,7 +220,8 @@ fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option
     follow(worker, key, entry, query)
 }
 
-/// Returns the step that an entry on disk leads to, or `None` after a marker extended `key` to the key of a variant.
+/// Returns the progress after an entry on disk was read. `None` if the entry was a marker, and `key` is now the key
+/// of a variant.
 fn follow(
     worker: &Worker,
     key: &mut CacheKey,
@@ -242,7 +242,8 @@ fn follow(
     }
 }
 
-/// Extends a target's primary key to the key of the variant that the request selects. A variant's key has no marker.
+/// Extends a primary key to the key of the variant that the request selects, and returns `None`. If `key` is already a
+/// variant's key, the marker is not valid there, and the lookup finds no response.
 fn select(
     worker: &Worker,
     key: &mut CacheKey,
@@ -258,7 +259,7 @@ fn select(
     None
 }
 
-/// Inserts a marker that came from disk into memory, because every request for the target looks it up.
+/// Inserts a marker that was read from disk into memory, because each request for the target needs the marker.
 fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants: &Variants) {
     let cache = &worker.cache;
     let Some(seen) = variants.seen.filter(|_| cache.hot.peek(hash).is_none()) else {
@@ -313,7 +314,7 @@ fn decide_found(
 pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
     let directives = query.directives(worker);
     let mut rule = None;
-    // A marker shows that the target has another variant, hence that its id exists.
+    // If the target has a marker, it has another variant, so its id exists.
     let is_unknown = key.marker.is_none();
     let negative = &worker.cache.negative;
     if is_unknown && !directives.no_cache && negative.has_rules() {

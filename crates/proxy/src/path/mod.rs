@@ -1,4 +1,4 @@
-//! The request path: a request is looked up, then delivered from the cache, fetched, passed or refused.
+//! The request path: looks a request up, then answers it from the cache, fetches the response, passes or refuses it.
 
 pub(crate) mod body;
 mod connections;

@@ -15,7 +15,7 @@ use crate::exchange::{Request, RequestError};
 use crate::origin::{Attempt, Conditions, OriginBody, OriginError, Outbound, Upload};
 use crate::path::body::{EdgeBody, Source};
 
-/// Forwards the request.
+/// Forwards the request to the origin, and responds with the origin's response.
 pub(super) async fn pass(
     reply: Reply,
     request: Rc<Request>,
@@ -46,7 +46,7 @@ pub(super) async fn pass(
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
-                // RFC 9110 §10.1.1: the client may or may not send the body, so the start of a next request is
+                // RFC 9110 §10.1.1: the client may or may not send the body now, so the next request's start is
                 // unknown.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
@@ -58,7 +58,7 @@ pub(super) async fn pass(
     }
 }
 
-/// Responds with the origin's response, whose hop-by-hop fields were removed.
+/// Responds with the origin's response. The caller has removed the hop-by-hop fields.
 pub(super) fn respond(
     reply: Reply,
     request: &Request,
@@ -77,7 +77,7 @@ pub(super) fn respond(
     reply.respond(request, status, headers, source, &cache_status)
 }
 
-/// Responds with the error that stands for a failed exchange with the origin.
+/// Responds with the status and the text of an error of the exchange with the origin.
 pub(super) fn refuse(
     reply: Reply,
     error: &OriginError,
@@ -92,7 +92,7 @@ pub(super) fn refuse(
     })
 }
 
-/// Returns how the request's body is sent, buffered as far as the configuration says.
+/// Returns the body to send to the origin. Buffers its start, unless the client waits for `100 Continue`.
 async fn upload(
     reply: &Reply,
     request: &Request,

@@ -1,4 +1,4 @@
-//! The update of a stored response by a 304 (RFC 9111 §4.3.4).
+//! Updates a stored response after the origin has answered 304 (RFC 9111 §4.3.4).
 
 use std::sync::Arc;
 
@@ -12,15 +12,15 @@ use crate::path::worker::Worker;
 
 /// The result of a validation.
 pub(super) enum Validation {
-    /// The stored response with a fresh head, which replaces the old one.
+    /// The stored response with an updated head, which replaces the stored one.
     Keep(Arc<Stored>),
-    /// The stored response with a fresh head, for this request alone.
+    /// The stored response with an updated head, which may answer this request only.
     UseOnce(Arc<Stored>),
     /// The 304 is about another representation, so the response has to be fetched.
     Mismatch,
 }
 
-/// Applies a 304. The old and the new value share the body.
+/// Applies a 304 to a stored response. The old and the updated response share the body.
 pub(super) fn not_modified(
     worker: &Worker,
     request: &Request,

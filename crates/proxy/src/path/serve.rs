@@ -1,6 +1,6 @@
-//! The entry of the request path: makes a request canonical, looks it up and carries out the outcome.
+//! The entry of the request path: makes a request canonical, looks it up, and answers it as the outcome says.
 //!
-//! All codecs call [`serve`] with the head of a request. It returns a response if one is ready, otherwise a future.
+//! All codecs call [`serve`] with the head of a request. It returns a response or a future.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -69,7 +69,7 @@ pub(crate) fn serve(
     carry_out(reply, request, body, outcome)
 }
 
-/// Refuses a request before the rest of its head is read.
+/// Refuses a request with an error that a codec has found.
 pub(crate) fn refuse(
     worker: &Rc<Worker>,
     link: &ClientLink,
@@ -80,7 +80,7 @@ pub(crate) fn refuse(
     ready(Reply::new(worker, link, &request).refuse(error))
 }
 
-/// Starts what the outcome asks for. This is the only `match` over outcomes.
+/// Answers the request as the outcome of its lookup says.
 fn carry_out(
     reply: Reply,
     request: Rc<Request>,

@@ -1,4 +1,5 @@
-//! The sweep of a worker. It ends connections, streams and uploads that exceed a limit, and readers that pin memory.
+//! The sweep of a worker. It runs at regular intervals, and ends connections, streams and uploads that exceed a limit,
+//! and connections of slow readers that pin too much memory.
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -9,7 +10,7 @@ use super::worker::Worker;
 use crate::cache::pinned::pinned_bytes;
 use crate::exchange::CloseReason;
 
-/// Ends what exceeds a limit, and old idle connections to the origin.
+/// Checks all connections, streams and uploads of the worker, and closes old idle connections to the origin.
 pub(crate) fn sweep(worker: &Worker) {
     let now = worker.now();
     let limits = &worker.config().limits;
@@ -57,10 +58,10 @@ fn note_slow_response(worker: &Worker, now: Timestamp) {
     }
 }
 
-/// Closes the connections that free pinned bytes most slowly, while pinned bytes exceed their bound.
+/// Closes the connections that free pinned bytes most slowly, while the pinned bytes exceed their limit.
 ///
-/// Each worker closes its share of the excess, in proportion to the bytes that its own connections pin. Workers need
-/// no coordination.
+/// Each worker closes connections for its share of the excess, which is in proportion to the bytes that its own
+/// connections pin. The workers therefore need no coordination.
 fn sweep_pinned(worker: &Worker, now: Timestamp) {
     let (pinned, pinned_max) = worker.cache.hot.pinned_bytes();
     let excess = pinned.saturating_sub(pinned_max);
@@ -98,7 +99,7 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
             Some(_) => {}
         }
     }
-    // Closing one of several connections that pin the same body frees no bytes. The next sweep then closes more.
+    // If several connections pin the same body, closing one of them frees no bytes. The next sweep then closes more.
     let share = (excess as f64 * (pinned_here as f64 / pinned as f64).min(1.0)).ceil() as u64;
     readers.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut freed = 0;
@@ -124,5 +125,5 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
     }
 }
 
-/// The time for which progress is measured before a connection is closed. A reader of 100 Mbit/s reads 12 MB in it.
+/// The time for which the speed of a connection is measured before it may be closed for pinned bytes.
 const WATCH_TIME: Duration = Duration::from_secs(1);

@@ -1,4 +1,4 @@
-//! The state that the requests of one worker share, and the state that all workers share.
+//! [`Worker`], the state that the requests of one worker share, and [`Shared`], the state that all workers share.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -27,15 +27,16 @@ use crate::origin::{Hop, OriginHealth, OriginPool};
 pub(crate) struct Shared {
     pub(crate) config: EdgeConfig,
     pub(crate) cache: Arc<Cache>,
-    /// Memory of request bodies that are buffered before a request is sent to the origin.
+    /// The memory budget of request bodies that are buffered before a request is sent to the origin.
     pub(crate) upload_budget: Arc<MemoryBudget>,
+    /// The memory budget of the decoded heads of HTTP/2 requests.
     pub(crate) head_budget: Arc<MemoryBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) canonicaliser: Canonicaliser,
     /// The whole `Via` field of a request over HTTP/1.1 that has no `Via` field of its own.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
-    /// One set for each worker.
+    /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
@@ -46,14 +47,15 @@ pub(crate) struct Worker {
     pub(crate) cache: WorkerCache,
     pub(crate) origin: Rc<OriginPool>,
     log: Option<RefCell<rtrb::Producer<LogLine>>>,
-    /// A buffer in which a `Cache-Status` is written.
+    /// A buffer that is reused to write values of `Cache-Status`.
     pub(crate) cache_status_text: RefCell<String>,
-    /// The last `Cache-Status` of a response from the origin. Consecutive ones are mostly equal.
+    /// The last `Cache-Status` of a response from the origin, because consecutive values are usually equal.
     last_cache_status: RefCell<Option<(CacheStatus, HeaderValue)>>,
+    /// The last value of `Date`, and the second for which it was written.
     date: RefCell<(u64, HeaderValue)>,
     /// The tasks of connections.
     pub(crate) connection_tasks: TaskSet,
-    /// The tasks of fetches, which outlive the requests that began them.
+    /// The tasks of fetches, which may outlive the requests that started them.
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) deliveries: Deliveries,
@@ -129,7 +131,7 @@ impl Worker {
         }
     }
 
-    /// Returns the parts of forwarded requests that describe this edge.
+    /// Returns the settings of this edge that affect the requests it sends to the origin.
     pub(crate) fn hop(&self) -> Hop<'_> {
         Hop {
             origin: self.origin.config(),
@@ -155,8 +157,7 @@ impl Worker {
         }
     }
 
-    /// Closes the client connection that ranks first for closing. Returns false if every connection has a request
-    /// under way.
+    /// Closes the client connection that has been idle for the longest time. Returns false if none is idle.
     pub(crate) fn make_room(&self) -> bool {
         let spare = self.connections.borrow_mut().take_spare(self.now());
         if let Some(conn) = &spare {

@@ -102,7 +102,7 @@ impl PendingLine {
 }
 
 impl LogLine {
-    /// Returns a line with the address of the client and no field of the request.
+    /// Returns a line with the address of the client. All fields of the request are empty.
     pub(crate) fn unread(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
         Self {
             time: now,

@@ -1,4 +1,4 @@
-//! The fields by which the origin learns about the client, and the addresses of trusted proxies.
+//! The settings of the header fields that tell the origin about the client, and the addresses of trusted proxies.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -6,24 +6,24 @@ use std::str::FromStr;
 
 use http::HeaderName;
 
-/// The fields by which the origin learns about the client.
+/// The header fields that tell the origin about the client, and the fields that are removed from requests.
 #[derive(Clone, Debug)]
 pub struct ForwardingConfig {
-    /// Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default true: origins' frameworks read
-    /// them.
+    /// Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`. Default true: web frameworks read them.
     pub x_forwarded: bool,
     /// Sets `Forwarded` (RFC 7239). Default false: few origins read it, and it may contradict `X-Forwarded-*`.
     pub forwarded: bool,
     /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded; the edge appends to
-    /// their lists. These fields of all other clients are removed. Default none: the fields are not in the cache key,
-    /// so a client that chooses them would choose what the cache stores for all clients.
+    /// their lists. These fields of all other clients are removed. Default none: the cache key does
+    /// not contain the fields, so a client could use them to store a wrong response for all clients.
     pub trusted_proxies: Networks,
     /// Fields that are removed from requests that the cache may answer. Default: fields by which frameworks
-    /// let a request name a path, host or method that differs from the request line. They are not in the cache key.
+    /// let a request name another path, host or method than its request line. The cache key does not contain them.
     pub removed_fields: FieldNames,
     /// The authority of an HTTP/1.0 request without `Host`. Default none: the authority of the origin's URL.
     pub default_authority: Option<String>,
-    /// Forwards TRACE. Default false: the response repeats what the edge added to the request (RFC 9110 §9.3.8).
+    /// Forwards TRACE. Default false: the response shows all fields that the edge added to the request (RFC 9110
+    /// §9.3.8).
     pub trace: bool,
 }
 
@@ -60,15 +60,15 @@ const OVERRIDE_FIELDS: [&str; 8] = [
     "x-http-host-override",
 ];
 
-/// Field names, parsed from a list with commas.
+/// Field names, parsed from a list that is separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct FieldNames(pub Vec<HeaderName>);
 
-/// Networks in CIDR notation, parsed from a list with commas.
+/// Networks in CIDR notation, parsed from a list that is separated by commas.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Networks(pub Vec<Network>);
 
-/// The addresses with a common prefix.
+/// The IP addresses that begin with the same bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Network {
     address: IpAddr,

@@ -22,7 +22,7 @@ pub struct ParseHostPatternError;
 pub struct HostAdmission {
     /// The hosts that the rule is for.
     pub host: HostPattern,
-    /// The responses that are written.
+    /// The rule that decides which responses are written.
     pub admission: DiskAdmissionSpec,
 }
 
@@ -49,7 +49,7 @@ impl FromStr for HostPattern {
     }
 }
 
-/// The longest name of RFC 1035 §2.3.4. An IPv6 address is shorter.
+/// The length limit of domain names (RFC 1035 §2.3.4). An IPv6 address is shorter.
 const HOST_BYTES_MAX: usize = 255;
 
 impl fmt::Display for HostPattern {

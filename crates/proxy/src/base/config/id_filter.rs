@@ -1,4 +1,4 @@
-//! Id filters, and the paths whose ids they cover.
+//! The interface of id filters, and the rules that map paths to filters.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// Decides which ids exist. Many threads call it concurrently, for each miss, so it must not block.
 pub trait IdFilter: Send + Sync + fmt::Debug {
-    /// Returns what is known about an id, which is the percent-decoded text in the path.
+    /// Returns the filter's answer about an id. `id` is the percent-decoded text from the path.
     fn judge(&self, id: &[u8]) -> Judgement;
 
     /// Returns the filter's state, for metrics and status.
@@ -21,16 +21,16 @@ pub enum Judgement {
     Absent,
     /// The id may exist.
     Maybe,
-    /// The text is not an id of this set. Only the origin can answer.
+    /// The text does not have the form of an id, so the filter cannot answer. The request goes to the origin.
     NotAnId,
-    /// No filter is loaded, or its freshness is not proven.
+    /// No filter is loaded, or the loaded filter may be outdated.
     Unknown,
 }
 
 /// The state of a filter.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FilterFacts {
-    /// The filter is fresh enough to answer.
+    /// True while the filter is recent enough to answer.
     pub fresh: bool,
     /// Epoch of the snapshot in use.
     pub epoch: u64,
@@ -40,14 +40,14 @@ pub struct FilterFacts {
     pub overlay_ids: u64,
     /// Memory of the filter in bytes.
     pub bytes: u64,
-    /// Files and statements that were refused.
+    /// Downloaded files and signed manifests that were refused.
     pub refused: u64,
 }
 
-/// Paths, and the filter of the ids in them.
+/// A pattern of paths, and the filter for the ids in these paths.
 #[derive(Clone, Debug)]
 pub struct NegativeRule {
-    /// The paths.
+    /// The paths, and the position of the id in them.
     pub pattern: PathPattern,
     /// The filter that decides which ids exist.
     pub filter: Arc<dyn IdFilter>,
@@ -165,8 +165,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(2_000))]
 
-        /// Oracle: a search of all places where an id could begin and end, and a decoder that splits at percent
-        /// signs.
+        /// Oracle: try every start and end of an id in the path, and decode by splitting at percent signs.
         #[test]
         fn the_id_is_the_text_between_the_two_parts_of_the_pattern(
             before in "/[a%.]{0,3}", after in "[/a%.]{0,3}", path in "/[a%41./]{0,9}",

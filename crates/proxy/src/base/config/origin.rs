@@ -16,41 +16,41 @@ pub struct OriginConfig {
     pub url: OriginUrl,
     /// The protocol. Default HTTP/1.1, which every origin speaks.
     pub protocol: OriginProtocol,
-    /// Longest time to connect, TLS included. Default 5 s: time for three lost SYNs (1 + 2 s) and a slow handshake.
+    /// Longest time to connect, TLS included. Default 5 s: two lost SYNs take 1 + 2 s, and a slow handshake the rest.
     pub connect_timeout: Duration,
     /// Longest time from the end of the request to the head of the response. Default 60 s, as in nginx and Varnish: a
     /// shorter limit would break slow pages.
     pub first_byte_timeout: Duration,
     /// Longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 Continue`.
-    /// Default 1 s: an origin that refuses a head does so sooner, and an upload to an origin that ignores the field
-    /// is delayed no more.
+    /// Default 1 s: an origin that refuses a head answers sooner, and an upload to an origin that ignores the field
+    /// is not delayed by more than this.
     pub expect_timeout: Duration,
     /// Longest time without a byte of a response's body. Default 60 s.
     pub read_idle_timeout: Duration,
-    /// Busy and idle connections of each worker. Default 512. Further requests wait for a connection. Lowered at
-    /// start to what the limit of open files leaves.
+    /// Busy and idle connections of each worker. Default 512. Further requests wait for a connection. The edge lowers
+    /// the value at start if the limit of open files requires it.
     pub connections_per_worker_max: NonZeroUsize,
     /// The percentage of a worker's connections that one client address (IPv6: one /64) may use while no other
-    /// address uses any. Default 80: a fifth remains for other addresses, and one benchmark client or load balancer
-    /// loses little. The more addresses hold connections, the fewer each may have: see `origin::queue`. 100 disables
-    /// the bound.
+    /// address uses any. Default 80: a fifth remains for other addresses, and a single client such as a load balancer
+    /// still gets most connections. The more addresses use connections, the fewer each may use: see `origin::queue`.
+    /// 100 disables the limit.
     pub client_share_percent: u32,
     /// The percentage of a worker's connections that requests may hold before their body has arrived: bodies of
     /// unknown length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect:
-    /// 100-continue`. Default 50: other requests keep half of the connections. Beyond it such a body is buffered like
-    /// one of known length.
+    /// 100-continue`. Default 50: other requests keep half of the connections. Further bodies of this kind are
+    /// buffered until they end or the buffer is full.
     pub unfinished_uploads_percent: u32,
-    /// Requests of a worker that may wait for a connection. Default 1024, two for each connection. Beyond it the
-    /// address with the most waiting requests gets a 503.
+    /// Requests of a worker that may wait for a connection. Default 1024, two for each connection. When more wait, a
+    /// request of the address with the most waiting requests gets a 503.
     pub queue_max: usize,
-    /// Longest wait for a connection. Default 5 s: clients give up after a longer wait. After it the client gets 503
-    /// with `Retry-After`.
+    /// Longest time that a request waits for a connection. Default 5 s: clients do not wait longer. The client then
+    /// gets 503 with `Retry-After`.
     pub queue_timeout: Duration,
     /// Idle connections of each worker. Default 256: enough for the misses of one core, and few enough for many edges
     /// before an origin that serves a few hundred connections.
     pub idle_per_worker_max: usize,
-    /// Longest time for which an idle connection is kept. Default 15 s, below the keep-alive of most origins (nginx
-    /// 75 s). Node closes after 5 s, and requests that meet its resets are retried.
+    /// Longest time for which an idle connection is kept. Default 15 s, below the keep-alive time of most origins
+    /// (nginx 75 s). Node.js closes connections after 5 s; requests on a connection that it has closed are retried.
     pub idle_timeout: Duration,
     /// Retries after a pooled connection turned out to be closed, for requests that may be repeated
     /// (RFC 9110 §9.2.2). Default 2. The last try always uses a new connection.
@@ -107,10 +107,9 @@ pub enum OriginProtocol {
 /// Verification of an `https` origin.
 #[derive(Clone, Debug)]
 pub struct OriginTls {
-    /// Verifies the certificate. Default true. False accepts any certificate, which protects from passive attackers
-    /// only.
+    /// Verifies the certificate. Default true. False accepts any certificate: only passive attacks are prevented.
     pub verify: bool,
-    /// PEM file of trusted roots. Default: the system's.
+    /// PEM file of trusted root certificates. Default: the root certificates of the system.
     pub roots: Option<PathBuf>,
     /// The name in SNI that the certificate must have. Default: the host of the URL.
     pub server_name: Option<String>,
@@ -129,8 +128,7 @@ impl Default for OriginTls {
 /// The rule for the `Host` that the origin gets.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum HostPolicy {
-    /// The client's `Host`. Origins that serve several names need it, and redirects built from `Host` point to the
-    /// edge.
+    /// The client's `Host`. Origins that serve several names need it, and their redirects then point to the edge.
     Forward,
     /// Host and port of the origin's URL.
     Origin,
@@ -141,9 +139,9 @@ pub enum HostPolicy {
 impl HostPolicy {
     /// Returns the default for an origin at `url`.
     ///
-    /// A server with a name and TLS selects its site by `Host` and refuses names that its certificate lacks (421), so
-    /// it gets its own name. An origin with `http` or an IP address usually is the operator's own and serves the
-    /// clients' names.
+    /// An `https` origin with a host name selects its site by `Host` and refuses names that its certificate lacks
+    /// (421), so it gets the name of its URL. An origin with `http` or an IP address usually belongs to the operator
+    /// and serves the names that clients use.
     pub fn default_for(url: &OriginUrl) -> &'static Self {
         if url.tls && url.host.parse::<IpAddr>().is_err() {
             &Self::Origin

@@ -1,7 +1,8 @@
 //! The rules of admission to disk, by host.
 //!
-//! Each rule has a history of requests of its own. Hosts that share a rule share its history. If several patterns
-//! match a host, the most specific one applies: the host itself, then the longest parent domain.
+//! Each rule has its own history: Bloom filters of recently requested keys. Hosts with the same rule share its
+//! history. If several patterns match a host, the most specific one applies: the host itself, then the longest parent
+//! domain.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -13,12 +14,12 @@ use edgeward_policy::sketch::RotatingBloomConfig;
 use super::memory;
 use crate::base::config::{HostAdmission, HostPattern};
 
-/// The rules of a tier.
+/// All rules of the disk tier.
 #[derive(Debug)]
 pub(crate) struct Admissions {
     /// The first rule is the default, for hosts that no pattern matches.
     rules: Vec<Rule>,
-    /// The number of a rule by a host's suffix.
+    /// Maps the suffix of a [`HostPattern`] to an index of `rules`.
     by_suffix: HashMap<Box<[u8]>, usize>,
 }
 
@@ -29,7 +30,7 @@ pub(crate) struct Rule {
     pub(crate) hierarchy: Hierarchy,
     /// The hosts of the rule. Empty for the default rule.
     pub(crate) hosts: Vec<HostPattern>,
-    /// The file of the history between two runs.
+    /// The file that keeps the history while the edge is down.
     file: Option<PathBuf>,
 }
 
@@ -40,12 +41,12 @@ pub(crate) struct RuleSettings<'a> {
     pub(crate) rules: HierarchyRules,
     /// The file of the default rule. The files of other rules are beside it.
     pub(crate) file: Option<&'a Path>,
-    /// The seed of key hashes, which a file must match.
+    /// The seed of key hashes. A history that was saved with another seed is ignored.
     pub(crate) tag: u64,
 }
 
 impl Admissions {
-    /// Restores the history of each rule.
+    /// Creates the rules and restores the history of each rule from its file.
     pub(crate) fn restore(
         usual: DiskAdmissionSpec,
         hosts: &[HostAdmission],
@@ -65,7 +66,7 @@ impl Admissions {
         admissions
     }
 
-    /// Returns the number of a rule. Adds the rule if it is new.
+    /// Returns the index of a rule. Adds the rule if it is new.
     fn rule(&mut self, spec: DiskAdmissionSpec, common: RuleSettings<'_>) -> usize {
         if let Some(number) = self.rules.iter().position(|rule| rule.spec == spec) {
             return number;
@@ -199,7 +200,7 @@ mod tests {
             let found = &admissions.rules()[admissions.number_of(key.as_bytes())];
             assert_eq!(found.spec.to_string(), rule, "{key}");
         }
-        // Six patterns with five rules.
+        // The default rule and five patterns have five different rules.
         assert_eq!(admissions.rules().len(), 5);
     }
 

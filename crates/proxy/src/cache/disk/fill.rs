@@ -9,7 +9,7 @@ use edgeward_types::KeyHash;
 use super::{Claim, DiskTier};
 use crate::base::counters::Counters;
 
-/// One write. It ends at the first error.
+/// The write of one response to disk. The first error ends it.
 pub(crate) struct DiskFill {
     counters: Arc<Counters>,
     write: Option<DiskWrite>,
@@ -18,7 +18,7 @@ pub(crate) struct DiskFill {
 }
 
 impl DiskFill {
-    /// Begins a write. Returns `None` if the store refuses it, or if another fetch writes the same key.
+    /// Begins a write. `None` if the store refuses the write, or if another fetch is writing the same key.
     pub(crate) fn begin(
         tier: &DiskTier,
         counters: &Arc<Counters>,
@@ -90,12 +90,12 @@ impl DiskFill {
 
 impl Drop for DiskFill {
     fn drop(&mut self) {
-        // The body ended early or was invalidated, so the store drops the write.
+        // The body ended early or was invalidated. The store discards a write that was not finished.
         if self.write.is_some() {
             self.counters.disk_fills_aborted.increment();
         }
     }
 }
 
-/// Pieces below this are copied, which costs less memory than to pin the buffer that they arrived in.
+/// Pieces below this size are copied: a copy takes less memory than the large buffer that the piece would pin.
 const COPIED_BYTES_MAX: usize = 16 << 10;

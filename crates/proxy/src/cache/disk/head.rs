@@ -1,9 +1,9 @@
-//! The heads of objects on disk: status, freshness and header block of a response, or the fields by which a
-//! target varies.
+//! The format of the head that each object on disk has: status, freshness and header fields of a response, or the
+//! request fields by which the responses of a target vary.
 //!
-//! docs/reference/disk-format.md describes the format. The store's checksum covers the head, so only a head of
-//! another version fails to parse, which is a miss. All values are checked nevertheless, because other code
-//! relies on them.
+//! docs/reference/disk-format.md describes the bytes. The store's checksum protects the head, so normally only a head
+//! that another version of the edge wrote fails to parse. Such an object is a miss. All values are checked
+//! nevertheless, because other code relies on them.
 
 use bytes::{BufMut as _, Bytes};
 use edgeward_semantics::{StoredPolicy, VaryFields};
@@ -20,16 +20,16 @@ pub enum DiskHead {
     Response {
         /// The response's status.
         status: StatusCode,
-        /// The freshness of the response, and its use once it is stale.
+        /// Until when the response is fresh, and how it may be used when it is stale.
         policy: StoredPolicy,
-        /// `name: value\r\n` for each field but `Content-Length`.
+        /// `name: value\r\n` for each header field except `Content-Length`.
         fields: Bytes,
     },
-    /// A marker: the target's responses vary by request fields. It has no body.
+    /// A marker: the responses of the target vary by request fields. A marker has no body.
     Varies {
-        /// The fields.
+        /// The request fields by which the responses vary.
         fields: VaryFields,
-        /// A part of each variant's key.
+        /// The number of the marker, which is a part of the key of each variant.
         generation: u64,
     },
 }
@@ -47,7 +47,7 @@ pub enum DiskHeadError {
     /// The kind is unknown.
     #[error("its kind is {0}")]
     Kind(u8),
-    /// The status is not one of a stored response.
+    /// The status is invalid or informational.
     #[error("its status is {0}")]
     Status(u16),
     /// A reserved bit or byte is not zero.
@@ -61,8 +61,8 @@ pub enum DiskHeadError {
     Names,
 }
 
-/// Returns the head of a response without `Content-Length`. The store knows the length, which is unknown while
-/// a body arrives.
+/// Returns the head of a response for the disk. It has no `Content-Length`, because the length may be unknown until
+/// the body has arrived. The store knows the length of each stored body.
 pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
     response_fixed(status, policy, &mut bytes);
@@ -70,7 +70,7 @@ pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMa
     Bytes::from(bytes)
 }
 
-/// As [`write_response`], from the header block that memory holds.
+/// Like [`write_response`], but takes the header block that the memory tier stores.
 pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + block.len());
     response_fixed(status, policy, &mut bytes);
@@ -223,12 +223,12 @@ fn varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     })
 }
 
-/// Returns the length of [`block`].
+/// Returns the number of bytes that [`block`] returns.
 pub(crate) fn block_bytes(status: StatusCode, fields: &[u8], body_bytes: u64) -> usize {
     fields.len() + length_bytes(status, body_bytes)
 }
 
-/// Returns the header block for memory, with `Content-Length` if the status allows it.
+/// Returns the header block for the memory tier, with `Content-Length` if the status allows this field.
 pub(crate) fn block(status: StatusCode, fields: &Bytes, body_bytes: u64) -> Bytes {
     let mut block = Vec::with_capacity(block_bytes(status, fields, body_bytes));
     block.extend_from_slice(fields);
@@ -249,10 +249,10 @@ const NO_CACHE: u8 = 1;
 const FORBIDS_STALE: u8 = 2;
 const HAS_VALIDATOR: u8 = 4;
 
-/// Version, kind, status, flags, three bytes of zero, six numbers.
+/// The fixed part of a response's head: version, kind, status, flags, three bytes of zero, six numbers.
 const RESPONSE_FIXED_BYTES: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
 
-/// Version, kind, six bytes of zero, the generation.
+/// The fixed part of a marker's head: version, kind, six bytes of zero, the generation.
 const VARIES_FIXED_BYTES: usize = 1 + 1 + 6 + 8;
 
 #[cfg(test)]
@@ -288,7 +288,7 @@ mod tests {
     }
 
     proptest! {
-        /// Method: write, parse, compare; the block in memory form writes the same bytes.
+        /// Method: write a head, parse it and compare. Then write it again from the header block for memory.
         #[test]
         fn a_response_parses_to_what_was_written(
             status in 200_u16..600,
@@ -308,7 +308,7 @@ mod tests {
             prop_assert_eq!(write_block(status, &policy, &block), bytes);
         }
 
-        /// Method: cut at every length and change any byte. A parse returns an error or a valid head.
+        /// Method: cut a head at each length, then change one byte. The parser returns an error or a valid head.
         #[test]
         fn bytes_that_are_not_a_head_are_refused(policy in policy(), head in head(), at: usize, with: u8) {
             let whole = write_response(StatusCode::OK, &policy, &head);

@@ -18,7 +18,7 @@ pub(crate) struct DiskHit {
     pub(crate) object: DiskObject,
     pub(crate) status: StatusCode,
     pub(crate) policy: StoredPolicy,
-    /// `name: value\r\n` for each field but `Content-Length`.
+    /// `name: value\r\n` for each header field except `Content-Length`.
     pub(crate) fields: Bytes,
 }
 
@@ -33,7 +33,7 @@ impl DiskHit {
         has_length(self.status).then(|| self.length())
     }
 
-    /// Returns the response in the form that memory holds. Its body stays on disk.
+    /// Returns the response in the form of the memory tier. Its body stays on disk.
     pub(crate) fn stored(&self, key: &CacheKey) -> Arc<Stored> {
         let response = StoredResponse {
             policy: self.policy,
@@ -44,7 +44,7 @@ impl DiskHit {
         Stored::new(&key.bytes, StoredKind::Response(response))
     }
 
-    /// Returns the bytes that memory would charge for the response.
+    /// Returns the bytes that the memory tier would charge for the response, body included.
     pub(crate) fn charge_bytes(&self, key: &CacheKey) -> u64 {
         let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
         charge_bytes(key.bytes.len(), head_bytes, self.length())

@@ -29,9 +29,7 @@ pub enum DiskError {
 }
 
 impl DiskTier {
-    /// Opens the store and restores the state of admission.
-    ///
-    /// Long because it logs each step of the recovery for operators.
+    /// Opens the store, restores the history of admission, and logs each step for the operator.
     pub(crate) fn open(
         config: &DiskConfig,
         key_seed: Option<u64>,
@@ -49,7 +47,7 @@ impl DiskTier {
         };
         let (cache, report) = match opened {
             Ok(opened) => opened,
-            // The edge starts without a disk tier.
+            // No device is usable, so the edge starts without a disk tier.
             Err(OpenError::Damaged { devices: damaged }) => {
                 log_damaged(&damaged);
                 return Ok(Opened {
@@ -131,7 +129,7 @@ impl DiskTier {
         })
     }
 
-    /// Saves the state of admission, and persists the queues and the index. Stops waiting after `within`.
+    /// Saves the history of admission, then persists the queued writes and the index. Waits for at most `within`.
     pub(crate) fn close(self: &Arc<Self>, within: Duration) {
         self.readers.close();
         self.admissions.save(self.cache.key_seed());
@@ -141,7 +139,7 @@ impl DiskTier {
             .name("disk-close".to_owned())
             .spawn(move || {
                 let result = cache.close();
-                // Before the result is sent, because the next edge may open the device at once.
+                // The cache is dropped before the result is sent, because the next edge may then open the device.
                 drop(cache);
                 _ = done.send(result);
             });
@@ -159,7 +157,7 @@ impl DiskTier {
     }
 }
 
-/// The tier, and the devices that it does not use.
+/// The opened disk tier, and the devices that it does not use because they are damaged.
 #[derive(Debug)]
 pub(crate) struct Opened {
     /// `None` if no device is usable.

@@ -1,7 +1,7 @@
-//! The state of admission to disk, kept in a file while the edge is down.
+//! Saves the history of admission to disk in a file, and restores it at the next start.
 //!
-//! The file is written under a temporary name and then renamed, so that it is either the old or the new one. If it is
-//! unreadable, admission starts with an empty history.
+//! The file is written under a temporary name and then renamed, so that an interrupted write leaves the old file. If
+//! the file is unreadable, admission starts with an empty history.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -11,8 +11,8 @@ use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_store::disk::DiskSettings;
 
-/// Returns the default path: in the first device's directory, or beside its file. `None` if the device is a block
-/// device.
+/// Returns the default path of the file: in the first device's directory, or beside the device if that is a file.
+/// `None` if it is a block device.
 pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
     let is = fs::metadata(path).ok()?;
@@ -27,7 +27,7 @@ pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Returns a rule with the history from the file, or with an empty one.
+/// Returns a rule with the history from the file, or with an empty history.
 pub(super) fn restore(
     file: Option<&Path>,
     spec: DiskAdmissionSpec,

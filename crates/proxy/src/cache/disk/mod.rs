@@ -5,7 +5,7 @@
 //! [body](crate::cache::disk_body) is read as fast as its client accepts it. `edgeward_policy::hierarchy` decides
 //! which responses are written. A [`fill`] writes the pieces of a response as they arrive and never waits.
 //!
-//! Every error of the disk is a miss.
+//! A lookup that fails because of a disk error counts as a miss.
 
 pub(crate) mod admission;
 pub(crate) mod fill;
@@ -49,31 +49,31 @@ pub(crate) struct DiskTier {
     admissions: Admissions,
     pub(in crate::cache) readers: Readers,
     queue_bytes_max: u64,
-    /// The longest time that a response waits for an invalidation to become durable.
+    /// The longest time that the response to an unsafe method waits until its invalidation is durable.
     pub(crate) invalidation_wait_max: Duration,
-    /// Keys that are being promoted to memory. One reader promotes a key.
+    /// Keys that are being promoted to memory. Only one client's body promotes a key at a time.
     pub(in crate::cache) promoting: KeySet,
-    /// Keys that are being written. One fetch writes a key.
+    /// Keys that are being written to disk. Only one fetch writes a key at a time.
     pub(in crate::cache) writing: KeySet,
-    /// The memory tier, for the versions of keys.
+    /// The memory tier, which also tracks the versions of keys for both tiers.
     hot: Arc<Hot>,
 }
 
-/// Resolves to the result of making an invalidation durable.
+/// Resolves when a removal is durable, or with the error of the device.
 pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 
-/// The entry of a key on disk, as far as it can be read without waiting.
+/// The result of a lookup on disk.
 pub(crate) enum DiskEntry {
     Absent,
     Response(Box<DiskHit>),
     /// The target's responses vary by request fields, and each is stored under a secondary key.
     Marker(Arc<Stored>),
-    /// The device has to be waited for.
+    /// The head is not in the page cache, so it has to be read from the device.
     Pending(Candidate),
 }
 
 impl DiskTier {
-    /// Looks a key up without waiting for the device.
+    /// Looks a key up without waiting for the device. Counts the lookup if it finds no readable entry.
     pub(crate) fn lookup(&self, hash: KeyHash, key: &[u8], counters: &Counters) -> DiskEntry {
         let Some(candidate) = self.cache.lookup(hash) else {
             counters.disk_absent.increment();
@@ -89,7 +89,7 @@ impl DiskTier {
         read.unwrap_or_else(|| unreadable(counters))
     }
 
-    /// Reads the head of a candidate that has to be waited for.
+    /// Reads the head of a [`DiskEntry::Pending`] candidate on a read thread.
     pub(crate) async fn wait(
         &self,
         candidate: Candidate,
@@ -113,13 +113,13 @@ impl DiskTier {
         read.unwrap_or_else(|| unreadable(counters))
     }
 
-    /// Returns true if the disk has an object with this hash, most likely of this key.
+    /// Returns true if the disk has an object with this hash. It may belong to another key.
     pub(crate) fn holds(&self, hash: KeyHash) -> bool {
         self.cache.lookup(hash).is_some()
     }
 
-    /// Records a request that neither tier could answer. Returns true if its response is to be written. An unknown
-    /// `length` counts as 0.
+    /// Records a request that neither tier could answer. Returns true if its response is to be written to disk. An
+    /// unknown `length` counts as 0.
     pub(crate) fn admits(
         &self,
         hash: KeyHash,
@@ -147,7 +147,7 @@ impl DiskTier {
         }
     }
 
-    /// Records a request that the disk answered. Returns true if the object is to be offered to memory.
+    /// Records a request that the disk answered. Returns true if the object is to be offered to the memory tier.
     pub(crate) fn hit(&self, hash: KeyHash, length: u64) -> bool {
         let object = Object {
             key: hash,
@@ -159,7 +159,7 @@ impl DiskTier {
             .offer_to_ram
     }
 
-    /// Records a request that follows a fetch, with its secondary key if the response varies.
+    /// Records the request of a follower in the history of admission, with its secondary key if the response varies.
     pub(crate) fn record_follower(&self, primary: &[u8], secondary: Option<&[u8]>) {
         let mut key = primary.to_vec();
         if let Some(secondary) = secondary {
@@ -170,8 +170,8 @@ impl DiskTier {
         self.admissions.of(primary).admission().record(hash);
     }
 
-    /// Returns the hash by which admission counts the requests for a key. It leaves out the generation of a variant's
-    /// key: each new marker has another generation, so admission would never see the key again.
+    /// Returns the hash by which admission counts the requests for a key. For a variant it omits the marker's
+    /// generation: a new marker has a new generation, and admission must still recognise the variant.
     fn admission_hash(&self, hash: KeyHash, key: &[u8]) -> KeyHash {
         match stable_key(key) {
             Some(stable) => hash_key(&stable, self.cache.key_seed()),
@@ -179,13 +179,13 @@ impl DiskTier {
         }
     }
 
-    /// Returns the version of a key, if `object` is the key's object on disk at this version.
+    /// Returns the current version of a key if `object` is the current object of the key on disk.
     pub(crate) fn version_of(&self, hash: KeyHash, object: &DiskObject) -> Option<Version> {
         version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// Writes an object that memory evicted at the version `seen`, if admission says so. Returns true if it was
-    /// written.
+    /// Writes an object that memory evicted, if admission accepts it. `seen` is the version of its key at the
+    /// eviction. Returns true if the object was written.
     pub(crate) fn take_evicted(
         &self,
         evicted: &Evicted,
@@ -212,7 +212,7 @@ impl DiskTier {
         let Ok(mut write) = self.cache.begin(hash, key, head, Some(length)) else {
             return false;
         };
-        // A write that has begun is stopped by a purge from here on.
+        // From here on a purge stops the write, so an earlier purge is the only one to check for.
         self.hot.is_current(seen)
             && (body.is_empty() || write.push(body.clone()).is_ok())
             && write.finish().is_ok()
@@ -225,7 +225,7 @@ impl DiskTier {
         }
     }
 
-    /// Removes a key's object. Returns true if there was one, and a receiver that resolves when the removal is
+    /// Removes a key's object. Returns true if the disk had one, and a receiver that resolves when the removal is
     /// durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
         let held = self.holds(hash);
@@ -237,8 +237,8 @@ impl DiskTier {
         (held, durable)
     }
 
-    /// Writes a marker, unless the disk has it. `seen` is the version of the primary key at which the marker was
-    /// current. Returns false if the disk does not have the marker.
+    /// Writes a marker unless it is on disk. `seen` is a version of the primary key at which the marker was current.
+    /// Returns true if the marker is on disk afterwards.
     pub(crate) fn put_marker(
         &self,
         hash: KeyHash,
@@ -256,22 +256,22 @@ impl DiskTier {
         let Ok(write) = self.cache.begin(hash, key, head, Some(0)) else {
             return false;
         };
-        // A write that has begun is stopped by a purge from here on.
+        // From here on a purge stops the write, so an earlier purge is the only one to check for.
         let written = self.hot.is_current(seen) && write.finish().is_ok();
         variants.on_disk.fetch_or(written, Ordering::Relaxed);
         written
     }
 
-    /// Replaces an object's head by the one that a 304 freshened. Best effort: with the old head the origin validates
-    /// it again.
+    /// Replaces the head of an object on disk after a 304 has freshened the response. If this fails, the old head
+    /// stays, and the next request makes the origin validate the response again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
         let head = head::write_block(response.status, &response.policy, &response.head);
         // The store counts the error.
         _ = self.cache.update_head(object, key, head);
     }
 
-    /// As [`freshen`](Self::freshen), for the copy on disk of a response in memory. Only a copy of `old`, the
-    /// validated response, gets the new head, because the disk may hold a newer object of the same length.
+    /// Like [`freshen`](Self::freshen), for a response in memory that may have a copy on disk. Only a copy of `old`,
+    /// the validated response, gets the new head, because the disk may have a newer object of the same length.
     pub(crate) fn freshen_copy(
         &self,
         hash: KeyHash,
@@ -295,7 +295,7 @@ impl DiskTier {
                 Ok(_) | Err(_) => Err(WriteError::Gone),
             }
         };
-        // The receiver is kept although no task awaits it: dropping it would cancel the read.
+        // A task keeps the receiver, because dropping it would cancel the work.
         if let Ok(answer) = self.readers.queue_optional(work) {
             tokio::task::spawn_local(async move {
                 _ = answer.await;
@@ -303,7 +303,7 @@ impl DiskTier {
         }
     }
 
-    /// Returns the memory of the tier.
+    /// Returns the memory that the tier uses.
     pub(crate) fn memory_bytes(&self) -> TierMemory {
         let counters = self.cache.counters();
         TierMemory {
@@ -320,7 +320,7 @@ impl DiskTier {
 pub(in crate::cache) struct KeySet(Arc<Mutex<HashSet<KeyHash>>>);
 
 impl KeySet {
-    /// Inserts a key for the lifetime of the claim. Returns `None` if the set contains it.
+    /// Inserts a key for the lifetime of the claim. `None` if the set already contains the key.
     pub(in crate::cache) fn claim(&self, hash: KeyHash) -> Option<Claim> {
         let is_new = lock(&self.0).insert(hash);
         is_new.then(|| Claim {
@@ -334,7 +334,7 @@ impl KeySet {
     }
 }
 
-/// A key in a set, which is removed on drop.
+/// A key in a [`KeySet`]. Dropping the claim removes the key.
 pub(crate) struct Claim {
     keys: Arc<Mutex<HashSet<KeyHash>>>,
     hash: KeyHash,
@@ -346,7 +346,7 @@ impl Drop for Claim {
     }
 }
 
-/// The memory of the tier by use, in bytes.
+/// The memory of the tier, in bytes. `queues_max` is the limit of the write queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
     pub(crate) index: u64,
@@ -396,7 +396,7 @@ fn unreadable(counters: &Counters) -> DiskEntry {
 }
 
 fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
-    // The version is read first: an object that is current afterwards was current at this version.
+    // The version is read before the check: an object that is still current then was also current at this version.
     let seen = hot.settled_version(hash)?;
     cache.is_current(object).then_some(seen)
 }

@@ -1,7 +1,8 @@
 //! Threads that wait for disks, so that workers do not.
 //!
-//! A read that the origin can replace, as of a head, is refused if too many reads wait: the disk is then slower than
-//! the origin. A read for a body whose head was sent is never refused. Each connection has at most one.
+//! A read that is optional, because the origin can answer instead, is refused if too many reads wait: the disk is then
+//! slower than the origin. A read for a body whose head was sent is required and never refused. Each connection has at
+//! most one required read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -21,7 +22,7 @@ pub(crate) struct Readers {
     waiting_max: usize,
 }
 
-/// Too many reads wait.
+/// A read was refused because too many reads wait, or because the threads are stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -65,7 +66,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Queues `work`, unless too many reads wait.
+    /// Queues an optional read. Refused if too many reads wait.
     pub(crate) fn queue_optional<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -73,7 +74,7 @@ impl Readers {
         self.push(work, self.waiting_max)
     }
 
-    /// Queues `work`, however many reads wait.
+    /// Queues a required read, even if many reads wait.
     pub(crate) fn queue_required<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -109,8 +110,8 @@ impl Readers {
         Ok(receiver)
     }
 
-    /// Refuses further reads and drops those that wait, which closes their receivers. Does not wait for reads under
-    /// way, because a disk that hangs would block the shutdown.
+    /// Refuses further reads, and drops the reads that wait, which closes their receivers. Does not wait for reads
+    /// under way, because a disk that hangs would block the shutdown.
     pub(crate) fn close(&self) {
         let dropped = {
             let mut jobs = lock(&self.queue.jobs);
@@ -162,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts one thread and blocks it with a read that returns 1 once the sender is dropped.
+    /// Starts one thread and blocks it with a read. The read returns 1 when the returned sender is dropped.
     fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {
         let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("a thread");
         let (release, held) = mpsc::channel();

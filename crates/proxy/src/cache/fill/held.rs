@@ -1,4 +1,4 @@
-//! The bytes that a fill holds of its body, for readers at different positions.
+//! The buffer of a fill's body, from which readers read at different positions.
 
 use std::collections::VecDeque;
 use std::mem;
@@ -7,21 +7,21 @@ use bytes::Bytes;
 
 use crate::base::budget::MemoryShare;
 
-/// The bytes of a body that have arrived, from its beginning or from the position of the slowest reader.
+/// The bytes of a body that have arrived. Bytes that all readers have read may have been released.
 #[derive(Debug)]
 pub(crate) struct BodyBuffer {
     form: Form,
-    /// Offset in the body of the first byte. Above zero only after bytes were released.
+    /// The offset in the body of the first byte in the buffer. It is zero until bytes are released.
     base: u64,
     len: usize,
 }
 
 #[derive(Debug)]
 enum Form {
-    /// One buffer that may become the cached body. Readers copy from it.
+    /// One buffer that may become the cached body. Readers get copies of its bytes.
     Buffer(Vec<u8>),
-    /// The pieces as they arrived, which readers share. Short pieces are copied to the tail, because each would pin
-    /// the whole buffer that it was read into.
+    /// The pieces as they arrived, which readers share. Short pieces are copied to `tail`, because a short piece would
+    /// pin the whole buffer into which it was read.
     Pieces {
         pieces: VecDeque<Piece>,
         tail: Vec<u8>,
@@ -30,7 +30,7 @@ enum Form {
 
 #[derive(Debug)]
 struct Piece {
-    /// Offset in the body.
+    /// The offset of the piece in the body.
     start: u64,
     bytes: Bytes,
 }
@@ -92,7 +92,8 @@ impl BodyBuffer {
         }
     }
 
-    /// Returns bytes from `position`, as many as are worth a write, or none if none have arrived.
+    /// Returns the bytes at `position`: one piece, or a copy of up to [`COPIED_BYTES_MAX`]. Empty if none have
+    /// arrived.
     ///
     /// Takes time logarithmic in the number of pieces.
     pub(super) fn from(&self, position: u64) -> Bytes {
@@ -109,7 +110,8 @@ impl BodyBuffer {
         }
     }
 
-    /// Releases the bytes before `position`, or all bytes. A buffer is released only if that moves few bytes.
+    /// Releases the bytes before `position`, or all bytes if it is `None`. A contiguous buffer is released only if at
+    /// most half of its bytes have to be moved.
     pub(super) fn release_before(&mut self, position: Option<u64>) {
         let end = self.end();
         let position = position.unwrap_or(end);
@@ -136,20 +138,20 @@ impl BodyBuffer {
         self.len = (end - self.base) as usize;
     }
 
-    /// Takes the whole body in one piece, or returns `None` if it has several pieces that are too long to be copied.
+    /// Takes the whole body in one piece. `None` if it has several pieces that are too long to be copied.
     ///
-    /// No bytes may have been released before.
+    /// Must not be called after bytes were released.
     pub(super) fn take_whole(&mut self) -> Option<Whole> {
         debug_assert_eq!(self.base, 0, "a window is not a whole body");
         let whole = match &mut self.form {
-            // With a known length no bytes are moved.
+            // If the length was known, the buffer has its final size, and no bytes are moved.
             Form::Buffer(buffer) => Whole::Buffer(mem::take(buffer).into_boxed_slice()),
             Form::Pieces { pieces, tail } => {
                 pieces.extend(gathered(tail, self.len as u64));
                 match pieces.len() {
                     0 => Whole::Piece(Bytes::new()),
                     1 => Whole::Piece(pieces.pop_front()?.bytes),
-                    // A short body is copied, so that it is sent in one write with its head.
+                    // A short body is joined, so that it can be sent in one write with its head.
                     _ if self.len <= COPIED_BYTES_MAX => {
                         let mut whole = Vec::with_capacity(self.len);
                         for piece in pieces.drain(..) {
@@ -166,17 +168,17 @@ impl BodyBuffer {
     }
 }
 
-/// A whole body.
+/// A whole body in one piece.
 #[derive(Debug)]
 pub(crate) enum Whole {
-    /// A buffer of its own.
+    /// A buffer that contains only the body.
     Buffer(Box<[u8]>),
-    /// A part of the buffer that it was read into.
+    /// A slice of the buffer into which the body was read.
     Piece(Bytes),
 }
 
 impl Whole {
-    /// Returns the body in a shareable form. `memory` is charged until the last reference is dropped.
+    /// Returns the body as shared bytes. `memory` is charged until the last reference to them is dropped.
     pub(crate) fn charged_to(self, memory: MemoryShare) -> Bytes {
         match self {
             Self::Buffer(bytes) => memory.charge(bytes),
@@ -194,7 +196,7 @@ impl AsRef<[u8]> for Whole {
     }
 }
 
-/// Takes the tail as a piece that ends at `end`.
+/// Empties `tail` and returns its bytes as a piece that ends at the offset `end`.
 fn gathered(tail: &mut Vec<u8>, end: u64) -> Option<Piece> {
     if tail.is_empty() {
         return None;
@@ -215,7 +217,7 @@ fn copied(buffer: &[u8], from: u64) -> Bytes {
 /// The most bytes that one read copies.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
-/// Pieces below this are copied, which costs less memory than to keep the buffers of 64 KiB that they arrived in.
+/// Pieces below this size are copied: a copy takes less memory than the buffer of 64 KiB that the piece would pin.
 const SHARED_BYTES_MIN: usize = 16 << 10;
 
 #[cfg(test)]
@@ -245,7 +247,7 @@ mod tests {
         range.map(|at| (at % 251) as u8).collect()
     }
 
-    /// Runs three readers. Returns the body that they should have read.
+    /// Runs the steps with three readers, and checks the bytes that they read. Returns the buffer and the whole body.
     fn run(mut held: BodyBuffer, steps: &[Step]) -> (BodyBuffer, Vec<u8>) {
         let mut whole = Vec::new();
         let mut readers = [0_usize; 3];

@@ -1,14 +1,14 @@
 //! Finds the end of a request that hyper serves, so that the fast path can parse the next head.
 //!
-//! The scan follows the strict grammar of RFC 9112 §7.1. If a body violates it, hyper may find another end than the
-//! scan, so hyper gets the rest of the connection.
+//! The scan follows the strict grammar of RFC 9112 §7.1. If a body violates this grammar, hyper may find another end
+//! than the scan. hyper then gets all further bytes of the connection.
 
-/// The rest of a request on its connection.
+/// The state of the scan for the end of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyEnd {
     /// The number of bytes that follow and need not be parsed: the rest of the head, of a body or of a chunk.
     left: u64,
-    /// The element of a chunked body that follows these bytes.
+    /// The element of a chunked body that follows those bytes. `None` if the request ends with those bytes.
     chunks: Option<Expected>,
 }
 
@@ -42,7 +42,7 @@ enum Expected {
 pub(super) struct Uncertain;
 
 impl BodyEnd {
-    /// Returns the end of a request with a head and a body of `body_bytes`.
+    /// Returns the scan of a request that consists of `head_bytes` and then `body_bytes`.
     pub(super) fn length(head_bytes: usize, body_bytes: u64) -> Self {
         Self {
             left: (head_bytes as u64).saturating_add(body_bytes),
@@ -50,7 +50,7 @@ impl BodyEnd {
         }
     }
 
-    /// Returns the end of a request with a head and a chunked body.
+    /// Returns the scan of a request that consists of `head_bytes` and then a chunked body.
     pub(super) fn chunked(head_bytes: usize) -> Self {
         Self {
             left: head_bytes as u64,
@@ -58,12 +58,12 @@ impl BodyEnd {
         }
     }
 
-    /// Returns true if all bytes of the request were taken.
+    /// Returns true if the scan has passed all bytes of the request.
     pub(super) fn is_reached(self) -> bool {
         self.left == 0 && matches!(self.chunks, None | Some(Expected::End))
     }
 
-    /// Returns how many of the next `bytes` belong to the request.
+    /// Continues the scan. Returns how many of the next `bytes` belong to the request.
     pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Uncertain> {
         let mut taken = 0;
         while taken < bytes.len() && !self.is_reached() {
@@ -115,14 +115,14 @@ impl BodyEnd {
     }
 }
 
-/// Returns true if a line may contain the byte.
+/// Returns true if a chunk extension or a trailer line may contain the byte.
 fn is_field_byte(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }
 
 const SIZE: Expected = Expected::Size { size: 0, digits: 0 };
 
-/// The largest number of digits of a chunk's size. 15 digits are below 2^60, so the size cannot overflow.
+/// The most hexadecimal digits of a chunk's size. A size of 15 digits is below 2^60, so it cannot overflow.
 const SIZE_DIGITS_MAX: u8 = 15;
 
 #[cfg(test)]
@@ -133,7 +133,8 @@ mod tests {
 
     const HEAD: &str = "POST / HTTP/1.1\r\n\r\n";
 
-    /// Returns the length of the request, on a connection whose bytes arrive in pieces.
+    /// Scans bytes that arrive in pieces of `piece` bytes. Returns the request's length. `None` if its end is not
+    /// reached.
     fn end_of(mut end: BodyEnd, wire: &[u8], piece: usize) -> Result<Option<usize>, Uncertain> {
         let mut at = 0;
         for piece in wire.chunks(piece.max(1)) {
@@ -212,7 +213,7 @@ mod tests {
             prop_assert_eq!(end_of(end, wire.as_bytes(), piece), Ok(Some(length)));
         }
 
-        /// No bytes make the scan panic, and none are taken after an end.
+        /// The scan panics for no input, and an end is always behind a line break.
         #[test]
         fn no_bytes_make_the_scan_panic(bytes in "[0-9a-f;\r\n:]{0,60}", piece in 1_usize..9) {
             if let Ok(Some(at)) = end_of(BodyEnd::chunked(0), bytes.as_bytes(), piece) {

@@ -23,7 +23,7 @@ impl FastPath {
             ready!(self.poll_serve(stream, cx))?;
             match self.mode {
                 Mode::Handed(end) if end.is_reached() => {
-                    // hyper only checks whether the client has disconnected.
+                    // hyper reads only to notice that the client has disconnected.
                     if self.inbox.len() >= INBOX_BYTES_MAX {
                         return Poll::Pending;
                     }
@@ -38,7 +38,7 @@ impl FastPath {
         }
     }
 
-    /// Gives hyper bytes of the request that ends at `end`. Later bytes wait in the inbox.
+    /// Gives hyper bytes of one request. `end` is the scan for its end. Bytes after the end wait in the inbox.
     fn give_until<S: ClientStream>(
         &mut self,
         mut end: BodyEnd,
@@ -64,7 +64,7 @@ impl FastPath {
         Poll::Ready(Ok(()))
     }
 
-    /// Gives hyper the bytes of the inbox, or bytes that the client sends.
+    /// Gives hyper the bytes of the inbox or, if it is empty, bytes from the client's stream.
     fn give<S: ClientStream>(
         &mut self,
         stream: &mut S,

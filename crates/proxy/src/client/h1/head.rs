@@ -1,7 +1,7 @@
-//! The fast path's parser of request heads. It finds the end of a head, and whether the request is plain.
+//! The fast path's parser of request heads. It finds the end of a head, and decides whether the request is plain.
 //!
-//! It uses the same parser as hyper. A request that is not plain goes to hyper unchanged, so that only one parser
-//! decides where such a request ends.
+//! Like hyper, it calls `httparse`, so that both agree about the end of a head. Requests that are not plain go to
+//! hyper unchanged.
 
 use std::mem::MaybeUninit;
 
@@ -22,11 +22,11 @@ pub(super) enum ParsedHead<'a, 'f> {
         /// The end of the request.
         end: BodyEnd,
     },
-    /// A head whose target has a fragment, which hyper would remove.
+    /// A head whose target has a fragment. hyper would ignore the fragment, but such a request is refused.
     Fragment(Method),
     /// An incomplete head.
     Partial,
-    /// Any other bytes. The start of the next request is unknown.
+    /// Any other bytes. The fast path cannot tell where the next request starts.
     Other,
 }
 
@@ -35,9 +35,9 @@ pub(super) enum ParsedHead<'a, 'f> {
 pub(super) struct PlainHead<'a, 'f> {
     /// The bytes of the head.
     pub(super) bytes: &'a [u8],
-    /// True for HEAD, false for GET.
+    /// True if the method is HEAD, false if it is GET.
     pub(super) head_only: bool,
-    /// The client wants the connection closed after the response (RFC 9112 §9.6).
+    /// True if the client asks to close the connection after the response (RFC 9112 §9.6).
     pub(super) closes: bool,
     pub(super) host: &'a str,
     /// Path and query.
@@ -71,7 +71,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     let (asks, head_only) = match method {
         "GET" => (true, false),
         "HEAD" => (true, true),
-        // A tunnel has no end of its request.
+        // After CONNECT, all bytes of the connection belong to a tunnel.
         "CONNECT" => return ParsedHead::Other,
         _ => (false, false),
     };
@@ -88,7 +88,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
                 Ok(value) => host = Some(value),
                 Err(_) => plain = false,
             },
-            // Several lines have to be joined.
+            // Several lines of `Cookie` have to be joined, so such a request is not plain.
             Meaning::Cookie if !has_cookie => has_cookie = true,
             Meaning::Host | Meaning::Cookie | Meaning::Special => plain = false,
             Meaning::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
@@ -97,7 +97,7 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
                 return ParsedHead::Other;
             }
             Meaning::Length => {
-                // hyper decides about a length in another form.
+                // hyper decides whether to accept a length that is not a plain number.
                 let Some(length) = decimal(field.value) else {
                     return ParsedHead::Other;
                 };
@@ -130,22 +130,22 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
 /// The effect of a field on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Meaning {
-    /// No effect, unless the response varies by the field.
+    /// The field has no effect, unless the response varies by it.
     Irrelevant,
-    /// An effect that makes the request not plain.
+    /// The field makes the request not plain.
     Special,
     Host,
     Cookie,
     Connection,
-    /// The length of the body.
+    /// The field gives the length of the body.
     Length,
-    /// The body is chunked.
+    /// The field gives the coding of the body, such as `chunked`.
     TransferCoding,
 }
 
 fn meaning(name: &str) -> Meaning {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
-    // Compared by length first, which distinguishes most fields that browsers send with every request.
+    // Names are compared by their length first, which is enough for most fields that browsers send.
     match name.len() {
         2 if is("te") => Meaning::Special,
         3 if is("via") => Meaning::Special,
@@ -168,7 +168,7 @@ fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// The most fields that the fast path parses. hyper gets requests with more, and applies the configured limit.
+/// The most fields that the fast path parses. hyper gets requests with more fields, and applies the limit.
 const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -184,12 +184,12 @@ mod tests {
     use super::*;
     use crate::base::field_spans::FieldSpans;
 
-    /// Parses bytes. The fields are leaked, so that the result can refer to them.
+    /// Parses bytes. The buffer of fields is leaked, so that the result can borrow from it.
     fn parse_leaked(bytes: &[u8]) -> ParsedHead<'_, '_> {
         parse(bytes, Box::leak(Box::new(no_fields())))
     }
 
-    /// Returns the result for a request that is not plain and has no body.
+    /// Returns the expected result for a request that is not plain and has no body.
     fn bodyless(request: &str) -> ParsedHead<'static, 'static> {
         let head_bytes = request.len();
         let end = BodyEnd::length(head_bytes, 0);
@@ -324,7 +324,7 @@ mod tests {
     }
 
     proptest! {
-        /// A prefix of a head is partial, and the end of the head does not depend on how its bytes are split.
+        /// Method: parse a head that is cut at any byte.
         #[test]
         fn a_head_is_partial_until_its_last_byte(cut in 0usize..200) {
             let bytes = head("Accept: text/html\r\nUser-Agent: someone\r\n");
@@ -332,7 +332,7 @@ mod tests {
             prop_assert_eq!(parse_leaked(&bytes.as_bytes()[..cut]), ParsedHead::Partial);
         }
 
-        /// No bytes make the parser panic, and each head ends with an empty line.
+        /// The parser panics for no input, and each head that it finds ends with a line feed.
         #[test]
         fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             match parse(&bytes, &mut no_fields()) {

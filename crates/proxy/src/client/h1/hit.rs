@@ -1,4 +1,4 @@
-//! Hits of plain requests. The response is written directly to the outbox.
+//! Answers plain requests that are hits. The response is written directly to the outbox.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -31,7 +31,7 @@ pub(super) enum Answer {
     Complete,
     /// The head of the response is in the outbox. The rest has to be read from disk, or is being promoted to memory.
     Begun(Box<ResponseWriter>),
-    /// The request is not answered. Contains the outcome of its lookup, if there was one.
+    /// The request is not answered here. Contains the outcome of its lookup, if it was looked up.
     NotServed(Option<Outcome>),
 }
 
@@ -88,7 +88,7 @@ pub(super) fn answer(
     Answer::Complete
 }
 
-/// Counts the copy of a large body into a socket without TLS, which could be sent from the arena.
+/// Counts the copy of a body into a socket without TLS, if its size is one that the arena stores.
 fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
     let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
     if sizes.contains(&(body_len as u64)) {
@@ -113,7 +113,7 @@ fn answer_from_disk(
         cache.count_partial_hit(hit.key.hash, on_disk.length(), charge_bytes);
         None
     } else {
-        // The body is read before the head is sent, because the origin can still answer if the disk has lost it.
+        // The first piece is read before the head is written: if the disk has lost it, the origin can still answer.
         let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk);
         match body.piece_now(&worker.cache, !link.tls) {
             NonBlockingRead::Ready(piece) => Some((Some(piece), body)),
@@ -150,7 +150,7 @@ struct PlainQuery<'q, 'a, 'f> {
     link: &'q ClientLink,
     plain: &'q PlainHead<'a, 'f>,
     host_is_canonical: bool,
-    /// Contains `None` if `http` rejects the head.
+    /// Contains `None` if the crate `http` rejects the head.
     request: OnceCell<Option<Rc<Request>>>,
 }
 
@@ -184,7 +184,7 @@ impl Query for PlainQuery<'_, '_, '_> {
     }
 }
 
-/// A host as clients write it, and the prefix of its keys.
+/// A value of `Host`, and the start of the cache keys of its targets.
 pub(super) struct Site {
     host: Box<str>,
     key: Box<[u8]>,
@@ -196,7 +196,7 @@ impl Site {
     fn of(scheme: &'static str, host: &str) -> Option<Self> {
         let authority = Authority::parse(scheme, host).ok()?;
         let mut key = Target::new(scheme, host, "/").ok()?.key();
-        // The target begins with a slash.
+        // The slash is removed, because each target that is appended begins with one.
         key.pop();
         Some(Self {
             host: host.into(),

@@ -2,7 +2,7 @@
 
 use super::head::{ParsedHead, no_fields, parse};
 
-/// Parses a request's head as the fast path does, and searches the end of the request.
+/// Parses a request's head as the fast path does, and scans for the end of the request.
 pub fn check_request(bytes: &[u8]) {
     match parse(bytes, &mut no_fields()) {
         ParsedHead::Plain(plain) => {

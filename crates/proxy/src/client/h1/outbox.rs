@@ -1,4 +1,5 @@
-//! The outbox of a connection: a head, and a body in memory, in the arena or in the page cache of the disk.
+//! The outbox of a connection: the bytes of responses that are to be written to the socket. A body is in memory, in
+//! the arena, or on disk in the page cache.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -21,17 +22,18 @@ use crate::exchange::ConnState;
 use crate::exchange::pieces::PieceMemory;
 use crate::path::worker::Worker;
 
-/// Bytes of responses that the socket has not accepted.
+/// The bytes of responses that the socket has not accepted.
 #[derive(Default)]
 pub(super) struct Outbox {
     head: Vec<u8>,
+    /// The bytes of `head` that the socket has accepted.
     head_written: usize,
-    /// The range of `head` that contains a small body, which was copied.
+    /// The range of `head` to which a small body was copied.
     copied: Range<usize>,
-    /// Bytes of bodies that the socket has accepted and that were not counted yet.
+    /// Bytes of bodies that the socket has accepted since the last `take_body_written`.
     body_written: u64,
     body: Bytes,
-    /// A body that the kernel sends from the page cache. `body` is empty then.
+    /// A body that the kernel sends from the page cache. `body` is then empty.
     span: Option<Span>,
     /// The owner of the memory of `body`.
     memory: PieceMemory,
@@ -39,14 +41,14 @@ pub(super) struct Outbox {
     tail: &'static [u8],
     /// The most bytes of the body in one system call.
     piece_bytes: usize,
-    /// Bytes were written and not flushed.
+    /// True if bytes were written but not flushed.
     unflushed: bool,
-    /// The head of the next hit has `Connection: close`.
+    /// True if the head of the next hit gets `Connection: close`.
     closes: bool,
 }
 
 impl Outbox {
-    /// Sets whether the connection ends with the next response.
+    /// Sets whether the next hit's head gets `Connection: close`.
     pub(super) fn set_closes(&mut self, closes: bool) {
         self.closes = closes;
     }
@@ -126,7 +128,7 @@ impl Outbox {
         push_field(&mut self.head, name, value);
     }
 
-    /// Appends fields that are formatted as lines.
+    /// Appends lines that are already formatted.
     pub(super) fn push_lines(&mut self, lines: &[u8]) {
         self.head.extend_from_slice(lines);
     }
@@ -135,8 +137,7 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1), so that a client can use the chunk at
-    /// once.
+    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1), so that a client can use it at once.
     pub(super) fn push_chunk(&mut self, piece: Piece) {
         self.head
             .extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
@@ -183,9 +184,7 @@ impl Outbox {
         (&self.body, self.memory)
     }
 
-    /// Writes until the outbox is empty.
-    ///
-    /// Long because each form of the outbox (head and body, body, file) has a system call of its own in one loop.
+    /// Writes until the outbox is empty. Each form of body (memory, arena, page cache) has its own system call.
     pub(super) fn poll_write<S: ClientStream>(
         &mut self,
         stream: &mut S,
@@ -247,7 +246,7 @@ impl Outbox {
             self.tail = &self.tail[written - of_body..];
             self.body_written += of_body as u64;
             if self.body.is_empty() {
-                // Drops the object, which may have been evicted meanwhile.
+                // The empty slice is dropped too, because it would keep the memory of the whole body.
                 self.body = Bytes::new();
             }
         }
@@ -307,15 +306,15 @@ fn piece_bytes(body_bytes: u64) -> usize {
 /// A body up to this size is copied behind its head, which costs less than a system call with two pieces.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
-/// A rest of a body below this size is copied and not sent from its file.
+/// Unsent bytes of a body below this number are copied, not sent from the arena's file.
 const SENT_BYTES_MIN: usize = 32 * 1024;
 
-/// Bodies up to this size are sent in pieces of 64 KiB, larger ones in one call.
+/// Bodies up to this size are sent in pieces of 64 KiB, larger ones in pieces of 1 MiB.
 ///
-/// Thousands of hits per CPU-second on loopback by the size of a piece, medians of two to four runs. Copied: 128 KiB
-/// bodies in pieces of 32, 64, 128 KiB: 24.0, 26.1, 16.9; 1 MiB bodies in pieces of 64, 256 KiB, 1 MiB: 2.7, 3.2,
-/// 3.5. Sent from the arena, in pieces of 64 KiB and whole: 128 KiB 28.1 and 28.1, 256 KiB 15.8 and 11.7, 384 KiB 8.6
-/// and 11.6, 512 KiB 6.8 and 8.7, 1 MiB 3.8 and 6.0.
+/// Measured thousands of hits per CPU-second on loopback, medians of two to four runs. Copied bodies of 128 KiB: 24.0
+/// in pieces of 32 KiB, 26.1 in pieces of 64 KiB, 16.9 in one piece. Copied bodies of 1 MiB: 2.7 in pieces of 64 KiB,
+/// 3.2 in pieces of 256 KiB, 3.5 in one piece. Bodies sent from the arena, in pieces of 64 KiB and in one piece: 28.1
+/// and 28.1 (128 KiB), 15.8 and 11.7 (256 KiB), 8.6 and 11.6 (384 KiB), 6.8 and 8.7 (512 KiB), 3.8 and 6.0 (1 MiB).
 const MIDDLING_BYTES_MAX: u64 = 256 * 1024;
 const MIDDLING_PIECE_BYTES: usize = 64 * 1024;
 const LARGE_PIECE_BYTES: usize = 1024 * 1024;

@@ -1,7 +1,7 @@
 //! Responses to plain requests that are not hits in memory, written without hyper.
 //!
-//! The requests take the same request path as others, [`serve`](crate::path::serve()). A plain request has no body,
-//! and the framing of its response is simple, so hyper's two state machines would only add their cost.
+//! The requests take the same [request path](crate::path::serve()) as those that hyper parses. A plain request has no
+//! body, and the framing of its response is simple, so hyper's state machines would only add their cost.
 
 use std::future::Future;
 use std::io;
@@ -54,9 +54,8 @@ pub(super) enum Progress {
 }
 
 impl ResponseWriter {
-    /// Begins to serve the request in `head`. Returns `None` if the head is invalid, which hyper then refuses.
-    ///
-    /// `outcome` is the result of its lookup, if there was one.
+    /// Begins to serve the request in `head`. `None` if the head is invalid. The caller then passes the request to
+    /// hyper, which refuses it. `outcome` is the result of the request's lookup, if it was looked up.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         link: &ClientLink,
@@ -78,7 +77,7 @@ impl ResponseWriter {
         })
     }
 
-    /// Refuses a request without giving its head to hyper.
+    /// Begins to refuse a request whose head hyper does not get.
     pub(super) fn refuse(
         worker: &Rc<Worker>,
         link: &ClientLink,
@@ -95,7 +94,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Continues a response whose head, and possibly the start of its body, is in the outbox.
+    /// Continues a response whose head and perhaps first piece are in the outbox. `bytes` of `body` are to follow.
     pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.let_writer_count();
         Self {
@@ -149,7 +148,7 @@ impl ResponseWriter {
                         body.poll_piece(cx)
                     };
                     let Poll::Ready(next) = polled else {
-                        // The head is sent before a body that has not arrived.
+                        // The head is sent although no byte of the body has arrived.
                         return if outbox.is_empty() {
                             Poll::Pending
                         } else {
@@ -254,7 +253,7 @@ impl Framing {
     fn put(&mut self, piece: Piece, outbox: &mut Outbox) -> io::Result<()> {
         match self {
             Self::Length(left) => {
-                // The client would parse further bytes as the next response.
+                // The client would parse the surplus bytes as the next response.
                 let Some(rest) = left.checked_sub(piece.len()) else {
                     return Err(io::Error::other("a body longer than its head says"));
                 };

@@ -1,4 +1,4 @@
-//! The gate against a naive reader of frames.
+//! Tests of the gate. A simple parser of frames is the oracle.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Everything that passes when the bytes come in pieces of these lengths. Pauses end at once.
+/// Returns all bytes that pass if `bytes` arrive in pieces of these lengths. Pauses end at once.
 fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<u8>, Excess> {
     let (mut out, mut raw) = (Vec::new(), Vec::new());
     let mut rest = bytes;
@@ -46,7 +46,7 @@ fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<
     Ok(out)
 }
 
-/// DATA of each stream, whether it ended, and all other frames in order.
+/// The meaning of frames: the data of each stream, true if the stream has ended, and all other frames in order.
 type Meaning = (BTreeMap<u32, (Vec<u8>, bool)>, Vec<Vec<u8>>);
 
 fn meaning(mut bytes: &[u8]) -> Meaning {
@@ -92,7 +92,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Merging changes the number of DATA frames and nothing else, however the bytes are cut.
+    /// Merging changes only the number of DATA frames, however the bytes are cut.
     #[test]
     fn passed_bytes_have_the_meaning_of_the_sent_bytes(
         frames in prop::collection::vec(any_frame(), 0..40),
@@ -107,7 +107,7 @@ proptest! {
         prop_assert!(out.len() <= bytes.len());
     }
 
-    /// No bytes make the gate panic, and without small DATA frames it passes a prefix of them.
+    /// Method: pass random bytes to the gate in random pieces.
     #[test]
     fn no_bytes_cause_a_panic(
         bytes in prop::collection::vec(any::<u8>(), 0..600),
@@ -116,7 +116,7 @@ proptest! {
         _ = pass_all(&mut FrameGate::new(LIMITS), &bytes, &pieces);
     }
 
-    /// The naive oracle: literals written by hand have as many fields as were written.
+    /// Oracle: the number of fields that the test has written.
     #[test]
     fn fields_are_counted_without_decoding_them(
         fields in prop::collection::vec((0u8..5, 0usize..300), 0..50),

@@ -3,11 +3,11 @@
 /// The status and the number of body bytes that hyper has written of the current response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyperWrites {
-    /// The status in the status line, once it was written.
+    /// The status in the status line. 0 until the line was written.
     pub(super) status: u16,
-    /// Bytes of CR LF CR LF that the last written bytes match.
+    /// The number of bytes of CR LF CR LF, the end of a head, that the last written bytes match.
     end_matched: u8,
-    /// Bytes after the head.
+    /// The number of bytes written after the head.
     pub(super) body_bytes: u64,
 }
 

@@ -1,10 +1,10 @@
-//! Guards that count a connection's requests under way, and its fetches whose request was cancelled.
+//! Guards that count a connection's requests under way, and its fetches that outlive their cancelled request.
 
 use std::rc::Rc;
 
 use super::ConnState;
 
-/// One request under way. It is dropped together with the body of its response.
+/// Counts one request as under way until dropped, together with the body of its response.
 #[derive(Debug)]
 pub(crate) struct InFlight(pub(super) Rc<ConnState>);
 
@@ -27,7 +27,7 @@ impl Drop for InFlight {
     }
 }
 
-/// A fetch that continues although its request was cancelled.
+/// Counts a fetch that continues after its request was cancelled, until dropped.
 #[derive(Debug)]
 pub(crate) struct Orphan(pub(super) Rc<ConnState>);
 

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::ConnState;
 
-/// Takes the interim responses to one request. Those that arrive after the request has ended are dropped.
+/// Passes the interim responses to one request on to the client. Drops them if the final response has begun.
 #[derive(Debug)]
 pub(crate) struct InterimSink {
     pub(super) conn: Rc<ConnState>,
@@ -24,6 +24,6 @@ impl InterimSink {
     }
 }
 
-/// Bytes of interim responses that may wait for one client: the default of one head. Further responses are dropped,
-/// as RFC 9110 §15.2 allows for those that the client did not request.
+/// Bytes of interim responses that may wait for one client: the default limit of a head. Further interim responses are
+/// dropped, as RFC 9110 §15.2 allows if the client did not ask for them.
 pub(crate) const INTERIM_BYTES_MAX: usize = 64 << 10;

@@ -1,4 +1,4 @@
-//! The body of a response, read from its connection.
+//! Reads the body of a response from its connection.
 
 use std::task::{Context, Poll, ready};
 
@@ -8,7 +8,7 @@ use http_body::Frame;
 use super::chunked::{Chunked, Step};
 use super::{Connection, H1Error, READ_BYTES_MAX, READ_BYTES_MIN};
 
-/// The rule for the end of a body.
+/// The rule by which the end of a body is found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Framing {
     /// The number of bytes that remain.
@@ -22,9 +22,11 @@ pub(super) enum Framing {
 pub(crate) struct Body {
     connection: Connection,
     framing: Framing,
+    /// True if the connection can serve another request after this body.
     reusable: bool,
-    /// The connection was closed, which ends a body with [`Framing::UntilClose`].
+    /// True if the connection was closed, which ends a body with [`Framing::UntilClose`].
     closed: bool,
+    /// The bytes of the body that were read.
     bytes: usize,
 }
 
@@ -55,12 +57,12 @@ impl Body {
 
     /// Returns the connection if the body is complete and another request may follow.
     ///
-    /// Bytes after the response belong to no request (RFC 9112 §9.2): such a connection is not reused.
+    /// A connection with bytes after the response is not reused, because they are no response (RFC 9112 §9.2).
     pub(crate) fn into_connection(mut self) -> Option<Connection> {
         let reusable = self.reusable && self.has_ended() && self.connection.inbox.is_empty();
         self.connection.read_bytes = self.bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
         if self.connection.inbox.capacity() > READ_BYTES_MIN {
-            // An idle connection holds no large buffer.
+            // The buffer is freed, so that an idle connection has no large buffer.
             self.connection.inbox = BytesMut::new();
         }
         reusable.then_some(self.connection)

@@ -1,7 +1,7 @@
 //! Decodes the chunked coding (RFC 9112 §7.1).
 //!
-//! The decoder is strict where two lenient readers could see different bodies: lines end in CRLF, and sizes are
-//! hexadecimal digits and nothing else. Extensions and trailers are bounded.
+//! The decoder is strict, because two lenient readers could see different bodies: lines must end in CRLF, and sizes
+//! must consist of hexadecimal digits. The lengths of extensions and trailers are limited.
 
 use bytes::{Bytes, BytesMut};
 use http::header::HeaderMap;
@@ -9,11 +9,11 @@ use http::header::HeaderMap;
 use super::H1Error;
 use crate::base::field_spans::FieldSpans;
 
-/// The state of decoding a chunked body.
+/// The decoder of one chunked body.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunked {
     state: State,
-    /// Bytes of extensions that were read. They are bounded, because a body could consist of nothing else.
+    /// The bytes of all extensions so far. They are limited, because a body could consist of extensions only.
     extension_bytes: usize,
 }
 
@@ -45,7 +45,7 @@ impl Chunked {
         self.state == State::End
     }
 
-    /// Takes the next piece out of `inbox`.
+    /// Decodes the next part of the body, and removes its bytes from `inbox`.
     pub(super) fn step(&mut self, inbox: &mut BytesMut) -> Result<Step, H1Error> {
         loop {
             match self.state {
@@ -115,7 +115,7 @@ impl Chunked {
     }
 }
 
-/// Takes the next line, without its end.
+/// Removes the next line from `inbox`, and returns it without its line break. `None` if it is incomplete.
 fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return match inbox.len() {
@@ -132,8 +132,8 @@ fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     }
 }
 
-/// Parses a chunk's size: hexadecimal digits, then an extension or nothing. Returns the size and the extension's
-/// length.
+/// Parses the size line of a chunk: hexadecimal digits, then perhaps an extension. Returns the size and the
+/// extension's length.
 fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     const INVALID: H1Error = H1Error::Framing("a chunk's size is not a hexadecimal number");
     let digits = line
@@ -149,10 +149,10 @@ fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     Ok((size, line.len() - digits.len()))
 }
 
-/// Sizes are below 2^60, so that no sum of sizes overflows.
+/// The most digits of a chunk's size, so that sizes are below 2^60 and sums of sizes do not overflow.
 const SIZE_DIGITS_MAX: usize = 15;
 
-/// The bound of one line, of all extensions of a body, and of its trailers.
+/// The most bytes of one line, of all extensions of a body, and of its trailers.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 const TRAILERS_MAX: usize = 32;
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// A body, its trailers, and the bytes after it.
+    /// A body, its trailers, and the bytes after the body.
     type Whole = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
     /// Reads a whole body that arrives in pieces of `piece` bytes.
@@ -243,7 +243,7 @@ mod tests {
     }
 
     proptest! {
-        /// A body written in chunks is read back, however the wire cuts it, and the bytes after it are not consumed.
+        /// Method: write a body in chunks, and read it in pieces. The bytes after the body stay in the buffer.
         #[test]
         fn a_body_written_in_chunks_reads_back(
             chunks in prop::collection::vec(prop::collection::vec(any::<u8>(), 1..200), 0..20),
@@ -260,7 +260,7 @@ mod tests {
             prop_assert_eq!(body, chunks.concat());
             prop_assert!(trailers.is_none());
             prop_assert_eq!(rest, b"HTTP/1.1 200");
-            // And without its last byte it never ends.
+            // Without its last byte the body does not end.
             let cut = &wire[..wire.len() - b"\nHTTP/1.1 200".len()];
             prop_assert!(matches!(read(cut, piece), Err(H1Error::Closed)));
         }

@@ -1,4 +1,4 @@
-//! Parses the head of a response.
+//! Parses the head of a response, and decides how its body ends.
 
 use bytes::{Buf as _, BytesMut};
 use http::header::{CONNECTION, CONTENT_LENGTH, HeaderMap, HeaderValue, TRANSFER_ENCODING};
@@ -12,13 +12,13 @@ use crate::base::field_line::members;
 use crate::base::field_spans::{FieldSpans, decimal};
 use crate::origin::interim;
 
-/// A parsed head, which was removed from the inbox.
+/// A parsed head. Its bytes were removed from the inbox.
 #[derive(Debug)]
 pub(super) enum Head {
     Final {
         parts: Box<Parts>,
         framing: Framing,
-        /// The connection can serve another request after this response.
+        /// True if the connection can serve another request after this response.
         reusable: bool,
     },
     /// The lines of an interim response, if it is forwarded to an HTTP/1.1 client.
@@ -81,8 +81,8 @@ pub(super) fn parse(
     }))
 }
 
-/// Returns the lines of an interim response, if it is forwarded. `100 Continue` answers the edge's own request. The
-/// edge requests no other protocol, and a tunnel has no end.
+/// Returns the lines of an interim response, if it is to be forwarded. `100 Continue` is not forwarded, because this
+/// client sends no body. `101 Switching Protocols` is an error, because the edge never asks for another protocol.
 fn interim_lines(
     status: StatusCode,
     fields: &[httparse::Header<'_>],
@@ -116,7 +116,7 @@ fn framing(
                 "Transfer-Encoding in an HTTP/1.0 response",
             ));
         }
-        // §6.1: a length beside it is ignored and not forwarded, and the connection is not reused.
+        // §6.1: `Content-Length` is then ignored and not forwarded, and the connection is not reused.
         let certain = headers.remove(CONTENT_LENGTH).is_none();
         let mut codings = members(headers, TRANSFER_ENCODING);
         return match (codings.next(), codings.next()) {
@@ -132,7 +132,7 @@ fn framing(
     }
 }
 
-/// Returns the value of `Content-Length`, which may be repeated but must be a single number.
+/// Returns the value of `Content-Length`. Repeated equal values are replaced by one; different values are an error.
 fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
     const INVALID: H1Error = H1Error::Framing("the Content-Length is not a single number");
     let mut times = 0;
@@ -162,7 +162,7 @@ fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
     !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
 }
 
-/// The number of fields that the edge adds to a response, so that the map need not grow.
+/// The number of fields for which the map has spare capacity, because the edge adds them later.
 const FIELDS_ADDED: usize = 4;
 
 /// The number of fields that are parsed without an allocation.
@@ -301,7 +301,7 @@ mod tests {
     }
 
     proptest! {
-        /// No bytes make the parser panic, and a parsed head is removed from the inbox.
+        /// Method: parse random bytes after a status line. A parsed head is removed from the inbox.
         #[test]
         fn no_bytes_cause_a_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut inbox = BytesMut::from(&b"HTTP/1.1 200 OK\r\n"[..]);
@@ -312,7 +312,7 @@ mod tests {
             }
         }
 
-        /// However a head is cut, it is incomplete until its last byte.
+        /// Method: parse a head that is cut at any byte.
         #[test]
         fn a_head_is_partial_until_its_last_byte(cut in 0_usize..60) {
             let text = "HTTP/1.1 200 OK\r\nContent-Length: 5\r\nServer: someone\r\n\r\n";

@@ -1,5 +1,5 @@
-//! One fetch: the request to the origin, and the decision about its response. [`destination`] chooses where the
-//! response is stored, and [`pump`] moves its body to the readers and into the cache.
+//! The work of a fetch's leader: it sends the request to the origin, and decides how the response is used.
+//! [`destination`] chooses the key and the tiers that store the response. [`pump`] moves the body.
 
 mod destination;
 mod pump;
@@ -35,26 +35,27 @@ use crate::path::revalidate::{self, Validation};
 use crate::path::worker::Worker;
 use destination::charge_of;
 
-/// One fetch, from the request to the end of the body.
+/// One fetch, from the request to the origin to the end of the body.
 pub(super) struct Fetch {
     pub(super) worker: Rc<Worker>,
     pub(super) request: Rc<Request>,
     pub(super) key: CacheKey,
     pub(super) leader: FetchLeader,
-    /// Gets the result for the leader; `None` once it was reported.
+    /// The cell for the leader's result. `None` after the result was reported.
     pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
 }
 
-/// The versions that a fetch read before it sent its request.
+/// The versions that a fetch reads before it sends its request: a change of the key since then drops the response.
 #[derive(Clone, Copy, Debug)]
 struct SeenVersions {
+    /// The version of the response's own key.
     key: Version,
-    /// The version of the target's primary key, which is another key if the target's responses vary.
+    /// The version of the target's primary key. If responses vary, the response's own key is a variant's key.
     url: Version,
 }
 
 impl SeenVersions {
-    /// Renews the versions, so that they are not too old to be compared when the fetch ends.
+    /// Renews the versions, because a version that is too old counts as outdated when the fetch ends.
     fn renew(&mut self, hot: &Hot) {
         self.key = hot.renewed(self.key).unwrap_or(self.key);
         self.url = hot.renewed(self.url).unwrap_or(self.url);
@@ -63,8 +64,6 @@ impl SeenVersions {
 
 impl Fetch {
     /// Sends the request, and reports a result to the leader and to the followers.
-    ///
-    /// Long because it lists in order which responses end the fetch without a body to move.
     pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
@@ -135,7 +134,7 @@ impl Fetch {
         }
     }
 
-    /// Reads the current versions. Drops a marker from the key if it is no longer current.
+    /// Reads the current versions. Removes the marker from the key if the marker is no longer current.
     fn read_versions(&mut self) -> SeenVersions {
         let hot = &self.worker.cache.hot;
         let url = hot.version(self.key.primary_hash());
@@ -149,7 +148,7 @@ impl Fetch {
         SeenVersions { key, url }
     }
 
-    /// Replaces the stored response by its freshened copy, in each tier that holds it.
+    /// Replaces the stored response by its freshened copy, in each tier that has the response.
     fn freshen(&self, old: &Arc<Stored>, stored: &Arc<Stored>, seen: Version) {
         let worker = &self.worker;
         let cache = &worker.cache;
@@ -186,7 +185,7 @@ impl Fetch {
         self.report(FetchResult::Failed(error));
     }
 
-    /// Ends the fetch with a stored response. Unless the followers get it too, they have to fetch themselves.
+    /// Ends the fetch with a stored response. If `shares` is false, the followers have to send requests of their own.
     fn finish_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>, shares: bool) {
         self.leader.close();
         if shares {
@@ -203,9 +202,8 @@ impl Fetch {
         }
     }
 
-    /// Decides about a response that is not a 304. If it is shared, returns the future that moves its body.
-    ///
-    /// Long because the checks build on each other: each one that fails releases the response to the leader.
+    /// Decides how a response that is not a 304 is used. Returns the future that moves its body into the fill, or
+    /// `None` if the leader alone gets the response.
     fn receive(
         mut self,
         mut parts: Box<Parts>,
@@ -239,7 +237,7 @@ impl Fetch {
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.clear(primary);
         let length = body.size_hint().exact();
-        // The marker is a second change, of the primary key.
+        // A response that varies also changes the entry of the primary key: its marker.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(seen.url.key()));
         let Some(mut destination) = self.choose_destination(&storable, seen) else {
@@ -249,7 +247,7 @@ impl Fetch {
         let mut disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
-            // The disk refused this response. The older one must not outlive it.
+            // The disk refused this response, so the older response on disk is removed: it would be served later.
             destination.set_removed(worker.cache.remove(destination.seen.key, &destination.key));
         }
         if disk.is_none() && !destination.is_findable {
@@ -269,8 +267,8 @@ impl Fetch {
                 if disk.is_none() {
                     return self.release_to_leader(parts, body, None);
                 }
-                // The body is too large for memory. It flows through a window to disk and to the readers that have
-                // joined.
+                // The body is too large for memory. Only a window of it is kept, for the disk and the readers that
+                // have joined.
                 buffer_max = 0;
             }
         }
@@ -281,7 +279,7 @@ impl Fetch {
             Some(budget.charged_to_cache(reservation.take_charge()))
         } else {
             budget.reserve(buffered).or_else(|| {
-                // The disk can store the body even without memory to share it.
+                // No memory is left to buffer the body, but the disk can still store it through a window.
                 buffer_max = 0;
                 disk.as_ref().and_then(|_| budget.reserve(0))
             })
@@ -300,8 +298,8 @@ impl Fetch {
         self.leader.fill.publish(Arc::clone(&head), held, memory);
         let headers = parts.headers;
         let shared = FetchResult::Shared { head, headers };
-        // A small body arrives with its head. The leader gets the result only when the pump first waits, so that it
-        // finds a complete body and sends it in one piece.
+        // A small body arrives together with its head. The leader gets the result when the pump waits for the first
+        // time, so that a small body is then complete and is sent in one piece.
         let pump = self.pump(
             shared,
             body,
@@ -312,7 +310,7 @@ impl Fetch {
             buffer_max,
             length,
         );
-        // Boxed because it is the largest part of a fetch, and responses that are not shared do not need it.
+        // The future is boxed, because it is the largest part of a fetch, and many responses do not need it.
         Some(Box::pin(pump))
     }
 
@@ -320,14 +318,13 @@ impl Fetch {
     fn record_refusal(&self, status: StatusCode, has_stale: bool, seen: SeenVersions) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
-        // A server error is temporary. An error that this request caused says nothing about the target's other
-        // responses.
+        // A server error is temporary, and an error that this request caused does not apply to other requests.
         if status.is_server_error() || answers_the_request(status) {
             return;
         }
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.mark(primary, worker.now());
-        // The stored response is outdated.
+        // The origin no longer gives the stored response, so it is outdated.
         if has_stale {
             self.remove(seen.key);
         }
@@ -340,7 +337,7 @@ impl Fetch {
         }
     }
 
-    /// Gives the response and its body to the leader alone. The followers have to fetch themselves.
+    /// Gives the response and its body to the leader alone. The followers have to send requests of their own.
     fn release_to_leader(
         mut self,
         parts: Box<Parts>,
@@ -388,10 +385,10 @@ impl Fetch {
     }
 }
 
-/// The rest of a fetch after its response's head: moving the body.
+/// The rest of a fetch after the head of the response: the future that moves the body.
 type BodyTransfer = Pin<Box<dyn Future<Output = ()>>>;
 
-/// Counts a fetch among those under way.
+/// Counts a fetch as under way until dropped.
 struct OpenFill(Arc<Counters>);
 
 impl OpenFill {

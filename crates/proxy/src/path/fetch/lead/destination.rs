@@ -1,4 +1,4 @@
-//! The destination of a response: the key, and which of memory and disk store it.
+//! The destination of a response: the key under which it is stored, and the tiers that store it.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -17,22 +17,21 @@ use crate::cache::stored::{self, Stored, StoredKind, Variants};
 use crate::origin::as_origin_sees;
 use crate::path::worker::Worker;
 
-/// The key and the places under which a response will be stored.
+/// The key under which a response will be stored, and its reserved memory.
 pub(super) struct Destination {
     pub(super) hash: KeyHash,
     pub(super) key: Vec<u8>,
-    /// The marker that leads from the target to this variant, if the target's responses vary.
+    /// The marker of the target, if the target's responses vary. Lookups find the variant through it.
     pub(super) marker: Option<Arc<Stored>>,
     /// The versions of the response's key and of the target's primary key.
     pub(super) seen: SeenVersions,
-    /// A lookup will find the marker even if it is not written to disk.
+    /// True if lookups find the response even if its marker is not written to disk.
     pub(super) is_findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
 }
 
 impl Destination {
-    /// Continues with the version that the removal of an older response made. `None` means that the key had changed
-    /// before.
+    /// Takes over the new version after an older response was removed. `None` means that the key had changed before.
     pub(super) fn set_removed(&mut self, made: Option<Version>) {
         let Some(made) = made else { return };
         if self.seen.url.key() == made.key() {
@@ -41,8 +40,8 @@ impl Destination {
         self.seen.key = made;
     }
 
-    /// Reserves memory for a body of `length`, then records the request for the tuner. The simulator has the same
-    /// order.
+    /// Offers memory the response, whose body has `length` bytes, then records the request for the tuner. The
+    /// simulator does both in the same order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
@@ -61,10 +60,8 @@ impl Destination {
 }
 
 impl Fetch {
-    /// Returns the destination of a response. If the response varies, its marker is inserted first, because no lookup
-    /// finds a variant without it. Returns `None` if neither tier can hold the marker.
-    ///
-    /// Long because it follows one marker: the known one or a new one, its insertion, and the variant's key.
+    /// Returns the destination of a response. If the response varies, its marker is inserted first, because lookups
+    /// find a variant only through its marker. `None` if neither tier can store the marker.
     pub(super) fn choose_destination(
         &mut self,
         storable: &Storable,
@@ -110,7 +107,7 @@ impl Fetch {
         {
             marker.keep_hold(reservation.take_charge());
             let commit = match is_known {
-                // The known marker was evicted, and its variants would no longer be found.
+                // The known marker was evicted. It is inserted again, so that lookups find its variants.
                 true => reservation.promote(Arc::clone(&marker), seen.url),
                 false => reservation.commit(Arc::clone(&marker), seen.url),
             };
@@ -129,7 +126,7 @@ impl Fetch {
         }
         let hash = cache.hash(&key);
         if hash != seen.key.key() {
-            // The key has a new generation, so this fetch has no version of it yet.
+            // The variant's key is new to this fetch, so its version was not read yet.
             seen.key = cache.hot.version(hash);
         }
         self.leader.add_variant_key(hash, &key);
@@ -154,7 +151,7 @@ impl Fetch {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
         let primary = destination.seen.url.key();
-        // An older response on disk is always replaced, because it would outlive this one.
+        // An older response on disk is always replaced, because lookups would find it after this one was evicted.
         let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
             | tier.holds(destination.hash);
         if let Some(marker) = &destination.marker
@@ -162,7 +159,7 @@ impl Fetch {
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
         {
             if !destination.is_findable {
-                // The marker is new, and memory refused it.
+                // The marker is new, and memory refused it, so an older marker in memory is removed.
                 destination.seen.url = worker.cache.hot.remove(destination.seen.url)?;
             }
             if !tier.put_marker(primary, self.key.primary(), variants, destination.seen.url) {
@@ -187,7 +184,7 @@ impl Fetch {
     }
 }
 
-/// Returns the bytes that the response will be charged with in memory.
+/// Returns the bytes that memory will charge for the response.
 pub(super) fn charge_of(
     destination: &Destination,
     storable: &Storable,

@@ -1,5 +1,5 @@
-//! Moves a body from the origin's connection into the buffer that its readers share and to disk, and at its end into
-//! memory.
+//! The pump: moves the body of a fetch from the origin's connection into the fill, from which readers read, and to
+//! disk. At the end it stores the complete body in memory.
 
 use std::future::poll_fn;
 use std::pin::Pin;
@@ -22,9 +22,7 @@ use crate::origin::{OriginBody, OriginError};
 use crate::path::fetch::FetchResult;
 
 impl Fetch {
-    /// Moves the body into the buffer, and at its end into the cache.
-    ///
-    /// Long because one loop moves the body, and its steps share the fill, the disk's writer and the result.
+    /// Moves the body into the fill and to disk, and at its end into memory.
     #[expect(
         clippy::too_many_arguments,
         reason = "the state of the response at this point, which is moved into the future"
@@ -44,7 +42,7 @@ impl Fetch {
         let mut shared = Some(shared);
         let mut free_lead = None;
         loop {
-            // The body is read on as long as a reader waits for it or it may be stored.
+            // The body is read further if a reader needs it, or if a tier may store it.
             let keeps = destination.reservation.is_some()
                 || (length.is_none() && !self.leader.fill.is_window());
             let fill = Arc::clone(&self.leader.fill);
@@ -92,7 +90,7 @@ impl Fetch {
             .await;
             match step {
                 Step::Chunk => {
-                    // Other tasks get a turn before the next chunk.
+                    // Other tasks run before the next chunk.
                     tokio::task::yield_now().await;
                     let is_within = |cx: &Context<'_>, lead| fill.poll_near(cx, lead as u64);
                     let is_near = |cx: &mut Context<'_>| is_within(cx, CHUNK_BYTES);
@@ -115,7 +113,7 @@ impl Fetch {
                     worker.deliveries.ahead_rate.wait(is_near).await;
                 }
                 Step::WindowFull => {
-                    // The body is too large to be stored in memory. The readers share it to its end, and no request
+                    // Memory cannot store the body. The present readers share it to its end, and no further request
                     // joins.
                     self.leader.close();
                     destination.reservation = None;
@@ -141,7 +139,7 @@ impl Fetch {
                     worker.counters.fills_failed.increment();
                     self.leader.close();
                     self.leader.fill.abort();
-                    // If the client has no head yet, it gets an error response.
+                    // If the leader has no result yet, its client gets an error response.
                     self.report(FetchResult::Failed(error));
                     return;
                 }
@@ -153,7 +151,7 @@ impl Fetch {
         }
     }
 
-    /// Stores the complete body and ends the fill.
+    /// Stores the complete body, and ends the fill. `offers_now` is true if the length was unknown before.
     fn finish(
         &mut self,
         mut destination: Destination,
@@ -164,7 +162,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let cache = &worker.cache;
-        // The key of a variant does not change when its target is invalidated, so the primary key is checked too.
+        // An invalidation of the target changes the version of the primary key only, so that version is checked too.
         let is_current = cache.hot.is_current(destination.seen.url);
         let whole = self.leader.fill.finish();
         let mut ram = None;
@@ -204,23 +202,25 @@ impl Fetch {
             worker.counters.fills_shared.increment();
         }
         let Some(body) = whole else {
-            // The body was not held as a whole. Its readers still get the rest.
+            // The fill does not have the whole body in one piece. Its readers still get the rest.
             if !kept.disk {
                 worker.counters.not_stored_size.increment();
             }
             return;
         };
-        // The response is inserted before the fetch leaves the table, so that every request finds one of the two.
+        // The response is inserted before the fetch is removed from the table, so that each request finds one of them.
         self.leader.close();
         self.leader.fill.whole(body, destination.hash);
     }
 }
 
+/// The reason why the pump has stopped reading for a moment.
 enum Step {
     /// A chunk was moved, and more bytes may follow at once.
     Chunk,
     WindowFull,
     End,
+    /// No reader is left, and no tier stores the body.
     Unwanted,
     Failed(OriginError),
 }

@@ -1,13 +1,14 @@
-//! Benchmark of compression at rest: stored bytes, and CPU time to store and to load chunks.
+//! Benchmark of compressed chunk stores: the compression ratio, and the CPU time to store and to load chunks.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-chunk-store --example bench_chunk_store -- FILE…
 //! ```
 //!
-//! Each file is cut into chunks, which are stored in a new store in memory. Then the chunks are loaded twice: run by
-//! run, as the link does for references, and one by one in random order, which is the worst case. GB/s are bytes
-//! divided by the CPU time of the thread, without cutting and hashing, the best of three rounds. The output is one
-//! JSON object for each file and method.
+//! Each file is cut into chunks, which are stored in a new store in memory. Then all chunks are loaded twice:
+//! first in runs of 56 neighbouring chunks, like the link does for references, and then one by one in a mixed
+//! order, which is the worst case. The speed in GB/s is the number of bytes divided by the CPU time of the
+//! thread, without cutting and hashing; the best of three rounds counts. The output is one JSON object for each
+//! file and method.
 
 use std::io;
 use std::path::Path;
@@ -33,7 +34,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// Cuts a body as the link does.
+/// Cuts a body into chunks like the link, and computes their ids.
 fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
     let params = ChunkerParams::new(AVERAGE, 1).expect("a possible average");
     let (key, mut chunker) = (IdKey::new([0; 32]), Chunker::new(params));
@@ -46,9 +47,12 @@ fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
     chunks
 }
 
+/// The results for one file and method.
 #[derive(Clone, Copy)]
 struct Figures {
+    /// The uncompressed bytes divided by the stored bytes.
     ratio: f64,
+    /// The speed of storing chunks, of loading runs, and of loading single chunks, in GB/s.
     keep: f64,
     runs: f64,
     single_chunks: f64,
@@ -127,7 +131,7 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
     }
 }
 
-/// Returns GB/s of CPU time.
+/// Runs the work on `bytes` bytes, and returns its speed in GB per second of CPU time.
 fn timed(bytes: usize, work: impl FnOnce()) -> f64 {
     let before = cpu_nanos();
     work();
@@ -139,6 +143,9 @@ fn cpu_nanos() -> i128 {
     i128::from(time.tv_sec) * 1_000_000_000 + i128::from(time.tv_nsec)
 }
 
+/// The average chunk size in bytes.
 const AVERAGE: u32 = 8 << 10;
+
+/// The number of chunks that are loaded with one call.
 const RUN_CHUNKS: usize = 56;
 const ROUNDS: usize = 3;

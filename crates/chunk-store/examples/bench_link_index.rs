@@ -1,15 +1,18 @@
-//! Benchmark of the link's index for several store sizes: memory, lookups, and the rate of storing new bodies.
+//! Benchmark of the chunk store's index for several store sizes: its memory, the time of a lookup, and the speed of
+//! adding new bodies.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-chunk-store --example bench_link_index -- [--wait] [AVERAGE_KIB]…
 //! ```
 //!
-//! The stores have 1 GB, 10 GB and 10 TB, with chunks of 64, 16 and 8 KiB on average. The indexes of 10 TB take
-//! about 1, 4 and 8 GB of memory. With `--wait` the benchmark starts when it reads a line from stdin, so that
-//! the machine can become idle. Each index is filled with the ids of a full store. Then, as in a full store,
-//! noise is cut, hashed, looked up and inserted, and an old chunk is removed for each new one. A measurement
-//! takes a tenth of a second of the thread's CPU time. The result is the median of several measurements,
-//! alternating between all indexes that fit in memory together. The output is one JSON object on each line.
+//! The indexes are for stores of 1 GB, 10 GB and 10 TB, with chunks of 64, 16 and 8 KiB on average. For 10 TB,
+//! they take about 1, 4 and 8 GB of memory. With `--wait`, the benchmark waits for a line on stdin after the
+//! indexes are filled, so that the machine can become idle.
+//!
+//! Each index is filled with the ids of a full store. Then the benchmark adds bodies like a full store: it cuts
+//! random bytes into chunks, hashes them, looks up and inserts their ids, and removes an old id for each new
+//! one. Times are CPU time of the thread. The results are medians of several measurements, which alternate
+//! between the three indexes. The output is one JSON object per line.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -48,26 +51,34 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The index of a full store.
+/// The index of a full store, and its measurements.
 struct FullIndex {
     index: Index,
     store_bytes: u64,
+    /// The configured average chunk size in bytes.
     average: u32,
+    /// The number of containers of the store.
     containers: u64,
+    /// The number of chunks with which the index was filled.
     chunks: u64,
+    /// The mean length of a chunk in bytes.
     chunk_bytes: u64,
     /// The number of the chunk that is removed next.
     oldest: u64,
     /// The ids inserted after the index was filled.
     inserted: Vec<ChunkId>,
+    /// The time per insertion while the index was filled, in nanoseconds.
     fill_nanos: f64,
+    /// The growth of the process's resident memory when the index was created.
     rss_bytes: u64,
+    /// The results of each measurement: nanoseconds per dependent lookup and per overlapping lookup, and GB/s
+    /// of adding bodies with and without the index.
     figures: [Vec<f64>; 4],
 }
 
 impl FullIndex {
     fn new(store_bytes: u64, average: u32) -> Self {
-        // The mean length of a chunk is computed as in a store.
+        // The mean length is computed like in `Chunks`.
         let chunk_bytes = u64::from(average) * 9 / 8;
         let chunks = store_bytes / chunk_bytes;
         let before = rss_bytes();
@@ -95,7 +106,7 @@ impl FullIndex {
 
     fn measure(&mut self, noise: &[u8]) {
         let (index, chunks) = (&self.index, self.chunks);
-        // Each id depends on the last result, so lookups cannot overlap.
+        // Each id depends on the result of the last lookup, so the processor cannot overlap lookups.
         let (mut n, mut last) = (self.oldest, 0);
         let dependent = nanos(|| {
             for _ in 0..LOOKUPS {
@@ -168,7 +179,8 @@ impl FullIndex {
     }
 }
 
-/// Cuts and hashes noise, as bodies of 4 MiB that were never seen before.
+/// Cuts the random bytes into bodies of 4 MiB and these into chunks, and calls `chunk` with the id of each chunk. The
+/// ids depend on `seed`, so that the same bytes give new ids.
 fn add_bodies(
     noise: &[u8],
     params: ChunkerParams,
@@ -198,11 +210,12 @@ fn id(n: u64) -> ChunkId {
     ChunkId(bytes)
 }
 
+/// Returns the position of the container of chunk `n`.
 fn place(n: u64, chunks: u64, containers: u64) -> u32 {
     (u128::from(n) * u128::from(containers) / u128::from(chunks)) as u32
 }
 
-/// SplitMix64's output step: a bijection.
+/// Returns the first output of SplitMix64 with this seed. Different seeds have different outputs.
 fn mix(n: u64) -> u64 {
     SplitMix64(n).draw()
 }
@@ -213,7 +226,7 @@ fn noise() -> Vec<u8> {
         .collect()
 }
 
-/// Returns the CPU time of this thread.
+/// Runs the work, and returns its CPU time in nanoseconds.
 fn nanos(mut work: impl FnMut()) -> f64 {
     let now = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
@@ -224,6 +237,7 @@ fn nanos(mut work: impl FnMut()) -> f64 {
     now() - start
 }
 
+/// Returns the resident memory of this process in bytes.
 fn rss_bytes() -> u64 {
     let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
     let pages = statm
@@ -233,7 +247,7 @@ fn rss_bytes() -> u64 {
     pages.expect("resident pages come second") * rustix::param::page_size() as u64
 }
 
-/// Returns the load average of the last minute, because other processes distort the times.
+/// Returns the load average of the last minute. It is printed because other processes distort the times.
 fn load_average() -> f64 {
     let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());

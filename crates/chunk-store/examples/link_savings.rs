@@ -1,12 +1,13 @@
-//! Measures what the link sends for some folders or files: both endpoints with their stores and compressors,
-//! without a network.
+//! Measures how many bytes the link sends for some folders or files. Both endpoints run in this process with their
+//! stores and compressors, without a network.
 //!
 //! ```sh
 //! cargo run --release --package edgeward-chunk-store --example link_savings -- [--json] [--average 8192] OLD NEW…
 //! ```
 //!
-//! Each file is a body. Seconds are CPU time of the thread, for both endpoints together, without the comparison with
-//! zstd. `make bench-link` reads the JSON.
+//! Each file is one body. The files of the first path are sent first, so that later paths benefit from their
+//! chunks. Times are the CPU time of both endpoints together, without the comparison with zstd. `make
+//! bench-link` reads the JSON.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -25,6 +26,7 @@ use edgeward_dedup::sender::{Lane, SenderConfig};
 use edgeward_dedup::wire::{Role, decode, frame_length};
 use edgeward_store::disk::FileDevice;
 
+/// An endpoint of the link with its store.
 struct Peer {
     endpoint: Endpoint,
     store: Chunks,
@@ -50,7 +52,7 @@ impl Peer {
         }
     }
 
-    /// Encodes all ready frames, as on a network that is slower than the processor.
+    /// Appends all ready frames to `out`, encoded as for a network that is slower than the processor.
     fn transmit(&mut self, out: &mut Vec<u8>) {
         while self
             .endpoint
@@ -58,6 +60,7 @@ impl Peer {
         {}
     }
 
+    /// Handles the frames in `bytes`.
     fn handle(&mut self, mut bytes: &[u8]) {
         while let Some(length) = frame_length(bytes).expect("our own frames") {
             let (frame, rest) = bytes.split_at(length);
@@ -71,7 +74,7 @@ impl Peer {
     }
 }
 
-/// Sends a body, and returns the bytes sent in both directions.
+/// Sends a body, and returns the number of bytes sent in both directions.
 fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize {
     let stream = from.endpoint.open(b"", true).expect("one at a time");
     let (mut rest, mut wire, mut arrived, mut closed) = (body, 0, 0, false);
@@ -199,13 +202,13 @@ fn main() {
     }
 }
 
-/// Returns the CPU time of this thread, which does all the work.
+/// Returns the CPU time of this thread in seconds. The example has no other thread.
 fn cpu_seconds() -> f64 {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Appends the files at or within a path, sorted by name.
+/// Appends the file at a path, or all files in the folder at the path, sorted by name.
 fn collect_files(path: &Path, files: &mut Vec<PathBuf>) {
     if path.is_file() {
         files.push(path.to_owned());

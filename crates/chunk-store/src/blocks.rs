@@ -1,7 +1,7 @@
 //! Reads chunks of a container from the device, and decompresses their blocks.
 //!
-//! A run of neighbouring chunks is in contiguous blocks, so it is one read, compressed or not. Chunks that are
-//! loaded one by one often share a block, so the last few blocks are cached.
+//! Neighbouring chunks are in contiguous blocks, so they are loaded with one read, compressed or not. Chunks that are
+//! loaded one by one are often in the same block, so the last few decompressed blocks are cached.
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -12,7 +12,7 @@ use edgeward_dedup::store::Entry;
 use crate::codec::Compressors;
 use crate::format::{Block, raw_bytes};
 
-/// A part of a block that is to be loaded.
+/// The part of a block that a query needs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) method: Method,
@@ -27,7 +27,8 @@ pub(crate) struct Part {
 }
 
 impl Part {
-    /// Returns the range of the container that has to be read.
+    /// Returns the range of the container that must be read: the requested bytes if the block is uncompressed,
+    /// otherwise the whole block.
     pub(crate) fn read_range(&self) -> Range<usize> {
         match self.method {
             Method::None => {
@@ -39,7 +40,7 @@ impl Part {
 }
 
 /// Returns the parts of blocks that contain the chunks in `slots`, in order. Returns `None` if the bytes of one of
-/// these chunks are not stored. A container without a list of blocks stores its chunks uncompressed.
+/// these chunks are not stored. If `blocks` is empty, the chunks are stored uncompressed.
 pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) -> Option<Vec<Part>> {
     let all = [Block {
         chunks: u16::try_from(entries.len()).unwrap_or(u16::MAX),
@@ -75,24 +76,27 @@ pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) ->
     Some(parts)
 }
 
-/// Decompresses blocks, and caches the last ones.
+/// Decompresses blocks, and caches the last decompressed blocks.
 #[derive(Debug)]
 pub(crate) struct Unpacker {
     codec: Compressors,
     /// The cached blocks, the newest last.
     cached: VecDeque<CachedBlock>,
-    /// A buffer from an evicted block.
+    /// A buffer whose memory is used again for the next block.
     spare: Vec<u8>,
 }
 
+/// A decompressed block.
 #[derive(Debug)]
 struct CachedBlock {
+    /// The number of the container.
     container: u32,
+    /// The slot of the first chunk of the block.
     first: usize,
     bytes: Vec<u8>,
 }
 
-/// The bytes are not the expected block.
+/// The error if bytes cannot be decompressed to the expected block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CorruptBlock;
 
@@ -109,7 +113,7 @@ impl Unpacker {
     pub(crate) fn copy_cached(&self, container: u32, part: &Part, out: &mut [u8]) -> bool {
         let is_block =
             |block: &CachedBlock| block.container == container && block.first == part.chunks.start;
-        // Nearly always the newest block matches.
+        // The search starts at the newest block, because it nearly always matches.
         let block = self.cached.iter().rev().find(|block| is_block(block));
         let bytes = block.and_then(|block| block.bytes.get(part.requested.clone()));
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
@@ -161,5 +165,5 @@ impl Unpacker {
     }
 }
 
-/// The number of cached blocks: a MiB, unless a block is a single longer chunk.
+/// The highest number of cached blocks. 16 blocks of 64 KiB take 1 MiB; a block that is one long chunk takes more.
 const CACHED_BLOCKS_MAX: usize = 16;

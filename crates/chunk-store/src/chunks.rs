@@ -1,4 +1,6 @@
-//! The store: one open container in memory, and full containers on a device.
+//! The store: one open container in memory, and full containers on a device. This file opens the store, reads
+//! trailers and chunks, and writes containers; `operations` has the queries of
+//! [`ChunkStore`](edgeward_dedup::store::ChunkStore).
 
 mod operations;
 
@@ -25,9 +27,9 @@ use crate::trailers::{Listing, Sizes, TrailerCache};
 
 /// Chunks on a device, for any number of peers and threads. Clones share the store.
 ///
-/// One lock guards the index and the open container. The lock is held while a full container is written, and while a
-/// trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without the lock. The open container
-/// is lost unless [`flush`](Self::flush) is called before the store is dropped.
+/// One lock protects the index and the open container. The lock is held while a full container is written, and
+/// while a trailer is read that was not [read ahead](Self::read_ahead). Chunks are read without the lock. If
+/// [`flush`](Self::flush) is not called before the store is dropped, the open container is lost.
 #[derive(Clone, Debug)]
 pub struct Chunks(Arc<Shared>);
 
@@ -39,8 +41,7 @@ impl Chunks {
         Shared::open(device, settings).map(|shared| Self(Arc::new(shared)))
     }
 
-    /// Writes the open container although it is not full, and makes all containers durable. For shutdown, and for
-    /// idle times.
+    /// Writes the open container even if it is not full, and makes all containers durable. Called at shutdown.
     pub fn flush(&self) -> io::Result<()> {
         let mut state = self.0.state();
         if !state.open.is_empty() {
@@ -49,20 +50,20 @@ impl Chunks {
         self.0.device.sync()
     }
 
-    /// Makes all written containers durable. Returns the number of the first container that was not written.
-    /// Containers with lower numbers keep their numbers after a crash.
+    /// Makes all written containers durable. Returns the number of the open container. Containers with lower numbers
+    /// exist with the same number after a crash.
     pub fn sync(&self) -> io::Result<u32> {
         let open = self.0.state().open.number;
         self.0.device.sync().map(|()| open)
     }
 
-    /// Returns the number of the first container that is not written. [`sync`](Self::sync) makes containers with
-    /// lower numbers durable.
+    /// Returns the number of the open container, which is the first that is not written. [`sync`](Self::sync) makes
+    /// containers with lower numbers durable.
     pub fn written(&self) -> u32 {
         self.0.state().open.number
     }
 
-    /// Returns the same store for a caller that must not block on the device.
+    /// Returns a view of the store for a caller that must not block on the device.
     pub fn non_blocking(&self) -> NonBlocking<'_> {
         NonBlocking::new(&self.0)
     }
@@ -92,7 +93,7 @@ impl Chunks {
         counters
     }
 
-    /// Returns the capacity of the device in bytes of chunks.
+    /// Returns the number of bytes of chunks that the device can hold, after compression.
     pub fn capacity_bytes(&self) -> u64 {
         u64::from(self.0.containers) * self.0.layout.container_bytes() as u64
     }
@@ -102,9 +103,11 @@ impl Chunks {
 pub(crate) struct Shared {
     pub(crate) device: Arc<dyn Device>,
     layout: Layout,
+    /// The number of containers that fit on the device.
     pub(crate) containers: u32,
     state: Mutex<State>,
-    /// True if [`State::announced`] may not be empty. A separate flag, because it is polled without the lock.
+    /// True if [`State::announced`] may not be empty. It is a separate flag, so that connections can poll it
+    /// without the lock.
     pub(crate) has_announced: AtomicBool,
     /// The decompressor. It has its own lock, so that decompression does not delay lookups.
     unpacker: Mutex<Unpacker>,
@@ -120,7 +123,7 @@ pub(crate) struct State {
     pub(crate) open: OpenContainer,
     packer: Packer,
     pub(crate) counters: ChunkCounters,
-    /// Positions of trailers that will be needed.
+    /// The positions of trailers that will probably be needed soon.
     pub(crate) announced: Vec<u32>,
 }
 
@@ -153,7 +156,7 @@ impl Shared {
             layout: settings.layout,
         });
         let packer = Packer::new(settings.compression);
-        // Programs of version 1 must refuse the store before it contains blocks.
+        // A store with compressed blocks gets a higher version, because older programs must refuse it.
         let superblock = Superblock {
             version: if packer.stores_uncompressed() {
                 found.version
@@ -193,19 +196,20 @@ impl Shared {
     }
 
     pub(crate) fn state(&self) -> MutexGuard<'_, State> {
-        // A poisoned lock is not an error: after a panic the index has at worst a wrong hint.
+        // A poisoned lock is ignored: after a panic, the index has at worst a wrong entry, which lookups detect.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Creates the index and fills it from all trailers. A container is ignored if its number does not belong at its
+    /// Creates the index and fills it from all trailers. Ignores a container whose number does not belong to its
     /// position.
     fn recover(&self, chunk_bytes: u32, is_new: bool) {
         let mut guard = self.state();
         let state = &mut *guard;
         let raw_bytes = self.raw_bytes_expected(is_new, state);
-        // No chunk is shorter than a quarter of the chunker's average, except the last chunk of a body. So the mean
-        // length of a chunk is an eighth more than the average (9.3 KB and more at 8 KiB). The index has a tenth
-        // more slots than expected chunks. If the chunks are more, old entries are dropped.
+        // The chunker cuts no chunk shorter than a quarter of the configured average, except the last chunk of
+        // a body. The mean length of the chunks is therefore an eighth higher than the configured average (9.3
+        // KB for 8 KiB). The index has a tenth more slots than expected chunks. If the store has more chunks,
+        // old entries are dropped.
         state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
         state.index = Index::for_chunks(state.chunks);
         if is_new {
@@ -223,8 +227,8 @@ impl Shared {
             state.counters.recovered += 1;
             state.counters.count(listing.sizes(), u64::wrapping_add);
         }
-        // A container with the highest number is followed by a new epoch, so `newest` is lower unless a trailer is
-        // corrupt. The limit keeps the next number valid even then.
+        // After the container with the highest number, a new epoch starts with number 0. `newest` is therefore lower
+        // than this number, except in a corrupt trailer. `min` keeps the next number valid even then.
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
             .min(CONTAINER_NUMBERS_END - 1);
@@ -232,9 +236,10 @@ impl Shared {
         self.evict(self.position(next), state);
     }
 
-    /// Returns how many bytes of uncompressed chunks the device is expected to hold. The compression ratio is
-    /// sampled from existing containers, and is at least two if new chunks are compressed. If the store gets more
-    /// chunks than expected, the index drops old entries. Their chunks are found again after the store is reopened.
+    /// Returns how many bytes of uncompressed chunks the device is expected to hold. The expected compression
+    /// ratio is sampled from existing containers, and is at least two if new chunks are compressed. If the
+    /// store gets more chunks than expected, the index drops old entries. When the store is opened again, the
+    /// size of the index is computed again and it gets entries for these chunks.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
         let capacity = u64::from(self.containers) * self.layout.container_bytes() as u64;
         let sampled = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };
@@ -252,12 +257,13 @@ impl Shared {
         } else {
             2.0
         };
-        // The ratio is raised by a tenth, because new chunks may compress better than the sampled ones.
+        // The sampled ratio is raised by a tenth, because new chunks may compress better than existing chunks.
         let ratio = 1.1 * raw as f64 / stored.max(1) as f64;
         let ratio = if raw > stored { ratio } else { 1.0 };
         (capacity as f64 * ratio.clamp(ratio_min, RAW_RATIO_MAX as f64)) as u64
     }
 
+    /// Returns the position on the device of the container with this number.
     pub(crate) fn position(&self, number: u32) -> u32 {
         number % self.containers
     }
@@ -305,7 +311,8 @@ impl Shared {
         if !self.read_at(&mut bytes, offset, access)? {
             return Ok(None);
         }
-        // With an average of 8 KiB or more, all chunks are listed in the first 4 KiB.
+        // The first 4 KiB list all chunks if the average chunk size is 8 KiB or more. Otherwise the rest of the
+        // trailer is read too.
         let whole = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
         let first = bytes.len();
         if whole > first {
@@ -315,12 +322,13 @@ impl Shared {
             }
         }
         let trailer = Trailer::decode(self.layout, epoch, &bytes);
-        // If the device had another size earlier, old containers are at positions where their numbers do not belong.
+        // If the device had another size before, it has containers at positions that do not belong to their numbers.
+        // These containers are ignored.
         let trailer = trailer.filter(|trailer| self.position(trailer.number) == position);
         Ok(Some(trailer.map(Listing::from)))
     }
 
-    /// Returns the trailer at a position, from memory if it is cached.
+    /// Returns the trailer at a position from the cache, or reads and caches it.
     fn listing(
         &self,
         position: u32,
@@ -369,8 +377,8 @@ impl Shared {
         state.trailers.remove(position);
     }
 
-    /// Writes the open container, begins the next container, and removes the oldest container, which the next one
-    /// will overwrite.
+    /// Writes the open container and begins the next one. Removes the chunks of the oldest container from the index,
+    /// because the next container will overwrite it.
     fn seal(&self, state: &mut State) -> io::Result<()> {
         let next = state.open.number + 1;
         let position = self.position(state.open.number);
@@ -384,7 +392,8 @@ impl Shared {
             state.counters.count(listing.sizes(), u64::wrapping_add);
             state.trailers.insert(position, listing);
         } else {
-            // The bytes at this position are undefined now, so the index must not refer to them.
+            // After a failed write, the bytes at this position are undefined. The entries of the chunks are
+            // removed from the index.
             state.counters.errors += 1;
             trailer
                 .entries
@@ -436,10 +445,11 @@ impl Shared {
         self.device.write_at(trailer, offset + whole as u64)
     }
 
-    /// Starts a new epoch with container number 0 when all numbers are used, which takes four petabytes. Without a
-    /// new epoch, an old location could refer to a new container.
+    /// Starts a new epoch with container number 0 when all container numbers are used, after about four
+    /// petabytes. If the numbers were used again in the same epoch, an old location could refer to a new
+    /// container.
     fn begin_epoch(&self, state: &mut State) -> io::Result<()> {
-        // The new epoch must differ from the old one.
+        // The new epoch must differ from the old epoch, so it is a hash of the old epoch.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
         state.superblock.epoch = epoch;
         state.index = Index::for_chunks(state.chunks);
@@ -453,15 +463,15 @@ impl Shared {
     }
 
     fn unpacker(&self) -> MutexGuard<'_, Unpacker> {
-        // A poisoned lock is not an error: after a panic a block may be missing from the cache.
+        // A poisoned lock is ignored: after a panic, a block may be missing from the cache, and is unpacked again.
         self.unpacker.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Reads consecutive parts of a container. Returns false if the bytes are not available or a block is corrupt.
     /// The chunks of a corrupt block are removed from the index.
     ///
-    /// The container may be overwritten during the read. Then the bytes are not those of the chunks, and the caller's
-    /// check of the chunk hash fails.
+    /// If the container is overwritten during the read, the bytes are wrong. The caller detects this when it
+    /// verifies the hash of each chunk.
     fn read(
         &self,
         listing: &Listing,
@@ -546,7 +556,7 @@ impl Shared {
         entries.len() as u64
     }
 
-    /// Returns true if the store has the bytes of a chunk, and not only its id.
+    /// Returns true if the store has the bytes of a chunk, false if the chunk is only listed.
     pub(crate) fn has_bytes(
         &self,
         place: ChunkLocation,
@@ -581,11 +591,12 @@ impl ChunkCounters {
     }
 }
 
-/// The limit of container numbers: all numbers are lower.
+/// All container numbers are lower than this number.
 const CONTAINER_NUMBERS_END: u32 = u32::MAX - 1;
 
-/// The largest gap between chunks and trailer that is filled with zeroes, because a second write costs more.
+/// The largest gap between chunks and trailer that is filled with zeroes. For a smaller gap, a second write
+/// would cost more than writing the zeroes.
 const GAP_BYTES_MAX: usize = 64 << 10;
 
-/// The most trailers that are sampled for the compression ratio.
+/// The highest number of trailers that are sampled for the compression ratio.
 const SAMPLED_TRAILERS_MAX: u32 = 256;

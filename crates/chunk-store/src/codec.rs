@@ -1,9 +1,9 @@
 //! Compresses and decompresses with zstd and LZ4 for the link. `edgeward-dedup` defines only the trait `Codec`,
-//! because it has no dependencies on C code.
+//! because it does not depend on C code.
 //!
-//! zstd runs at level 1, which is about twice as fast as level 3 and gives a tenth more bytes. A dictionary is
-//! passed to zstd as the prefix of the frame. LZ4 uses the block format without a frame, because the lengths are
-//! known.
+//! zstd runs at level 1, which is about twice as fast as level 3; the output is a tenth longer. A dictionary is
+//! passed to zstd as the prefix of the frame. LZ4 uses the block format without a frame, because both lengths
+//! are known.
 
 use std::io::Cursor;
 
@@ -17,15 +17,16 @@ pub struct Compressors {
     zstd: CCtx<'static>,
     unzstd: DCtx<'static>,
     lz4: CompressTable,
-    /// A dictionary followed by the bytes to compress.
+    /// A buffer for a dictionary followed by the bytes to compress.
     joined: Vec<u8>,
 }
 
+/// The compression level of zstd.
 const LEVEL: i32 = 1;
 
 impl Compressors {
-    /// Allocates the working memory, some hundred KiB. Compression with a dictionary later allocates as much as
-    /// both inputs.
+    /// Allocates the working memory, some hundred KiB. Compression with a dictionary also allocates a buffer for the
+    /// dictionary and the input.
     ///
     /// # Panics
     ///
@@ -80,7 +81,7 @@ impl Codec for Compressors {
         let packed = match method {
             Method::None => None,
             Method::Lz4 => {
-                // The LZ4 encoder requires room for the worst case.
+                // The LZ4 encoder requires space for the longest possible output.
                 out.resize(start + get_maximum_output_size(raw.len()), 0);
                 let target = &mut out[start..];
                 let packed = if dictionary.is_empty() {
@@ -95,13 +96,14 @@ impl Codec for Compressors {
                 .compress2(&mut cursor_after(out, raw.len()), raw)
                 .ok(),
             Method::Zstd => {
-                // The dictionary is copied in front of the input. zstd then uses its loop for one buffer. Its
-                // loop for separate buffers takes a tenth longer than the copy and the loop for one buffer.
+                // The dictionary is copied in front of the input, so that zstd searches one contiguous buffer.
+                // If both are in separate buffers, zstd takes a tenth longer, although no copy is needed.
                 self.joined.clear();
                 self.joined.extend_from_slice(dictionary);
                 self.joined.extend_from_slice(raw);
                 let (dictionary, raw) = self.joined.split_at(dictionary.len());
-                // A context may keep the prefix for its lifetime, so this context lives only for the call.
+                // A context holds a reference to the prefix for its lifetime, so a new context is created for
+                // this call.
                 let mut zstd = compressor();
                 let prefix = zstd.ref_prefix(dictionary);
                 let packed =
@@ -200,7 +202,7 @@ mod tests {
             }
         }
 
-        /// Any input is decompressed to the expected number of bytes, or refused.
+        /// Random input is decompressed to the expected number of bytes, or refused.
         #[test]
         fn noise_is_refused(packed in vec(any::<u8>(), 0..400), raw_bytes in 0_usize..5000) {
             let mut codec = Compressors::new();
@@ -214,7 +216,8 @@ mod tests {
         }
     }
 
-    /// Text is compressed to less than a third, and to fewer bytes with a similar text as a dictionary.
+    /// Text is compressed to less than a third of its size, and to even fewer bytes with a similar text as a
+    /// dictionary.
     #[test]
     fn every_method_compresses() {
         let text = |words: std::ops::Range<u32>| {
@@ -246,7 +249,8 @@ mod tests {
         }
     }
 
-    /// With its previous version as a dictionary, incompressible noise takes less than a twentieth of its size.
+    /// Random bytes are not compressed alone. With an earlier version as a dictionary, they are compressed to
+    /// less than a twentieth of their size.
     #[test]
     fn a_dictionary_is_used() {
         let mut word = 1_u32;

@@ -1,10 +1,10 @@
-//! Predicts how many bytes a link would send for some bodies: runs the link's sender against a simulated peer that
-//! acknowledges every frame.
+//! Predicts how many bytes a link would send for some bodies.
 //!
-//! Bodies are cut into chunks, hashed, looked up, compressed alone or with similar chunks as a dictionary, and
-//! encoded as frames, as on a network that is slower than the processor. The frames are counted and discarded. The
-//! count does not include the reverse direction (acknowledgements and credit: some ten bytes for each 64 KiB) and
-//! TLS (22 bytes for each 16 KiB).
+//! An [`Estimator`] runs the link's sender, and acknowledges every frame like a peer. Bodies are cut into
+//! chunks, hashed, looked up, compressed alone or with similar chunks as a dictionary, and encoded as frames,
+//! as on a network that is slower than the processor. The bytes of the frames are counted. The count does not
+//! include acknowledgements and credit of the reverse direction (about ten bytes per 64 KiB) and TLS (22 bytes
+//! per record).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,28 +31,28 @@ pub struct EstimateSettings {
     pub methods: Methods,
     /// True if new chunks are compressed with similar chunks as a dictionary.
     pub delta: bool,
-    /// The limit of open bodies.
+    /// The highest number of bodies that are open at the same time.
     pub bodies_max: usize,
 }
 
-/// Byte counts of the bodies and of what the link would send.
+/// The bytes of the bodies, and the bytes that the link would send for them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Savings {
     /// The number of bodies.
     pub bodies: u64,
     /// The total size of the bodies.
     pub bytes: u64,
-    /// Bytes of frames.
+    /// The total size of the frames that the link would send.
     pub wire: u64,
-    /// The size of the bodies if each was compressed alone, 256 KiB at a time, with zstd at level 1.
+    /// For comparison, the size of the bodies if 256 KiB at a time are compressed with zstd at level 1.
     pub compressed: u64,
-    /// The part of `bytes` in known chunks, which are sent as references.
+    /// The bytes of `bytes` in known chunks, which are sent as references.
     pub named: u64,
-    /// The part of `bytes` in new chunks that were compressed with others as a dictionary.
+    /// The bytes of `bytes` in new chunks that are sent as deltas of similar chunks.
     pub delta: u64,
-    /// The part of `bytes` in other new chunks.
+    /// The bytes of `bytes` in all other new chunks.
     pub literal: u64,
-    /// The part of `bytes` that was not looked up: the beginning of each body, and bodies without deduplication.
+    /// The bytes of `bytes` that were not looked up: the beginning of each body, and bodies without deduplication.
     pub plain: u64,
 }
 
@@ -83,7 +83,7 @@ impl Savings {
     }
 }
 
-/// Counts what a link would send.
+/// Counts the bytes that a link would send.
 #[derive(Debug)]
 pub struct Estimator {
     sender: Sender,
@@ -116,7 +116,7 @@ impl Estimator {
                 ..SenderConfig::new(settings.chunker, settings.methods)
             }),
             knowledge: Knowledge::new(containers_max),
-            // These ids never leave the process.
+            // The ids stay in this process, so they need no secret key.
             ids: IdKey::new([0; 32]),
             pool: Pool::default(),
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
@@ -128,7 +128,7 @@ impl Estimator {
         })
     }
 
-    /// Begins a body. `dedup` is false for bodies that the link would not look up.
+    /// Begins a body. `dedup` is false if the link would send the body without deduplication.
     ///
     /// # Errors
     ///
@@ -174,7 +174,7 @@ impl Estimator {
         Ok(())
     }
 
-    /// Sends the bytes that the sender has buffered, because no more bytes follow soon.
+    /// Sends the bytes that the sender has buffered. Called if no more bytes of the body follow soon.
     pub fn flush(&mut self, stream: StreamId) {
         let (sender, mut resources) = self.parts();
         sender.flush(stream, &mut resources);
@@ -220,7 +220,7 @@ impl Estimator {
         loop {
             frames.clear();
             let (sender, mut resources) = self.parts();
-            // The network is assumed to be busy, because links are used on slow networks.
+            // `true`: the sender behaves as if the network is busy, because links are used on slow networks.
             if !sender.transmit(Lane::Any, true, &mut resources, &mut frames) {
                 break;
             }
@@ -252,6 +252,7 @@ impl Estimator {
         self.frames = frames;
     }
 
+    /// Adds the size of these bytes after compression without a dictionary to the comparison.
     fn compress_alone(&mut self, raw: &[u8]) {
         self.packed.clear();
         let shorter = self
@@ -277,10 +278,10 @@ impl Estimator {
     }
 }
 
-/// The bytes of one write to the sender: less than the limit of unacknowledged bytes of a stream.
+/// The highest number of bytes of one write to the sender. It is below the limit of unacknowledged bytes of a stream.
 const WRITE_BYTES: usize = 1 << 20;
 
-/// The bytes that are compressed at a time for the comparison.
+/// The number of bytes that are compressed at a time for the comparison.
 const COMPARISON_BYTES: usize = 256 << 10;
 
 #[cfg(test)]
@@ -303,7 +304,7 @@ mod tests {
     fn send(estimator: &mut Estimator, body: &[u8]) -> Savings {
         let before = estimator.savings();
         let stream = estimator.begin(b"", true).expect("one at a time");
-        // The parts do not end at chunk boundaries.
+        // The length of the parts is odd, so that they do not end at chunk boundaries.
         for part in body.chunks(70_001) {
             estimator.write(stream, part).expect("it is open");
         }
@@ -319,8 +320,8 @@ mod tests {
         (0..bytes).map(|_| next()).collect()
     }
 
-    /// A body of noise is sent uncompressed the first time and as references the second time. An edited copy is
-    /// sent as references and a delta.
+    /// A body of random bytes is sent uncompressed the first time and as references the second time. An edited
+    /// copy is sent as references and a delta.
     #[test]
     fn a_repeated_body_costs_only_references() {
         let mut estimator = estimator(true);

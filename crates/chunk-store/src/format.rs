@@ -12,14 +12,14 @@ use edgeward_store::disk::WRITE_ALIGN;
 pub const VERSION: u32 = 3;
 
 /// The second format, in which containers may be compressed. A store with compression keeps this version until it
-/// first lists a chunk without storing its bytes.
+/// lists a chunk without storing its bytes for the first time.
 pub const VERSION_BLOCKS: u32 = 2;
 
-/// The first format, without compression. A store keeps this version until it is opened with compression, or first
-/// lists a chunk without storing its bytes.
+/// The first format, without compression. A store keeps this version until it is opened with compression, or until it
+/// lists a chunk without storing its bytes for the first time.
 pub const VERSION_RAW: u32 = 1;
 
-/// Bytes before the first container.
+/// The size of the superblock, which is followed by the first container.
 pub const SUPERBLOCK_BYTES: usize = 4096;
 
 const _: () = assert!(SUPERBLOCK_BYTES as u64 == WRITE_ALIGN);
@@ -27,31 +27,31 @@ const _: () = assert!(SUPERBLOCK_BYTES as u64 == WRITE_ALIGN);
 const SUPERBLOCK_MAGIC: [u8; 8] = *b"\x89EWC\r\n\x1a\n";
 const TRAILER_MAGIC: [u8; 8] = *b"EWchunks";
 
-/// The size of a trailer's head.
+/// The size of a trailer's head in bytes.
 const TRAILER_HEAD_BYTES: usize = 32;
 
-/// The size of a trailer's entry for each chunk.
+/// The size of a trailer's entry for one chunk in bytes.
 const ENTRY_BYTES: usize = 20;
 
-/// The size of a trailer's entry for each block.
+/// The size of a trailer's entry for one block in bytes.
 const BLOCK_BYTES: usize = 8;
 
 /// The first block of the device, which identifies the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
-    /// [`VERSION`], or an earlier one.
+    /// The version of the format, 1 to [`VERSION`].
     pub version: u32,
-    /// A random number, drawn when the store was created.
+    /// A random number that was chosen when the store was created.
     pub epoch: u64,
     /// The sizes of containers.
     pub layout: Layout,
 }
 
-/// Why a device is not opened as a chunk store.
+/// Why a device cannot be opened as a chunk store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum SuperblockError {
-    /// The device has other content, which is left unchanged.
+    /// The device has other content. The content is not changed.
     #[error("it has other content: use another file, or delete this one")]
     Foreign,
     /// A newer program wrote the store.
@@ -76,36 +76,37 @@ impl Layout {
         container_bytes: 1 << 20,
     };
 
-    /// Returns the layout for containers of this many bytes: a power of two, 16 KiB to 16 MiB.
+    /// Returns the layout for containers of this size. Returns `None` unless the size is a power of two from 16
+    /// KiB to 16 MiB.
     pub fn new(container_bytes: u32) -> Option<Self> {
         let within = (16 << 10..=16 << 20).contains(&container_bytes);
         (within && container_bytes.is_power_of_two()).then_some(Self { container_bytes })
     }
 
-    /// Returns how many bytes of chunks a container has space for.
+    /// Returns the number of bytes of chunks for which a container has space.
     pub fn container_bytes(self) -> usize {
         self.container_bytes as usize
     }
 
-    /// Returns the limit of chunks in a container: one chunk for each KiB. Only the last chunk of a body is
-    /// shorter than a KiB.
+    /// Returns the highest number of chunks in a container: one chunk for each KiB. Only the last chunk of a
+    /// body may be shorter than a KiB.
     pub fn chunks_max(self) -> usize {
         self.container_bytes() / 1024
     }
 
-    /// Returns the limit of blocks in a compressed container: 256 for 1 MiB and more, so that trailers are no
-    /// longer than in version 1.
+    /// Returns the highest number of blocks in a compressed container: 256 for 1 MiB and more. With this limit,
+    /// trailers are not longer than in version 1.
     pub fn blocks_max(self) -> usize {
         blocks_max(self.container_bytes())
     }
 
-    /// Returns the limit of uncompressed bytes in a compressed container. Chunks that compress to less than an
-    /// eighth do not fill it.
+    /// Returns the highest number of uncompressed bytes in a compressed container. If the chunks are compressed
+    /// to less than an eighth, a part of the container stays empty.
     pub fn raw_bytes_max(self) -> usize {
         RAW_RATIO_MAX * self.container_bytes()
     }
 
-    /// Returns the bytes reserved for a trailer.
+    /// Returns the number of bytes that are reserved for a trailer.
     pub fn trailer_bytes(self) -> usize {
         let entries = self.chunks_max() * ENTRY_BYTES + self.blocks_max() * BLOCK_BYTES;
         (TRAILER_HEAD_BYTES + entries).next_multiple_of(SUPERBLOCK_BYTES)
@@ -115,24 +116,27 @@ impl Layout {
     pub fn containers(self, device_bytes: u64) -> u32 {
         let span = self.span();
         let fit = device_bytes.saturating_sub(SUPERBLOCK_BYTES as u64) / span;
-        // The index stores positions plus one, because zero is an empty slot. The highest number is reserved.
+        // The index stores `position + 1`, because zero means an empty slot. The highest container number is
+        // reserved.
         u32::try_from(fit).unwrap_or(u32::MAX).min(u32::MAX - 2)
     }
 
-    /// Returns the offset of the container at `position`; its trailer follows its chunks.
+    /// Returns the offset of the container at `position`. Its trailer follows its chunks.
     pub fn offset(self, position: u32) -> u64 {
         SUPERBLOCK_BYTES as u64 + u64::from(position) * self.span()
     }
 
+    /// Returns the size of a container with its trailer in bytes.
     fn span(self) -> u64 {
         (self.container_bytes() + self.trailer_bytes()) as u64
     }
 }
 
-/// The limit of uncompressed bytes in a container, as a multiple of its size.
+/// The highest number of uncompressed bytes in a container, as a multiple of the container's size.
 pub const RAW_RATIO_MAX: usize = 8;
 
-// Blocks do not make trailers longer for any container size, so version 1 has its trailers at the same offsets.
+// For every container size, a trailer with blocks fits in the space of a trailer of version 1. Trailers are
+// therefore at the same offsets in all versions.
 const _: () = {
     let mut bytes = 16 << 10;
     while bytes <= 16 << 20 {
@@ -161,7 +165,7 @@ impl Superblock {
         bytes
     }
 
-    /// Decodes the first block of a device. Returns `None` if the block is all zeroes, as on a new device.
+    /// Decodes the first block of a device. Returns `None` if the block is all zeroes, because the device is new.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Option<Self>, SuperblockError> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -191,27 +195,27 @@ impl Superblock {
 /// The trailer of a container: the list of its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// The number of the container, counted from the beginning of the epoch.
+    /// The number of the container. The first container of an epoch has number 0.
     pub number: u32,
     /// The chunks, in order.
     pub entries: Vec<Entry>,
-    /// Groups of neighbouring chunks that are stored together; empty if all chunks are stored uncompressed.
+    /// The blocks of neighbouring chunks. Empty if all chunks are stored uncompressed.
     pub blocks: Vec<Block>,
 }
 
-/// Neighbouring chunks that are stored in the same way.
+/// A block: neighbouring chunks that are compressed together, stored uncompressed, or only listed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Block {
     /// The number of chunks, at least one.
     pub chunks: u16,
-    /// The compression method; [`Method::None`] if compression saves too little. `None` if the chunks are only
-    /// listed: their bytes are not stored.
+    /// The compression method, or [`Method::None`] if compression saves too little. `None` if the chunks are only
+    /// listed, so that their bytes are not stored.
     pub method: Option<Method>,
-    /// The bytes that the block takes in the container.
+    /// The number of bytes of the block in the container, after compression.
     pub stored: u32,
 }
 
-/// The code of a block whose chunks are only listed.
+/// The code in the method field of a block whose chunks are only listed.
 const LISTED: u8 = 0xff;
 
 impl Block {
@@ -265,7 +269,7 @@ impl Trailer {
         out.resize(start + layout.trailer_bytes(), 0);
     }
 
-    /// Returns the length of the trailer that begins with these bytes, or `None` if the bytes are not a trailer.
+    /// Returns the length of the trailer that begins with these bytes. Returns `None` if the bytes are not a trailer.
     pub fn bytes(layout: Layout, head: &[u8]) -> Option<usize> {
         let u32_at = |at: usize| {
             let bytes = head.get(at..at + 4)?.first_chunk()?;
@@ -278,8 +282,8 @@ impl Trailer {
         is_plausible.then(|| TRAILER_HEAD_BYTES + chunks * ENTRY_BYTES + blocks * BLOCK_BYTES)
     }
 
-    /// Decodes the trailer at the beginning of `bytes`. Returns `None` if the bytes are not a trailer, or if
-    /// the trailer is torn or belongs to another store.
+    /// Decodes the trailer at the beginning of `bytes`. Returns `None` if the bytes are not a valid trailer:
+    /// for example if only a part of the trailer was written, or if it belongs to another store.
     pub fn decode(layout: Layout, epoch: u64, bytes: &[u8]) -> Option<Self> {
         let bytes = bytes.get(..Self::bytes(layout, bytes)?)?;
         let stored = u64::from_le_bytes(*bytes[16..].first_chunk()?);
@@ -301,7 +305,7 @@ impl Trailer {
         trailer.fits(layout).then_some(trailer)
     }
 
-    /// Returns true if the trailer is consistent: reads of its chunks stay within the container, and take no
+    /// Returns true if the trailer is consistent: its chunks are within the container, and they do not take
     /// more memory than the layout allows.
     fn fits(&self, layout: Layout) -> bool {
         let raw = raw_bytes(&self.entries);
@@ -321,7 +325,7 @@ impl Trailer {
                 Some(Method::None) => stored == raw && stored > 0,
                 Some(Method::Lz4 | Method::Zstd) => stored < raw && stored > 0,
             };
-            // A listed chunk takes no bytes of the container, but counts as if it did: see `open`.
+            // A listed chunk takes no bytes of the container, but counts against its capacity, see `open`.
             charged += block.method.map_or(raw, |_| stored);
             is_length_valid && !chunks.is_empty()
         });
@@ -344,8 +348,8 @@ fn decode_entry(bytes: &[u8; ENTRY_BYTES]) -> Entry {
     }
 }
 
-/// Returns the checksum of a trailer whose checksum field is zero. The epoch invalidates trailers of an earlier
-/// store in the same file.
+/// Returns the checksum of a trailer whose checksum field is zero. The checksum depends on the epoch, so that
+/// trailers of an earlier store in the same file are not valid.
 fn checksum(trailer: &[u8], epoch: u64) -> u64 {
     xxh3_64_with_seed(trailer, epoch)
 }

@@ -1,21 +1,26 @@
-//! The index returns the containers that may have a chunk. It takes about six bytes of memory for each chunk.
+//! The index: it returns the positions of the containers that may have a chunk. It takes about six bytes of
+//! memory for each chunk.
 //!
-//! A bucket is a cache line: ten positions of four bytes, and ten tags of two bytes. A chunk id has two possible
-//! buckets and is inserted into the emptier one. If both are full, one of their entries moves to its own alternate
-//! bucket, which is computed from the entry's bucket and tag, as in cuckoo filters (Fan et al., CoNEXT 2014, section
-//! 3.1). So nearly all slots can be used. If no entry can move, an older entry is dropped, and its chunk is sent
-//! again when it is needed. The index is a hint: the trailer of a container shows if the container has the chunk.
+//! The index is a hash table of buckets. A bucket is a cache line with ten slots: ten positions of four bytes,
+//! and ten tags of two bytes. A tag is 16 bits of a chunk id. Each id has two possible buckets, and is inserted
+//! into the bucket with more free slots. If both are full, one of their entries moves to its alternate bucket,
+//! which is computed from the entry's bucket and tag, as in cuckoo filters (Fan et al., CoNEXT 2014, section
+//! 3.1). With this, nearly all slots can be used. If no entry can move, an older entry is dropped; its chunk is
+//! not found any more and is sent again when it is needed. Different ids may have the same buckets and tag, so
+//! a result can be wrong. The caller compares the full id in the trailer of the container.
 //!
-//! A lookup reads two random cache lines of a table of gigabytes, so its cost is mostly address translation.
-//! The table uses huge pages if the system provides them. All pages are allocated when the index is created.
-//! Otherwise the first chunk in each page would cause a page fault, which costs as much as storing the chunk.
+//! A lookup reads two random cache lines of a table of gigabytes, so most of its time is address translation.
+//! The table therefore uses huge pages if the system provides them. All pages are allocated when the index is
+//! created. Otherwise the first insertion into each page would cause a page fault, which takes as long as
+//! storing a chunk.
 
 use edgeward_dedup::id::ChunkId;
 use memmap2::{Advice, MmapMut};
 
-/// Bytes of memory for each slot.
+/// The memory of a slot in bytes: the share of a bucket, including its unused bytes.
 pub const SLOT_BYTES: f64 = BUCKET_BYTES as f64 / SLOTS as f64;
 
+/// The number of slots in a bucket.
 const SLOTS: usize = 10;
 
 /// The size of a bucket: a cache line.
@@ -33,7 +38,7 @@ const _: () = assert!(TAGS_AT + 2 * SLOTS <= BUCKET_BYTES);
 /// A map from chunk ids to the positions of containers that may have them.
 #[derive(Debug)]
 pub struct Index {
-    /// Aligned to pages, so each bucket is one cache line.
+    /// The buckets. The mapping is aligned to pages, so each bucket is one cache line.
     table: MmapMut,
     buckets: usize,
     used: u64,
@@ -41,7 +46,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Creates an index for this many chunks. A tenth more slots are allocated, so that few entries are dropped.
+    /// Creates an index for this number of chunks, with a tenth more slots, so that few entries are dropped.
     ///
     /// # Panics
     ///
@@ -71,15 +76,15 @@ impl Index {
         }
     }
 
-    /// Loads the buckets of these ids into the processor's cache, in parallel, because they will be read or
-    /// changed.
+    /// Loads the buckets of these ids into the processor's cache in parallel, before they are read or changed.
     pub fn prefetch<'a>(&self, ids: impl IntoIterator<Item = &'a ChunkId>) {
         let mut loaded = 0;
         for id in ids {
             let (pair, _) = self.buckets_and_tag(id);
             loaded |= self.bucket(pair[0])[0] | self.bucket(pair[1])[0];
         }
-        // The loads do not depend on each other. `black_box` keeps the compiler from removing them.
+        // The loads do not depend on each other, so the processor performs them in parallel. `black_box` prevents the
+        // compiler from removing them.
         std::hint::black_box(loaded);
     }
 
@@ -87,7 +92,7 @@ impl Index {
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.buckets_and_tag(id);
         let found = pair.map(|bucket| matching_positions(self.bucket(bucket), tag));
-        // Both buckets of an id may be the same bucket. Its matches must not be returned twice.
+        // Both possible buckets of an id may be the same bucket, whose matches must not be returned twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
         } else {
@@ -135,7 +140,7 @@ impl Index {
         None
     }
 
-    /// Removes the chunk of the container at `position`.
+    /// Removes the entry that the container at `position` has the chunk.
     pub fn remove(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.buckets_and_tag(id);
         for bucket in pair {
@@ -159,7 +164,7 @@ impl Index {
         self.dropped
     }
 
-    /// Returns the size in bytes of memory.
+    /// Returns the size of the table in bytes.
     pub fn bytes(&self) -> usize {
         self.table.len()
     }
@@ -245,8 +250,8 @@ mod tests {
         ChunkId(hash.to_le_bytes())
     }
 
-    /// The index drops no chunk until it has as many as it is sized for. An unknown id has a false match only once in
-    /// thousands of lookups.
+    /// The index drops no entry until it has the number of chunks for which it was created. For an unknown id,
+    /// only one of several thousand lookups returns a position.
     #[test]
     fn an_index_keeps_as_many_chunks_as_it_is_sized_for() {
         let mut index = Index::for_chunks(100_000);
@@ -262,19 +267,20 @@ mod tests {
         let false_matches = unknown_ids
             .map(|n| index.candidates(&id(n)).count())
             .sum::<usize>();
-        // A lookup compares 20 slots, of which nine tenths are used, with one of 2^16 tags: 27 false matches in
-        // 100 000 lookups.
+        // A lookup compares the tags of 20 slots, and nine tenths of the slots are used. There are 2^16 tags, so 27
+        // false matches are expected in 100 000 lookups.
         assert!(
             (10..60).contains(&false_matches),
             "{false_matches} false matches in 100000 lookups"
         );
-        // 0.85 GB of memory per TB of chunks. With an average of 8 KiB, a chunk has 9.3 KB.
+        // The index takes at most 0.85 GB of memory per TB of chunks. With a configured average of 8 KiB, the mean
+        // length of a chunk is 9.3 KB.
         let per_terabyte = index.bytes() as f64 / 100_000.0 * (1e12 / 9300.0);
         assert!(per_terabyte < 0.85e9, "{per_terabyte} bytes");
     }
 
-    /// If more chunks are inserted than the index is sized for, old entries are dropped, and the newest entry
-    /// is found.
+    /// If more chunks are inserted than the number for which the index was created, old entries are dropped and the
+    /// newest entry is found.
     #[test]
     fn a_full_index_keeps_the_newest() {
         let mut index = Index::for_chunks(1000);

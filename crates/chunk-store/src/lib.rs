@@ -1,21 +1,22 @@
-//! Stores chunks on disk, in containers. A container has chunks in the order in which their bodies were received. A
+//! Stores chunks on disk, in containers. A container has chunks in the order in which they were received or sent. A
 //! small index in memory finds the container of a chunk.
 //!
 //! Each endpoint of a link stores the chunks that it sends and receives in one [`Chunks`], for all peers. New chunks
-//! are gathered in memory until a container (1 MiB) is full. The full container is written at once, over the oldest
+//! are collected in memory until a container (1 MiB) is full. The full container is written at once, over the oldest
 //! container. A trailer after the chunks lists the id and length of each chunk.
 //!
-//! The index takes six bytes of memory for each chunk: the container's position, and 16 bits of the id. It is a hint;
-//! the trailer has the full id, which is compared. A trailer that is read for one chunk also lists the neighbours of
-//! the chunk, so the next chunks of the same body need no further read of a trailer. A run of neighbouring chunks is
-//! loaded with one read.
+//! The index takes six bytes of memory for each chunk: the position of the container, and 16 bits of the id. An
+//! entry can be wrong, because several ids have the same 16 bits. Each lookup therefore compares the full id in
+//! the trailer. A trailer that is read for one chunk also lists the neighbours of the chunk, so the next chunks
+//! of the same body need no further read of a trailer. Neighbouring chunks are loaded with one read.
 //!
-//! Compression works on blocks of neighbouring chunks, so a run of compressed chunks is one read as well.
+//! Neighbouring chunks are compressed together in blocks, so that neighbouring compressed chunks are loaded with one
+//! read too.
 //!
-//! Losing chunks is harmless. Chunks that are lost in a crash, overwritten or corrupt are sent again, and the
-//! caller verifies the hash of every chunk that it loads. So containers need not be synced when they are
-//! written. The format is specified in `docs/explanation/chunk-store.md`. [`codec`] has the compressors of the
-//! link; [`estimate`] predicts what a link would save.
+//! Containers are not synced when they are written, because lost chunks do no harm: the link sends chunks again
+//! that were lost in a crash, overwritten or corrupt. The caller verifies the hash of every chunk that it
+//! loads. The format is specified in `docs/explanation/chunk-store.md`. [`codec`] has the compressors of the
+//! link; [`estimate`] predicts how many bytes a link would save.
 //!
 //! ```
 //! use std::sync::Arc;

@@ -1,8 +1,9 @@
 //! Access to the chunks for callers that must not block on the device.
 //!
-//! Bytes in the page cache are read in the same call. If a read would block, the query returns no result and records
-//! the read as pending. A thread that may block [fetches](crate::Chunks::fetch) the pending reads, and then the query
-//! is repeated. If the device cannot report which bytes are cached, a query blocks nevertheless.
+//! If the bytes are in the page cache, a query reads them at once. If a read would block, the query returns no
+//! result and records the read as pending. A thread that may block [performs](crate::Chunks::fetch) the pending
+//! reads, and then the caller repeats the query. If the device cannot report which bytes are cached, a query
+//! blocks.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ pub struct PendingReads(Vec<PendingRead>);
 pub(crate) enum PendingRead {
     /// The trailer of the container at this position.
     Trailer(u32),
-    /// The trailer at this position, read ahead: no query waits for it yet.
+    /// The trailer of the container at this position, for which no query waits yet.
     ReadAhead(u32),
     Bytes {
         offset: u64,
@@ -47,7 +48,7 @@ impl PendingReads {
     }
 }
 
-/// Selects if a query may block.
+/// Selects whether a query may block.
 #[derive(Debug)]
 pub(crate) enum Access<'a> {
     Blocking,
@@ -72,8 +73,8 @@ impl Access<'_> {
 }
 
 impl Shared {
-    /// Performs a read without holding the lock. An error is ignored, because the repeated query gets the same
-    /// error and counts it.
+    /// Performs a read without holding the lock. Ignores an error, because the repeated query fails with the
+    /// same error and counts it.
     pub(crate) fn fetch(&self, read: &PendingRead) {
         match *read {
             PendingRead::Trailer(position) => {
@@ -83,7 +84,8 @@ impl Shared {
                 self.fetch_trailer(position, TrailerCache::insert_read_ahead);
             }
             PendingRead::Bytes { offset, bytes } => {
-                // The read brings the bytes into the page cache, so the buffer is discarded.
+                // The read loads the bytes into the page cache, where the repeated query finds them. The buffer is
+                // dropped.
                 _ = self.device.read_at(&mut vec![0; bytes], offset);
             }
         }
@@ -102,7 +104,7 @@ impl Shared {
         drop(state);
         let listing = self.read_trailer_unlocked(position, epoch, &Access::Blocking);
         let mut state = self.state();
-        // Meanwhile the container may have been overwritten, or another caller may have read the trailer.
+        // During the read, the container may have been overwritten, or another caller may have cached the trailer.
         let is_missing = state.superblock.epoch == epoch
             && (open_before..=state.open.number).all(|number| self.position(number) != position)
             && !state.trailers.contains(position);
@@ -133,8 +135,9 @@ impl<'a> NonBlocking<'a> {
         self.pending
     }
 
-    /// Runs a query with an empty list of pending reads, because the query must not depend on the reads of earlier
-    /// queries. If the query returns no location, adds its pending reads to the list.
+    /// Runs a query with an empty list of pending reads, because the result of the query must not depend on
+    /// pending reads of earlier queries. If the query returns no location, adds its pending reads to the list
+    /// of this store.
     fn query_separately(
         &mut self,
         query: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<ChunkLocation>, bool),
@@ -179,7 +182,8 @@ impl ChunkStore for NonBlocking<'_> {
         self.shared.load(place, entries, out, access)
     }
 
-    /// Blocks on the device if necessary. Without the reads, a chunk could be stored twice.
+    /// Stores a chunk. Blocks on the device if necessary: without the reads, the store could not find out whether it
+    /// already has the chunk.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
         let access = &mut Access::Blocking;
         self.shared.find_or_insert(id, chunk, access).0

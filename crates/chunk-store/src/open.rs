@@ -1,13 +1,13 @@
-//! The open container, in memory until it is written in one piece.
+//! The open container: it collects new chunks in memory until it is full and is written with one or two writes.
 //!
-//! Its chunks are also in memory uncompressed, so that they can be loaded. If the store compresses,
-//! neighbouring chunks are compressed as soon as they fill a block, because the free space of the container is
-//! known only after the compression. A chunk is accepted if it fits even in the worst case: neither the chunk
-//! nor the other chunks of its block become shorter.
+//! The chunks stay in memory uncompressed too, so that they can be loaded. If the store compresses,
+//! neighbouring chunks are compressed as soon as they fill a block. This is done before the container is full,
+//! because its free space is known only after the compression. A chunk is accepted only if it fits even if
+//! compression does not shorten its block.
 //!
-//! A *listed* chunk has an id and a length but no stored bytes. It is in a block without bytes, which neighbouring
-//! listed chunks share. It counts as if its bytes were stored, so that a store never has more ids than its index has
-//! slots for.
+//! For a *listed* chunk the store has the id and the length, but not the bytes. Neighbouring listed chunks are in one
+//! block without bytes. A listed chunk takes the same share of the capacity as if its bytes were stored. Without this
+//! rule, a store could list more ids than its index has slots.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -48,7 +48,7 @@ pub(crate) struct OpenContainer {
 type SlotsById = HashMap<ChunkId, u16, BuildHasherDefault<IdHasher>>;
 
 /// A hasher for chunk ids. It uses the bits of the id, because ids are already keyed hashes. An attacker who has the
-/// key could make ids that collide. A lookup would then search a thousand entries, which is harmless.
+/// key could create ids that collide. A lookup would then search at most a thousand entries, which takes little time.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -70,9 +70,11 @@ impl Hasher for IdHasher {
 pub(crate) struct Packer {
     method: Method,
     codec: Compressors,
-    /// The number of blocks that are still stored without trying compression. After each consecutive block that
-    /// did not become shorter, about twice as many blocks are skipped, because incompressible bodies are large.
+    /// The number of following blocks that are stored without trying compression. After each block that
+    /// compression did not shorten, twice as many blocks are skipped as after the last one, because
+    /// incompressible bodies are usually long.
     blocks_to_skip: u32,
+    /// The number of tried blocks in a row that compression did not shorten.
     consecutive_failures: u32,
 }
 
@@ -90,8 +92,8 @@ impl Packer {
         self.method == Method::None
     }
 
-    /// Appends the compressed bytes of a block and returns true if compression saves enough. Otherwise appends
-    /// nothing.
+    /// Compresses a block. If compression saves enough, appends the compressed bytes to `out` and returns true.
+    /// Otherwise `out` is unchanged.
     fn pack(&mut self, raw: &[u8], out: &mut Vec<u8>) -> bool {
         if self.stores_uncompressed() {
             return false;
@@ -158,11 +160,12 @@ impl OpenContainer {
         self.blocks.len() + usize::from(self.open_block_bytes() > 0) < self.layout.blocks_max()
     }
 
+    /// Returns the number of uncompressed bytes of the block that is being filled.
     fn open_block_bytes(&self) -> usize {
         self.raw.len() - self.closed_bytes
     }
 
-    /// Returns the bytes of the chunks in these slots, if all are stored.
+    /// Returns the bytes of the chunks in these slots, or `None` if one of the chunks is only listed.
     pub(crate) fn chunks(&self, slots: Range<usize>) -> Option<&[u8]> {
         let starts = self.starts.get(slots.clone())?;
         if starts.iter().any(Option::is_none) {
@@ -255,7 +258,7 @@ impl OpenContainer {
         self.closed_chunks = self.entries.len();
     }
 
-    /// Adds a block, or joins it with the last one if both are uncompressed or both are only listed.
+    /// Adds a block. If this block and the last block are both uncompressed or both listed, they become one block.
     fn add_block(&mut self, block: Block) {
         let joins = matches!(block.method, None | Some(Method::None));
         match self.blocks.last_mut() {
@@ -293,7 +296,7 @@ impl OpenContainer {
         (std::mem::take(bytes), trailer)
     }
 
-    /// Begins the next container. Reuses the memory of the last container, which is in `written`.
+    /// Begins the next container. `written` is the buffer of the last container, whose memory is used again.
     pub(crate) fn begin(&mut self, number: u32, mut written: Vec<u8>) {
         let unused = if self.raw.capacity() == 0 {
             &mut self.raw
@@ -312,15 +315,15 @@ impl OpenContainer {
     }
 }
 
-/// Returns the target size of a block: 64 KiB, but at most an eighth of small containers, and at least the size
-/// that the limit of blocks requires for large ones. A longer single chunk makes a longer block.
+/// Returns the target size of a block: 64 KiB, but at most an eighth of the container, and at least 1/32 of a large
+/// container, because the number of blocks is limited. A block that consists of one longer chunk may be longer.
 fn block_bytes(layout: Layout) -> usize {
     let container = layout.container_bytes();
     BLOCK_BYTES.max(container / 32).min(container / 8)
 }
 
-/// The usual target size of a block. A larger block would compress better, but a single chunk is loaded by
-/// reading its whole block.
+/// The usual target size of a block. A larger block would compress better. But to load a single chunk, its
+/// whole block must be read and decompressed.
 const BLOCK_BYTES: usize = 64 << 10;
 
 /// The limit of `Packer::consecutive_failures`: at most 2^5 - 1 = 31 blocks (2 MiB) are stored before

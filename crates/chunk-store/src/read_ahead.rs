@@ -1,10 +1,10 @@
 //! Predicts which trailers are needed soon, so that a caller can read them ahead.
 //!
-//! Two kinds of trailers are predictable: those of the containers that are overwritten next, and the next
-//! trailer of a body whose chunks were found in two consecutive containers. A query for a trailer that is not
-//! in memory would block while it holds the lock. So predicted trailers are announced early, and a caller that
-//! may block
-//! [fetches](crate::Chunks::fetch) them.
+//! Two kinds of trailers are predictable: the trailers of the containers that are overwritten next, and the
+//! next trailer of a body whose chunks were found in two consecutive containers. A query for a trailer that is
+//! not in memory would block while it holds the lock. Predicted trailers are therefore announced early, and a
+//! caller that may block
+//! [reads](crate::Chunks::fetch) them.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,8 +13,8 @@ use crate::chunks::{Shared, State};
 use crate::non_blocking::{Access, PendingRead, PendingReads};
 
 impl Shared {
-    /// Announces the trailer after this position. The caller has just read the trailers of this position and of the
-    /// previous one.
+    /// Announces the trailer of the next position. The caller has just used the trailers of this position and of the
+    /// previous position.
     pub(crate) fn announce_next(&self, position: u32, state: &mut State) {
         self.announce((position + 1) % self.containers, state);
     }
@@ -23,7 +23,7 @@ impl Shared {
     pub(crate) fn announce_evictions(&self, state: &mut State) {
         let open = state.open.number;
         for number in (1..=ANNOUNCED_EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
-            // Until all positions were written once, no container is overwritten.
+            // Until all positions were written once, no container is overwritten and no trailer must be read.
             if number >= self.containers {
                 self.announce(self.position(number), state);
             }
@@ -66,10 +66,10 @@ impl Shared {
     }
 }
 
-/// The number of containers whose trailers are announced before they are overwritten. At one gigabit per second two
-/// containers are filled in 16 ms, about as long as a disk takes for a read.
+/// The number of containers whose trailers are announced before the containers are overwritten. At one gigabit per
+/// second, two containers are filled in 16 ms, which is about the time of a read from a hard disk.
 const ANNOUNCED_EVICTIONS: u32 = 2;
 
-/// The most announced trailers. Few bodies are received at the same time, so more are not needed. The limit
-/// also bounds the list if no caller performs the reads.
+/// The highest number of announced trailers. Only few bodies are received at the same time, so 32 are enough.
+/// The limit matters if no caller performs the reads.
 const ANNOUNCED_MAX: usize = 32;

@@ -1,4 +1,4 @@
-//! A temporary device: a sparse file without a name, which the system deletes with the process.
+//! A temporary device: a sparse file without a name, which the system deletes when the process ends.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 
 use edgeward_store::disk::Device;
 
-/// A temporary file that is deleted when the process ends, for any reason.
+/// A temporary file. The system deletes it when the process ends, even if the process is killed.
 #[derive(Debug)]
 pub struct ScratchDevice {
     file: File,
@@ -16,7 +16,7 @@ pub struct ScratchDevice {
 }
 
 impl ScratchDevice {
-    /// Creates a file of `bytes` zeroes in `folder`. It takes disk space only as it is written.
+    /// Creates a file of `bytes` zeroes in `folder`. The file takes disk space only for written parts.
     ///
     /// # Errors
     ///
@@ -33,7 +33,7 @@ impl ScratchDevice {
     }
 }
 
-/// Creates a file with an unused name, and unlinks it at once.
+/// Creates a file with an unused name, and removes the name at once.
 fn open_unnamed(folder: &Path) -> io::Result<File> {
     for attempt in 0..1000 {
         let path = folder.join(format!(".edgeward-{}-{attempt}", std::process::id()));
@@ -65,8 +65,8 @@ impl Device for ScratchDevice {
         Ok(0)
     }
 
-    /// Returns false, so that every read is a blocking one. Most bytes were written recently and are in the
-    /// page cache.
+    /// Returns false, so that all reads are blocking reads. They rarely wait, because most bytes were written
+    /// recently and are in the page cache.
     fn supports_read_now(&self) -> bool {
         false
     }

@@ -11,22 +11,23 @@ use crate::format::{Layout, SuperblockError};
 /// The settings of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct ChunkSettings {
-    /// The average size of a chunk in bytes. The index is sized for as many chunks as the device can hold.
+    /// The average size of a chunk in bytes. The size of the index follows from it and from the size of the device.
     pub chunk_bytes: u32,
     /// The layout of containers, if the store is new.
     pub layout: Layout,
     /// The epoch, if the store is new: a random number.
     pub epoch: u64,
-    /// The compression method of chunks written from now on. A store may have containers with different methods.
+    /// The compression method of new chunks. A store may have containers with different methods.
     pub compression: Method,
-    /// The most trailers in memory. A trailer takes 20 bytes for each of its chunks, and 28 bytes after chunks
-    /// of it were read or recognised, because it then also has fingerprints.
+    /// The highest number of trailers in memory. A trailer takes 20 bytes for each of its chunks. It takes 28
+    /// bytes per chunk after one of the chunks was read or recognised, because it then also has fingerprints.
     pub trailers_max: usize,
 }
 
 impl ChunkSettings {
-    /// Returns the defaults for chunks of `chunk_bytes`: containers of 1 MiB, and 4096 trailers, which take 10 to
-    /// 14 MB for chunks of 8 KiB. Chunks of 4 GB of bodies are then found without a read.
+    /// Returns the defaults for chunks of `chunk_bytes`: containers of 1 MiB, and 4096 trailers in memory. For
+    /// chunks of 8 KiB, these trailers take 10 to 14 MB and list the chunks of 4 GB, which are looked up
+    /// without a read.
     pub fn new(chunk_bytes: u32, epoch: u64) -> Self {
         Self {
             chunk_bytes,
@@ -58,7 +59,8 @@ pub enum OpenError {
         /// The reason.
         source: SuperblockError,
     },
-    /// The device has no space for two containers: one that is written, and one that is read.
+    /// The device is smaller than two containers. While one container is written, another must be available for
+    /// reads.
     #[error("the chunk store {name} has {bytes} bytes, which is less than two containers")]
     TooSmall {
         /// The name of the device.
@@ -71,15 +73,16 @@ pub enum OpenError {
 /// Counters and gauges of a store.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ChunkCounters {
-    /// Containers found when the store was opened.
+    /// Containers that were found when the store was opened.
     pub recovered: u64,
-    /// Containers written.
+    /// Containers that were written since the store was opened.
     pub written: u64,
-    /// Containers overwritten.
+    /// Containers whose chunks were removed from the index, because the container is overwritten next.
     pub evicted: u64,
-    /// Trailers read from the device.
+    /// Trailers that were read from the device.
     pub trailers_read: u64,
-    /// Lookups in a trailer without the chunk, because another chunk of the container has the same tag in the index.
+    /// Lookups that searched a trailer without the requested chunk, because another chunk of the container has
+    /// the same tag in the index.
     pub false_tags: u64,
     /// Chunks that were removed from the index because they were corrupt.
     pub forgotten: u64,
@@ -87,14 +90,15 @@ pub struct ChunkCounters {
     pub errors: u64,
     /// Entries in the index.
     pub indexed: u64,
-    /// Entries that the index had to drop.
+    /// Entries that the index dropped because it had no free slot for a new entry.
     pub dropped: u64,
-    /// Bytes of memory of the index.
+    /// The size of the index in bytes of memory.
     pub index_bytes: u64,
     /// Bytes of the stored chunks, uncompressed.
     pub raw_bytes: u64,
     /// Bytes that the stored chunks take on the device, without the free space at the ends of containers.
     pub stored_bytes: u64,
-    /// Bytes of the chunks that are only listed. They are not on the device, but count against its capacity.
+    /// Bytes of the chunks that are only listed: the store has their ids but not their bytes. They count against the
+    /// capacity.
     pub listed_bytes: u64,
 }

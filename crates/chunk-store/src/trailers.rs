@@ -1,8 +1,8 @@
 //! A cache of trailers.
 //!
 //! A trailer that was read for one chunk also lists the neighbours of the chunk, which are probably requested next.
-//! The least recently used trailers are evicted first. A cached trailer also has the fingerprints of those of its
-//! chunks that were read or recognised since it was cached.
+//! The least recently used trailers are evicted first. When a chunk is read or recognised, its fingerprint is stored
+//! beside the cached trailer.
 
 use std::collections::HashMap;
 use std::ops::Range;
@@ -22,12 +22,13 @@ pub(crate) struct Listing {
     pub(crate) number: u32,
     pub(crate) entries: Vec<Entry>,
     blocks: Vec<Block>,
-    /// The slot after the chunk that was found last. The next requested chunk is nearly always in this slot.
+    /// The slot after the slot of the last requested chunk. The next requested chunk is nearly always in this slot.
     next: AtomicUsize,
 }
 
 impl Listing {
-    /// Returns the slot of a chunk. If the chunk was first listed and later stored, returns the slot with its bytes.
+    /// Returns the slot of a chunk. If the chunk has two slots because it was first listed and later stored,
+    /// returns the slot with the bytes.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
         let is_chunk = |entry: &Entry| entry.id == *id;
         let next = self.next.load(Ordering::Relaxed);
@@ -48,7 +49,7 @@ impl Listing {
         blocks::parts(&self.entries, &self.blocks, slots)
     }
 
-    /// Returns true if the bytes of the chunk are stored, and not only its id.
+    /// Returns true if the bytes of the chunk are stored, false if the chunk is only listed.
     pub(crate) fn has_bytes(&self, slot: usize) -> bool {
         self.are_kept(slot..slot + 1)
     }
@@ -64,6 +65,7 @@ impl Listing {
         listed.next().is_none() && slots.end <= self.entries.len()
     }
 
+    /// Returns the sizes of the container's chunks.
     pub(crate) fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
         if self.blocks.is_empty() {
@@ -87,11 +89,11 @@ impl Listing {
 /// The sizes of a container's chunks in bytes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Sizes {
-    /// Stored chunks, uncompressed.
+    /// The bytes of the stored chunks before compression.
     pub(crate) raw: u64,
-    /// Stored chunks, as they are on the device.
+    /// The bytes of the stored chunks on the device, after compression.
     pub(crate) stored: u64,
-    /// Listed chunks, of which only the ids are stored.
+    /// The bytes of the listed chunks. They are not stored.
     pub(crate) listed: u64,
 }
 
@@ -106,11 +108,14 @@ impl From<Trailer> for Listing {
     }
 }
 
+/// The trailers in memory.
 #[derive(Debug)]
 pub(crate) struct TrailerCache {
     /// The cached trailers by their container's position.
     listings: HashMap<u32, CachedTrailer>,
+    /// The highest number of cached trailers.
     max: usize,
+    /// A counter of requests and insertions, by which the least recently used trailer is found.
     clock: u64,
     /// The last trailer that was read ahead and then requested.
     read_ahead_hit: Option<u32>,
@@ -152,7 +157,7 @@ impl TrailerCache {
         self.listings.contains_key(&position)
     }
 
-    /// Takes the position of the last trailer that was read ahead and then requested.
+    /// Returns the position of the last trailer that was read ahead and then requested, once for each such trailer.
     pub(crate) fn take_read_ahead_hit(&mut self) -> Option<u32> {
         self.read_ahead_hit.take()
     }
@@ -182,8 +187,8 @@ impl TrailerCache {
         );
     }
 
-    /// Records the fingerprint of a chunk, if the trailer is cached, lists the chunk in this slot, and has no
-    /// fingerprint of the chunk yet. Only then `mark` is called.
+    /// Records the fingerprint of a chunk if the trailer is cached, lists the chunk in this slot, and has no
+    /// fingerprint of the chunk yet. Otherwise the function `fingerprint` is not called.
     pub(crate) fn set_fingerprint(
         &mut self,
         position: u32,
@@ -211,15 +216,15 @@ impl TrailerCache {
         self.insert_with(position, listing, false);
     }
 
-    /// Like [`insert`](Self::insert), for a trailer that was read ahead.
+    /// Like [`insert`](Self::insert), but for a trailer that was read ahead and not requested yet.
     pub(crate) fn insert_read_ahead(&mut self, position: u32, listing: Arc<Listing>) {
         self.insert_with(position, listing, true);
     }
 
     fn insert_with(&mut self, position: u32, listing: Arc<Listing>, was_read_ahead: bool) {
         if self.listings.len() >= self.max {
-            // Evicts the older half at once, because a search for the oldest trailer at each insertion would
-            // cost as much as reading a trailer.
+            // Evicts the half that was not used for the longest time. Searching for one trailer at each
+            // insertion would take as long as reading a trailer.
             let mut uses: Vec<u64> = self
                 .listings
                 .values()
@@ -255,7 +260,7 @@ mod tests {
 
     use edgeward_dedup::fingerprint::FingerprintKey;
 
-    /// The trailers requested last are cached, and never more than the limit.
+    /// The cache has the trailers that were used last, and never more than the limit.
     #[test]
     fn trailers_are_bounded() {
         let mut trailers = TrailerCache::new(10);
@@ -278,8 +283,8 @@ mod tests {
         assert!(trailers.get(0).is_none());
     }
 
-    /// A fingerprint belongs to one chunk of one container: it is not returned for another container at the same
-    /// position, nor for another id.
+    /// A fingerprint belongs to one chunk of one container. It is not returned for another container at the
+    /// same position or for another id.
     #[test]
     fn marks_stay_with_their_chunk() {
         let key = FingerprintKey::new(&[1; 32]);

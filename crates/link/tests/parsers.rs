@@ -1,5 +1,5 @@
-//! Property tests of the parsers for untrusted input: labels, and the requests of proxy clients. The oracles are
-//! generated requests, the standard library for addresses, and httparse for heads.
+//! Property tests of the parsers for untrusted input: labels, and the requests of proxy clients. The expected results
+//! are the values from which a request was generated, the address parser of the standard library, and httparse.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -33,7 +33,7 @@ fn text(host: &str, port: u16) -> String {
     }
 }
 
-/// Text that is nearly a host and port.
+/// Generates text that is similar to a host and port but mostly not valid.
 fn nearly_a_target() -> impl Strategy<Value = String> {
     let (host, port) = (
         "[a-c.\\[\\]:_ /@\u{e9}\n%-]{0,8}|[0-9a-f:.\\[\\]]{0,12}",
@@ -48,7 +48,7 @@ fn nearly_a_target() -> impl Strategy<Value = String> {
 const WRONG_VERSIONS: [&str; 5] = ["HTTP/1.", "HTTP/1.1x", "HTTP/2", "http/1.1", "HTTP/1.1 x"];
 
 proptest! {
-    /// A parsed target has the host and port that were written, in lower case.
+    /// A parsed target has the host in lower case and the port from which the text was generated.
     #[test]
     fn targets_are_parsed_as_written((host, port) in targets()) {
         let place: HostPort = text(&host, port).parse().expect("a place");
@@ -87,7 +87,7 @@ proptest! {
         }
     }
 
-    /// Bytes are decoded as a label exactly if they are a valid one.
+    /// Bytes are decoded as a label if and only if they are a valid label.
     #[test]
     fn other_labels_are_refused(
         kind in 0_u8..6,
@@ -107,8 +107,8 @@ proptest! {
         }
     }
 
-    /// A SOCKS5 request is parsed to the target that it was built from, with the last byte of each message and not
-    /// before.
+    /// A SOCKS5 request is parsed to the target from which it was generated. A message is parsed when its last
+    /// byte is received, and not earlier.
     #[test]
     fn socks_requests_are_parsed_as_built(
         (host, port) in targets(),
@@ -140,7 +140,7 @@ proptest! {
         prop_assert_eq!(read(&[&request[..], &after].concat(), true), connect);
     }
 
-    /// A CONNECT head is parsed as httparse parses it.
+    /// The head of a CONNECT request is parsed with the same result as by httparse.
     #[test]
     fn connect_is_parsed_as_httparse_does(
         method in prop_oneof![4 => Just("CONNECT".to_owned()), 1 => "[A-Za-z ]{0,8}"],
@@ -172,8 +172,8 @@ proptest! {
         }
     }
 
-    /// The first step is the same for bytes that are read one by one or at once, and it consumes no more bytes than
-    /// were read.
+    /// The first step does not depend on whether the bytes are received one by one or all at once. It consumes
+    /// no more bytes than were received.
     #[test]
     fn messages_may_arrive_in_pieces(
         bytes in vec(prop_oneof![any::<u8>(), sample::select(&b"\x05\x00\x01\x03\r\n :CONE"[..])], 0..60),

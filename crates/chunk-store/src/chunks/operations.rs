@@ -1,4 +1,5 @@
-//! The operations of the [`ChunkStore`] trait: locating, loading and adding chunks.
+//! The operations of the [`ChunkStore`] trait: they look up, load and add chunks. `Access` selects whether an
+//! operation may block on the device.
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
@@ -13,6 +14,7 @@ impl Shared {
         self.state().index.prefetch(ids);
     }
 
+    /// Returns the location of a chunk. If the chunk has several locations, prefers a location with its bytes.
     pub(crate) fn locate(
         &self,
         id: &ChunkId,
@@ -43,7 +45,7 @@ impl Shared {
             if listing.has_bytes(usize::from(slot)) {
                 return Some(place);
             }
-            // A later candidate may have the bytes of the chunk.
+            // The chunk is only listed here. Another container may have its bytes.
             listed = Some(place);
         }
         listed
@@ -90,8 +92,9 @@ impl Shared {
         parts.is_some_and(|parts| self.read(&listing, &parts, out, access))
     }
 
-    /// Returns true if the chunks are stored and will not be overwritten soon. Chunks that were just recognised have
-    /// their trailer in memory. If the trailer is not in memory, returns false, to save a read.
+    /// Returns true if the bytes of these chunks are stored and will not be overwritten soon. Returns false if
+    /// their trailer is not in memory, because a read would cost more than the answer saves. The trailer of
+    /// chunks that were just recognised is in memory.
     pub(crate) fn is_retained(&self, place: ChunkLocation, chunks: usize) -> bool {
         let mut state = self.state();
         let slots = usize::from(place.slot)..usize::from(place.slot) + chunks;
@@ -107,8 +110,8 @@ impl Shared {
         listing.is_some_and(|listing| listing.are_kept(slots))
     }
 
-    /// Appends chunks with their fingerprints. Returns no chunks of the open container, which is a small part of the
-    /// store and has no fingerprints.
+    /// Appends at most `most` chunks from this location on, with their fingerprints. For the open container,
+    /// which has no fingerprints, appends no chunks.
     pub(crate) fn entries_with_fingerprints(
         &self,
         place: ChunkLocation,
@@ -119,7 +122,7 @@ impl Shared {
         let mut state = self.state();
         if place.container != state.open.number {
             let position = self.position(place.container);
-            // Reads the trailer if it is not cached.
+            // Reads the trailer into the cache, if it is not there.
             _ = self.listing(position, &mut state, access);
             let slot = usize::from(place.slot);
             let slots = slot..slot + most;
@@ -143,7 +146,8 @@ impl Shared {
             .set_fingerprint(position, place.container, chunk, fingerprint);
     }
 
-    /// See [`ChunkStore::find_or_insert`]. No chunk is stored while a read is pending.
+    /// See [`ChunkStore::find_or_insert`]. If a read is pending, does not store the chunk, because the store
+    /// may already have it.
     pub(crate) fn find_or_insert(
         &self,
         id: ChunkId,
@@ -169,15 +173,16 @@ impl Shared {
             return (None, false);
         }
         if !state.open.make_room(chunk.len(), &mut state.packer) {
-            // If the write fails, the error is counted and the chunks are removed from the index. The chunk is then
-            // added to the next container.
+            // If the write fails, `seal` counts the error and removes the written chunks from the index. The
+            // new chunk is then added to the next container.
             _ = self.seal(state);
         }
         let slot = state.open.push(id, chunk);
         (Some(self.enter(&id, slot, state)), false)
     }
 
-    /// See [`ChunkStore::find_or_list`]. No chunk is listed while a read is pending.
+    /// See [`ChunkStore::find_or_list`]. If a read is pending, does not list the chunk, because the store may already
+    /// have it.
     pub(crate) fn find_or_list(
         &self,
         entry: Entry,
@@ -268,5 +273,5 @@ impl ChunkStore for Chunks {
     }
 }
 
-/// The oldest eighth of the containers may be overwritten soon by chunks of other streams.
+/// The chunks in the oldest eighth of the containers may be overwritten soon by chunks of other streams.
 const OVERWRITTEN_SOON_SHARE: u32 = 8;

@@ -1,4 +1,4 @@
-//! Tests of compression at rest: more chunks fit on a device, and loading them needs no more reads.
+//! Tests of compressed stores: more chunks fit on a device, and loading them needs no more reads.
 
 use std::io;
 use std::sync::Arc;
@@ -55,8 +55,8 @@ fn store_chunk(store: &mut Chunks, bytes: &[u8]) -> ChunkLocation {
         .expect("the chunk fits in a container")
 }
 
-/// A device has space for several times as much text as without compression. The counters are the same after
-/// the store is opened again.
+/// With compression, a device has space for at least one and a half times as many texts. The counters are the same
+/// after the store is opened again.
 #[test]
 fn compressed_text_takes_a_fraction() {
     let kept = |method: Method| {
@@ -78,12 +78,13 @@ fn compressed_text_takes_a_fraction() {
     let raw = kept(Method::None);
     for method in COMPRESSING {
         let packed = kept(method);
-        // A container of 64 KiB has at most sixteen blocks of 8 KiB.
+        // The factor is low because a container of 64 KiB has at most 16 blocks, each of at most 8 KiB before
+        // compression.
         assert!(packed * 2 >= raw * 3, "{method:?}: {packed}, without {raw}");
     }
 }
 
-/// Chunks that do not compress are stored as without compression, byte for byte.
+/// A store with compression writes chunks that do not compress exactly like a store without compression.
 #[test]
 fn noise_is_stored_uncompressed() {
     let written = |method: Method| {
@@ -97,7 +98,8 @@ fn noise_is_stored_uncompressed() {
     assert!(COMPRESSING.map(written).iter().all(|packed| *packed == raw));
 }
 
-/// A run across several blocks is one read; neighbours that are loaded one by one cost one read for each block.
+/// Neighbouring chunks in several blocks are loaded with one read. If they are loaded one by one, each block is read
+/// once.
 #[test]
 fn a_run_is_one_read() {
     for method in COMPRESSING {
@@ -149,8 +151,8 @@ fn a_run_is_one_read() {
     }
 }
 
-/// All chunks of a block that cannot be decompressed are removed from the index, so they are stored when they are
-/// received again.
+/// If a block cannot be decompressed, all its chunks are removed from the index, so that they are stored again
+/// when they are received again.
 #[test]
 fn all_chunks_of_a_corrupt_block_are_forgotten() {
     for method in COMPRESSING {
@@ -161,7 +163,7 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
             .iter()
             .for_each(|text| _ = store_chunk(&mut store, text));
         store.flush().expect("the disk has no faults");
-        // The first bytes of the block: a frame's magic, or a length of literals.
+        // Overwrites the beginning of the block, which is necessary to decompress it.
         disk.write_at(&[0xff; 4096], 4096)
             .expect("the disk has no faults");
         let place = store
@@ -190,8 +192,8 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
     }
 }
 
-/// The index is sized for the expected number of chunks: twice as many as without compression, and more if existing
-/// chunks compress better.
+/// With compression, a new store gets an index for twice as many chunks as without. If the existing chunks compress
+/// better, a store that is opened again gets a larger index.
 #[test]
 fn the_index_is_sized_by_the_compression_ratio() {
     let disk = disk();

@@ -1,4 +1,4 @@
-//! The current code opens stores of all format versions, and writes the format of the golden file.
+//! Tests that the current code opens stores of all format versions, and writes the format of the golden file.
 
 use std::fs;
 use std::sync::Arc;
@@ -36,7 +36,7 @@ fn version(disk: &SimulatedDisk) -> u32 {
         .version
 }
 
-/// The `number`th text chunk of the fixtures.
+/// Returns the text chunk of the fixtures with this number.
 fn line(number: usize) -> Vec<u8> {
     let words = (0..200).map(|word| format!("{number} and {} ", word % 17 * number));
     let mut line: Vec<u8> = words.flat_map(String::into_bytes).collect();
@@ -76,14 +76,15 @@ fn a_store_of_the_first_version_opens() {
     assert_eq!(version(&disk), VERSION_BLOCKS);
     (100..105).for_each(|number| store_chunk(&mut store, &line(number)));
     store.flush().expect("the disk has no faults");
-    // The third container was open. It was then written over the first one.
+    // The new chunks were written to the third container. The first container was removed to be overwritten next.
     let mut store = open(&disk, Method::None);
     assert!((20..30).all(|number| has_bytes(&mut store, &line(number))));
     assert!((100..105).all(|number| has_bytes(&mut store, &line(number))));
     assert_eq!(version(&disk), VERSION_BLOCKS);
 }
 
-/// A compressed store of version 2, written by the first program with that version.
+/// A store of version 2 opens and its compressed chunks are found. The fixture was written by the first program
+/// with this version.
 #[test]
 fn a_store_of_the_second_version_opens() {
     let path = concat!(
@@ -114,7 +115,7 @@ fn a_store_of_the_second_version_opens() {
     );
 }
 
-/// A store of version 3, in which some chunks are only listed.
+/// A store of version 3 opens. Its stored chunks can be loaded, and its listed chunks are found without bytes.
 #[test]
 fn a_store_of_the_third_version_opens() {
     let path = concat!(

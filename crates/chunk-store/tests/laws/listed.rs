@@ -1,5 +1,5 @@
-//! Tests of listed chunks, whose ids are stored without their bytes: they are found like stored chunks, but cannot be
-//! loaded.
+//! Tests of listed chunks: the store has their ids but not their bytes. Lookups find them like stored chunks,
+//! but they cannot be loaded.
 
 use std::collections::HashMap;
 
@@ -46,8 +46,8 @@ enum Step {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// A listed chunk is found at its location, even after the store is opened again, and cannot be loaded. A
-    /// stored chunk can be loaded, whether it was listed before or later.
+    /// A listed chunk is found at its location, even after the store is opened again, but cannot be loaded. A
+    /// stored chunk can be loaded, even if the chunk is also listed before or after that.
     #[test]
     fn listed_chunks_are_found_and_stored_ones_are_loaded(
         steps in vec(
@@ -114,8 +114,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// If `stays` returns true for a chunk, the chunk can be loaded until another container is full. `stays` returns
-    /// false for listed chunks and for chunks that are overwritten next.
+    /// If `is_retained` returns true for a chunk, the chunk can still be loaded after another container was
+    /// written. It returns false for listed chunks and for chunks that are overwritten next.
     #[test]
     fn chunks_that_stay_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
@@ -131,7 +131,7 @@ proptest! {
         let open = store.written();
         let mut staying = Vec::new();
         for (&number, &place) in &known {
-            // A chunk that was just found has its trailer in memory.
+            // The lookup loads the trailer of the chunk into memory, where `is_retained` needs it.
             let found = store.locate(&entry(number).id);
             let stays = store.is_retained(place, 1);
             let has_bytes = found == Some(place) && store.has_bytes(place);
@@ -150,8 +150,7 @@ proptest! {
     }
 }
 
-/// Only the ids of listed chunks are written. Listed chunks count as if their bytes were stored, so the index
-/// has a slot for each.
+/// The store writes only the ids of listed chunks, but they count against its capacity as if their bytes were stored.
 #[test]
 fn only_ids_of_listed_chunks_are_written() {
     let disk = disk();
@@ -184,7 +183,7 @@ fn only_ids_of_listed_chunks_are_written() {
     );
 }
 
-/// The version of a store is raised when it has listed chunks, and not before.
+/// The version of a store is raised when a container with listed chunks is written, and not earlier.
 #[test]
 fn listing_a_chunk_raises_the_version_of_the_store() {
     let version = |disk: &SimulatedDisk| {
@@ -210,7 +209,7 @@ fn listing_a_chunk_raises_the_version_of_the_store() {
     }
 }
 
-/// Stored and listed chunks can alternate in a container: stored chunks between listed ones can be loaded.
+/// Stored chunks between listed chunks of the same container can be loaded.
 #[test]
 fn listed_and_stored_chunks_alternate() {
     for method in [Method::None, Method::Lz4, Method::Zstd] {

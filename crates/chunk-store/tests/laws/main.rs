@@ -1,5 +1,5 @@
-//! Property tests of the chunk store: it returns the chunks that were stored, whatever faults its device has, and
-//! reports lost chunks as missing.
+//! Property tests of the chunk store. A loaded chunk has the bytes that were stored, even if the device has
+//! faults, and lost chunks are reported as missing.
 
 mod compressed;
 mod format;
@@ -60,7 +60,7 @@ fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
         .expect("the store opens")
 }
 
-/// The `number`th chunk: noise or text.
+/// Returns the chunk with this number: random bytes or text.
 fn chunk(number: usize) -> Vec<u8> {
     let bytes = 4 * (700 + number * 37 % 900);
     if number.is_multiple_of(3) {
@@ -81,7 +81,8 @@ fn noise(number: usize, bytes: usize) -> Vec<u8> {
     words.flat_map(mix).take(bytes).collect()
 }
 
-/// Loads a chunk and compares its bytes. Returns `None` if the chunk is not found, `Err` if it is corrupt.
+/// Loads a chunk, compares its bytes and returns its location. Returns `None` if the chunk is not found, and
+/// `Err` if it is corrupt or only listed.
 fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<ChunkLocation, ()>> {
     let bytes = chunk(number);
     let id = key().id(&bytes);
@@ -148,8 +149,8 @@ proptest! {
         let disk = disk();
         let mut store = open(&disk, method);
         let mut places: HashMap<usize, ChunkLocation> = HashMap::new();
-        // A chunk that was removed from the index and stored again may be in one container twice. Once the container
-        // is full, either location is correct.
+        // A chunk that was removed from the index and stored again may be in one container twice. When the container
+        // has been written, either location is a correct result.
         let mut forgotten = HashSet::new();
         let mut newest = 0;
         for step in steps {
@@ -181,13 +182,14 @@ proptest! {
                 }
                 Step::Flush => {
                     store.flush().expect("the disk has no faults");
-                    // The next container is open now, at the position of the oldest.
+                    // The next container is open now. It has the position of the oldest container, whose chunks are
+                    // removed.
                     newest += u32::from(places.values().any(|place| place.container == newest));
                     places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
                 }
                 Step::Reopen => {
-                    // The store is opened as after the process was killed: the open container is lost, and
-                    // chunks that were removed from the index may be found again.
+                    // Opens the store like after a kill of the process. The open container is lost, and chunks
+                    // that were removed from the index may be found again.
                     drop(store);
                     store = open(&disk, method);
                     places.clear();
@@ -206,7 +208,7 @@ proptest! {
         }
     }
 
-    /// Runs are loaded as they were stored, from memory and from the device.
+    /// Neighbouring chunks are loaded with the stored bytes, from the open container and from the device.
     #[test]
     fn runs_are_loaded_as_they_were_stored(first in 0_usize..40, most in 1_usize..30, method in methods()) {
         let disk = disk();
@@ -228,11 +230,11 @@ proptest! {
     }
 
     /// After a bit is flipped anywhere on the device, each chunk is loaded correctly, reported as corrupt, or
-    /// not found. After it is stored again, it is loaded correctly.
+    /// not found. A chunk that is stored again is loaded correctly.
     #[test]
     fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
-        // Up to three chunks of at most 2,800 bytes are compressed together.
+        // A block has up to three chunks, so one flipped bit can corrupt three chunks.
         let most = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
         (0..40).for_each(|number| _ = store_chunk(&mut store, number));
@@ -253,7 +255,7 @@ proptest! {
 }
 
 /// After a power failure at any moment, the store opens, each chunk is loaded correctly or reported as corrupt, and
-/// flushed chunks are found. The simulated disks lose, tear or garble writes that were not synced.
+/// flushed chunks are found. The simulated disk loses, tears or corrupts writes that were not synced.
 #[test]
 fn crashes_lose_chunks_and_never_change_one() {
     METHODS.into_iter().for_each(check_crashes);
@@ -265,7 +267,7 @@ fn check_crashes(method: Method) {
     (0..20).for_each(|number| _ = store_chunk(&mut store, number));
     store.flush().expect("the disk has no faults");
     let flushed = disk.boundary();
-    // So few chunks that the flushed chunks are not overwritten.
+    // Stores only few chunks, so that the flushed chunks are not overwritten.
     (20..40).for_each(|number| _ = store_chunk(&mut store, number));
     let mut corrupt = 0;
     for harm in Harm::ALL {
@@ -273,7 +275,8 @@ fn check_crashes(method: Method) {
         let boundaries: Vec<_> = crashes.boundaries().collect();
         for boundary in boundaries {
             let image = SimulatedDisk::holding(crashes.image(boundary, harm));
-            // A superblock write at the power failure may be torn on a disk that garbles.
+            // If the power fails during the first write of the superblock, a disk that corrupts writes may leave an
+            // invalid superblock.
             let opened = Chunks::open(Arc::clone(&image) as Arc<dyn Device>, settings(method));
             let mut store = match opened {
                 Ok(store) => store,
@@ -330,7 +333,7 @@ fn clones_share_one_store() {
     assert!(matches!(load_chunk(&mut other, 1), Some(Ok(_))));
 }
 
-/// Locating a run of neighbouring chunks reads one trailer, not one trailer for each chunk.
+/// Looking up neighbouring chunks of one container reads its trailer only once.
 #[test]
 fn neighbouring_chunks_are_found_with_one_read() {
     let disk = disk();
@@ -362,8 +365,7 @@ fn a_reopened_store_has_the_same_epoch() {
 fn a_new_epoch_begins_when_container_numbers_are_used_up() {
     let disk = disk();
     drop(open(&disk, Method::None));
-    // The test simulates that 2^32 - 4 containers were written: it writes the trailer of the last one at its
-    // position.
+    // Simulates that 2^32 - 4 containers were written: writes the trailer of the last of them at its position.
     let number = u32::MAX - 3;
     let position = number as usize % CONTAINERS;
     let entry = Entry {

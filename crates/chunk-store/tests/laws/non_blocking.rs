@@ -1,4 +1,5 @@
-//! Non-blocking queries return the same results as blocking ones, after their pending reads are performed.
+//! Tests of non-blocking queries: after their pending reads are performed, they return the same results as blocking
+//! queries.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +15,8 @@ use crate::{
     CONTAINER, METHODS, chunk, disk, key, layout, load_chunk, noise, open, settings, store_chunk,
 };
 
-/// Repeats a query until no read is pending. Returns its result, and how many times reads were performed for it.
+/// Repeats a query and performs its pending reads, until no read is pending. Returns the result of the query, and the
+/// number of repetitions.
 fn repeat<T>(store: &Chunks, query: impl Fn(&mut NonBlocking<'_>) -> T) -> (T, usize) {
     for times in 0..4 {
         let mut non_blocking = store.non_blocking();
@@ -34,7 +36,7 @@ fn repeat<T>(store: &Chunks, query: impl Fn(&mut NonBlocking<'_>) -> T) -> (T, u
 /// blocking query.
 ///
 /// Method: fill four containers, with a cache of two trailers and a disk whose bytes are never in the page
-/// cache. So the bytes of chunks are fetched for each load.
+/// cache. Look up and load every chunk, and count the pending queries.
 #[test]
 fn a_pending_query_succeeds_after_its_reads() {
     for method in METHODS {
@@ -60,7 +62,7 @@ fn a_pending_query_succeeds_after_its_reads() {
                 entries
             });
             let mut found = vec![0; bytes.len()];
-            // The last few compressed blocks are in memory.
+            // The load is pending, except if the block of the chunk is in the cache of decompressed blocks.
             let mut non_blocking = store.non_blocking();
             let loaded = non_blocking.load(place, &entries, &mut found);
             assert_ne!(loaded, non_blocking.has_pending_reads());
@@ -97,7 +99,7 @@ fn a_chunk_that_may_be_stored_is_not_stored_again() {
         (None, false)
     );
     assert!(non_blocking.has_pending_reads());
-    // The same query is pending again.
+    // A repeated query is pending again, because no read was performed.
     assert_eq!(
         non_blocking.find_or_insert(key().id(&bytes), &bytes),
         (None, false)
@@ -107,7 +109,7 @@ fn a_chunk_that_may_be_stored_is_not_stored_again() {
         length: bytes.len() as u32,
     };
     assert_eq!(non_blocking.find_or_list(entry), (None, false));
-    // The pending reads of one query do not affect the next one.
+    // The pending reads of one query do not affect the next query, whose chunk is stored.
     let (place, found) = non_blocking.find_or_insert(key().id(&other), &other);
     assert!(place.is_some() && !found);
     let kept = store.counters().raw_bytes - before;
@@ -171,8 +173,8 @@ impl Device for Slow {
     }
 }
 
-/// If a container is overwritten while its trailer is read, the old trailer is not cached, and queries use the
-/// new one.
+/// If a container is overwritten while its trailer is read, the old trailer is not cached, and queries use the new
+/// trailer.
 #[test]
 fn a_trailer_of_an_overwritten_container_is_not_used() {
     let disk = disk();
@@ -190,7 +192,7 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     assert_eq!(non_blocking.locate(&key().id(&chunk(0))), None);
     let pending = non_blocking.into_pending();
     assert!(!pending.is_empty());
-    // By then all four containers are overwritten, and this trailer is not cached.
+    // During the read of the trailer, another clone overwrites all four containers.
     let mut other = store.clone();
     *device.meanwhile.lock().expect("no thread panics") = Some(Box::new(move || {
         (100..220).for_each(|number| _ = store_chunk(&mut other, number));
@@ -206,11 +208,11 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     assert_eq!(lost.count(), 0, "newer ones are there if older ones are");
 }
 
-/// With read-ahead, no query blocks on the trailer of a container that is overwritten next, or on the third
-/// trailer of a body in consecutive containers.
+/// With read-ahead, no query blocks on the trailer of a container that is overwritten next, or on the third and later
+/// trailers of a body in consecutive containers.
 ///
-/// Method: count the blocking reads of a device. Perform announced reads after each chunk, as a link does after each
-/// frame. Compare the count with a run without read-ahead.
+/// Method: count the blocking reads of a device. Perform the announced reads after each chunk, like a link does
+/// after each frame. Compare the count with a run without read-ahead.
 #[test]
 fn read_ahead_trailers_block_no_query() {
     let waited = |fetches: bool, containers: usize, steps: &dyn Fn(&mut Chunks, &dyn Fn())| {
@@ -238,7 +240,7 @@ fn read_ahead_trailers_block_no_query() {
             if fetches && let Some(pending) = other.read_ahead() {
                 other.fetch(&pending);
             }
-            // These reads are not under the lock.
+            // Reads of `fetch` do not hold the lock, so they do not count.
             counted.count.store(before, Ordering::Relaxed);
         });
         device.count.load(Ordering::Relaxed)

@@ -1,4 +1,5 @@
-//! A source, a TCP relay, a gateway and an edge. Each is a thread whose CPU time is measured.
+//! The servers of the benchmark: a source, a TCP relay, a gateway and an edge. The CPU time of relay, gateway
+//! and edge is measured; each of them is one thread.
 
 use std::fs;
 use std::io::{self, Read, Write};
@@ -18,7 +19,7 @@ use edgeward_link::{
 };
 use edgeward_testkit::{Wan, WanSettings};
 
-/// The features of the link that are enabled.
+/// The settings of the link in a row.
 #[derive(Clone, Copy)]
 pub(crate) struct Features {
     pub(crate) tls: bool,
@@ -31,9 +32,10 @@ pub(crate) struct Features {
     pub(crate) ids: IdScheme,
 }
 
+/// The capacity of each endpoint's chunk store.
 pub(crate) const STORE_BYTES: u64 = 512 << 20;
 
-/// Sends a body on every connection.
+/// A server that sends a body on every connection and then closes it.
 pub(crate) struct Source {
     pub(crate) addr: SocketAddr,
     body: Arc<Mutex<Arc<Vec<u8>>>>,
@@ -54,6 +56,7 @@ impl Source {
         Ok(Self { addr, body })
     }
 
+    /// Sets the body for the next connections.
     pub(crate) fn set(&self, body: &Arc<Vec<u8>>) {
         *self.body.lock().expect("no thread panics with it") = Arc::clone(body);
     }
@@ -78,7 +81,7 @@ pub(crate) fn fetch(from: SocketAddr, body: &[u8]) -> io::Result<()> {
     Ok(())
 }
 
-/// The baseline: a TCP relay of one thread.
+/// The baseline: a TCP relay in one thread.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     thread: ThreadCpu,
@@ -117,7 +120,7 @@ pub(crate) struct LinkBed {
     threads: [ThreadCpu; 2],
     client: Client,
     wan: Option<Wan>,
-    /// Dropping them ends the threads.
+    /// The senders whose drop ends the threads of gateway and edge.
     _ends: [tokio::sync::oneshot::Sender<()>; 2],
 }
 
@@ -196,12 +199,13 @@ impl LinkBed {
         fetch(self.addr, body)
     }
 
-    /// Returns the CPU seconds of gateway and edge.
+    /// Returns the CPU time of the gateway and of the edge in seconds.
     pub(crate) fn cpu(&self) -> [f64; 2] {
         self.threads.each_ref().map(ThreadCpu::seconds)
     }
 
-    /// Returns the bytes sent towards the edge: of frames, or including TLS if a simulated network counts them.
+    /// Returns the number of bytes sent to the edge: the bytes of frames, or on a simulated network all bytes
+    /// including TLS.
     pub(crate) fn wire(&self) -> u64 {
         match &self.wan {
             Some(wan) => wan.bytes()[1],
@@ -241,7 +245,7 @@ fn runtime() -> tokio::runtime::Runtime {
     runtime.expect("a runtime")
 }
 
-/// The CPU time of a thread, as the kernel counts it.
+/// Reads the CPU time of a thread from the kernel. The field is the path of the thread's `schedstat` file.
 pub(crate) struct ThreadCpu(String);
 
 impl ThreadCpu {
@@ -255,7 +259,7 @@ impl ThreadCpu {
     }
 }
 
-/// Starts a thread and waits until it reports that it is ready.
+/// Starts a thread, and waits until `work` calls its argument to report that the thread is ready.
 fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> ThreadCpu {
     let (tell, told): (Sender<String>, _) = channel();
     let named = thread::Builder::new().name(name.to_owned()).spawn(move || {

@@ -1,4 +1,4 @@
-//! Measures the latency that the link adds to a short request: alone, and beside a download.
+//! Measures the latency that the link adds to a short request, without other traffic and during a download.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -25,7 +25,7 @@ const EVERYTHING: Features = Features {
     ids: IdScheme::Blake3,
 };
 
-/// Without network delay and other traffic: the link, and a relay, in turns.
+/// Measures the latency over the link and through a TCP relay in turns, without network delay and other traffic.
 pub(crate) fn idle() -> io::Result<()> {
     let target = target()?;
     let test_link = LinkBed::start(target, &EVERYTHING, None)?;
@@ -59,19 +59,21 @@ pub(crate) fn idle() -> io::Result<()> {
     Ok(())
 }
 
-/// On a network of 100 Mb/s and 10 ms each way: alone, and beside an endless download.
+/// Measures the latency over the link on a network of 100 Mb/s and 10 ms each way, without other traffic and
+/// during an endless download.
 pub(crate) fn beside_bulk() -> io::Result<()> {
     let link = LinkBed::over(target()?, &EVERYTHING, Some(LINE))?;
     beside("latency, beside a download", link.addr)
 }
 
-/// The same with two TCP connections instead of the link: the latency that the network and the machine add by
-/// themselves.
+/// Like [`beside_bulk`], but with two TCP connections instead of the link. This is the latency that the network
+/// and the machine add.
 pub(crate) fn beside_bulk_without_link() -> io::Result<()> {
     let line = Wan::start(target()?, LINE)?;
     beside("latency, beside a download, without the link", line.addr())
 }
 
+/// Measures the latency at this address before and during a download, and prints the row.
 fn beside(row: &str, addr: SocketAddr) -> io::Result<()> {
     let mut tcp = TcpStream::connect(addr)?;
     let mut series = |count| {
@@ -121,17 +123,18 @@ const LINE: WanSettings = WanSettings {
     delay: Duration::from_millis(10),
 };
 
-/// The requests of each series, which takes more than half a minute.
+/// The number of requests of each series. At 20 ms per request, a series takes more than half a minute.
 const QUESTIONS: usize = 1500;
 
-/// Pauses from this length on count if a request takes less than a millisecond.
+/// The shortest pause that counts if a request takes less than a millisecond, in nanoseconds.
 const SHORT_PAUSE_NS: u64 = 300_000;
 
-/// The same if a request takes twenty milliseconds. If shorter pauses counted, they would affect most requests, and
-/// slow requests more often.
+/// The shortest pause that counts if a request takes 20 ms, in nanoseconds. If shorter pauses counted, most requests
+/// would overlap one, and slow requests more often than fast ones.
 const PAUSE_NS: u64 = 1_000_000;
 
-/// A server that answers each request of 200 bytes with 1 KiB, or with endless noise.
+/// Starts a server that answers each request of 200 bytes with 1 KiB, or with endless random bytes if the first byte
+/// of the request is [`BULK`].
 fn target() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
@@ -163,7 +166,7 @@ fn answer(mut tcp: TcpStream) -> io::Result<()> {
     }
 }
 
-/// A relay of two threads for each connection.
+/// Starts a TCP relay with two threads for each connection.
 fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
@@ -180,7 +183,7 @@ fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
     Ok(addr)
 }
 
-/// Sends a request and reads its response. Returns the times of its beginning and end.
+/// Sends a request and reads its response. Returns the start and the end of the exchange, as returned by [`now`].
 fn ask(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
     tcp.set_nodelay(true)?;
     let mut answer = [0; ANSWER_BYTES];
@@ -193,9 +196,9 @@ fn ask(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
 /// The latencies of a series of requests.
 struct Times {
     all: Quantiles,
-    /// Requests during which no processor was paused; `None` without a watcher.
+    /// The latencies of the requests during which no processor was paused. `None` without watchers.
     undisturbed: Option<Quantiles>,
-    /// The number of undisturbed requests, and of all.
+    /// The number of undisturbed requests, and the number of all requests.
     count: [usize; 2],
     pauses: usize,
     /// The paused time divided by the duration of the series; a pause counts once for each processor.
@@ -203,7 +206,7 @@ struct Times {
 }
 
 impl Times {
-    /// Pauses shorter than `shortest` are ignored.
+    /// Evaluates the start and end times of the requests. Pauses shorter than `shortest` nanoseconds are ignored.
     fn of(asked: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
         let took = |[begun, ended]: &[u64; 2]| ended - begun;
         let from = asked.first().map_or(0, |[begun, _]| *begun);
@@ -237,7 +240,8 @@ impl Times {
         }
     }
 
-    /// Returns how much higher the p99 of undisturbed requests is than the other's, in microseconds, as JSON.
+    /// Returns the p99 of this series' undisturbed requests minus the p99 of the other series, in microseconds
+    /// as JSON.
     fn above(&self, other: &Self) -> String {
         let both = self.undisturbed.as_ref().zip(other.undisturbed.as_ref());
         both.map_or_else(

@@ -6,14 +6,19 @@
 //!   [--text FILE] [--rounds 5] [--rows "NAME;…"]
 //! ```
 //!
-//! A source sends a body to the gateway, the link carries it to the edge's port, and a sink reads it there and
-//! compares every byte. Gateway, edge and relay are one thread each. Only the CPU time of these threads counts, by
-//! the kernel's account, so source and sink are free, and other programs on the machine matter less. The speed of a
-//! row is that of its busier endpoint. The ratio is the median over pairs of one transfer through the link and one
-//! through the relay, which reads and writes 128 KiB at a time. It compares one process with one process, as if
-//! each endpoint had its own machine. `ratio_both` is as if gateway and edge shared one core. Results are most
-//! stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two. The output is one JSON
-//! object for each row on stdout.
+//! A source sends a body to the gateway. The link carries the body to the edge's port, where a sink reads it
+//! and compares every byte. Gateway, edge and relay are one thread each. The benchmark reads the CPU time of
+//! these threads from the kernel, so the work of source and sink does not count, and other programs have little
+//! influence.
+//!
+//! The speed of a row is the number of body bits divided by the CPU time of the endpoint that used more. In
+//! each round the body is transferred once over the link and once through the relay, which reads and writes 128
+//! KiB at a time. `ratio` is the median of the link's speed divided by the relay's speed, as if each endpoint
+//! had its own machine. For `ratio_both`, the CPU times of gateway and edge are added, as if they shared one
+//! core.
+//!
+//! Results are most stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two
+//! cores. The output is one JSON object per row on stdout.
 
 mod endpoints;
 mod latency;
@@ -30,7 +35,7 @@ use edgeward_link::IdScheme;
 use edgeward_types::SplitMix64;
 use endpoints::{Features, LinkBed, Relay, Source};
 
-/// The same allocator as the program.
+/// The benchmark uses the same allocator as `edgeward`.
 #[global_allocator]
 static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
@@ -64,28 +69,29 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// A measurement: the body and the settings of the link.
+/// A measurement: its name, the body and the settings of the link.
 struct Row {
     name: &'static str,
     body: Body,
     features: Features,
-    /// The bandwidth of the network in bits per second; `None` if the processor is the limit.
+    /// The bandwidth of the simulated network in bits per second. `None` for loopback without a limit.
     line: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Body {
-    /// New bodies that do not compress.
+    /// A new body of random bytes in each round.
     Noise,
-    /// The same body each time, measured from the third time on.
+    /// The same body in each round, measured from the third transfer on.
     Repeated,
-    /// A body that the endpoints have seen once.
+    /// A new body in each round; the second transfer of each body is measured.
     Second,
-    /// A file, encoded differently each time, so that its chunks are new.
+    /// The file of `--text`, encoded differently in each round, so that its chunks are new.
     Text,
 }
 
-/// The rows of the project's goals, and then those that are comparable with a competing product.
+/// The rows: first the measurements that the project has goals for, at the end those that can be compared with a
+/// competing product.
 fn rows() -> Vec<Row> {
     let all = Features {
         tls: true,
@@ -226,7 +232,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let plain = Relay::start(source.addr)?;
     let mut link = LinkBed::start(source.addr, &row.features, row.line)?;
     let mut noise = Noise(SplitMix64(0x1234_5678));
-    // Chunks are stored at the steady rate once the stores are full.
+    // The first rounds fill the stores. Only when a store is full does storing a chunk include an eviction.
     let warm_up = match row.body {
         Body::Noise => endpoints::STORE_BYTES as usize / BODY_BYTES + 1,
         Body::Text => endpoints::STORE_BYTES as usize / text.len().max(1) + 1,
@@ -297,7 +303,7 @@ struct Options {
     text: Option<String>,
     rounds: usize,
     rows: Vec<String>,
-    /// True if this process watches a processor for [`watch::Watch`].
+    /// True if this process is a watcher of one processor, started by [`watch::Watch`].
     watches: bool,
 }
 
@@ -351,7 +357,7 @@ fn median(values: &mut [f64]) -> f64 {
     values.get(values.len() / 2).copied().unwrap_or(f64::NAN)
 }
 
-/// Returns the load average of the last minute, because other processes distort the times.
+/// Returns the load average of the last minute. It is printed because other processes distort the times.
 fn load_average() -> f64 {
     let text = fs::read_to_string("/proc/loadavg").expect("Linux tells");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());

@@ -1,10 +1,11 @@
-//! Detects when the machine itself was paused.
+//! Detects pauses of the processors that the link does not cause.
 //!
-//! The host of a virtual machine suspends its processors for milliseconds at a time, and a request under way is
-//! delayed, whatever it passes through. So one process per processor runs with real-time priority (`SCHED_FIFO`)
-//! and sleeps for 0.2 ms at a time. When it wakes up late, it reports the interval in which no process could run
-//! there. Requests under way then say nothing about the link or the baseline. With and without a download there
-//! should be equally many pauses; if there are more with one, the host is not their cause.
+//! The host of a virtual machine suspends its processors for milliseconds at a time. Requests in progress are delayed
+//! then, with and without the link. To detect these pauses, one watcher process per processor runs with real-time
+//! priority (`SCHED_FIFO`) and sleeps for 0.2 ms at a time. If it wakes up late, it reports the interval in which no
+//! process could run on its processor. Requests that overlap such an interval can be left out of the results. The
+//! number of pauses should not depend on whether a download runs; if a download increases it, the host is not the
+//! cause of the pauses.
 
 use std::io::{self, BufRead as _, BufReader, Write as _};
 use std::process::{Child, Command, Stdio};
@@ -20,15 +21,16 @@ pub(crate) fn now() -> u64 {
     now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
 }
 
-/// Watches all processors as long as it lives.
+/// The watcher processes of all processors. Dropping this value ends them.
 pub(crate) struct Watch {
     watchers: Vec<Child>,
+    /// The start and the end of each pause, as returned by [`now`].
     pauses: Arc<Mutex<Vec<[u64; 2]>>>,
 }
 
 impl Watch {
-    /// Returns `None` if real-time priority is not permitted (it needs root or `CAP_SYS_NICE`), or if `chrt` or
-    /// `taskset` is missing.
+    /// Starts the watchers. Returns `None` if real-time priority is not permitted (it needs root or
+    /// `CAP_SYS_NICE`), or if `chrt` or `taskset` is missing.
     pub(crate) fn start() -> io::Result<Option<Self>> {
         let this = std::env::current_exe()?;
         let pauses = Arc::new(Mutex::new(Vec::new()));
@@ -84,7 +86,7 @@ impl Drop for Watch {
     }
 }
 
-/// The process that watches one processor: prints a line when it is ready, and one for each pause.
+/// The main function of a watcher process. It prints a line when it is ready, and one line for each pause.
 pub(crate) fn watch() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
@@ -98,7 +100,8 @@ pub(crate) fn watch() -> io::Result<()> {
     }
 }
 
+/// The time for which a watcher sleeps.
 const STEP: Duration = Duration::from_micros(200);
 
-/// Shorter delays cannot be distinguished from a late timer.
+/// The shortest delay that is reported as a pause. Shorter delays may be caused by the timer.
 const PAUSE: Duration = Duration::from_micros(300);

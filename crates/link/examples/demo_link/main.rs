@@ -1,5 +1,5 @@
-//! Demonstrates the link on a WAN path: two versions of packages over 20 Mb/s and 80 ms round-trip time,
-//! uncompressed, with gzip, and over the link.
+//! Demonstrates how many bytes the link saves. It transfers two versions of packages over a WAN path of 20 Mb/s
+//! and 80 ms round-trip time: uncompressed, with gzip, and over the link.
 //!
 //! ```sh
 //! cargo build --release --package edgeward-cli
@@ -7,12 +7,12 @@
 //!   FOLDER [--mbps 20] [--rtt-ms 80] [--edgeward PATH]
 //! ```
 //!
-//! `FOLDER/1` and `FOLDER/2` have files of the same names in two versions (`make demo-link` fetches packages). An
-//! origin serves them over HTTP/1.1. The WAN path is a relay on loopback that limits the bandwidth and delays the
-//! bytes. Without the link, a client requests files from the origin over the WAN path. With it, the client requests
-//! them from `edgeward serve` with `[origin.link]`, which connects over the WAN path to `edgeward gateway
-//! --origin`. The origin forbids storing, so the edge caches only chunks, and every body is requested again. Every
-//! body is compared with the file.
+//! `FOLDER/1` and `FOLDER/2` have two versions of files with the same names (`make demo-link` downloads
+//! packages). An origin serves the files over HTTP/1.1. The WAN path is a relay on loopback that limits the
+//! bandwidth and delays the bytes. Without the link, a client requests the files from the origin over the WAN
+//! path. With the link, the client requests them from `edgeward serve` with `[origin.link]`, which connects
+//! over the WAN path to `edgeward gateway --origin`. The origin sends `cache-control: no-store`, so the edge
+//! stores no responses and requests every body from the gateway. The client compares every body with the file.
 
 mod origin;
 mod site;
@@ -114,7 +114,7 @@ fn status(from: SocketAddr, path: &str) -> io::Result<u16> {
     status.ok_or_else(|| io::Error::other("the response is not HTTP"))
 }
 
-/// Requests a file and compares the response with it.
+/// Requests a file and compares the body of the response with the file.
 fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result<()> {
     let name = file.strip_prefix(folder).expect("it lies there").display();
     let mut tcp = TcpStream::connect(from)?;
@@ -159,12 +159,13 @@ fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result
     Ok(())
 }
 
+/// Returns the `.tar` files of a folder, sorted by name.
 fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut files: Vec<PathBuf> = fs::read_dir(folder)?
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "tar"));
-    // The larger packages would take minutes at 20 Mb/s.
+    // Larger packages are skipped, because they would take minutes at 20 Mb/s.
     files.retain(|file| fs::metadata(file).is_ok_and(|facts| facts.len() < 40_000_000));
     files.sort();
     Ok(files)

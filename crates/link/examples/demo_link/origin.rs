@@ -1,4 +1,5 @@
-//! An origin that serves a folder: one GET on each connection, with gzip for clients that accept it.
+//! An origin that serves the files of a folder. It answers one GET request per connection, with gzip for clients that
+//! accept it.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
@@ -10,7 +11,7 @@ use std::thread;
 use flate2::Compression;
 use flate2::write::GzEncoder;
 
-/// The origin; it listens until the process ends.
+/// The running origin. It listens until the process ends.
 pub(crate) struct Origin {
     pub(crate) addr: SocketAddr,
 }

@@ -1,5 +1,5 @@
-//! Gateway, WAN path and edge as an operator runs them: the `edgeward` program with its commands and a
-//! configuration file.
+//! Starts a gateway, a WAN path and an edge. Gateway and edge are processes of the `edgeward` program, which are
+//! configured like in production.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use edgeward_testkit::{Wan, WanSettings};
 
-/// An edge whose misses are sent over a link on a WAN path.
+/// An edge that forwards its misses over a link on a WAN path to a gateway.
 pub(crate) struct Site {
     /// The address of the edge.
     pub(crate) addr: SocketAddr,
@@ -78,7 +78,7 @@ impl Site {
         Ok(site)
     }
 
-    /// Waits until a miss gets a response: misses are refused while the link is down.
+    /// Waits until the link is up. Until then, the edge does not forward requests.
     fn wait_until_up(&self) -> io::Result<()> {
         let begun = Instant::now();
         while begun.elapsed() < START_TIMEOUT {
@@ -91,9 +91,10 @@ impl Site {
     }
 }
 
-/// A running process, ended when this value is dropped.
+/// A running `edgeward` process. Dropping this value ends the process.
 struct Process {
     child: Child,
+    /// The JSON line that the process has printed when it was ready.
     output: Value,
 }
 
@@ -107,7 +108,7 @@ impl Process {
         let mut line = String::new();
         let out = child.stdout.take().expect("it was asked for");
         let read = BufReader::new(out).read_line(&mut line);
-        // The process is in `program` before an error can return, so it is always ended.
+        // From here on, an error drops `program`, which ends the process.
         let mut program = Self {
             child,
             output: Value::Null,
@@ -118,6 +119,7 @@ impl Process {
         Ok(program)
     }
 
+    /// Returns the address at this JSON pointer of the output.
     fn addr(&self, pointer: &str) -> io::Result<SocketAddr> {
         let output = self.output.pointer(pointer).and_then(Value::as_str);
         let output = output.unwrap_or_default();
@@ -134,7 +136,7 @@ impl Drop for Process {
     }
 }
 
-/// Returns the path of `edgeward` in the folder above this program's, where cargo builds both.
+/// Returns the path of the `edgeward` program. Cargo builds it in the folder above that of this example.
 pub(crate) fn edgeward() -> io::Result<PathBuf> {
     let here = std::env::current_exe()?;
     let found = here

@@ -1,4 +1,4 @@
-//! A slow disk delays only the streams whose chunks it holds.
+//! Tests that a slow disk delays only the streams that need chunks from it.
 
 use std::io;
 use std::path::Path;
@@ -18,15 +18,15 @@ use edgeward_store::disk::{Device, FileDevice};
 use crate::bodies::Random;
 use crate::test_bed::{EDGE, TestBed, open_on, tcp, within};
 
-/// A disk of which a part is not in the page cache: reads of that part block until the test releases them.
+/// A disk whose first bytes are not in the page cache. Reads of these bytes block until the test releases them.
 #[derive(Debug)]
 struct SlowDisk {
     disk: FileDevice,
-    /// Bytes before this offset are not in the cache.
+    /// The end of the bytes that are not in the cache, as an offset.
     below: Mutex<u64>,
     unblocked: Condvar,
     blocked_reads: watch::Sender<usize>,
-    /// The thread that must not block on a read.
+    /// The thread of the Tokio runtime, which must not block on a read.
     runtime: ThreadId,
 }
 
@@ -41,7 +41,8 @@ impl SlowDisk {
         })
     }
 
-    /// Bytes before `below` are not in the cache from now on; 0 releases all reads.
+    /// Makes the bytes before the offset `below` uncached. With 0, all bytes are cached and all blocked reads
+    /// continue.
     fn block_below(&self, below: u64) {
         *self.below.lock().expect("no thread panics") = below;
         self.unblocked.notify_all();
@@ -100,7 +101,8 @@ impl Device for SlowDisk {
     }
 }
 
-/// A disk whose page cache misses one of `one_in` reads; a blocking read always succeeds.
+/// A disk that reports for one of `one_in` non-blocking reads that the bytes are not in the page cache.
+/// Blocking reads always succeed.
 #[derive(Debug)]
 pub(crate) struct PartlyCachedDisk {
     disk: FileDevice,
@@ -149,7 +151,7 @@ impl Device for PartlyCachedDisk {
     }
 }
 
-/// Serves bodies: a request is the number of a body.
+/// Starts a server that sends a body for each request. A request is one byte, the index of the body.
 async fn serve_bodies(bodies: Vec<Vec<u8>>, tasks: &mut JoinSet<()>) -> std::net::SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let addr = listener.local_addr().expect("an address");
@@ -179,7 +181,7 @@ async fn fetch(mut stream: LinkStream, number: u8) -> Vec<u8> {
     body
 }
 
-/// A client whose store has two bodies on a [`SlowDisk`], and a third one that it has not received yet.
+/// A client whose store is on a [`SlowDisk`] and has the first two of three bodies.
 struct ColdClient {
     bodies: Vec<Vec<u8>>,
     link: Client,
@@ -215,8 +217,8 @@ impl ColdClient {
         for number in [0, 1] {
             assert!(within(cold.fetch(number)).await == cold.bodies[usize::from(number)]);
         }
-        // The containers written so far are cold. The following ones are not, because they are read before they are
-        // overwritten.
+        // Makes the first 4 MiB uncached, which contain both bodies. Later containers stay cached, because the store
+        // must read their trailers before it overwrites them.
         cold.disk.block_below(4 << 20);
         cold
     }
@@ -226,8 +228,7 @@ impl ColdClient {
     }
 }
 
-/// A stream whose chunks have to be read from the disk delays no other stream of the same peer, whose body is new
-/// or in the cached part of the store.
+/// A stream whose chunks must be read from the disk does not delay another stream of the same peer.
 #[tokio::test]
 async fn a_disk_read_delays_no_other_stream() {
     let mut client = ColdClient::new(16).await;
@@ -246,15 +247,15 @@ async fn a_disk_read_delays_no_other_stream() {
     let status = client.link.status();
     assert!(status.late_frames > 0);
     assert_eq!(status.parking_limit_hits, 0);
-    // Chunks that are read late are not counted as missing.
+    // Chunks that must be read from the disk are not counted as missing.
     assert_eq!(status.received.missing, 0);
     client.tasks.abort_all();
 }
 
-/// An outgoing stream that waits for an index lookup on the disk delays no other stream, and its chunks are
-/// referenced nevertheless.
+/// An outgoing stream that must read a trailer from the disk to look up its chunks delays no other stream. Its chunks
+/// are sent as references after the read.
 ///
-/// Method: the store keeps two trailers in memory, so the trailers of the first containers have to be read.
+/// Method: limit the cached trailers to two, so that the trailers of the first containers must be read from the disk.
 #[tokio::test]
 async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
@@ -315,7 +316,7 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
     let named = client.status().sent.referenced - before;
     assert!(named > 2_400_000, "{named} bytes were sent as references");
     assert!(client.status().late_bodies > 0);
-    // The completed read alone must resume the stream, because no other event occurs.
+    // Repeats this without another stream: the end of the read must resume the stream, because no other event occurs.
     disk.block_below(4 << 20);
     late.spawn(send(&bodies[0]));
     disk.wait_for_blocked(1).await;

@@ -1,5 +1,4 @@
-//! Tests with random faults of the network, the endpoints and the stores: no body is ever delivered with wrong
-//! bytes.
+//! A test with random faults of the network, the endpoints and the stores. No body is delivered with wrong bytes.
 
 use std::os::unix::fs::FileExt;
 use std::sync::atomic::Ordering;
@@ -10,6 +9,7 @@ use tokio::task::JoinSet;
 use crate::bodies::Random;
 use crate::test_bed::{EDGE, Echo, Faults, FaultyRelay, GATEWAY, TestBed, echo, tcp, within};
 
+/// Returns the number of runs from the environment variable, or the default.
 fn runs(default: u64) -> u64 {
     let runs = std::env::var("EDGEWARD_LINK_REAL_RUNS").ok();
     runs.map_or(default, |runs| {
@@ -17,7 +17,7 @@ fn runs(default: u64) -> u64 {
     })
 }
 
-/// Random bodies: noise, texts, and edited versions of a text.
+/// Returns eight random bodies: random bytes, texts, and edited versions of a text.
 fn bodies(random: &mut Random) -> Vec<Vec<u8>> {
     let mut text = random.text(150_000);
     (0..8)
@@ -39,7 +39,7 @@ fn bodies(random: &mut Random) -> Vec<Vec<u8>> {
         .collect()
 }
 
-/// Damages a store as a crash or a bad disk would, in one of four ways.
+/// Damages a store like a crash or a bad disk: deletes it, truncates it, overwrites bytes, or leaves it unchanged.
 fn damage_store(test_bed: &TestBed, end: usize, random: &mut Random) {
     let path = test_bed.store_path(end);
     let file = std::fs::OpenOptions::new()
@@ -49,7 +49,7 @@ fn damage_store(test_bed: &TestBed, end: usize, random: &mut Random) {
     match random.below(4) {
         0 => std::fs::remove_file(&path).expect("removed"),
         1 => {
-            // The device grows to its size again with zeroes when it is opened.
+            // When the device is opened again, it is extended with zeroes to its size.
             let bytes = 4096 + random.below(20 << 20) as u64;
             file.set_len(bytes).expect("truncated");
         }
@@ -67,9 +67,9 @@ fn damage_store(test_bed: &TestBed, end: usize, random: &mut Random) {
 /// Every body is echoed as it was sent, or its stream fails because of an injected fault. After the faults all
 /// bodies are echoed.
 ///
-/// Method: a relay between gateway and client closes connections and flips bits. Half of the runs are without
-/// encryption, which would detect flipped bits first. Several streams run at once in three rounds. Between rounds
-/// one endpoint is dropped as in a crash, and its store is damaged. Whole bodies are compared.
+/// Method: connect the client over a relay that closes connections and flips bits. Run half of the runs without
+/// encryption, because TLS detects flipped bits before the link does. Send eight bodies at the same time in each of
+/// three rounds, and compare the echoes. Between two rounds, drop one endpoint like in a crash and damage its store.
 #[tokio::test]
 async fn no_body_is_delivered_with_wrong_bytes() {
     let mut delivered = 0;
@@ -123,7 +123,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
             if round == 2 {
                 break;
             }
-            // A crash: no buffer is flushed, and the peer gets no notice.
+            // Simulates a crash: the endpoint is dropped without flushing its store.
             if random.below(2) == 0 {
                 drop(gateway.take());
                 wait_for_lock(&test_bed, GATEWAY).await;
@@ -144,7 +144,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
     assert_eq!(delivered, runs(20) * 3 * 8);
 }
 
-/// Waits until a store is unlocked, after the last task of its endpoint has ended.
+/// Waits until a store is unlocked. This happens when the last task of its endpoint has ended.
 pub(crate) async fn wait_for_lock(test_bed: &TestBed, end: usize) {
     let free = async {
         loop {

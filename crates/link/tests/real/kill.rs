@@ -1,4 +1,4 @@
-//! A gateway process that is killed with SIGKILL while it persists the knowledge of its peers.
+//! A test that kills a gateway process with SIGKILL while it persists which chunks its peers have.
 
 use std::fs;
 use std::io::Read as _;
@@ -14,27 +14,27 @@ use edgeward_link::{Client, Gateway};
 use crate::bodies::Random;
 use crate::test_bed::{Echo, GATEWAY, TestBed, echo, tcp, within};
 
-/// Environment variables of the gateway's process: the folder, the address to listen on, and the target.
+/// Environment variables of the gateway process: its folder, the address to listen on, and the target.
 const FOLDER: &str = "EDGEWARD_LINK_KILLED_FOLDER";
 const LISTEN: &str = "EDGEWARD_LINK_KILLED_LISTEN";
 const TARGET: &str = "EDGEWARD_LINK_KILLED_TARGET";
 
-/// The test that the gateway's process runs: this one.
+/// The name of the test in this file. The gateway process is started as this test.
 const TEST: &str = "kill::a_killed_gateway_keeps_the_knowledge_of_its_peers";
 
-/// A file in the folder, with the address of the gateway.
+/// The name of the file in which the gateway process writes its address when it listens.
 const READY: &str = "gateway listens";
 
 const KILLS: u64 = 8;
 
-/// If a gateway is killed while it writes the file of a peer, the previous file is whole, bodies are delivered as
-/// they were sent, and most of their bytes are sent as references.
+/// If a gateway is killed while it writes the knowledge file of a peer, the previous file stays complete. After the
+/// restart, bodies are delivered as they were sent, and most bytes of a repeated body are sent as references.
 ///
-/// Method: the gateway runs this test program, restricted to this test by its arguments and switched to its role by
-/// an environment variable. It writes files every millisecond. The test sends new bodies and a repeated one until
-/// an unfinished file exists or half a second has passed, and then kills the process. The process may finish the
-/// file before it dies, so the test leaves half a file in its place. The next gateway starts with the store and the
-/// folder as they are.
+/// Method: start this test program as the gateway process. Its arguments select this test, and an environment
+/// variable makes the test run a gateway. The gateway saves knowledge files every millisecond. Send new bodies
+/// until an unfinished file exists or half a second has passed, and then kill the process. The process may have
+/// completed the file before it ended, so write half of each file as an unfinished file. Start the next gateway
+/// with the same store and folder, and send a body that was sent before.
 #[tokio::test]
 async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -53,7 +53,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
         let over = AtomicBool::new(false);
         let written = test_bed.knowledge_path(GATEWAY);
         let bodies = async {
-            // Bodies under way at the kill fail or arrive, but never with other bytes.
+            // A body that is in transit at the kill may fail, but it must not be delivered with wrong bytes.
             while !over.load(Ordering::Relaxed) {
                 let body = random.noise(1_500_000);
                 let Ok(stream) = client.open(tcp(target.addr)) else {
@@ -78,7 +78,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
         named += client.status().received.from_store - before;
     }
     eprintln!("killed {KILLS} times, {unfinished} of them before a file was whole");
-    // Only the chunks in the open container are lost at each kill.
+    // Each kill loses only the chunks of the container that was not written yet.
     let most = KILLS * same.len() as u64;
     assert!(
         named > most / 2,
@@ -87,8 +87,8 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     gateway.kill();
 }
 
-/// Checks that every file is whole, except those with the suffix of unfinished ones; and leaves an unfinished file
-/// for each.
+/// Checks that every knowledge file is complete, except files with the suffix of unfinished files. Writes an
+/// unfinished file for each complete one.
 fn check_files(folder: &Path) {
     for file in fs::read_dir(folder).expect("it was written").flatten() {
         let name = file.file_name().into_string().expect("digits");
@@ -105,7 +105,7 @@ fn check_files(folder: &Path) {
     }
 }
 
-/// Sends a body and reads it back, over a link that may just have lost its gateway.
+/// Sends a body to the target, which echoes it, and compares the echo. Tries again if the gateway was killed.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     for _ in 0..100 {
         within(client.up()).await;
@@ -119,7 +119,7 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     panic!("the body does not get through");
 }
 
-/// A gateway in its own process.
+/// A gateway in a separate process.
 struct GatewayProcess {
     process: Child,
     addr: SocketAddr,
@@ -151,8 +151,8 @@ impl GatewayProcess {
         Self { process, addr }
     }
 
-    /// Kills the process as soon as an unfinished file exists, or after half a second. Polling at intervals would
-    /// hardly ever see one.
+    /// Kills the process when an unfinished file exists, or after half a second. The folder is read continually,
+    /// because an unfinished file exists only for a very short time.
     async fn kill_when_writing(mut self, folder: PathBuf) {
         let watched = tokio::task::spawn_blocking(move || {
             let begun = Instant::now();
@@ -172,7 +172,7 @@ impl GatewayProcess {
 
 impl Drop for GatewayProcess {
     fn drop(&mut self) {
-        // Also if the test failed.
+        // The process must end even if the test has failed.
         _ = self.process.kill();
         _ = self.process.wait();
     }
@@ -185,7 +185,7 @@ fn is_writing(folder: &Path) -> bool {
         .any(|name| name.to_string_lossy().ends_with(".new"))
 }
 
-/// The main function of the process that is killed.
+/// The main function of the gateway process.
 async fn run_gateway(folder: &Path) {
     let variable = |name| std::env::var(name).expect("it is set");
     let mut test_bed = TestBed::in_folder(folder);
@@ -197,7 +197,7 @@ async fn run_gateway(folder: &Path) {
     let unready = ready.with_extension("unfinished");
     fs::write(&unready, gateway.local_addr().to_string()).expect("written");
     fs::rename(unready, ready).expect("it has its name");
-    // The parent process holds the other side of stdin, which closes when the parent ends.
+    // Runs until stdin is closed, which happens when the test process ends.
     let gone = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
     _ = gone.await;
 }

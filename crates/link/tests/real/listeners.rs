@@ -1,4 +1,4 @@
-//! Local listeners, the gateway's own origin, and the admin server.
+//! Tests of local listeners, of the origin of a gateway, and of the admin server.
 
 use std::convert::Infallible;
 use std::sync::Arc;
@@ -25,6 +25,7 @@ fn loopback() -> std::net::SocketAddr {
     "127.0.0.1:0".parse().expect("an address")
 }
 
+/// Sends a body over a connection to an echo server, and returns the echo.
 async fn send_and_take(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
     let (mut read, mut write) = tcp.split();
     let mut back = Vec::new();
@@ -37,8 +38,8 @@ async fn send_and_take(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
     back
 }
 
-/// TCP clients reach a target through a port with a fixed target, SOCKS5 and CONNECT; a target that is not
-/// permitted is refused by each protocol.
+/// TCP clients reach a target through a port with a fixed target, with SOCKS5 and with CONNECT. Requests for a target
+/// that is not permitted are refused in the protocol of the request.
 #[tokio::test]
 async fn tcp_clients_reach_a_target_by_every_listener() {
     let target = Echo::start().await;
@@ -98,7 +99,8 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
     assert_eq!(gateway.status().counters.not_allowed, 2);
 }
 
-/// An origin that checks its requests and counts its connections.
+/// Starts an origin that checks its requests and counts its connections. The path of a request is the index of
+/// a body. Each body has a content type.
 async fn origin(
     bodies: Arc<Vec<(&'static str, Bytes)>>,
 ) -> (std::net::SocketAddr, JoinSet<()>, Arc<AtomicU64>) {
@@ -134,6 +136,7 @@ async fn origin(
     (addr, tasks, connections)
 }
 
+/// Sends a GET request over the link, and returns head and body of the response.
 async fn get(client: &Client, path: &str) -> (http::response::Parts, Bytes) {
     let stream = client.open(Target::Origin).expect("it is up");
     let (mut sender, connection) = hyper::client::conn::http1::handshake(TokioIo::new(stream))
@@ -210,7 +213,7 @@ async fn an_unreachable_origin_is_a_bad_gateway() {
     assert_eq!(head.status.as_u16(), 502);
 }
 
-/// `/status` and `/metrics` show the right figures.
+/// `/status` and `/metrics` show the bytes of a body that was echoed. `/healthz` answers 200, and other paths 404.
 #[tokio::test]
 async fn status_and_metrics_are_served() {
     let target = Echo::start().await;

@@ -1,4 +1,5 @@
-//! Edges and unknown hosts that occupy the slots of others.
+//! Tests that edges and unknown hosts cannot use up the connections or peers of a gateway, so that other edges are
+//! locked out; and tests of denied certificates and of special addresses.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -24,7 +25,7 @@ use crate::test_bed::{EDGE, Echo, TestBed, open_on, tcp, within};
 fn another_edge(keys: &Path) -> std::path::PathBuf {
     let read = |path: &str| std::fs::read_to_string(keys.join(path)).expect("a file");
     let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("a key");
-    // Only the name of the CA matters.
+    // The issuer needs only the name and the key of the CA.
     let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
     let name = &mut params.distinguished_name;
     name.push(DnType::CommonName, "edgeward link CA");
@@ -46,7 +47,8 @@ fn another_edge(keys: &Path) -> std::path::PathBuf {
     folder
 }
 
-/// Starts a client with its own store and this epoch, and with the test bed's certificate unless `keys` is given.
+/// Starts a client with a new store of this epoch. Its certificate is read from the folder `keys`, by default
+/// from the folder of the test bed.
 fn edge(
     test_bed: &TestBed,
     gateway: SocketAddr,
@@ -65,7 +67,8 @@ fn edge(
     Client::start(config, &gateway.to_string()).expect("it starts")
 }
 
-/// An edge that announces many stores leaves peers for edges with another certificate.
+/// An edge that connects with many different stores cannot use up the limit of peers: a quarter of the peers
+/// remains for other certificates.
 #[tokio::test]
 async fn one_certificate_does_not_occupy_every_peer_slot() {
     let target = Echo::start().await;
@@ -106,11 +109,11 @@ async fn ping(stream: &mut LinkStream, byte: u8) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Two edges with the same store identity, as after a disk was copied, both work: neither ends the streams of the
-/// other.
+/// Two edges with the same certificate and epoch, for example after a disk was copied, both work. A connection of one
+/// edge does not end the streams of the other.
 ///
-/// Method: both keep a stream open and echo bytes in turns. The attempt is repeated, because the gateway detects
-/// the second edge only when a replaced session returns.
+/// Method: open a stream at each edge, and echo bytes in turns. If a stream fails, try again: the gateway detects the
+/// second edge only when the first one, whose session was replaced, connects again.
 #[tokio::test]
 async fn two_edges_with_one_store_identity_both_work() {
     const ROUNDS: u64 = 300;
@@ -146,7 +149,8 @@ async fn two_edges_with_one_store_identity_both_work() {
     assert_eq!(status.counters.clones, 1);
 }
 
-/// A rule for a name does not permit special addresses that the name resolves to; a rule for the address does.
+/// A rule for a name does not permit a special address to which the name resolves. It is permitted if another rule
+/// permits the address.
 #[tokio::test]
 async fn a_rule_for_a_name_does_not_permit_special_addresses() {
     let target = Echo::start().await;
@@ -188,8 +192,8 @@ async fn a_rule_for_a_name_does_not_permit_special_addresses() {
     }
 }
 
-/// A certificate on the deny list is refused, one that is added loses its connections, and one that is removed is
-/// accepted again, without a restart.
+/// Changes of the deny list apply without a restart. When a certificate is added, its connections are closed and
+/// new connections are refused. When it is removed, it is accepted again.
 #[tokio::test]
 async fn a_denied_certificate_is_refused() {
     let target = Echo::start().await;
@@ -223,11 +227,11 @@ async fn a_denied_certificate_is_refused() {
 
 /// Connections that send nothing do not lock out an edge.
 ///
-/// Method: more silent connections than the gateway's limit are open before the edge connects.
+/// Method: open more silent connections than the gateway's limit, and then connect an edge.
 #[tokio::test]
 async fn silent_connections_do_not_lock_out_an_edge() {
     const SILENT: usize = 1100;
-    // Each takes two descriptors; other tests need some as well.
+    // Each connection needs two file descriptors. The other half is for tests that run at the same time.
     let limit = getrlimit(Resource::Nofile);
     let wanted = Some(4 * SILENT as u64);
     if limit.current < wanted && limit.maximum.is_none_or(|maximum| Some(maximum) >= wanted) {
@@ -251,7 +255,7 @@ async fn silent_connections_do_not_lock_out_an_edge() {
     assert!(matches!(within(client.settled()).await, State::Up(_)));
     let status = gateway.status();
     assert!(status.counters.displaced > 0, "{:?}", status.counters);
-    // Silent connections are closed after a timeout, although no other connection needs their slots.
+    // The remaining silent connections are closed after a timeout, although no other connection needs their slots.
     for mut silent in silent {
         let mut byte = [0];
         let read = within(silent.read(&mut byte)).await;
@@ -259,7 +263,8 @@ async fn silent_connections_do_not_lock_out_an_edge() {
     }
 }
 
-/// Clients that occupy every slot of the admin server and do not read their responses do not lock out others.
+/// Clients that use all connections of the admin server and do not read their responses do not lock out other
+/// clients.
 #[tokio::test]
 async fn admin_clients_that_read_no_response_are_displaced() {
     let target = Echo::start().await;

@@ -1,6 +1,6 @@
 //! Tests of two endpoints with real sockets, files and clocks, on loopback.
 //!
-//! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults; the default is smaller, to be quick.
+//! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults. The default is 20.
 
 #[path = "../../../dedup/tests/support/mod.rs"]
 mod bodies;
@@ -24,7 +24,8 @@ use bodies::Random;
 use edgeward_link::{Client, LinkStream, OpenError, State, refusal};
 use test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
 
-/// A target behind the gateway is reached with and without encryption, and a repeated body is sent as references.
+/// With and without encryption, a client reaches a target behind the gateway, and a repeated body is sent as
+/// references.
 #[tokio::test]
 async fn a_target_is_reached_and_repeated_chunks_are_references() {
     for encrypted in [true, false] {
@@ -86,7 +87,9 @@ async fn concurrent_streams_do_not_mix() {
     drop(gateway);
 }
 
-/// Each request is answered before the next one is written: no byte waits for a buffer to fill.
+/// Short messages are sent without waiting for more bytes, with and without a flush.
+///
+/// Method: write a request and read its response before the next request is written.
 #[tokio::test]
 async fn short_messages_go_back_and_forth() {
     let target = Echo::start().await;
@@ -94,7 +97,7 @@ async fn short_messages_go_back_and_forth() {
     let gateway = test_bed.gateway(target.addr).await;
     let client = test_bed.client(gateway.local_addr());
     let mut stream = client.open(tcp(target.addr)).expect("it is up");
-    // This includes bytes beyond the first 4 KiB.
+    // The requests have more than 4 KiB in total.
     for n in 0..200_u32 {
         let question = [&n.to_le_bytes()[..], &[7; 40]].concat();
         stream.write_all(&question).await.expect("it is open");
@@ -111,8 +114,8 @@ async fn short_messages_go_back_and_forth() {
     drop(gateway);
 }
 
-/// Bytes from a target are not lost if the other direction ends first, and the end of a body is not reported as an
-/// error.
+/// If the client ends its direction first, it still receives all bytes of the target. The end of a body is not
+/// reported as an error.
 #[tokio::test]
 async fn each_direction_ends_separately() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
@@ -174,7 +177,7 @@ async fn a_reset_is_not_the_end_of_a_body() {
     drop(gateway);
 }
 
-/// The connecting endpoint learns why a target was refused.
+/// If a target is not permitted, does not exist or refuses connections, the client's stream fails with the reason.
 #[tokio::test]
 async fn a_forbidden_or_missing_target_is_refused() {
     let target = Echo::start().await;
@@ -210,7 +213,7 @@ async fn a_forbidden_or_missing_target_is_refused() {
     assert_eq!(target.taken.load(std::sync::atomic::Ordering::Relaxed), 0);
 }
 
-/// Without a gateway a stream is refused at once; after the gateway starts again, streams work.
+/// While no gateway runs, opening a stream fails at once. After the gateway has started again, streams work.
 #[tokio::test]
 async fn a_link_reconnects() {
     let target = Echo::start().await;
@@ -236,7 +239,7 @@ async fn a_link_reconnects() {
     drop(gateway);
 }
 
-/// Streams survive an outage for the client's maximum outage, and no longer.
+/// Streams are reset when the link has been down for `outage_max`.
 #[tokio::test]
 async fn streams_are_reset_after_the_maximum_outage() {
     let target = Echo::start().await;

@@ -1,4 +1,5 @@
-//! The bytes under way are limited, whatever the number of bodies and the credit that a peer grants.
+//! Tests that the number of unacknowledged bytes is limited, even with many bodies and a peer that grants much
+//! credit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -14,13 +15,14 @@ use edgeward_link::{Client, Target};
 use crate::bodies::Random;
 use crate::test_bed::{EDGE, TestBed, within};
 
-/// A gateway that grants all credit and acknowledges only on command.
+/// A simulated gateway that reads frames, and acknowledges them only when the test sends an acknowledgement.
 struct ScriptedPeer {
     tcp: TcpStream,
-    /// The end of the last span received of each stream.
+    /// The highest received offset of each stream.
     received: BTreeMap<StreamId, u64>,
+    /// The received bytes that are not decoded yet.
     inbox: Vec<u8>,
-    /// Bytes of frames received.
+    /// The number of received bytes.
     received_bytes: u64,
 }
 
@@ -53,14 +55,14 @@ impl ScriptedPeer {
     }
 }
 
-/// The edge's HELLO frame.
+/// The length of the edge's HELLO frame.
 const HELLO_BYTES: u64 = 84;
 
-/// A thousand unacknowledged bodies stay within the edge's limit, although the gateway grants more credit; an
-/// acknowledgement makes room for as many bytes again.
+/// The unacknowledged bytes of a thousand bodies stay within the edge's limit, although the gateway grants more
+/// credit. After an acknowledgement, the edge sends as many bytes as were acknowledged.
 ///
-/// Method: a peer reads, grants every stream a megabyte, and acknowledges nothing until the edge's limit is reached
-/// and all sent bytes are read.
+/// Method: grant every stream a megabyte of credit. Read all frames without acknowledging them until the edge's
+/// limit is reached, and then acknowledge all of them. Repeat this four times.
 #[tokio::test]
 async fn unacknowledged_bodies_stay_within_the_limit() {
     const STREAMS: usize = 1000;
@@ -73,7 +75,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
     let mut config = test_bed.config(EDGE);
     config.unacked_bytes_max = BUDGET;
     config.connections = 1;
-    // The test may be delayed by other processes.
+    // Other processes may delay the test. The edge must not close its connection because of that.
     config.times.keep_alive = Duration::from_secs(3600);
     let client = Client::start(config, &addr.to_string()).expect("starts");
     let (tcp, _) = within(listener.accept()).await.expect("it connects");
@@ -102,7 +104,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
                 .write_all(&body)
                 .await
                 .expect("it is written in time");
-            // The peer never answers; the stream stays open until the end of the test.
+            // Keeps the stream open until the end of the test, because the peer never answers it.
             std::future::pending::<()>().await;
         });
     }
@@ -112,7 +114,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
     );
     let (mut full, mut acked) = (0, 0);
     for round in 0..4 {
-        // The budget is used up, except for the last write of each waiting writer.
+        // Reads until at most a tenth of the limit is free and all bytes that the edge has sent are received.
         let mut status = client.status();
         while status.sent.written <= full
             || status.unacked <= BUDGET * 9 / 10

@@ -1,11 +1,12 @@
-//! Chunks whose bytes the sender released because its store has them, and which the peer turns out to lack.
+//! A test of lost chunks. A sender releases the bytes of a sent chunk if its store has the chunk. If the peer then
+//! reports that its own store lost the chunk, the sender must read it from the store.
 
 use std::os::unix::fs::FileExt;
 
 use crate::bodies::Random;
 use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
-/// Overwrites bytes in all containers of a store, without its endpoint's knowledge.
+/// Overwrites bytes in all containers of a store while its endpoint uses it.
 fn corrupt_store(test_bed: &TestBed, end: usize) {
     let file = std::fs::OpenOptions::new()
         .write(true)
@@ -17,8 +18,8 @@ fn corrupt_store(test_bed: &TestBed, end: usize) {
     }
 }
 
-/// An endpoint whose store is corrupt receives the missing chunks from the other endpoint's store. If that one is
-/// corrupt, too, the stream fails, and the next one is sent as if the stores were empty.
+/// An endpoint with a corrupt store receives the missing chunks from the store of its peer. If both stores are
+/// corrupt, the stream fails, and later streams are sent as if both stores were empty.
 #[tokio::test]
 async fn missing_chunks_are_sent_from_the_store() {
     let target = Echo::start().await;
@@ -26,7 +27,7 @@ async fn missing_chunks_are_sent_from_the_store() {
     test_bed.keep_sent = true;
     let gateway = test_bed.gateway(target.addr).await;
     let client = test_bed.client(gateway.local_addr());
-    // Far more bytes than are under way at any time.
+    // The body is much longer than the bytes that can be unacknowledged, so the sender releases most chunks.
     let body = Random(31).noise(12_000_000);
     let exchange = async || {
         within(client.up()).await;
@@ -56,7 +57,8 @@ async fn missing_chunks_are_sent_from_the_store() {
     let lost = |[up, down]: [edgeward_dedup::sender::SenderCounters; 2]| up.lost + down.lost;
     let before = lost(counters());
     assert!(before > 0);
-    // The other direction may not have got so far in the first exchange.
+    // The first exchange may have failed before the lost chunks of the other direction were found. The second
+    // exchange may fail because of them.
     _ = exchange().await;
     exchange().await.expect("sent as bytes");
     assert!(lost(counters()) <= before + 1);

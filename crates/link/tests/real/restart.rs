@@ -1,4 +1,4 @@
-//! Endpoints that restart with their stores.
+//! Tests of endpoints that restart with their chunk stores and their knowledge files.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use crate::bodies::Random;
 use crate::faults::wait_for_lock;
 use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
-/// Sends a body and reads it back.
+/// Sends a body to the target, which echoes it, and compares the echo.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     within(client.up()).await;
     let stream = client.open(tcp(target.addr)).expect("it is up");
@@ -32,7 +32,8 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
             let ended = within(gateway.shutdown(Duration::from_secs(5))).await;
             ended.expect("flushed");
         } else {
-            // Waits for a periodic save, which covers two whole containers; the third one is lost with its chunks.
+            // Waits until a knowledge file with the chunks of the first two containers is saved. The third container
+            // is not written yet, so the crash loses its chunks.
             let written = || {
                 let files = std::fs::read_dir(test_bed.knowledge_path(GATEWAY)).ok();
                 let mut sizes = files.into_iter().flatten().flatten().map(|file| {
@@ -51,7 +52,8 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
             drop(gateway);
             wait_for_lock(&test_bed, GATEWAY).await;
         }
-        // Otherwise the client would mistake the next gateway for this one.
+        // Waits until the client has noticed that the gateway is gone. Otherwise `client.up()` below could return for
+        // the connection to the first gateway.
         within(async {
             while matches!(client.state(), State::Up(_)) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
@@ -118,8 +120,8 @@ async fn knowledge_of_another_store_is_not_used() {
 
 /// Dropping a gateway leaves no task behind, even if a peer has just sent its HELLO: its store can be opened again.
 ///
-/// Method: the gateway is dropped 0, 1, 2 and so on yields after the client starts on the same runtime, until the
-/// handshake was complete twice.
+/// Method: start a client on the same runtime, yield 0, 1, 2 and so on times, and drop the gateway. Repeat this
+/// until the handshake was complete in two of the runs.
 #[tokio::test]
 async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
     for encrypted in [false, true] {

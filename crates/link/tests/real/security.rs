@@ -1,4 +1,4 @@
-//! Peers that are refused, and peers that violate the protocol.
+//! Tests of peers that must be refused, and of peers that violate the protocol.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,8 +14,8 @@ use edgeward_link::{Client, Encryption, Gateway, Keys, State};
 
 use crate::test_bed::{EDGE, Echo, TestBed, tcp, within};
 
-/// The gateway refuses certificates of another CA, its own certificate at an edge, and connections without
-/// encryption.
+/// The gateway refuses an edge with a certificate of another CA, an edge with the gateway's certificate, and an edge
+/// without encryption.
 #[tokio::test]
 async fn unknown_certificates_are_refused() {
     let target = Echo::start().await;
@@ -49,7 +49,7 @@ async fn unknown_certificates_are_refused() {
     assert!(status.peers.is_empty());
 }
 
-/// An edge refuses a gateway with a certificate of another CA, and one with an edge's certificate.
+/// An edge refuses a gateway with a certificate of another CA, and a gateway with an edge's certificate.
 #[tokio::test]
 async fn edges_refuse_unknown_gateways() {
     let target = Echo::start().await;
@@ -73,7 +73,7 @@ async fn edges_refuse_unknown_gateways() {
     }
 }
 
-/// TLS 1.2 is refused.
+/// The gateway refuses a client that supports only TLS 1.2.
 #[tokio::test]
 async fn tls_1_2_is_refused() {
     let target = Echo::start().await;
@@ -98,12 +98,12 @@ async fn tls_1_2_is_refused() {
     tcp.write_all(&record).await.expect("sent");
     let mut answer = Vec::new();
     within(tcp.read_to_end(&mut answer)).await.expect("an end");
-    // A fatal alert, protocol_version (RFC 8446, section 6.2).
+    // The gateway sends the fatal alert `protocol_version` (RFC 8446, section 6.2).
     assert_eq!(answer, [0x15, 3, 3, 0, 2, 2, 70]);
     assert_eq!(gateway.status().counters.refused, 1);
 }
 
-/// A peer without encryption that sends single frames.
+/// A simulated edge without encryption that sends the frames of a test.
 struct Intruder {
     tcp: TcpStream,
 }
@@ -123,6 +123,7 @@ impl Intruder {
         _ = self.tcp.write_all(&bytes).await;
     }
 
+    /// Sends HELLO. Returns the gateway's HELLO, or `None` if the gateway closes the connection instead.
     async fn hello(&mut self, hello: Hello) -> Option<Hello> {
         self.send(&Frame::Hello(hello)).await;
         match self.receive().await.map(|frame| {
@@ -136,6 +137,7 @@ impl Intruder {
         }
     }
 
+    /// Receives a frame. Returns `None` if the connection is closed.
     async fn receive(&mut self) -> Option<Vec<u8>> {
         let mut frame = vec![0; 16];
         within(self.tcp.read_exact(&mut frame)).await.ok()?;
@@ -165,7 +167,8 @@ async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
     (test_bed, gateway, ids, target)
 }
 
-/// A connection with another key, another version, no HELLO, or two HELLOs is closed and counted.
+/// The gateway closes and counts a connection of a peer that has another store key or another version, that does not
+/// begin with HELLO, or that sends HELLO twice.
 #[tokio::test]
 async fn a_peer_with_another_key_or_version_is_refused() {
     let (_stand, gateway, ids, _target) = test_bed().await;
@@ -207,7 +210,7 @@ async fn a_peer_with_another_key_or_version_is_refused() {
     assert_eq!(gateway.status().counters.violations, 1);
 }
 
-/// A connection is closed if it sends a frame that is too long, corrupt, or beyond its credit.
+/// The gateway closes a connection if the peer sends a frame that is too long, corrupt, or beyond its credit.
 #[tokio::test]
 async fn a_peer_that_violates_the_protocol_is_disconnected() {
     let (_stand, gateway, ids, target) = test_bed().await;
@@ -263,7 +266,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     intruder.wait_for_close().await;
     assert_eq!(gateway.status().counters.violations, 1);
 
-    // A repeated frame changes nothing, because offsets are absolute.
+    // A repeated frame has no effect: its offset shows that the bytes were already received.
     let (mut intruder, _) = connect().await;
     intruder.send(&plain(b"hello")).await;
     intruder.send(&plain(b"hello")).await;
@@ -292,7 +295,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
         .hello(hello(&ids, 99, 99))
         .await
         .expect("it agrees");
-    // The first chunk of the body whose presence the intruder wants to test.
+    // Computes the hash of a chunk of the body, as an intruder could who guesses the content.
     let mut chunker = edgeward_dedup::chunker::Chunker::new(theirs.chunker);
     let rest = &secret[4096..];
     let length = chunker.next_cut(rest).expect("it is long enough");

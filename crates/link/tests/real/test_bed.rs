@@ -1,5 +1,5 @@
-//! The test bed: a gateway, a client and a target behind the gateway, all on loopback, and a TCP relay that injects
-//! faults.
+//! The servers and helpers of the tests: a gateway, a client, a target behind the gateway, all on loopback, and a TCP
+//! relay that injects faults.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -24,14 +24,14 @@ use crate::cold::PartlyCachedDisk;
 /// The folders and keys of both endpoints.
 pub(crate) struct TestBed {
     pub(crate) folder: PathBuf,
-    /// The folder is deleted with this value, if it was created for it.
+    /// The temporary folder, if it was created for this value. Dropping it deletes the folder.
     _temporary: Option<TempDir>,
     keys: Option<[Keys; 2]>,
     ids: IdKey,
     pub(crate) stores_opened: u64,
-    /// If set, one of this many reads of the stores reports that the bytes are not in the page cache.
+    /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
     pub(crate) uncached_one_in: Option<u64>,
-    /// The gateway's setting of the same name.
+    /// The value of `GatewayConfig::keep_sent`.
     pub(crate) keep_sent: bool,
 }
 
@@ -43,7 +43,7 @@ impl TestBed {
         Self::in_temporary(tempfile::tempdir().expect("a folder"), encrypted)
     }
 
-    /// Uses memory as the disk if the system has such a folder, so that no test waits for a disk.
+    /// Creates a test bed in `/dev/shm`, if it exists, so that the test does not wait for a disk.
     pub(crate) fn in_memory() -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
         Self::in_temporary(folder.expect("a folder"), true)
@@ -59,7 +59,7 @@ impl TestBed {
         test_bed
     }
 
-    /// Uses a folder in which another process has generated keys; encrypted.
+    /// Creates an encrypted test bed in a folder in which another process has generated keys.
     pub(crate) fn in_folder(folder: &Path) -> Self {
         let keys = folder.join("keys");
         let load = |end: &str| Keys::load(&keys.join(end)).expect("keys are there");
@@ -129,7 +129,7 @@ impl TestBed {
     }
 }
 
-/// Opens a store on a device, with the content that it has.
+/// Opens the chunk store on a device.
 pub(crate) fn open_on(device: Arc<dyn Device>, epoch: u64) -> Chunks {
     Chunks::open(device, ChunkSettings::new(8 << 10, epoch)).expect("a store")
 }
@@ -138,8 +138,8 @@ pub(crate) fn tcp(target: SocketAddr) -> Target {
     Target::Tcp(target.to_string().parse().expect("a place"))
 }
 
-/// Panics if the future takes a minute, which on loopback means that it hangs. Seconds are counted one by one, so a
-/// pause of the whole machine counts as one.
+/// Waits for a future. Panics after a minute, because on loopback the future then hangs. The minute is counted in 60
+/// timeouts of one second, so that a pause of the whole machine counts as one second only.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     for _ in 0..60 {
@@ -150,9 +150,10 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     panic!("the operation takes more than a minute");
 }
 
-/// A server that echoes what it receives, and closes when its client does.
+/// A server that echoes all received bytes, and closes a connection when the client does.
 pub(crate) struct Echo {
     pub(crate) addr: SocketAddr,
+    /// The number of accepted connections.
     pub(crate) taken: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
@@ -184,7 +185,7 @@ impl Echo {
     }
 }
 
-/// Sends a body and reads it back at the same time.
+/// Sends a body on the stream and reads the echo at the same time. Returns the echo.
 pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec<u8>> {
     let (mut read, mut write) = tokio::io::split(stream);
     let sent = async {
@@ -205,12 +206,15 @@ pub(crate) struct FaultyRelay {
     _tasks: JoinSet<()>,
 }
 
-/// The faults of a relay: it closes a connection after this many bytes, and flips a bit this often; 0 is never.
+/// The faults of a relay.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
+    /// The number of bytes after which a connection is closed; 0 disables this fault.
     pub(crate) break_every: u64,
+    /// The number of bytes between two flipped bits; 0 disables this fault.
     pub(crate) flip_every: u64,
-    /// Only this many connections have faults; otherwise no body would ever arrive.
+    /// The number of connections that have faults. Later connections have no faults, so that all bodies are delivered
+    /// at last.
     pub(crate) connections: u64,
 }
 
@@ -248,7 +252,7 @@ async fn carry(near: TcpStream, to: SocketAddr, faults: Faults, relayed_bytes: A
     let (near, far) = (near.into_split(), far.into_split());
     let there = one_way(near.0, far.1, faults, &relayed_bytes);
     let back = one_way(far.0, near.1, faults, &relayed_bytes);
-    // If one direction ends, the other one ends as well, as on a broken connection.
+    // If one direction ends, both connections are closed.
     tokio::select! {
         () = there => {}
         () = back => {}

@@ -1,4 +1,4 @@
-//! A short request does not wait until concurrent downloads are complete.
+//! Tests that a short request does not wait until concurrent downloads are complete.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -10,28 +10,29 @@ use tokio::task::JoinSet;
 use crate::bodies::Random;
 use crate::test_bed::{TestBed, tcp, within};
 
-/// Beside downloads that use the whole processor, a request waits for one time slice of each, and not for all their
-/// granted bytes.
+/// While a download uses the whole processor, a request waits only for some time slices of the download, and not for
+/// all bytes that the peer has granted.
 ///
-/// Method: both endpoints, the target and the clients are tasks of one thread, and the download never ends. The
-/// bytes downloaded while a request is under way measure its delay independently of the machine. The request passes
-/// six tasks, and each busy task may use its slice of 256 KiB before each of them. Without slices the delay was
-/// eight times as long.
+/// Method: run both endpoints, the target and the clients as tasks of one thread, with an endless download.
+/// Measure the delay of a request as the number of bytes downloaded until its response, which does not depend
+/// on the speed of the machine. Six tasks handle the request one after the other. Before each of them, each
+/// busy task may use its slice of 256 KiB. Without slices, the delay was eight times as long.
 #[tokio::test]
 async fn a_request_waits_for_time_slices_of_downloads() {
     let waited = waited_beside(NEW).await;
     assert!(waited[90] < 6 * 512, "KiB: {waited:?}");
 }
 
-/// If downloads consist of chunks that both endpoints recognise by fingerprint, a slice has four times as many
-/// bytes, for the same time.
+/// If a download consists of chunks that both endpoints recognise by their fingerprints, a slice has up to four
+/// times as many bytes. The time per slice stays the same.
 #[tokio::test]
 async fn a_request_waits_for_time_slices_of_recognised_chunks() {
     let waited = waited_beside(REPEATED).await;
     assert!(waited[90] < 4 * 6 * 512, "KiB: {waited:?}");
 }
 
-/// Returns the KiB downloaded during each request, sorted.
+/// Sends requests during a download of this kind. Returns the number of KiB that were downloaded during each request,
+/// sorted.
 async fn waited_beside(download: u8) -> Vec<u64> {
     let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
     let target = listener.local_addr().expect("an address");
@@ -68,7 +69,7 @@ async fn waited_beside(download: u8) -> Vec<u64> {
             stream.read_exact(&mut [0]).await.expect("it is answered");
         })
         .await;
-        // The first requests are skipped, until the downloads have their full credit.
+        // The first requests do not count, because the download does not have its full credit yet.
         if nth >= 20 {
             waited.push((received.load(Ordering::Relaxed) - before) >> 10);
         }
@@ -81,7 +82,7 @@ async fn waited_beside(download: u8) -> Vec<u64> {
     waited
 }
 
-/// Answers a byte, or sends noise without end.
+/// Answers each byte with one byte. Answers [`NEW`] and [`REPEATED`] with an endless download.
 async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
     tcp.set_nodelay(true).expect("it is a socket");
     while let Ok(byte) = tcp.read_u8().await {
@@ -92,7 +93,7 @@ async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
         let mut noise = noise.to_vec();
         while tcp.write_all(&noise).await.is_ok() {
             if byte == NEW {
-                // Every chunk is changed, because none is shorter than this.
+                // One byte in each KiB is changed. No chunk is shorter than 1 KiB, so every chunk is new.
                 let changed = noise.iter_mut().step_by(1 << 10);
                 changed.for_each(|byte| *byte = byte.wrapping_add(1));
             }
@@ -100,6 +101,6 @@ async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
     }
 }
 
-/// Requests that are answered with a download: of new bytes, and of the same MiB repeated.
+/// The requests for a download: of new bytes, and of the same MiB again and again.
 const NEW: u8 = 9;
 const REPEATED: u8 = 8;

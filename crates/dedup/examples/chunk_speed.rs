@@ -10,9 +10,10 @@ use std::time::Instant;
 
 use edgeward_dedup::chunker::{Chunker, ChunkerParams, Prefilter};
 
-/// The maximum number of bytes read from the folders.
+/// The maximum number of bytes that are read from the folders.
 const BYTES_MAX: usize = 350 << 20;
 
+/// The number of measurements of each chunker. The fastest one counts.
 const ROUNDS: usize = 5;
 
 fn main() {

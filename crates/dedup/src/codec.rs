@@ -1,8 +1,9 @@
-//! Compression: which payloads are compressed, and by which method.
+//! Decides which payloads are compressed, and by which method.
 //!
-//! zstd and LZ4 at full speed are C libraries, and this crate compiles for wasm32. A driver therefore implements
-//! them as a [`Codec`]. This crate has [`Effort`]: compression is worth its time only while the link is slower than
-//! the processor, and only for bytes that become fewer.
+//! The fastest implementations of zstd and LZ4 are C libraries, but this crate must also compile for wasm32.
+//! The driver therefore implements compression as a [`Codec`]. The [`Effort`] in this crate chooses the method.
+//! Compression is useful only if the link is slower than the compressor, and only for bytes that become
+//! shorter.
 
 use std::fmt;
 
@@ -89,14 +90,15 @@ impl fmt::Debug for Methods {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
-/// Compresses and decompresses. A driver implements it.
+/// Compresses and decompresses payloads. The driver implements this trait.
 pub trait Codec {
-    /// Appends `raw`, compressed, to `out`. `past` is the dictionary: bytes that the peer has and that may resemble
-    /// `raw`, or empty. Returns false, and leaves `out` unchanged, if this fails or the result is not shorter than
-    /// `raw`.
+    /// Compresses `raw` and appends the result to `out`. `past` is the dictionary: bytes that the peer has and
+    /// that may resemble `raw`. It may be empty. If compression fails or the result is not shorter than `raw`,
+    /// returns false and leaves `out` unchanged.
     fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool;
 
-    /// Appends to `out` the `raw_bytes` bytes that `packed` was made of. Never appends more; fewer are an error.
+    /// Decompresses `packed` and appends the result to `out`. The result must have exactly `raw_bytes` bytes;
+    /// another length is an error, and a longer result is never appended.
     fn decompress(
         &mut self,
         method: Method,
@@ -107,32 +109,37 @@ pub trait Codec {
     ) -> Result<(), Undecodable>;
 }
 
-/// Selects the compression method of each batch.
+/// Selects the compression method of each batch of bytes.
 ///
-/// Steps down from zstd to LZ4 to no compression while the link sends everything at once, because bodies then wait
-/// only for the compressor. Steps up again while frames wait for the link. Bytes that do not become fewer suggest
-/// that the next ones will not either: after each batch of this kind, twice as many batches are sent uncompressed,
-/// at most 32.
+/// While the link is idle, bodies wait only for the compressor. The method then changes from zstd to LZ4 to no
+/// compression. While frames wait for the link, the method changes back. If a batch does not become shorter,
+/// the next batches probably will not either: one batch is then sent uncompressed, and after each further
+/// failure twice as many, at most 32.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     allowed: Methods,
+    /// The method in use.
     now: Method,
-    /// In a row: the bytes of batches that found the link idle, or the number of batches that found it busy.
+    /// The number of bytes of consecutive batches while the link was idle.
     idle_bytes: usize,
+    /// The number of consecutive batches while the link was busy.
     busy_batches: u8,
-    /// The number of batches that are still sent uncompressed, and the number at the next failure.
+    /// The number of batches that are still sent uncompressed, because a batch did not become shorter.
     skip: u8,
+    /// The value of `skip` after the next batch that does not become shorter.
     skip_next: u8,
 }
 
 impl Effort {
-    /// Eight long batches, 4 ms of zstd. Bytes are counted and not batches, because eight short batches at the
+    /// The number of bytes sent over an idle link after which the method becomes weaker: eight long batches,
+    /// which zstd compresses in 4 ms. The limit counts bytes, not batches, because eight short batches at the
     /// start of a body take almost no time.
     const IDLE_BYTES: usize = 2 << 20;
+    /// The number of batches sent over a busy link after which the method becomes stronger.
     const BUSY_BATCHES: u8 = 2;
     const SKIP_MAX: u8 = 32;
 
-    /// Starts with the strongest allowed method.
+    /// Returns an effort that begins with the strongest allowed method.
     pub fn new(allowed: Methods) -> Self {
         let mut effort = Self {
             allowed,
@@ -173,7 +180,7 @@ impl Effort {
 
     /// Records the result of compressing a batch.
     pub fn learn(&mut self, raw_bytes: usize, packed_bytes: usize) {
-        // Less than 1/32 saved is not worth the decompression.
+        // Saving less than 1/32 of the bytes does not justify the decompression.
         if packed_bytes > raw_bytes - raw_bytes / 32 {
             self.skip = self.skip_next;
             self.skip_next = (self.skip_next * 2).min(Self::SKIP_MAX);
@@ -228,7 +235,7 @@ mod tests {
         assert_eq!(take(true, 100), Some(Method::Zstd));
     }
 
-    /// The effort is strongest only with an allowed method, and only while the link is busy.
+    /// After an idle link, and without an allowed method, the strongest method is not in use.
     #[test]
     fn the_strongest_method_is_an_allowed_one() {
         let lz4 = Methods::NONE.with(Method::Lz4);
@@ -245,7 +252,7 @@ mod tests {
         assert!(!effort.is_strongest());
     }
 
-    /// Short batches do not suggest that the link waits for the processor, however many there are.
+    /// The method becomes weaker after a number of bytes, not after a number of batches.
     #[test]
     fn short_batches_do_not_count_as_long_ones() {
         let mut effort = Effort::new(Methods::ALL);
@@ -264,7 +271,7 @@ mod tests {
         assert_eq!(Effort::new(Methods::NONE).choose(true, BATCH), Method::None);
     }
 
-    /// Incompressible bytes are compressed ever more rarely, but never for the last time.
+    /// If bytes are incompressible, compression is tried more and more rarely, but at least once in 33 batches.
     #[test]
     fn incompressible_bytes_are_tried_rarely() {
         let mut effort = Effort::new(Methods::ALL);

@@ -1,5 +1,5 @@
-//! Properties of the cuts: they depend on the content alone, whatever code finds them and in whatever pieces a body
-//! arrives.
+//! Tests that the cuts depend only on the content, not on the implementation of the prefilter or on the lengths
+//! of the pieces in which a body arrives.
 
 mod support;
 
@@ -36,7 +36,7 @@ fn ends(lengths: &[usize]) -> Vec<usize> {
     lengths.iter().scan(0, add).collect()
 }
 
-/// Noise, text, runs of one byte and short periods, which the prefilters treat differently.
+/// Generates bodies of four kinds: noise, text, one repeated byte, and a repeated short sequence.
 fn bodies() -> impl Strategy<Value = Vec<u8>> {
     let size = 0_usize..150_000;
     prop_oneof![
@@ -59,7 +59,7 @@ fn averages() -> impl Strategy<Value = u32> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// The vector code cuts where the scalar code cuts, which defines the cuts.
+    /// The fastest prefilter finds the same cuts as the scalar prefilter, which defines the cuts.
     #[test]
     fn every_prefilter_cuts_alike(body in bodies(), average in averages()) {
         let scalar = Chunker::with_prefilter(params(average), Prefilter::Scalar);
@@ -67,7 +67,8 @@ proptest! {
         prop_assert_eq!(lengths(scalar, &body), lengths(fastest, &body));
     }
 
-    /// The chunks are the same for a body in pieces of one byte and for a whole body.
+    /// Method: pass a body in pieces of random lengths, from one byte to 100 KB. The cuts are those of the
+    /// whole body.
     #[test]
     fn the_division_into_pieces_does_not_move_cuts(body in bodies(), average in averages(), seed in any::<u64>()) {
         let whole = lengths(Chunker::new(params(average)), &body);
@@ -90,8 +91,7 @@ proptest! {
         prop_assert_eq!(cut_up, whole);
     }
 
-    /// `may_end` is true where the chunk is cut, and at no shorter length. If the length of a chunk is known, its
-    /// end need not be searched.
+    /// `may_end` is true for the chunk that the chunker cuts, and false for all shorter lengths.
     #[test]
     fn a_chunk_may_end_where_it_is_cut_and_not_before(body in bodies(), average in averages()) {
         let mut chunker = Chunker::new(params(average));
@@ -100,7 +100,8 @@ proptest! {
         prop_assert_eq!(chunker.next_cut(&body), first);
     }
 
-    /// No chunk is longer than eight times the average, and only the last one is shorter than a quarter.
+    /// No chunk is longer than eight times the average. Only the last chunk may be shorter than a quarter of
+    /// the average.
     #[test]
     fn chunks_keep_to_their_bounds(body in bodies(), average in averages()) {
         let params = params(average);
@@ -111,7 +112,8 @@ proptest! {
         prop_assert!(all_but_last.iter().all(|&length| length >= params.min()));
     }
 
-    /// Cuts before an insertion stay, and cuts after it keep their distance from the end of the body.
+    /// Cuts before an insertion stay at their offsets. Cuts after the insertion keep their distances from the
+    /// end of the body, except some cuts near the insertion.
     #[test]
     fn an_insertion_moves_only_the_cuts_around_it(seed in any::<u64>(), inserted in 1_usize..5000) {
         let mut random = Random(seed);
@@ -126,14 +128,15 @@ proptest! {
         prop_assert!(before.iter().filter(|&&end| end <= at).count() <= kept);
         let back = before.iter().rev().zip(after.iter().rev());
         let common = back.take_while(|&(a, b)| a + inserted == *b).count();
-        // Two sequences of cuts agree from the first shared cut on; the next test shows that one is found soon.
-        // Inserted bytes may form chunks of their own: then no cut has moved, and one counts on both sides.
+        // After the first cut that both bodies have behind the insertion, all further cuts are the same. The
+        // next test shows that such a cut follows soon. If the inserted bytes form complete chunks, no cut has
+        // moved; `kept` and `common` may then count one cut twice.
         let moved = before.len().saturating_sub(kept + common);
         prop_assert!(moved <= 30 || body.len() - at < 200_000, "{moved} cuts moved");
     }
 }
 
-/// On average fewer than three chunks are new after an insertion.
+/// After an insertion, fewer than three chunks are new on average.
 #[test]
 fn an_insertion_costs_less_than_three_chunks() {
     let mut new = 0;
@@ -168,7 +171,7 @@ fn the_mean_length_is_close_to_the_average() {
     }
 }
 
-/// The seed moves most cuts. The candidates remain, and a part of the cuts coincides by chance.
+/// Another seed moves most cuts. The candidates are the same for both seeds, so some cuts are equal by chance.
 #[test]
 fn another_seed_cuts_elsewhere() {
     let noise = Random(1).noise(1 << 20);
@@ -188,8 +191,9 @@ fn another_seed_cuts_elsewhere() {
 
 /// Deduplication finds as many duplicates as FastCDC, within 2 %.
 ///
-/// Method: forty versions of a text with twelve edits each are cut by both, and the bytes of distinct chunks are
-/// added. FastCDC is the `fastcdc` crate with the same minimum, average and maximum.
+/// Method: cut forty versions of a text, with twelve edits between two versions, with both chunkers. Compare
+/// the total bytes of the distinct chunks. FastCDC is the `fastcdc` crate with the same minimum, average and
+/// maximum length.
 #[test]
 fn dedup_finds_what_fastcdc_finds() {
     let mut random = Random(3);
@@ -228,7 +232,7 @@ fn other_averages_are_refused() {
     }
 }
 
-/// The cuts equal those of the first version, because peers and stores of older versions rely on them.
+/// The cuts equal those of the first release. Peers and stores of older releases need the same cuts.
 #[test]
 fn the_cuts_are_those_of_the_golden_file() {
     let golden = include_str!("../../../vectors/link/chunks.txt");

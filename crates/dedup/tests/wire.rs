@@ -1,5 +1,5 @@
-//! Properties of frames: encoded frames can be decoded, corrupt frames are refused, and the encoding equals the
-//! golden file.
+//! Tests the encoding of frames: encoded frames can be decoded, corrupt frames are refused, and the encoding of
+//! sample frames equals that of a golden file.
 
 use std::fmt::Write as _;
 
@@ -23,7 +23,7 @@ fn encoded(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Encodes a frame as on an authenticated connection.
+/// Encodes a frame for an authenticated connection, with a checksum of only the fields.
 fn encoded_fields(frame: &Frame<'_>) -> Vec<u8> {
     let mut bytes = Vec::new();
     frame.encode_with(Checksum::Fields, &mut bytes);
@@ -70,7 +70,7 @@ fn runs() -> impl Strategy<Value = Run> {
     })
 }
 
-/// A payload with a span that it fits.
+/// Generates a payload with a span and a method that fit it.
 fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
     let span = (streams(), 0..1_u64 << 63, 1..4000_usize, any::<bool>());
     (span, any::<u8>()).prop_map(|((stream, offset, payload, compressed), byte)| {
@@ -89,7 +89,7 @@ fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
     })
 }
 
-/// Encoded frames, because a decoded frame borrows its payload.
+/// Generates frames of all types. They are already encoded, because a decoded frame would borrow its payload.
 fn frames() -> impl Strategy<Value = Vec<u8>> {
     let acked = (streams(), 0..3_u8, any::<u64>()).prop_map(|(stream, state, offset)| StreamAck {
         stream,
@@ -98,7 +98,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     });
     let causes =
         (0..3_usize).prop_map(|n| [NakCause::Missing, NakCause::Order, NakCause::Unopened][n]);
-    // One cut, of any length: a further cut would have to fit the shortest span.
+    // Only one cut, which may have any length. The lengths of further cuts would have to be less than the span.
     let cuts = || (1..=PIECE_BYTES_MAX as u32).prop_map(|first| vec![first]);
     prop_oneof![
         (12..=16_u32, any::<u64>())
@@ -169,7 +169,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// A decoded frame is encoded to the same bytes.
+    /// Decoding a frame and encoding it again gives the same bytes.
     #[test]
     fn frames_round_trip(bytes in frames()) {
         prop_assert_eq!(frame_length(&bytes), Ok(Some(bytes.len())));
@@ -185,8 +185,8 @@ proptest! {
         prop_assert!(decode(&corrupt).is_err(), "byte {at} of {}", corrupt.len());
     }
 
-    /// A checksum of the fields covers the fields alone: a flipped bit in the fields is detected, one in the bytes
-    /// of a body is not, and nothing else differs.
+    /// With a checksum of the fields, a flipped bit in the fields is detected, and a flipped bit in the bytes
+    /// of a body is not. Except for the checksum, the encoded frame is the same.
     #[test]
     fn a_checksum_of_fields_does_not_cover_bodies(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
         let frame = decode(&bytes).expect("our own");
@@ -202,8 +202,8 @@ proptest! {
         prop_assert_eq!(decode_with(Checksum::Fields, &of_fields).is_ok(), in_body, "byte {} of {}", at, bytes.len());
     }
 
-    /// A frame encoded without its body is the same frame once the body follows, and the callback receives the
-    /// body.
+    /// A frame that is encoded without its body, followed by the body, equals the complete frame. The callback
+    /// receives the bytes of the body.
     #[test]
     fn frames_encoded_without_their_body_are_the_same(bytes in frames(), longer in 1..100_000_u32) {
         let short = decode(&bytes).expect("our own");
@@ -221,7 +221,7 @@ proptest! {
         }
     }
 
-    /// A truncated frame is refused, and so is a frame with additional bytes.
+    /// Truncated frames and frames with additional bytes are refused.
     #[test]
     fn only_whole_frames_are_decoded(bytes in frames(), cut in any::<usize>(), more in 1..9_usize) {
         prop_assert!(decode(&bytes[..cut % bytes.len()]).is_err());
@@ -230,18 +230,19 @@ proptest! {
         prop_assert!(decode(&longer).is_err());
     }
 
-    /// No input panics, and a decoded input is encoded to the same bytes.
+    /// Method: decode random payloads with correct checksums. Decoding never panics. If it succeeds, encoding
+    /// the frame again gives the same bytes.
     #[test]
     fn no_input_panics_and_decoded_frames_round_trip(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
         let bytes = framed(kind, &payload);
-        // Type 1 is HELLO, whose decoder drops unknown methods.
+        // Type 1 is HELLO. Its decoder drops unknown compression methods, so the encoded bytes may differ.
         if let Ok(frame) = decode(&bytes) && kind != 1 {
             prop_assert_eq!(encoded(&frame), bytes);
         }
     }
 }
 
-/// Headers are refused by their length before the payload is read.
+/// A header with a length above the limit is refused before the payload is read.
 #[test]
 fn lengths_are_bounded_before_anything_is_read() {
     let header = |length: u32, kind: u8, flipped: u8| {
@@ -266,8 +267,8 @@ fn lengths_are_bounded_before_anything_is_read() {
     assert_eq!(frame_length(&[0; HEADER_BYTES - 1]), Ok(None));
 }
 
-/// Every flipped bit in the first half of the header is detected from the header alone, so that a corrupt length
-/// never makes the reader wait for bytes that are not sent.
+/// Every flipped bit in the first half of the header is detected before the payload is read. A corrupt length
+/// therefore never makes the reader wait for bytes that are not sent.
 #[test]
 fn a_flipped_bit_of_a_length_is_detected_in_the_header() {
     for payload in [0, 1, 100, 8192, 524_288] {
@@ -280,7 +281,7 @@ fn a_flipped_bit_of_a_length_is_detected_in_the_header() {
     }
 }
 
-/// Each field that exceeds its limit is refused, and accepted just within it.
+/// Each field is accepted with the last valid value and refused with the first invalid one.
 #[test]
 fn fields_beyond_their_limits_are_refused() {
     let span = |offset: u64, length: u32| {
@@ -372,7 +373,7 @@ fn fields_beyond_their_limits_are_refused() {
     assert!(!opens(11, &[0, 0]) && !opens(14, &[0, 0]));
 }
 
-/// Two endpoints agree on terms, or one of them reports why they cannot.
+/// Two endpoints compute the same terms, or the handshake reports the reason why they cannot communicate.
 #[test]
 fn handshakes_agree_or_report_why_not() {
     let connector = Hello {
@@ -398,7 +399,7 @@ fn handshakes_agree_or_report_why_not() {
         connector.agree(Role::Connector, &newer),
         Err(Disagreement::Version { min: 3, max: 4 })
     );
-    // An older peer, one of the current version, and a newer one that still supports the current version.
+    // The peer has an older version, the current version, or a newer version and still supports the current one.
     for (version_max, shared) in [(1, 1), (2, 2), (3, 2)] {
         let other = Hello {
             version_max,
@@ -426,7 +427,7 @@ fn handshakes_agree_or_report_why_not() {
     );
 }
 
-/// Bytes of bodies have no checksum if the connection is authenticated and both endpoints support this version.
+/// The checksum covers only the fields if the connection is authenticated and both endpoints support version 2.
 #[test]
 fn authenticated_connections_of_version_2_have_checksums_of_fields() {
     let ours = hello(8192, 1);
@@ -445,7 +446,8 @@ fn authenticated_connections_of_version_2_have_checksums_of_fields() {
     }
 }
 
-/// One frame of each type. The bytes of frames of the first version have not changed since.
+/// Method: encode one frame of each type and compare the bytes with a file. The encoding must not change,
+/// because peers of older versions use it.
 #[test]
 fn frames_are_those_of_the_golden_file() {
     let stream = StreamId(0x0403_0201);

@@ -1,23 +1,26 @@
-//! Content-defined chunking: chunk boundaries depend on the content alone.
+//! Content-defined chunking: divides a body into chunks at positions that depend only on the content.
 //!
-//! Both endpoints compute the same hashes for the same bytes only if they cut them at the same positions, wherever
-//! the bytes are in a body. A cut therefore depends on the [`WINDOW_BYTES`] before it and on the length of the
-//! chunk so far: no cut below a quarter of the average, few cuts up to the average, many after it, and a forced cut
-//! at eight times the average. An insertion moves the cuts around it and no others.
+//! Equal bytes must be cut at the same positions, wherever they are in a body. Otherwise the endpoints would
+//! compute different chunk hashes for these bytes. A cut therefore depends only on the [`WINDOW_BYTES`] before
+//! the cut and on the length of the chunk: no cut below a quarter of the average, few cuts up to the average,
+//! many cuts after it, and a forced cut at eight times the average. An insertion into a body moves only the
+//! cuts near the insertion.
 //!
-//! Each position is tested twice. The cheap test comes first, since nearly every byte is tested:
+//! There are two tests for a position. The first test is cheap, because it is done at nearly every byte. Only
+//! positions that pass it (candidates) get the second test:
 //!
-//! 1. **The prefilter.** Four pairs of bytes among the sixteen before the position are multiplied by weights and
-//!    added in 16 bits. The position is a candidate if the sum is small. Each sum depends on its own bytes only, so
-//!    AVX2 tests 64 positions at once (`simd`). Portable code (`scalar`) does the same elsewhere, with identical
-//!    results.
+//! 1. **The prefilter.** Four pairs of bytes among the sixteen bytes before the position are multiplied by
+//!    weights and added in 16 bits. The position is a candidate if the sum is small. Each sum depends only on
+//!    these sixteen bytes, so AVX2 tests 64 positions at once (`simd`). On processors without AVX2, portable
+//!    code (`scalar`) has the same results.
 //! 2. **The cut test.** XXH3 over the whole window must be below a threshold, which sets the probability of a cut.
 //!
-//! Only bytes made for this purpose have candidates everywhere. Such a body is cut at the speed of XXH3, 0.1 GB/s.
+//! An attacker can make a body in which every position is a candidate. Such a body is cut at the speed of the second
+//! test, 0.1 GB/s.
 //!
-//! Cuts are sixteen times as likely after the average as before it, which concentrates the lengths around the
-//! average. This is the "normalized chunking" of FastCDC (Xia et al., USENIX ATC 2016, section 3.4). The rest
-//! differs from FastCDC, whose rolling hash has to process one byte after the other.
+//! Cuts are sixteen times as likely after the average as before it. Most lengths are therefore close to the
+//! average. This is the "normalized chunking" of FastCDC (Xia et al., USENIX ATC 2016, section 3.4). The tests
+//! differ from FastCDC, because its rolling hash can only process one byte after the other.
 //!
 //! A [`Chunker`] takes a body in pieces. The cuts do not depend on the lengths of the pieces.
 
@@ -33,7 +36,7 @@ use thiserror::Error;
 /// The number of bytes before a position that decide whether it is a cut.
 pub const WINDOW_BYTES: usize = 64;
 
-/// The parameters that both endpoints must share to cut alike. They are part of the handshake.
+/// The parameters of a chunker. Both endpoints must use the same parameters, so they are part of the handshake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ChunkerParams {
     average_log2: u8,
@@ -44,10 +47,11 @@ pub struct ChunkerParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum ChunkerError {
-    /// The average is out of range. Below 4 KiB references cost more than they save; above 64 KiB few chunks match.
+    /// The average is out of range. With an average below 4 KiB, references cost more than they save. With an
+    /// average above 64 KiB, few chunks are equal.
     #[error("invalid average chunk length {0}: use a power of two from 4096 to 65536")]
     Average(u32),
-    /// The chunker of the peer is unknown: the peer is newer, or the bytes are no parameters.
+    /// The number of the peer's chunker is unknown: the peer is newer, or the bytes are not parameters of a chunker.
     #[error("unknown chunker {0}: upgrade the older endpoint")]
     Kind(u8),
 }
@@ -62,8 +66,9 @@ impl ChunkerParams {
 
     /// Creates parameters for chunks of `average` bytes: a power of two from 4 to 64 KiB.
     ///
-    /// The seed moves most cuts. The lengths of chunks can be observed from outside even if their bytes are
-    /// encrypted; without the seed an observer cannot compute the lengths that a known file would give.
+    /// Another seed moves most cuts. An observer of an encrypted link can see the lengths of chunks. Without
+    /// the seed, the observer cannot compute the lengths of the chunks of a known file, so these lengths do not
+    /// reveal the file.
     pub fn new(average: u32, seed: u64) -> Result<Self, ChunkerError> {
         let within = (Self::AVERAGE_MIN..=Self::AVERAGE_MAX).contains(&average);
         if !within || !average.is_power_of_two() {
@@ -108,7 +113,7 @@ impl ChunkerParams {
     }
 }
 
-/// The implementation of the prefilter. The cuts are the same.
+/// The implementation of the prefilter. All implementations find the same cuts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Prefilter {
@@ -138,7 +143,7 @@ impl fmt::Display for Prefilter {
     }
 }
 
-/// Cuts bodies, one after the other, each in pieces.
+/// Finds the cuts of a body that is passed in pieces.
 #[derive(Clone, Debug)]
 pub struct Chunker {
     params: ChunkerParams,
@@ -156,7 +161,7 @@ impl Chunker {
         Self::with_prefilter(params, Prefilter::best())
     }
 
-    /// Like [`new`](Self::new), with a chosen implementation. The scalar one is used if the processor lacks AVX2.
+    /// Like [`new`](Self::new), with a chosen prefilter. The scalar prefilter is used if the processor lacks AVX2.
     pub fn with_prefilter(params: ChunkerParams, prefilter: Prefilter) -> Self {
         Self {
             params,
@@ -167,10 +172,10 @@ impl Chunker {
         }
     }
 
-    /// Searches the end of the chunk in `bytes`, which continue those of the previous calls.
+    /// Searches `bytes` for the end of the current chunk. `bytes` follow the bytes of the previous calls.
     ///
-    /// `Some(n)`: the chunk ends after `n` of them, at least 1; the next call starts with the bytes after it.
-    /// `None`: all of them belong to the chunk, which continues.
+    /// `Some(n)`: the chunk ends after the first `n` bytes (at least 1). The next call must begin with the
+    /// bytes after them. `None`: all bytes belong to the chunk, and the chunk continues.
     pub fn next_cut(&mut self, bytes: &[u8]) -> Option<usize> {
         let cut = self.search(bytes);
         match cut {
@@ -180,9 +185,9 @@ impl Chunker {
         cut
     }
 
-    /// Returns true if a chunk that starts here and has these bytes can end after them, by its last bytes and its
-    /// length. Earlier cuts are not checked, so a chunk that was cut with the same parameters elsewhere is cut
-    /// alike here.
+    /// Returns true if a chunk with these bytes, which starts at the current position, can end after its last
+    /// byte. The function tests only this end, not whether the bytes have an earlier cut. The caller therefore
+    /// passes only bytes that were cut as a chunk before, with the same parameters.
     pub fn may_end(&self, chunk: &[u8]) -> bool {
         let (length, params) = (chunk.len(), self.params);
         if self.length > 0 || !(params.min()..=params.max()).contains(&length) {
@@ -201,7 +206,7 @@ impl Chunker {
             && self.rule.is_cut(window, WINDOW_BYTES, threshold)
     }
 
-    /// Ends the chunk together with the body; the next chunk begins.
+    /// Ends the current chunk without a cut. The next byte begins a chunk.
     pub fn restart(&mut self) {
         self.length = 0;
     }
@@ -217,15 +222,15 @@ impl Chunker {
     }
 
     fn search(&self, bytes: &[u8]) -> Option<usize> {
-        // A position is the number of bytes of `bytes` before it.
+        // A position is an index in `bytes`: the number of bytes before the possible cut.
         let first = self.params.min().saturating_sub(self.length).max(1);
         let limit = self.params.max() - self.length;
         let last = bytes.len().min(limit);
         if first > last {
             return None;
         }
-        // These positions have windows that begin in an earlier piece. `tail` is full then, because the minimum
-        // length is many windows.
+        // The windows of the first positions begin in an earlier piece, so `tail` and `bytes` are joined.
+        // `tail` is full at this time, because the minimum length of a chunk is longer than a window.
         if first < WINDOW_BYTES {
             let mut seam = [0; 2 * WINDOW_BYTES];
             let taken = last.min(WINDOW_BYTES - 1);
@@ -267,7 +272,7 @@ impl Chunker {
     }
 }
 
-/// The thresholds of both tests.
+/// The thresholds of the prefilter and of the cut test.
 #[derive(Clone, Copy, Debug)]
 struct CutRule {
     /// Candidates have a smaller sum.
@@ -278,21 +283,24 @@ struct CutRule {
 }
 
 impl CutRule {
-    /// The base-two logarithm of how much rarer than the average cuts are before it, and how much more frequent
-    /// after it: four times.
+    /// The base-two logarithm of a factor: before the average length, cuts are four times rarer than on
+    /// average; after it, four times more frequent.
     const NORMALIZATION_LOG2: u32 = 2;
 
-    /// The base-two logarithm of how much more frequent candidates are than cuts on average: eight times.
+    /// The base-two logarithm of a factor: candidates are eight times more frequent than cuts on average.
     ///
-    /// This is twice the frequency of cuts after the average, so that the window decides and not the four pairs
-    /// alone, which would follow the habits of a text. With 16 instead of 8, deduplication finds 0.3 % more and the
-    /// prefilter loses a tenth of its speed at 8 KiB; with 4 deduplication finds 0.5 % less.
+    /// This is twice the frequency of cuts after the average length. The cut test over the whole window then
+    /// rejects at least half of the candidates. Otherwise the four pairs alone would decide, and their
+    /// frequencies depend on the kind of text. With a factor of 16, deduplication finds 0.3 % more bytes, and
+    /// the prefilter loses a tenth of its speed at an average of 8 KiB. With a factor of 4, deduplication finds
+    /// 0.5 % fewer bytes.
     const CANDIDATES_LOG2: u32 = 3;
 
     fn new(params: ChunkerParams) -> Self {
         let average_log2 = u32::from(params.average_log2);
         let prefilter_log2 = average_log2 - Self::CANDIDATES_LOG2;
-        // The prefilter passes one position in 2^prefilter_log2; the cut test provides the rest of one in 2^log2.
+        // The prefilter passes one position in 2^prefilter_log2. The cut test passes one candidate in
+        // 2^(log2 - prefilter_log2). Together, one position in 2^log2 is a cut.
         let threshold = |log2: u32| 1 << (u64::BITS - (log2 - prefilter_log2));
         Self {
             candidate_limit: 1 << (u16::BITS - prefilter_log2),

@@ -1,18 +1,19 @@
-//! The prefilter in portable code, which defines its results: for one position, or for several at once.
+//! The prefilter in portable code, for one position or for several at once. This code defines the results.
 
 use std::ops::Range;
 
-/// The distances of the four pairs before the position, and their weights.
+/// For each of the four pairs of bytes: the distance from the position back to the start of the pair, and the weight.
 ///
-/// The distances are odd and even, so that cuts do not follow the alignment of a file. The weights are odd, so that
-/// no bit of a pair is lost.
+/// Some distances are odd and some even, so that candidates do not depend on the alignment of records in a file. The
+/// weights are odd, so that each bit of a pair affects the sum.
 pub(super) const PAIRS: [(usize, u16); 4] = [(2, 0x9e37), (5, 0x7f4b), (10, 0xc2b3), (16, 0x85eb)];
 
-/// Added to each sum. With this value, no run of one byte has a candidate, with or without zeroes in between (Latin
-/// text in UTF-16). Otherwise each position of the run would be one.
+/// The start value of each sum. With this value, a run of one repeated byte has no candidates, also if zeroes
+/// alternate with this byte (as in Latin text in UTF-16). With another value, each position of the run could be
+/// a candidate.
 pub(super) const OFFSET: u16 = 0xc7bf;
 
-/// Returns the sum at `position`.
+/// Returns the weighted sum of the pairs before `position`.
 pub(super) fn sum(bytes: &[u8], position: usize) -> u16 {
     let window: &[u8; 16] = bytes[position - 16..position]
         .first_chunk()
@@ -35,7 +36,7 @@ pub(super) fn first(
             .first_chunk()
             .expect("positions are within the bytes");
         let sums = sums(near);
-        // The minimum of all sums needs no branch per sum.
+        // Usually no position is a candidate. One comparison of the minimum replaces a branch for each sum.
         if sums.iter().copied().fold(u16::MAX, u16::min) < candidate_limit {
             let candidates = positions
                 .clone()
@@ -56,7 +57,7 @@ pub(super) fn first(
 /// The number of positions whose sums are computed at once, so that the compiler can use the vectors of the target.
 const STEP: usize = 32;
 
-/// The number of bytes that these sums depend on.
+/// The number of bytes on which the sums of [`STEP`] positions depend.
 const NEAR: usize = 16 + STEP - 1;
 
 /// Like [`sum`], for [`STEP`] positions. `near` begins sixteen bytes before the first position.
@@ -84,10 +85,11 @@ fn sums(near: &[u8; NEAR]) -> [u16; STEP] {
 mod tests {
     use super::*;
 
-    /// Runs of one byte, such as padding, have no candidates, and neither have runs that alternate with zeroes.
-    /// They therefore take no more time than other bytes.
+    /// Runs of one repeated byte, such as padding, have no candidates. Runs in which zeroes alternate with a
+    /// byte have none either. The chunker therefore needs no more time for these bytes than for others.
     ///
-    /// Method: all runs, with the widest prefilter (an average of 4 KiB).
+    /// Method: compute the sums of all these runs. They must exceed the largest limit of a candidate, that of
+    /// an average of 4 KiB.
     #[test]
     fn no_run_of_one_byte_has_candidates() {
         for byte in 0..=u8::MAX {
@@ -98,7 +100,7 @@ mod tests {
         }
     }
 
-    /// Sums computed together equal those computed one by one.
+    /// The sums of 32 positions computed together equal those computed one by one.
     #[test]
     fn sums_computed_together_equal_single_sums() {
         let bytes: Vec<u8> = (0..NEAR).map(|n| (n * n * 31 + n) as u8).collect();

@@ -1,10 +1,10 @@
-//! The prefilter for 64 positions at a time with AVX2. Tests compare it with [`scalar`].
+//! The prefilter for 64 positions at a time with AVX2. Tests compare the results with those of [`scalar`].
 //!
 //! # Why `unsafe`
 //!
-//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
-//! detected, so the value is the proof. Second, a load stays within its slice: each takes a reference to an array
-//! of exactly its length, so bounds are checked when the reference is made.
+//! The compiler cannot check two conditions. First, the processor must have AVX2: a value of [`Avx2`] exists
+//! only if AVX2 was detected. Second, a load must stay within its slice: the load takes a reference to an array
+//! of exactly its length, so the bounds are checked when this reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -42,12 +42,12 @@ impl Avx2 {
     }
 }
 
-/// The number of positions tested at once: two times 16 sums of 16 bits for even positions, and as many for odd
-/// ones.
+/// The number of positions tested at once. A vector has 16 sums of 16 bits: two vectors are for the even
+/// positions, and two for the odd positions.
 const STEP: usize = 64;
 
-/// The number of bytes that these sums depend on: from sixteen bytes before the first position to the byte before
-/// the last.
+/// The number of bytes on which these sums depend: from sixteen bytes before the first position to the byte before
+/// the last position.
 const NEAR: usize = 16 + STEP - 1;
 
 #[target_feature(enable = "avx2")]
@@ -65,7 +65,7 @@ fn first(
             .expect("positions are within the bytes");
         let sums = [0, 1, 32, 33].map(|shift| sums(near, shift));
         let [even, odd, later_even, later_odd] = sums;
-        // Usually no sum is small enough, which the minimum of all four vectors shows.
+        // Usually no sum is small enough. One comparison of the minimum of all four vectors shows this.
         let least = _mm256_min_epu16(
             _mm256_min_epu16(even, odd),
             _mm256_min_epu16(later_even, later_odd),
@@ -87,7 +87,7 @@ fn first(
     scalar::first(bytes, position..positions.end, candidate_limit, is_cut)
 }
 
-/// Returns the sums of every other position among 32, from position `shift` on.
+/// Returns the sums of 16 positions: `shift`, `shift + 2`, and so on.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {
@@ -105,7 +105,8 @@ fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {
     sums
 }
 
-/// Returns lanes of all ones where the sum is not larger than `largest`.
+/// Compares each sum with `largest`. Returns all ones in the lanes whose sum is at most `largest`, and zeroes
+/// in the others.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn at_most(sums: __m256i, largest: __m256i) -> __m256i {
@@ -124,7 +125,8 @@ fn any(lanes: __m256i) -> bool {
 #[inline]
 fn candidates_of(even: __m256i, odd: __m256i, largest: __m256i) -> u32 {
     let odd_bytes = _mm256_set1_epi16(0xff00_u16.cast_signed());
-    // Even bytes from the even lanes, odd bytes from the odd ones: the positions in order.
+    // Takes the even bytes from the comparison of the even positions, and the odd bytes from the other
+    // comparison. The bytes are then in the order of the positions.
     let both = _mm256_blendv_epi8(at_most(even, largest), at_most(odd, largest), odd_bytes);
     _mm256_movemask_epi8(both).cast_unsigned()
 }
@@ -139,8 +141,8 @@ mod tests {
     proptest! {
         /// The AVX2 prefilter finds the same candidates as the scalar one, in the same order.
         ///
-        /// Method: random bytes and positions, and prefilters from all to nearly no candidates. The cut test
-        /// records the candidate and returns false.
+        /// Method: use random bytes and positions, and limits that make all, some or nearly no positions
+        /// candidates. The cut test records each candidate and returns false, so that the search continues.
         #[test]
         fn both_prefilters_find_the_same_candidates(
             bytes in vec(any::<u8>(), 16..700),

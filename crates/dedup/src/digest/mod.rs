@@ -1,11 +1,13 @@
 //! The digest of a body: XXH3 of 128 bits over all its bytes, computed incrementally.
 //!
-//! XXH3 of more than 240 bytes adds stripes of 64 bytes to eight lanes, each stripe with another part of a secret;
-//! here the default secret. After each block of sixteen stripes it scrambles the lanes, and at the end it merges
-//! them (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>). The last block is kept until more bytes
-//! follow, because the last stripe is processed differently. Both endpoints hash every byte of every body. Blocks
-//! therefore use vectors where the processor has them (`simd`), and the lanes stay in registers for all blocks of
-//! an update. Existing crates choose the instructions at compile time, or leave this to the compiler.
+//! For more than 240 bytes, XXH3 adds stripes of 64 bytes to eight lanes, each stripe with another part of a
+//! secret. This code uses the default secret. After each block of sixteen stripes, XXH3 scrambles the lanes,
+//! and at the end it merges them (<https://github.com/Cyan4973/xxHash/blob/dev/doc/xxhash_spec.md>). The last
+//! block is stored until more bytes follow, because the last stripe of the body is processed differently.
+//!
+//! Both endpoints hash every byte of every body, so this code must be fast. It uses AVX2 if the processor has
+//! it (`simd`), and the lanes stay in registers for all blocks of an update. Existing crates do not select the
+//! instructions at run time.
 
 #[cfg(target_arch = "x86_64")]
 pub(crate) mod simd;
@@ -14,17 +16,18 @@ use std::fmt;
 
 use edgeward_types::xxh3::xxh3_128;
 
-/// The digest of a body, by which a receiver checks that it arrived unchanged: XXH3 of 128 bits.
+/// The digest of a body: XXH3 of 128 bits. The receiver compares it with that of the sender.
 #[derive(Clone)]
 pub struct BodyDigest {
     sums: DigestState,
     bytes: u64,
-    /// Bytes that are not added yet: at most a block. Empty only before the first byte, or after `update_whole`.
+    /// Bytes that are not added to `sums` yet, at most one block. There are none only before the first byte and after
+    /// `update_whole`.
     waiting: Box<Block>,
     waiting_bytes: usize,
 }
 
-/// The state of the digest after all whole blocks except the last one of the body.
+/// The state of the digest after all complete blocks of the body except the last one.
 #[derive(Clone)]
 pub(crate) struct DigestState {
     lanes: Lanes,
@@ -64,8 +67,9 @@ impl BodyDigest {
         self.keep_waiting(rest);
     }
 
-    /// Like [`update`](Self::update), but adds only the bytes that need no copy, and returns their number. The
-    /// caller passes the rest, at most a block, again. Until then [`value`](Self::value) is undefined.
+    /// Like [`update`](Self::update), but adds only complete blocks, which need no copy, and returns the number
+    /// of added bytes. The caller must pass the remaining bytes (at most one block) again in the next call.
+    /// Before that call, [`value`](Self::value) is undefined.
     pub(crate) fn update_whole(&mut self, bytes: &[u8]) -> usize {
         let mut added = 0;
         if self.waiting_bytes > 0 {
@@ -78,7 +82,7 @@ impl BodyDigest {
             self.waiting_bytes = 0;
             added = room;
         }
-        // All whole blocks that are followed by more bytes.
+        // All complete blocks after which more bytes follow.
         let rest = &bytes[added..];
         let blocks = &rest.as_chunks().0[..rest.len().saturating_sub(1) / BLOCK_BYTES];
         self.sums.add(blocks);
@@ -87,15 +91,17 @@ impl BodyDigest {
         added
     }
 
-    /// Returns the current state and the whole blocks of `bytes`, the next bytes of the body, so that the caller
-    /// can add them in one pass with other work. `None` while a partial block waits.
+    /// Returns the current state and the complete blocks of `bytes`, the next bytes of the body. The caller can
+    /// then add the blocks to the state in one pass with other work, and [accept](Self::accept) the new state.
+    /// Returns `None` while a partial block waits for more bytes.
     pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(DigestState, &'b [Block])> {
         let blocks = bytes.len().saturating_sub(1) / BLOCK_BYTES;
         let is_between = self.waiting_bytes == 0;
         is_between.then(|| (self.sums.clone(), &bytes.as_chunks().0[..blocks]))
     }
 
-    /// Replaces the state by one with this many blocks added. Returns their bytes.
+    /// Replaces the state by `sums`, to which the caller has added `blocks` blocks. Returns the number of their
+    /// bytes.
     pub(crate) fn accept(&mut self, sums: DigestState, blocks: usize) -> usize {
         let bytes = blocks * BLOCK_BYTES;
         self.sums = sums;
@@ -114,7 +120,7 @@ impl BodyDigest {
         for (nth, stripe) in waiting.as_chunks().0.iter().take(whole).enumerate() {
             add_stripe(&mut lanes, stripe, &SECRET[8 * nth..]);
         }
-        // The last stripe may begin in a block that was already added.
+        // The last stripe is the last 64 bytes of the body. It may begin in a block that was already added.
         let mut last = [self.sums.last_stripe, [0; STRIPE_BYTES]].concat();
         let tail = &waiting[waiting.len().saturating_sub(STRIPE_BYTES)..];
         last[STRIPE_BYTES..][..tail.len()].copy_from_slice(tail);
@@ -140,8 +146,8 @@ impl DigestState {
         &mut self.lanes
     }
 
-    /// Records the last block that was added to the [lanes](Self::lanes): the last stripe of the body may begin in
-    /// it.
+    /// Records the last block that the caller added to the [lanes](Self::lanes). The last stripe of the body
+    /// may begin in this block.
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn ended_with(&mut self, block: &Block) {
         self.last_stripe = *block.last_chunk().expect("sixteen stripes");
@@ -210,13 +216,14 @@ fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
 
 pub(crate) const STRIPE_BYTES: usize = 64;
 
-/// The secret of each stripe in a block begins eight bytes after that of the previous stripe.
+/// The number of bytes of a block. The secret of each stripe begins eight bytes after that of the previous
+/// stripe, so the length of the secret limits the number of stripes.
 pub(crate) const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYTES) / 8);
 
-/// The offset of the secret that scrambles the lanes: its last 64 bytes.
+/// The offset of the part of the secret that scrambles the lanes: the last 64 bytes.
 const SCRAMBLE_SECRET: usize = SECRET.len() - STRIPE_BYTES;
 
-/// XXH3 has other rules for inputs up to this length.
+/// The largest length for which XXH3 has other rules.
 const SHORT_BYTES_MAX: u64 = 240;
 
 const PRIME32_1: u32 = 0x9e37_79b1;
@@ -263,8 +270,8 @@ mod tests {
 
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    /// The digest equals that of another implementation for every length around each boundary, in one update or in
-    /// two, wherever they meet.
+    /// The digest equals that of another implementation, for every length up to more than three blocks, with
+    /// one update or two.
     #[test]
     fn every_length_is_digested() {
         let bytes: Vec<u8> = (0..3 * BLOCK_BYTES + 200)
@@ -283,7 +290,7 @@ mod tests {
                 digest.update(&whole[..split]);
                 digest.update(&whole[split..]);
                 assert_eq!(digest.value(), expected, "{length} bytes, split at {split}");
-                // Bytes that were added early, once or twice, are not passed again.
+                // `update_whole` adds some bytes. Only the other bytes are passed again.
                 let mut digest = BodyDigest::default();
                 digest.update(&whole[..split / 2]);
                 let mut taken = split / 2;
@@ -297,7 +304,7 @@ mod tests {
     }
 
     proptest! {
-        /// Portable and AVX2 code give the same lanes.
+        /// Portable code and AVX2 code compute the same lanes.
         #[test]
         fn portable_and_avx2_code_give_the_same_lanes(
             seed in any::<u64>(),

@@ -1,10 +1,10 @@
-//! Blocks of XXH3 with AVX2, four lanes at a time. Tests compare it with the portable code.
+//! Adds blocks to XXH3 with AVX2, four lanes at a time. Tests compare the lanes with those of the portable code.
 //!
 //! # Why `unsafe`
 //!
-//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
-//! detected, so the value is the proof. Second, a load or store stays within its array: each takes a reference to
-//! an array of exactly its length, so bounds are checked when the reference is made.
+//! The compiler cannot check two conditions. First, the processor must have AVX2: a value of [`Avx2`] exists
+//! only if AVX2 was detected. Second, a load or store must stay within its array: it takes a reference to an
+//! array of exactly its length, so the bounds are checked when this reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -101,7 +101,7 @@ fn add_half(lanes: __m256i, stripe: &[u8], secret: &[u8]) -> __m256i {
     let words = load(stripe);
     let keyed = _mm256_xor_si256(words, load(secret));
     let product = _mm256_mul_epu32(keyed, _mm256_srli_epi64::<32>(keyed));
-    // Each lane adds the word of its neighbour.
+    // XXH3 adds each word of the stripe to the neighbour of its lane.
     let swapped = _mm256_shuffle_epi32::<0b01_00_11_10>(words);
     _mm256_add_epi64(lanes, _mm256_add_epi64(product, swapped))
 }

@@ -1,28 +1,30 @@
-//! Fingerprints: recognise a chunk without hashing it again.
+//! Fingerprints, by which a process recognises a chunk without hashing it again.
 //!
-//! A chunk hash is made so that no holder of the key, the peer included, can find two chunks with the same
-//! hash. This makes it slow. Within one process a weaker guarantee is enough. Once a chunk's hash is computed
-//! or verified, the chunk also gets a [`ChunkFingerprint`], a fingerprint under a random key of this process.
-//! Neither the key nor a fingerprint ever leaves the process. When the bytes are seen again, in a body where
-//! the chunk is expected or loaded from the store, they are compared by fingerprint, several times faster than
-//! by hash. Bytes without a fingerprint, or with another one, are hashed as usual.
+//! A chunk hash must resist every peer that has the key: no peer may find two chunks with the same hash. Such a
+//! hash is slow. Within one process, a weaker guarantee is enough. After a chunk's hash was computed or
+//! verified, the chunk also gets a [`ChunkFingerprint`] under a random key of this process. Neither the key nor
+//! a fingerprint ever leaves the process. Later the process may expect this chunk in a body, or load it from
+//! the store. It then compares the fingerprint, which is several times faster than a hash. If there is no
+//! fingerprint, or if it differs, the bytes are hashed.
 //!
-//! A fingerprint is a universal hash in two steps. First, units of [`UNIT_BYTES`] are hashed by NH over words of 32
-//! bits, in two passes; the second pass uses the same key, shifted (Black, Halevi, Krawczyk, Krovetz, Rogaway,
-//! "UMAC: fast and secure message authentication", CRYPTO 1999, theorem 4.3: two different units of one length have
-//! the same sums with a probability of 2^-32 per pass, 2^-64 in total). UMAC shifts the key by two words, this code
-//! by eight. The bound still holds: in the second pass, the last pair in which two units differ meets key words
-//! that no difference met in the first pass. Second, the sums of all units and the length of the chunk are each
-//! multiplied by a secret number of 128 bits and added. The upper half of the total is the fingerprint (Lemire,
-//! Kaser, "Strongly universal string hashing is fast", The Computer Journal 57, 2014, the family MULTILINEAR: two
-//! different sequences collide with a probability of 2^-64).
+//! A fingerprint is a universal hash in two steps. First, units of [`UNIT_BYTES`] are hashed by NH over words
+//! of 32 bits, in two passes; the second pass uses the same key, shifted (Black, Halevi, Krawczyk, Krovetz,
+//! Rogaway, "UMAC: fast and secure message authentication", CRYPTO 1999, theorem 4.3: two different units of
+//! one length have the same sums with a probability of 2^-32 per pass, 2^-64 in total). UMAC shifts the key by
+//! two words, this code by eight. The bound still holds: consider the last pair in which two units differ. In
+//! the second pass, this pair is combined with key words that were combined with no differing pair in the first
+//! pass. Second, the sums of all units and the length of the chunk are each multiplied by a secret number of
+//! 128 bits and added. The upper half of the total is the fingerprint (Lemire, Kaser, "Strongly universal
+//! string hashing is fast", The Computer Journal 57, 2014, the family MULTILINEAR: two different sequences
+//! collide with a probability of 2^-64).
 //!
-//! Two chunks that were chosen without the key therefore have the same fingerprint with a probability of 2^-63. An
-//! attacker who chose them learns only whether they collided. A collision of chunk hashes takes 2^64 offline
-//! attempts. Here each attempt is a chunk sent over the link and compared with the expected one, and a body with a
-//! wrong chunk still fails its digest.
+//! Two chunks that were chosen without the key therefore have the same fingerprint with a probability of 2^-63.
+//! An attacker that chose the chunks learns only if they collided. A collision of chunk hashes takes 2^64
+//! attempts, which the attacker can make offline. For a collision of fingerprints, each attempt is a chunk that
+//! is sent over the link and compared with the expected chunk. Even then, the receiver rejects the body because
+//! its digest is wrong.
 //!
-//! NH uses vectors (`simd`), and portable code elsewhere, with the same result.
+//! NH is computed with AVX2 (`simd`) if the processor has it, and otherwise by portable code with the same result.
 
 #[cfg(target_arch = "x86_64")]
 mod simd;
@@ -51,8 +53,8 @@ pub struct FingerprintKey {
     avx2: Option<simd::Avx2>,
 }
 
-/// The key of one unit: its words, and the words that the second pass uses beyond them. Aligned so that vectors do
-/// not cross cache lines.
+/// The key of one unit: a word for each word of the unit, and the further words that the second pass uses
+/// because its key is shifted. Aligned, so that vectors do not cross cache lines.
 #[repr(align(64))]
 struct UnitKey([u32; KEY_WORDS]);
 const KEY_WORDS: usize = UNIT_BYTES / 4 + PASS_WORDS * (PASSES - 1);
@@ -79,14 +81,15 @@ impl FingerprintKey {
         }
     }
 
-    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`FINGERPRINTED_BYTES_MAX`],
-    /// which no chunk is.
+    /// Returns the fingerprint of these bytes, or `None` if they are longer than [`FINGERPRINTED_BYTES_MAX`].
+    /// No chunk of the protocol is longer.
     pub fn fingerprint(&self, bytes: &[u8]) -> Option<ChunkFingerprint> {
         self.fingerprint_of(bytes, |unit| self.sums(unit))
     }
 
     /// Like [`fingerprint`](Self::fingerprint), and adds `blocks` to the digest state of a body in the same
-    /// pass. The blocks cover about the same bytes.
+    /// pass. `blocks` and `bytes` must be about the same part of the body, so that both computations use cached
+    /// bytes.
     pub(crate) fn fingerprint_along(
         &self,
         bytes: &[u8],
@@ -118,14 +121,14 @@ impl FingerprintKey {
                 total = total.wrapping_add(number.wrapping_mul(u128::from(sum)));
             }
         }
-        // Two of 2^64 totals share a fingerprint.
+        // A fingerprint must not be 0, so the totals with the upper halves 0 and 1 have the same fingerprint.
         let upper = (total >> 64) as u64;
         Some(ChunkFingerprint(
             NonZeroU64::new(upper).unwrap_or(NonZeroU64::MIN),
         ))
     }
 
-    /// Returns NH of a unit, which may be partial at the end of a chunk.
+    /// Returns the NH sums of a unit. The last unit of a chunk may be shorter than [`UNIT_BYTES`].
     fn sums(&self, unit: &[u8]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
@@ -134,8 +137,8 @@ impl FingerprintKey {
         nh(&self.first.0, unit)
     }
 
-    /// Like [`sums`](Self::sums), and adds these blocks to the digest state of a body. The unit has at least as
-    /// many bytes.
+    /// Like [`sums`](Self::sums), and adds these blocks to the digest state of a body. The blocks must not have
+    /// more bytes than the unit.
     fn sums_along(&self, unit: &[u8], sums: &mut DigestState, blocks: &[Block]) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
@@ -147,7 +150,8 @@ impl FingerprintKey {
         nh(&self.first.0, unit)
     }
 
-    /// Returns NH of a unit. `of_steps` computes the sums of its whole steps, and portable code those of the rest.
+    /// Returns the NH sums of a unit. `of_steps` computes the sums of its complete vectors; portable code adds
+    /// the remaining bytes.
     #[cfg(target_arch = "x86_64")]
     fn sums_by(&self, unit: &[u8], of_steps: impl FnOnce(&[u8]) -> [u64; PASSES]) -> [u64; PASSES] {
         let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);
@@ -166,8 +170,8 @@ impl fmt::Debug for FingerprintKey {
     }
 }
 
-/// NH of at most one unit, in portable code. The last pair is padded with zeroes; the length of the chunk, which is
-/// hashed too, distinguishes padding from zeroes of the chunk.
+/// Returns the NH sums of at most one unit, in portable code. The last pair is padded with zeroes. The
+/// fingerprint also depends on the length of the chunk, which distinguishes padding from zeroes of the chunk.
 fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
     let mut sums = [0_u64; PASSES];
     for (nth, pair) in unit.chunks(PAIR_BYTES).enumerate() {
@@ -184,7 +188,8 @@ fn nh(key: &[u32], unit: &[u8]) -> [u64; PASSES] {
     sums
 }
 
-/// The number of bytes hashed under the key before it repeats: the key stays in a first-level cache.
+/// The number of bytes of a unit. All units use the same key, which is about as long as a unit and stays in a
+/// first-level cache.
 pub const UNIT_BYTES: usize = 4 << 10;
 
 /// The maximum length of a chunk in the protocol.
@@ -193,13 +198,13 @@ pub const FINGERPRINTED_BYTES_MAX: usize = PIECE_BYTES_MAX;
 /// The number of 64-bit sums per unit.
 const PASSES: usize = 2;
 
-/// The shift of the key between the passes: one vector, so that each vector is loaded once.
+/// The shift of the key between the passes, in words: one vector. Each vector of the key is then loaded only once.
 const PASS_WORDS: usize = 8;
 
-/// NH multiplies 32-bit words in pairs.
+/// The length of a pair of 32-bit words, which NH multiplies.
 const PAIR_BYTES: usize = 8;
 
-/// One initial number, one for the length, and one for each sum.
+/// The number of secret numbers of the second step: an initial number, one for the length, and one for each sum.
 const SECOND_NUMBERS: usize = 2 + PASSES * FINGERPRINTED_BYTES_MAX.div_ceil(UNIT_BYTES);
 
 #[cfg(test)]
@@ -211,7 +216,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, prop_assert_ne, proptest};
 
-    /// The fingerprint as the module documentation defines it, word by word.
+    /// Computes the fingerprint as the module documentation defines it, word by word.
     fn defined(key: &FingerprintKey, bytes: &[u8]) -> ChunkFingerprint {
         let mut row = vec![bytes.len() as u64];
         for unit in bytes.chunks(UNIT_BYTES) {
@@ -237,8 +242,8 @@ mod tests {
     }
 
     proptest! {
-        /// Fingerprints match their definition for every length around the boundaries of units. A flipped bit or an
-        /// added byte changes them.
+        /// Fingerprints equal their definition for lengths around the boundaries of units. A flipped bit or an
+        /// added zero changes the fingerprint.
         #[test]
         fn fingerprints_match_their_definition(
             random in any::<[u8; 32]>(),
@@ -263,8 +268,8 @@ mod tests {
     }
 
     proptest! {
-        /// A fingerprint computed in one pass with a body's digest is correct, and so is the digest, wherever the
-        /// chunk is in the body.
+        /// The fingerprint of a chunk and the digest of its body are computed in one pass. Both are correct,
+        /// wherever the chunk is in the body.
         #[test]
         fn fingerprints_are_computed_in_one_pass_with_digests(
             seed in vec(any::<u8>(), 1..50),
@@ -294,7 +299,7 @@ mod tests {
         assert_ne!(one.fingerprint(b""), other.fingerprint(b""));
     }
 
-    /// The longest chunk of the protocol has a fingerprint; longer bytes have none.
+    /// The longest chunk of the protocol has a fingerprint. Longer bytes have no fingerprint.
     #[test]
     fn the_longest_chunk_has_a_fingerprint() {
         let key = FingerprintKey::new(&[3; 32]);

@@ -1,10 +1,10 @@
-//! NH with AVX2, four pairs at a time. Tests compare it with the portable code.
+//! Computes NH with AVX2, four pairs at a time. Tests compare the sums with those of the portable code.
 //!
 //! # Why `unsafe`
 //!
-//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
-//! detected, so the value is the proof. Second, a load stays within its slice: each takes a reference to an array
-//! of exactly its length, so bounds are checked when the reference is made.
+//! The compiler cannot check two conditions. First, the processor must have AVX2: a value of [`Avx2`] exists
+//! only if AVX2 was detected. Second, a load must stay within its slice: the load takes a reference to an array
+//! of exactly its length, so the bounds are checked when this reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -30,14 +30,14 @@ impl Avx2 {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// Like [`super::nh`], for a multiple of [`STEP_BYTES`], at most one unit.
+    /// Like [`super::nh`]. The length of `bytes` must be a multiple of [`STEP_BYTES`], and at most one unit.
     pub(super) fn nh(self, key: &UnitKey, bytes: &[u8]) -> [u64; PASSES] {
         // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { nh_along(key, bytes, &mut [0; _], &[]) }
     }
 
-    /// Like [`nh`](Self::nh), and adds blocks of a body, at most as many bytes, to the digest state. While one
-    /// computation waits for memory, the processor continues with the other.
+    /// Like [`nh`](Self::nh), and adds blocks of a body to the digest state. The blocks must not have more bytes than
+    /// `bytes`. While one of the two computations waits for memory, the processor continues with the other.
     pub(super) fn nh_along(
         self,
         key: &UnitKey,
@@ -48,12 +48,12 @@ impl Avx2 {
         if let Some(last) = blocks.last() {
             sums.ended_with(last);
         }
-        // SAFETY: as above.
+        // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { nh_along(key, bytes, sums.lanes(), blocks) }
     }
 }
 
-/// The bytes of four pairs.
+/// The number of bytes of a vector: four pairs.
 pub(super) const STEP_BYTES: usize = 32;
 
 /// The sums of a unit so far.
@@ -154,7 +154,7 @@ mod tests {
     use crate::fingerprint::{KEY_WORDS, UNIT_BYTES, nh};
 
     proptest! {
-        /// AVX2 and portable code give the same sums, for every number of steps up to a unit.
+        /// AVX2 and portable code compute the same sums, for every number of vectors up to a unit.
         #[test]
         fn avx2_and_portable_code_give_the_same_sums(
             seed in vec(any::<u32>(), 5..50),

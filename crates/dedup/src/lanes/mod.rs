@@ -1,12 +1,15 @@
-//! BLAKE3 of several chunks at once, on processors that hash eight leaves in parallel, such as those with AVX2.
+//! Hashes several chunks at once with BLAKE3, on processors with eight lanes of 32 bits, such as those with AVX2.
 //!
-//! BLAKE3 is a tree over leaves of 1024 bytes. The `blake3` crate hashes eight leaves of an input at a time, and
-//! the remaining leaves in groups of four, two and one. Seven leaves take two and a half times as long as eight,
-//! and a partial leaf, with which every chunk ends, is hashed alone. A chunk has nine leaves on average, so half of
-//! the time is spent on the remainder. Here the remaining leaves of many chunks share lanes (`simd`), and so do the
-//! inner nodes of their trees, level by level. Chunks of 2 to 64 KiB, 9.4 KiB on average, in GB/s: 2.5 one by one,
-//! 2.8 in twos, 3.2 in fours, 3.5 in eights, 3.65 in sixteens; the crate with all eight lanes full: 4.5. On
-//! processors with more or fewer than eight lanes, which were not measured, the crate hashes everything.
+//! BLAKE3 is a tree over leaves of 1024 bytes. The `blake3` crate hashes eight leaves of an input at a time,
+//! and the remaining leaves in groups of four, two and one. Seven leaves take two and a half times as long as
+//! eight, and the partial leaf at the end of a chunk is hashed alone. A chunk has nine leaves on average, so
+//! half of the time is spent on the remaining leaves. This module hashes the remaining leaves of several chunks
+//! in parallel lanes (`simd`), and then the inner nodes of their trees, level by level.
+//!
+//! Measured with chunks of 2 to 64 KiB (9.4 KiB on average), in GB/s: 2.5 one by one, 2.8 two at a time, 3.2
+//! four at a time, 3.5 eight at a time, 3.65 sixteen at a time. The crate reaches 4.5 if all eight lanes are
+//! always full. On processors with more or fewer than eight lanes, the crate hashes all chunks; those were not
+//! measured.
 //!
 //! The functions of the crate that are used here are not part of its stable interface. Its version is pinned in
 //! `Cargo.toml`, and tests compare the results with its public functions.
@@ -32,20 +35,23 @@ pub(crate) fn keyed_hashes(key: &[u8; 32], inputs: &[&[u8]], out: impl FnMut(Val
 type Value = [u8; 32];
 type Block = [u8; BLOCK_BYTES];
 
-/// Blocks that are hashed one after the other: those of a leaf, or the one block of an inner node.
+/// Blocks that are hashed one after the other: the blocks of a leaf, or the single block of an inner node.
 struct Chain<'a, 'l> {
     /// All blocks except the last.
     whole: &'a [Block],
     /// The last block, which may be partial.
     last: &'l [u8],
     counter: u64,
-    /// Flags in addition to those of all blocks.
+    /// The flags of the first block, in addition to those of all blocks.
     flags_first: u8,
+    /// The flags of the last block, in addition to those of all blocks.
     flags_last: u8,
 }
 
-/// Chains to be hashed in parallel, and the indexes of their hashes. Lanes that are not filled have stale content.
+/// Up to eight chains that are hashed in parallel, one per lane. Lanes from `filled` on have the content of
+/// earlier chains.
 struct Chains<'a> {
+    /// The number of lanes with a chain.
     filled: usize,
     whole: [&'a [Block]; LANES],
     last: [Block; LANES],
@@ -56,6 +62,7 @@ struct Chains<'a> {
     counter_high: [u32; LANES],
     flags_first: [u32; LANES],
     flags_last: [u32; LANES],
+    /// The index at which the hash of each lane is stored.
     indexes: [usize; LANES],
 }
 
@@ -92,14 +99,14 @@ impl<'a> Chains<'a> {
         self.indexes[lane] = index;
     }
 
-    /// Returns a block of the lane, or the last one if the lane has fewer.
+    /// Returns block `nth` of the lane, or its last block if the lane has fewer blocks.
     fn block(&self, lane: usize, nth: u32) -> &Block {
         self.whole[lane]
             .get(nth as usize)
             .unwrap_or(&self.last[lane])
     }
 
-    /// Returns the hash of a lane in portable code, which defines the result: one block after the other.
+    /// Returns the hash of a lane. This portable code, which hashes one block after the other, defines the result.
     fn value(&self, lane: usize, platform: Platform, key: &[u32; 8]) -> Value {
         let mut value = *key;
         let counter = u64::from(self.counter_high[lane]) << 32 | u64::from(self.counter_low[lane]);
@@ -126,11 +133,12 @@ struct Lanes {
     avx2: Option<simd::Avx2>,
 }
 
-/// The hashes of one input that remain on the current level of its tree.
+/// The tree of one input. Its current level is a range of the hashes of all inputs.
 #[derive(Clone, Copy)]
 struct Tree {
-    /// The index of the first one among the hashes of all inputs.
+    /// The index of the first hash of the current level.
     first: usize,
+    /// The number of hashes of the current level.
     values: usize,
 }
 
@@ -154,9 +162,9 @@ impl Lanes {
         }
         let mut values = vec![[0; 32]; first];
         self.leaves(inputs, &trees, &mut values);
-        // In the tree of the specification (section 2.1) the left child of each node has the largest power of two
-        // of leaves. This equals joining neighbours level by level, where an odd hash at the end moves up
-        // unchanged.
+        // In the tree of the specification (section 2.1), the left child of each node has the largest possible
+        // power of two of leaves. Joining neighbours level by level gives the same tree, if a last hash without
+        // a neighbour moves to the next level unchanged.
         while trees.iter().any(|tree| tree.values > 1) {
             self.level(&mut trees, &mut values);
         }
@@ -194,7 +202,7 @@ impl Lanes {
                 }
             }
         }
-        // Chains of equal length share lanes.
+        // Chains of similar length are hashed together, so that few lanes wait for longer chains.
         partial.sort_unstable_by_key(|(chain, _)| std::cmp::Reverse(chain.whole.len()));
         for (chain, index) in &partial {
             self.push(&mut chains, chain, *index, values);
@@ -202,7 +210,7 @@ impl Lanes {
         self.flush(&mut chains, values);
     }
 
-    /// Hashes eight whole leaves.
+    /// Hashes eight complete leaves.
     fn octet(&self, octet: &[u8; LANES * LEAF_BYTES], counter: u64, values: &mut [Value]) {
         let leaves: &[[u8; LEAF_BYTES]] = octet.as_chunks().0;
         let leaves: &[[u8; LEAF_BYTES]; LANES] = leaves.try_into().expect("eight");
@@ -236,7 +244,7 @@ impl Lanes {
                 self.push(&mut chains, &chain, tree.first + nth, values);
             }
             if tree.values % 2 == 1 {
-                // The overwritten hash has already been read.
+                // The overwritten hash was already added to a chain above.
                 values[tree.first + tree.values / 2] = values[tree.first + tree.values - 1];
             }
             tree.values = tree.values.div_ceil(2);
@@ -244,7 +252,7 @@ impl Lanes {
         self.flush(&mut chains, values);
     }
 
-    /// Adds a chain, and hashes all of them once eight lanes are filled.
+    /// Adds a chain. When all eight lanes are filled, hashes the chains.
     fn push<'a>(
         &self,
         chains: &mut Chains<'a>,
@@ -277,10 +285,10 @@ impl Lanes {
 
 const LANES: usize = 8;
 
-/// The length of a leaf, which BLAKE3 calls a chunk.
+/// The length of a leaf in bytes. The specification of BLAKE3 calls a leaf a chunk.
 const LEAF_BYTES: usize = 1024;
 
-/// The length of a block, and of the two hashes of an inner node.
+/// The length of a block in bytes. An inner node has one block, the hashes of its two children.
 const BLOCK_BYTES: usize = 64;
 
 /// Flags from the specification of BLAKE3, table 3.
@@ -297,7 +305,7 @@ mod tests {
     use proptest::collection::vec;
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
-    /// Returns bytes that differ in all leaves.
+    /// Returns bytes such that all leaves are different.
     fn bytes(length: usize, seed: u8) -> Vec<u8> {
         let mut word = u32::from(seed) | 1;
         let mut next = || {
@@ -307,9 +315,9 @@ mod tests {
         (0..length).map(|_| next()).collect()
     }
 
-    /// The hashes equal those of the crate on both sides of every boundary of blocks, leaves and lanes.
+    /// The hashes equal those of the crate for lengths on both sides of every boundary of blocks, leaves and lanes.
     ///
-    /// Method: the crate can hash eight leaves at once on every processor, so this code is tested everywhere.
+    /// Method: call `Lanes::hash` directly. On processors without eight lanes, `keyed_hashes` would not use it.
     #[test]
     fn hashes_are_blake3_on_both_sides_of_each_border() {
         let key = [7; 32];
@@ -325,7 +333,8 @@ mod tests {
     }
 
     proptest! {
-        /// Inputs hashed together have the same hashes as alone, with vectors and in portable code.
+        /// Inputs that are hashed together have the hashes that the crate computes one by one, with AVX2 and in
+        /// portable code.
         #[test]
         fn hashes_are_blake3_in_any_combination(
             key in any::<[u8; 32]>(),

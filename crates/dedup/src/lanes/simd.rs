@@ -1,14 +1,15 @@
-//! Eight chains of blocks at a time with AVX2. Tests compare it with the hashes of single chains.
+//! Hashes eight chains of blocks at a time with AVX2. Tests compare the results with the hashes of single chains.
 //!
-//! A vector holds one word of all eight chains, so BLAKE3's compression (specification, section 2.2) is written as
-//! for a single chain. It is a tenth slower than the assembly of the crate. The assembly requires eight chains of
-//! equal length, whole blocks, and counters that are equal or consecutive.
+//! A vector has the same word of all eight chains. BLAKE3's compression (specification, section 2.2) can
+//! therefore be written as for a single chain. This code is a tenth slower than the assembly of the crate. But
+//! the assembly requires eight chains of equal length, complete blocks, and counters that are equal or
+//! consecutive.
 //!
 //! # Why `unsafe`
 //!
-//! The compiler cannot know two facts. First, the processor has AVX2: an [`Avx2`] is only made after this was
-//! detected, so the value is the proof. Second, a load or store stays within its array: each takes a reference to
-//! an array of exactly its length, so bounds are checked when the reference is made.
+//! The compiler cannot check two conditions. First, the processor must have AVX2: a value of [`Avx2`] exists
+//! only if AVX2 was detected. Second, a load or store must stay within its array: it takes a reference to an
+//! array of exactly its length, so the bounds are checked when this reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -93,7 +94,8 @@ fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANE
     columns(&value)
 }
 
-/// The compression function of the specification, without the half of its result that only longer outputs need.
+/// The compression function of the specification. Computes only the half of the result that is needed for
+/// hashes of 32 bytes. `about` has the counter (two words), the number of bytes, and the flags.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn compress(
@@ -108,7 +110,7 @@ fn compress(
         *word = same(iv);
     }
     state[12..].copy_from_slice(&about);
-    // Each round has its own order of words, known at compile time.
+    // Each round uses the message words in another order, which is known at compile time.
     round::<0>(&mut state, message, rotations);
     round::<1>(&mut state, message, rotations);
     round::<2>(&mut state, message, rotations);
@@ -121,7 +123,7 @@ fn compress(
     }
 }
 
-/// Mixes the columns, then the diagonals.
+/// A round: mixes the columns of the state, then its diagonals.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], rotations: Rotations) {
@@ -130,8 +132,8 @@ fn round<const N: usize>(state: &mut [__m256i; 16], message: &[__m256i; 16], rot
     mix::<5, 10, 15>(state, message, diagonals, rotations);
 }
 
-/// The function `G` of the specification for four groups at once. `B`, `C` and `D` are the words of the first group
-/// in their rows.
+/// The function `G` of the specification, for four columns or diagonals at once. `B`, `C` and `D` are the
+/// indexes of the state words that the first column or diagonal has in the second, third and fourth row.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn mix<const B: usize, const C: usize, const D: usize>(
@@ -170,12 +172,13 @@ fn mix<const B: usize, const C: usize, const D: usize>(
     }
 }
 
-/// Returns the index `n` words after this one in its row of four.
+/// Returns the index of the word that is `n` words after `WORD` in its row of four words. After the last word
+/// of a row, the first one follows.
 const fn at<const WORD: usize>(n: usize) -> usize {
     WORD / 4 * 4 + (WORD + n) % 4
 }
 
-/// Rotates words to the right by 16 and by 8 bits, which are whole bytes.
+/// Rotates words to the right by 16 or by 8 bits. Rotations by whole bytes need only one instruction.
 #[derive(Clone, Copy)]
 struct Rotations([__m256i; 2]);
 
@@ -185,7 +188,7 @@ impl Rotations {
     fn new() -> Self {
         let by = |low: u64| {
             let (low, high) = (low as i64, (low + 0x0808_0808_0808_0808) as i64);
-            // A compiler that knows the constant replaces the one instruction by two.
+            // If the compiler knew this constant, it would replace the single shuffle by two shifts.
             black_box(_mm256_set_epi64x(high, low, high, low))
         };
         Self([by(0x0504_0706_0100_0302), by(0x0407_0605_0003_0201)])
@@ -198,7 +201,7 @@ impl Rotations {
     }
 }
 
-/// Returns the message words, each with one lane per block.
+/// Returns the sixteen message words of eight blocks. Each vector has one word of all blocks.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
@@ -214,13 +217,13 @@ fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
     message
 }
 
-/// Returns the same quarter of two blocks.
+/// Returns quarter `nth` of two blocks in one vector.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
     let low: &[u8; 16] = &low.as_chunks().0[nth];
     let high: &[u8; 16] = &high.as_chunks().0[nth];
-    // SAFETY: either reads the 16 bytes of the array, at any alignment.
+    // SAFETY: each load reads the 16 bytes of an array, at any alignment.
     let (low, high) = unsafe {
         let low = _mm_loadu_si128(low.as_ptr().cast());
         (low, _mm_loadu_si128(high.as_ptr().cast()))
@@ -228,7 +231,7 @@ fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
     _mm256_inserti128_si256::<1>(_mm256_castsi128_si256(low), high)
 }
 
-/// Returns the eight words of each lane.
+/// Transposes the state: returns the hash of each lane, which has eight words.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
@@ -255,7 +258,7 @@ fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
     out
 }
 
-/// Transposes four rows of four words, in either half.
+/// Transposes four rows of four words, separately in the lower and the upper half of the vectors.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn across([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
@@ -285,7 +288,8 @@ fn row(words: &[u32; LANES]) -> __m256i {
 /// The first four initial values (specification, table 1).
 const IV: [u32; 4] = [0x6a09_e667, 0xbb67_ae85, 0x3c6e_f372, 0xa54f_f53a];
 
-/// The order in which each round takes the words of a block: table 2 of the specification, applied once per round.
+/// The order in which each round uses the words of a block. Each order is table 2 of the specification, applied
+/// to the previous order.
 const ORDERS: [[usize; 16]; 7] = {
     const NEXT: [usize; 16] = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8];
     let mut orders = [[0; 16]; 7];

@@ -1,5 +1,5 @@
-//! Decodes frames. The length of a payload is checked before the payload is read, and lists are allocated only
-//! after their bytes are present.
+//! Decodes frames. The length of a payload is checked before the payload is read. The number of entries of a list is
+//! checked before memory is allocated for the list.
 
 use edgeward_types::xxh3::xxh3_64_with_seed;
 
@@ -219,8 +219,8 @@ impl<'a> Fields<'a> {
         (0..count).map(|_| self.id()).collect()
     }
 
-    /// Only the cuts after the first are compared with the span, because the first chunk may start in an earlier
-    /// frame.
+    /// Decodes the lengths of the chunks that end in the frame. Only the lengths after the first one are
+    /// compared with the length of the span, because the first chunk may begin in an earlier frame.
     fn cuts(&mut self, span: Span) -> Result<Vec<u32>, WireError> {
         let count = self.count("chunks", CHUNKS_MAX)?;
         let mut cuts = Vec::with_capacity(count);
@@ -239,7 +239,8 @@ impl<'a> Fields<'a> {
         Ok(cuts)
     }
 
-    /// Returns the rest of the payload. Its length is that of the span if uncompressed, and less if compressed.
+    /// Returns the rest of the payload. An uncompressed rest must have the length of the span, and a compressed
+    /// one must be shorter.
     fn packed(&mut self, span: Span, method: Method) -> Result<&'a [u8], WireError> {
         let payload = self.rest();
         let raw = span.length as usize;

@@ -35,7 +35,7 @@ impl Frame<'_> {
     ///
     /// # Panics
     ///
-    /// If the frame exceeds a limit of this module, because [`decode`](super::decode()) would refuse it.
+    /// If the payload is longer than the limit of the protocol: [`decode`](super::decode()) would refuse the frame.
     pub fn encode(&self, out: &mut Vec<u8>) {
         self.encode_with(Checksum::Whole, out);
     }
@@ -60,9 +60,9 @@ impl Frame<'_> {
         put_header(&mut out[start..], header, sum);
     }
 
-    /// Like [`encode_with`](Self::encode_with), but without the bytes of a body at the end of the frame, which the
-    /// caller sends from their buffer. `also` is called with these bytes too, in parts, while they are in the
-    /// processor's cache.
+    /// Like [`encode_with`](Self::encode_with), but without the bytes of a body at the end of the frame. The
+    /// caller sends these bytes directly from their buffer. `also` is called with the same bytes in several
+    /// parts, while they are in the processor's cache, so that the caller can compute a digest.
     ///
     /// # Panics
     ///
@@ -92,7 +92,7 @@ impl Frame<'_> {
         put_header(&mut out[start..], header, sum);
     }
 
-    /// Returns the bytes of a body at the end of the frame.
+    /// Returns the bytes of a body at the end of the frame. They may be compressed.
     pub(super) fn tail(&self) -> &[u8] {
         match self {
             Self::Plain { payload, .. }
@@ -241,7 +241,8 @@ impl FrameSink for Vec<u8> {
     }
 }
 
-/// Half of a first-level cache.
+/// The number of bytes that are added to the checksum and passed to the callback at a time: half of a
+/// first-level cache.
 const AT_HAND_BYTES: usize = 16 << 10;
 
 fn put_stream(out: &mut Vec<u8>, stream: StreamId) {

@@ -1,4 +1,5 @@
-//! The handshake: what both endpoints tell each other first, and the terms that follow from it.
+//! The handshake: each endpoint sends a HELLO with its properties, and both compute the same terms from the two
+//! HELLOs.
 
 use thiserror::Error;
 
@@ -15,7 +16,7 @@ pub const VERSION: u16 = 2;
 /// The oldest version of the protocol that this endpoint supports.
 pub const VERSION_MIN: u16 = 1;
 
-/// From this version on, frames on authenticated connections have no checksum of the bytes of bodies.
+/// The oldest version in which the checksums of frames on authenticated connections do not cover the bytes of bodies.
 const VERSION_OF_FIELDS: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"\x89EWL\r\n\x1a\n";
@@ -27,26 +28,26 @@ pub struct Hello {
     pub version_min: u16,
     /// The newest supported version.
     pub version_max: u16,
-    /// A random number of the endpoint's state for this peer. Another number means that its earlier streams have
-    /// ended.
+    /// A random number, which the endpoint draws when it starts. A changed number tells the peer that the
+    /// endpoint has restarted and that its earlier streams have ended.
     pub session: u64,
-    /// The epoch of its store. Another number means that its store has lost its chunks.
+    /// The epoch of the endpoint's store. A changed number tells the peer that the store has lost its chunks.
     pub epoch: u64,
-    /// How it hashes chunks ([`IdKey::scheme`]).
+    /// The scheme by which the endpoint hashes chunks ([`IdKey::scheme`]).
     pub id_scheme: u8,
-    /// The check of its key ([`IdKey::check`]).
+    /// The check of the endpoint's key ([`IdKey::check`]).
     pub key_check: ChunkId,
-    /// How it prefers to cut.
+    /// The parameters of the chunker that the endpoint prefers.
     pub chunker: ChunkerParams,
-    /// The compression methods it supports.
+    /// The compression methods that the endpoint supports.
     pub methods: Methods,
-    /// The number of open streams it accepts.
+    /// The number of open streams that the endpoint accepts.
     pub streams_max: u32,
     /// The initial credit of each stream, in bytes.
     pub credit: u64,
 }
 
-/// The role in the connection. Where preferences differ, the listener decides.
+/// The role of an endpoint in the connection. If preferences differ, those of the listener apply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Role {
     /// The endpoint that opened the connection.
@@ -60,9 +61,9 @@ pub enum Role {
 pub struct AgreedTerms {
     /// The version in use.
     pub version: u16,
-    /// How both cut: as the listener prefers.
+    /// The parameters of the chunker of both endpoints: those that the listener prefers.
     pub chunker: ChunkerParams,
-    /// The compression methods that both support.
+    /// The compression methods that both endpoints support.
     pub methods: Methods,
 }
 

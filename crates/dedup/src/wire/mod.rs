@@ -1,11 +1,12 @@
-//! The frames of the protocol, byte by byte in `docs/reference/link-protocol.md`.
+//! The frames of the link protocol. `docs/reference/link-protocol.md` describes each byte.
 //!
-//! Each frame with bytes of a body states their offset; credit and acknowledgements are offsets too, not
-//! increments. Frames can therefore be repeated, sent again after a lost connection, or reordered.
+//! Each frame with bytes of a body has the offset of these bytes in the body. Credit and acknowledgements are
+//! offsets too, not increments. Frames can therefore be repeated, sent again after a lost connection, or
+//! reordered.
 //!
-//! [`frame_length`] returns how many bytes to read, from the header alone, and refuses payloads longer than
-//! [`PAYLOAD_BYTES_MAX`] before any is stored. [`decode()`] decodes a whole frame and [`Frame::encode`] encodes
-//! one.
+//! [`frame_length`] returns the length of a frame from its header. It refuses payloads longer than
+//! [`PAYLOAD_BYTES_MAX`], so that the reader never allocates memory for them. [`decode()`] decodes a complete
+//! frame, and [`Frame::encode`] encodes a frame.
 
 mod decode;
 mod encode;
@@ -23,8 +24,8 @@ pub use hello::{AgreedTerms, Disagreement, Hello, Role, VERSION, VERSION_MIN};
 /// The length of the header before each payload.
 pub const HEADER_BYTES: usize = 16;
 
-/// Returns bytes 5 to 7 of a header, a checksum of the bytes before them. Without it a corrupt length would make
-/// the reader wait for bytes that are never sent.
+/// Returns bytes 5 to 7 of a header, which are a checksum of bytes 0 to 4. Without this checksum, a corrupt
+/// length could make the reader wait for bytes that are never sent.
 pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
     let mut first = [0; 5];
     first[..4].copy_from_slice(&length.to_le_bytes());
@@ -42,7 +43,7 @@ pub const PAYLOAD_BYTES_MAX: usize = PIECE_BYTES_MAX + (16 << 10);
 /// The maximum number of references or cuts in a frame.
 pub const CHUNKS_MAX: usize = 1024;
 
-/// The maximum length of a label, by which the opener of a stream states its purpose.
+/// The maximum length of a label. The endpoint that opens a stream states the purpose of the stream in the label.
 pub const LABEL_BYTES_MAX: usize = 16 << 10;
 
 /// The maximum number of streams in an ACK or CREDIT frame.
@@ -51,7 +52,8 @@ pub const STREAMS_PER_FRAME: usize = 1024;
 const _: () =
     assert!(CHUNKS_MAX * 16 + 64 <= PAYLOAD_BYTES_MAX && LABEL_BYTES_MAX < PAYLOAD_BYTES_MAX);
 
-/// A stream of one sender. Each endpoint numbers its streams from zero and uses no number twice in a session.
+/// The number of a stream. Each endpoint numbers the streams that it sends from 0, and uses no number twice in
+/// a session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StreamId(pub u32);
 
@@ -90,20 +92,20 @@ pub enum Checksum {
     /// The whole payload.
     #[default]
     Whole,
-    /// The payload without the bytes of a body at its end, for authenticated connections, which detect changed
-    /// bytes themselves.
+    /// The payload without the bytes of a body at its end. This is for authenticated connections, because their
+    /// transport already detects changed bytes.
     Fields,
 }
 
-/// Receives frames: copies short parts, and takes long payloads by reference.
+/// Receives encoded frames. Short parts are copied into a buffer; long payloads are passed without a copy.
 pub trait FrameSink {
     /// Returns the buffer to which the next bytes are appended.
     fn head(&mut self) -> &mut Vec<u8>;
 
-    /// Adds a payload after all bytes of the head.
+    /// Adds a payload after all bytes that were appended before.
     fn payload(&mut self, payload: &Bytes);
 
-    /// Returns the number of bytes so far.
+    /// Returns the number of bytes that were added so far, including payloads.
     fn bytes(&self) -> usize;
 
     /// Returns the kind of checksum that the peer expects on this connection.
@@ -112,7 +114,7 @@ pub trait FrameSink {
     }
 }
 
-/// A message of the protocol. Long fields are borrowed from the buffer they were read into or will be sent from.
+/// A message of the protocol. Long fields are borrowed from a buffer: the received frame, or the bytes to send.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[expect(missing_docs, reason = "fields are explained with their frame")]
 pub enum Frame<'a> {
@@ -126,22 +128,22 @@ pub enum Frame<'a> {
         method: Method,
         payload: &'a [u8],
     },
-    /// Bytes that are delivered, and stored as chunks. `cuts` are the lengths of the chunks that end here. The
-    /// first counts from the end of the stream's last chunk, which may lie in an earlier frame. The bytes after the
-    /// last cut belong to a chunk that a later frame ends.
+    /// Bytes that are delivered, and stored as chunks. `cuts` are the lengths of the chunks that end in this
+    /// frame. The first of these chunks may begin in an earlier frame; its length includes the bytes there. The
+    /// bytes after the last cut belong to a chunk that ends in a later frame.
     Literal {
         span: Span,
         method: Method,
         cuts: Vec<u32>,
         payload: &'a [u8],
     },
-    /// Chunks the receiver has. The first `skip` bytes of the first chunk were already sent.
+    /// References to chunks that the receiver has. The first `skip` bytes of the first chunk were already sent.
     Ref {
         span: Span,
         skip: u32,
         ids: Vec<ChunkId>,
     },
-    /// Consecutive chunks that the receiver has in this order.
+    /// A reference to consecutive chunks that the receiver has in this order.
     RefRun { span: Span, run: Run },
     /// Like `Literal`, compressed with the chunks of `base` as dictionary.
     Delta {
@@ -161,9 +163,9 @@ pub enum Frame<'a> {
     Reset { stream: StreamId, reason: u32 },
     /// The receiver ends the stream before the end of its body.
     Stop { stream: StreamId, reason: u32 },
-    /// How far bodies were delivered.
+    /// Acknowledges the delivered bytes of some streams.
     Ack(Vec<StreamAck>),
-    /// Refuses the frame whose span starts at `offset`.
+    /// Refuses the frame whose span starts at `offset`. An offset of `u64::MAX` refuses a CLOSE.
     Nak {
         stream: StreamId,
         offset: u64,
@@ -212,19 +214,19 @@ pub enum NakCause {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
 #[non_exhaustive]
 pub enum WireError {
-    /// The length exceeds the limit; refused before any allocation.
+    /// The length exceeds the limit. The reader has allocated no memory for the payload.
     #[error("a payload of {0} bytes exceeds the maximum")]
     TooLong(u32),
-    /// A frame of a newer version, or no frame at all.
+    /// The frame is of a newer version, or the bytes are not a frame.
     #[error("unknown frame type {0}")]
     UnknownType(u8),
-    /// A flipped bit in the first half of the header.
+    /// The checksum of the first half of the header is wrong.
     #[error("corrupt frame: wrong header checksum")]
     Header,
-    /// A flipped bit in the frame.
+    /// The checksum of the frame is wrong.
     #[error("corrupt frame: wrong checksum")]
     Checksum,
-    /// The payload is shorter or longer than its fields.
+    /// The payload is shorter or longer than its fields require.
     #[error("invalid length of {bytes} bytes for a frame of type {kind}")]
     Length {
         /// The type of the frame.
@@ -237,7 +239,7 @@ pub enum WireError {
     Field {
         /// The type of the frame.
         kind: u8,
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// The value.
         value: u64,

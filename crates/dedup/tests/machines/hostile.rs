@@ -1,4 +1,4 @@
-//! Frames that a correct peer does not send, and how an endpoint handles them.
+//! Tests how an endpoint handles frames that a correct peer does not send.
 
 use edgeward_dedup::buffer::Pool;
 use edgeward_dedup::codec::Method;
@@ -16,7 +16,7 @@ use super::link::{Plan, World};
 use super::store::{MemoryStore, PatchCodec};
 use super::support::Random;
 
-/// A receiver whose peer is the test.
+/// A receiver that gets its frames from the test.
 struct Victim {
     receiver: Receiver,
     store: MemoryStore,
@@ -65,7 +65,7 @@ impl Victim {
         Ok(())
     }
 
-    /// Returns the frames that it answers with, as seen by `look`.
+    /// Passes all frames that the receiver has to send to `look`, and returns the results.
     fn answers<T>(&mut self, look: impl Fn(&Frame<'_>) -> T) -> Vec<T> {
         let mut answers = Vec::new();
         loop {
@@ -113,7 +113,7 @@ fn span(offset: u64, length: usize) -> Span {
     }
 }
 
-/// Bytes are accepted up to the credit and no further, in order or not.
+/// Bytes are accepted exactly up to the credit, also if a piece arrives before earlier bytes of the body.
 #[test]
 fn credit_is_a_limit() {
     for offset in [0, 500] {
@@ -131,7 +131,8 @@ fn credit_is_a_limit() {
     }
 }
 
-/// Overlapping pieces could take more memory than the credit. They are a violation as soon as they would.
+/// Overlapping pieces could take more memory than the credit allows. When their bytes exceed the credit, the peer has
+/// violated the protocol.
 #[test]
 fn overlapping_pieces_do_not_fill_memory() {
     let mut victim = Victim::opened(small());
@@ -140,7 +141,7 @@ fn overlapping_pieces_do_not_fill_memory() {
         .collect::<Vec<_>>();
     assert_eq!(takes.iter().take_while(|taken| taken.is_ok()).count(), 2);
     assert_eq!(takes[2], Err(Violation::Overlap(STREAM)));
-    // A repeated piece takes no more memory.
+    // A repeated piece replaces the earlier one and takes no additional memory.
     let mut victim = Victim::opened(small());
     assert!((0..100).all(|_| victim.take(plain(1, &[0; 400])).is_ok()));
 }
@@ -164,8 +165,8 @@ fn impossible_cuts_and_payloads_are_violations() {
     assert_eq!(victim.take(Frame::Epoch(1)), Err(Violation::Direction));
 }
 
-/// A reference to a chunk of another peer gets the same answer as a reference to a missing chunk. Between endpoints
-/// of one owner the chunk is delivered.
+/// A reference to a chunk of another peer gets the same NAK as a reference to a missing chunk. With
+/// [`Sharing::Everything`], the chunk is delivered.
 #[test]
 fn references_reveal_nothing_about_other_peers() {
     let others = [7; 900];
@@ -206,7 +207,7 @@ fn references_reveal_nothing_about_other_peers() {
     }
 }
 
-/// A stream beyond the limit is stopped, and the others continue.
+/// A stream beyond the limit is stopped. The other streams continue.
 #[test]
 fn streams_are_bounded() {
     let mut victim = Victim::new(small());
@@ -227,7 +228,7 @@ fn streams_are_bounded() {
     assert_eq!(victim.take(plain(0, b"continues")), Ok(()));
 }
 
-/// Skipped stream numbers have to be remembered, so a peer that skips many commits a violation.
+/// The receiver must remember skipped stream numbers. A peer that skips too many numbers violates the protocol.
 #[test]
 fn many_skipped_stream_numbers_are_a_violation() {
     let mut victim = Victim::new(small());
@@ -248,7 +249,8 @@ fn many_skipped_stream_numbers_are_a_violation() {
     assert!((0..10_000).all(|number| reset(number).is_ok()));
 }
 
-/// Repeated frames of a body open and deliver nothing, and get the same answers as the first ones.
+/// If all frames of a body arrive a second time, no stream is opened and no bytes are delivered. The answers
+/// are the same as the first time.
 #[test]
 fn a_replayed_body_is_not_delivered_again() {
     let mut victim = Victim::new(small());
@@ -312,7 +314,7 @@ fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
     }
 }
 
-/// The number of queued NAKs is limited: a peer that causes more without reading them commits a violation.
+/// The number of queued NAKs is limited. A peer that causes more NAKs without reading them violates the protocol.
 #[test]
 fn the_number_of_queued_naks_is_limited() {
     let mut victim = Victim::new(small());
@@ -327,7 +329,8 @@ fn the_number_of_queued_naks_is_limited() {
     assert_eq!(taken, 1 << 16);
 }
 
-/// Returns a well-formed frame with mostly invalid content. Few distinct numbers are used, so that they coincide.
+/// Returns a well-formed frame with mostly invalid content. Its numbers are chosen from a few values, so that
+/// several frames refer to the same stream and offset.
 fn random_frame(random: &mut Random, chunks: &[ChunkId]) -> Vec<u8> {
     let stream_id = StreamId([0, 1, 2, 3, 4, 9, u32::MAX][random.below(7)]);
     let offsets = [0, 1, 100, 400, 900, 4096, 4500, (1 << 63) - 1];
@@ -443,11 +446,11 @@ fn random_frame(random: &mut Random, chunks: &[ChunkId]) -> Vec<u8> {
     bytes
 }
 
-/// An endpoint answers any sequence of frames or reports a violation. It does not panic, and it keeps its memory
-/// limits.
+/// For any sequence of frames, an endpoint does not panic and does not exceed its memory limits.
 ///
-/// Method: an endpoint with open bodies and stored chunks receives hundreds of sequences of frames. After a
-/// violation a new connection begins. Tests check arithmetic, so an overflow would panic.
+/// Method: pass hundreds of sequences of random frames to an endpoint with open bodies and stored chunks. After
+/// a violation, a new connection begins. Arithmetic overflow would panic, because tests are compiled with
+/// overflow checks.
 #[test]
 fn no_sequence_of_frames_breaks_an_endpoint() {
     let (mut violations, mut handled) = (0, 0);

@@ -34,7 +34,7 @@ pub(crate) struct Plan {
     pub(crate) id_bits: u32,
     /// True if repeated chunks are recognised by fingerprints.
     pub(crate) fingerprints: bool,
-    /// Counts hashed chunks.
+    /// If set, chunks are hashed by this counter, which counts the hashes.
     pub(crate) named: Option<Arc<HashCounter>>,
     pub(crate) receiver: ReceiverConfig,
     pub(crate) unacked_max: usize,
@@ -49,34 +49,38 @@ pub(crate) struct Plan {
     pub(crate) faults: Faults,
 }
 
-/// One fault in this many frames or ticks; 0 for never.
+/// The frequency of faults. Each number n means one fault in n frames, ticks or lookups on average; 0 means no
+/// faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// Frames that are delayed beyond the next one.
+    /// One frame in this many is delayed, so that later frames overtake it.
     pub(crate) reorder: usize,
+    /// One frame in this many is delivered twice.
     pub(crate) duplicate: usize,
-    /// Frames with a flipped bit: the endpoint that detects this closes the connection.
+    /// One frame in this many has a flipped bit. The endpoint that detects this closes the connection.
     pub(crate) flip: usize,
-    /// Ticks until the connection breaks and its frames are lost.
+    /// In one tick in this many, the connection breaks and its frames are lost.
     pub(crate) reset: usize,
-    /// Ticks until a store is damaged in one of five ways.
+    /// In one tick in this many, a store is damaged in one of five ways.
     pub(crate) damage: usize,
-    /// Ticks until an endpoint restarts: its store survives, its memory does not.
+    /// In one tick in this many, an endpoint restarts. Its store survives; its memory is lost.
     pub(crate) kill: usize,
-    /// Lookups until a store answers with a pending read.
+    /// One lookup in this many reports a pending read.
     pub(crate) pending: usize,
 }
 
-/// A frame: on the link, or parked until the read of its store is performed.
+/// A frame that is on the link, or that waits until the store has performed a read.
 struct FrameInTransit {
+    /// The tick in which the receiver handles the frame.
     at: u64,
+    /// The order of frames that arrive in the same tick.
     sequence: u64,
     bytes: Vec<u8>,
-    /// The number of times it was handled.
+    /// The number of times that the receiver has handled the frame and a read was pending.
     times: u32,
 }
 
-/// After this many attempts the store answers without pending reads.
+/// After this many attempts with the same frame or stream, lookups report no pending reads.
 const TIMES_MAX: u32 = 4;
 
 impl Plan {
@@ -104,7 +108,7 @@ impl Plan {
     }
 }
 
-/// Hashes chunks by their content and counts how many.
+/// A tagger that counts the chunks that it hashes.
 #[derive(Debug, Default)]
 pub(crate) struct HashCounter(pub(crate) AtomicU64);
 
@@ -115,22 +119,26 @@ impl Tagger for HashCounter {
     }
 }
 
-/// An endpoint with its users.
+/// An endpoint, its store, and the users of its streams.
 pub(crate) struct TestEndpoint {
     pub(crate) endpoint: Endpoint,
     pub(crate) store: MemoryStore,
     codec: PatchCodec,
-    /// The bodies being sent: their number, and how many bytes were written.
+    /// For each stream that is being sent: the number of its body, and the number of bytes written.
     sending: BTreeMap<StreamId, (usize, usize)>,
+    /// The numbers of the bodies to send. The boolean is true if the body is deduplicated.
     waiting: VecDeque<(usize, bool)>,
-    /// The stalled bodies: when their read is performed, and the number of attempts.
+    /// For each stalled stream: the tick in which its read is performed, and the number of attempts.
     stalled: BTreeMap<StreamId, (u64, u32)>,
+    /// For each stream that is being received: the number of its body, and the bytes received.
     receiving: BTreeMap<StreamId, (usize, Vec<u8>)>,
-    /// The bodies that were received, complete and correct.
+    /// The numbers of the bodies that were received completely and correctly.
     pub(crate) arrived: Vec<usize>,
+    /// The reasons for which bodies of this endpoint were stopped.
     pub(crate) refused: Vec<u32>,
 }
 
+/// Two endpoints, the link between them, and the bodies that they send.
 pub(crate) struct World {
     plan: Plan,
     pub(crate) random: Random,
@@ -138,9 +146,11 @@ pub(crate) struct World {
     pub(crate) bodies: Vec<Vec<u8>>,
     /// The frames on their way to each endpoint.
     links: [Vec<FrameInTransit>; 2],
-    /// The number of frames handled again after a pending read, and of bodies that were resumed.
+    /// The number of frames that are handled again after a pending read.
     pub(crate) retried: u64,
+    /// The number of times that a stalled body was resumed.
     pub(crate) resumed: u64,
+    /// The current time in ticks.
     pub(crate) now: u64,
     sequence: u64,
     sessions: u64,
@@ -196,7 +206,8 @@ impl World {
             .any(|end| !(end.sending.is_empty() && end.waiting.is_empty()))
         {
             self.tick();
-            // Faults stop after a while, because some could go on for ever; then all bodies must arrive.
+            // After 8000 ticks there are no more faults, and all bodies must arrive. Otherwise some plans would
+            // never end.
             assert!(
                 self.now - start < 40_000,
                 "seed {:#x}: the run does not end",
@@ -284,14 +295,15 @@ impl World {
         due.sort_unstable_by_key(|it| (it.at, it.sequence));
         for FrameInTransit { bytes, times, .. } in due {
             let end = &mut self.endpoints[side];
-            // For half of the frames the receiver may keep the frame's buffer.
+            // For half of the frames, the receiver may keep the buffer of the frame.
             let bytes = Bytes::from(bytes);
             let memory = (self.random.below(2) == 0).then_some(&bytes);
             let frame = match frame_length(&bytes) {
                 Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
                 _ => None,
             };
-            // Corrupt frames close the connection. A violation would too, but both endpoints are correct.
+            // A corrupt frame closes the connection. A violation would be an error of the endpoints, so it
+            // fails the test.
             let Some(frame) = frame else {
                 self.connect();
                 return;
@@ -332,7 +344,7 @@ impl World {
             let mut bytes = Vec::new();
             let end = &mut self.endpoints[side];
             let busy = self.random.below(3) > 0;
-            // One connection or two. With two, one may be idle while the other has frames.
+            // Use one connection with both lanes, or one connection for each lane.
             let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.random.below(2)];
             let sent = lanes.into_iter().any(|lane| {
                 end.endpoint
@@ -371,7 +383,7 @@ impl World {
         });
     }
 
-    /// The users of the streams: in each tick they open streams, write and read.
+    /// Acts for the users of the streams: opens streams, writes bodies and reads them.
     fn use_streams(&mut self, side: usize) {
         let (now, pending) = (self.now, self.plan.faults.pending);
         let end = &mut self.endpoints[side];
@@ -427,7 +439,7 @@ impl World {
             let most = self.plan.steps[self.random.below(3)];
             let wanted = 1 + self.random.below(most);
             let piece = &body[*written..body.len().min(*written + wanted)];
-            // Either `write` or `spare` and `filled`.
+            // The user calls either `write`, or `spare` and `filled`.
             let (store, codec) = (&mut end.store, &mut end.codec);
             store.set_pending(pending);
             *written += if self.random.below(2) == 0 {
@@ -464,7 +476,7 @@ impl World {
         }
         let streams: Vec<_> = end.receiving.keys().copied().collect();
         for stream in streams {
-            // Some users read late.
+            // The user reads at most three times per tick, so some bytes wait.
             for _ in 0..self.random.below(4) {
                 match end.endpoint.take(stream) {
                     TakeResult::Bytes(bytes) => {
@@ -474,7 +486,7 @@ impl World {
                     TakeResult::Wait => break,
                     TakeResult::Complete => {
                         let (number, body) = end.receiving.remove(&stream).expect("it was opened");
-                        // The main property: the received body equals the sent one.
+                        // This is the main property: the received body equals the sent body.
                         assert!(
                             body == self.bodies[number],
                             "seed {:#x}: body {number} is wrong",

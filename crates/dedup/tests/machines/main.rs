@@ -1,5 +1,5 @@
-//! Properties of sender and receiver over a link in virtual time: every body arrives unchanged, whatever happens to
-//! frames, stores and endpoints, and each loss costs one round trip.
+//! Tests sender and receiver over a link in virtual time. Every body arrives unchanged, even if frames are
+//! lost, stores are damaged, or endpoints restart. A lost chunk costs only one round trip.
 //!
 //! `EDGEWARD_LINK_RUNS=10000` sets the number of runs with random faults. The default is smaller, so that the tests
 //! are fast.
@@ -29,7 +29,7 @@ fn runs(share: u64) -> u64 {
     all / share
 }
 
-/// Both endpoints send versions of two texts, noise, and runs of one byte.
+/// Queues random bodies at both endpoints: versions of two texts, noise, and runs of one byte.
 fn fill(world: &mut World) {
     let mut random = Random(world.random.next());
     let mut versions = [30_000, 60_000].map(|bytes| random.text(bytes));
@@ -58,7 +58,7 @@ fn check(plan: Plan) -> World {
     let seed = plan.seed;
     let mut world = World::new(plan);
     fill(&mut world);
-    // A second round uses the chunks stored by the first.
+    // The bodies of the second round repeat chunks that were stored in the first round.
     world.run();
     fill(&mut world);
     world.run();
@@ -77,9 +77,10 @@ fn plan(law: u64, run: u64) -> (Plan, Random) {
     (Plan::quiet(seed), Random(!seed))
 }
 
-/// Without faults every body arrives. Only runs are refused, because the endpoints store chunks that they send each
-/// other at the same time in different orders. Frames that refer to chunks behind a refused run may be refused too.
-/// Then an endpoint believes that its peer lacks a chunk, and refuses a reference to this chunk as foreign.
+/// Without faults every body arrives, and no digest is wrong. Still, some frames may be refused. If both
+/// endpoints send the same chunks at the same time, their stores have these chunks in different orders, so a
+/// run is refused. As a consequence, references to the chunks of this run may be refused as missing or as never
+/// exchanged.
 #[test]
 fn bodies_arrive_over_a_link_without_faults() {
     for run in 0..runs(8) {
@@ -157,8 +158,8 @@ fn bodies_survive_all_faults_at_once() {
     }
 }
 
-/// Bodies survive stores with pending reads. Parked frames are handled after later ones, and a frame has no effect
-/// until then.
+/// Bodies arrive although lookups in the stores need reads from the device. A frame whose lookup is pending is
+/// handled later than frames that arrived after it, and has no effect before.
 #[test]
 fn bodies_survive_pending_reads() {
     let (mut retried, mut resumed) = (0, 0);
@@ -177,16 +178,16 @@ fn bodies_survive_pending_reads() {
     );
 }
 
-/// If two chunks have the same hash and length, the body with the wrong chunk fails by its digest and arrives at
-/// the second attempt.
+/// If two chunks have the same hash and length, the receiver gets the wrong chunk and rejects the body because of its
+/// digest. The body then arrives at the second attempt, without deduplication.
 #[test]
 fn a_collision_of_chunk_hashes_is_detected() {
     let mut plan = Plan::quiet(4);
     (plan.id_bits, plan.flush) = (0, 0);
     let mut world = World::new(plan);
     for byte in [7, 8] {
-        // The bytes that bypass deduplication, and three chunks of the maximum length. A chunk of another length
-        // would be refused at once.
+        // The body has the bytes that bypass deduplication, and three chunks of the maximum length. A chunk of
+        // another length would be refused before the digest is compared.
         world.send(0, vec![byte; 4096 + 3 * 32768]);
         world.run();
     }
@@ -202,7 +203,7 @@ fn a_collision_of_chunk_hashes_is_detected() {
     assert_eq!(world.endpoints[0].refused, [edgeward_dedup::reason::DIGEST]);
 }
 
-/// Bodies survive chunk hashes of a few bits, which many chunks share.
+/// Bodies arrive although chunk hashes have only a few bits, so that many chunks have the same hash.
 #[test]
 fn bodies_survive_collisions_of_chunk_hashes() {
     let mut failures = 0;
@@ -224,11 +225,11 @@ fn bodies_survive_collisions_of_chunk_hashes() {
     );
 }
 
-/// A chunk that both endpoints have handled twice is hashed by neither the third time. Fingerprints do not change
-/// the bytes on the link.
+/// When a chunk is sent for the third time, neither endpoint hashes it. Fingerprints do not change the bytes on
+/// the link.
 ///
-/// Method: a body three times, and then a version of it, with fingerprints and without. Computed hashes are
-/// counted.
+/// Method: send a body three times, and then an edited version of the body, with fingerprints and without. Count the
+/// computed hashes.
 #[test]
 fn chunks_with_fingerprints_are_not_hashed_again() {
     let [with, without] = [true, false].map(|fingerprints| {
@@ -258,7 +259,7 @@ fn chunks_with_fingerprints_are_not_hashed_again() {
         "there are no fingerprints yet"
     );
     assert!(named[0] > 100, "{named:?}: too few to show anything");
-    // The last container, the end of the body, and the chunks around an edit are still hashed.
+    // Some chunks are still hashed: those in the last container, at the end of the body, and around an edit.
     assert!(
         named[2] * 10 < named_without[2],
         "{named:?}, {named_without:?}"
@@ -271,8 +272,8 @@ fn chunks_with_fingerprints_are_not_hashed_again() {
 
 /// Chunks are stored, recognised and sent in the same way, whether they are hashed one by one or together.
 ///
-/// Method: new bodies, known bodies, and mixed ones. They are written in short steps, so that no two chunks are
-/// available at once, and in long steps.
+/// Method: send new bodies, known bodies and mixed bodies. Write them in steps of 1000 bytes, so that never two
+/// chunks are available at once, and in long steps. Compare counters and stores.
 #[test]
 fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
     let [alone, together] = [1000, 60_000].map(|step| {
@@ -300,7 +301,7 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
             world.run();
         }
         let mut counters = world.endpoints[0].endpoint.sender().counters();
-        // More available bytes may be sent in fewer frames.
+        // With long steps, fewer frames may be sent, so the bytes on the link are compared separately.
         let wire = std::mem::take(&mut counters.wire);
         (
             counters,
@@ -313,8 +314,8 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
     assert!(alone.2.abs_diff(together.2) < alone.2 / 1000);
 }
 
-/// Known chunks are not sent again: the second time a body takes a hundredth of its bytes, the next version a
-/// tenth.
+/// Known chunks are not sent again. Sending a body for the second time takes about a hundredth of its bytes,
+/// plus the first 4 KiB; sending an edited version takes less than a tenth.
 #[test]
 fn known_chunks_are_not_sent_again() {
     let mut world = World::new(Plan {
@@ -331,7 +332,7 @@ fn known_chunks_are_not_sent_again() {
     };
     let first = cost(&mut world, &body);
     assert!(first > 380_000, "new text does not compress: {first} bytes");
-    // The first 4 KiB, references and acknowledgements.
+    // The first 4 KiB are sent as bytes. References and acknowledgements take the rest.
     let again = cost(&mut world, &body);
     assert!(again < 4096 + 4000, "{again} bytes for the same body");
     let version = cost(&mut world, &next);
@@ -343,10 +344,10 @@ fn known_chunks_are_not_sent_again() {
     );
 }
 
-/// A run continues in the next container, and the peer resolves it.
+/// A run can continue in the next container, and the peer accepts this run.
 ///
-/// Method: a body three times, all accepted. The fourth time the runs are compared with the containers of the
-/// sender.
+/// Method: send a body three times; the peer accepts all frames. Then encode the body a fourth time and count
+/// the runs that are longer than the rest of their container in the sender's store.
 #[test]
 fn a_run_goes_on_in_the_next_container() {
     let mut plan = Plan::quiet(13);
@@ -386,10 +387,12 @@ fn a_run_goes_on_in_the_next_container() {
     assert!(runs > 3 && crossing > 2, "{crossing} of {runs}");
 }
 
-/// Chunks that are sent as references and stored take almost no memory until they are acknowledged, so memory does
-/// not slow the body. Chunks stored without their bytes do take memory.
+/// The sender does not keep the bytes of a reference in memory if its store has them. The limit of
+/// unacknowledged bytes then does not slow the body. If the store has only the entries of the chunks, the
+/// sender keeps the bytes in memory.
 ///
-/// Method: a body twice, with memory for a quarter of it.
+/// Method: send a body twice, with memory for about a quarter of its bytes, and compare the times of the second
+/// transfer.
 #[test]
 fn stored_chunks_sent_as_references_take_no_memory() {
     let [kept, listed] = [true, false].map(|keep_sent| {
@@ -410,9 +413,9 @@ fn stored_chunks_sent_as_references_take_no_memory() {
     assert!(kept * 2 < listed, "{kept} and {listed} ticks");
 }
 
-/// If the sender has released a chunk, its store loses the chunk, and the peer refuses the reference, the body is
-/// reset. Sender and reader get an event. Sent again, the body arrives, however many of its chunks are lost. From
-/// the next body on, chunks are released again.
+/// The sender has released the bytes of a chunk, then both stores lose the chunk. The peer refuses the
+/// reference, the sender cannot load the bytes, and the body is reset; both endpoints report this. When the
+/// body is sent again, it arrives. For the next body, the sender releases bytes again.
 #[test]
 fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
     let mut plan = Plan::quiet(15);
@@ -424,10 +427,10 @@ fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
     world.send(0, body.clone());
     world.run();
     world.send(0, body.clone());
-    // The start of the body was sent as references, which are on the link.
+    // References to the start of the body are now on the link.
     (0..DELAY / 2).for_each(|_| world.tick());
     assert!(world.endpoints[0].endpoint.sender().counters().referenced > 0);
-    // All chunks are now corrupt, and neither store has noticed.
+    // Now all chunks are corrupt, but neither store has detected it.
     for end in &mut world.endpoints {
         (0..end.store.bytes())
             .step_by(500)
@@ -447,8 +450,9 @@ fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
     assert_eq!(world.endpoints[1].arrived, [0, 1, 2]);
 }
 
-/// An endpoint that sent a body and stored only entries of its chunks receives the body back as bytes, but only
-/// once: then it has them.
+/// An endpoint that sent a body has only the entries of its chunks. When the peer sends the body back, the
+/// endpoint refuses the references and receives the bytes. The second time, it accepts references, because it
+/// now has the bytes.
 #[test]
 fn chunks_stored_without_bytes_are_received_as_bytes_once() {
     let mut world = World::new(Plan {
@@ -485,10 +489,10 @@ fn chunks_stored_without_bytes_are_received_as_bytes_once() {
     );
 }
 
-/// After any loss at the receiver, the body arrives at most one round trip later.
+/// If the receiver has lost chunks in any way, the body arrives at most one round trip later.
 ///
-/// Method: a body, then its next version, with an intact store and after each kind of loss; the sender does not
-/// know.
+/// Method: send a body, damage the receiver's store without informing the sender, and send an edited version.
+/// Compare the time with that of an intact store.
 #[test]
 fn each_lost_chunk_costs_one_round_trip() {
     type Loss = fn(&mut World);
@@ -514,7 +518,7 @@ fn each_lost_chunk_costs_one_round_trip() {
         .into_iter()
         .flat_map(|loss| [0, 1].map(|nth| (loss, nth)));
     for ((name, loss), nth) in all {
-        // The whole body fits into the credit.
+        // The whole body fits into the credit, so that only lost chunks cost round trips.
         let mut plan = Plan::quiet(2);
         (
             plan.receiver.streams_max,
@@ -524,7 +528,7 @@ fn each_lost_chunk_costs_one_round_trip() {
         let mut world = World::new(plan);
         let body = Random(6).text(200_000);
         let next = Random(7).edited(&body, 6);
-        // Once, so that the body is stored; three times, so that it has fingerprints.
+        // After one transfer, the chunks of the body are stored. After three transfers, they also have fingerprints.
         for _ in 0..times[nth] {
             world.send(0, body.clone());
             world.run();
@@ -534,7 +538,7 @@ fn each_lost_chunk_costs_one_round_trip() {
             .iter()
             .all(|end| end.store.fingerprints_set > 0);
         assert_eq!(fingerprinted, nth == 1, "{name}");
-        // Writes have the same lengths in each tick, whatever was drawn before.
+        // With a fresh generator, the writes in each tick have the same lengths in all runs.
         world.random = Random(8);
         loss(&mut world);
         world.send(0, next);
@@ -554,8 +558,8 @@ fn each_lost_chunk_costs_one_round_trip() {
     }
 }
 
-/// A short body is sent before the queued frames of a long one, and many short bodies leave the long one most of
-/// the bandwidth.
+/// A short body is sent before the queued frames of a long body. But after at most eight short frames, a frame
+/// of the long body is sent.
 #[test]
 fn short_bodies_do_not_wait_behind_long_ones() {
     let mut world = World::new(Plan::quiet(9));
@@ -579,7 +583,7 @@ fn short_bodies_do_not_wait_behind_long_ones() {
         sent.then_some(bytes.len())
     };
     write(end, &noise);
-    // Its OPEN and its first 4 KiB are short, too.
+    // The OPEN and the first 4 KiB of the long body are short frames, too.
     assert_eq!([transmit(end), transmit(end)], [Some(20), Some(4129)]);
     (0..12).for_each(|_| write(end, b"a question"));
     let lengths: Vec<_> = std::iter::from_fn(|| transmit(end)).collect();
@@ -593,7 +597,8 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     assert_eq!(questions.count(), 12);
 }
 
-/// With one connection per lane, short and long frames of one body never wait for each other: OPEN is sent on both.
+/// With one connection per lane, the short and the long frames of a body may arrive in any order. OPEN is
+/// therefore sent on both lanes.
 #[test]
 fn each_lane_can_open_a_stream() {
     let mut world = World::new(Plan::quiet(10));
@@ -652,7 +657,8 @@ fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {
     kinds
 }
 
-/// A body that bypasses deduplication early enough is not stored.
+/// If at most the first 4 KiB of a body were written, the body can bypass deduplication; its bytes are then not
+/// sent as chunks.
 #[test]
 fn a_body_can_bypass_deduplication_after_its_first_bytes() {
     let mut world = World::new(Plan::quiet(11));
@@ -680,7 +686,7 @@ fn a_body_can_bypass_deduplication_after_its_first_bytes() {
     }
 }
 
-/// After a store announces a new epoch, the peer sends no references to its lost chunks.
+/// After an endpoint announces a new epoch of its store, the peer sends no references to the lost chunks.
 #[test]
 fn a_new_epoch_is_announced() {
     let mut world = World::new(Plan::quiet(3));
@@ -688,7 +694,7 @@ fn a_new_epoch_is_announced() {
     world.send(0, body.clone());
     world.run();
     world.endpoints[1].store.erase();
-    // The announcement is sent together with this body.
+    // The endpoint announces the new epoch when it sends this body.
     world.send(1, vec![1; 10]);
     world.run();
     world.send(0, body);

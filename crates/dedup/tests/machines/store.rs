@@ -1,4 +1,4 @@
-//! A chunk store in memory that can be corrupted, and a codec without a C library.
+//! A chunk store in memory that tests can damage, and a simple codec in Rust.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,7 +29,7 @@ pub(crate) struct MemoryStore {
     next: u32,
     /// The number of fingerprints that were stored.
     pub(crate) fingerprints_set: u64,
-    /// One in this many answers is a pending read; 0 for never.
+    /// On average one in this many lookups reports a pending read. 0: no lookup does.
     pending_one_in: usize,
     has_pending: bool,
     random: Random,
@@ -59,14 +59,14 @@ impl MemoryStore {
             .collect()
     }
 
-    /// From now on one in this many answers is a pending read; 0 for never. Returns true if a read was pending
-    /// before.
+    /// Makes one in `one_in` lookups report a pending read; 0 makes no lookup do so. Returns true if a lookup
+    /// has reported a pending read since the last call.
     pub(crate) fn set_pending(&mut self, one_in: usize) -> bool {
         self.pending_one_in = one_in;
         std::mem::take(&mut self.has_pending)
     }
 
-    /// Returns true if this answer is a pending read.
+    /// Decides by chance if the current lookup reports a pending read.
     fn is_pending(&mut self) -> bool {
         let was_pending = self.pending_one_in > 0 && self.random.below(self.pending_one_in) == 0;
         self.has_pending |= was_pending;
@@ -97,13 +97,13 @@ impl MemoryStore {
         }
     }
 
-    /// Returns the bytes of all chunks.
+    /// Returns the total number of bytes of all chunks.
     pub(crate) fn bytes(&self) -> usize {
         let containers = self.containers.values();
         containers.map(|container| container.bytes.len()).sum()
     }
 
-    /// Flips a bit of a chunk.
+    /// Flips a bit of the byte at offset `at` in all chunks. The offset is taken modulo the total number of bytes.
     pub(crate) fn flip(&mut self, at: usize) {
         let mut at = at % self.bytes().max(1);
         for container in self.containers.values_mut() {
@@ -248,7 +248,8 @@ impl ChunkStore for MemoryStore {
         container.is_some_and(|container| !container.listed.contains(&usize::from(location.slot)))
     }
 
-    /// True except for the oldest container and the oldest eighth of the containers.
+    /// Returns true if the chunks have bytes and their container will not be evicted soon: it must not be among
+    /// the oldest eighth of the containers.
     fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
         let newer = self.containers.range(location.container + 1..).count();
         newer < self.containers_max - 1 - self.containers_max / 8
@@ -297,7 +298,8 @@ impl ChunkStore for MemoryStore {
     }
 }
 
-/// Omits the common prefix and suffix with the dictionary, and a run of one byte at the end.
+/// A simple codec: omits the prefix and the suffix that the bytes have in common with the dictionary, and
+/// shortens a run of one byte before the suffix.
 #[derive(Debug, Default)]
 pub(crate) struct PatchCodec;
 

@@ -1,8 +1,8 @@
-//! Test data: noise, and text in several versions.
+//! Generates test data: noise, text, and edited versions of a body.
 
 use edgeward_types::SplitMix64;
 
-/// Random numbers (SplitMix64), the same on all machines for the same seed.
+/// Generates random numbers (SplitMix64). The same seed gives the same numbers on all machines.
 #[derive(Clone, Debug)]
 pub(crate) struct Random(pub(crate) u64);
 
@@ -50,7 +50,8 @@ impl Random {
         text
     }
 
-    /// Returns the next version of a body: at `edits` positions up to 60 bytes are replaced by up to 60 others.
+    /// Returns an edited version of a body: at `edits` positions, up to 59 bytes are replaced by up to 59 other
+    /// bytes.
     pub(crate) fn edited(&mut self, body: &[u8], edits: usize) -> Vec<u8> {
         let mut edited = body.to_vec();
         for _ in 0..edits {

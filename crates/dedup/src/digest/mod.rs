@@ -21,8 +21,8 @@ use edgeward_types::xxh3::xxh3_128;
 pub struct BodyDigest {
     sums: DigestState,
     bytes: u64,
-    /// Bytes that are not added to `sums` yet, at most one block. There are none only before the first byte and after
-    /// `update_whole`.
+    /// Bytes that are not added to `sums` yet, at most one block. Empty only before the first byte and
+    /// after `update_whole`.
     waiting: Box<Block>,
     waiting_bytes: usize,
 }

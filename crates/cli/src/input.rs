@@ -258,7 +258,7 @@ pub(crate) struct FileRead {
     pub(crate) label: String,
     pub(crate) format: Format,
     pub(crate) compression: Compression,
-    /// The number of valid records that the filters leave out, for example of another method.
+    /// The number of blank lines, comments, and lines of an access log that are not cacheable requests.
     pub(crate) passed_over: u64,
     pub(crate) skipped: Skipped,
 }

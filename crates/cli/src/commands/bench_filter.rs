@@ -1,9 +1,10 @@
 //! `edgeward bench-filter`: compares id filters with a hash set and, if Java is available, with Guava.
 //!
-//! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each time is the CPU time of one
-//! thread in the fastest of several rounds. It includes hashing the bytes of the id. Times without hashing have their
-//! own columns, because a proxy hashes an id once for all filters. Times of batch calls have their own columns too.
-//! Each round queries the same 100,000 ids, which stay in the CPU cache. A small filter stays in the CPU cache too.
+//! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each time is the CPU time of
+//! one thread in the fastest of several rounds, and includes hashing the bytes of the id. Separate columns have
+//! the times without hashing, because a proxy hashes an id once for all filters, and the times of batch calls.
+//! Each round queries the same 100,000 ids, so the ids stay in the CPU cache. A small filter stays in the CPU
+//! cache too.
 
 mod guava;
 mod subjects;
@@ -81,7 +82,7 @@ pub(crate) fn run(args: &BenchFilterArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The results.
+/// The results of all data structures.
 #[derive(Debug, Serialize)]
 struct Bench {
     ids: u64,
@@ -95,16 +96,19 @@ struct Bench {
 struct Row {
     name: String,
     insert_ns: f64,
-    /// The time without hashing, if the structure has a query that takes a hash.
+    /// The time of an insertion without hashing, if the structure can insert a hash.
     insert_hashed_ns: Option<f64>,
-    /// The time without hashing, in batches.
+    /// The time of an insertion without hashing, in a batch call.
     insert_many_ns: Option<f64>,
+    /// The time of a query for a present id.
     present_ns: f64,
+    /// The time of a query for an absent id.
     absent_ns: f64,
-    /// The time without hashing; the mean over present and absent ids.
+    /// The time of a query without hashing: the mean over present and absent ids.
     query_hashed_ns: Option<f64>,
-    /// The time without hashing, in batches.
+    /// The time of a query without hashing, in a batch call.
     query_many_ns: Option<f64>,
+    /// The memory of the structure.
     bytes: u64,
     /// The share of absent ids that the filter reported as present.
     false_positives: f64,

@@ -28,7 +28,8 @@ pub(crate) struct CheckConfigArgs {
     reference: bool,
 }
 
-/// Exit codes: 0 the file is valid, 1 it is invalid, 2 it could not be read.
+/// Checks the file and prints its settings or its errors. Exit codes: 0 the file is valid, 1 it is invalid, 2
+/// it could not be read.
 pub(crate) fn run(args: &CheckConfigArgs) -> anyhow::Result<ExitCode> {
     let Some(file) = &args.file else {
         let mut out = output::stdout();

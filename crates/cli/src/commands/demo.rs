@@ -1,9 +1,9 @@
-//! `edgeward demo`: LRU, AdaptSize and GDSF over real HTTP, predicted and measured.
+//! `edgeward demo`: compares the policies LRU, AdaptSize and GDSF over real HTTP.
 //!
-//! The demo starts one synthetic origin and one edge at a time. Each has its own process, so that its CPU time and
-//! memory can be measured. All use free loopback ports. A generated trace is first simulated and then
-//! replayed through the edge. The edges run one after the other, because on a small machine they would compete
-//! for cores.
+//! The demo starts one synthetic origin. For each policy it simulates a generated trace, starts an edge,
+//! replays the trace through the edge and compares the results. Origin and edge have their own processes, so
+//! that the CPU time and the memory of the edge can be measured; they listen on free loopback ports. The edges
+//! run one after the other, because on a small machine they would compete for cores.
 
 mod page;
 mod process;
@@ -99,7 +99,7 @@ pub(crate) struct DemoArgs {
     seed: u64,
 }
 
-/// Exit codes: 0 every byte was correct, 1 some were not.
+/// Runs the demo. Exit codes: 0 every byte was correct, 1 some bytes were wrong.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let report_path = report_path(&args.report)?;
     let interrupted = Interrupted::watch()?;
@@ -158,7 +158,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The results of the demo, and the JSON document.
+/// The results of the demo. They are also the JSON document of `--json`.
 #[derive(Debug, Serialize)]
 struct Outcome {
     trace: TraceFacts,
@@ -179,8 +179,9 @@ struct EdgeOutcome {
     policy: String,
     predicted: RunReport,
     measured: ReplayReport,
-    /// Requests to the origin, including the warm-up.
+    /// The number of requests from the edge to the origin, including the warm-up.
     origin_requests: u64,
+    /// The body bytes of the responses to these requests.
     origin_bytes: u64,
 }
 
@@ -229,7 +230,8 @@ fn predict(
     run.report()
 }
 
-/// The memory of an object in addition to its body, measured by storing one object in a real edge.
+/// Returns the bytes of memory that an object takes in addition to its body. The function starts an edge,
+/// requests one object through it and reads the used memory from the edge's status.
 fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::Result<u64> {
     let edge = Edge::start(args, PolicySpec::Lru, origin)?;
     let sample = records
@@ -349,8 +351,8 @@ fn origin_command(args: &DemoArgs) -> Vec<String> {
     ]
 }
 
-/// Set to true by the first SIGINT or SIGTERM. The children are in process groups of their own, so that Ctrl-C
-/// reaches only this process, which stops them in order.
+/// A flag that the first SIGINT or SIGTERM sets. The child processes have their own process groups, so Ctrl-C reaches
+/// only this process, which then stops its children in order.
 #[derive(Clone, Debug)]
 struct Interrupted(Arc<AtomicBool>);
 
@@ -398,7 +400,7 @@ impl Interrupted {
     }
 }
 
-/// The path of the page. Fails early if it is not writable.
+/// Returns the path of the page, or an error if the page cannot be written, before the long measurement starts.
 fn report_path(given: &Path) -> anyhow::Result<PathBuf> {
     let names_a_file = given.extension().is_some_and(|ending| ending == "html");
     let path = if names_a_file {
@@ -416,7 +418,7 @@ fn report_path(given: &Path) -> anyhow::Result<PathBuf> {
     Ok(std::path::absolute(&path)?)
 }
 
-/// The length of the warm-up: a fifth of the trace, which is not counted.
+/// The number of requests of the warm-up: a fifth of the trace. The results do not include the warm-up.
 fn warmup(records: &[Record]) -> u64 {
     records.len() as u64 / 5
 }
@@ -425,7 +427,7 @@ const REPORT_FOLDER: &str = "demo-report";
 
 const REPORT_NAME: &str = "edgeward-demo.html";
 
-/// The number of points of the predicted series, as many as the plot can show.
+/// The number of points of the predicted series. The plot cannot show more points.
 const INTERVALS: u64 = 60;
 
 const BATCH: usize = 1 << 14;

@@ -5,8 +5,8 @@
 //! the edge answers absent ids by the filter; in the third, the clients query the filter themselves. All parts
 //! run in one process, on loopback ports.
 //!
-//! The demo repeats a published experiment with a Dropwizard service, Cassandra and a Guava filter. The table
-//! also lists the figures of that publication.
+//! The demo repeats a published experiment with a Dropwizard service, Cassandra and a Guava filter. Its results also
+//! list the figures of that publication.
 
 mod database;
 mod load;
@@ -86,7 +86,7 @@ pub(crate) struct DemoFilterArgs {
     seed: u64,
 }
 
-/// Exit codes: 0 every response was correct, 1 some were not.
+/// Runs the demo. Exit codes: 0 every response was correct, 1 some responses were wrong.
 pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
     let folder = TemporaryFolder::new()?;
     let started = Instant::now();
@@ -192,9 +192,10 @@ fn start_edge(
     Ok(Edge::start(config)?)
 }
 
+/// A running publisher that has published its first snapshot.
 struct Published {
     publisher: RunningPublisher,
-    /// The duration of scan and build.
+    /// The time of the scan, the build of the filter and its publication.
     scan: Duration,
 }
 
@@ -389,8 +390,11 @@ impl Drop for TemporaryFolder {
     }
 }
 
-/// The time between two scans: longer than the demo, so that the publisher scans only once.
+/// The staleness that the edge and the clients accept: longer than the demo, so that the filter stays usable
+/// without a second scan.
 const MAX_STALENESS: Duration = Duration::from_secs(3600);
+
+/// The longest wait for a snapshot and for a filter.
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\

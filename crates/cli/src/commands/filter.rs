@@ -37,8 +37,8 @@ enum Action {
 impl FilterArgs {
     /// The default log filter: `info` for the publisher, which is a server, `warn` for tools.
     pub(crate) fn default_log(&self) -> &'static str {
-        // scylla logs a node's warnings with each page of a scan, hundreds of times; the scan reports its
-        // errors itself.
+        // The crate `scylla` logs the warnings of a database node for each page of a scan, that is, hundreds of
+        // times. Errors need no log of `scylla`: the scan returns them.
         match self.action {
             Action::Serve(_) => "info,scylla=error",
             _ => "warn,scylla=error",

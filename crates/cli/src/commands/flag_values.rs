@@ -1,4 +1,4 @@
-//! Parsers of flag values that several commands use.
+//! Parsers for the values of flags that several commands have.
 
 use std::net::SocketAddr;
 use std::time::Duration;

@@ -86,6 +86,7 @@ fn listen(text: &str) -> Result<SocketAddr, String> {
     }
 }
 
+/// Parses `http://HOST:PORT`; without a port, the port is 80.
 fn origin(text: &str) -> Result<HostPort, String> {
     let rest = text.strip_prefix("http://").ok_or(
         "the origin must be http://HOST:PORT; for an https origin put a TLS proxy next to the gateway",
@@ -102,7 +103,7 @@ fn origin(text: &str) -> Result<HostPort, String> {
     host_port.map_err(|error: edgeward_link::ParseHostPortError| error.to_string())
 }
 
-/// Runs the gateway until a signal.
+/// Runs the gateway until a signal stops it.
 pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
     if args.origin.is_none() && args.allow.is_empty() {
         return Err(Diagnostic::new("the gateway has no permitted target")
@@ -174,10 +175,11 @@ fn load_deny_list(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
     Ok(Some(list))
 }
 
+/// Lets open streams finish and shuts the gateway down.
 async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     let (gateway, admin) = running;
     gateway.drain(GRACE).await;
-    // The admin server has a reference to the gateway until its last request has ended.
+    // The admin server keeps a reference to the gateway until the last request of the admin server has ended.
     drop(admin);
     while Arc::strong_count(&gateway) > 1 {
         tokio::task::yield_now().await;
@@ -188,7 +190,8 @@ async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Enough for a download of some MB over a slow link. A second signal ends the wait.
+/// The longest time that a shutdown waits for open streams: enough for a download of some MB over a slow link.
+/// A second signal ends the wait.
 const GRACE: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\

@@ -1,8 +1,9 @@
-//! `edgeward lab`: runs an experiment by plan: replays one trace through edges and other servers.
+//! `edgeward lab`: runs the experiment that a plan describes: replays one trace through edges and other servers, the
+//! contenders.
 //!
-//! The settings that the plan gives to edges are checked against the list of keys of `serve`; then
-//! `edgeward_lab` runs the plan. After each contender, the report and the results so far are written, so that
-//! the results remain if the run stops.
+//! The command first checks the settings that the plan gives to edges, in the same way as `serve`. Then the crate
+//! `edgeward-lab` runs the plan. After each contender, the report and the results so far are written, so that they
+//! remain if the experiment is stopped.
 
 mod plans;
 mod text;
@@ -73,7 +74,7 @@ pub(crate) struct LabArgs {
     print_plan: bool,
 }
 
-/// Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise.
+/// Runs the experiment. Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let (file, text) = read(&args.plan)?;
     if args.print_plan {
@@ -131,7 +132,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     })
 }
 
-/// The name and the text of the plan: a file, or a built-in plan.
+/// Reads a plan from a file, or returns the built-in plan with this name. Returns the plan's file name and its text.
 fn read(given: &Path) -> anyhow::Result<(PathBuf, String)> {
     if !given.exists()
         && let Some((name, text)) = plans::built_in(given)
@@ -157,7 +158,7 @@ fn read(given: &Path) -> anyhow::Result<(PathBuf, String)> {
     Ok((given.to_owned(), text))
 }
 
-/// Parses the plan and checks the settings of its edges as `serve` would.
+/// Parses the plan and checks the settings of its edges in the same way as `serve`.
 fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
     let located = |message: &str, line: usize, hint: Option<String>| {
         let diagnostic = Diagnostic::new(message).in_file(file).at_line(line);
@@ -207,7 +208,7 @@ fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) ->
         given.push(flag("disk_device.path", "store"));
         given.push(flag("disk_device.capacity", "1GiB"));
     }
-    // Each setting is checked alone, so that its errors get its line.
+    // Each setting is checked alone, so that an error is reported with the line of its setting.
     let mut diagnostics = Vec::new();
     for setting in settings {
         let mut flags = given.clone();
@@ -224,7 +225,7 @@ fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) ->
     diagnostics
 }
 
-/// Adds a location and a hint to an error of the run.
+/// Adds a location and a hint to an error of the experiment.
 fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     let message = error.to_string();
     match error {
@@ -240,8 +241,8 @@ fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     }
 }
 
-/// Returns a [`Stop`] that the first signal triggers. The children are in process groups of their own and are
-/// stopped in order.
+/// Returns a [`Stop`] that the first signal triggers. The child processes have their own process groups, so the
+/// signal does not reach them, and the lab stops them in order.
 fn stop_by_signal() -> anyhow::Result<Stop> {
     let stop = Stop::default();
     let mut signals = Signals::listen()?;
@@ -256,11 +257,12 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
     Ok(stop)
 }
 
-/// The files of the results. Creation fails early if they are not writable.
+/// The files of the results. [`ResultFiles::new`] returns an error if they are not writable, before the
+/// experiment runs.
 struct ResultFiles {
     report: PathBuf,
     out: Option<PathBuf>,
-    /// The command that repeats the run.
+    /// The command that repeats the experiment, for the report.
     command: String,
 }
 
@@ -296,7 +298,7 @@ impl ResultFiles {
         })
     }
 
-    /// Writes all results so far. Each file is replaced atomically, so that a reader never sees half of it.
+    /// Writes all results so far. Each file is replaced atomically, so that a reader never sees an incomplete file.
     fn write(&self, outcome: &Outcome) -> anyhow::Result<()> {
         replace(&self.report, page(outcome, &self.command).as_bytes())?;
         let Some(out) = &self.out else {
@@ -326,6 +328,7 @@ impl ResultFiles {
     }
 }
 
+/// Replaces a file atomically: writes a new file and renames it.
 fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
@@ -335,7 +338,7 @@ fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
         .with_context(|| format!("cannot write {}", path.display()))
 }
 
-/// Shows the progress of the run and writes the results so far.
+/// Shows the progress of the experiment, and writes the results after each contender.
 struct RunObserver {
     progress: Mutex<Option<Progress>>,
     results: ResultFiles,
@@ -348,7 +351,7 @@ struct RunObserver {
 impl Watcher for RunObserver {
     fn begin(&self, what: &str, requests: u64) {
         let mut progress = lock(&self.progress);
-        // Drops the previous bar before the next one is drawn.
+        // Removes the previous progress bar before the next one is drawn.
         *progress = None;
         *progress = Some(Progress::new(what.to_owned(), "requests", Some(requests)));
     }
@@ -377,6 +380,7 @@ fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
+/// The maximum size of a plan, far above the size of any real plan.
 const PLAN_BYTES_MAX: u64 = 1 << 20;
 
 const REPORT_FOLDER: &str = "lab-report";

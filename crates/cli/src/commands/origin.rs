@@ -88,13 +88,13 @@ pub(crate) struct OriginArgs {
     json: bool,
 }
 
-/// Serves until SIGINT or SIGTERM, then prints its counts.
+/// Serves until SIGINT or SIGTERM arrives, then prints the counts of requests and responses.
 pub(crate) fn run(args: OriginArgs) -> anyhow::Result<ExitCode> {
     let json = args.json;
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    // Handles signals before the address is printed, so that a signal sent at once is not lost.
+    // The signals are handled before the address is printed, because its reader may send a signal immediately.
     let stopped = {
         let _entered = runtime.enter();
         stop_signal()?
@@ -193,7 +193,7 @@ fn header(text: &str) -> Result<(http::HeaderName, http::HeaderValue), String> {
     let invalid = || format!("`{text}` is not a header line; write \"Name: value\"");
     let (name, value) = text.split_once(':').ok_or_else(invalid)?;
     let name: http::HeaderName = name.trim().parse().map_err(|_| invalid())?;
-    // Spaces and tabs around the value are not part of it (RFC 9110 §5.5).
+    // Spaces and tabs around a value are not part of the value (RFC 9110 §5.5).
     let value = value
         .trim_matches([' ', '\t'])
         .parse()

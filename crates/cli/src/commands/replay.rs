@@ -93,7 +93,7 @@ pub(crate) struct ReplayArgs {
     report: Option<PathBuf>,
 }
 
-/// Exit codes: 0 every response was correct, 1 some were not.
+/// Replays the trace and prints the report. Exit codes: 0 every response was correct, 1 some responses were wrong.
 pub(crate) fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     let total = match &args.warmup {
@@ -148,7 +148,7 @@ impl ReplayArgs {
     }
 }
 
-/// Reads the trace once to count its requests, because the warm-up is a fraction of them.
+/// Reads the trace once to count its requests, because the user has given the warm-up as a share of them.
 fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
@@ -179,7 +179,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
     });
     match result {
         Ok(Ok(report)) => Ok(report),
-        // Returns the error of the reader, which has a location and a hint, without the library's wrapper.
+        // The error of the reader has a location and a hint. It is unwrapped from the error of the library.
         Ok(Err(ReplayError::Trace { requests, source })) => {
             let error = match source.downcast::<TraceReadError>() {
                 Ok(error) => error.0,
@@ -196,7 +196,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
     }
 }
 
-/// Reads the trace into the queue until the trace or the replay ends.
+/// Reads the trace and passes its records to the replay, until the trace or the replay ends.
 fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), TraceReadError> {
     let mut queue_is_closed = false;
     let reading = inputs.read(None, |records| {
@@ -225,7 +225,7 @@ fn feed(inputs: &Inputs, feeder: &mut Feeder) -> Result<(), TraceReadError> {
     }
 }
 
-/// Passes an error with its location and hint through the library.
+/// Wraps an error, so that it keeps its location and its hint while the library passes it on.
 #[derive(Debug)]
 struct TraceReadError(anyhow::Error);
 

@@ -130,7 +130,7 @@ pub(crate) struct ServeArgs {
 }
 
 impl ServeArgs {
-    /// The flags as settings of the configuration file.
+    /// Converts the flags to settings with the keys of the configuration file.
     fn settings(&self) -> Result<Vec<FlagSetting>, Diagnostic> {
         let mut settings: Vec<FlagSetting> = self
             .listen
@@ -196,7 +196,8 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
     }
 }
 
-/// Runs the edge until a signal. Exit code 0: every request in progress was finished.
+/// Runs the edge until a signal stops it. Exit codes: 0 all requests in progress were finished, 1 a second
+/// signal ended the wait for them.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
     descriptors::raise_limit();
@@ -207,7 +208,8 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;
     edge_config.origin.dial = link.as_ref().map(EdgeLink::dial);
     let drain = edge_config.drain_timeout;
-    // Handles signals before the first line is printed, because the reader of this line may send a signal at once.
+    // The signals are handled before the first line is printed, because the reader of this line may send a signal
+    // immediately.
     let mut signals = Signals::of_server()?;
     let edge = Edge::start(edge_config.clone()).map_err(with_hint)?;
     if let Some(reopener) = edge.log_reopener() {
@@ -223,7 +225,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let (drained, done) = tokio::sync::oneshot::channel();
     let waiting = std::thread::spawn(move || {
         let joined = stopping.join();
-        // After a second signal, `run` has returned and dropped the receiver.
+        // The error is ignored: after a second signal, `run` has returned and dropped the receiver.
         _ = drained.send(());
         joined
     });
@@ -239,7 +241,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     }
 }
 
-/// Adds a hint to the error of an edge that could not start.
+/// Adds a hint to an error that prevented the start of the edge.
 fn with_hint(error: StartError) -> anyhow::Error {
     let hint = match &error {
         StartError::Listen { source, .. } => match source.kind() {
@@ -325,7 +327,7 @@ fn announce(
         .map_err(Into::into)
     };
     match written {
-        // A closed stdout is not an error: the edge serves without it.
+        // A closed stdout is not an error: the edge does not need it.
         Err(error) if output::is_stdout_closed(&error) => Ok(()),
         other => other,
     }

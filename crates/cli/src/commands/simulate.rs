@@ -1,8 +1,9 @@
 //! `edgeward simulate`: runs a trace through the server's cache policies.
 //!
-//! If an option is a share of the trace (`--capacity 1%`), the trace is read once for its size. Then it is read
-//! once for all runs: each batch goes to every run, and the runs are distributed over threads. With `--disk`,
-//! every run has a disk tier below its RAM tier, one run for each combination.
+//! There is one run for each combination of policy, capacity and disk options. If an option is a share of the
+//! trace (`--capacity 1%`), the trace is first read once to measure its size. Then the trace is read once for
+//! all runs: each batch is passed to every run, and the runs are distributed over threads. With `--disk`, every
+//! run has a disk tier below its RAM tier.
 
 mod disk;
 mod page;
@@ -116,7 +117,7 @@ pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
 }
 
 impl SimulateArgs {
-    /// Returns true if an option is a share of the trace, so that the trace must be read first.
+    /// Returns true if an option is a share of the trace. Then the trace must first be read to measure its size.
     fn needs_facts(&self) -> bool {
         let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.capacity.iter().any(share)
@@ -125,7 +126,7 @@ impl SimulateArgs {
     }
 }
 
-/// Reads the trace once for its number of requests and its footprint, to which shares refer.
+/// Reads the trace once and returns its facts: shares refer to the number of requests and to the footprint.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
@@ -210,7 +211,7 @@ fn simulate(
     })
 }
 
-/// Passes a batch to every run, with the runs distributed over `threads`.
+/// Passes a batch to every run. The runs are distributed over `threads` threads.
 fn feed_all(runs: &mut [TimedRun], batch: &[Record], threads: usize) {
     if threads <= 1 {
         return runs.iter_mut().for_each(|run| run.feed(batch));
@@ -269,14 +270,14 @@ fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The results, and the JSON document.
+/// The results of all runs. They are also the JSON document of `--json`.
 #[derive(Debug, Serialize)]
 struct Simulation {
     trace: TraceFacts,
     runs: Vec<RunReport>,
 }
 
-/// A run and the time it has taken so far.
+/// A run, and the time that it has taken so far.
 #[derive(Debug)]
 struct TimedRun {
     run: Run,
@@ -310,10 +311,10 @@ impl TimedRun {
     }
 }
 
-/// The number of points of a series over time: as many as a plot can show.
+/// The number of points of a series over time. A plot cannot show more points.
 const INTERVALS: u64 = 200;
 
-/// The length of an interval if the length of the trace is unknown.
+/// The number of requests between two points of a series if the length of the trace is unknown.
 const INTERVAL_REQUESTS: u64 = 50_000;
 
 const EXAMPLES: &str = "\

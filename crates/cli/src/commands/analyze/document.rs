@@ -170,7 +170,7 @@ pub(super) struct NameRanking {
     pub(super) top: Vec<NamedRow>,
     /// The sum of all other names, if there are any.
     pub(super) others: Option<ShareRow>,
-    /// The largest number of requests that a count can be too small: a name is not counted while the table is full.
+    /// The largest number of requests by which a count can be too low: a full table drops names with their counts.
     pub(super) undercount_max: u64,
 }
 

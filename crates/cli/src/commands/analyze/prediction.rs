@@ -1,8 +1,9 @@
 //! Predicts the hit ratios of caches of several sizes and policies for the logged requests.
 //!
-//! The prediction uses a sample: all requests for a random share of the objects. A cache with the same share of
-//! the bytes behaves like the whole cache (SHARDS, FAST 2015). LRU caches of all sizes are computed from reuse
-//! distances. Admission is simulated with the policies of the server.
+//! The prediction uses a sample: all requests for a random share of the objects. A cache that has the same
+//! share of the capacity and gets only these requests has nearly the same hit ratio as the whole cache (SHARDS,
+//! FAST 2015). The hit ratios of LRU caches are computed for all sizes from the reuse distances. Other policies
+//! are simulated with the code of the server.
 
 use edgeward_policy::disk_admission::memory_for_disk;
 use edgeward_policy::log::Reinsertion;
@@ -15,7 +16,7 @@ use edgeward_analysis::{CompleteSample, ReuseCurve, WorkingSet};
 use edgeward_trace::raw::rfc3339;
 use edgeward_types::Timestamp;
 
-/// The prediction from a sample.
+/// The prediction from a sample of the requests.
 #[derive(Debug, Serialize)]
 pub(super) struct Prediction {
     /// The share of the objects in the sample.
@@ -36,6 +37,7 @@ pub(super) struct LruRow {
     pub(super) byte_hit_ratio: f64,
 }
 
+/// The distinct objects requested in one hour. `new_objects` were not requested before this hour.
 #[derive(Debug, Serialize)]
 pub(super) struct WorkingSetRow {
     pub(super) from: String,
@@ -57,7 +59,7 @@ pub(super) struct CacheRow {
     pub(super) disk_written_bytes: Option<u64>,
 }
 
-/// The sizes that the user requested.
+/// The sizes of the predicted cache that the user requested. `None`: a size that suits the logs.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestedSizes {
     pub(super) ram: Option<ByteSize>,
@@ -85,7 +87,7 @@ impl Prediction {
             lru: curve
                 .points
                 .iter()
-                // A cache of a few bytes has space only for empty objects.
+                // The curve begins with the first useful size: tiny caches have space only for empty objects.
                 .skip_while(|point| point.object_hit_ratio < LRU_HIT_RATIO_MIN)
                 .map(|point| LruRow {
                     cache_bytes: point.cache_bytes,
@@ -127,6 +129,7 @@ impl WorkingSetRow {
     }
 }
 
+/// The sizes of the predicted cache, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CacheSizes {
     ram: u64,
@@ -135,9 +138,9 @@ struct CacheSizes {
 }
 
 impl CacheSizes {
-    /// The sizes that suit the logs. RAM: the smallest size with two thirds of the hits of an unlimited cache.
-    /// Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both are
-    /// powers of two.
+    /// Returns the sizes that suit the logs. RAM: the smallest size with two thirds of the hits of an unlimited
+    /// cache. Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both
+    /// are powers of two.
     fn suitable(curve: &ReuseCurve, requested: RequestedSizes) -> Self {
         let objects = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
         let all_bytes = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
@@ -156,14 +159,16 @@ impl CacheSizes {
     }
 }
 
-/// The smallest size, doubling from `min`, whose ratio is at least `wanted`, or `max`.
+/// Doubles the size, beginning with `min`, until its ratio is at least `wanted`. Returns this size, but at most
+/// `max`.
 fn smallest_reaching(min: u64, max: u64, wanted: f64, ratio: impl Fn(u64) -> f64) -> u64 {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     let mut sizes = sizes.take_while(|size| *size < max);
     sizes.find(|size| ratio(*size) >= wanted).unwrap_or(max)
 }
 
-/// The largest size, doubling from `min`, whose ratio exceeds that of half the size by at least `gain`.
+/// Doubles the size from `min` to `max`. Returns the largest of these sizes whose ratio is at least `gain`
+/// higher than the ratio of half the size, or `None` if no size has this gain.
 fn largest_worth_its_cost(
     min: u64,
     max: u64,
@@ -177,8 +182,8 @@ fn largest_worth_its_cost(
         .last()
 }
 
-/// Simulates LRU, AdaptSize and GDSF in RAM alone, then the best of them with a disk, with the admission rules
-/// `always` and `second-hit`.
+/// Simulates LRU, AdaptSize and GDSF in RAM alone. Then simulates the best policy with a disk, once with the
+/// admission rule `always` and once with `second-hit`.
 fn simulate(sampled: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
     let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
@@ -196,6 +201,7 @@ fn simulate(sampled: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
     rows.into_iter().chain(over_disk).collect()
 }
 
+/// Simulates one cache with the sample.
 fn run(
     sampled: &CompleteSample,
     policy: PolicySpec,
@@ -211,7 +217,7 @@ fn run(
         warmup_requests: 0,
         object_overhead_bytes: 0,
         seed: Seed(0),
-        // Scaled like the cache, but large enough for the tuner's statistics.
+        // The window is scaled like the cache, but it stays large enough for the tuner's statistics.
         window_requests: Some((WINDOW_REQUESTS * sampled.rate).max(WINDOW_REQUESTS_MIN) as u32),
         interval_requests: requests + 1,
     };
@@ -242,6 +248,7 @@ fn run(
     }
 }
 
+/// Returns a configuration file for a cache of these sizes, with the policy that has the highest hit ratio in RAM.
 fn config(sizes: CacheSizes, caches: &[CacheRow], keys_a_day: u64) -> String {
     let size = |bytes: u64| ByteSize(bytes).to_string().replace(' ', "");
     let best = caches
@@ -270,10 +277,11 @@ fn config(sizes: CacheSizes, caches: &[CacheRow], keys_a_day: u64) -> String {
 /// The minimum number of requests for a meaningful prediction.
 const REQUESTS_MIN: usize = 1000;
 
-/// The lowest hit ratio on the curve of LRU caches.
+/// The lowest hit ratio that the curve of LRU caches shows.
 const LRU_HIT_RATIO_MIN: f64 = 0.001;
 
-/// The bounds of the suggested sizes: the minimum of `edgeward serve`, and more than a machine has.
+/// The bounds of the suggested sizes in bytes. The minima are those of `edgeward serve`; the maxima exceed
+/// every machine.
 const RAM_MIN: u64 = 1 << 20;
 const RAM_MAX: u64 = 1 << 40;
 const DISK_MIN: u64 = 16 << 20;
@@ -282,13 +290,16 @@ const DISK_MAX: u64 = 1 << 45;
 /// The default reinsertion of `edgeward serve`.
 const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
 
-/// The suggested RAM gives this share of the hits of an unlimited cache. The suggested disk is doubled while a
-/// doubling adds this much to the byte hit ratio.
+/// The share of the hits of an unlimited cache that the suggested RAM must reach.
 const RAM_SHARE: f64 = 2.0 / 3.0;
+
+/// The least gain in byte hit ratio for which the suggested disk is doubled: one percentage point.
 const DISK_GAIN: f64 = 0.01;
 
-/// The default of AdaptSize's Δ in its paper.
+/// The number of requests between two runs of AdaptSize's tuner: the default of Δ in the paper.
 const WINDOW_REQUESTS: f64 = 250_000.0;
+
+/// The minimum of the window after it is scaled.
 const WINDOW_REQUESTS_MIN: f64 = 5_000.0;
 
 /// The minimum number of keys that admission remembers. 65,536 keys take only 200 KiB.
@@ -333,7 +344,7 @@ mod tests {
         let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
             panic!("five caches: {:?}", prediction.caches);
         };
-        // 20 MB are requested repeatedly, most often their first tenth.
+        // Objects of 20 MB are requested repeatedly; most requests are for a tenth of these objects.
         assert!((2 << 20..=32 << 20).contains(&lru.ram_bytes), "{lru:?}");
         assert_eq!(
             [&lru.policy, &adaptsize.policy, &gdsf.policy],

@@ -36,7 +36,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
             ("Machines", "machine", &full.machines),
         ] {
             let rows = names.top.len() + usize::from(names.others.is_some());
-            // With a single name, its row would repeat the totals.
+            // A table with a single row would repeat the totals.
             if rows > 1 {
                 section(&mut out, heading, &names_table(column, names))?;
             }
@@ -219,7 +219,8 @@ fn shares_table(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> T
     table
 }
 
-/// A name from a log, truncated and without control characters, which could move the cursor of the terminal.
+/// Truncates a name from a log to `chars_max` characters and replaces control characters, which could move the
+/// cursor of the terminal.
 fn printable(name: &str, chars_max: usize) -> String {
     let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
     let mut text: String = name.chars().take(chars_max).map(shown).collect();

@@ -66,7 +66,8 @@ impl Subjects<'_> {
 
     fn updatable(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
-        // Ids that are false positives at their insertion are not counted, so that the filter never becomes full.
+        // An id that the filter reports as present before its insertion is not counted. The capacity for all ids is
+        // therefore always enough.
         let empty = UpdatableFilter::new(self.request(), self.args.ids)?;
         let mut filter = empty.clone();
         let insert_ns = self.best(self.present, |ids| {
@@ -139,7 +140,7 @@ impl Subjects<'_> {
         })
     }
 
-    /// The results of a filter's queries; the insertion times are left 0.
+    /// Measures the queries of a filter. The caller fills in the insertion times.
     fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
         let (present_ns, absent_ns, passed) =
@@ -170,8 +171,8 @@ impl Subjects<'_> {
         }
     }
 
-    /// The nanoseconds of a query for a present and for an absent id, and the share of absent ids reported as
-    /// present.
+    /// Returns the nanoseconds of a query for a present id and for an absent id, and the share of absent ids
+    /// reported as present.
     fn query(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
         let count = |ids: &[Id]| ids.iter().filter(|id| contains(id)).count();
         let found = count(self.present);
@@ -185,7 +186,7 @@ impl Subjects<'_> {
         (measure(self.present), measure(self.absent), passed)
     }
 
-    /// The CPU nanoseconds per item in the fastest round.
+    /// Calls `work` once per round and returns the CPU nanoseconds per item in the fastest round.
     fn best<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
         let rounds = (0..self.args.rounds).map(|_| {
             let start = cpu_time();
@@ -204,7 +205,7 @@ impl Subjects<'_> {
     }
 }
 
-/// Builds a static filter as `filter build` does with one thread.
+/// Builds a static filter in the same way as `filter build` with one thread.
 fn build(
     request: FilterParams,
     hashes: impl Iterator<Item = IdHash>,
@@ -223,7 +224,7 @@ fn hasher() -> IdHasher {
     }
 }
 
-/// The ids that are queried in a round.
+/// The first [`QUERIES_PER_ROUND`] ids, which are queried in each round.
 fn sample(ids: &[Id]) -> &[Id] {
     &ids[..ids.len().min(QUERIES_PER_ROUND)]
 }
@@ -232,8 +233,9 @@ fn hashes(ids: &[Id]) -> Vec<IdHash> {
     ids.iter().map(|id| hasher().hash_canonical(id)).collect()
 }
 
-/// The number of ids in a round. So few ids stay in the CPU cache from round to round, like an id just read from a
-/// request. With more ids, the time to load the ids from memory would be measured too.
+/// The number of ids that are queried in a round. This number of ids fits into the CPU cache, like an id that
+/// was just read from a request. With more ids, the benchmark would also measure the time to load the ids from
+/// memory.
 pub(super) const QUERIES_PER_ROUND: usize = 100_000;
 
 /// Returns the n-th UUID, which is pseudo-random and unique.

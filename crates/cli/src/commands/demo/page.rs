@@ -62,7 +62,7 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     for (n, edge) in outcome.edges.iter().enumerate() {
         plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
         let predicted = edge.predicted.series.iter();
-        // Omits the last interval: it is shorter, so its ratio would be noisy.
+        // The last interval may be shorter than the others, and its ratio would be noisy. It is omitted.
         let whole = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
         let predicted = predicted.take_while(|interval| interval.requests_end <= whole);
         let points = predicted.map(|i| (i.requests_end as f64, i.object_hit_ratio));
@@ -73,12 +73,14 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
     plot
 }
 
-/// The horizontal axis of all plots over the run. All plots have the same range, so that they are comparable.
+/// The horizontal axis of the plots: the number of requests. All plots have the same range, so that they are
+/// comparable.
 fn requests_axis(outcome: &Outcome) -> Axis {
     Axis::new("requests so far", Unit::Count).range(0.0, outcome.trace.requests as f64)
 }
 
-/// Hit ratios between samples that are as far apart as the points of the prediction.
+/// The measured hit ratios over time. Each point covers at least the number of requests that a point of the
+/// prediction covers.
 fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
     let stretch = (outcome.trace.requests / super::INTERVALS).max(1);
     let mut points = Vec::new();
@@ -94,7 +96,8 @@ fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
     points
 }
 
-/// The parameter `c` of each self-tuning policy: the values of the edge's status page and of the simulation.
+/// Plots the parameter `c` of each self-tuning policy, as measured on the edge's status page and as simulated.
+/// Returns `None` if no edge has this parameter.
 fn size_parameter(outcome: &Outcome) -> Option<Plot> {
     let mut plot = Plot::new(
         "AdaptSize's parameter c",

@@ -15,6 +15,7 @@ use serde_json::Value;
 #[derive(Debug)]
 pub(super) struct Process {
     child: Child,
+    /// The first line that the child wrote to stdout, as JSON.
     start_line: Value,
 }
 
@@ -33,8 +34,8 @@ impl Process {
             .with_context(|| format!("cannot start `edgeward {name}`"))?;
         let stdout = child.stdout.take().expect("stdout is piped");
         let (send, received) = mpsc::sync_channel(1);
-        // Reads all lines, even after the first one, so that the child never blocks on a full pipe. The thread
-        // ends with the child's stdout.
+        // The thread reads all lines, even after the first one, so that the child never blocks on a full pipe. The
+        // thread ends when the child closes stdout.
         thread::Builder::new()
             .name("demo-reader".to_owned())
             .spawn(move || {
@@ -88,7 +89,7 @@ impl Drop for Process {
     }
 }
 
-/// The longest time that a child may take to start: far more than it takes on a busy machine.
+/// The longest time that a child may take to start: far more than it needs, even on a busy machine.
 const START_TIME_MAX: Duration = Duration::from_secs(20);
 
 /// The time from SIGTERM to SIGKILL: longer than the drain timeout of the children.

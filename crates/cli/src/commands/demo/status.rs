@@ -1,4 +1,4 @@
-//! `GET /status` of an origin or an edge on loopback.
+//! Fetches `/status` from an origin or an edge on loopback.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ fn request(addr: SocketAddr) -> anyhow::Result<Value> {
     let mut stream = TcpStream::connect_timeout(&addr, TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
-    // In HTTP/1.0 the body is not chunked and ends with the connection.
+    // A response over HTTP/1.0 is not chunked, and its body ends when the server closes the connection.
     write!(stream, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
     let mut answer = Vec::new();
     stream.take(BYTES_MAX).read_to_end(&mut answer)?;

@@ -26,7 +26,7 @@ pub(super) fn print(outcome: &Outcome) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The heading of the page: the policy with the highest measured hit ratio.
+/// The heading of the page. It names the policy with the highest measured hit ratio.
 pub(super) fn headline(outcome: &Outcome) -> String {
     let memory = ByteSize(outcome.hot_bytes);
     match best_first(outcome).as_slice() {
@@ -91,14 +91,14 @@ pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
     findings
 }
 
-/// The measured minus the predicted object hit ratio.
+/// The measured object hit ratio minus the predicted object hit ratio.
 pub(super) fn difference(edge: &EdgeOutcome) -> f64 {
     edge.measured.object_hit_ratio - edge.predicted.object_hit_ratio
 }
 
 type Figure = fn(&EdgeOutcome) -> String;
 
-/// The rows of the table, in order.
+/// The rows of the table, in order: the name of a row, and the function that formats the figure of an edge.
 pub(super) const ROWS: &[(&str, Figure)] = &[
     ("object hit ratio, predicted", |edge| {
         output::percent(edge.predicted.object_hit_ratio)

@@ -10,7 +10,7 @@ use rusqlite::Connection;
 use edgeward_idsync::{Ledger, Options, Scan, ScanConfig, SourceError};
 use edgeward_publish::{IdSource, ScanError};
 
-/// The table and the parameters of its ids.
+/// The database table, and the parameters from which its ids are computed.
 pub(super) struct IdTable {
     address: String,
     ids: u64,
@@ -20,7 +20,7 @@ pub(super) struct IdTable {
 /// Creates the table.
 pub(super) fn create(path: &Path, ids: u64, seed: u64) -> anyhow::Result<IdTable> {
     let mut connection = Connection::open(path).context("SQLite cannot create its file")?;
-    // Writes without syncs: the table need not survive a crash.
+    // The table need not survive a crash, so SQLite writes it without a journal and without syncs.
     connection.execute_batch(
         "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF;
          CREATE TABLE resource (id TEXT NOT NULL);",
@@ -65,7 +65,7 @@ impl IdTable {
     }
 }
 
-/// The source of a scan: reads the whole table each time.
+/// The publisher's source of ids. Each scan reads the whole table.
 pub(super) struct Rows(Arc<dyn edgeward_idsync::Source>);
 
 impl IdSource for Rows {

@@ -22,18 +22,19 @@ pub(super) struct Load {
     pub(super) client: Option<Arc<FilterClient>>,
 }
 
-/// The counts of responses.
+/// The results of all connections together.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Outcome {
-    /// Lookups that a filter answered, at the edge or at the client.
+    /// The number of lookups that a filter answered, at the edge or at the client.
     pub(super) skipped: u64,
-    /// Lookups with status 200.
+    /// The number of lookups with status 200.
     pub(super) found: u64,
-    /// Lookups with a status other than 200 and 404.
+    /// The number of lookups with a status other than 200 and 404.
     pub(super) wrong: u64,
     pub(super) time: Duration,
 }
 
+/// The state that all connections share.
 #[derive(Default)]
 struct Counts {
     /// The index of the next lookup.
@@ -98,7 +99,7 @@ impl Load {
     }
 }
 
-/// Sends one lookup. Returns its status, and true if a filter at the edge answered.
+/// Sends one lookup. Returns the status of the response, and true if the filter of the edge answered.
 async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)> {
     let request = format!("GET /resource/{id} HTTP/1.1\r\nhost: service\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -133,7 +134,7 @@ async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)>
     }
 }
 
-/// Waits until the edge has its filter.
+/// Sends lookups of absent ids until the filter of the edge answers one.
 pub(super) fn wait_until_skipped(addr: SocketAddr, time_max: Duration) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

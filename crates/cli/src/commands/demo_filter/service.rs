@@ -1,4 +1,4 @@
-//! The service of the demo: looks ids up after a fixed delay. Nearly all lookups are 404.
+//! The slow service of the demo: it waits a fixed time and then responds 200 or 404. Nearly all responses are 404.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -20,6 +20,7 @@ pub(super) struct Service {
     thread: Option<JoinHandle<()>>,
 }
 
+/// The data that all connections share.
 struct Shared {
     ids: HashSet<String>,
     latency: Duration,
@@ -45,7 +46,7 @@ impl Service {
         });
         let (stop, stopped) = oneshot::channel();
         let serve = async move {
-            // If accept fails, the clients' connections fail and the demo ends with an error.
+            // If `accept` fails, the service ends. The requests of the clients then fail, and so does the demo.
             while let Ok((stream, _)) = listener.accept().await {
                 tokio::spawn(serve_connection(stream, Arc::clone(&shared)));
             }
@@ -86,7 +87,7 @@ impl Drop for Service {
     }
 }
 
-/// Serves one connection: requests `GET /resource/ID`.
+/// Serves the requests `GET /resource/ID` of one connection, until the client closes it.
 async fn serve_connection(mut stream: TcpStream, shared: Arc<Shared>) -> Option<()> {
     stream.set_nodelay(true).ok()?;
     let mut inbox = Vec::new();
@@ -110,7 +111,7 @@ async fn serve_connection(mut stream: TcpStream, shared: Arc<Shared>) -> Option<
         } else {
             ("404 Not Found", "{\"found\":false}")
         };
-        // `no-store`: only the filter can save requests.
+        // With `no-store`, the cache of the edge does not help: only the filter can save requests.
         let answer = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
              content-length: {}\r\n\r\n{body}",

@@ -125,7 +125,7 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
     let request = FilterParams {
         hasher,
         epoch: args.epoch.unwrap_or(reading.began_ms / 1000),
-        // Takes the time before the source is read: ids added later may be missing.
+        // The filter states the time at which reading began, because ids that were added later may be missing.
         built: Some(Timestamp::from_secs(reading.began_ms / 1000)),
         ids_max: args.ids_max.max(args.capacity.unwrap_or(0)),
         ..FilterParams::with_rate(args.fpr)
@@ -228,7 +228,7 @@ fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader
     Ok((reading, report))
 }
 
-/// Builds the shards of a static filter with several threads.
+/// Builds the filter with several threads: the shards of a static filter are independent of each other.
 fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Result<Filter<Vec<u8>>> {
     let progress = Progress::new("building", "ids", Some(builder.ids_added()));
     let (assembly, works) = builder.into_plan().map_err(build_error)?.split();
@@ -309,7 +309,7 @@ fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
 struct Report {
     file: PathBuf,
     construction: &'static str,
-    /// The time at which the scan began, in milliseconds since 1970. Ids added later may be missing.
+    /// The time at which reading of the source began, in milliseconds since 1970. Ids added later may be missing.
     complete_ms: u64,
     ids_read: u64,
     /// The part of `ids_read` that was read by interrupted runs.
@@ -321,6 +321,7 @@ struct Report {
     capacity_ids: u64,
     bytes: u64,
     bits_per_id: f64,
+    /// The size as a multiple of the information-theoretic lower bound.
     times_the_limit: f64,
     asked_rate: f64,
     expected_rate: f64,
@@ -375,7 +376,7 @@ impl Report {
         row("reading", step(now, self.read_seconds));
         row("building", step(self.ids_read, self.build_seconds));
         let mut out = output::stdout();
-        // The first line holds the headings, which are empty.
+        // The table has no headings, so its first line is empty and is removed.
         let text = table.to_string();
         write!(out, "{}", text.trim_start())?;
         writeln!(out, "{}", self.file.display())?;
@@ -384,8 +385,8 @@ impl Report {
     }
 }
 
-/// The number of queries of a measurement. They measure a rate of 1 % with a relative error of a hundredth in
-/// at most a tenth of a second.
+/// The number of queries that measure the false-positive rate. They take at most a tenth of a second and
+/// measure a rate of 1 % with a relative error of a hundredth.
 const MEASURE_PROBES: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\

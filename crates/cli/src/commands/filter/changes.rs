@@ -1,9 +1,9 @@
-//! Polls a database for added ids between two scans, and feeds them to the publisher.
+//! Polls a database for ids that are added between two scans, and sends these ids to the publisher.
 //!
-//! A thread runs the changes query periodically. The ids of a poll are in the publisher's journal before the
-//! next poll starts. Then the publisher states that the set is complete up to the start of the poll. While the
-//! database is unavailable or the journal is full, the publisher states no later time, and clients forward
-//! requests instead of answering 404.
+//! A thread runs the changes query periodically. The publisher stores the ids of a poll in its journal before
+//! the next poll starts. Then the publisher announces that the set is complete up to the start of the poll.
+//! While the database is unavailable or the journal is full, the publisher announces no later time; clients
+//! then forward requests instead of answering 404.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -83,7 +83,7 @@ impl ChangesArgs {
         self.changes_query.is_some()
     }
 
-    /// Fails if an option for databases is given, because the source is a file.
+    /// Returns an error if changes are to be polled, for a source that is a file.
     pub(super) fn reject(&self) -> anyhow::Result<()> {
         if self.are_polled() {
             let message = "--changes-query needs a database, and the source is a file";
@@ -118,8 +118,10 @@ impl ChangesArgs {
             Some(LookBack::Numbers(numbers)) => config.look_back = numbers,
             None => {}
         }
-        // The name includes the scan's query, because another scan may find ids that no change reports. It does not
-        // include the look-back, so that a new look-back continues from the last position.
+        // The publisher stores the position of the polls under this name, and a changed name starts without a
+        // position. The name includes the scan's query, because another scan may find ids that no change
+        // reports. It does not include the look-back, so that polls with another look-back continue from the
+        // stored position.
         let parts = [&source.label(), source.query(), query, form.name()];
         let name = parts.join("\n");
         let label = source.label();
@@ -200,7 +202,7 @@ impl PreparedPolls {
     }
 }
 
-/// The running polls. Dropping it stops them.
+/// The handle of the polling thread. Dropping the handle stops the thread.
 pub(super) struct Polling {
     stopper: Stopper,
     stop: Option<mpsc::Sender<()>>,
@@ -219,17 +221,18 @@ impl Drop for Polling {
     }
 }
 
+/// The state of the polling thread.
 struct Poller {
     feed: Feed,
     changes: Changes,
     malformed: MalformedLog,
     every: Duration,
     hasher: IdHasher,
-    /// True once this thread has announced to the publisher that it feeds changes.
+    /// True after the first poll has announced to the publisher that this thread sends changes.
     began: bool,
 }
 
-/// Why a poll failed.
+/// The reason why a poll failed.
 enum PollError {
     Source(SourceError),
     Feed(FeedError),
@@ -262,7 +265,7 @@ impl Poller {
                         tracing::info!("polling the database for changes again");
                     }
                     failures = 0;
-                    // Waits at least as long as the poll took, so that a slow query runs at most half of the time.
+                    // The wait is at least as long as the poll was, so a slow query runs at most half of the time.
                     let took = began.elapsed();
                     self.every.saturating_sub(took).max(took)
                 }
@@ -300,13 +303,13 @@ impl Poller {
         if !self.began {
             match self.feed.position() {
                 Some(position) => self.changes.seek(position),
-                // The next scan begins after this point and finds the ids that exist now.
+                // Older changes need no poll: the next scan begins later and finds the ids that exist now.
                 None => _ = self.changes.skip_to_head()?,
             }
             self.feed.begin()?;
             self.began = true;
         }
-        // Taken before the query, so that the result has all ids committed by this time.
+        // The time is taken before the query: the result of the query has all ids that were committed before.
         let poll_started = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
@@ -327,7 +330,8 @@ impl Poller {
         });
         let position = self.changes.cursor();
         if polled.is_ok() || position != before {
-            // The batches before an error are in the journal, so the next poll continues after them.
+            // The publisher has the batches before an error in its journal. The next poll continues after these
+            // batches.
             self.feed.blocking_send(publish::Changes {
                 complete: polled.is_ok().then_some(poll_started),
                 position: Some(position),
@@ -346,8 +350,9 @@ impl Poller {
 struct MalformedLog {
     source: String,
     query: String,
-    /// Rows that are not logged yet.
+    /// The malformed rows that are not logged yet.
     pending: MalformedRows,
+    /// The time of the last log line.
     logged: Option<Instant>,
 }
 
@@ -386,13 +391,14 @@ impl MalformedLog {
 /// The shortest time between two log lines about malformed rows. The counter includes every row.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
-/// The shortest interval between polls. Clients receive changes some milliseconds after a poll, so a shorter interval
+/// The minimum of `--changes-every`. Clients receive changes some milliseconds after a poll, so a shorter interval
 /// would only load the database.
 const EVERY_MIN: Duration = Duration::from_millis(10);
 
 /// The longest wait for the database at the start.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
+/// The wait after the first failed poll. It doubles with each further failure, up to [`RETRY_MAX`].
 const RETRY_FIRST: Duration = Duration::from_millis(250);
 const RETRY_MAX: Duration = Duration::from_secs(15);
 

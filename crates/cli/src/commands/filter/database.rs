@@ -1,4 +1,4 @@
-//! Reads ids from a database: its options, and a scan with checkpoint and progress.
+//! Reads ids from a database: the options, and a scan that has a checkpoint and shows its progress.
 
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -48,7 +48,8 @@ pub(super) struct DatabaseArgs {
 }
 
 impl DatabaseArgs {
-    /// Opens the database at `address`. `ordered` lets a scan continue from a checkpoint.
+    /// Opens the database at `address`. If `ordered` is true, a scan reads the ids in order and can continue from a
+    /// checkpoint.
     pub(super) fn open(&self, address: &str, ordered: bool) -> anyhow::Result<Arc<dyn Source>> {
         let Some(query) = &self.query else {
             let message = "--source is a database, but --query is missing";
@@ -63,7 +64,7 @@ impl DatabaseArgs {
         edgeward_idsync::open(address, options).map_err(|error| source_error(error, None))
     }
 
-    /// Fails if an option for databases is given, because the source is a file.
+    /// Returns an error if an option for databases is given, for a source that is a file.
     pub(super) fn reject(&self) -> anyhow::Result<()> {
         if self.query.is_some() {
             let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
@@ -139,7 +140,7 @@ impl DatabaseReader {
         self.scan.source_info().form
     }
 
-    /// The time at which the scan began, possibly in an earlier run.
+    /// The time at which the scan began, possibly in an earlier run of the command, in milliseconds since 1970.
     pub(super) fn began_ms(&self) -> u64 {
         self.began_ms
     }
@@ -149,7 +150,8 @@ impl DatabaseReader {
         self.scan.progress()
     }
 
-    /// Passes the hash of every id to `insert`: first the hashes in the checkpoint, then those of the scan.
+    /// Passes the hash of every id to `insert`: first the hashes in the checkpoint, then the hashes of the
+    /// scanned ids.
     pub(super) fn for_each<const N: usize>(
         &mut self,
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
@@ -194,7 +196,7 @@ impl DatabaseReader {
         Ok(())
     }
 
-    /// Removes the checkpoint, after the filter was written.
+    /// Removes the checkpoint. Call this after the filter is written.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self.checkpoint_file {
             Some((checkpoint, path)) => checkpoint
@@ -219,7 +221,7 @@ impl ProgressThread {
             let mut interruptions = 0;
             while stopped.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
                 let progress = watch.progress();
-                // Counts no rows of an earlier run, which would distort the displayed rate.
+                // Rows of an earlier run are not counted, because they would distort the displayed rate.
                 if let Some(rows) = progress.rows_estimated {
                     bar.expect(rows.saturating_sub(progress.rows_before));
                 }

@@ -43,7 +43,7 @@ pub(crate) struct DiffArgs {
     json: bool,
 }
 
-/// Exit codes: 0 no difference, 1 a difference.
+/// Compares the filters and prints the differences. Exit codes: 0 no difference, 1 a difference.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let filters = [
         opened::open_edgeward(&args.old)?,
@@ -93,7 +93,7 @@ fn compare(
         }
         Ok(())
     })?;
-    // Examples are printed for differences only.
+    // Examples are printed only for ids that the filters answer differently.
     answers.both.examples.clear();
     answers.neither.examples.clear();
     Ok(answers)
@@ -107,7 +107,7 @@ struct Difference {
     answers: Option<AnswerCounts>,
 }
 
-/// The counts of answers for a list of ids.
+/// The answers of both filters for a list of ids.
 #[derive(Debug, Default, Serialize)]
 struct AnswerCounts {
     asked: u64,
@@ -117,6 +117,7 @@ struct AnswerCounts {
     neither: AnswerGroup,
 }
 
+/// The ids with the same pair of answers.
 #[derive(Debug, Default, Serialize)]
 struct AnswerGroup {
     ids: u64,
@@ -163,6 +164,7 @@ impl Difference {
     }
 }
 
+/// The number of random ids that measure the false-positive rate of each filter.
 const PROBES: u64 = 1_000_000;
 
 const EXAMPLES: &str = "\

@@ -30,7 +30,7 @@ pub(crate) struct InspectArgs {
     json: bool,
 }
 
-/// Exit codes: 0 the filter is valid, 1 it contains more ids than its capacity.
+/// Prints the report. Exit codes: 0 the filter is valid, 1 it contains more ids than its capacity.
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let filter = opened::open_edgeward(&args.filter)?;
     let report = FilterReport::of(&filter, args.probes);
@@ -48,7 +48,7 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::from(u8::from(report.overfilled)))
 }
 
-/// The metadata and measured rate of a filter.
+/// The metadata of a filter and its measured false-positive rate.
 #[derive(Debug, Serialize)]
 pub(super) struct FilterReport {
     construction: &'static str,

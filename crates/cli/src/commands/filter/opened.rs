@@ -53,20 +53,20 @@ pub(super) fn open_edgeward(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
     })
 }
 
-/// Reads the header first and then the number of bytes that the header states, because a file that is not a
-/// filter may be endless.
+/// Reads the header first, and then the number of bytes that the header states. A file that is not a filter may be
+/// endless, for example a device.
 fn read_filter(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
     let mut bytes = Vec::new();
     from.by_ref().take(FRONT_BYTES).read_to_end(&mut bytes)?;
     if let Err(OpenError::Truncated { whole, .. }) = Filter::open(&bytes[..]) {
-        // Reads one byte more, to detect trailing bytes.
+        // One byte more than the length is read, to detect trailing bytes.
         let rest = whole.saturating_sub(bytes.len() as u64).saturating_add(1);
         from.take(rest).read_to_end(&mut bytes)?;
     }
     Ok(Filter::open(bytes))
 }
 
-/// The number of bytes to read first: more than a header, and quick to read.
+/// The number of bytes that are read first: enough for a header.
 const FRONT_BYTES: u64 = 4096;
 
 /// Opens a filter, in Guava's format if `guava` is given.

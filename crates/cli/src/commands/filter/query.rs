@@ -38,7 +38,7 @@ pub(crate) struct QueryArgs {
     json: bool,
 }
 
-/// Exit codes: 0 at least one id may exist, 1 all are absent.
+/// Prints the answer for each id. Exit codes: 0 at least one id may exist, 1 all ids are absent.
 pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     let guava = args.guava.map(|funnel| GuavaFormat {
         form: args.form,

@@ -35,7 +35,7 @@ enum IdInput {
 }
 
 impl<'a> SourceReader<'a> {
-    /// Opens the source. `hashed` names the hash function, for the checkpoint.
+    /// Opens the source. `hashed` names the hash function; a checkpoint is valid only for the same function.
     pub(super) fn begin(args: &'a BuildArgs, hashed: &str) -> anyhow::Result<Self> {
         let now_ms = Timestamp::from(SystemTime::now()).as_millis();
         let (input, label, form, began_ms) = if let Some(address) = args.source.database() {
@@ -110,7 +110,7 @@ impl<'a> SourceReader<'a> {
         }
     }
 
-    /// Removes the checkpoint, after the filter was written.
+    /// Removes the checkpoint. Call this after the filter is written.
     pub(super) fn finish(self) -> anyhow::Result<()> {
         match self.input {
             IdInput::Database(reader) => reader.finish(),

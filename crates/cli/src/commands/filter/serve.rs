@@ -155,13 +155,14 @@ enum CoveredBy {
     Changes,
 }
 
-/// Publishes until a signal.
+/// Publishes the set until a signal stops the process.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     descriptors::raise_limit();
     let config = config(args)?;
     let hasher = config.hasher;
     let (source, changes) = source(args)?;
-    // Handles signals before the first line is printed, because the reader of this line may send a signal at once.
+    // The signals are handled before the first line is printed, because the reader of this line may send a signal
+    // immediately.
     let mut signals = Signals::of_server()?;
     let public = config
         .signer
@@ -178,7 +179,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// The source of scans, and the polls between them.
+/// Returns the source that is scanned, and the polls for changes between two scans.
 fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<PreparedPolls>)> {
     if let Some(address) = args.source.database() {
         let source = args.database.open(address, false)?;
@@ -249,7 +250,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     config.allowed_origins = allowed_origins(&args.allow_origin)?;
     config.limits.connections_max = args.connections_max.max(1);
     config.limits.per_client_max = args.connections_per_client;
-    // The default: a quarter.
+    // A quarter is also the default of the publisher.
     config.limits.unserved_max = (config.limits.connections_max / 4).max(1);
     Ok(config)
 }
@@ -282,7 +283,7 @@ fn token(path: &Path) -> anyhow::Result<Token> {
     })
 }
 
-/// A file that each scan reads from its beginning.
+/// A file of ids as the source of the publisher. Each scan reads the file from the beginning.
 struct RescannedFile(FileSource);
 
 impl IdSource for RescannedFile {
@@ -298,7 +299,7 @@ impl IdSource for RescannedFile {
     }
 }
 
-/// A database that each scan reads in its current state.
+/// A database as the source of the publisher. Each scan runs the query again.
 struct RescannedDatabase {
     source: Arc<dyn edgeward_idsync::Source>,
     config: ScanConfig,
@@ -361,13 +362,14 @@ fn announce(
             .map_err(Into::into)
     };
     match written {
-        // A closed stdout is not an error: the publisher serves without it.
+        // A closed stdout is not an error: the publisher does not need it.
         Err(error) if output::is_stdout_closed(&error) => Ok(()),
         other => other,
     }
 }
 
-/// The longest time that the first scan waits for the first poll. If polls start later, another scan follows them.
+/// The longest time that the first scan waits for the first poll. If the first poll is later, the publisher
+/// scans again after it.
 const FEED_WAIT: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\

@@ -1,6 +1,6 @@
 //! Reads ids from a file or stdin: text with one id per line, or CSV with a heading.
 //!
-//! A source passes its ids on one by one and stores no ids. `edgeward_idsync` reads databases.
+//! A source passes its ids on one by one and does not store them. The crate `edgeward-idsync` reads databases.
 
 mod csv;
 mod lines;
@@ -51,7 +51,7 @@ enum SourceFormat {
 /// The line number of an id, counted from 1.
 pub(super) type LineNumber = u64;
 
-/// Longer than any real id, and small enough to buffer.
+/// The default maximum of a line, in bytes: longer than any real id, and small enough to buffer.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl SourceArgs {
@@ -64,13 +64,13 @@ impl SourceArgs {
         }
     }
 
-    /// The address of the database, if the source is one.
+    /// The address of the database, or `None` if the source is a file.
     pub(super) fn database(&self) -> Option<&str> {
         let text = self.source.to_str()?;
         edgeward_idsync::is_database(text).then_some(text)
     }
 
-    /// Checks the options of a file. Fails if the source is a database.
+    /// Checks the options of a file of ids. Returns an error if the source is a database.
     pub(super) fn to_file_source(&self) -> anyhow::Result<FileSource> {
         if self.database().is_some() {
             let message = "this command needs a file of ids, and the source is a database";
@@ -97,7 +97,7 @@ impl SourceArgs {
 }
 
 impl FileSource {
-    /// Returns true if the source can be read only once.
+    /// Returns true if the source is stdin, which can be read only once.
     pub(super) fn is_stdin(&self) -> bool {
         self.path.as_os_str() == "-"
     }

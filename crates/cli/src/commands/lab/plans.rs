@@ -16,6 +16,7 @@ pub(super) fn names() -> Vec<&'static str> {
     PLANS.map(|(name, _)| name).into()
 }
 
+/// The file name and the text of each built-in plan.
 const PLANS: [(&str, &str); 3] = [
     (
         "second-hit.toml",
@@ -35,7 +36,7 @@ const PLANS: [(&str, &str); 3] = [
 mod tests {
     use super::*;
 
-    /// Also checks the settings of the plans' edges.
+    /// The check includes the settings of the edges in each plan.
     #[test]
     fn every_built_in_plan_is_valid() {
         for (name, text) in PLANS {

@@ -17,7 +17,7 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "{}\n", findings(outcome).join("\n"))?;
     if !ran.is_empty() {
-        // One row per contender: their number may exceed the columns that fit a terminal.
+        // Each contender is a row, not a column, because a terminal has space for only a few columns.
         let mut table = Table::new([
             Column::words("contender"),
             Column::figures("object hit ratio"),
@@ -41,7 +41,7 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
 
 fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
     let bytes = |bytes: Option<u64>| {
-        // Rounded to a tenth of a MiB; the JSON document has the exact figure.
+        // The figure is rounded to a tenth of a MiB. The JSON document has the exact figure.
         bytes.map_or_else(
             || "-".to_owned(),
             |bytes| format!("{:.1} MiB", bytes as f64 / f64::from(1 << 20)),
@@ -87,7 +87,7 @@ pub(super) fn line(one: &ContenderOutcome) -> String {
     }
 }
 
-/// The number of failed requests and the first failure, which explain exit code 1.
+/// Describes the failed requests, which are the reason for exit code 1: their number and the first failure.
 fn failures(one: &ContenderOutcome, totals: &Totals) -> String {
     if totals.errors == 0 {
         return String::new();

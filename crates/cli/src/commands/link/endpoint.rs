@@ -1,4 +1,5 @@
-//! Options of the endpoints of a link, and how an endpoint runs until a signal.
+//! The options that all endpoints of a link have, and functions that start an endpoint and run it until a
+//! signal stops it.
 
 use std::future::Future;
 use std::io::Write as _;
@@ -174,7 +175,7 @@ impl From<IdScheme> for edgeward_link::IdScheme {
 }
 
 impl EndpointArgs {
-    /// Reads the keys and opens the store.
+    /// Reads the keys, opens the store and returns the configuration of the link.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
         let (encryption, ids) = keys(&self.keys, self.encryption == OnOff::On)?;
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
@@ -205,7 +206,7 @@ impl EndpointArgs {
     }
 }
 
-/// Loads an endpoint's keys. With `encrypted`, they include those of TLS.
+/// Loads the keys of an endpoint: the key of chunk ids, and the keys of TLS if `encrypted` is true.
 pub(crate) fn keys(
     folder: &Path,
     encrypted: bool,
@@ -226,7 +227,7 @@ pub(crate) fn keys(
     })
 }
 
-/// Opens the store, or creates it.
+/// Opens the chunk store at `path`, or creates it with this size.
 pub(crate) fn open_store(
     path: &Path,
     size: ByteSize,
@@ -272,8 +273,9 @@ pub(crate) fn open_store(
     Ok(store)
 }
 
-/// Returns the folder, next to the store, that persists which chunks each peer has. There is no folder next to a
-/// block device, so an endpoint with its store on a block device loses this knowledge at a restart.
+/// Returns the folder, in or next to the store, in which an endpoint saves the knowledge which chunks each peer
+/// has. For a block device the result is `None`, so an endpoint with its store on a block device loses this
+/// knowledge at a restart.
 pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     if store.is_dir() {
         return Some(store.join("knowledge"));
@@ -283,7 +285,7 @@ pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     store.is_file().then_some(sibling)
 }
 
-/// Adds a hint to the error of an endpoint that could not start.
+/// Adds a hint to an error that prevented the start of an endpoint.
 pub(crate) fn with_hint(error: SetupError) -> anyhow::Error {
     let hint = match &error {
         SetupError::Listen { .. } => {
@@ -306,8 +308,8 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
         .build()
         .context("cannot start the runtime")?;
     runtime.block_on(async {
-        // Handles signals before the first line is printed, because the reader of this line may send a signal
-        // at once.
+        // The signals are handled before the first line is printed, because the reader of this line may send a signal
+        // immediately.
         let mut signals = AsyncSignals::of_server()?;
         let running = start().await?;
         let name = signals.wait_for_stop().await;
@@ -319,7 +321,7 @@ pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     })
 }
 
-/// Starts the admin server if it has an address.
+/// Starts the admin server, or returns `None` if `addr` is `None`.
 pub(crate) async fn admin(
     addr: Option<SocketAddr>,
     report: Report,
@@ -350,7 +352,7 @@ pub(crate) fn announce(
             .map_err(Into::into)
     };
     match written {
-        // A closed stdout is not an error: the endpoint serves without it.
+        // A closed stdout is not an error: the endpoint does not need it.
         Err(error) if output::is_stdout_closed(&error) => Ok(()),
         other => other,
     }

@@ -1,8 +1,8 @@
 //! `edgeward link estimate`: predicts the savings of a link.
 //!
-//! Files go through the link's own sender in the order of the arguments, so that a newer version is
-//! deduplicated against an older one. For a capture, the data of its TCP connections is sent. An access log
-//! has no bodies: only the bytes of repeated URLs are counted.
+//! The command sends files through the link's own sender, in the order of the arguments, so that a newer
+//! version is deduplicated against an older version. From a capture, it sends the data of the TCP connections.
+//! An access log has no bodies, so the command only counts the bytes of responses to repeated URLs.
 
 mod bodies;
 mod capture;
@@ -126,7 +126,7 @@ pub(crate) fn run(args: &EstimateArgs) -> anyhow::Result<ExitCode> {
 struct Estimate {
     estimator: Estimator,
     document: Document,
-    /// Files that could not be read, with the errors.
+    /// The files that could not be read, and their errors.
     problems: Vec<String>,
     progress: Progress,
 }
@@ -195,9 +195,10 @@ fn beginning(path: &Path) -> io::Result<Vec<u8>> {
     Ok(beginning)
 }
 
-/// The maximum of streams of a link.
+/// The maximum number of concurrent bodies, equal to the default maximum of streams of a link.
 const BODIES_MAX: usize = 1024;
 
+/// The number of bytes from which the type of a file is detected.
 const BEGINNING_BYTES: u64 = 16 << 10;
 
 const EXAMPLES: &str = "\

@@ -80,7 +80,7 @@ struct ClientArgs {
     local_connections_max: usize,
 }
 
-/// Forwards connections until a signal.
+/// Forwards connections until a signal stops the process.
 pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
     if args.listen.len() != args.to.len() {
         let message = format!(
@@ -101,11 +101,12 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, listeners.collect())
 }
 
-/// Runs the proxy until a signal.
+/// Runs the proxy until a signal stops it.
 pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, vec![(args.listen, ListenerTarget::Proxy)])
 }
 
+/// Starts a link and its local listeners, and runs them until a signal.
 fn serve(
     args: &ClientArgs,
     listeners: Vec<(SocketAddr, ListenerTarget)>,
@@ -144,14 +145,15 @@ fn serve(
 
 async fn stop(running: (Client, Vec<LocalListener>, Option<Admin>)) -> anyhow::Result<()> {
     let (client, local_listeners, admin) = running;
-    // Accepts no new connections and lets open ones finish.
+    // The client accepts no new connections from now on, and open connections can finish.
     client.drain(GRACE).await;
     drop((local_listeners, admin));
     client.shutdown(Duration::ZERO).await?;
     Ok(())
 }
 
-/// Enough for a download of some MB over a slow link. A second signal ends the wait.
+/// The longest time that a shutdown waits for open connections: enough for a download of some MB over a slow link. A
+/// second signal ends the wait.
 const GRACE: Duration = Duration::from_secs(10);
 
 const FORWARD_EXAMPLES: &str = "\

@@ -20,7 +20,7 @@ pub(crate) struct KeygenArgs {
     out: PathBuf,
 }
 
-/// Creates the keys and prints to which machine each folder is copied.
+/// Creates the keys and prints to which machine the user must copy each folder.
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     generate(&args.out).map_err(|error| match &error {
         KeysError::File { path, source } if source.kind() == std::io::ErrorKind::AlreadyExists => {

@@ -1,4 +1,5 @@
-//! `edgeward link`: keys, local listeners, status and estimate. The gateway is a command of its own.
+//! `edgeward link`: keys, local listeners, status and estimate. The gateway is a separate command, `edgeward
+//! gateway`.
 
 pub(crate) mod endpoint;
 mod estimate;
@@ -37,7 +38,7 @@ impl LinkArgs {
     }
 }
 
-/// The warning that the first line of output ends with if encryption is off.
+/// The warning at the end of the first line of output; empty if encryption is on.
 pub(crate) fn unencrypted(encryption: endpoint::OnOff) -> &'static str {
     match encryption {
         endpoint::OnOff::On => "",

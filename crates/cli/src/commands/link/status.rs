@@ -51,7 +51,7 @@ fn fetch_status(addr: &str) -> anyhow::Result<Value> {
     let mut tcp = TcpStream::connect(addr)?;
     tcp.set_read_timeout(Some(TIMEOUT))?;
     tcp.set_write_timeout(Some(TIMEOUT))?;
-    // In HTTP/1.0 without keep-alive, the body ends with the connection.
+    // A response over HTTP/1.0 is not chunked, and its body ends when the server closes the connection.
     write!(tcp, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
     let mut bytes = Vec::new();
     tcp.take(STATUS_BYTES_MAX).read_to_end(&mut bytes)?;
@@ -173,7 +173,8 @@ fn size(value: &Value) -> String {
     ByteSize(number(value)).to_string()
 }
 
-/// The saved share. Negative if frames took more bytes than the bodies.
+/// The share of `bytes` that was saved because only `wire` bytes were sent. It is negative if the frames took
+/// more bytes than the bodies.
 fn saved(bytes: u64, wire: u64) -> String {
     if bytes == 0 {
         return "-".to_owned();
@@ -188,6 +189,7 @@ fn share(part: u64, bytes: u64) -> String {
     format!("{:.1} %", part as f64 / bytes as f64 * 100.0)
 }
 
+/// The headings of figures in the table of peers.
 const FIGURES: [&str; 5] = ["bytes", "on the wire", "saved", "referenced", "delta"];
 
 const TIMEOUT: Duration = Duration::from_secs(5);

@@ -172,8 +172,7 @@ fn failures(report: &ReplayReport) -> Table {
     table
 }
 
-/// Returns the hit ratios between consecutive samples, not since the start, so that a change is visible when it
-/// happens.
+/// Plots the hit ratio of each interval between two samples. A ratio since the start would show a change only slowly.
 fn hit_ratios(series: &[Sample]) -> Plot {
     let mut plot = Plot::new(
         "Hit ratios between samples",
@@ -198,7 +197,7 @@ fn hit_ratios(series: &[Sample]) -> Plot {
 
 type Counter = (&'static str, fn(&Sample) -> Option<f64>);
 
-/// The increase of counters per second between samples.
+/// Plots the increase per second of each counter between two samples.
 fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plot {
     let y = Axis::new(title.to_lowercase(), unit);
     let mut plot = Plot::new(title, Axis::new("time", Unit::Seconds), y);
@@ -206,7 +205,7 @@ fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plo
         let points = series.windows(2).filter_map(|pair| {
             let gained = counter(&pair[1])? - counter(&pair[0])?;
             let seconds = pair[1].seconds - pair[0].seconds;
-            // The last sample may follow the previous one after a very short time, over which a rate is noise.
+            // The last sample may follow the previous sample after a very short time. A rate over this time is noise.
             (seconds > 0.05).then_some((pair[1].seconds, gained / seconds))
         });
         plot.add(Series::line(name, points));

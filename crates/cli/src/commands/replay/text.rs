@@ -89,7 +89,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns true if no response states its cache status, so that the hit ratio has no meaning.
+/// Returns true if no response has a cache status. The hit ratio is then meaningless.
 pub(super) fn has_no_cache_status(report: &ReplayReport) -> bool {
     let is_stated = report
         .classes
@@ -116,7 +116,7 @@ pub(super) fn load_text(report: &ReplayReport) -> String {
     }
 }
 
-/// The distributions that are not empty, by name.
+/// The distributions of times that are not empty, with their names.
 pub(super) fn distributions(report: &ReplayReport) -> Vec<(&'static str, LatencyMs)> {
     let mut rows = vec![
         ("latency", report.latency_ms),

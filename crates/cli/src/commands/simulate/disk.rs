@@ -65,13 +65,13 @@ pub(super) struct DiskArgs {
 }
 
 impl DiskArgs {
-    /// Returns true if a size is a share of the trace, so that the trace must be read first.
+    /// Returns true if a disk size is a share of the trace. Then the trace must first be read to measure its size.
     pub(super) fn needs_facts(&self) -> bool {
         let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.disk.iter().any(share)
     }
 
-    /// Every combination of the options; empty without a disk.
+    /// The configuration of each combination of the options; empty without `--disk`.
     pub(super) fn configs(&self, footprint_bytes: u64) -> Vec<DiskConfig> {
         let mut configs = Vec::new();
         for capacity in &self.disk {
@@ -95,6 +95,7 @@ impl DiskArgs {
         configs
     }
 
+    /// The memory of admission for a disk of this size.
     fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
         let usual = memory_for_disk(capacity_bytes);
         let keys = self.disk_filter_keys.unwrap_or(usual.expected_keys);
@@ -112,7 +113,7 @@ fn fill_max(text: &str) -> Result<f64, String> {
     }
 }
 
-/// The table of runs with a disk.
+/// The table of the runs with a disk, or `None` if no run has a disk.
 pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
     let mut table = Table::new([
         Column::words("policy"),

@@ -58,7 +58,8 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     page.render()
 }
 
-/// Compares the best policy with LRU at the smallest capacity, or names the best one if LRU did not run.
+/// Returns a sentence about the policy with the highest hit ratio at the smallest capacity. If LRU ran too, the
+/// sentence compares the two.
 fn finding(runs: &[RunReport]) -> Option<String> {
     let capacity = capacities(runs).into_iter().next()?;
     let candidates = || {

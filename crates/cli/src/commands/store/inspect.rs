@@ -1,4 +1,4 @@
-//! `edgeward store inspect` and `edgeward store verify`.
+//! `edgeward store inspect` shows the contents of a disk cache; `edgeward store verify` checks every record.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -214,7 +214,7 @@ fn segment_table(report: &Inspection) -> Table {
     table
 }
 
-/// The time since `unix_secs`.
+/// The time from `unix_secs` to now as text, for example `2.50 s ago`.
 fn age(unix_secs: u64) -> String {
     let then = UNIX_EPOCH + Duration::from_secs(unix_secs);
     match SystemTime::now().duration_since(then) {
@@ -240,7 +240,7 @@ struct Store<'a> {
     purges: u64,
     record_bytes: u64,
     in_use: Vec<Segment>,
-    /// `None` if the records were not verified.
+    /// The result of `verify`; `None` for `inspect`.
     verification: Option<Verification<'a>>,
 }
 

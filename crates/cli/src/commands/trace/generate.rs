@@ -95,7 +95,7 @@ pub(crate) fn run(args: GenerateArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// A number from 0 to 1, written as a fraction or in percent. The workload checks its range.
+/// A share, written as a fraction or as a percentage. The workload checks that it is between 0 and 1.
 #[derive(Clone, Copy, Debug)]
 struct Proportion(f64);
 
@@ -115,6 +115,7 @@ impl FromStr for Proportion {
     }
 }
 
+/// The number of requests between two updates of the progress.
 const PROGRESS_STEP: u64 = 1 << 14;
 
 const EXAMPLES: &str = "\

@@ -26,7 +26,8 @@ pub(crate) struct InfoArgs {
     json: bool,
 }
 
-/// Reads the trace and prints the summary. After a read error, the summary of the part before it is printed first.
+/// Reads the trace and prints the summary. After a read error, it prints the summary of the requests before the
+/// error.
 pub(crate) fn run(args: InfoArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     let progress = Progress::new("reading", "bytes", inputs.bytes());
@@ -63,9 +64,9 @@ struct TraceInfo {
     first_seconds: f64,
     last_seconds: f64,
     span_seconds: f64,
-    /// Requests with another size than the previous request for the same object.
+    /// The number of requests with another size than the previous request for the same object.
     size_changes: u64,
-    /// Requests with an earlier time than the previous request.
+    /// The number of requests with an earlier time than the previous request.
     times_backwards: u64,
     files: Vec<FileInfo>,
 }
@@ -84,7 +85,7 @@ struct FileInfo {
     file: String,
     format: String,
     compression: String,
-    /// Blank lines, comments, and lines of an access log that are not cacheable requests.
+    /// The number of blank lines, comments, and lines of an access log that are not cacheable requests.
     lines_passed_over: u64,
     lines_malformed: u64,
 }
@@ -205,7 +206,7 @@ fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
             row(name, output::count(figure), note.to_owned());
         }
     }
-    // The headings are empty: leave their line out.
+    // The headings are empty, so their line is removed.
     let table = table.to_string();
     let rows = table.split_once('\n').map_or("", |(_headings, rows)| rows);
     let mut out = output::stdout();

@@ -6,7 +6,7 @@ use crate::diagnostic::Diagnostic;
 
 use super::{FileSource, LineNumber};
 
-/// Passes every id to `each`.
+/// Passes every id, with its line number, to `each`.
 pub(super) fn read(
     source: &FileSource,
     input: impl BufRead,
@@ -86,9 +86,10 @@ fn csv_error(source: &FileSource, error: &csv::Error) -> anyhow::Error {
         .into()
 }
 
-/// A reader that fails if a record exceeds the limit.
+/// A reader that returns an error if a record exceeds `limit` bytes.
 struct Bounded<R> {
     input: R,
+    /// The number of bytes read since the current record began.
     since_record: usize,
     limit: usize,
 }

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 
 use super::{FileSource, LineNumber};
 
-/// Passes every id to `each`.
+/// Passes every id, with its line number, to `each`.
 pub(super) fn read(
     source: &FileSource,
     mut input: impl BufRead,

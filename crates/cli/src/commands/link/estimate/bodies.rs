@@ -1,4 +1,4 @@
-//! Files and folders. Each file is a body.
+//! The estimate for files and folders: each file is sent as a body.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -13,7 +13,7 @@ impl Estimate {
     /// Sends all files at or below `path`, in the order of their names. Symbolic links and devices are skipped.
     pub(super) fn files(&mut self, path: &Path) -> anyhow::Result<()> {
         let before = self.estimator.savings();
-        // The argument must exist. A file inside a folder may disappear meanwhile.
+        // The path of the argument must exist. A file inside a folder may disappear while the folder is read.
         fs::metadata(path).with_context(|| format!("{}", path.display()))?;
         let mut waiting = vec![path.to_owned()];
         while let Some(path) = waiting.pop() {
@@ -61,6 +61,7 @@ impl Estimate {
     }
 }
 
+/// The files and folders in a folder, in the order of their names.
 fn entries(folder: &Path) -> io::Result<Vec<PathBuf>> {
     let mut entries = Vec::new();
     for entry in fs::read_dir(folder)? {

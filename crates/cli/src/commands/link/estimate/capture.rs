@@ -1,4 +1,5 @@
-//! Captures. Each direction of each TCP connection is a body; rows are grouped by the server's port.
+//! The estimate for captured packets: each direction of each TCP connection is sent as a body. The result has one row
+//! for each port of a server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -21,8 +22,8 @@ use super::Estimate;
 use super::document::{CaptureRow, Row};
 
 impl Estimate {
-    /// Reassembles the TCP connections of a capture and sends their data. Encrypted data is counted as sent
-    /// unchanged.
+    /// Reassembles the TCP connections of a capture and sends their data. Encrypted data is only counted: a
+    /// link sends it unchanged.
     pub(super) fn capture(&mut self, path: &Path) -> anyhow::Result<()> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
@@ -91,7 +92,7 @@ impl Estimate {
     }
 }
 
-/// The key of a row: port and protocol.
+/// The port and the protocol of a server. The result has one row for each service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Service {
     port: u16,
@@ -105,11 +106,13 @@ struct FlowSender<'e> {
     services: BTreeMap<Service, Savings>,
 }
 
+/// The state of a TCP connection.
 struct Flow {
     service: Service,
     last_direction: Direction,
     /// The bodies of both directions, if they have begun and are not encrypted.
     bodies: [Option<StreamId>; 2],
+    /// The number of directions that have ended.
     ended: usize,
 }
 
@@ -160,8 +163,8 @@ impl FlowSender<'_> {
             return;
         };
         let side = usize::from(direction == Direction::Reverse);
-        // The first bytes of a connection reveal the protocol. Only a greeting of the server can be sent as a
-        // body before them.
+        // The first bytes of the client reveal the protocol. If the server sends a greeting before, the greeting is
+        // sent as a body.
         if entry.service.protocol == StreamProtocol::Other && entry.bodies[side].is_none() {
             entry.service.protocol = detect_protocol(bytes);
         }
@@ -177,7 +180,8 @@ impl FlowSender<'_> {
             });
             return;
         }
-        // When the direction changes, the previous sender waits for a response, so its data is complete.
+        // A change of direction shows that the previous sender waits for a response. Its data is complete and
+        // is flushed.
         let direction_changed =
             std::mem::replace(&mut entry.last_direction, direction) != direction;
         let other = entry.bodies[1 - side].filter(|_| direction_changed);
@@ -188,7 +192,7 @@ impl FlowSender<'_> {
                 estimator.flush(other);
             }
             let begin = || estimator.begin(b"", true).ok();
-            // The limit of flows leaves room for a body in each direction.
+            // The maximum of connections allows one body in each direction, so the estimator accepts this body.
             body = begun.or_else(begin);
             if let Some(body) = body {
                 estimator.write(body, bytes).expect("the stream is open");
@@ -208,7 +212,8 @@ impl FlowSender<'_> {
     }
 }
 
-/// The server's port: the lower one, because a capture may begin in the middle of a connection.
+/// Guesses the port of the server: the lower of the two ports. The direction of the first packet does not show the
+/// server, because a capture may begin in the middle of a connection.
 fn port(endpoints: &Endpoints) -> u16 {
     endpoints.from.port().min(endpoints.to.port())
 }
@@ -227,11 +232,13 @@ impl<R: Read> Read for ProgressReader<'_, R> {
     }
 }
 
-/// Two bodies per connection; 4 MiB of out-of-order data per connection and 64 MiB in total.
+/// The limits of the reassembly. The number of connections allows two bodies for each. Out-of-order data may
+/// take 4 MiB per connection and 64 MiB in total.
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: super::BODIES_MAX / 2,
     waiting_max: 4 << 20,
     waiting_all_max: 64 << 20,
 };
 
+/// The number of services with their own row. The last row is the sum of all others.
 const SERVICES_SHOWN: usize = 12;

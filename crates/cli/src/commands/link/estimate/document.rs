@@ -67,7 +67,7 @@ pub(super) struct LogRow {
 }
 
 impl Row {
-    /// A row with the given name.
+    /// The row of a group of bodies with these savings.
     pub(super) fn of(name: String, kind: &'static str, saved: &Savings) -> Self {
         Self {
             name,
@@ -210,12 +210,12 @@ impl Document {
     }
 }
 
-/// The saved share of `bytes`; NaN if there were no bytes.
+/// The share of `bytes` that was saved because only `sent` bytes were sent. NaN if `bytes` is 0.
 fn saved_share(sent: u64, bytes: u64) -> f64 {
     1.0 - sent as f64 / bytes as f64
 }
 
-/// Serializes NaN and infinities, which JSON does not have, as null.
+/// Serializes a number. NaN and infinities become null, because JSON does not have them.
 #[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
 fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)

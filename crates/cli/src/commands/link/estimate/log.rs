@@ -1,4 +1,4 @@
-//! Access logs: counts the bytes of repeated responses.
+//! The estimate for access logs: counts the bytes of repeated responses.
 
 use std::num::NonZeroUsize;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,8 @@ use super::document::LogRow;
 use super::{Estimate, EstimateArgs};
 
 impl Estimate {
-    /// Counts a log's bytes by URL. The first response of each URL is new, all others are repeated.
+    /// Counts the bytes of a log by URL. The first response for each URL counts as new, further responses as
+    /// repeated.
     pub(super) fn log(&mut self, path: &Path, args: &EstimateArgs) -> anyhow::Result<()> {
         let sources = edgeward_logs::find(&[PathBuf::from(path)])?;
         let settings = Settings {
@@ -62,5 +63,5 @@ impl Estimate {
     }
 }
 
-/// Memory for the tables. The rest goes to a temporary file.
+/// The memory for the tables of URLs. Data that exceeds it is written to a temporary file.
 const MEMORY: ByteSize = ByteSize::mib(512);

@@ -7,8 +7,8 @@ use edgeward_types::ByteSize;
 use crate::commands::simulate::disk::with_disk;
 use crate::output;
 
-/// Returns a sentence that compares `always` with another rule: the rule with the highest hit ratio among those that
-/// write fewer bytes. Compares runs of the first policy and sizes for which both rules ran.
+/// Returns a sentence that compares the admission rule `always` with another rule. The other rule is the one with the
+/// highest hit ratio among the rules that write fewer bytes than `always`. Both runs have the same policy and sizes.
 pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     let same = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
         (
@@ -174,5 +174,5 @@ fn name(run: &RunReport, disk: &DiskReport) -> String {
     )
 }
 
-/// The most lines in a readable plot.
+/// The maximum number of lines in a plot; more lines are not readable.
 const SERIES_MAX: usize = 8;

@@ -1,6 +1,6 @@
 //! Parsing of access log times, optimised for lines of the same minute.
 //!
-//! Successive lines of a log usually have the same minute. Then only the seconds are parsed.
+//! Successive lines of a log usually have the same minute. In this case only the seconds are parsed.
 
 use edgeward_trace::raw::access_log_time;
 use edgeward_types::Timestamp;
@@ -8,9 +8,11 @@ use edgeward_types::Timestamp;
 /// Parses times such as `17/May/2015:10:05:03 +0000`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// The text of the last fully parsed time without its seconds, and its minute.
+    /// The text before the seconds in the last time that was parsed completely.
     prefix: [u8; 18],
+    /// The text after the seconds in this time.
     suffix: [u8; 6],
+    /// The start of the minute of this time, in milliseconds.
     minute: Option<u64>,
 }
 
@@ -40,7 +42,7 @@ impl Clock {
             let secs = u64::from(s1 - b'0') * 10 + u64::from(s2 - b'0');
             self.prefix = *prefix;
             self.suffix = suffix;
-            // `None` before the first minute of 1970.
+            // The result is `None` if the minute begins before 1970.
             self.minute = time.as_millis().checked_sub(secs * 1000);
         }
         Some(time)

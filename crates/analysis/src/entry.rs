@@ -15,26 +15,26 @@ pub struct Entry<'l> {
     pub host: &'l [u8],
     /// Path and query. Never empty.
     pub url: &'l [u8],
-    /// The status, or 0 if the log has none.
+    /// The status, or 0 if the log has no status.
     pub status: u16,
-    /// Bytes of the body sent, or of the whole response if the log counts those.
+    /// The bytes of the sent body, or of the whole response if the log counts these.
     pub bytes: Option<u64>,
     /// The media type with its parameters.
     pub media_type: &'l [u8],
     /// How the cache that wrote the log handled the request.
     pub outcome: Option<Outcome>,
-    /// The machine that wrote the line, if the log has it.
+    /// The name of the machine that wrote the line, if the line contains it.
     pub machine: &'l [u8],
 }
 
-/// How a cache handled a request. The logs of different caches are reduced to these values.
+/// The way in which a cache handled a request. The words of different caches are mapped to these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
-    /// Answered from a stored response, validated or not.
+    /// The cache answered from a stored response, with or without validation.
     Hit,
-    /// Fetched from upstream, and stored or storable.
+    /// The cache fetched the response from upstream, and stored it or could have stored it.
     Miss,
-    /// Not handled by the cache: passed, piped, synthesised, or an error.
+    /// The request was not answered by caching: it was passed or piped, or the response was synthesised or an error.
     Pass,
 }
 
@@ -79,7 +79,8 @@ impl Outcome {
                 Some(Self::Pass)
             };
         }
-        // `stale` in lower case is the reason of RFC 9211 for forwarding.
+        // `stale` in lower case is a value of `fwd` in RFC 9211: the request was forwarded because the stored
+        // response was stale.
         let misses: [&[u8]; 6] = [
             b"miss",
             b"expired",
@@ -95,7 +96,7 @@ impl Outcome {
     }
 }
 
-/// Why a line is malformed: a field is missing or invalid.
+/// The reason why a line is malformed: a field is missing or invalid.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MalformedLine {
     /// The name of the field.

@@ -1,13 +1,12 @@
-//! The fingerprint of a URL: 64 bits of XXH3 over path and query, seeded with the host.
-//!
-//! Among `n` URLs, two share a fingerprint with probability about `n² / 2^65`: 6e-6 for fifteen million, 3 %
-//! for a thousand million. Two URLs with the same fingerprint count as one.
+//! The fingerprint of a URL: 64 bits of XXH3 over path and query, seeded with the host. The probability that
+//! two of `n` URLs have the same fingerprint is about `n² / 2^65`: 6e-6 for fifteen million URLs, and 3 % for a
+//! thousand million. Two URLs with the same fingerprint count as one.
 
 use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 
 use crate::Entry;
 
-/// How to handle the query of a URL.
+/// States whether the query of a URL is part of the URL's identity.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum QueryRule {
     /// The query is part of the URL, as for a cache without other configuration (RFC 9111, section 2).
@@ -27,7 +26,7 @@ pub struct Fingerprints {
 }
 
 impl Fingerprints {
-    /// Makes fingerprints of URLs with or without their queries.
+    /// Returns a state that computes fingerprints of URLs with or without their queries.
     pub fn new(query: QueryRule) -> Self {
         Self {
             query,
@@ -49,8 +48,8 @@ impl Fingerprints {
         }
     }
 
-    /// Returns another 64 bits, for a fingerprint of 128 bits: among 10^12 URLs two share it with probability
-    /// 1e-15.
+    /// Returns another 64 bits, for a fingerprint of 128 bits. The probability that two of 10^12 URLs have the
+    /// same 128 bits is 1e-15.
     #[inline]
     pub fn second_half(&mut self, entry: &Entry<'_>) -> u64 {
         let url = self.hashed_part(entry.url);
@@ -84,7 +83,7 @@ impl Fingerprints {
     }
 }
 
-/// The bits of the golden ratio, an arbitrary constant.
+/// An arbitrary constant (the bits of the golden ratio), so that the seeds of both halves differ.
 const SECOND_SEED: u64 = 0x9e37_79b9_7f4a_7c15;
 
 #[cfg(test)]
@@ -114,7 +113,7 @@ mod tests {
             cut.fingerprint(&entry("", "/a")),
             "the query does not count"
         );
-        // Pinned: machines that count separately must have equal fingerprints.
+        // The value must not change, because machines that count separately must compute equal fingerprints.
         assert_eq!(
             keep.fingerprint(&entry("", "/index.html")),
             0xaa8f_18ab_73b5_f828

@@ -12,7 +12,7 @@ use crate::{Entry, Outcome};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hours {
     rows: BTreeMap<u64, TrafficCounts>,
-    /// The hour of the last line and its counts, not yet in `rows`.
+    /// The hour of the last request, and counts of this hour that are not yet in `rows`.
     current: Option<(u64, TrafficCounts)>,
     /// Requests in hours beyond the limit.
     dropped: u64,
@@ -21,15 +21,15 @@ pub struct Hours {
 /// The requests of one hour.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficCounts {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Bytes sent.
+    /// The number of bytes sent.
     pub bytes: u64,
     /// Requests that the logged cache answered itself.
     pub hits: u64,
-    /// Requests that it fetched from upstream.
+    /// Requests that the logged cache fetched from upstream.
     pub misses: u64,
-    /// Requests that it passed.
+    /// Requests that the logged cache passed.
     pub passes: u64,
 }
 
@@ -75,7 +75,7 @@ impl TrafficCounts {
         })
     }
 
-    /// Hits divided by hits and misses, or `None` if the log has neither.
+    /// Returns the hits divided by the sum of hits and misses, or `None` if this sum is 0.
     pub fn hit_ratio(&self) -> Option<f64> {
         let hits_and_misses = self.hits + self.misses;
         (hits_and_misses > 0).then(|| self.hits as f64 / hits_and_misses as f64)
@@ -83,7 +83,7 @@ impl TrafficCounts {
 }
 
 impl Hours {
-    /// The hours of five years.
+    /// The largest number of hours: those of five years.
     pub const MAX: usize = 24 * 366 * 5;
 
     /// Counts a request at a time.

@@ -1,15 +1,14 @@
-//! Parsers of log lines, and statistics of the requests.
+//! Parsers of log lines, and statistics of the requests. A [`Parser`] finds the fields of one line and returns
+//! an [`Entry`] that borrows them. The URL is reduced to a 64-bit [`fingerprint`](Fingerprints). The other
+//! fields are counted in a [`Tally`], whose size is bounded for any log. The crate `logs` counts the requests
+//! per URL by fingerprint and adds these counts to [`Objects`], which computes the histogram of requests per
+//! URL, the one-hit wonders and the popularity.
 //!
-//! A [`Parser`] finds the fields of one line and returns an [`Entry`] that borrows them. The URL is reduced to
-//! a 64-bit [`fingerprint`](Fingerprints). The other fields are counted in a [`Tally`], whose size is bounded
-//! for any log. Requests per URL are counted elsewhere by fingerprint and then added to [`Objects`]: the
-//! histogram of requests per URL, one-hit wonders, popularity.
-//!
-//! A [`Sample`] stores all requests for a share of the objects. It gives a [`ReuseCurve`], a [`WorkingSet`], or
-//! the input of a simulation.
+//! A [`Sample`] stores all requests for a share of the objects. A [`ReuseCurve`], a [`WorkingSet`] or the input
+//! of a simulation is computed from a sample.
 //!
 //! All types can be merged: the merged results of two machines equal the result of one machine. This crate
-//! opens no file and starts no thread; crate `logs` does.
+//! opens no file and starts no thread; the crate `logs` does both.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -8,11 +8,12 @@ use crate::{Popularity, Sizes};
 /// The counts of one URL.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Object {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// Bytes sent in total.
+    /// The bytes sent in all responses.
     pub bytes: u64,
-    /// The size: the most bytes of a complete response (200), or of any response if none was complete.
+    /// The size in bytes: that of the largest complete response (200), or of the largest response if no
+    /// response was complete.
     pub size: u64,
     /// True if a response was complete, so that a cache could have stored it.
     pub complete: bool,
@@ -64,9 +65,9 @@ pub struct Objects {
 pub struct StorableObjects {
     /// The number of URLs.
     pub objects: u64,
-    /// The sum of their sizes.
+    /// The sum of the sizes of these URLs.
     pub bytes: u64,
-    /// The number of one-hit wonders among them.
+    /// The number of one-hit wonders among these URLs.
     pub once: u64,
     /// The sum of the sizes of these one-hit wonders.
     pub once_bytes: u64,
@@ -76,18 +77,18 @@ pub struct StorableObjects {
 /// order on every machine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct TopObject {
-    /// Requests.
+    /// The number of requests.
     pub requests: u64,
-    /// The fingerprint.
+    /// The fingerprint of the URL.
     pub fingerprint: u64,
-    /// Bytes sent in total.
+    /// The bytes sent in all responses.
     pub bytes: u64,
-    /// The size.
+    /// The size of the object in bytes.
     pub size: u64,
 }
 
 impl Objects {
-    /// Makes empty statistics that remember the `top_max` most requested URLs.
+    /// Returns empty statistics, which will contain the `top_max` most requested URLs.
     pub fn new(top_max: usize) -> Self {
         Self {
             top_max,
@@ -167,12 +168,12 @@ impl Objects {
         self.once
     }
 
-    /// Bytes sent for URLs beyond their sizes, which were sent before. 0 if sizes were not counted.
+    /// The bytes that were sent repeatedly: for each URL, the sent bytes minus its size. 0 if sizes were not counted.
     pub const fn repeated_bytes(&self) -> u64 {
         self.repeated_bytes
     }
 
-    /// The share of one-hit wonders among the URLs, 0 without URLs.
+    /// Returns the share of one-hit wonders among the URLs, or 0 without URLs.
     pub fn once_share(&self) -> f64 {
         share(self.once, self.urls)
     }
@@ -192,7 +193,7 @@ impl Objects {
         &self.sizes
     }
 
-    /// The most requested URLs, the most requested first.
+    /// Returns the most requested URLs, sorted by their requests; the most requested URL is first.
     pub fn top(&self) -> Vec<TopObject> {
         let mut top: Vec<TopObject> = self.top.iter().map(|Reverse(object)| *object).collect();
         top.sort_unstable_by(|a, b| b.cmp(a));
@@ -201,8 +202,8 @@ impl Objects {
 }
 
 impl StorableObjects {
-    /// The share of bytes that second-hit admission never writes, in an unlimited cache: the bytes of one-hit
-    /// wonders.
+    /// Returns the share of bytes that an unlimited cache with second-hit admission does not write: the bytes
+    /// of one-hit wonders.
     pub fn writes_avoided(&self) -> f64 {
         share(self.once_bytes, self.bytes)
     }

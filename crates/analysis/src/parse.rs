@@ -17,13 +17,13 @@ pub use template::{Template, TemplateError};
 /// The format of a log's lines.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Format {
-    /// NCSA common or combined, with or without a virtual host in front, with absolute URLs or paths.
+    /// NCSA common or combined, with or without a virtual host at the start of the line, with absolute URLs or paths.
     Ncsa,
     /// One JSON object per line.
     Json(FieldNames),
     /// W3C extended: columns listed in a `#Fields:` line.
     W3c,
-    /// A format string.
+    /// The format that a format string describes.
     Template(Template),
 }
 
@@ -55,7 +55,7 @@ enum Kind {
 }
 
 impl Parser {
-    /// Makes a parser for the start of a log.
+    /// Returns a parser for a log. Its first line is the next line to parse.
     pub fn new(format: &Format) -> Self {
         Self(match format {
             Format::Ncsa => Kind::Ncsa(ncsa::NcsaParser::default()),
@@ -67,8 +67,8 @@ impl Parser {
         })
     }
 
-    /// Parses a line of the most common form, if the format has a fast path for it. The result is that of
-    /// [`Self::parse`]. Small enough to be inlined into the caller's loop.
+    /// Parses a line of the most common form, if the format has a fast path for this form. The result is the
+    /// same as that of [`Self::parse`]. This function is small enough to be inlined into the caller's loop.
     #[inline(always)]
     pub fn parse_common<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         match &mut self.0 {
@@ -77,8 +77,8 @@ impl Parser {
         }
     }
 
-    /// Parses a line without its line feed. Returns `None` if the line has no request for a URL: an empty line,
-    /// a comment, or a connection that ended before a request.
+    /// Parses a line without its line feed. Returns `None` if the line has no request for a URL, because it is
+    /// empty, a comment, or about a connection that ended before a request.
     ///
     /// # Errors
     ///
@@ -98,7 +98,7 @@ impl Parser {
 ///
 /// # Errors
 ///
-/// If no format matches any of the first lines.
+/// Fails if no format matches any of the first lines.
 pub fn detect_format(beginning: &[u8], names: &FieldNames) -> Result<Format, UnrecognisedFormat> {
     let lines = || {
         beginning
@@ -136,11 +136,11 @@ pub fn detect_format(beginning: &[u8], names: &FieldNames) -> Result<Format, Unr
 pub struct UnrecognisedFormat {
     /// True if the start is not text.
     pub binary: bool,
-    /// The first line.
+    /// The first line that is not blank or a comment, at most 512 bytes.
     pub first_line: Vec<u8>,
 }
 
-/// Returns true for empty lines and comments, which every format allows.
+/// Returns true if a line is empty or a comment. Every format allows these lines.
 #[inline]
 pub(crate) fn is_blank_or_comment(line: &[u8]) -> bool {
     match line.first() {
@@ -150,7 +150,7 @@ pub(crate) fn is_blank_or_comment(line: &[u8]) -> bool {
     }
 }
 
-/// Parses three digits, the first of which is not 0.
+/// Parses a status: three digits, and the first digit is not 0.
 #[inline(always)]
 pub(crate) fn status(field: &[u8]) -> Result<u16, MalformedLine> {
     if let &[a @ b'1'..=b'9', b @ b'0'..=b'9', c @ b'0'..=b'9'] = field {
@@ -162,7 +162,7 @@ pub(crate) fn status(field: &[u8]) -> Result<u16, MalformedLine> {
     ))
 }
 
-/// Parses a number of bytes; `-` gives `None`.
+/// Parses a number of bytes. Returns `None` for `-`.
 #[inline]
 pub(crate) fn bytes(field: &[u8]) -> Result<Option<u64>, MalformedLine> {
     if field == b"-" {
@@ -195,7 +195,8 @@ pub(crate) fn host_and_path<'l>(host: &'l [u8], url: &'l [u8]) -> (&'l [u8], &'l
     }
 }
 
-/// Enough for a log that starts with comments or corrupt lines.
+/// The number of lines in which a format is searched. It is enough for a log that starts with comments or
+/// corrupt lines.
 const LINES_TRIED: usize = 64;
 
 /// The number of bytes of a line that are shown or examined.

@@ -2,13 +2,15 @@
 
 use std::collections::BTreeMap;
 
-/// The histogram of requests per URL: how many URLs have each number of requests.
+/// The histogram of requests per URL: for each number of requests, the number of URLs that have it.
 ///
 /// `n` requests have at most `√(2n)` different counts, so the histogram is small: 14 thousand rows for a
 /// hundred million requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Popularity {
+    /// The number of URLs by request count, for counts below [`SMALL_COUNTS`].
     few: Vec<u64>,
+    /// The number of URLs by request count, for higher counts.
     many: BTreeMap<u64, u64>,
 }
 
@@ -63,8 +65,8 @@ impl Popularity {
             .chain(self.many.iter().map(|(requests, urls)| (*requests, *urls)))
     }
 
-    /// Returns requests by rank; the most requested URL has rank 1. The curve has `points_per_doubling` points
-    /// per doubling of the rank.
+    /// Returns the popularity curve: pairs of a rank and the requests of the URL of this rank. The most
+    /// requested URL has rank 1. The curve has `points_per_doubling` points per doubling of the rank.
     pub fn curve(&self, points_per_doubling: u32) -> Vec<(u64, u64)> {
         let step = 2f64.powf(1.0 / f64::from(points_per_doubling.max(1)));
         let mut curve = Vec::new();
@@ -85,9 +87,9 @@ impl Popularity {
         curve
     }
 
-    /// Fits Zipf's law to the URLs with at least ten requests, or with two if too few have ten. The fit is
-    /// least squares over ranks that are evenly spaced on a logarithmic scale, so that the long tail does not
-    /// dominate.
+    /// Fits Zipf's law to the URLs with at least ten requests, or, if these are too few, to those with at least
+    /// two. Returns `None` if these are too few as well. The fit uses least squares over ranks that are evenly
+    /// spaced on a logarithmic scale, so that the long tail does not dominate.
     pub fn zipf(&self) -> Option<ZipfFit> {
         [10, 2].into_iter().find_map(|least| self.fit(least))
     }
@@ -130,10 +132,10 @@ impl Popularity {
     }
 }
 
-/// Smaller counts are stored in an array.
+/// Request counts below this number are stored in an array.
 const SMALL_COUNTS: usize = 1024;
 
-/// A fit to fewer ranks is not reliable.
+/// The smallest number of ranks for a fit. A fit to fewer ranks is not reliable.
 const RANKS_MIN: u64 = 20;
 
 #[cfg(test)]

@@ -6,12 +6,11 @@ use crate::Entry;
 use crate::hours::TrafficCounts;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Requests and bytes by name: for hosts, media types, machines and methods.
-///
-/// The table holds at most twice the requested number of names. If it is full, the half with the fewest
-/// requests is dropped, similar to Misra and Gries but without subtracting from the remaining counts. A name
-/// that was dropped earlier lost its count. A count is therefore too small by at most
-/// [`Ranking::undercount_max`], which is 0 until the first drop.
+/// Requests and bytes by name: for hosts, media types, machines and methods. The table has at most twice the
+/// requested number of names. If it is full, the half with the fewest requests is dropped, similar to Misra and
+/// Gries but without subtracting from the remaining counts. If a dropped name occurs again, its earlier
+/// requests are missing from its count. A count is therefore too small by at most [`Ranking::undercount_max`],
+/// which is 0 until the first drop.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     rows: HashMap<Box<[u8]>, TrafficCounts>,
@@ -25,12 +24,12 @@ pub struct Ranking {
 pub struct RankedName<'r> {
     /// The name as written in the log.
     pub name: &'r [u8],
-    /// Its counts.
+    /// The counts of this name.
     pub share: &'r TrafficCounts,
 }
 
 impl Ranking {
-    /// Makes an empty table for about this number of names.
+    /// Returns an empty table, in which at least `names_max` names fit.
     pub fn new(names_max: usize) -> Self {
         Self {
             rows: HashMap::new(),
@@ -156,11 +155,12 @@ impl Ranking {
         self.undercount_max
     }
 
-    /// A host name has at most 253 bytes (RFC 1035). Media types and machine names are shorter.
+    /// The maximum length of a name in bytes. A host name has at most 253 bytes (RFC 1035), and media types and
+    /// machine names are shorter.
     pub const NAME_BYTES_MAX: usize = 256;
 }
 
-/// The upper limit accepted when decoding.
+/// The largest `names_max` that is accepted when a table is decoded.
 const NAMES_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -2,13 +2,12 @@
 //!
 //! The *reuse distance* of a request is the total size of the distinct objects requested since the last request
 //! for the same object, including the object itself. An LRU cache of `C` bytes hits exactly the requests with a
-//! distance of at most `C` (Mattson et al., 1970). One pass therefore gives the hit ratio at every size. The
-//! distance of an object that is larger than the cache is larger than the cache too.
-//!
-//! In a sample, distances are too short by the sampling rate. There are few popular objects, so the sample may
-//! have more or fewer of their requests than its share. As in SHARDS (section 3.3 of the paper, see
-//! [`crate::Sample`]), the difference is added at the shortest distance, where the requests for popular objects
-//! are.
+//! distance of at most `C` (Mattson et al., 1970). One pass therefore gives the hit ratio at every size. This
+//! also holds for an object that is larger than the cache: its distance includes its own size, so it is never a
+//! hit. In a sample, distances are shorter by the sampling rate, so they are divided by this rate. The number
+//! of popular objects is small, so by chance the sample may have more or fewer of their requests than the
+//! sampling rate. Like in SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to
+//! the hits at the shortest distance, because requests for popular objects have short distances.
 
 use hashbrown::HashMap;
 
@@ -17,18 +16,19 @@ use crate::CompleteSample;
 /// Hit ratios of an LRU cache by its size.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct ReuseCurve {
-    /// Sizes in steps of a quarter of a doubling, the smallest first, up to the size without further gain.
+    /// The points of the curve, the smallest cache first. There are four points per doubling of the size, up to
+    /// the size above which the hit ratios do not increase.
     pub points: Vec<ReusePoint>,
 }
 
 /// The hit ratios of an LRU cache of one size.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ReusePoint {
-    /// Its size.
+    /// The size of the cache in bytes.
     pub cache_bytes: u64,
-    /// Hits per request, including the cold start.
+    /// The hits divided by the requests, including those of the cold start.
     pub object_hit_ratio: f64,
-    /// Bytes hit per byte requested.
+    /// The bytes of hits divided by the bytes of all requests.
     pub byte_hit_ratio: f64,
 }
 
@@ -37,13 +37,13 @@ pub struct ReusePoint {
 pub struct WorkingSet {
     /// The start of the interval, in seconds since 1970.
     pub from_secs: u64,
-    /// Distinct objects.
+    /// The number of distinct objects.
     pub objects: f64,
-    /// Their bytes.
+    /// The total size of these objects in bytes.
     pub bytes: f64,
-    /// Objects without an earlier request.
+    /// The number of objects without an earlier request.
     pub new_objects: f64,
-    /// Bytes of these new objects.
+    /// The total size of these new objects in bytes.
     pub new_bytes: f64,
 }
 
@@ -108,7 +108,7 @@ struct Step {
     bytes: f64,
 }
 
-/// Returns the first step whose size is not below the distance.
+/// Returns the number of the first step whose cache size is at least the distance.
 fn step_of(distance: f64) -> usize {
     (distance.max(1.0).log2() * STEPS_PER_DOUBLING - 1e-9).ceil() as usize
 }
@@ -120,8 +120,8 @@ fn size_of_step(step: usize) -> u64 {
 
 const STEPS_PER_DOUBLING: f64 = 4.0;
 
-/// Objects in order of their last requests, as a Fenwick tree of sums (Fenwick, 1994). The bytes above an
-/// object are found in O(log n) steps.
+/// The objects in the order of their last requests, as a Fenwick tree of sums of sizes (Fenwick, 1994). The
+/// total size of the objects above an object, which were requested later, is computed in O(log n) steps.
 struct RecencyStack {
     sums: Vec<u64>,
     whole: u64,
@@ -153,7 +153,7 @@ impl RecencyStack {
         }
     }
 
-    /// Returns the bytes of the objects that were requested after position `at`.
+    /// Returns the total size of the objects whose last request is after position `at`.
     fn above(&self, at: usize) -> u64 {
         let mut below = 0;
         let mut node = at + 1;
@@ -224,7 +224,8 @@ mod tests {
         }
     }
 
-    /// The hits of an LRU cache that is a list, the most recent first.
+    /// Returns the hits, and the bytes of hits, of an LRU cache that is implemented as a list; the most recent
+    /// object is first.
     fn lru_hits(records: &[Record], capacity: u64) -> (u64, u64) {
         let (mut list, mut hits, mut bytes): (Vec<Record>, u64, u64) = (Vec::new(), 0, 0);
         for record in records {
@@ -268,9 +269,10 @@ mod tests {
         }
     }
 
-    /// Method: generate 150,000 requests of synthetic web traffic. Compare a sample with room for all requests
-    /// and one with room for a third, at every size. Over seeds the largest difference is 2 to 5 points here,
-    /// and up to 13 points with room for 1/16. `logs` keeps a million requests, seven times as many.
+    /// Method: generate 150,000 requests of synthetic web traffic. Compare, at every cache size, a sample that
+    /// has space for all requests with a sample that has space for a third. With different seeds the largest
+    /// difference is 2 to 5 points; for a sample with space for 1/16 it is up to 13 points. In the product, the
+    /// crate `logs` keeps a million requests.
     #[test]
     fn the_curve_of_a_sample_is_close_to_that_of_all_requests() {
         let workload = Preset::Web.workload().scaled_to(150_000);

@@ -1,12 +1,10 @@
-//! A sample of the objects with all their requests, in bounded memory.
-//!
-//! The fingerprint decides if an object is sampled, so the sample has either all of its requests or none. A
-//! cache that is scaled down by the sampling rate then behaves like the full cache: distances between two
-//! requests for an object shrink by the rate, and so do bytes.
-//!
-//! Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015. As in section
-//! 3.2, the rate is lowered when the sample exceeds its memory: the threshold of fingerprints is reduced, here
-//! to half, and the objects above it are dropped.
+//! A sample of the objects with all their requests, in bounded memory. The fingerprint of an object decides if
+//! the object is sampled, so the sample has either all requests for an object or no request. The hit ratio of
+//! the sample in a cache that is smaller by the sampling rate is then about that of all requests in the full
+//! cache, because reuse distances are smaller by the same rate. Paper: Waldspurger, Park, Garthwaite, Ahmad,
+//! "Efficient MRC Construction with SHARDS", FAST 2015. Like in its section 3.2, the rate is reduced when the
+//! sample exceeds its memory: the threshold of fingerprints is halved, and the objects whose fingerprints are
+//! not below the new threshold are dropped.
 
 use hashbrown::HashMap;
 
@@ -22,8 +20,8 @@ pub struct Sample {
     /// Objects whose low 24 fingerprint bits are below the threshold are sampled.
     threshold: u32,
     records: Vec<Record>,
-    /// The log of each range of records. Among requests of the same time, those of the log with the lower
-    /// number are first. The order therefore does not depend on the machine that read a log.
+    /// For each range of records, the number of its log. In the complete sample, requests of the same time are
+    /// sorted by the number of their log. The order therefore does not depend on the machine that read a log.
     runs: Vec<Run>,
     records_max: usize,
     requests: u64,
@@ -48,7 +46,7 @@ pub struct CompleteSample {
 }
 
 impl Sample {
-    /// Makes an empty sample of at most this number of requests, 24 bytes each.
+    /// Returns an empty sample of at most `records_max` requests, which take 24 bytes each.
     pub fn new(records_max: usize) -> Self {
         Self {
             threshold: ALL,
@@ -65,7 +63,7 @@ impl Sample {
         self.runs.push(Run { log, start });
     }
 
-    /// Renumbers the logs.
+    /// Replaces the number of each log by `number` of it.
     pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
         for run in &mut self.runs {
             run.log = number(run.log);
@@ -101,8 +99,8 @@ impl Sample {
 
     #[cold]
     fn shrink(&mut self) {
-        // A single object may have more requests than fit. Then the sample becomes empty and gives no reuse
-        // distances.
+        // If the requests for a single object exceed `records_max`, the sample becomes empty, and no reuse
+        // distances can be computed.
         while self.records.len() > self.records_max {
             self.threshold /= 2;
             self.drop_above_threshold();
@@ -181,7 +179,7 @@ impl Sample {
     ///
     /// # Errors
     ///
-    /// If [`Self::write_to`] did not write these bytes.
+    /// Fails if [`Self::write_to`] did not write these bytes.
     pub fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let threshold = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let records_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
@@ -200,7 +198,7 @@ impl Sample {
         if start > records_max {
             return Err(from.decode_error());
         }
-        // No memory is reserved for records that may be missing.
+        // The memory grows as records are decoded, because the stated number of records may be wrong.
         let mut records = Vec::new();
         let mut time = 0u64;
         for _ in 0..start {
@@ -226,8 +224,9 @@ impl Sample {
         })
     }
 
-    /// Sorts the requests and sets each size to its object's size: that of the largest complete response, or of
-    /// the largest response if none was complete, at least one byte.
+    /// Sorts the requests by time, and sets the size of each request to the size of its object. This is the
+    /// size of the largest complete response, or of the largest response if no response was complete, and at
+    /// least one byte.
     pub fn finish(mut self) -> CompleteSample {
         let mut objects: HashMap<u64, Object> = HashMap::new();
         for record in &self.records {
@@ -253,7 +252,8 @@ impl Sample {
     }
 }
 
-/// The partitions use the high bits, and hash tables use the bits below. The low bits are unused.
+/// Returns the low 24 bits of a fingerprint, which decide if an object is sampled. Partitions use the high
+/// bits, and hash tables the bits below these, so the low bits are independent of both.
 #[inline]
 const fn low_bits(fingerprint: u64) -> u32 {
     (fingerprint & (ALL as u64 - 1)) as u32
@@ -262,10 +262,11 @@ const fn low_bits(fingerprint: u64) -> u32 {
 /// The threshold that samples all objects.
 const ALL: u32 = 1 << 24;
 
-/// The top bit marks a complete response until the sizes are set.
+/// The largest size of a response. Until [`Sample::finish`] sets the sizes, the bit above it marks a complete
+/// response.
 const SIZE_MAX: u64 = u64::MAX >> 1;
 
-/// The upper limit accepted when decoding.
+/// The largest `records_max` that is accepted when a sample is decoded.
 const RECORDS_MAX: usize = 1 << 24;
 
 #[cfg(test)]
@@ -284,7 +285,7 @@ mod tests {
         }
     }
 
-    /// 64-bit numbers that look random.
+    /// Returns a fingerprint whose bits look random.
     fn fingerprint(n: u64) -> u64 {
         mix64(n + 1)
     }
@@ -313,8 +314,9 @@ mod tests {
         assert_eq!(rows, [(3, 1, 500), (5, 1, 500), (7, 2, 1), (9, 1, 500)]);
     }
 
-    /// Method: twelve logs, read by one reader and by two, in orders that differ. One sample is encoded and
-    /// decoded. With room for all requests, and for a part.
+    /// Method: read twelve logs with one reader, and with two readers in another order. Encode and decode the
+    /// sample of one of the two. Repeat this with samples that have space for all requests, and for a part of
+    /// them.
     #[test]
     fn two_merged_samples_equal_one_sample() {
         for records_max in [100_000, 3000] {
@@ -343,7 +345,8 @@ mod tests {
         }
     }
 
-    /// Method: 20,000 objects with three requests each, by two threads, and room for 6,000 requests.
+    /// Method: add three requests for each of 20,000 objects to two samples with space for 6,000 requests, and
+    /// merge the samples.
     #[test]
     fn a_sample_holds_all_requests_of_its_objects_and_its_rate_is_their_share() {
         let (mut one, mut two) = (Sample::new(6000), Sample::new(6000));

@@ -2,7 +2,7 @@
 
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Counts sizes in buckets of a quarter of a doubling. The error of a size is below 20 %, and the histogram
+/// A histogram of sizes. It has four buckets per doubling, so the error of a size is below 20 %. The histogram
 /// takes 4 KiB.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Sizes {
@@ -122,7 +122,7 @@ fn bucket_of(size: u64) -> usize {
         return size as usize;
     }
     let octave = size.ilog2();
-    // The two bits below the leading one.
+    // The two bits below the leading 1 bit.
     let quarter = (size >> (octave - 2)) & 3;
     (octave * 4 - 4) as usize + quarter as usize
 }
@@ -140,7 +140,7 @@ const fn floor_of(bucket: usize) -> u64 {
     (4 + bucket % 4) << (octave - 2)
 }
 
-/// 0 to 3, then four for each of the 62 octaves from 4 to 2^64.
+/// The number of buckets: one for each of the sizes 0 to 3, then four for each of the 62 octaves from 4 to 2^64.
 const BUCKETS: usize = 4 + 62 * 4;
 const _: () = assert!(BUCKETS <= 256, "a bucket's number is a byte");
 

@@ -1,4 +1,4 @@
-//! All counts of log lines, except those per URL.
+//! Counts the requests of a log by all their fields except the URL.
 
 use edgeward_types::Timestamp;
 
@@ -6,7 +6,7 @@ use crate::hours::TrafficCounts;
 use crate::wire::{DecodeError, Reader, Writer};
 use crate::{Entry, Hours, Ranking, Sizes, Texts};
 
-/// The counts of a log. The size is bounded for any log.
+/// The counts of a log. Their memory is bounded for any log.
 #[derive(Clone, Debug)]
 pub struct Tally {
     /// All requests together.
@@ -23,7 +23,7 @@ pub struct Tally {
     pub types: Ranking,
     /// Requests by machine.
     pub machines: Ranking,
-    /// Bytes sent per request.
+    /// The distribution of the bytes sent per request.
     pub sizes: Sizes,
     /// The times of the first and the last request.
     pub span: Option<TimeSpan>,
@@ -34,9 +34,9 @@ pub struct Tally {
 /// The times of the first and the last request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeSpan {
-    /// The earliest request.
+    /// The time of the earliest request.
     pub from: Timestamp,
-    /// The latest.
+    /// The time of the latest request.
     pub to: Timestamp,
 }
 
@@ -75,8 +75,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a request whose URL has this fingerprint. `machine` wrote the log, unless the line has another
-    /// machine.
+    /// Counts a request whose URL has this fingerprint. The request counts for `machine`, the machine that
+    /// wrote the log, unless the line contains the name of another machine.
     pub fn add(&mut self, entry: &Entry<'_>, fingerprint: u64, url: &[u8], machine: &[u8]) {
         self.total.add(entry);
         if let Some(row) = self.statuses.0.get_mut(usize::from(entry.status)) {
@@ -159,7 +159,7 @@ impl Tally {
     ///
     /// # Errors
     ///
-    /// If [`Self::write_to`] did not write these bytes.
+    /// Fails if [`Self::write_to`] did not write these bytes.
     pub fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let mut tally = Self {
             total: TrafficCounts::read_from(from)?,
@@ -194,8 +194,8 @@ impl Tally {
     }
 }
 
-/// Returns the media type without parameters. If the log has no media types, returns the extension of the path,
-/// such as `.png`, or `/` without an extension.
+/// Returns the media type without its parameters. If the line has no media type, returns the extension of the
+/// path, such as `.png`, or `/` if the path has no extension.
 pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
     if !entry.media_type.is_empty() {
         let end = memchr::memchr(b';', entry.media_type).unwrap_or(entry.media_type.len());
@@ -214,13 +214,14 @@ pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
 const METHODS_MAX: usize = 64;
 const TYPES_MAX: usize = 512;
 
-/// Tens of thousands of hosts take megabytes, and no reader would look at a longer table.
+/// The number of names in the tables of hosts and machines. Tens of thousands of names would take megabytes,
+/// and would be too long for a reader.
 const HOSTS_MAX: usize = 4096;
 
-/// With 512 bytes each, this takes at most 2 MiB.
+/// The number of texts of URLs. Texts have at most 512 bytes, so they take at most 2 MiB.
 const TEXTS_MAX: usize = 4096;
 
-/// Fits `.jpeg`, `.woff2` and `.manifest`.
+/// The maximum length of an extension with its dot, enough for `.jpeg`, `.woff2` and `.manifest`.
 const ENDING_BYTES_MAX: usize = 10;
 
 #[cfg(test)]

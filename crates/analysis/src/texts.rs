@@ -1,4 +1,4 @@
-//! The texts of the most requested URLs. All other URLs are only fingerprints.
+//! The texts of the most requested URLs. For all other URLs, only the fingerprints are stored.
 
 use hashbrown::HashMap;
 
@@ -7,27 +7,27 @@ use crate::wire::{DecodeError, Reader, Writer};
 /// Texts of the most requested URLs, by fingerprint.
 ///
 /// Every request is recorded until the table is full. Then the half with the lowest weights is dropped, and
-/// from then on every second request is recorded, later every fourth, and so on. A URL with a noticeable share
-/// of the requests is recorded again soon and stays.
+/// from then on every second request is recorded, later every fourth, and so on. If a dropped URL has a
+/// noticeable share of the requests, it is soon recorded again, and then stays in the table.
 #[derive(Clone, Debug)]
 pub struct Texts {
     rows: HashMap<u64, Row>,
     texts_max: usize,
     /// Every `2^skip_log`th request is recorded.
     skip_log: u32,
-    /// Requests until the next recorded one.
+    /// The number of requests to skip before the next recorded request.
     until_next: u32,
 }
 
 #[derive(Clone, Debug)]
 struct Row {
     text: Box<[u8]>,
-    /// The estimated number of requests, corrected for the skipped ones.
+    /// The estimated number of requests. A recorded request also counts for the requests skipped before it.
     weight: u64,
 }
 
 impl Texts {
-    /// Makes a table for this number of texts.
+    /// Returns an empty table for `texts_max` texts.
     pub fn new(texts_max: usize) -> Self {
         Self {
             rows: HashMap::new(),
@@ -129,7 +129,8 @@ impl Texts {
         Ok(texts)
     }
 
-    /// Returns the text of a fingerprint, at most [`Self::TEXT_BYTES_MAX`] bytes, if it was kept.
+    /// Returns the text of the URL with this fingerprint (at most [`Self::TEXT_BYTES_MAX`] bytes), or `None` if
+    /// the text is not in the table.
     pub fn get(&self, fingerprint: u64) -> Option<&[u8]> {
         self.rows.get(&fingerprint).map(|row| &*row.text)
     }
@@ -138,11 +139,11 @@ impl Texts {
     pub const TEXT_BYTES_MAX: usize = 512;
 }
 
-/// One request in a thousand: in a hundred million requests, a URL with one in ten thousand is still recorded
-/// ten times.
+/// The largest `skip_log`: at least one request in a thousand is recorded. A URL with one in ten thousand of a
+/// hundred million requests is then still recorded ten times.
 const SKIP_LOG_MAX: u32 = 10;
 
-/// The upper limit accepted when decoding.
+/// The largest `texts_max` that is accepted when a table is decoded.
 const TEXTS_MAX: usize = 1 << 20;
 
 #[cfg(test)]
@@ -157,7 +158,7 @@ mod tests {
         assert_eq!(texts.get(10), None);
     }
 
-    /// Method: three popular URLs among a hundred thousand with one request each.
+    /// Method: record requests for three popular URLs among a hundred thousand URLs with one request each.
     #[test]
     fn popular_texts_are_kept_among_any_number_of_others() {
         let (mut left, mut right) = (Texts::new(64), Texts::new(64));

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-/// The encoded bytes are invalid.
+/// The error of decoding invalid bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The part that was being decoded.
@@ -25,7 +25,7 @@ impl std::error::Error for DecodeError {}
 pub struct Writer(Vec<u8>);
 
 impl Writer {
-    /// Makes an empty writer.
+    /// Returns an empty writer.
     pub fn new() -> Self {
         Self::default()
     }
@@ -40,7 +40,7 @@ impl Writer {
         self.0
     }
 
-    /// Clears the writer.
+    /// Removes all written bytes.
     pub fn clear(&mut self) {
         self.0.clear();
     }
@@ -55,7 +55,7 @@ impl Writer {
         self.0.push(byte);
     }
 
-    /// Writes a number with seven bits per byte.
+    /// Writes a number as LEB128, with seven bits per byte.
     #[inline]
     pub fn number(&mut self, mut number: u64) {
         while number >= 0x80 {
@@ -65,12 +65,12 @@ impl Writer {
         self.0.push(number as u8);
     }
 
-    /// Writes eight bytes.
+    /// Writes a number in eight bytes, little-endian.
     pub fn fixed(&mut self, number: u64) {
         self.raw(&number.to_le_bytes());
     }
 
-    /// Writes the length and the bytes.
+    /// Writes the number of bytes and the bytes.
     pub fn text(&mut self, bytes: &[u8]) {
         self.number(bytes.len() as u64);
         self.raw(bytes);
@@ -85,12 +85,12 @@ pub struct Reader<'b> {
 }
 
 impl<'b> Reader<'b> {
-    /// Makes a reader; errors contain `what`.
+    /// Returns a reader. Its errors contain `what`, the name of the decoded part.
     pub const fn new(bytes: &'b [u8], what: &'static str) -> Self {
         Self { left: bytes, what }
     }
 
-    /// Returns the error for invalid bytes.
+    /// Returns the error for invalid bytes in this part.
     pub const fn decode_error(&self) -> DecodeError {
         DecodeError { what: self.what }
     }
@@ -118,7 +118,7 @@ impl<'b> Reader<'b> {
         Ok(self.raw(1)?[0])
     }
 
-    /// Reads a number in its shortest form.
+    /// Reads a LEB128 number in its shortest form.
     ///
     /// # Errors
     ///
@@ -140,7 +140,8 @@ impl<'b> Reader<'b> {
         Err(self.decode_error())
     }
 
-    /// Reads a count. The limit ensures that the sum of thousands of results does not overflow.
+    /// Reads the count of a statistic, such as a number of requests. Its limit ensures that the sum over
+    /// thousands of results does not overflow.
     ///
     /// # Errors
     ///
@@ -154,7 +155,7 @@ impl<'b> Reader<'b> {
         Ok(counted)
     }
 
-    /// Reads eight bytes.
+    /// Reads a number of eight bytes, little-endian.
     ///
     /// # Errors
     ///
@@ -164,7 +165,7 @@ impl<'b> Reader<'b> {
         Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
     }
 
-    /// Reads a length and that many bytes.
+    /// Reads a length and this number of bytes.
     ///
     /// # Errors
     ///
@@ -179,7 +180,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If the remaining bytes cannot hold so many items.
+    /// Fails if the remaining bytes are too few for this number of items.
     pub fn count(&mut self, bytes_min: usize) -> Result<usize, DecodeError> {
         let count = self.number()?;
         let count = usize::try_from(count).map_err(|_| self.decode_error())?;
@@ -207,7 +208,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// About 10^12: the requests that a thousand machines log in several years.
+/// The largest count, about 10^12. A thousand machines take several years to log this number of requests.
 const COUNTED_MAX: u64 = 1 << 40;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Invalid input: every kind has its own error, with a position and a hint.
+//! Tests of invalid input: every kind of invalid input has its own error, with a position and a hint.
 
 use std::io::{self, Read};
 
@@ -83,7 +83,8 @@ fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
     );
 }
 
-/// Truncated at every byte: the records before are read, and the truncation is an error.
+/// Method: truncate a compressed trace at every byte. The records before this byte must be read, and the
+/// truncation must be an error.
 #[test]
 fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
     let lines: String = (0..500).map(|n| format!("{n} {} 100\n", n % 7)).collect();
@@ -200,7 +201,7 @@ fn a_csv_without_a_column_says_which_and_how_to_name_it() {
     assert!(hint.contains("--columns size=NAME"), "{hint}");
 }
 
-/// Method: lines on both sides of the limit, and a line far larger than the buffer.
+/// Method: read lines with lengths on both sides of the limit, and a line far longer than the buffer.
 #[test]
 fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
     let bound = ReadOptions::default().limits.line_bytes_max;

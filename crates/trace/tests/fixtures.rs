@@ -1,4 +1,4 @@
-//! The same eight requests in every format, written by hand and not by the crate's writers.
+//! Tests with fixtures that were not written by this crate: the same eight requests in every format.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ use edgeward_types::Timestamp;
 fn every_format_and_compression_tells_the_same_eight_requests() {
     for (file, format, compression) in [
         ("eight.txt", Format::Text, Compression::None),
-        // Two gzip members, two zstd frames.
+        // The next two files have two gzip members and two zstd frames.
         ("eight.txt.gz", Format::Text, Compression::Gzip),
         ("eight.txt.zst", Format::Text, Compression::Zstd),
         ("eight.csv", Format::Csv, Compression::None),
@@ -36,7 +36,8 @@ fn every_format_and_compression_tells_the_same_eight_requests() {
     }
 }
 
-/// Method: compare byte for byte, with the next accesses.
+/// Method: write the eight requests, and compare the output with the fixtures byte for byte, including the next
+/// accesses.
 #[test]
 fn what_we_write_is_what_others_wrote() {
     for (file, format) in [

@@ -1,4 +1,4 @@
-//! The properties of generated traces are those of the workload.
+//! Tests that generated traces have the properties of their workload.
 
 use std::collections::HashMap;
 
@@ -24,7 +24,7 @@ fn every_preset_has_the_requests_and_objects_of_its_workload() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// Includes the tightest case, in which every object of the catalogue has exactly two requests.
+    /// The generated cases include workloads in which every object of the catalogue has exactly two requests.
     #[test]
     fn requests_objects_and_one_hit_share_come_out_to_the_object(
         seed in any::<u64>(),
@@ -49,8 +49,8 @@ proptest! {
     }
 }
 
-/// A seed identifies a trace, so traces must not change between machines or versions. A change belongs in
-/// the changelog, because published figures depend on it.
+/// A trace is published as its seed, so the trace of a seed must not differ between machines or versions. If it
+/// changes, the changelog must say so, because published figures depend on the traces.
 #[test]
 fn a_seed_is_a_trace_for_ever() {
     for (preset, expected) in [
@@ -76,7 +76,8 @@ fn sizes_span_seven_orders_of_magnitude() {
     assert!(sizes.p99 > 100 * sizes.p50, "{sizes:?}");
 }
 
-/// Method: the slope of the popularity of a fixed catalogue with one class, in a log-log plot.
+/// Method: generate a trace of one class with a fixed catalogue, and compute the slope of the request counts
+/// over the ranks in a log-log plot.
 #[test]
 fn popularity_falls_with_the_rank_as_zipf_says() {
     let mut workload = Preset::Web.workload();
@@ -97,8 +98,8 @@ fn popularity_falls_with_the_rank_as_zipf_says() {
     assert!((slope - 0.9).abs() < 0.05, "{slope}");
 }
 
-/// With churn, few of the objects popular in the first quarter have requests in the last; with a fixed
-/// catalogue nearly all have.
+/// With churn, few of the objects that are popular in the first quarter have requests in the last quarter. With
+/// a fixed catalogue, nearly all of them have.
 #[test]
 fn churn_makes_objects_die() {
     let survivors = |churn: f64| {
@@ -151,7 +152,8 @@ fn the_mix_changes_where_the_phases_say() {
     assert!(small(&all[60_000..]) < 0.1, "{}", small(&all[60_000..]));
 }
 
-/// The first half of a day has more requests than the second, by the diurnal swing; the mean is the rate.
+/// The first half of a day has more requests than the second half, as `diurnal` determines. The mean is the
+/// configured rate.
 #[test]
 fn arrivals_follow_the_day() {
     let workload = Workload {
@@ -284,7 +286,7 @@ fn summary(workload: Workload, seed: Seed) -> TraceSummary {
     summary.finish()
 }
 
-/// The FNV-1a hash of all fields.
+/// Returns the FNV-1a hash of all fields of all records.
 fn digest(records: impl Iterator<Item = Record>) -> u64 {
     records.fold(0xcbf2_9ce4_8422_2325, |digest, record| {
         [record.time.as_millis(), record.key, record.size]

@@ -1,5 +1,5 @@
-//! Laws for every trace: a written trace is read back, the parser agrees with a simple reference parser, and
-//! a reader does not panic on any input.
+//! Property tests: a written trace is read back, the text parser agrees with a simple reference parser, and a
+//! reader does not panic on any input.
 
 use std::collections::HashMap;
 use std::io::{self, Read};
@@ -46,7 +46,7 @@ proptest! {
         }
     }
 
-    /// Method: blank lines, comments, all kinds of white space, fractions, numeric and textual keys.
+    /// Method: generate blank lines, comments, all kinds of white space, fractions, and numeric and textual keys.
     #[test]
     fn text_parses_as_splitting_at_white_space_would(
         lines in vec(any_text_line(), 1..200),
@@ -92,7 +92,7 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(400))]
 
-    /// The reader terminates on any input and returns nothing after its first error.
+    /// The reader also terminates on any input, and returns no record after its first error.
     #[test]
     fn no_bytes_bring_a_reader_down(bytes in any_bytes(), skip in any::<bool>()) {
         for format in Format::ALL.into_iter().map(Some).chain([None]) {
@@ -111,7 +111,7 @@ proptest! {
     }
 }
 
-/// Bytes that pass the first checks more often than random bytes.
+/// Generates bytes that pass the first checks of a reader more often than random bytes.
 fn any_bytes() -> impl Strategy<Value = Vec<u8>> {
     let magic = prop_oneof![
         4 => Just(&b""[..]),
@@ -146,7 +146,7 @@ fn any_record() -> impl Strategy<Value = Record> {
     })
 }
 
-/// The part of a record that a format can represent.
+/// Returns a record with the values that remain after writing and reading it in a format.
 fn fitted(record: Record, format: OutputFormat) -> Record {
     let whole_secs = Timestamp::from_secs(record.time.as_secs());
     match format {

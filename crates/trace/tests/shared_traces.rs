@@ -1,11 +1,13 @@
-//! Published traces, if they are beside the checkout: `info` must report the figures of an independent count.
+//! Tests with published traces, if they are beside the checkout: the summary must have the figures of an
+//! independent count.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use edgeward_trace::{QueryRule, ReadOptions, Summary, TraceSummary, open};
 
-/// The expected requests, objects, footprint, one-hit objects in tenths of a percent, sizes, seconds.
+/// The expected figures: requests, objects, footprint in bytes, one-hit objects in tenths of a percent,
+/// quantiles of the sizes, and length in seconds.
 type Expected = (u64, u64, Option<u128>, u64, [u64; 5], Option<u64>);
 
 #[test]

@@ -1,4 +1,4 @@
-//! The fields that formats have in common, and the entry that they make.
+//! The fields that all formats share, and the conversion of a line's fields to an entry.
 
 use edgeward_trace::raw;
 use edgeward_types::Timestamp;
@@ -11,7 +11,7 @@ use super::{bytes, host_and_path, request_line, status};
 /// The meaning of a log field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
-    /// The time: as in access logs, in ISO 8601, or in seconds or smaller units since 1970.
+    /// The time, in the form of access logs or of ISO 8601, or as a number of seconds or smaller units since 1970.
     Time,
     /// The date, if it is a separate field.
     Date,
@@ -33,7 +33,7 @@ pub enum Field {
     Bytes,
     /// The media type of the response.
     MediaType,
-    /// How the cache handled the request.
+    /// The way in which the cache handled the request.
     Outcome,
     /// The machine that wrote the line.
     Machine,
@@ -66,7 +66,7 @@ impl Field {
 
 const COUNT: usize = 13;
 
-/// The fields of one line; empty if the line does not have the field.
+/// The fields of one line. A field that the line does not have is empty.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct LineFields<'l>([&'l [u8]; COUNT]);
 
@@ -76,7 +76,7 @@ impl<'l> LineFields<'l> {
         self.0[field as usize] = value;
     }
 
-    /// Returns the value of a field; `-` is empty.
+    /// Returns the value of a field. The value `-` counts as empty.
     #[inline]
     fn value(&self, field: Field) -> &'l [u8] {
         match self.0[field as usize] {
@@ -85,8 +85,8 @@ impl<'l> LineFields<'l> {
         }
     }
 
-    /// Makes an entry from the fields, or `None` without a URL. `joined` is the buffer for a URL made of path
-    /// and query.
+    /// Returns an entry with the values of the fields, or `None` if the line has no URL. `joined` is the buffer
+    /// for a URL that is made of path and query.
     pub(super) fn entry<'a>(
         &self,
         clock: &mut Clock,
@@ -179,7 +179,8 @@ fn any_time(clock: &mut Clock, text: &[u8]) -> Option<Timestamp> {
     }
 }
 
-/// Parses seconds, milliseconds or microseconds, by magnitude: no log is of the year 5138.
+/// Parses the seconds, milliseconds, microseconds or nanoseconds since 1970. The magnitude of the number
+/// determines the unit, because no log is from the year 5138.
 fn since_1970(text: &[u8]) -> Option<Timestamp> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let whole = raw::whole(&text[..point])?;
@@ -200,7 +201,7 @@ fn since_1970(text: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_millis(millis))
 }
 
-/// The year 5138.
+/// The first number that is not taken for seconds. As seconds since 1970, it is in the year 5138.
 const SECONDS_MAX: u64 = 100_000_000_000;
 
 #[cfg(test)]

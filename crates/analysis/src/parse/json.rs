@@ -1,7 +1,8 @@
 //! JSON lines of edgeward, Caddy, Envoy, Fastly, and of other programs with common or configured field names.
 //!
-//! A line is parsed once, and its values are borrowed; only strings with escapes are copied. A nested field has
-//! its path as its name (`request.uri`). In a list the first value counts (`resp_headers.Content-Type`).
+//! A line is parsed once, and its values are borrowed; only strings with escapes are copied. The name of a
+//! nested field is its path (`request.uri`). If a field has a list, its first value counts
+//! (`resp_headers.Content-Type`).
 
 use std::fmt;
 use std::ops::Range;
@@ -16,7 +17,7 @@ use super::is_blank_or_comment;
 #[derive(Clone, PartialEq, Eq)]
 pub struct FieldNames(Vec<(Field, Box<[u8]>)>);
 
-/// Checkpoints contain this text, so it keeps the former name of the type.
+/// Prints a text that checkpoints contain. The text must not change, so it has the former name of the type.
 impl fmt::Debug for FieldNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Names").field(&self.0).finish()
@@ -59,7 +60,7 @@ struct State {
     path: Vec<u8>,
     /// Strings with escapes, unescaped.
     unescaped: Vec<u8>,
-    /// Per field: the rank of its name, and the location of the value.
+    /// For each field that was found: the rank of its name, and the location of its value.
     locations: Vec<(Field, usize, ValueLocation)>,
 }
 
@@ -87,7 +88,7 @@ impl JsonParser {
             return Ok(None);
         }
         let no_object = MalformedLine::not("line", "a JSON object");
-        // A log that Fastly sends by syslog has a syslog header before the object.
+        // In a log that Fastly sends by syslog, a syslog header precedes the object.
         let begin = memchr::memchr(b'{', &line[..line.len().min(HEADER_BYTES_MAX)]);
         let line = &line[begin.ok_or(no_object)?..];
         self.state.path.clear();
@@ -197,7 +198,8 @@ impl JsonWalker<'_> {
         }
     }
 
-    /// The first value counts: later values have the same rank and do not replace it.
+    /// Parses a list. The first value counts: later values have names of the same rank, so they do not replace
+    /// the first value.
     fn list(&mut self, depth: usize) -> Option<()> {
         self.at += 1;
         self.blank();
@@ -282,7 +284,8 @@ impl JsonWalker<'_> {
         })
     }
 
-    /// Stores the value at the current path, if the path is one of the names and no better name was found.
+    /// Stores the location of the value at the current path, if the path is the name of a field and no value
+    /// with a preferred name was found.
     fn store_value(&mut self, location: ValueLocation) {
         let path = &self.state.path[..];
         let rank = self.names.0.iter().position(|(_, name)| **name == *path);
@@ -355,10 +358,11 @@ const COMMON_NAMES: [(Field, &str); 11] = [
     (Field::Machine, "machine hostname server pop datacenter"),
 ];
 
-/// A syslog header with names of maximum length is shorter.
+/// The number of bytes in which the object must begin. A syslog header is shorter than this, even with names of
+/// maximum length.
 const HEADER_BYTES_MAX: usize = 1024;
 
-/// Logs are flat; headers within a request within a log have depth three.
+/// The maximum depth of nested values. Logs are flat: the headers of a request in a log line have depth three.
 const DEPTH_MAX: usize = 16;
 
 #[cfg(test)]

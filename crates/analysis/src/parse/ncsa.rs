@@ -3,9 +3,8 @@
 //! ```text
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
-//!
-//! Crate `trace` splits the fields, because it reads the same lines as traces. The conditions differ: a trace
-//! requires objects with sizes, while this parser counts every request.
+//! The crate `trace` splits the fields, because it reads the same lines as traces. It ignores lines without a
+//! size, but this parser counts every request.
 
 use edgeward_trace::raw::{AccessLogLine, whole};
 
@@ -27,8 +26,8 @@ impl NcsaParser {
         }
     }
 
-    /// Parses a line of the most common form: a GET by HTTP/1 without escapes and without virtual host. It
-    /// takes two thirds of the time of [`Self::parse_any`] and has the same result.
+    /// Parses a line of the most common form: a GET request by HTTP/1, without escapes and without virtual
+    /// host. This function has the same result as [`Self::parse_any`] and takes two thirds of its time.
     #[inline(always)]
     pub(super) fn parse_common<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         let (_, rest) = line.split_at_checked(opening(line)?)?;
@@ -86,7 +85,7 @@ impl NcsaParser {
         let status = status(fields.status)?;
         let bytes = bytes(fields.bytes)?;
         let Some((method, url)) = request_line(fields.request) else {
-            // A client that closed the connection (408) or sent TLS to a plain-text port (400) sent no URL.
+            // The line has no URL if the client closed the connection (408) or sent TLS to a plain-text port (400).
             return if status >= 400 {
                 Ok(None)
             } else {

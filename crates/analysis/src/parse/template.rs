@@ -18,11 +18,11 @@ pub struct Template {
     text: String,
     /// The text before the first value.
     front: Vec<u8>,
-    /// The values, each with the text that ends it. The last text may be empty.
+    /// The fields of the values, each with the text that follows the value. The last text may be empty.
     values: Vec<(Option<Field>, Vec<u8>)>,
 }
 
-/// Why a format string is invalid.
+/// The reason why a format string is invalid.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TemplateError {
     problem: String,
@@ -37,12 +37,13 @@ impl fmt::Display for TemplateError {
 impl std::error::Error for TemplateError {}
 
 impl Template {
-    /// Compiles nginx's variables (`$status`, `${status}`) or Apache's and Varnish's directives (`%>s`,
-    /// `%{Host}i`), whichever the string contains.
+    /// Compiles a format string with nginx's variables (`$status`, `${status}`), or with Apache's and Varnish's
+    /// directives (`%>s`, `%{Host}i`).
     ///
     /// # Errors
     ///
-    /// If the string has neither, if no text separates two values, or if it has no URL.
+    /// Fails if the string has neither variables nor directives, if no text separates two values, or if no
+    /// value has the URL.
     pub fn compile(text: &str) -> Result<Self, TemplateError> {
         let error = |problem: String| TemplateError { problem };
         let pieces = if text.contains('$') {
@@ -96,7 +97,7 @@ impl Template {
         Ok(template)
     }
 
-    /// The original string.
+    /// The format string.
     pub fn text(&self) -> &str {
         &self.text
     }
@@ -231,7 +232,7 @@ fn apache(text: &str) -> Vec<Piece> {
     while let Some(c) = rest.chars().next() {
         rest = &rest[c.len_utf8()..];
         match c {
-            // As in httpd.conf and in shells: \" is a quote, \t a tab.
+            // Escapes are those of httpd.conf and of shells: `\"` is a quote, and `\t` a tab.
             '\\' => {
                 let Some(escaped) = rest.chars().next() else {
                     literal.push(b'\\');
@@ -268,7 +269,7 @@ fn apache(text: &str) -> Vec<Piece> {
 
 /// Parses a directive after its `%`: its text, its field, and the remaining text.
 fn directive(text: &str) -> (&str, Option<Field>, &str) {
-    // Conditions, and the selection of the first or last internal redirect: `%!200,304>s`.
+    // A directive may begin with conditions and the selection of the first or last internal redirect: `%!200,304>s`.
     let start = text
         .find(|c: char| !(c.is_ascii_digit() || matches!(c, '!' | ',' | '<' | '>')))
         .unwrap_or(text.len());

@@ -53,8 +53,8 @@ impl W3cParser {
             .split(u8::is_ascii_whitespace)
             .filter(|name| !name.is_empty());
         self.columns = names.take(COLUMNS_MAX).map(field_of).collect();
-        // In CloudFront logs the host of the request is the distribution's own name. The requested host is in
-        // another column.
+        // In CloudFront logs, the first host column (`cs(Host)`) has the name of the distribution. The
+        // requested host is in another column.
         if self
             .columns
             .iter()
@@ -86,7 +86,7 @@ fn field_of(name: &[u8]) -> Option<Field> {
     })
 }
 
-/// CloudFront has 33 columns.
+/// The largest number of columns. CloudFront's logs have 33.
 const COLUMNS_MAX: usize = 256;
 
 #[cfg(test)]

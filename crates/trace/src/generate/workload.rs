@@ -11,13 +11,13 @@ pub struct Workload {
     pub objects: u64,
     /// The share of the objects with exactly one request.
     pub one_hit_share: f64,
-    /// The share of the catalogue (the objects with two requests or more) that appears during the
-    /// trace, each in place of an object that gets no further requests. 0 is a fixed catalogue.
+    /// The share of the catalogue (the objects with two requests or more) that appears during the trace. Each
+    /// of these objects replaces an object that gets no further requests. With 0 the catalogue is fixed.
     pub churn: f64,
     /// Requests per second, averaged over a day.
     pub requests_per_second: f64,
-    /// The amplitude of the rate over a day, relative to its average: 0 is constant, 1 falls to nearly
-    /// zero at night.
+    /// The amplitude of the rate over a day, relative to the average rate. With 0 the rate is constant; with 1
+    /// it falls to nearly zero at night.
     pub diurnal: f64,
     /// The classes of traffic.
     pub classes: Vec<Class>,
@@ -30,11 +30,11 @@ pub struct Workload {
 pub struct Class {
     /// The name in messages.
     pub name: &'static str,
-    /// The weight of its part of the catalogue.
+    /// The weight that determines the class's part of the catalogue.
     pub catalogue_weight: f64,
-    /// The exponent of its Zipf popularity.
+    /// The exponent of the Zipf distribution of the class's requests over its objects.
     pub zipf_exponent: f64,
-    /// The sizes of its objects.
+    /// The sizes of the class's objects.
     pub sizes: Sizes,
 }
 
@@ -43,12 +43,12 @@ pub struct Class {
 pub struct Phase {
     /// The share of the trace's requests after which the phase begins, 0 to 1.
     pub from: f64,
-    /// The weight of each class in the requests.
+    /// The weights with which requests are distributed over the classes.
     pub weights: Vec<f64>,
 }
 
 impl Workload {
-    /// Changes the number of requests; the number of objects changes in proportion.
+    /// Returns a workload with another number of requests. The number of objects changes in proportion.
     #[must_use]
     pub fn scaled_to(mut self, requests: u64) -> Self {
         let objects = u128::from(self.objects) * u128::from(requests);
@@ -153,7 +153,7 @@ impl Workload {
     }
 }
 
-/// Why a workload is refused.
+/// The reason why a workload is refused.
 #[derive(Clone, Debug, PartialEq, thiserror::Error)]
 #[non_exhaustive]
 pub enum WorkloadError {
@@ -162,7 +162,7 @@ pub enum WorkloadError {
     NotAShare {
         /// The name of the share.
         field: &'static str,
-        /// Its value.
+        /// The value of the share.
         value: f64,
     },
     /// The rate is not a positive number.
@@ -177,7 +177,7 @@ pub enum WorkloadError {
         /// The number of objects.
         objects: u64,
     },
-    /// There are too few requests for two requests per object of the catalogue.
+    /// The workload has too few requests for one request per one-hit wonder and two per other object.
     #[error(
         "{requests} requests are too few: one-hit wonders need one request each and all other \
          objects two, which is {needed} in total; use more requests, fewer objects or a larger \
@@ -189,7 +189,7 @@ pub enum WorkloadError {
         /// The minimum number of requests.
         needed: u64,
     },
-    /// All objects are one-hit wonders, and there are more requests than objects.
+    /// All objects are one-hit wonders, but the workload has more requests than objects.
     #[error(
         "if every object is a one-hit wonder, {objects} objects have {objects} requests, not \
          {requests}; use a smaller one-hit share, or as many objects as requests"
@@ -203,7 +203,7 @@ pub enum WorkloadError {
     /// A class is inconsistent.
     #[error("class {class}: {reason}")]
     Class {
-        /// Its name.
+        /// The name of the class.
         class: &'static str,
         /// The problem.
         reason: &'static str,
@@ -216,8 +216,8 @@ pub enum WorkloadError {
     },
 }
 
-/// Objects of the catalogue have numbers of 32 bits.
+/// The largest number of objects: objects of the catalogue have numbers of 32 bits.
 const OBJECTS_MAX: u64 = u32::MAX as u64;
 
-/// With larger exponents only the first ranks are drawn.
+/// The largest exponent. With larger exponents, nearly all requests are for the first ranks.
 const ZIPF_EXPONENT_MAX: f64 = 5.0;

@@ -1,8 +1,8 @@
 //! Draws Zipf-distributed ranks without a table, by rejection-inversion.
 //!
-//! Rank `k` of `n` is drawn with probability proportional to `k^-s`. A table of `n` weights would
-//! take memory and a cache miss per draw; rejection-inversion takes a logarithm, an exponential
-//! and about 1.1 attempts.
+//! Rank `k` of `n` is drawn with probability proportional to `k^-s`. A table of `n` weights would take memory,
+//! and each draw would be a miss in the processor's cache. Rejection-inversion needs about 1.1 attempts per
+//! draw, with a logarithm and an exponential each.
 //!
 //! Paper: Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone
 //! discrete distributions", ACM TOMACS 6(3), 1996, algorithm RIC.
@@ -13,18 +13,22 @@ use super::random::Random;
 /// A Zipf distribution over `0..n`.
 #[derive(Clone, Debug)]
 pub(super) struct Zipf {
+    /// The number of ranks.
     n: u64,
+    /// The exponent.
     s: f64,
     /// H(1.5) - h(1): the lower limit of the area under the hat function.
     low: f64,
-    /// H(n + 0.5): its upper limit.
+    /// H(n + 0.5): the upper limit of this area.
     high: f64,
-    /// The paper's `s`. Below it the first test accepts without computing an exponential.
+    /// The constant that the paper calls `s`. If a rank exceeds the drawn `x` by at most this value, the rank
+    /// is accepted without computing an exponential.
     squeeze: f64,
 }
 
 impl Zipf {
-    /// `s` is 0 for a uniform distribution; the popularity of web objects has 0.6 to 1.2.
+    /// Returns a distribution over `n` ranks with the exponent `s`. With 0 the distribution is uniform; the
+    /// popularity of web objects has exponents of 0.6 to 1.2.
     pub(super) fn new(n: u64, s: f64) -> Self {
         assert!(
             n > 0 && s >= 0.0,
@@ -43,7 +47,7 @@ impl Zipf {
         zipf
     }
 
-    /// A rank from 0, the most popular.
+    /// Draws a rank. Rank 0 is the most popular.
     #[inline]
     pub(super) fn draw(&self, random: &mut Random) -> u64 {
         loop {
@@ -57,13 +61,13 @@ impl Zipf {
         }
     }
 
-    /// h(x) = x^-s.
+    /// Returns h(x) = x^-s.
     #[inline]
     fn density(&self, x: f64) -> f64 {
         exp(-self.s * ln(x))
     }
 
-    /// H(x), an antiderivative of h: (x^(1-s) - 1) / (1 - s), or ln x where s is 1.
+    /// Returns H(x), an antiderivative of h: (x^(1-s) - 1) / (1 - s), or ln x if s is 1.
     #[inline]
     fn integral(&self, x: f64) -> f64 {
         let log = ln(x);
@@ -74,19 +78,20 @@ impl Zipf {
         (exp(power * log) - 1.0) / power
     }
 
-    /// The inverse of H.
+    /// Returns the `x` at which H(x) is `y`.
     #[inline]
     fn inverse(&self, y: f64) -> f64 {
         let power = 1.0 - self.s;
         if power.abs() < NEAR_ONE {
             return exp(y);
         }
-        // With s > 1, rounding may make the base 0 or negative at the end of the area.
+        // If s > 1, rounding may make `1 + power * y` 0 or negative at the upper end of the area.
         exp(ln((1.0 + power * y).max(f64::MIN_POSITIVE)) / power)
     }
 }
 
-/// So close to 1, cancellation makes the general formula inexact.
+/// If the exponent differs from 1 by less than this number, ln x is used, because cancellation makes the
+/// general formula inexact.
 const NEAR_ONE: f64 = 1e-9;
 
 #[cfg(test)]
@@ -95,7 +100,7 @@ mod tests {
 
     use super::*;
 
-    /// The share of each of the first ranks, and of ranges of the others, is that of the definition.
+    /// The shares of the first two ranks, and of ranges of the other ranks, are those of the definition.
     #[test]
     fn ranks_are_drawn_as_often_as_the_definition_says() {
         for (n, s) in [

@@ -4,10 +4,9 @@
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
 //!
-//! The key is the hash of host and URL. The host is that of an absolute URL or the virtual host of
-//! the line, and empty without either. The size is the number of body bytes sent, so an aborted
-//! transfer has a smaller size. If no bytes were sent (`-` or 0), the size is unknown and the line
-//! is ignored.
+//! The key is the hash of host and URL. The host is the host of an absolute URL, or else the virtual host of
+//! the line. A line without both has an empty host. The size is the number of body bytes sent, so an aborted
+//! transfer has a smaller size. If no bytes were sent (`-` or 0), the size is unknown and the line is ignored.
 
 use crate::number;
 use crate::{Record, hash_key};
@@ -18,7 +17,7 @@ use super::options::{AccessLogRules, QueryRule};
 
 pub(super) struct AccessLogParser {
     rules: AccessLogRules,
-    /// Host and URL of the current line; a field so that its allocation is reused.
+    /// Host and URL of the current line. This is a field so that its allocation is reused.
     key: Vec<u8>,
 }
 
@@ -84,7 +83,7 @@ impl AccessLogParser {
     }
 }
 
-/// Splits `http://host/path` into host and path.
+/// Splits an absolute URL such as `http://host/path` into host and path. Returns `None` for other URLs.
 pub fn split_absolute(url: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = url
         .strip_prefix(b"http://")
@@ -105,25 +104,25 @@ pub struct AccessLogLine<'l> {
     pub time: &'l [u8],
     /// The text between the first quotes, with its escapes.
     pub request: &'l [u8],
-    /// The status, not parsed.
+    /// The text of the status.
     pub status: &'l [u8],
-    /// The number of body bytes, or `-`; not parsed.
+    /// The text of the number of body bytes, or `-`.
     pub bytes: &'l [u8],
 }
 
 impl<'l> AccessLogLine<'l> {
-    /// Finds the fields.
+    /// Splits a line into its fields.
     ///
     /// # Errors
     ///
-    /// The name of the first missing field.
+    /// Returns the name of the first missing field.
     #[inline]
     pub fn split(line: &'l [u8]) -> Result<Self, &'static str> {
         Self::split_common(line).map_or_else(|| Self::split_any(line), Ok)
     }
 
-    /// Splits a line of the common form: no escape at the end of the request, single spaces after it.
-    /// Returns the fields of [`Self::split_any`] with three searches.
+    /// Splits a line of the most common form, in which the request does not end with an escape, and single
+    /// spaces follow it. Returns the same fields as [`Self::split_any`], but needs only three searches.
     #[inline]
     fn split_common(line: &'l [u8]) -> Option<Self> {
         let open = memchr::memchr(b'[', line)?;
@@ -176,7 +175,7 @@ impl<'l> AccessLogLine<'l> {
     }
 }
 
-/// The form of the time between client and request; digits and letters vary.
+/// An example of the text between client and request. Other lines have other digits and letters.
 const TIME_AND_QUOTE: &[u8; 30] = b"[17/May/2015:10:05:03 +0000] \"";
 
 /// Returns the position of the quote that ends a field. In a field, `\"` is a quote and `\\` a backslash.
@@ -194,7 +193,8 @@ fn closing_quote(field: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the host of a `vhost:port` before the three fields of every access log.
+/// Returns the host if `vhost:port` precedes the three fields with which other access logs begin. Otherwise
+/// returns an empty host.
 fn virtual_host(before: &[u8]) -> &[u8] {
     // Most lines have no virtual host and no colon.
     if memchr::memchr(b':', before).is_none() {
@@ -210,7 +210,8 @@ fn virtual_host(before: &[u8]) -> &[u8] {
     };
     let colon = first.iter().rposition(|byte| *byte == b':');
     match colon {
-        // With three words the first is the client; its colons belong to an IPv6 address.
+        // If the line has only three words here, the first word is the client, and its colons belong to an IPv6
+        // address.
         Some(at) if words().count() > 3 && number::whole(&first[at + 1..]).is_some() => {
             &first[..at]
         }
@@ -247,7 +248,8 @@ mod tests {
         );
     }
 
-    /// Method: lines of every form, each truncated and with a byte changed or inserted at each position.
+    /// Method: parse lines of every form with both parsers. Truncate each line, and change or insert a byte, at
+    /// each position.
     #[test]
     fn both_parsers_find_the_same_fields() {
         let lines = [
@@ -258,7 +260,7 @@ mod tests {
         let check = |line: &[u8]| {
             if let Some(quick) = AccessLogLine::split_common(line) {
                 let thorough = AccessLogLine::split_any(line);
-                // They differ only in times with a bracket, which are invalid.
+                // The parsers differ only if the time has a bracket. Such a time is invalid.
                 let odd_time = memchr::memchr(b']', quick.time).is_some();
                 assert!(odd_time || Ok(quick) == thorough, "{}", line.escape_ascii());
             }

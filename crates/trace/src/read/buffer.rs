@@ -57,16 +57,16 @@ impl Buffer {
     ///
     /// # Panics
     ///
-    /// If there are fewer.
+    /// Panics if the buffer has fewer bytes.
     pub fn consume(&mut self, count: usize) {
         assert!(count <= self.end - self.start, "consumed past the end");
         self.start += count;
         self.offset += count as u64;
     }
 
-    /// Appends more bytes of the input; sets `ended` at the end of the input and after an error.
-    /// Moves unconsumed bytes to the front, then doubles the buffer if it is full: the caller bounds
-    /// its size by consuming.
+    /// Appends more bytes of the input. Sets `ended` at the end of the input and after an error. Moves
+    /// unconsumed bytes to the front, and then doubles the buffer if it is full. The caller limits the size of
+    /// the buffer by consuming bytes.
     pub fn fill(&mut self, input: &mut impl Read) {
         if self.ended {
             return;
@@ -100,5 +100,6 @@ impl Default for Buffer {
     }
 }
 
-/// Large enough that reads are rare, small enough for the second-level cache.
+/// The initial size of the buffer. It is large enough that reads are rare, and small enough for the
+/// second-level cache of the processor.
 const INITIAL_BYTES: usize = 256 << 10;

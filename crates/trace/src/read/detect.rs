@@ -8,10 +8,9 @@ use super::lines::{is_void, split_field};
 use super::options::ReadOptions;
 use super::oracle;
 
-/// Returns the format, or an error that describes the first bytes.
-///
-/// The first line that fits a format decides, so a file may begin with a few malformed lines.
-/// `whole_input` is true if the sample is the whole input.
+/// Returns the format, or an error that describes the first bytes. The first line that has the form of a format
+/// determines the format, so a file may begin with a few malformed lines. `whole_input` is true if the sample
+/// is the whole input.
 pub(super) fn detect(
     sample: &[u8],
     whole_input: bool,
@@ -87,8 +86,8 @@ fn format_of(line: &[u8], options: &ReadOptions) -> Option<Format> {
     named.then_some(Format::Csv)
 }
 
-/// Text has no control characters except white space; a record of oracleGeneral nearly always
-/// has some, in the high bytes of its numbers.
+/// Returns true if a sample is not text. Text has no control characters except white space. A record of
+/// oracleGeneral nearly always has control characters, in the high bytes of its numbers.
 fn is_binary(sample: &[u8]) -> bool {
     sample
         .iter()

@@ -6,7 +6,7 @@ use std::io;
 
 use crate::compression::Compression;
 
-/// Why reading stopped. It is small because every item of a reader may hold one.
+/// The reason why reading stopped. The type has the size of a pointer, because every item of a reader may contain it.
 #[derive(Debug)]
 pub struct ReadError {
     inner: Box<Inner>,
@@ -77,13 +77,13 @@ impl Error for ReadError {
 /// A position in an input. Bytes are counted after decompression.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Position {
-    /// The input as a whole.
+    /// The input as a whole, without a position.
     Whole,
-    /// A line, counted from 1, and the byte it starts at.
+    /// A line and the byte at which it starts.
     Line {
-        /// The line, counted from 1.
+        /// The number of the line, counted from 1.
         number: u64,
-        /// The byte at which it starts.
+        /// The byte at which the line starts, counted from 0.
         byte: u64,
     },
     /// A byte, counted from 0.
@@ -122,7 +122,7 @@ pub enum Problem {
     },
     /// The compression is not supported.
     UnsupportedCompression {
-        /// Its name.
+        /// The name of the compression.
         name: &'static str,
         /// The command that decompresses it.
         tool: &'static str,
@@ -145,7 +145,7 @@ pub enum Problem {
     Field {
         /// The name of the field.
         field: &'static str,
-        /// Its text.
+        /// The text of the field.
         found: String,
         /// A description of valid values.
         expected: &'static str,
@@ -159,7 +159,7 @@ pub enum Problem {
     },
     /// A line has text after its last field.
     ExtraField {
-        /// The text.
+        /// The additional text.
         found: String,
     },
     /// A line is longer than allowed.
@@ -169,7 +169,7 @@ pub enum Problem {
     },
     /// A binary trace ends within a record.
     RecordTruncated {
-        /// The number of bytes present of the last record.
+        /// The number of bytes of the last record that are present.
         have: usize,
         /// The length of a record in bytes.
         need: usize,

@@ -1,4 +1,4 @@
-//! Shared by the line formats: the trait of their parsers, and fields.
+//! The parts that all line formats share: the trait of their parsers, and functions for fields.
 
 use crate::Record;
 
@@ -6,12 +6,12 @@ use super::error::{Problem, shown};
 
 /// Parses one line at a time.
 pub(super) trait LineParser {
-    /// Parses a line without its line feed. Returns `None` if the line is not a request: blank, a
+    /// Parses a line without its line feed. Returns `None` if the line is not a request, because it is blank, a
     /// comment, or excluded by the options.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem>;
 }
 
-/// Returns true for blank lines and `#` comments, which every format ignores.
+/// Returns true if a line is blank or a `#` comment. Every format ignores these lines.
 #[inline]
 pub(super) fn is_void(line: &[u8]) -> bool {
     match line.first() {

@@ -28,7 +28,7 @@ pub struct ReadOptions {
 }
 
 impl ReadOptions {
-    /// Options that recognise the format by content. `label` is the name of the input in errors.
+    /// Returns options that recognise the format by content. `label` is the name of the input in errors.
     pub fn named(label: impl Into<String>) -> Self {
         Self {
             label: label.into(),
@@ -52,7 +52,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// The time `count` units after the origin, or `None` beyond 64 bits of milliseconds.
+    /// Returns the time `count` units after the origin, or `None` if the milliseconds exceed 64 bits.
     #[inline]
     pub(crate) const fn whole(self, count: u64) -> Option<Timestamp> {
         let millis = match self {
@@ -93,15 +93,15 @@ pub enum OnError {
     /// Return an error, because figures of a part of a trace can be mistaken for figures of the whole.
     #[default]
     Fail,
-    /// Skip and count the line. The first few are kept as examples.
+    /// Skip and count the line. The errors of the first five lines are kept as examples.
     Skip,
 }
 
 /// Bounds of the memory that an input can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum length of a line in bytes. URLs in access logs rarely exceed 8 KiB; a line above
-    /// 1 MiB means that the file has no lines.
+    /// The maximum length of a line in bytes. URLs in access logs rarely exceed 8 KiB. If a line exceeds 1 MiB,
+    /// the file is probably not a file of lines.
     pub line_bytes_max: usize,
     /// The maximum window of a zstd frame, as a power of two. 27 (128 MiB) is the default of `zstd -d`.
     pub zstd_window_log_max: u32,
@@ -119,11 +119,13 @@ impl Default for Limits {
 /// Rules for access logs: the lines that count as requests, and their keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogRules {
-    /// Methods that count; by default GET, the method that a cache answers and a simulator models.
+    /// Methods that count as requests. By default this is GET, the method that a cache answers and the
+    /// simulator models.
     pub methods: Vec<String>,
-    /// Status codes that count; by default 200, because 304 and 206 do not state the object's size.
+    /// Status codes that count as requests. By default this is 200, because responses with 304 and 206 do not
+    /// show the object's size.
     pub statuses: Vec<u16>,
-    /// The part of the query in the key.
+    /// States whether the query is part of the key.
     pub query: QueryRule,
 }
 

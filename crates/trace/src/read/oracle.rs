@@ -1,7 +1,6 @@
-//! Parses libCacheSim's oracleGeneral: 24 packed little-endian bytes per request.
-//!
-//! `u32` time in seconds, `u64` object id, `u32` size in bytes, `i64` number (from 1) of the
-//! next request for the same object, or -1. The last field is ignored: see [`Record`].
+//! Parses libCacheSim's oracleGeneral: 24 packed little-endian bytes per request. The fields are: `u32` time in
+//! seconds, `u64` object id, `u32` size in bytes, and `i64` next access. The next access is the number (from 1)
+//! of the next request for the same object, or -1. This field is ignored: see [`Record`].
 
 use edgeward_types::Timestamp;
 
@@ -21,10 +20,10 @@ pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
     }
 }
 
-/// Checks that a sample can be oracleGeneral. Returns the reason if it cannot.
+/// Checks that a sample can be oracleGeneral. Returns the reason if this is impossible.
 ///
-/// The format has no magic number. In a valid trace, time does not decrease, and the next access is
-/// -1, the largest number, or greater than the number of the record.
+/// The format has no magic number. In a valid trace, time does not decrease, and the next access is -1 or
+/// greater than the number of the record.
 pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
     let (records, rest) = sample.as_chunks::<RECORD_BYTES>();
     if records.is_empty() {
@@ -46,7 +45,8 @@ pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
         }
         latest = record.time;
     }
-    // One random record passes both checks half of the time. For few records the length decides.
+    // A single random record passes both checks with a probability of one half. If the input has only a few
+    // records, its length is therefore checked too.
     if whole_input && records.len() < 4 && !rest.is_empty() {
         return Err(format!(
             "its length of {} bytes is not a multiple of 24",

@@ -18,9 +18,8 @@ use super::text::{LrbParser, TextParser};
 /// Opens an input. Recognises its compression, and its format unless the options state it.
 ///
 /// # Errors
-///
-/// If the input is empty, its compression or format is not supported, or a column is missing in
-/// the header of a CSV file. If the options state the format, an empty input has no records.
+/// Fails if the input is empty, its compression or format is not supported, or a column is missing in the
+/// header of a CSV file. An empty input is no error if the options state a format other than CSV.
 pub fn open<'a>(
     input: impl Read + Send + 'a,
     options: ReadOptions,
@@ -30,7 +29,7 @@ pub fn open<'a>(
 
 /// Reads records one by one, as an iterator, or in batches.
 ///
-/// An error ends the reading; all records before its position were returned before.
+/// An error ends the reading. The reader returns all records before the position of the error first.
 pub struct Reader<'a> {
     options: ReadOptions,
     compression: Compression,
@@ -42,7 +41,7 @@ pub struct Reader<'a> {
     batch: Vec<Record>,
     /// The number of records of `batch` that were returned.
     returned: usize,
-    /// The error after the records of `batch`.
+    /// The error to return after the records of `batch`.
     failure: Option<ReadError>,
     /// True after the end of the input or an error.
     finished: bool,
@@ -52,9 +51,9 @@ pub struct Reader<'a> {
 /// Malformed lines that were skipped.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
-    /// Their number.
+    /// The number of skipped lines.
     pub lines: u64,
-    /// The error messages of the first few.
+    /// The error messages of the first skipped lines, at most five.
     pub examples: Vec<String>,
 }
 
@@ -142,17 +141,18 @@ impl<'a> Reader<'a> {
         self.lines.passed_over
     }
 
-    /// Malformed lines skipped so far.
+    /// Returns the malformed lines skipped so far.
     pub const fn skipped(&self) -> &Skipped {
         &self.lines.skipped
     }
 
-    /// Returns the next records, at least one, or `None` at the end. This is faster than the iterator;
-    /// the two may be mixed.
+    /// Returns the next records, at least one, or `None` at the end of the input. This function is faster than
+    /// the iterator; calls of both may be mixed.
     ///
     /// # Errors
     ///
-    /// At the first malformed line with [`OnError::Fail`], and where the input is truncated or corrupt.
+    /// Fails at the first malformed line if the options have [`OnError::Fail`], and at the position at which
+    /// the input is truncated or corrupt.
     pub fn next_batch(&mut self) -> Result<Option<&[Record]>, ReadError> {
         if self.returned == self.batch.len() {
             self.refill();
@@ -201,8 +201,7 @@ impl<'a> Reader<'a> {
         }
     }
 
-    /// Reads more bytes, or finishes at the end of the input. Called when the buffer has no complete line
-    /// or record.
+    /// Reads more bytes, or finishes at the end of the input. The caller has consumed all complete lines or records.
     fn advance(&mut self) {
         if !self.buffer.ended() {
             if self.format != Format::OracleGeneral
@@ -218,7 +217,7 @@ impl<'a> Reader<'a> {
         self.finished = true;
         let at = self.buffer.offset();
         let left = self.buffer.filled().len();
-        // A failed stream is the cause of an incomplete last record, so it is reported instead.
+        // If the input failed, this failure is the cause of an incomplete last record, and is reported instead.
         if let Some(failure) = self.buffer.take_failure() {
             let position = Position::Byte(at + left as u64);
             self.failure = Some(ReadError::new(
@@ -344,7 +343,7 @@ impl Lines {
         options: &ReadOptions,
     ) -> Result<(), ReadError> {
         let filled = buffer.filled();
-        // The last line needs no line feed, unless an error truncated the input.
+        // The last line may end without a line feed, unless an error truncated the input.
         let last_is_whole = buffer.ended() && !buffer.failed();
         let mut at = 0;
         let mut outcome = Ok(());
@@ -387,8 +386,8 @@ impl Lines {
         outcome
     }
 
-    /// Refuses a line above the length limit. Called when the buffer has the beginning of a line and not
-    /// its end.
+    /// Refuses a line above the length limit, and skips the part of it in the buffer. Called when the buffer
+    /// has the beginning of a line but not its end.
     fn bound_line(&mut self, buffer: &mut Buffer, options: &ReadOptions) -> Result<(), ReadError> {
         let left = buffer.filled().len();
         let line_bytes_max = options.limits.line_bytes_max;
@@ -427,11 +426,11 @@ fn take_oracle(buffer: &mut Buffer, batch: &mut Vec<Record>) {
     buffer.consume(count * oracle::RECORD_BYTES);
 }
 
-/// The number of bytes read to recognise a format: a few hundred lines, or one very long line.
+/// The number of bytes that are read to recognise a format. They have a few hundred lines, or one very long line.
 const SAMPLE_BYTES: usize = 64 << 10;
 
-/// 24 KiB of records: large enough to amortise the cost of a refill, small enough for the first-level
-/// cache.
+/// The number of records in a batch, which takes 24 KiB. A batch is large enough to amortise the time of a
+/// refill, and small enough for the first-level cache of the processor.
 const BATCH_RECORDS: usize = 1024;
 
 const SKIPPED_EXAMPLES_MAX: usize = 5;

@@ -4,7 +4,7 @@
 //! policy.
 
 use crate::admission::Admission;
-use crate::eviction::{Gdsf, Lru};
+use crate::eviction::{Gdsf, GdsfPlain, Lru};
 use crate::slots::Slot;
 use crate::tier::{HitRecorder, Tier};
 use crate::{Evicted, Object, Verdict};
@@ -14,8 +14,10 @@ use crate::{Evicted, Object, Verdict};
 pub enum AnyTier {
     /// Ranked by recency.
     Lru(Tier<Lru>),
-    /// Ranked by requests per byte.
+    /// Ranked by requests per byte, with bypass.
     Gdsf(Tier<Gdsf>),
+    /// Ranked by requests per byte.
+    GdsfPlain(Tier<GdsfPlain>),
 }
 
 /// A [`HitRecorder`] with any ranking.
@@ -23,8 +25,10 @@ pub enum AnyTier {
 pub enum AnyHitRecorder {
     /// Ranked by recency.
     Lru(HitRecorder<Lru>),
-    /// Ranked by requests per byte.
+    /// Ranked by requests per byte, with bypass.
     Gdsf(HitRecorder<Gdsf>),
+    /// Ranked by requests per byte.
+    GdsfPlain(HitRecorder<GdsfPlain>),
 }
 
 macro_rules! with_tier {
@@ -32,6 +36,7 @@ macro_rules! with_tier {
         match $any {
             AnyTier::Lru($tier) => $call,
             AnyTier::Gdsf($tier) => $call,
+            AnyTier::GdsfPlain($tier) => $call,
         }
     };
 }
@@ -72,6 +77,7 @@ impl AnyTier {
         match self {
             Self::Lru(tier) => AnyHitRecorder::Lru(tier.hit_recorder()),
             Self::Gdsf(tier) => AnyHitRecorder::Gdsf(tier.hit_recorder()),
+            Self::GdsfPlain(tier) => AnyHitRecorder::GdsfPlain(tier.hit_recorder()),
         }
     }
 
@@ -108,6 +114,7 @@ impl AnyHitRecorder {
         match self {
             Self::Lru(hit_recorder) => hit_recorder.hit(slot),
             Self::Gdsf(hit_recorder) => hit_recorder.hit(slot),
+            Self::GdsfPlain(hit_recorder) => hit_recorder.hit(slot),
         }
     }
 }

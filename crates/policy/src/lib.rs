@@ -53,6 +53,8 @@ pub enum RejectReason {
     LargerThanTier,
     /// The admission rule rejected the object.
     Admission,
+    /// The object is worth too little compared with the objects that would be evicted for it.
+    LowRank,
     /// The tier holds the maximum number of objects.
     ObjectLimit,
 }

@@ -30,6 +30,8 @@ pub struct Tier<R: Ranking> {
     queue: LazyQueue,
     entries: Vec<Entry>,
     free: Vec<u32>,
+    /// The victims of the offer that is being decided. Empty between offers; kept for its allocation.
+    batch: Vec<Victim>,
     /// Removed objects whose entries are still in the queue.
     ghosts: usize,
     hit_recorder: HitRecorder<R>,
@@ -49,6 +51,7 @@ impl<R: Ranking> Tier<R> {
             queue: LazyQueue::default(),
             entries: Vec::new(),
             free: Vec::new(),
+            batch: Vec::new(),
             ghosts: 0,
             hit_recorder: HitRecorder(Arc::new(Shared {
                 ranking: R::Shared::default(),
@@ -75,8 +78,16 @@ impl<R: Ranking> Tier<R> {
         if self.residents >= RESIDENTS_MAX {
             return self.reject(object, RejectReason::ObjectLimit);
         }
+        let used_bytes_max = self.capacity_bytes - object.size_bytes;
+        if let Some(rank_max) = R::victim_rank_max(&self.hit_recorder.0.ranking, object) {
+            if !self.make_room_up_to_rank(rank_max, used_bytes_max, evicted) {
+                R::rejected(&self.hit_recorder.0.ranking, rank_max);
+                return self.reject(object, RejectReason::LowRank);
+            }
+        } else {
+            self.make_room(used_bytes_max, evicted);
+        }
         self.digest.admitted(object.size_bytes);
-        self.make_room(self.capacity_bytes - object.size_bytes, evicted);
         Verdict::Admit(self.enter(object))
     }
 
@@ -161,32 +172,79 @@ impl<R: Ranking> Tier<R> {
         Verdict::Reject(reason)
     }
 
+    /// Evicts until at most `used_bytes_max` bytes are used.
     fn make_room(&mut self, used_bytes_max: u64, evicted: &mut Vec<Evicted>) {
         while self.used_bytes > used_bytes_max {
-            let entry_state = entry_state::<R>(&self.entries, &self.hit_recorder);
-            let (rank, index) = self
-                .queue
-                .pop(entry_state, |index| {
-                    self.free.push(index);
-                    self.ghosts -= 1;
-                })
-                .expect("a victim is always resident while bytes are used");
-            R::evicted(&self.hit_recorder.0.ranking, rank);
-            let entry = &mut self.entries[index as usize];
-            entry.resident = false;
-            self.used_bytes -= entry.object.size_bytes;
-            self.residents -= 1;
-            self.free.push(index);
-            self.digest.evicted(u64::from(entry.entered_at));
-            evicted.push(Evicted {
-                object: entry.object,
-                slot: Slot {
-                    index,
-                    generation: entry.generation,
-                },
-                was_hit: R::was_hit(self.hit_recorder.0.states.at(index)),
-            });
+            let victim = self.pop_victim();
+            self.evict(victim, evicted);
         }
+    }
+
+    /// Evicts until at most `used_bytes_max` bytes are used. Returns false if a victim has a rank above `rank_max`.
+    ///
+    /// The victims of a batch are all evicted, or all kept if one of them has a rank above `rank_max`. A call that
+    /// returns false has evicted nothing, unless it needed more than one batch.
+    fn make_room_up_to_rank(
+        &mut self,
+        rank_max: u64,
+        used_bytes_max: u64,
+        evicted: &mut Vec<Evicted>,
+    ) -> bool {
+        while self.used_bytes > used_bytes_max {
+            let mut batch = std::mem::take(&mut self.batch);
+            let mut used_bytes = self.used_bytes;
+            let mut outranked = false;
+            while used_bytes > used_bytes_max && batch.len() < BATCH_VICTIMS && !outranked {
+                let victim = self.pop_victim();
+                used_bytes -= self.entries[victim.index as usize].object.size_bytes;
+                outranked = victim.rank > rank_max;
+                batch.push(victim);
+            }
+            for victim in batch.drain(..) {
+                if outranked {
+                    self.queue.push(victim.rank, victim.index);
+                } else {
+                    self.evict(victim, evicted);
+                }
+            }
+            self.batch = batch;
+            if outranked {
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Takes the resident object with the lowest rank out of the queue. Called only while bytes are used.
+    fn pop_victim(&mut self) -> Victim {
+        let entry_state = entry_state::<R>(&self.entries, &self.hit_recorder);
+        let (rank, index) = self
+            .queue
+            .pop(entry_state, |index| {
+                self.free.push(index);
+                self.ghosts -= 1;
+            })
+            .expect("a victim is always resident while bytes are used");
+        Victim { rank, index }
+    }
+
+    /// Evicts an object that is no longer in the queue.
+    fn evict(&mut self, Victim { rank, index }: Victim, evicted: &mut Vec<Evicted>) {
+        R::evicted(&self.hit_recorder.0.ranking, rank);
+        let entry = &mut self.entries[index as usize];
+        entry.resident = false;
+        self.used_bytes -= entry.object.size_bytes;
+        self.residents -= 1;
+        self.free.push(index);
+        self.digest.evicted(u64::from(entry.entered_at));
+        evicted.push(Evicted {
+            object: entry.object,
+            slot: Slot {
+                index,
+                generation: entry.generation,
+            },
+            was_hit: R::was_hit(self.hit_recorder.0.states.at(index)),
+        });
     }
 
     fn enter(&mut self, object: &Object) -> Slot {
@@ -247,6 +305,13 @@ struct Entry {
     resident: bool,
 }
 
+/// A resident object that was taken out of the queue.
+#[derive(Clone, Copy, Debug)]
+struct Victim {
+    rank: u64,
+    index: u32,
+}
+
 impl Default for Entry {
     fn default() -> Self {
         Self {
@@ -276,6 +341,12 @@ fn entry_state<'a, R: Ranking>(
 
 /// The minimum number of ghosts for a sweep. A sweep of fewer is not worth its cost.
 const GHOSTS_MIN: usize = 1024;
+
+/// Victims are evicted in batches of this number while an object may still be rejected.
+///
+/// It limits the work for a rejected object. Batches of 16, 256 and a million victims gave the same object hit
+/// ratios within 0.0005 on seven traces. With 16 the slowest run took half as long.
+const BATCH_VICTIMS: usize = 16;
 
 const QUEUE_ENTRY_BYTES: usize = 16;
 

@@ -1,11 +1,11 @@
-//! Compares the default policy of the memory tier with LRU.
+//! Compares the default policy of the memory tier with LRU and with GDSF as published.
 
 use edgeward_policy::PolicySpec;
 use edgeward_policy::rng::Rng;
 use edgeward_sim::{Run, RunConfig};
 use edgeward_store::hot::HotConfig;
 use edgeward_trace::Record;
-use edgeward_types::{ByteSize, Seed, Timestamp};
+use edgeward_types::{ByteSize, Seed, Timestamp, mix64};
 
 /// If all objects have the same size, as chunks of a large download, a policy based on sizes has no advantage.
 #[test]
@@ -19,6 +19,38 @@ fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
     assert!(
         ratio >= lru,
         "seed {SEED}: the default, {default}, {ratio:.3}, LRU {lru:.3}"
+    );
+}
+
+/// When the traffic changes from small to large objects, GDSF with bypass evicts the small objects as fast as GDSF
+/// without it.
+///
+/// Method: requests for objects of about 1 KiB are followed by as many requests for objects of about 4 MiB. Half
+/// of either kind fits into the cache.
+#[test]
+fn bypass_does_not_keep_objects_that_are_no_longer_requested() {
+    const SEED: Seed = Seed(21);
+    const CAPACITY: ByteSize = ByteSize::mib(32);
+    let mut rng = Rng::new(SEED, 0);
+    let mut requests = |keys: std::ops::Range<u64>, size_bytes| -> Vec<Record> {
+        (0..100_000)
+            .map(|n| {
+                let key = keys.start + ((keys.end - keys.start) as f64 * rng.unit().powi(3)) as u64;
+                Record {
+                    time: Timestamp::from_secs(n),
+                    key,
+                    size: size_bytes / 2 + mix64(key) % size_bytes,
+                }
+            })
+            .collect()
+    };
+    let mut trace = requests(0..30_000, 1 << 10);
+    trace.extend(requests(100_000..100_016, 4 << 20));
+    let bypass = object_hit_ratio(PolicySpec::Gdsf, CAPACITY, &trace);
+    let plain = object_hit_ratio(PolicySpec::GdsfPlain, CAPACITY, &trace);
+    assert!(
+        bypass >= plain - 0.005,
+        "seed {SEED}: with bypass {bypass:.3}, as published {plain:.3}"
     );
 }
 

@@ -623,7 +623,7 @@ struct Counters {
 impl Counters {
     fn refused(&self, refusal: RejectReason) -> &AtomicU64 {
         match refusal {
-            RejectReason::Admission => &self.refused_by_admission,
+            RejectReason::Admission | RejectReason::LowRank => &self.refused_by_admission,
             RejectReason::LargerThanTier => &self.refused_too_large,
             RejectReason::ObjectLimit => &self.refused_object_limit,
         }

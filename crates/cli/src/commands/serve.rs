@@ -47,7 +47,7 @@ pub(crate) struct ServeArgs {
 
     /// Policy of the memory tier: lru, adaptsize, …
     ///
-    /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf` or `infinite`.
+    /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf`, `gdsf-plain` or `infinite`.
     /// `edgeward simulate` predicts the hit ratio of each.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,

@@ -35,7 +35,8 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     trace: TraceInputArgs,
 
-    /// Policies: lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf, infinite
+    /// Policies: lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf,
+    /// gdsf-plain, infinite
     #[arg(
         long,
         short,

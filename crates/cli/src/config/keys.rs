@@ -345,7 +345,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--policy"),
         kind: ValueKind::Policy,
         doc: "The policy of admission and eviction: `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, \
-              `adaptsize-horizon`, `gdsf` or `infinite`. [policies.md](../explanation/policies.md) says which policy \
+              `adaptsize-horizon`, `gdsf`, `gdsf-plain` or `infinite`. [policies.md](../explanation/policies.md) says which policy \
               suits which traffic.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),

@@ -23,6 +23,12 @@ impl Ranking for Lru {
         clock.store(clock.load(Relaxed) + 2, Relaxed);
     }
 
+    fn victim_rank_max(_: &AtomicU64, _: &Object) -> Option<u64> {
+        None
+    }
+
+    fn rejected(_: &AtomicU64, _: u64) {}
+
     fn enter(clock: &AtomicU64, state: &AtomicU64, _object: &Object) {
         state.store(clock.load(Relaxed), Relaxed);
     }

@@ -15,7 +15,7 @@ use std::fmt::Debug;
 
 use crate::Object;
 
-pub use gdsf::Gdsf;
+pub use gdsf::{Gdsf, GdsfPlain};
 pub use lru::Lru;
 
 /// A rule that ranks resident objects.
@@ -28,6 +28,13 @@ pub trait Ranking: Debug + Send + 'static {
 
     /// Advances the time. Called at every offer of a miss.
     fn tick(shared: &Self::Shared);
+
+    /// Returns the highest rank that the victims of `object` may have. The object is rejected if one of them has a
+    /// higher rank. Returns `None` if the policy admits every object.
+    fn victim_rank_max(shared: &Self::Shared, object: &Object) -> Option<u64>;
+
+    /// Records the rejection of an object whose victims may have at most this rank.
+    fn rejected(shared: &Self::Shared, victim_rank_max: u64);
 
     /// Initialises the state of an admitted object.
     fn enter(shared: &Self::Shared, state: &Self::AccessState, object: &Object);

@@ -1,9 +1,9 @@
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::eviction::{Gdsf, Lru};
+use crate::eviction::{Gdsf, GdsfPlain, Lru};
 
 fn object(key: u64, size_bytes: u64) -> Object {
     Object {
@@ -78,6 +78,64 @@ impl TextbookLru {
     }
 }
 
+/// Compares a tier with a table of all residents that is sorted at each miss.
+///
+/// Objects of equal rank are evicted in the order of their slots, so the table reads the slots of the tier.
+fn compare_gdsf<R: Ranking>(keys: &[u64], capacity: u64, bypass: bool) {
+    let mut ours = Driver::<R>::new(capacity, Admission::Always);
+    // key -> (H, f)
+    let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
+    let mut inflation = 0f64;
+    for &key in keys {
+        let size = size_of_key(key);
+        let per_byte = f64::from((1.0 / size as f64) as f32);
+        let slots = ours.index.clone();
+        let hit = ours.request(key, size);
+        assert_eq!(hit, table.contains_key(&key));
+        if let Some((h, f)) = table.get_mut(&key) {
+            *f += 1;
+            *h = inflation + f64::from(*f) * per_byte;
+            continue;
+        }
+        let rank_max = inflation + 4.0 * per_byte;
+        let mut used: u64 = table.keys().map(|&key| size_of_key(key)).sum();
+        let mut order: VecDeque<(f64, u64)> =
+            table.iter().map(|(&key, &(h, _))| (h, key)).collect();
+        order.make_contiguous().sort_by(|a, b| {
+            (a.0, slots[&a.1].index)
+                .partial_cmp(&(b.0, slots[&b.1].index))
+                .expect("no rank is NaN")
+        });
+        let mut admitted = true;
+        while admitted && used + size > capacity {
+            let mut batch = Vec::new();
+            while admitted && used + size > capacity && batch.len() < BATCH_VICTIMS {
+                let victim = order
+                    .pop_front()
+                    .expect("the object fits into an empty tier");
+                used -= size_of_key(victim.1);
+                admitted = !bypass || victim.0 <= rank_max;
+                batch.push(victim);
+            }
+            if admitted {
+                for (h, victim) in batch {
+                    inflation = inflation.max(h);
+                    table.remove(&victim);
+                }
+            } else {
+                inflation = inflation.max(rank_max);
+            }
+        }
+        if admitted {
+            table.insert(key, (inflation + per_byte, 1));
+        }
+        assert!(
+            table.keys().eq(ours.index.keys().collect::<BTreeSet<_>>()),
+            "other residents after key {key}"
+        );
+    }
+}
+
 fn size_of_key(key: u64) -> u64 {
     1 + edgeward_types::mix64(key) % 40
 }
@@ -100,44 +158,23 @@ proptest! {
         }
     }
 
-    /// GDSF evicts the lowest `L + f/s`, as a table that is searched completely.
+    /// Published GDSF evicts the lowest `L + f/s`, like a table that is searched completely.
     #[test]
-    fn gdsf_equals_a_search_for_the_lowest_rank(
+    fn plain_gdsf_equals_a_search_for_the_lowest_rank(
         keys in prop::collection::vec(0u64..40, 0..300),
         capacity in 40u64..300,
     ) {
-        let mut ours = Driver::<Gdsf>::new(capacity, Admission::Always);
-        // key -> (H, f)
-        let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
-        let mut inflation = 0f64;
-        for key in keys {
-            let size = size_of_key(key);
-            let per_byte = f64::from((1.0 / size as f64) as f32);
-            let hit = ours.request(key, size);
-            prop_assert_eq!(hit, table.contains_key(&key));
-            if let Some((h, f)) = table.get_mut(&key) {
-                *f += 1;
-                *h = inflation + f64::from(*f) * per_byte;
-                continue;
-            }
-            let used = |table: &BTreeMap<u64, (f64, u32)>| -> u64 {
-                table.keys().map(|&k| size_of_key(k)).sum()
-            };
-            let mut lowest = f64::NAN;
-            while used(&table) + size > capacity {
-                lowest = table.values().map(|&(h, _)| h).fold(f64::INFINITY, f64::min);
-                inflation = inflation.max(lowest);
-                let victim = table.iter()
-                    .find(|&(k, &(h, _))| h == lowest && !ours.index.contains_key(k))
-                    .map(|(&k, _)| k);
-                prop_assert!(victim.is_some(), "the lowest rank was not evicted");
-                table.remove(&victim.expect("checked"));
-            }
-            // Objects of equal rank may be evicted in any order. The table may need one victim where the tier
-            // needs both, because the table evicted the larger one first.
-            table.retain(|k, &mut (h, _)| h != lowest || ours.index.contains_key(k));
-            table.insert(key, (inflation + per_byte, 1));
-        }
+        compare_gdsf::<GdsfPlain>(&keys, capacity, false);
+    }
+
+    /// GDSF with bypass evicts the lowest `L + f/s` for an object, or rejects the object if a victim has more than
+    /// `L + 4/s`.
+    #[test]
+    fn gdsf_equals_a_search_for_the_lowest_rank_with_rejection(
+        keys in prop::collection::vec(0u64..80, 0..400),
+        capacity in 40u64..600,
+    ) {
+        compare_gdsf::<Gdsf>(&keys, capacity, true);
     }
 
     /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.
@@ -178,6 +215,34 @@ fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
         Verdict::Reject(RejectReason::LargerThanTier)
     );
     assert!(evicted.is_empty());
+}
+
+/// An object is rejected while one of its victims has a rank above `L + 4/s`, and each rejection raises `L`.
+#[test]
+fn a_rejected_object_evicts_nothing_and_ages_the_residents() {
+    let mut driver = Driver::<Gdsf>::new(100, Admission::Always);
+    driver.request(1, 50);
+    driver.request(2, 50);
+    for _ in 0..4 {
+        assert!(driver.request(1, 50));
+    }
+    let offer = |driver: &mut Driver<Gdsf>| {
+        let mut evicted = Vec::new();
+        (
+            driver.tier.offer(&object(3, 100), &mut evicted),
+            evicted.len(),
+        )
+    };
+    // The ranks of the residents are 5/50 and 1/50. Each rejection of the object of 100 bytes raises `L` by 4/100.
+    for _ in 0..2 {
+        assert_eq!(
+            offer(&mut driver),
+            (Verdict::Reject(RejectReason::LowRank), 0)
+        );
+    }
+    let (verdict, evicted) = offer(&mut driver);
+    assert!(matches!(verdict, Verdict::Admit(_)), "{verdict:?}");
+    assert_eq!(evicted, 2);
 }
 
 #[test]

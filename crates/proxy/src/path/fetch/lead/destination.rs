@@ -197,7 +197,9 @@ pub(super) fn charge_of(
 
 fn count_refusal(worker: &Worker, refusal: RejectReason) {
     match refusal {
-        RejectReason::Admission => worker.counters.not_stored_admission.increment(),
+        RejectReason::Admission | RejectReason::LowRank => {
+            worker.counters.not_stored_admission.increment();
+        }
         RejectReason::LargerThanTier | RejectReason::ObjectLimit => {
             worker.counters.not_stored_size.increment();
         }

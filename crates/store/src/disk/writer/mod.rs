@@ -6,10 +6,11 @@
 //! 1. A segment's header is durable before any record of its epoch is written.
 //! 2. A segment's records are durable before its footer is written.
 //! 3. A segment is overwritten only after the objects reinserted from it are durable. The segment to which they
-//! were written is synced when it is full, or before the overwrite if it is still open. When a write fails, all
-//! data since the last flush is dropped, the open segment is closed without a footer, and the device is not
-//! written during the retry interval. Purges that are not durable yet are kept. They are written first when the
-//! device can be written again.
+//!    were written is synced when it is full, or before the overwrite if it is still open.
+//!
+//! When a write fails, all data since the last flush is dropped, the open segment is closed without a footer, and
+//! the device is not written during the retry interval. Purges that are not durable yet are kept. They are written
+//! first when the device can be written again.
 
 mod appender;
 mod buffer;

@@ -1,6 +1,7 @@
-//! The fingerprint of a URL: 64 bits of XXH3 over path and query, seeded with the host. The probability that
-//! two of `n` URLs have the same fingerprint is about `n² / 2^65`: 6e-6 for fifteen million URLs, and 3 % for a
-//! thousand million. Two URLs with the same fingerprint count as one.
+//! The fingerprint of a URL: 64 bits of XXH3 over path and query, seeded with the host.
+//!
+//! The probability that two of `n` URLs have the same fingerprint is about `n² / 2^65`: 6e-6 for fifteen
+//! million URLs, and 3 % for a thousand million. Two URLs with the same fingerprint count as one.
 
 use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 

@@ -1,8 +1,9 @@
-//! Parsers of log lines, and statistics of the requests. A [`Parser`] finds the fields of one line and returns
-//! an [`Entry`] that borrows them. The URL is reduced to a 64-bit [`fingerprint`](Fingerprints). The other
-//! fields are counted in a [`Tally`], whose size is bounded for any log. The crate `logs` counts the requests
-//! per URL by fingerprint and adds these counts to [`Objects`], which computes the histogram of requests per
-//! URL, the one-hit wonders and the popularity.
+//! Parsers of log lines, and statistics of the requests.
+//!
+//! A [`Parser`] finds the fields of one line and returns an [`Entry`] that borrows them. The URL is reduced to
+//! a 64-bit [`fingerprint`](Fingerprints). The other fields are counted in a [`Tally`], whose size is bounded
+//! for any log. The crate `logs` counts the requests per URL by fingerprint and adds these counts to
+//! [`Objects`], which computes the histogram of requests per URL, the one-hit wonders and the popularity.
 //!
 //! A [`Sample`] stores all requests for a share of the objects. A [`ReuseCurve`], a [`WorkingSet`] or the input
 //! of a simulation is computed from a sample.

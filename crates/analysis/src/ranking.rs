@@ -6,11 +6,12 @@ use crate::Entry;
 use crate::hours::TrafficCounts;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Requests and bytes by name: for hosts, media types, machines and methods. The table has at most twice the
-/// requested number of names. If it is full, the half with the fewest requests is dropped, similar to Misra and
-/// Gries but without subtracting from the remaining counts. If a dropped name occurs again, its earlier
-/// requests are missing from its count. A count is therefore too small by at most [`Ranking::undercount_max`],
-/// which is 0 until the first drop.
+/// Requests and bytes by name: for hosts, media types, machines and methods.
+///
+/// The table has at most twice the requested number of names. If it is full, the half with the fewest requests
+/// is dropped, similar to Misra and Gries but without subtracting from the remaining counts. If a dropped name
+/// occurs again, its earlier requests are missing from its count. A count is therefore too small by at most
+/// [`Ranking::undercount_max`], which is 0 until the first drop.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     rows: HashMap<Box<[u8]>, TrafficCounts>,

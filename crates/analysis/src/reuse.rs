@@ -4,10 +4,12 @@
 //! for the same object, including the object itself. An LRU cache of `C` bytes hits exactly the requests with a
 //! distance of at most `C` (Mattson et al., 1970). One pass therefore gives the hit ratio at every size. This
 //! also holds for an object that is larger than the cache: its distance includes its own size, so it is never a
-//! hit. In a sample, distances are shorter by the sampling rate, so they are divided by this rate. The number
-//! of popular objects is small, so by chance the sample may have more or fewer of their requests than the
-//! sampling rate. Like in SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to
-//! the hits at the shortest distance, because requests for popular objects have short distances.
+//! hit.
+//!
+//! In a sample, distances are shorter by the sampling rate, so they are divided by this rate. The number of
+//! popular objects is small, so by chance the sample may have more or fewer of their requests than the sampling
+//! rate. Like in SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to the hits
+//! at the shortest distance, because requests for popular objects have short distances.
 
 use hashbrown::HashMap;
 

@@ -1,10 +1,12 @@
-//! A sample of the objects with all their requests, in bounded memory. The fingerprint of an object decides if
-//! the object is sampled, so the sample has either all requests for an object or no request. The hit ratio of
-//! the sample in a cache that is smaller by the sampling rate is then about that of all requests in the full
-//! cache, because reuse distances are smaller by the same rate. Paper: Waldspurger, Park, Garthwaite, Ahmad,
-//! "Efficient MRC Construction with SHARDS", FAST 2015. Like in its section 3.2, the rate is reduced when the
-//! sample exceeds its memory: the threshold of fingerprints is halved, and the objects whose fingerprints are
-//! not below the new threshold are dropped.
+//! A sample of the objects with all their requests, in bounded memory.
+//!
+//! The fingerprint of an object decides if the object is sampled, so the sample has either all requests for an
+//! object or no request. The hit ratio of the sample in a cache that is smaller by the sampling rate is then
+//! about that of all requests in the full cache, because reuse distances are smaller by the same rate.
+//!
+//! Paper: Waldspurger, Park, Garthwaite, Ahmad, "Efficient MRC Construction with SHARDS", FAST 2015. Like in
+//! its section 3.2, the rate is reduced when the sample exceeds its memory: the threshold of fingerprints is
+//! halved, and the objects whose fingerprints are not below the new threshold are dropped.
 
 use hashbrown::HashMap;
 

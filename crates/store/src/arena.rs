@@ -25,6 +25,7 @@
 //! assert_eq!(arena.offset_of(&[7; 10]), None);
 //! # std::io::Result::Ok(())
 //! ```
+//!
 //! Memory of a file takes more time to allocate and to free than memory of the heap: 0.45 ms per mebibyte,
 //! which is four times the time that one hit saves. Moving a body to the arena is therefore useful only if the
 //! body is requested repeatedly. The caller of the arena selects the bodies.

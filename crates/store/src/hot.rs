@@ -22,6 +22,7 @@
 //! }
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
+//!
 //! A caller that changes a key passes the [`Version`] of the key that it read before it decided about the
 //! change; [`versions`](crate::versions) states the rule.
 //!
@@ -127,6 +128,7 @@ pub struct HotCache<V: Send + Sync + 'static> {
 
 impl<V: Send + Sync + 'static> HotCache<V> {
     /// The bytes that an object takes in addition to its value's own allocations. Add them to every charge.
+    ///
     /// This is the sum of the policy's slot (32 bytes), queue entry (16) and access bits (8), the index entry,
     /// and the allocation of the `Arc` (16) with the value.
     pub const OBJECT_OVERHEAD_BYTES: u64 =
@@ -542,8 +544,10 @@ pub(crate) struct Shared<V> {
 }
 
 impl<V> Shared<V> {
-    /// Reduces the tier's capacity by the pinned bytes. The reduction is at most `pinned_bytes_max`. Without
-    /// this limit, clients that read all residents slowly could empty the cache.
+    /// Reduces the tier's capacity by the pinned bytes.
+    ///
+    /// The reduction is at most `pinned_bytes_max`. Without this limit, clients that read all residents slowly
+    /// could empty the cache.
     fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());

@@ -1,6 +1,8 @@
 //! The lock types of this crate. All modules import them from here, so that the model checker shuttle can
-//! replace them. A poisoned lock is not treated as an error. A panic leaves the state behind each lock valid,
-//! and a cache that stops serving is worse than a cache that lost an object.
+//! replace them.
+//!
+//! A poisoned lock is not treated as an error. A panic leaves the state behind each lock valid, and a cache
+//! that stops serving is worse than a cache that lost an object.
 
 use std::sync::PoisonError;
 use std::time::Duration;

@@ -41,12 +41,13 @@
 //!
 //! The marker is the stored entry of a URL whose responses vary. A marker has a generation, which is part of
 //! the key of each variant, so lookups find no variant after the marker is removed. A fetch uses a marker only
-//! if the URL still has the version that it had when the marker was read. Keys have no counters of their own.
-//! Instead, each stripe of keys (selected by hash) has a log of the keys of the last changes. A version is a
-//! position in the stripe's log, and a key has changed if the log lists the key after that position. Changes of
-//! other keys have no effect until the log has overwritten the position. From then on the version counts as
-//! outdated: a change may be dropped without need, but no outdated change is applied. A long fetch or promotion
-//! keeps its version recent with `Versions::renewed`.
+//! if the URL still has the version that it had when the marker was read.
+//!
+//! Keys have no counters of their own. Instead, each stripe of keys (selected by hash) has a log of the keys of
+//! the last changes. A version is a position in the stripe's log, and a key has changed if the log lists the
+//! key after that position. Changes of other keys have no effect until the log has overwritten the position.
+//! From then on the version counts as outdated: a change may be dropped without need, but no outdated change is
+//! applied. A long fetch or promotion keeps its version recent with `Versions::renewed`.
 
 use edgeward_types::KeyHash;
 

@@ -3,6 +3,7 @@
 //! A [`Workload`] is a mix of traffic classes (web pages, images, video chunks, downloads,
 //! API responses), each with its own catalogue (set of objects), Zipf popularity and sizes. Three properties that
 //! determine the hit ratio of a cache are set exactly:
+//!
 //! - **one-hit wonders**: the configured share of objects has exactly one request, and every other object has
 //!   at least two requests;
 //! - **churn**: the configured share of the catalogue appears during the trace; each new object

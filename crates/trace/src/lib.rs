@@ -2,8 +2,10 @@
 //!
 //! A trace is a stream of [`Record`]s: time, object and size. [`open`] recognises compression and format by
 //! content and returns a [`Reader`]; [`Writer`] writes records; [`Summary`] describes a trace; [`generate`]
-//! generates traffic from a seed if no trace is available. The crate opens no files: readers take `impl Read`,
-//! and writers take `impl Write`. `docs/reference/trace-formats.md` describes the formats byte for byte.
+//! generates traffic from a seed if no trace is available.
+//!
+//! The crate opens no files: readers take `impl Read`, and writers take `impl Write`.
+//! `docs/reference/trace-formats.md` describes the formats byte for byte.
 #![forbid(unsafe_code)]
 
 mod compression;

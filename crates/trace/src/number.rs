@@ -175,9 +175,10 @@ fn zone_secs(sign: u8, hours: [u8; 2], minutes: [u8; 2]) -> Option<i64> {
     }
 }
 
-/// Returns the days since 1970-01-01 in the Gregorian calendar, or `None` for an invalid date. The function
-/// counts years from March, so that the leap day is the last day of the year. Month `m` after March then starts
-/// on day `(153 m + 2) / 5` of its year.
+/// Returns the days since 1970-01-01 in the Gregorian calendar, or `None` for an invalid date.
+///
+/// The function counts years from March, so that the leap day is the last day of the year. Month `m` after
+/// March then starts on day `(153 m + 2) / 5` of its year.
 fn days_from_civil(year: u64, month: u64, day: u64) -> Option<i64> {
     let leap = year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
     let days_in_month = match month {

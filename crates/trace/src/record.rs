@@ -4,9 +4,10 @@ use edgeward_types::xxh3::xxh3_64;
 
 use edgeward_types::Timestamp;
 
-/// One request of a trace. Other fields of a format are dropped: a cache cannot use LRB's features, and
-/// oracleGeneral's next access is wrong as soon as a record is skipped. A program that needs the next access
-/// computes it from the records.
+/// One request of a trace.
+///
+/// Other fields of a format are dropped: a cache cannot use LRB's features, and oracleGeneral's next access is
+/// wrong as soon as a record is skipped. A program that needs the next access computes it from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The time of the request. The trace determines the origin of its times.

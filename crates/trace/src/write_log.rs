@@ -3,6 +3,7 @@
 //! ```text
 //! 10.17.4.211 - - [01/Jan/1970:00:00:07 +0000] "GET /o/42?size=512 HTTP/1.1" 200 512 "-" "Mozilla/5.0 …"
 //! ```
+//!
 //! The URL is the one under which `edgeward origin` serves an object with this key and size. Client, referrer
 //! and user agent are derived from key and time, so equal records produce equal logs.
 

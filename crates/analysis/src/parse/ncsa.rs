@@ -3,6 +3,7 @@
 //! ```text
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
+//!
 //! The crate `trace` splits the fields, because it reads the same lines as traces. It ignores lines without a
 //! size, but this parser counts every request.
 

@@ -1,7 +1,8 @@
-//! Checks that the system backs in-memory files with single pages. If a hole covers only a part of a huge page,
-//! the kernel may clear this part in place, while the page is in a socket buffer. Distributions disable huge
-//! pages for in-memory files (`never`) or enable them only on request (`advise`). The arena never requests
-//! them.
+//! Checks that the system backs in-memory files with single pages.
+//!
+//! If a hole covers only a part of a huge page, the kernel may clear this part in place, while the page is in a
+//! socket buffer. Distributions disable huge pages for in-memory files (`never`) or enable them only on request
+//! (`advise`). The arena never requests them.
 
 use std::fs;
 use std::io;

@@ -1,7 +1,9 @@
 //! A cache of the metadata (header, key, head and table) of records that were read recently. Cached metadata is
-//! verified and parsed. This process does not read a body that the kernel sends from the page cache, but it
-//! needs the metadata. Without this cache, each hit would read 4 KiB, verify the checksum of the metadata and
-//! parse the header. For a small object this is a tenth of the CPU time of a hit.
+//! verified and parsed.
+//!
+//! This process does not read a body that the kernel sends from the page cache, but it needs the metadata.
+//! Without this cache, each hit would read 4 KiB, verify the checksum of the metadata and parse the header. For
+//! a small object this is a tenth of the CPU time of a hit.
 //!
 //! The table has a fixed number of slots. The hash of a record's location selects its slot, and a newer record
 //! replaces the older one in the slot. An entry is valid while its segment has the epoch of the record's

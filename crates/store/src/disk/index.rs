@@ -230,9 +230,11 @@ impl Index {
     }
 
     /// The probability that a lookup of an absent key finds an entry with the same tag, which costs a useless
-    /// read of the device. An entry matches wrongly if it has the tag of the key and is in a bucket of one of
-    /// the key's two bases. The rate is therefore the mean number of entries at two bases, in all layers,
-    /// divided by the number of tags.
+    /// read of the device.
+    ///
+    /// An entry matches wrongly if it has the tag of the key and is in a bucket of one of the key's two bases.
+    /// The rate is therefore the mean number of entries at two bases, in all layers, divided by the number of
+    /// tags.
     pub fn false_match_rate(&self) -> f64 {
         let tags = (self.geometry.tag_mask() + 1) as f64;
         2.0 * self.len() as f64 / (self.geometry.bases as f64 * tags)

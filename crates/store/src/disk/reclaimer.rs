@@ -3,8 +3,10 @@
 //! The decision is made per object, not per record. An object in a single record is written again without
 //! changes. For an object in pieces, the pieces in this segment are written again, and then its commit record,
 //! which lists the locations of all pieces. An object that is not reinserted is evicted, even if some of its
-//! pieces are in other segments. The reclaimer runs right after a segment was opened, when the write buffer is
-//! empty. At this time the index has no replaced objects, so no replaced object is reinserted.
+//! pieces are in other segments.
+//!
+//! The reclaimer runs right after a segment was opened, when the write buffer is empty. At this time the index
+//! has no replaced objects, so no replaced object is reinserted.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -44,9 +44,10 @@ impl FreedPages {
     }
 }
 
-/// Returns the default limit: 1/32 of the capacity, at least 2 MiB. The limit is not 0, because the process
-/// must request returned pages from the system again. With a limit of 0, a stored miss of 64 KiB or more takes
-/// twice the CPU time.
+/// Returns the default limit: 1/32 of the capacity, at least 2 MiB.
+///
+/// The limit is not 0, because the process must request returned pages from the system again. With a limit of
+/// 0, a stored miss of 64 KiB or more takes twice the CPU time.
 pub(super) fn freed_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(2 << 20)
 }

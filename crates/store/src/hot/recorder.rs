@@ -30,9 +30,11 @@ enum Sink {
 }
 
 impl Recorder {
-    /// Records a request for the object under `key`, whose charge is `size_bytes`. Never blocks. If the ring is
-    /// full, the request is counted and dropped: the tuner needs a fair sample and not every request. In the
-    /// mode [`TunerMode::Inline`](super::TunerMode::Inline), this call runs the tuner.
+    /// Records a request for the object under `key`, whose charge is `size_bytes`.
+    ///
+    /// Never blocks. If the ring is full, the request is counted and dropped: the tuner needs a fair sample and
+    /// not every request. In the mode [`TunerMode::Inline`](super::TunerMode::Inline), this call runs the
+    /// tuner.
     #[inline]
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) {
         let request = Request {

@@ -98,8 +98,10 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
 }
 
 /// After repeated crashes no purged object is served again, no wrong byte is served, and the cache still stores
-/// objects. Method: open one cache thirty times. Each time (a *life*) begins with the bytes that the previous
-/// life left on the disk, makes some operations, and ends with a crash at a random boundary or with a shutdown.
+/// objects.
+///
+/// Method: open one cache thirty times. Each time (a *life*) begins with the bytes that the previous life left
+/// on the disk, makes some operations, and ends with a crash at a random boundary or with a shutdown.
 #[test]
 fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
     let seed = seed();

@@ -9,8 +9,10 @@ use super::random::Random;
 use super::workload::{Workload, WorkloadError};
 use super::zipf::Zipf;
 
-/// Yields exactly [`Workload::requests`] records. Keys are numbers from 0, in the order of first requests. The
-/// generator takes about 32 bytes of memory per object of the catalogue, and no memory for one-hit wonders.
+/// Yields exactly [`Workload::requests`] records.
+///
+/// Keys are numbers from 0, in the order of first requests. The generator takes about 32 bytes of memory per
+/// object of the catalogue, and no memory for one-hit wonders.
 pub struct Generator {
     workload: Workload,
     random: Random,

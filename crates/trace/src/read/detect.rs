@@ -8,9 +8,10 @@ use super::lines::{is_void, split_field};
 use super::options::ReadOptions;
 use super::oracle;
 
-/// Returns the format, or an error that describes the first bytes. The first line that has the form of a format
-/// determines the format, so a file may begin with a few malformed lines. `whole_input` is true if the sample
-/// is the whole input.
+/// Returns the format, or an error that describes the first bytes.
+///
+/// The first line that has the form of a format determines the format, so a file may begin with a few malformed
+/// lines. `whole_input` is true if the sample is the whole input.
 pub(super) fn detect(
     sample: &[u8],
     whole_input: bool,

@@ -1,6 +1,8 @@
-//! Parses libCacheSim's oracleGeneral: 24 packed little-endian bytes per request. The fields are: `u32` time in
-//! seconds, `u64` object id, `u32` size in bytes, and `i64` next access. The next access is the number (from 1)
-//! of the next request for the same object, or -1. This field is ignored: see [`Record`].
+//! Parses libCacheSim's oracleGeneral: 24 packed little-endian bytes per request.
+//!
+//! The fields are: `u32` time in seconds, `u64` object id, `u32` size in bytes, and `i64` next access. The next
+//! access is the number (from 1) of the next request for the same object, or -1. This field is ignored: see
+//! [`Record`].
 
 use edgeward_types::Timestamp;
 

@@ -18,6 +18,7 @@ use super::text::{LrbParser, TextParser};
 /// Opens an input. Recognises its compression, and its format unless the options state it.
 ///
 /// # Errors
+///
 /// Fails if the input is empty, its compression or format is not supported, or a column is missing in the
 /// header of a CSV file. An empty input is no error if the options state a format other than CSV.
 pub fn open<'a>(

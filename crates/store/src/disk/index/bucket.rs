@@ -12,10 +12,11 @@
 //! odd or has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory
 //! models?", MSPC 2012). The version of eight bits wraps around after 128 changes. A reader that is suspended
 //! during exactly a multiple of 128 changes may accept a torn slot. It then reads a wrong record, and reports a
-//! miss because the key differs. Writers exclude each other by a lock outside the bucket. A reader counts a hit
-//! by one compare-and-swap on the word that contains the counter. A concurrent writer may overwrite the new
-//! count, because writers use plain stores. The hit counts only guide reinsertion, so a lost hit in a million
-//! is acceptable, and plain stores are cheaper than a compare-and-swap.
+//! miss because the key differs. Writers exclude each other by a lock outside the bucket.
+//!
+//! A reader counts a hit by one compare-and-swap on the word that contains the counter. A concurrent writer may
+//! overwrite the new count, because writers use plain stores. The hit counts only guide reinsertion, so a lost
+//! hit in a million is acceptable, and plain stores are cheaper than a compare-and-swap.
 
 use std::sync::atomic::{
     AtomicU64,

@@ -81,6 +81,7 @@ impl Index {
     /// index of this size.
     ///
     /// # Errors
+    ///
     /// Fails if the bytes are not a checkpoint, or the checkpoint is incomplete, damaged, or of a device of
     /// another size. The caller then scans the log.
     pub fn load(config: IndexConfig, input: &mut impl Read) -> Result<(Self, u64), LoadError> {

@@ -4,9 +4,11 @@
 //! shortest chain of entries that can each move to their other bucket (D. Zhou, B. Fan, H. Lim, M. Kaminsky, D.
 //! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The last
 //! entry of the chain is moved first, so that each entry is in one of its buckets at every moment. If the
-//! search fails, an entry is displaced. After a restart, a pair of buckets may contain an identity twice,
-//! because the checkpoint was written while the entry moved. Every change therefore reads all slots of the
-//! pair, and a removal or replacement applies to both copies.
+//! search fails, an entry is displaced.
+//!
+//! After a restart, a pair of buckets may contain an identity twice, because the checkpoint was written while
+//! the entry moved. Every change therefore reads all slots of the pair, and a removal or replacement applies to
+//! both copies.
 
 use std::sync::atomic::Ordering::Relaxed;
 

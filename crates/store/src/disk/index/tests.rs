@@ -276,8 +276,10 @@ impl Write for InsertingWriter<'_> {
 }
 
 /// A checkpoint contains every entry that was inserted before the save, even if many entries move during the
-/// save. Method: save to a writer that inserts entries into the same index at each write, so that the table
-/// grows and entries move from unsaved to saved buckets.
+/// save.
+///
+/// Method: save to a writer that inserts entries into the same index at each write, so that the table grows and
+/// entries move from unsaved to saved buckets.
 #[test]
 fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     let before = 150_000;

@@ -1,11 +1,14 @@
-//! A part of a body in the page cache, which the kernel sends to a socket. This process does not read the
-//! bytes. The kernel copies a short span from a mapping. For a long span the kernel passes the pages to the
-//! socket without a copy. The bytes are correct for two reasons. First, every block of the span was compared
-//! with its checksum recently ([`Verified`](crate::disk::verified::Verified)). Second, the span is sent only
-//! while its segment has the epoch of this comparison, and an overwrite guard protects the segment during the
-//! system call. Between two calls no guard exists, because a slow client must not delay the writer. Pages that
-//! were sent may stay in socket buffers after the call. The segment of these pages therefore gets new pages
-//! before it is overwritten ([`page_replacement`]).
+//! A part of a body in the page cache, which the kernel sends to a socket.
+//!
+//! This process does not read the bytes. The kernel copies a short span from a mapping. For a long span the
+//! kernel passes the pages to the socket without a copy. The bytes are correct for two reasons. First, every
+//! block of the span was compared with its checksum recently ([`Verified`](crate::disk::verified::Verified)).
+//! Second, the span is sent only while its segment has the epoch of this comparison, and an overwrite guard
+//! protects the segment during the system call.
+//!
+//! Between two calls no guard exists, because a slow client must not delay the writer. Pages that were sent may
+//! stay in socket buffers after the call. The segment of these pages therefore gets new pages before it is
+//! overwritten ([`page_replacement`]).
 
 use std::io;
 use std::ops::Range;

@@ -1,6 +1,8 @@
 //! The current code opens a store of format version 1. Later code that cannot open this store must reject it
-//! with an error that states the version number. The fixture contains the blocks of a store file that are not
-//! zero. For each block it has the block number in eight bytes and the 4096 bytes of the block.
+//! with an error that states the version number.
+//!
+//! The fixture contains the blocks of a store file that are not zero. For each block it has the block number in
+//! eight bytes and the 4096 bytes of the block.
 
 use std::fs::File;
 use std::io::Write;

@@ -1,7 +1,9 @@
-//! The single thread that writes a device. The thread takes objects from the queue, makes records of them,
-//! collects records into large writes, and syncs the device as configured. An object in one record is visible
-//! as soon as the record is in the buffer ([`unwritten`](super::unwritten)), an object in pieces when its
-//! commit record is written. Recovery relies on the following order of writes and syncs:
+//! The single thread that writes a device.
+//!
+//! The thread takes objects from the queue, makes records of them, collects records into large writes, and
+//! syncs the device as configured. An object in one record is visible as soon as the record is in the buffer
+//! ([`unwritten`](super::unwritten)), an object in pieces when its commit record is written. Recovery relies on
+//! the following order of writes and syncs:
 //!
 //! 1. A segment's header is durable before any record of its epoch is written.
 //! 2. A segment's records are durable before its footer is written.

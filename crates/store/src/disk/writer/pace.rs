@@ -2,9 +2,10 @@
 
 use std::time::Instant;
 
-/// The write rate, in bytes per second, above which writes bypass the page cache. At a lower rate, the
-/// write-back by the kernel takes only a hundredth of a core, and new objects are in the page cache when they
-/// are requested next. At a higher rate, the write-back delays requests (measured in
+/// The write rate, in bytes per second, above which writes bypass the page cache.
+///
+/// At a lower rate, the write-back by the kernel takes only a hundredth of a core, and new objects are in the
+/// page cache when they are requested next. At a higher rate, the write-back delays requests (measured in
 /// docs/explanation/disk-cache.md), and the writes evict pages that requests read.
 const HIGH_RATE: f64 = (32 << 20) as f64;
 

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
 use edgeward_testkit::Answer;
 use serde_json::Value;
-use support::{Bed, Client, TIMEOUT};
+use support::{Client, TIMEOUT, TestBed};
 
 /// The size of a body that does not fit in the socket buffers of edge and client.
 const BODY_BYTES: u64 = 32 << 20;
@@ -21,19 +21,19 @@ const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 
 /// Header lines of two requests. The fast path serves the request without fields, and hyper serves the range
 /// request.
-const FORMS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
+const REQUEST_FIELDS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
 
 #[test]
 fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
-    for headers in FORMS {
-        let log = Log::new();
+    for headers in REQUEST_FIELDS {
+        let log = AccessLog::new();
         let bed = log.bed(LogFormat::Json);
         let mut client = request_stored(&bed, headers);
-        let asked = Instant::now();
+        let start = Instant::now();
         assert_eq!(client.read_up_to(100_000).len(), 100_000);
-        let read = asked.elapsed();
+        let read = start.elapsed();
         client.reset();
-        let line = &log.lines(2)[1];
+        let line = &log.wait_for_json_lines(2)[1];
         let bytes = line["bytes"].as_u64().expect("bytes");
         assert_eq!(line["aborted"], true, "{line}");
         assert_eq!(line["cache"], "hit", "{line}");
@@ -50,8 +50,8 @@ fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
 
 #[test]
 fn a_hit_is_logged_when_its_last_byte_has_left() {
-    for headers in FORMS {
-        let log = Log::new();
+    for headers in REQUEST_FIELDS {
+        let log = AccessLog::new();
         let bed = log.bed(LogFormat::Json);
         let mut client = request_stored(&bed, headers);
         let began = Instant::now();
@@ -59,12 +59,12 @@ fn a_hit_is_logged_when_its_last_byte_has_left() {
         for _ in 0..50 {
             bed.connect().get("/other", &[]);
         }
-        let paused = began.elapsed();
+        let pause = began.elapsed();
         assert_eq!(
             client.read_up_to(BODY_BYTES as usize).len() as u64,
             BODY_BYTES
         );
-        let lines = log.lines(52);
+        let lines = log.wait_for_json_lines(52);
         let line = lines.last().expect("a line");
         assert_eq!(line["bytes"], BODY_BYTES, "{headers:?}: {line}");
         assert!(
@@ -72,8 +72,8 @@ fn a_hit_is_logged_when_its_last_byte_has_left() {
             "{line}"
         );
         assert!(
-            duration(line) >= paused,
-            "{line}, and the client paused for {paused:?}"
+            duration(line) >= pause,
+            "{line}, and the client paused for {pause:?}"
         );
     }
 }
@@ -81,17 +81,17 @@ fn a_hit_is_logged_when_its_last_byte_has_left() {
 #[test]
 fn bytes_of_a_hit_are_counted_when_they_are_sent() {
     for with_log in [false, true] {
-        for headers in FORMS {
-            let log = Log::new();
+        for headers in REQUEST_FIELDS {
+            let log = AccessLog::new();
             let bed = if with_log {
                 log.bed(LogFormat::Json)
             } else {
-                Bed::start()
+                TestBed::start()
             };
             let mut client = request_stored(&bed, headers);
             let read = client.read_up_to(100_000).len() as u64;
             client.reset();
-            bed.until_metric("edgeward_client_connections", 0.0);
+            bed.wait_for_metric("edgeward_client_connections", 0.0);
             let counted = bed.metric("edgeward_response_bytes_total") as u64 - BODY_BYTES;
             assert!(
                 (read..SOCKETS_BYTES_MAX).contains(&counted),
@@ -103,7 +103,7 @@ fn bytes_of_a_hit_are_counted_when_they_are_sent() {
 
 #[test]
 fn a_request_that_is_refused_is_logged() {
-    let log = Log::new();
+    let log = AccessLog::new();
     let bed = log.bed(LogFormat::Json);
     let mut statuses = Vec::new();
     for request in [
@@ -126,7 +126,7 @@ fn a_request_that_is_refused_is_logged() {
         "{statuses:?}"
     );
     assert!(statuses.contains(&431), "{statuses:?}");
-    let lines = log.lines(statuses.len());
+    let lines = log.wait_for_json_lines(statuses.len());
     let logged: Vec<u64> = lines
         .iter()
         .filter_map(|line| line["status"].as_u64())
@@ -138,26 +138,26 @@ fn a_request_that_is_refused_is_logged() {
 
 #[test]
 fn a_client_that_sends_half_a_head_is_logged_with_408() {
-    let log = Log::new();
+    let log = AccessLog::new();
     let bed = log.bed_with(LogFormat::Combined, |config| {
         config.limits.request_head_timeout = Duration::from_millis(1);
     });
     let mut client = bed.connect();
     client.send(b"GET / HTT");
     assert_eq!(client.answer("GET").status, 408);
-    let line = &log.text(1)[0];
+    let line = &log.wait_for_lines(1)[0];
     assert!(line.ends_with("\"-\" 408 0 \"-\" \"-\""), "{line}");
 }
 
 #[test]
 fn combined_cache_adds_the_outcome() {
-    let log = Log::new();
+    let log = AccessLog::new();
     let bed = log.bed(LogFormat::CombinedCache);
-    bed.origin.on("/page", stored(Answer::ok("hello")));
+    bed.origin.on("/page", cacheable(Answer::ok("hello")));
     for _ in 0..2 {
         bed.get("/page");
     }
-    let lines = log.text(2);
+    let lines = log.wait_for_lines(2);
     assert!(
         lines[0].ends_with("\"GET /page HTTP/1.1\" 200 5 \"-\" \"-\" uri-miss"),
         "{lines:?}"
@@ -169,8 +169,9 @@ fn combined_cache_adds_the_outcome() {
 }
 
 /// Stores a large body, requests it again and reads the head of the hit.
-fn request_stored(bed: &Bed, headers: &[(&str, &str)]) -> Client {
-    bed.origin.on("/big", stored(Answer::pattern(BODY_BYTES)));
+fn request_stored(bed: &TestBed, headers: &[(&str, &str)]) -> Client {
+    bed.origin
+        .on("/big", cacheable(Answer::pattern(BODY_BYTES)));
     assert_eq!(bed.get("/big").body.len() as u64, BODY_BYTES);
     let mut client = bed.connect();
     client.send_head("GET", "/big", headers);
@@ -179,7 +180,7 @@ fn request_stored(bed: &Bed, headers: &[(&str, &str)]) -> Client {
     client
 }
 
-fn stored(answer: Answer) -> Answer {
+fn cacheable(answer: Answer) -> Answer {
     answer.header("cache-control", "max-age=600")
 }
 
@@ -188,12 +189,12 @@ fn duration(line: &Value) -> Duration {
 }
 
 /// The access log of an edge, in a temporary folder.
-struct Log {
+struct AccessLog {
     _folder: tempfile::TempDir,
     path: PathBuf,
 }
 
-impl Log {
+impl AccessLog {
     fn new() -> Self {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("access.log");
@@ -203,7 +204,7 @@ impl Log {
         }
     }
 
-    fn bed(&self, format: LogFormat) -> Bed {
+    fn bed(&self, format: LogFormat) -> TestBed {
         self.bed_with(format, |_| {})
     }
 
@@ -211,8 +212,8 @@ impl Log {
         &self,
         format: LogFormat,
         change: impl FnOnce(&mut edgeward_proxy::EdgeConfig),
-    ) -> Bed {
-        Bed::with(|config| {
+    ) -> TestBed {
+        TestBed::with_config(|config| {
             let destination = LogDestination::File(self.path.clone());
             config.access_log = Some(AccessLogConfig::new(destination, format));
             // With several workers, the order of the lines would be random.
@@ -222,29 +223,29 @@ impl Log {
     }
 
     /// Waits until the log has `count` lines, and returns all lines.
-    fn text(&self, count: usize) -> Vec<String> {
+    fn wait_for_lines(&self, count: usize) -> Vec<String> {
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let lines = whole_lines(&self.path);
+            let lines = complete_lines(&self.path);
             if lines.len() >= count {
                 return lines;
             }
             assert!(
                 Instant::now() < deadline,
-                "{count} lines did not come: {lines:?}"
+                "{count} lines were not written: {lines:?}"
             );
             std::thread::park_timeout(Duration::from_millis(2));
         }
     }
 
-    fn lines(&self, count: usize) -> Vec<Value> {
-        let lines = self.text(count);
+    fn wait_for_json_lines(&self, count: usize) -> Vec<Value> {
+        let lines = self.wait_for_lines(count);
         let json = |line: &String| serde_json::from_str(line).expect("one JSON object per line");
         lines.iter().map(json).collect()
     }
 }
 
-fn whole_lines(path: &Path) -> Vec<String> {
+fn complete_lines(path: &Path) -> Vec<String> {
     let text = std::fs::read_to_string(path).unwrap_or_default();
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(str::to_owned).collect()

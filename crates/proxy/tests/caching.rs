@@ -6,7 +6,7 @@ use std::num::NonZeroUsize;
 
 use edgeward_semantics::{ClientDirectives, SetCookie};
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, pattern};
+use support::{TestBed, pattern};
 
 fn cached(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=60")
@@ -14,7 +14,7 @@ fn cached(text: &'static str) -> Answer {
 
 #[test]
 fn a_stale_response_is_revalidated_without_its_body() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on(
         "/page",
         Answer::ok("body")
@@ -31,14 +31,14 @@ fn a_stale_response_is_revalidated_without_its_body() {
     let ttl = status.strip_prefix("edgeward; fwd=stale; fwd-status=304; ttl=");
     let ttl: Option<i64> = ttl.and_then(|ttl| ttl.parse().ok());
     assert!(matches!(ttl, Some(..=0)), "{status}");
-    let asked = bed.origin.last("/page").expect("two requests");
-    assert_eq!(asked.header("if-none-match"), Some("\"v1\""));
+    let revalidation = bed.origin.last("/page").expect("two requests");
+    assert_eq!(revalidation.header("if-none-match"), Some("\"v1\""));
     assert_eq!(bed.origin.requests("/page"), 2);
 }
 
 #[test]
 fn a_304_makes_a_response_fresh_again() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let first = Answer::ok("body")
         .header("cache-control", "max-age=0")
         .header("etag", "\"v1\"");
@@ -60,7 +60,7 @@ fn a_304_makes_a_response_fresh_again() {
 
 #[test]
 fn a_changed_response_replaces_the_stale_one() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.once(
         "/page",
         Answer::ok("old")
@@ -77,7 +77,7 @@ fn a_changed_response_replaces_the_stale_one() {
 
 #[test]
 fn a_stale_response_with_stale_if_error_replaces_an_error_of_the_origin() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let answer = |extra: &str| {
         Answer::ok("kept")
             .header("cache-control", &format!("max-age=0{extra}"))
@@ -101,7 +101,7 @@ fn a_stale_response_with_stale_if_error_replaces_an_error_of_the_origin() {
 
 #[test]
 fn variants_are_stored_side_by_side() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on_call("/page", |request| {
         let language = request
             .header("accept-language")
@@ -135,10 +135,10 @@ fn variants_are_stored_side_by_side() {
 
 /// Six requests for three variants wait for one fetch. Each request gets its own variant.
 #[test]
-fn followers_of_another_variant_do_not_get_this_one() {
-    let bed = Bed::start();
+fn followers_get_their_own_variants() {
+    let bed = TestBed::start();
     let gate = Gate::new();
-    let before = gate.clone();
+    let origin_gate = gate.clone();
     bed.origin.on_call("/page", move |request| {
         let language = request
             .header("accept-language")
@@ -147,7 +147,7 @@ fn followers_of_another_variant_do_not_get_this_one() {
         Answer::ok(language)
             .header("cache-control", "max-age=60")
             .header("vary", "Accept-Language")
-            .wait_before_head(&before)
+            .wait_before_head(&origin_gate)
     });
     let languages = ["de", "en", "de", "fr", "en", "de"];
     let mut clients = Vec::new();
@@ -156,7 +156,7 @@ fn followers_of_another_variant_do_not_get_this_one() {
         client.send_head("GET", "/page", &[("accept-language", language)]);
         clients.push(client);
     }
-    bed.until("all requests wait", |status| {
+    bed.wait_until("all requests wait", |status| {
         status["requests"]["uri-miss"] == 6
     });
     gate.wait_reached(1);
@@ -170,7 +170,7 @@ fn followers_of_another_variant_do_not_get_this_one() {
 
 #[test]
 fn an_unsafe_method_invalidates_its_target_and_all_variants() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for vary in ["", "Accept-Language"] {
         let path = if vary.is_empty() { "/plain" } else { "/varied" };
         bed.origin.on_call(path, move |request| {
@@ -208,7 +208,7 @@ fn an_unsafe_method_invalidates_its_target_and_all_variants() {
 /// Method: send a POST while a fetch waits in the middle of its body, then let the fetch finish.
 #[test]
 fn a_response_invalidated_while_it_arrives_is_not_stored() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.once(
         "/page",
@@ -226,14 +226,14 @@ fn a_response_invalidated_while_it_arrives_is_not_stored() {
     assert_eq!(written.status, 200);
     gate.open();
     assert!(reader.answer("GET").body == pattern(0..1000));
-    bed.until("the fill ends", |status| status["fills"]["under_way"] == 0);
+    bed.wait_until("the fill ends", |status| status["fills"]["under_way"] == 0);
     let next = bed.get("/page");
     assert_eq!((next.text(), next.is_hit()), ("new", false));
 }
 
 #[test]
 fn a_failed_post_invalidates_nothing() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin
         .on_call("/page", |request| match request.method() {
             "GET" => cached("read"),
@@ -246,7 +246,7 @@ fn a_failed_post_invalidates_nothing() {
 
 #[test]
 fn a_head_is_answered_by_a_stored_get_or_passed() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/page", cached("hello"));
     let passed = bed.connect().request("HEAD", "/page", &[], b"");
     assert_eq!(
@@ -269,7 +269,7 @@ fn a_head_is_answered_by_a_stored_get_or_passed() {
 
 #[test]
 fn a_client_with_the_current_response_gets_a_304() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on(
         "/page",
         cached("hello")
@@ -298,8 +298,8 @@ fn a_client_with_the_current_response_gets_a_304() {
 }
 
 #[test]
-fn a_range_of_a_stored_body_is_cut_from_it() {
-    let bed = Bed::start();
+fn a_range_of_a_stored_body_is_served_from_the_cache() {
+    let bed = TestBed::start();
     bed.origin.on(
         "/file",
         Answer::pattern(1000)
@@ -328,7 +328,7 @@ fn a_range_of_a_stored_body_is_cut_from_it() {
 
 #[test]
 fn a_range_of_a_response_that_is_not_stored_is_passed() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin
         .on_call("/file", |request| match request.header("range") {
             Some("bytes=0-4") => Answer::ok("01234")
@@ -339,12 +339,9 @@ fn a_range_of_a_response_that_is_not_stored_is_passed() {
         });
     let part = bed.get_with("/file", &[("range", "bytes=0-4")]);
     assert_eq!((part.status, part.text()), (206, "01234"));
-    let whole = bed.get("/file");
-    assert_eq!((whole.status, whole.text()), (200, "0123456789"));
-    assert!(
-        !whole.is_hit(),
-        "a part is not stored as the whole response"
-    );
+    let full = bed.get("/file");
+    assert_eq!((full.status, full.text()), (200, "0123456789"));
+    assert!(!full.is_hit(), "a part is not stored as the whole response");
 }
 
 #[test]
@@ -354,7 +351,7 @@ fn a_response_with_set_cookie_is_shared_only_if_configured() {
         (SetCookie::Strip, true, None),
         (SetCookie::Share, true, Some("id=1")),
     ] {
-        let bed = Bed::with(|config| config.caching.rules.set_cookie = choice);
+        let bed = TestBed::with_config(|config| config.caching.rules.set_cookie = choice);
         bed.origin
             .on("/page", cached("x").header("set-cookie", "id=1"));
         assert_eq!(
@@ -373,7 +370,7 @@ fn a_response_with_set_cookie_is_shared_only_if_configured() {
 
 #[test]
 fn a_response_to_a_request_with_authorization_is_not_shared() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/mine", cached("x"));
     bed.origin.on(
         "/ours",
@@ -397,11 +394,13 @@ fn a_response_to_a_request_with_authorization_is_not_shared() {
 
 #[test]
 fn directives_of_clients_are_honoured_if_configured() {
-    let bed = Bed::with(|config| config.caching.rules.client_directives = ClientDirectives::Honour);
+    let bed = TestBed::with_config(|config| {
+        config.caching.rules.client_directives = ClientDirectives::Honour
+    });
     bed.origin.on("/page", cached("x"));
     let cached_only = [("cache-control", "only-if-cached")];
-    let none = bed.get_with("/page", &cached_only);
-    assert_eq!(none.status, 504);
+    let not_cached = bed.get_with("/page", &cached_only);
+    assert_eq!(not_cached.status, 504);
     assert_eq!(bed.origin.requests_total(), 0);
     bed.get("/page");
     assert!(bed.get_with("/page", &cached_only).is_hit());
@@ -413,18 +412,19 @@ fn directives_of_clients_are_honoured_if_configured() {
     );
     assert_eq!(bed.origin.requests("/page"), 2);
 
-    let deaf = Bed::start();
-    deaf.origin.on("/page", cached("x"));
-    deaf.get("/page");
+    let ignoring = TestBed::start();
+    ignoring.origin.on("/page", cached("x"));
+    ignoring.get("/page");
     assert!(
-        deaf.get_with("/page", &[("cache-control", "no-cache")])
+        ignoring
+            .get_with("/page", &[("cache-control", "no-cache")])
             .is_hit()
     );
 }
 
 #[test]
 fn hosts_have_separate_keys_regardless_of_case_and_default_port() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on_call("/", |request| {
         let host = request.header("host").unwrap_or_default().to_owned();
         Answer::ok(host).header("cache-control", "max-age=60")
@@ -443,7 +443,7 @@ fn hosts_have_separate_keys_regardless_of_case_and_default_port() {
 
 #[test]
 fn a_small_cache_evicts_and_stays_within_its_budget() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.hot.capacity = edgeward_types::ByteSize::kib(256);
         config.workers = NonZeroUsize::MIN;
     });

@@ -5,18 +5,18 @@
 //! forward the same bytes, or all codecs reject the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of
 //! cases. A failed run prints its seed. To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to it.
 
+#[path = "support/codecs.rs"]
+mod codecs;
 mod support;
-#[path = "support/ways.rs"]
-mod ways;
 
 use std::sync::{Arc, Mutex};
 
+use codecs::{H2Request, for_hyper, send_h1, send_h2};
 use edgeward_testkit::Answer;
 use http::Uri;
 use proptest::prelude::*;
 use proptest::test_runner::{Config, RngAlgorithm, TestCaseError, TestRng, TestRunner};
-use support::Bed;
-use ways::{H2, for_hyper, h1, h2};
+use support::TestBed;
 
 /// A generated request, before it is encoded for a codec.
 #[derive(Clone, Debug)]
@@ -53,7 +53,8 @@ fn authority() -> impl Strategy<Value = String> {
     let port = prop::sample::select(vec![
         "", ":", ":80", ":080", ":8080", ":443", ":65535", ":65536",
     ]);
-    (host, port, mutation()).prop_map(|(host, port, mutation)| mutation.of(format!("{host}{port}")))
+    (host, port, mutation())
+        .prop_map(|(host, port, mutation)| mutation.apply(format!("{host}{port}")))
 }
 
 fn path() -> impl Strategy<Value = String> {
@@ -66,7 +67,7 @@ fn path() -> impl Strategy<Value = String> {
         "/%41{}?a#b",
         "/{}*",
     ]);
-    (path, mutation()).prop_map(|(path, mutation)| mutation.of(path.to_owned()))
+    (path, mutation()).prop_map(|(path, mutation)| mutation.apply(path.to_owned()))
 }
 
 fn field() -> impl Strategy<Value = (&'static str, String)> {
@@ -104,8 +105,9 @@ fn field() -> impl Strategy<Value = (&'static str, String)> {
         "7",
         "",
     ]);
-    (name, value, mutation())
-        .prop_map(|(name, value, mutation)| (name, mutation.of(value.to_owned()).trim().to_owned()))
+    (name, value, mutation()).prop_map(|(name, value, mutation)| {
+        (name, mutation.apply(value.to_owned()).trim().to_owned())
+    })
 }
 
 /// An additional character at a random position of a text, or no change.
@@ -113,23 +115,23 @@ fn field() -> impl Strategy<Value = (&'static str, String)> {
 struct Mutation(Option<(char, prop::sample::Index)>);
 
 impl Mutation {
-    fn of(self, mut text: String) -> String {
-        if let Self(Some((mark, place))) = self {
-            let places: Vec<usize> = (0..=text.len())
+    fn apply(self, mut text: String) -> String {
+        if let Self(Some((character, index))) = self {
+            let positions: Vec<usize> = (0..=text.len())
                 .filter(|&at| text.is_char_boundary(at))
                 .collect();
-            text.insert(places[place.index(places.len())], mark);
+            text.insert(positions[index.index(positions.len())], character);
         }
         text
     }
 }
 
 fn mutation() -> impl Strategy<Value = Mutation> {
-    let mark = prop::sample::select(vec![
+    let character = prop::sample::select(vec![
         '@', ':', '.', '/', '?', '#', '%', '*', ' ', '\t', '\\', '"', '<', '[', ',', ';', 'A', 'é',
         '\u{7f}',
     ]);
-    let some = (mark, any::<prop::sample::Index>()).prop_map(Some);
+    let some = (character, any::<prop::sample::Index>()).prop_map(Some);
     prop_oneof![4 => Just(None), 1 => some].prop_map(Mutation)
 }
 
@@ -206,7 +208,7 @@ fn forwarded(heads: &Heads) -> Outcome {
 }
 
 fn compare(
-    bed: &Bed,
+    bed: &TestBed,
     heads: &Heads,
     number: usize,
     generated: &GeneratedRequest,
@@ -216,10 +218,15 @@ fn compare(
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
-    let ways: [Codec<'_>; 3] = [
-        &|salt| Some(Answered::of(Some(h1(bed.addr(), &generated.as_h1(salt))))),
+    let senders: [Codec<'_>; 3] = [
         &|salt| {
-            Some(Answered::of(Some(h1(
+            Some(ResponseSummary::of(Some(send_h1(
+                bed.addr(),
+                &generated.as_h1(salt),
+            ))))
+        },
+        &|salt| {
+            Some(ResponseSummary::of(Some(send_h1(
                 bed.addr(),
                 &for_hyper(&generated.as_h1(salt)),
             ))))
@@ -227,68 +234,68 @@ fn compare(
         &|salt| {
             generated.has_h2_form(salt).then(|| {
                 let path = generated.path(salt);
-                let request = H2 {
+                let request = H2Request {
                     method: generated.method,
                     authority: Some(&generated.authority),
                     path: &path,
                     headers: &fields,
                     body: b"",
                 };
-                Answered::of(h2(bed.addr(), &request))
+                ResponseSummary::of(send_h2(bed.addr(), &request))
             })
         },
     ];
     // An earlier case that failed may have left a recorded head.
     heads.lock().expect("no holder of the lock panics").clear();
     // First comparison: the forwarded requests. The origin forbids storing these responses.
-    let salt = format!("asked{number}");
+    let salt = format!("uncached{number}");
     let mut first: Option<Outcome> = None;
-    for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
-        let Some(answered) = send(&salt) else {
+    for (codec, send) in ["fast", "hyper", "h2"].iter().zip(&senders) {
+        let Some(response) = send(&salt) else {
             continue;
         };
         let outcome = forwarded(heads);
         if outcome == Outcome::Refused {
             prop_assert!(
-                (400..600).contains(&answered.status) || generated.method == "OPTIONS",
-                "{way}: {answered:?}"
+                (400..600).contains(&response.status) || generated.method == "OPTIONS",
+                "{codec}: {response:?}"
             );
         }
         match &first {
             None => first = Some(outcome),
-            Some(first) => prop_assert_eq!(&outcome, first, "{}", way),
+            Some(first) => prop_assert_eq!(&outcome, first, "{}", codec),
         }
     }
     // Second comparison: the cache keys. The requests of all codecs after the first must hit the response that
     // the first request stored.
-    let salt = format!("kept{number}");
+    let salt = format!("cacheable{number}");
     let mut is_stored = false;
-    for (way, send) in ["fast", "hyper", "h2"].iter().zip(&ways) {
-        let Some(answered) = send(&salt) else {
+    for (codec, send) in ["fast", "hyper", "h2"].iter().zip(&senders) {
+        let Some(response) = send(&salt) else {
             continue;
         };
         if is_stored {
             prop_assert!(
-                answered.cache_status.contains("; hit"),
-                "{way}: {answered:?}"
+                response.cache_status.contains("; hit"),
+                "{codec}: {response:?}"
             );
         }
-        is_stored = is_stored || answered.cache_status.contains("; stored");
+        is_stored = is_stored || response.cache_status.contains("; stored");
         _ = forwarded(heads);
     }
     Ok(())
 }
 
 /// Sends the generated request with a salt in its path. Returns `None` if this codec cannot express it.
-type Codec<'a> = &'a dyn Fn(&str) -> Option<Answered>;
+type Codec<'a> = &'a dyn Fn(&str) -> Option<ResponseSummary>;
 
 #[derive(Debug)]
-struct Answered {
+struct ResponseSummary {
     status: u16,
     cache_status: String,
 }
 
-impl Answered {
+impl ResponseSummary {
     /// Converts a response. A reset stream (`None`) counts as status 400.
     fn of(answer: Option<support::Answer>) -> Self {
         Self {
@@ -303,7 +310,7 @@ impl Answered {
 fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let cases = number("EDGEWARD_DIFFERENTIAL_CASES").unwrap_or(300_u64);
-    let seed = number("EDGEWARD_DIFFERENTIAL_SEED").unwrap_or_else(rand_seed);
+    let seed = number("EDGEWARD_DIFFERENTIAL_SEED").unwrap_or_else(random_seed);
     let mut seed_bytes = [0; 32];
     seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {
@@ -313,15 +320,16 @@ fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
     };
     let rng = TestRng::from_seed(RngAlgorithm::ChaCha, &seed_bytes);
     let mut runner = TestRunner::new_with_rng(config, rng);
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let heads = Heads::default();
-    let seen = Arc::clone(&heads);
+    let recorded_heads = Arc::clone(&heads);
     bed.origin.otherwise(move |request| {
         let head = request.head().to_owned();
-        seen.lock()
+        recorded_heads
+            .lock()
             .expect("no holder of the lock panics")
             .push(head);
-        let cache_control = if request.target().contains("kept") {
+        let cache_control = if request.target().contains("cacheable") {
             "max-age=600"
         } else {
             "no-store"
@@ -345,7 +353,7 @@ fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
 
 /// Returns a random seed. The standard library's hasher has random keys, so even the hash of no bytes is
 /// random.
-fn rand_seed() -> u64 {
+fn random_seed() -> u64 {
     use std::hash::{BuildHasher, Hasher, RandomState};
     RandomState::new().build_hasher().finish()
 }

@@ -12,7 +12,7 @@ use edgeward_store::disk::{Device, DiskSettings};
 use edgeward_testkit::disk::{Errno, Fault, SimulatedDisk};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use edgeward_types::ByteSize;
-use support::{Bed, pattern};
+use support::{TestBed, pattern};
 
 /// Configures an edge with a disk tier of 64 MiB in `folder`, to which every miss is written. The memory tier
 /// has 4 KiB, enough for Vary markers but not for the objects of these tests.
@@ -32,8 +32,8 @@ fn cached(bytes: u64) -> Answer {
 }
 
 /// Waits until `objects` objects have been written to disk since the start of the edge.
-fn until_stored(bed: &Bed, objects: u64) {
-    bed.until("the objects are on disk", |status| {
+fn wait_until_stored(bed: &TestBed, objects: u64) {
+    bed.wait_until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
     });
 }
@@ -47,13 +47,13 @@ fn folder() -> tempfile::TempDir {
 #[test]
 fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
     let folder = folder();
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
         config.caching.rules.client_directives = ClientDirectives::Honour;
     });
     bed.origin.on("/a", cached(20_000));
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     assert!(bed.get("/a").is_hit());
     let object_max = bed.status()["disk"]["object_bytes_max"].as_u64();
     let large = object_max.expect("a number") + 1;
@@ -66,7 +66,7 @@ fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
 #[test]
 fn a_response_is_written_at_its_second_request_and_served_from_disk() {
     let folder = folder();
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
         config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
     });
@@ -74,7 +74,7 @@ fn a_response_is_written_at_its_second_request_and_served_from_disk() {
     for _ in 0..2 {
         assert!(bed.get("/a").body == pattern(0..100_000));
     }
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let third = bed.get("/a");
     assert!(third.body == pattern(0..100_000));
     assert_eq!(
@@ -102,13 +102,13 @@ fn a_restarted_edge_serves_from_disk() {
     origin.on("/a", cached(50_000));
     origin.on("/v", cached(60_000).header("vary", "accept-language"));
     let german = [("accept-language", "de")];
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     bed.get("/a");
     bed.get_with("/v", &german);
     // The store has three objects: two responses and one Vary marker.
-    until_stored(&bed, 3);
+    wait_until_stored(&bed, 3);
     let origin = bed.stop();
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     assert!(bed.get("/a").is_hit());
     let hit = bed.get_with("/v", &german);
     assert!(hit.is_hit() && hit.body == pattern(0..60_000), "{hit:?}");
@@ -118,13 +118,13 @@ fn a_restarted_edge_serves_from_disk() {
 }
 
 #[test]
-fn a_range_is_read_without_the_rest_and_a_condition_without_the_body() {
+fn a_range_reads_only_its_bytes_and_a_304_reads_no_body() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     bed.origin
         .on("/big", cached(8_000_000).header("etag", "\"v1\""));
     bed.get("/big");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let before = bed.metric("edgeward_disk_response_bytes_total");
     let part = bed.get_with("/big", &[("range", "bytes=5000000-5000099")]);
     assert_eq!(part.status, 206);
@@ -150,7 +150,7 @@ fn a_range_is_read_without_the_rest_and_a_condition_without_the_body() {
 fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
     for chunked in [false, true] {
         let folder = folder();
-        let bed = Bed::with(|config| {
+        let bed = TestBed::with_config(|config| {
             on_disk(folder.path())(config);
             config.limits.fill_bytes_max = ByteSize::mib(1);
         });
@@ -161,7 +161,7 @@ fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
         bed.origin.on("/huge", answer);
         let first = bed.get("/huge");
         assert!(first.complete && first.body == pattern(0..12_000_000));
-        until_stored(&bed, 1);
+        wait_until_stored(&bed, 1);
         let hit = bed.get("/huge");
         assert!(hit.is_hit() && hit.complete && hit.body == pattern(0..12_000_000));
         let part = bed.get_with("/huge", &[("range", "bytes=11999990-")]);
@@ -173,11 +173,11 @@ fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
 #[test]
 fn a_post_removes_an_object_from_disk_and_stops_its_write() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     let gate = Gate::new();
     bed.origin.once("/a", cached(30_000));
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     assert!(bed.get("/a").is_hit());
     bed.origin.once("/a", Answer::status(204));
     bed.connect()
@@ -200,14 +200,14 @@ fn a_post_removes_an_object_from_disk_and_stops_its_write() {
     bed.origin.on("/a", cached(50_000));
     let after = bed.get("/a");
     assert!(!after.is_hit() && after.body.len() == 50_000);
-    until_stored(&bed, 2);
+    wait_until_stored(&bed, 2);
     assert_eq!(bed.get("/a").body.len(), 50_000);
 }
 
 #[test]
 fn a_post_removes_all_variants_from_disk() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     bed.origin.on_call("/v", |request| match request.method() {
         "POST" => Answer::status(204),
         _ => cached(10_000).header("vary", "accept-language"),
@@ -217,7 +217,7 @@ fn a_post_removes_all_variants_from_disk() {
     get("fr");
     // The two requests may each write the Vary marker, because the second request cannot find the marker before
     // it is on the device. The test therefore counts objects, not writes.
-    bed.until("both variants and the marker are on disk", |status| {
+    bed.wait_until("both variants and the marker are on disk", |status| {
         status["disk"]["devices"][0]["objects"] == 3
     });
     assert!(get("de").is_hit() && get("fr").is_hit());
@@ -244,9 +244,9 @@ fn a_304_freshens_an_object_on_disk_across_a_restart() {
             .header("etag", "\"v1\"")
             .header("x-new", "yes"),
     );
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     bed.get("/page");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let validated = bed.get("/page");
     assert!(
         validated
@@ -255,9 +255,9 @@ fn a_304_freshens_an_object_on_disk_across_a_restart() {
         "{validated:?}"
     );
     assert!(validated.body == pattern(0..20_000));
-    until_stored(&bed, 2);
+    wait_until_stored(&bed, 2);
     let origin = bed.stop();
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     let hit = bed.get("/page");
     assert!(hit.is_hit() && hit.body == pattern(0..20_000), "{hit:?}");
     assert_eq!(hit.header("x-new"), Some("yes"));
@@ -268,24 +268,24 @@ fn a_304_freshens_an_object_on_disk_across_a_restart() {
 #[test]
 fn a_body_that_ended_early_is_not_stored_on_disk() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     bed.origin.once("/a", cached(300_000).close_at(150_000));
     bed.origin
         .once("/a", cached(300_000).chunked(10_000).reset_at(150_000));
     for _ in 0..2 {
-        let broken = bed.get("/a");
+        let incomplete = bed.get("/a");
         assert!(
-            !broken.complete && broken.body.len() <= 150_000,
+            !incomplete.complete && incomplete.body.len() <= 150_000,
             "{}",
-            broken.body.len()
+            incomplete.body.len()
         );
     }
-    bed.until("both writes are aborted", |status| {
+    bed.wait_until("both writes are aborted", |status| {
         status["disk_fills"]["aborted"] == 2
     });
     bed.origin.on("/a", cached(300_000));
     assert!(!bed.get("/a").is_hit());
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     assert!(bed.get("/a").body == pattern(0..300_000));
 }
 
@@ -294,11 +294,11 @@ fn a_hit_on_disk_is_promoted_if_memory_admits_it() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(100_000));
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let origin = bed.stop();
-    let bed = Bed::before(origin, |config| {
+    let bed = TestBed::with_origin(origin, |config| {
         on_disk(folder.path())(config);
         config.hot.capacity = ByteSize::mib(1);
     });
@@ -313,7 +313,7 @@ fn a_hit_on_disk_is_promoted_if_memory_admits_it() {
 }
 
 #[test]
-fn the_history_of_admission_survives_a_restart() {
+fn the_admission_history_survives_a_restart() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(100_000));
@@ -321,17 +321,17 @@ fn the_history_of_admission_survives_a_restart() {
         on_disk(folder.path())(config);
         config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
     };
-    let bed = Bed::before(origin, second_hit);
+    let bed = TestBed::with_origin(origin, second_hit);
     bed.get("/a");
     let origin = bed.stop();
-    let bed = Bed::before(origin, second_hit);
+    let bed = TestBed::with_origin(origin, second_hit);
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     assert!(bed.get("/a").is_hit());
 }
 
 /// Configures an edge with this simulated disk, and a memory tier of 4 KiB.
-fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use<> {
+fn on_simulated_disk(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
     move |config| {
         config.hot.capacity = ByteSize::kib(4);
@@ -348,19 +348,19 @@ fn on_simulated(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) + use
 /// Method: let writes fail with each kind of error. Clients get their responses, the status reports that the
 /// device is read-only, and older objects on disk are served.
 #[test]
-fn a_disk_that_cannot_be_written_costs_no_request() {
+fn no_request_fails_if_the_disk_cannot_be_written() {
     for errno in [Errno::Io, Errno::NoSpace, Errno::ReadOnly] {
         let disk = SimulatedDisk::new(64 << 20);
-        let bed = Bed::with(on_simulated(&disk));
+        let bed = TestBed::with_config(on_simulated_disk(&disk));
         bed.origin.on("/before", cached(50_000));
         bed.get("/before");
-        until_stored(&bed, 1);
+        wait_until_stored(&bed, 1);
         disk.inject(Fault::Writes(errno));
         for n in 0..3 {
             let path = format!("/after/{n}");
             bed.origin.on(&path, cached(50_000));
             assert!(bed.get(&path).body == pattern(0..50_000));
-            bed.until("the device is read only", |status| {
+            bed.wait_until("the device is read only", |status| {
                 status["disk"]["devices"][0]["state"] == "read-only"
             });
         }
@@ -374,10 +374,10 @@ fn a_disk_that_cannot_be_written_costs_no_request() {
 #[test]
 fn a_disk_that_cannot_be_read_is_a_miss() {
     let disk = SimulatedDisk::new(64 << 20);
-    let bed = Bed::with(on_simulated(&disk));
+    let bed = TestBed::with_config(on_simulated_disk(&disk));
     bed.origin.on("/a", cached(50_000));
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     disk.inject(Fault::Reads(Errno::Io));
     let miss = bed.get("/a");
     assert!(!miss.is_hit() && miss.body == pattern(0..50_000));
@@ -391,13 +391,13 @@ fn a_disk_that_cannot_be_read_is_a_miss() {
 #[test]
 fn reads_that_have_to_wait_run_on_other_threads() {
     let disk = SimulatedDisk::new(64 << 20);
-    let bed = Bed::with(on_simulated(&disk));
+    let bed = TestBed::with_config(on_simulated_disk(&disk));
     bed.origin.on("/a", cached(700_000));
     bed.origin
         .on("/v", cached(60_000).header("vary", "accept-language"));
     bed.get("/a");
     bed.get("/v");
-    until_stored(&bed, 3);
+    wait_until_stored(&bed, 3);
     disk.inject(Fault::ReadsWait);
     for path in ["/a", "/v"] {
         let hit = bed.get(path);
@@ -414,8 +414,8 @@ fn reads_that_have_to_wait_run_on_other_threads() {
 #[test]
 fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
     let disk = SimulatedDisk::new(64 << 20);
-    let bed = Bed::with(|config| {
-        on_simulated(&disk)(config);
+    let bed = TestBed::with_config(|config| {
+        on_simulated_disk(&disk)(config);
         config.disk.as_mut().expect("a disk").settings.queue_bytes = ByteSize::mib(1);
     });
     let gate = Gate::new();
@@ -426,8 +426,8 @@ fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
         assert!(answer.complete && answer.body == pattern(0..500_000));
     }
     let fills = bed.status()["disk_fills"].clone();
-    let lost = |end: &str| fills[end].as_u64().unwrap_or_default();
-    assert!(lost("dropped") + lost("refused") >= 15, "{fills}");
+    let count = |result: &str| fills[result].as_u64().unwrap_or_default();
+    assert!(count("dropped") + count("refused") >= 15, "{fills}");
     gate.open();
     disk.heal();
 }
@@ -437,30 +437,30 @@ fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
 #[test]
 fn a_flipped_bit_on_disk_is_never_served() {
     let disk = SimulatedDisk::new(64 << 20);
-    let bed = Bed::with(on_simulated(&disk));
+    let bed = TestBed::with_config(on_simulated_disk(&disk));
     // Every four bytes are a different number, so that the test can find a position of the body in the disk's
     // content.
-    let right: Vec<u8> = (0..500_000_u32).flat_map(u32::to_be_bytes).collect();
-    let answer = Answer::ok(right.clone()).header("cache-control", "max-age=600");
+    let body: Vec<u8> = (0..500_000_u32).flat_map(u32::to_be_bytes).collect();
+    let answer = Answer::ok(body.clone()).header("cache-control", "max-age=600");
     bed.origin.on("/a", answer);
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let content = disk.content();
-    let middle = &right[1_000_000..1_000_064];
+    let middle = &body[1_000_000..1_000_064];
     let at = content
         .windows(middle.len())
         .position(|bytes| bytes == middle)
         .expect("the body is on the disk");
     disk.flip(at as u64, 1);
-    let broken = bed.get("/a");
-    assert!(!broken.complete && broken.body.len() >= 500_000);
-    assert!(right.starts_with(&broken.body));
+    let incomplete = bed.get("/a");
+    assert!(!incomplete.complete && incomplete.body.len() >= 500_000);
+    assert!(body.starts_with(&incomplete.body));
     assert_eq!(
         bed.metric("edgeward_disk_bodies_broken_total{end=\"cut\"}"),
         1.0
     );
     let again = bed.get("/a");
-    assert!(!again.is_hit() && again.complete && again.body == right);
+    assert!(!again.is_hit() && again.complete && again.body == body);
 }
 
 /// Method: request an object twice, the second time as a hit in memory, then evict it by other objects. The
@@ -469,7 +469,7 @@ fn a_flipped_bit_on_disk_is_never_served() {
 #[test]
 fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     let folder = folder();
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
         config.hot.capacity = ByteSize::kib(200);
         config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
@@ -480,7 +480,7 @@ fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     for n in 0..4 {
         bed.get(&format!("/other/{n}"));
     }
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let hit = bed.get("/a");
     assert!(hit.cache_status().ends_with("detail=disk"), "{hit:?}");
     assert!(hit.body == pattern(0..60_000));
@@ -491,9 +491,9 @@ fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
 /// Method: request one path of three hosts with different admission rules. The last request to each host is a
 /// hit if the response was written to disk.
 #[test]
-fn a_host_may_have_its_own_rule_of_admission() {
+fn a_host_can_have_its_own_admission_rule() {
     let folder = folder();
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
         let disk = config.disk.as_mut().expect("a disk");
         disk.admission = "second-hit".parse().expect("a rule");
@@ -514,12 +514,12 @@ fn a_host_may_have_its_own_rule_of_admission() {
         answer.is_hit()
     };
     assert!(!get("img.wide.example:8080"));
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     assert!(get("img.wide.example:8080"), "always");
     for host in ["usual.example", "once.example"] {
         assert!(!get(host) && !get(host), "{host}");
     }
-    until_stored(&bed, 2);
+    wait_until_stored(&bed, 2);
     assert!(get("usual.example"), "second-hit");
     assert!(!get("once.example"), "never");
     let admission = &bed.status()["disk"]["admission"];
@@ -530,13 +530,13 @@ fn a_host_may_have_its_own_rule_of_admission() {
 
 /// Method: overwrite the first 64 KiB of the store's file between two runs of the edge.
 #[test]
-fn an_edge_starts_without_a_store_whose_beginning_is_destroyed() {
+fn an_edge_starts_without_a_store_whose_beginning_is_overwritten() {
     let folder = folder();
     let origin = ScriptedOrigin::start();
     origin.on("/a", cached(50_000));
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     assert_eq!(bed.metric("edgeward_disk_devices_damaged"), 0.0);
     let origin = bed.stop();
     let path = folder.path().join(edgeward_store::disk::FILE_NAME);
@@ -544,7 +544,7 @@ fn an_edge_starts_without_a_store_whose_beginning_is_destroyed() {
     std::os::unix::fs::FileExt::write_all_at(&file.expect("opens"), &[0x5a; 64 << 10], 0)
         .expect("writes");
     let before = std::fs::read(&path).expect("reads");
-    let bed = Bed::before(origin, on_disk(folder.path()));
+    let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     assert!(bed.get("/a").body == pattern(0..50_000));
     let status = bed.status();
     assert_eq!(status["disk"], serde_json::Value::Null);

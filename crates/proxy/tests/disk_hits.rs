@@ -10,7 +10,7 @@ use edgeward_proxy::config::DiskConfig;
 use edgeward_store::disk::{DiskSettings, FILE_NAME};
 use edgeward_testkit::Answer as Scripted;
 use edgeward_types::ByteSize;
-use support::{Answer, Bed, pattern};
+use support::{Answer, TestBed, pattern};
 
 /// Configures an edge whose memory tier admits no object. Every miss is written to a disk tier of 64 MiB in
 /// `folder`.
@@ -29,14 +29,14 @@ fn folder() -> tempfile::TempDir {
     tempfile::tempdir().expect("a folder")
 }
 
-fn until_stored(bed: &Bed, objects: u64) {
-    bed.until("the objects are on disk", |status| {
+fn wait_until_stored(bed: &TestBed, objects: u64) {
+    bed.wait_until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
     });
 }
 
 /// A request field because of which the fast path passes the request to hyper.
-const BY_HYPER: &[(&str, &str)] = &[("pragma", "x-nothing")];
+const HYPER_FIELD: &[(&str, &str)] = &[("pragma", "x-nothing")];
 
 /// Returns the status and the fields that must be equal in both responses. `age` and the value of `ttl` are
 /// removed, because they change between two requests.
@@ -46,8 +46,8 @@ fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
         .iter()
         .filter(|(name, _)| name != "age")
         .map(|(name, value)| match value.split_once("ttl=") {
-            Some((before, after)) => {
-                let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
+            Some((before, after_head)) => {
+                let rest = after_head.trim_start_matches(|c: char| c.is_ascii_digit());
                 (name.clone(), format!("{before}ttl=_{rest}"))
             }
             None => (name.clone(), value.clone()),
@@ -57,7 +57,7 @@ fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
     (answer.status, fields)
 }
 
-fn mapped_bytes(bed: &Bed) -> u64 {
+fn mapped_bytes(bed: &TestBed) -> u64 {
     let status = bed.status();
     let device = &status["disk"]["devices"][0];
     device["mapped_bytes"].as_u64().expect("a count")
@@ -67,9 +67,9 @@ fn mapped_bytes(bed: &Bed) -> u64 {
 /// piece, and many pieces. For each body, compare the responses of the fast path and of hyper to GET and HEAD,
 /// before and after the store has verified the object.
 #[test]
-fn the_fast_path_answers_a_disk_hit_as_hyper_does() {
+fn the_fast_path_answers_a_disk_hit_like_hyper() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     let sizes = [
         0, 1, 2000, 2049, 5000, 16_384, 65_535, 65_536, 65_537, 300_000, 1_048_576, 1_048_577,
         5_000_000,
@@ -87,25 +87,28 @@ fn the_fast_path_answers_a_disk_hit_as_hyper_does() {
         );
         bed.get(&path);
         stored += 1;
-        until_stored(&bed, stored);
-        let by_hyper = bed.get_with(&path, BY_HYPER);
+        wait_until_stored(&bed, stored);
+        let by_hyper = bed.get_with(&path, HYPER_FIELD);
         assert!(by_hyper.body == pattern(0..size), "{size}");
         let mut client = bed.connect();
-        for turn in 0..3 {
-            let by_lane = client.get(&path, &[]);
-            assert!(by_lane.complete && by_lane.body == by_hyper.body, "{size}");
-            assert_eq!(
-                comparable(&by_lane),
-                comparable(&by_hyper),
-                "{size}: {turn}"
+        for round in 0..3 {
+            let by_fast_path = client.get(&path, &[]);
+            assert!(
+                by_fast_path.complete && by_fast_path.body == by_hyper.body,
+                "{size}"
             );
-            assert!(by_lane.cache_status().ends_with("detail=disk"));
+            assert_eq!(
+                comparable(&by_fast_path),
+                comparable(&by_hyper),
+                "{size}: {round}"
+            );
+            assert!(by_fast_path.cache_status().ends_with("detail=disk"));
         }
-        let head_by_lane = client.request("HEAD", &path, &[], b"");
-        let head_by_hyper = bed.connect().request("HEAD", &path, BY_HYPER, b"");
-        assert_eq!(comparable(&head_by_lane), comparable(&head_by_hyper));
-        let after = client.get(&path, &[]);
-        assert!(after.body == by_hyper.body, "{size}: after a HEAD");
+        let head_by_fast_path = client.request("HEAD", &path, &[], b"");
+        let head_by_hyper = bed.connect().request("HEAD", &path, HYPER_FIELD, b"");
+        assert_eq!(comparable(&head_by_fast_path), comparable(&head_by_hyper));
+        let after_head = client.get(&path, &[]);
+        assert!(after_head.body == by_hyper.body, "{size}: after a HEAD");
         assert_eq!(bed.origin.requests(&path), 1, "{size}");
     }
     assert!(mapped_bytes(&bed) > 10_000_000, "{}", mapped_bytes(&bed));
@@ -127,7 +130,7 @@ fn counters_do_not_depend_on_how_a_body_is_sent() {
     ]
     .map(|every| {
         let folder = folder();
-        let bed = Bed::with(|config| {
+        let bed = TestBed::with_config(|config| {
             on_disk(folder.path())(config);
             config.disk.as_mut().expect("a disk").settings.verify_every = every;
         });
@@ -137,12 +140,12 @@ fn counters_do_not_depend_on_how_a_body_is_sent() {
         );
         for _ in 0..4 {
             assert!(bed.get("/a").body == pattern(0..400_000));
-            until_stored(&bed, 1);
+            wait_until_stored(&bed, 1);
         }
         bed.connect().request("HEAD", "/a", &[], b"");
         assert_eq!(mapped_bytes(&bed) > 0, !every.is_zero());
         // Bytes are counted after the socket has accepted them, possibly after the client has read them.
-        bed.until_metric("edgeward_response_bytes_total", 1_600_000.0);
+        bed.wait_for_metric("edgeward_response_bytes_total", 1_600_000.0);
         [
             "edgeward_requests_total{outcome=\"hit\"}",
             "edgeward_requests_total{outcome=\"uri-miss\"}",
@@ -174,9 +177,9 @@ fn counters_do_not_depend_on_how_a_body_is_sent() {
 /// Method: request a stale object, so that the fast path finds it on disk but must pass the request to hyper.
 /// The counters show one lookup and one read, because the fast path also passes the result of its lookup.
 #[test]
-fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
+fn a_request_that_the_fast_path_passes_to_hyper_is_looked_up_once() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     bed.origin.on(
         "/stale",
         Scripted::pattern(20_000)
@@ -184,7 +187,7 @@ fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
             .header("etag", "\"v1\""),
     );
     bed.get("/stale");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let again = bed.get("/stale");
     assert!(
         again.cache_status().starts_with("edgeward; fwd=stale"),
@@ -203,7 +206,7 @@ fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
             .header("vary", "accept-language"),
     );
     bed.get_with("/v", &[("accept-language", "de")]);
-    bed.until("the variant and its marker are on disk", |status| {
+    bed.wait_until("the variant and its marker are on disk", |status| {
         status["disk"]["devices"][0]["objects"] == 3
     });
     for _ in 0..2 {
@@ -222,18 +225,18 @@ fn a_request_that_the_fast_path_hands_over_is_looked_up_once() {
 #[test]
 fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     bed.origin.on(
         "/a",
         Scripted::pattern(300_000).header("cache-control", "max-age=600"),
     );
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     // After these hits the store has verified the object. A disk hit is then sent from the mapping without a
     // copy, but a promotion must copy the bytes.
     (0..3).for_each(|_| assert!(bed.get("/a").is_hit()));
     let origin = bed.stop();
-    let bed = Bed::before(origin, |config| {
+    let bed = TestBed::with_origin(origin, |config| {
         on_disk(folder.path())(config);
         config.hot.policy = "lru".parse().expect("a policy");
     });
@@ -254,18 +257,18 @@ fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
 #[test]
 fn a_file_truncated_during_a_response_ends_only_this_response() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     let size = 12_000_000;
     bed.origin.on(
         "/big",
         Scripted::pattern(size).header("cache-control", "max-age=600"),
     );
     bed.get("/big");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     bed.get("/big");
     assert!(bed.get("/big").body == pattern(0..size));
-    let lent = mapped_bytes(&bed);
-    assert!(lent >= size, "{lent}");
+    let mapped = mapped_bytes(&bed);
+    assert!(mapped >= size, "{mapped}");
     let mut client = bed.connect();
     client.send_head("GET", "/big", &[]);
     let mut answer = client.head();
@@ -293,14 +296,14 @@ fn a_file_truncated_during_a_response_ends_only_this_response() {
 fn a_small_corrupt_object_is_a_miss() {
     use std::os::unix::fs::FileExt as _;
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     let body: Vec<u8> = (0..20_000_u32).flat_map(u32::to_le_bytes).collect();
     bed.origin.on(
         "/a",
         Scripted::ok(body.clone()).header("cache-control", "max-age=600"),
     );
     bed.get("/a");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let path = folder.path().join(FILE_NAME);
     let content = std::fs::read(&path).expect("reads");
     let at = content
@@ -324,7 +327,7 @@ fn a_small_corrupt_object_is_a_miss() {
 #[test]
 fn requests_sent_at_once_are_answered_in_order() {
     let folder = folder();
-    let bed = Bed::with(on_disk(folder.path()));
+    let bed = TestBed::with_config(on_disk(folder.path()));
     let sizes = [100_u64, 20_000, 700_000, 3_000_000];
     for (n, size) in sizes.into_iter().enumerate() {
         let path = format!("/{size}");
@@ -333,7 +336,7 @@ fn requests_sent_at_once_are_answered_in_order() {
             Scripted::pattern(size).header("cache-control", "max-age=600"),
         );
         bed.get(&path);
-        until_stored(&bed, n as u64 + 1);
+        wait_until_stored(&bed, n as u64 + 1);
     }
     let mut client = bed.connect();
     let order: Vec<u64> = (0..40).map(|n| sizes[n * 7 % 4]).collect();

@@ -1,9 +1,9 @@
 //! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin decides if the client sends its body.
 
-mod support;
 #[expect(dead_code, reason = "the helpers for HTTP/1.1 skip interim responses")]
-#[path = "support/ways.rs"]
-mod ways;
+#[path = "support/codecs.rs"]
+mod codecs;
+mod support;
 #[path = "support/wire.rs"]
 mod wire;
 
@@ -11,9 +11,9 @@ use std::io::{ErrorKind, Read};
 use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
+use codecs::{H2Request, send_h2};
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, TIMEOUT};
-use ways::{H2, h2};
+use support::{TIMEOUT, TestBed};
 use wire::Wire;
 
 const PUT: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
@@ -22,23 +22,23 @@ const PUT: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length:
 /// the final response without `100 Continue`.
 #[test]
 fn an_origin_may_refuse_a_body_before_it_is_sent() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let refusal = Answer::status(417).before_reading_body();
     bed.origin.on("/refused", refusal);
     let mut wire = Wire::connect(&bed);
     wire.send(&format!("PUT /refused HTTP/1.1\r\n{PUT}"));
-    let head = wire.until("\r\n\r\n").to_ascii_lowercase();
+    let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 417 "), "{head}");
     // The client may or may not send the body after this response. The edge cannot know where a next request
     // would begin, so it closes the connection.
     assert!(head.contains("connection: close\r\n"), "{head}");
-    wire.rest();
-    let seen = bed
+    wire.read_to_end();
+    let forwarded = bed
         .origin
         .last("/refused")
         .expect("the origin got a request");
-    assert_eq!(seen.header("expect"), Some("100-continue"));
-    assert_eq!(seen.body(), b"");
+    assert_eq!(forwarded.header("expect"), Some("100-continue"));
+    assert_eq!(forwarded.body(), b"");
     bed.origin.wait_until("the connection closes", |origin| {
         origin.open_connections() == 0
     });
@@ -48,7 +48,7 @@ fn an_origin_may_refuse_a_body_before_it_is_sent() {
 /// connection.
 #[test]
 fn a_refusal_arrives_completely() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let text = "x".repeat(300_000);
     let refusal = Answer::ok(text.clone())
         .with_status(413)
@@ -58,26 +58,26 @@ fn a_refusal_arrives_completely() {
     for path in ["/kept", "/closed"] {
         let mut wire = Wire::connect(&bed);
         wire.send(&format!("PUT {path} HTTP/1.1\r\n{PUT}"));
-        let all = wire.rest();
+        let all = wire.read_to_end();
         assert!(all.starts_with("HTTP/1.1 413 "), "{path}");
         assert!(all.ends_with(&text), "{path}: {} bytes", all.len());
-        let request = H2 {
+        let request = H2Request {
             method: "PUT",
             path,
             headers: &[("expect", "100-continue")],
             body: b"hello",
-            ..H2::default()
+            ..H2Request::default()
         };
-        let answer = h2(bed.addr(), &request).expect("a response");
+        let answer = send_h2(bed.addr(), &request).expect("a response");
         assert_eq!((answer.status, answer.body.len()), (413, text.len()));
-        let seen = bed.origin.last(path).expect("the origin got a request");
-        assert_eq!(seen.body(), b"", "{path}");
+        let forwarded = bed.origin.last(path).expect("the origin got a request");
+        assert_eq!(forwarded.body(), b"", "{path}");
     }
 }
 
 #[test]
 fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
-    let bed = Bed::with(|config| config.origin.expect_timeout = TIMEOUT);
+    let bed = TestBed::with_config(|config| config.origin.expect_timeout = TIMEOUT);
     let gate = Gate::new();
     bed.origin
         .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
@@ -91,80 +91,84 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
     assert_eq!(early, Err(ErrorKind::WouldBlock));
     wire.0.set_nonblocking(false).expect("a socket");
     gate.open();
-    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
-    let head = wire.until("\r\n\r\n");
+    let head = wire.read_until("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
-    assert_eq!(wire.until("thanks"), "thanks");
-    let seen = bed
+    assert_eq!(wire.read_until("thanks"), "thanks");
+    let forwarded = bed
         .origin
         .last("/wanted")
         .expect("the origin got a request");
-    assert_eq!(seen.body(), b"hello");
+    assert_eq!(forwarded.body(), b"hello");
     // The connection stays open for another request.
     wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}hello"));
-    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
-    wire.until("thanks");
+    assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    wire.read_until("thanks");
 }
 
 /// hyper's HTTP/2 server does not send `100 Continue` to the client. The edge forwards the body after the
 /// origin has sent `100 Continue`.
 #[test]
 fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
-    let bed = Bed::with(|config| config.origin.expect_timeout = TIMEOUT);
+    let bed = TestBed::with_config(|config| config.origin.expect_timeout = TIMEOUT);
     bed.origin.on("/wanted", Answer::ok("thanks"));
-    let request = H2 {
+    let request = H2Request {
         method: "PUT",
         path: "/wanted",
         headers: &[("expect", "100-continue")],
         body: b"hello",
-        ..H2::default()
+        ..H2Request::default()
     };
     let began = Instant::now();
-    let answer = h2(bed.addr(), &request).expect("a response");
+    let answer = send_h2(bed.addr(), &request).expect("a response");
     assert_eq!((answer.status, answer.text()), (200, "thanks"));
     assert!(
         began.elapsed() < TIMEOUT,
         "the body was sent after the timeout"
     );
-    let seen = bed
+    let forwarded = bed
         .origin
         .last("/wanted")
         .expect("the origin got a request");
-    assert_eq!(seen.header("expect"), Some("100-continue"));
-    assert_eq!(seen.body(), b"hello");
+    assert_eq!(forwarded.header("expect"), Some("100-continue"));
+    assert_eq!(forwarded.body(), b"hello");
 }
 
 /// RFC 9110 §10.1.1: a client must not wait indefinitely for `100 Continue`. The edge, as a client of the
 /// origin, waits for `expect_timeout`.
 #[test]
 fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
-    let bed = Bed::with(|config| config.origin.expect_timeout = Duration::from_millis(50));
-    let deaf = Answer::ok("thanks").ignores_expectation();
-    bed.origin.on("/deaf", deaf);
+    let bed =
+        TestBed::with_config(|config| config.origin.expect_timeout = Duration::from_millis(50));
+    let answer = Answer::ok("thanks").ignores_expectation();
+    bed.origin.on("/ignoring", answer);
     let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /deaf HTTP/1.1\r\n{PUT}"));
-    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    wire.send(&format!("PUT /ignoring HTTP/1.1\r\n{PUT}"));
+    assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
-    wire.until("thanks");
-    let seen = bed.origin.last("/deaf").expect("the origin got a request");
-    assert_eq!(seen.body(), b"hello");
-    bed.until_metric("edgeward_expectations_total{end=\"timeout\"}", 1.0);
+    wire.read_until("thanks");
+    let forwarded = bed
+        .origin
+        .last("/ignoring")
+        .expect("the origin got a request");
+    assert_eq!(forwarded.body(), b"hello");
+    bed.wait_for_metric("edgeward_expectations_total{end=\"timeout\"}", 1.0);
 }
 
 /// A client that sends no body after `100 Continue` is treated like any other slow upload: the edge closes its
 /// connection to the origin after the rate window.
 #[test]
 fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
         config.limits.rate_window = Duration::from_millis(800);
     });
     bed.origin.on("/wanted", Answer::ok("thanks"));
     let mut wire = Wire::connect(&bed);
     wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
-    assert_eq!(wire.until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
-    let head = wire.until("\r\n\r\n");
+    assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    let head = wire.read_until("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
     bed.origin.wait_until("the connection closes", |origin| {
         origin.open_connections() == 0
@@ -174,11 +178,11 @@ fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
 /// RFC 9110 §10.1.1: a server ignores the expectation of an HTTP/1.0 request.
 #[test]
 fn an_expectation_of_an_http10_client_is_not_forwarded() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/old", Answer::ok("thanks"));
     let mut wire = Wire::connect(&bed);
     wire.send(&format!("PUT /old HTTP/1.0\r\n{PUT}hello"));
-    assert!(wire.rest().ends_with("thanks"));
-    let seen = bed.origin.last("/old").expect("the origin got a request");
-    assert_eq!(seen.header("expect"), None);
+    assert!(wire.read_to_end().ends_with("thanks"));
+    let forwarded = bed.origin.last("/old").expect("the origin got a request");
+    assert_eq!(forwarded.header("expect"), None);
 }

@@ -5,19 +5,19 @@ mod support;
 
 use edgeward_testkit::Answer;
 use edgeward_types::ByteSize;
-use support::{Bed, pattern};
+use support::{TestBed, pattern};
 
-fn arena_bytes(bed: &Bed) -> u64 {
+fn arena_bytes(bed: &TestBed) -> u64 {
     bed.status()["hot"]["arena_bytes"]
         .as_u64()
         .unwrap_or_default()
 }
 
 /// A number of hits after which the memory tier has moved a large body to the arena.
-const OFTEN: usize = 12;
+const HITS_TO_MOVE: usize = 12;
 
 /// Returns true if the memory tier has an arena, which not all systems support.
-fn has_arena(bed: &Bed) -> bool {
+fn has_arena(bed: &TestBed) -> bool {
     let has = bed.status()["hot"]["arena_bytes"].is_u64();
     if !has {
         eprintln!("skipped: this system supports no arena");
@@ -27,23 +27,23 @@ fn has_arena(bed: &Bed) -> bool {
 
 #[test]
 fn bodies_of_all_sizes_are_right_from_all_codecs() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let mut client = bed.connect();
     for length in [131_071, 131_072, 131_073, 200_000, 262_145, 1_048_579] {
         let path = format!("/{length}");
         let answer = Answer::pattern(length).header("cache-control", "max-age=60");
         bed.origin.on(&path, answer);
-        let whole = pattern(0..length);
-        assert!(client.get(&path, &[]).body == whole, "the miss of {length}");
-        for _ in 0..OFTEN {
+        let full = pattern(0..length);
+        assert!(client.get(&path, &[]).body == full, "the miss of {length}");
+        for _ in 0..HITS_TO_MOVE {
             let hit = client.get(&path, &[]);
             assert!(hit.is_hit());
-            assert!(hit.body == whole, "a hit of {length}");
+            assert!(hit.body == full, "a hit of {length}");
         }
         // The fast path passes a request with `Via` to hyper.
         let hit = client.get(&path, &[("via", "1.1 someone")]);
         assert!(
-            hit.is_hit() && hit.body == whole,
+            hit.is_hit() && hit.body == full,
             "a hit by hyper of {length}"
         );
         let range = client.get(&path, &[("range", "bytes=100000-")]);
@@ -61,14 +61,14 @@ fn bodies_of_all_sizes_are_right_from_all_codecs() {
 
 #[test]
 fn a_body_with_few_hits_does_not_move() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let answer = Answer::pattern(300_000).header("cache-control", "max-age=60");
     bed.origin.on("/once", answer);
     let mut client = bed.connect();
     for _ in 0..3 {
         client.get("/once", &[]);
     }
-    for _ in 0..OFTEN {
+    for _ in 0..HITS_TO_MOVE {
         // hyper has to copy a body from the arena, so hits by hyper do not count for the move.
         client.get("/once", &[("via", "1.1 someone")]);
     }
@@ -78,11 +78,11 @@ fn a_body_with_few_hits_does_not_move() {
 #[test]
 fn a_body_that_would_take_long_to_move_does_not_move() {
     const LENGTH: u64 = (16 << 20) + 1;
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let answer = Answer::ok(vec![7; LENGTH as usize]).header("cache-control", "max-age=60");
     bed.origin.on("/huge", answer);
     let mut client = bed.connect();
-    for _ in 0..OFTEN {
+    for _ in 0..HITS_TO_MOVE {
         assert_eq!(client.get("/huge", &[]).body.len() as u64, LENGTH);
     }
     assert!(client.get("/huge", &[]).is_hit());
@@ -91,12 +91,12 @@ fn a_body_that_would_take_long_to_move_does_not_move() {
 
 #[test]
 fn pipelined_hits_of_large_and_small_bodies_arrive_in_order() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for (path, length) in [("/large", 300_000), ("/small", 10)] {
         let answer = Answer::pattern(length).header("cache-control", "max-age=60");
         bed.origin.on(path, answer);
         let mut client = bed.connect();
-        for _ in 0..OFTEN {
+        for _ in 0..HITS_TO_MOVE {
             client.get(path, &[]);
         }
     }
@@ -119,9 +119,9 @@ fn pipelined_hits_of_large_and_small_bodies_arrive_in_order() {
 /// Method: a client reads the first bytes of a hit. Then other objects evict the object, and the client reads
 /// the rest.
 #[test]
-fn a_slow_client_gets_a_whole_object_that_was_evicted_meanwhile() {
+fn a_slow_client_gets_the_complete_body_of_an_object_that_is_evicted_meanwhile() {
     const LENGTH: u64 = 6 << 20;
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.hot.capacity = ByteSize::mib(16);
         // With the default of this limit (4 MiB here), the edge may disconnect a client that pins more for over
         // a second.
@@ -135,7 +135,7 @@ fn a_slow_client_gets_a_whole_object_that_was_evicted_meanwhile() {
         Answer::pattern(LENGTH).header("cache-control", "max-age=60"),
     );
     let mut client = bed.connect();
-    for _ in 0..OFTEN {
+    for _ in 0..HITS_TO_MOVE {
         assert_eq!(client.get("/slow", &[]).body.len() as u64, LENGTH);
     }
     assert_eq!(arena_bytes(&bed), LENGTH);
@@ -148,11 +148,11 @@ fn a_slow_client_gets_a_whole_object_that_was_evicted_meanwhile() {
         let path = format!("/other{n}");
         let other = Answer::ok(vec![n; LENGTH as usize]).header("cache-control", "max-age=60");
         bed.origin.on(&path, other);
-        for _ in 0..OFTEN {
+        for _ in 0..HITS_TO_MOVE {
             assert_eq!(client.get(&path, &[]).body.len() as u64, LENGTH);
         }
     }
-    assert!(!bed.get("/slow").is_hit(), "pushed out");
+    assert!(!bed.get("/slow").is_hit(), "the object was evicted");
 
     let rest = slow.read_up_to(LENGTH as usize - start.len());
     assert!([start, rest].concat() == pattern(0..LENGTH));
@@ -160,7 +160,7 @@ fn a_slow_client_gets_a_whole_object_that_was_evicted_meanwhile() {
 
 #[test]
 fn memory_stays_within_the_budget_and_is_released() {
-    let bed = Bed::with(|config| config.hot.capacity = ByteSize::mib(4));
+    let bed = TestBed::with_config(|config| config.hot.capacity = ByteSize::mib(4));
     if !has_arena(&bed) {
         return;
     }
@@ -169,11 +169,11 @@ fn memory_stays_within_the_budget_and_is_released() {
         let path = format!("/{n}");
         let answer = Answer::pattern(500_000).header("cache-control", "max-age=60");
         bed.origin.on(&path, answer);
-        for _ in 0..OFTEN {
+        for _ in 0..HITS_TO_MOVE {
             client.get(&path, &[]);
         }
         // A connection may still send an evicted body for a moment.
-        bed.until("memory is within the budget", |status| {
+        bed.wait_until("memory is within the budget", |status| {
             status["hot"]["arena_bytes"].as_u64() <= Some(4 << 20)
         });
     }

@@ -14,12 +14,12 @@ use http::Request;
 use http_body_util::{BodyExt as _, Empty};
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{Bed, Client, TIMEOUT};
+use support::{Client, TIMEOUT, TestBed};
 
 const WINDOW: Duration = Duration::from_millis(800);
 
-fn bed(change: impl FnOnce(&mut EdgeConfig)) -> Bed {
-    Bed::with(|config| {
+fn start_edge(change: impl FnOnce(&mut EdgeConfig)) -> TestBed {
+    TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
         config.limits.rate_window = WINDOW;
         change(config);
@@ -32,7 +32,7 @@ fn no_store(answer: Answer) -> Answer {
 
 /// Sends the bytes of `byte` at each interval until the edge answers. Returns the status of the response, or 0
 /// if the edge closes the connection without a response.
-fn trickle(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
+fn upload_slowly(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(answer) = client.head_within(every) {
@@ -47,17 +47,25 @@ fn trickle(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
 
 #[test]
 fn an_upload_below_the_minimum_rate_gets_a_408() {
-    let bed = bed(|_| {});
+    let bed = start_edge(|_| {});
     bed.origin.on("/up", no_store(Answer::ok("x")));
     let step = WINDOW / 8;
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000")]);
-    assert_eq!(trickle(&mut client, step, b"x"), 408, "a buffered upload");
+    assert_eq!(
+        upload_slowly(&mut client, step, b"x"),
+        408,
+        "a buffered upload"
+    );
     assert_eq!(bed.origin.requests("/up"), 0);
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000000")]);
     client.send(&vec![b'x'; 100_000]);
-    assert_eq!(trickle(&mut client, step, b"x"), 408, "a streamed upload");
+    assert_eq!(
+        upload_slowly(&mut client, step, b"x"),
+        408,
+        "a streamed upload"
+    );
     assert_eq!(
         bed.metric("edgeward_slow_clients_total{direction=\"upload\"}"),
         2.0
@@ -71,7 +79,7 @@ fn an_upload_below_the_minimum_rate_gets_a_408() {
 /// The client sends 24 kB in 2.4 s (three rate windows), which is far above the minimum of 10 bytes per second.
 #[test]
 fn a_slow_upload_above_the_minimum_rate_arrives() {
-    let bed = bed(|config| config.limits.upload_rate_min = ByteSize(10));
+    let bed = start_edge(|config| config.limits.upload_rate_min = ByteSize(10));
     bed.origin.on("/up", no_store(Answer::ok("thanks")));
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "24000")]);
@@ -88,8 +96,8 @@ fn a_slow_upload_above_the_minimum_rate_arrives() {
 /// The edge reads no bytes from the client while the origin does not read. It must not close the client for
 /// this.
 #[test]
-fn an_origin_that_reads_slowly_is_not_charged_to_the_client() {
-    let bed = bed(|_| {});
+fn a_client_is_not_closed_because_its_origin_reads_slowly() {
+    let bed = start_edge(|_| {});
     let gate = Gate::new();
     bed.origin
         .on("/up", no_store(Answer::ok("thanks")).read_body_after(&gate));
@@ -109,7 +117,7 @@ fn an_origin_that_reads_slowly_is_not_charged_to_the_client() {
 
 #[test]
 fn a_stream_of_rare_events_is_not_ended() {
-    let bed = bed(|_| {});
+    let bed = start_edge(|_| {});
     let gates: Vec<Gate> = (0..3).map(|_| Gate::new()).collect();
     let mut events = no_store(Answer::pattern(30)).chunked(10);
     for (n, gate) in gates.iter().enumerate() {
@@ -138,7 +146,7 @@ fn a_stream_of_rare_events_is_not_ended() {
 /// The client reads all the time, so the idle timeout does not apply. Its rate is below the minimum.
 #[test]
 fn a_client_that_reads_its_response_too_slowly_is_closed() {
-    let bed = bed(|config| {
+    let bed = start_edge(|config| {
         config.limits.body_idle_timeout = WINDOW;
         config.limits.response_rate_min = ByteSize::gib(16);
     });
@@ -168,15 +176,15 @@ fn a_client_that_reads_its_response_too_slowly_is_closed() {
 /// after `body_idle_timeout`, because its response uses an origin connection.
 #[test]
 fn a_client_that_reads_nothing_is_closed_when_others_wait() {
-    let bed = bed(|config| {
+    let bed = start_edge(|config| {
         config.origin.connections_per_worker_max = NonZeroUsize::MIN;
         config.origin.queue_timeout = TIMEOUT / 2;
     });
     bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
     bed.origin.on("/page", no_store(Answer::ok("x")));
-    let mut stuck = bed.connect();
-    stuck.send_head("GET", "/big", &[]);
-    assert_eq!(stuck.head().status, 200);
+    let mut stalled = bed.connect();
+    stalled.send_head("GET", "/big", &[]);
+    assert_eq!(stalled.head().status, 200);
     assert_eq!(bed.get("/page").status, 200);
     assert_eq!(
         bed.metric("edgeward_client_connections_closed_total{cause=\"slow-response\"}"),
@@ -192,7 +200,7 @@ fn a_client_that_reads_nothing_is_closed_when_others_wait() {
 /// the connection.
 #[test]
 fn a_stream_that_its_client_does_not_read_is_reset_alone() {
-    let bed = bed(|_| {});
+    let bed = start_edge(|_| {});
     bed.origin.on("/big", no_store(Answer::pattern(64 << 20)));
     bed.origin.on("/page", no_store(Answer::ok("x")));
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -212,7 +220,7 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
             let uri = format!("http://test.example{path}");
             Request::get(uri).body(Empty::new()).expect("a request")
         };
-        let mut stuck = sender.send_request(get("/big")).await.expect("a response");
+        let mut stalled = sender.send_request(get("/big")).await.expect("a response");
         // Small responses keep the connection active.
         let deadline = Instant::now() + TIMEOUT;
         loop {
@@ -225,7 +233,7 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
             }
             assert!(Instant::now() < deadline, "the stream was not reset");
         }
-        let ended = stuck.body_mut().collect().await;
+        let ended = stalled.body_mut().collect().await;
         assert!(
             ended.is_err(),
             "a body that was cut must not end as a complete one"
@@ -242,7 +250,7 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
 #[test]
 fn a_request_that_finds_the_queue_full_or_waits_too_long_gets_a_503() {
     for (queue_max, end) in [(0, "queue-full"), (8, "timeout")] {
-        let bed = bed(|config| {
+        let bed = start_edge(|config| {
             config.origin.connections_per_worker_max = NonZeroUsize::MIN;
             config.origin.queue_max = queue_max;
             config.origin.queue_timeout = Duration::from_millis(1100);
@@ -265,8 +273,8 @@ fn a_request_that_finds_the_queue_full_or_waits_too_long_gets_a_503() {
 }
 
 #[test]
-fn without_room_for_buffers_uploads_are_streamed() {
-    let bed = bed(|config| config.limits.upload_buffers_bytes_max = ByteSize(0));
+fn uploads_are_streamed_if_no_buffer_memory_is_available() {
+    let bed = start_edge(|config| config.limits.upload_buffers_bytes_max = ByteSize(0));
     bed.origin.on("/up", no_store(Answer::ok("thanks")));
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "10")]);

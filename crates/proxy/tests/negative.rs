@@ -8,15 +8,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use edgeward_proxy::negative::{FilterFacts, IdFilter, Judgement, NegativeRule};
 use edgeward_semantics::ClientDirectives;
 use edgeward_testkit::Answer;
-use support::Bed;
+use support::TestBed;
 
 /// An id filter of the even numbers. An even number for which the origin sends 404 or 410 is a false positive.
 #[derive(Debug, Default)]
-struct Evens {
+struct EvenNumbers {
     stale: AtomicBool,
 }
 
-impl IdFilter for Evens {
+impl IdFilter for EvenNumbers {
     fn judge(&self, id: &[u8]) -> Judgement {
         if self.stale.load(Ordering::Relaxed) {
             return Judgement::Unknown;
@@ -41,10 +41,10 @@ impl IdFilter for Evens {
     }
 }
 
-fn bed() -> (Bed, Arc<Evens>) {
-    let evens = Arc::new(Evens::default());
-    let filter = Arc::clone(&evens);
-    let bed = Bed::with(|config| {
+fn bed() -> (TestBed, Arc<EvenNumbers>) {
+    let filter_state = Arc::new(EvenNumbers::default());
+    let filter = Arc::clone(&filter_state);
+    let bed = TestBed::with_config(|config| {
         config.caching.rules.client_directives = ClientDirectives::Honour;
         config.negative = vec![NegativeRule {
             pattern: "/r/{id}".parse().expect("a pattern"),
@@ -55,7 +55,7 @@ fn bed() -> (Bed, Arc<Evens>) {
         let answer = Answer::ok("there").header("cache-control", "max-age=60");
         bed.origin.on(path, answer);
     }
-    (bed, evens)
+    (bed, filter_state)
 }
 
 /// The first request is served by the fast path. The others have a field because of which hyper serves them.
@@ -102,10 +102,10 @@ fn ids_that_may_exist_texts_that_are_not_ids_and_other_paths_go_to_the_origin() 
 /// the filter reports the id absent.
 #[test]
 fn stored_responses_and_no_cache_take_precedence_over_the_filter() {
-    let (bed, evens) = bed();
-    evens.stale.store(true, Ordering::Relaxed);
+    let (bed, filter_state) = bed();
+    filter_state.stale.store(true, Ordering::Relaxed);
     assert_eq!(bed.get("/r/3").status, 200);
-    evens.stale.store(false, Ordering::Relaxed);
+    filter_state.stale.store(false, Ordering::Relaxed);
     let hit = bed.get("/r/3");
     assert!(hit.is_hit() && hit.status == 200, "{hit:?}");
     assert_eq!(bed.status()["negative"][0]["unknown"], 1);
@@ -121,8 +121,8 @@ fn stored_responses_and_no_cache_take_precedence_over_the_filter() {
 
 #[test]
 fn a_stale_filter_forwards_all_requests() {
-    let (bed, evens) = bed();
-    evens.stale.store(true, Ordering::Relaxed);
+    let (bed, filter_state) = bed();
+    filter_state.stale.store(true, Ordering::Relaxed);
     assert_eq!(bed.get("/r/3").status, 200);
     assert_eq!(bed.origin.requests("/r/3"), 1);
     assert_eq!(bed.metric("edgeward_negative_fresh{path=\"/r/{id}\"}"), 0.0);
@@ -149,9 +149,9 @@ fn false_positives_are_counted() {
 #[test]
 fn the_filter_answers_only_if_cached() {
     let (bed, _) = bed();
-    let wish = [("cache-control", "only-if-cached")];
-    assert_eq!(bed.get_with("/r/3", &wish).status, 404);
-    assert_eq!(bed.get_with("/r/2", &wish).status, 504);
+    let only_if_cached = [("cache-control", "only-if-cached")];
+    assert_eq!(bed.get_with("/r/3", &only_if_cached).status, 404);
+    assert_eq!(bed.get_with("/r/2", &only_if_cached).status, 504);
     let head = bed.connect().request("HEAD", "/r/3", &[], b"");
     assert_eq!(head.status, 404);
 }

@@ -1,17 +1,17 @@
 //! The edge normalizes each request once. The cache key, the `Vary` key and the forwarded request are all made
 //! from the normalized request.
 
+#[path = "support/codecs.rs"]
+mod codecs;
 mod support;
-#[path = "support/ways.rs"]
-mod ways;
 
+use codecs::{H2Request, for_hyper, send_h1, send_h2};
 use edgeward_testkit::Answer;
-use support::Bed;
-use ways::{H2, for_hyper, h1, h2};
+use support::TestBed;
 
 /// Makes the origin answer each request with its target, its `Host` and the values of one field. Paths that
 /// begin with `/cached` are cacheable; without `vary`, all paths are.
-fn echo(bed: &Bed, field: &'static str, vary: Option<&'static str>) {
+fn echo(bed: &TestBed, field: &'static str, vary: Option<&'static str>) {
     bed.origin.otherwise(move |request| {
         let values: Vec<&str> = request.headers_named(field).collect();
         let host = request.header("host").unwrap_or("none");
@@ -31,7 +31,7 @@ fn echo(bed: &Bed, field: &'static str, vary: Option<&'static str>) {
 
 #[test]
 fn user_information_in_an_authority_is_refused() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     echo(&bed, "accept", None);
     for request in [
         "GET /a HTTP/1.1\r\nHost: x@shop.example\r\n\r\n",
@@ -40,22 +40,26 @@ fn user_information_in_an_authority_is_refused() {
         "GET http://shop.example/a HTTP/1.1\r\nHost: x@shop.example\r\n\r\n",
         "POST /a HTTP/1.1\r\nHost: x@shop.example\r\nContent-Length: 0\r\n\r\n",
     ] {
-        assert_eq!(h1(bed.addr(), request).status, 400, "{request}");
-        assert_eq!(h1(bed.addr(), &for_hyper(request)).status, 400, "{request}");
+        assert_eq!(send_h1(bed.addr(), request).status, 400, "{request}");
+        assert_eq!(
+            send_h1(bed.addr(), &for_hyper(request)).status,
+            400,
+            "{request}"
+        );
     }
-    let request = H2 {
+    let request = H2Request {
         authority: Some("x@shop.example"),
         path: "/a",
-        ..H2::default()
+        ..H2Request::default()
     };
-    let answer = h2(bed.addr(), &request);
+    let answer = send_h2(bed.addr(), &request);
     assert!(answer.is_none_or(|answer| answer.status == 400));
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
 #[test]
 fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     echo(&bed, "x-forwarded-host", None);
     let expected = "/a shop.example shop.example";
     for host in [
@@ -69,18 +73,18 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
         let fast = format!("GET /a HTTP/1.1\r\nHost: {host}\r\n\r\n");
         let absolute = format!("GET http://{host}/a HTTP/1.1\r\nHost: other.example\r\n\r\n");
         for request in [&fast, &for_hyper(&fast), &absolute] {
-            assert_eq!(h1(bed.addr(), request).text(), expected, "{request}");
+            assert_eq!(send_h1(bed.addr(), request).text(), expected, "{request}");
         }
         // The edge forwards a pass with a head that it writes itself, so the `Host` must be normalized there
         // too.
         let passed = format!("POST /a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(h1(bed.addr(), &passed).text(), expected, "{host}");
-        let request = H2 {
+        assert_eq!(send_h1(bed.addr(), &passed).text(), expected, "{host}");
+        let request = H2Request {
             authority: Some(host),
             path: "/a",
-            ..H2::default()
+            ..H2Request::default()
         };
-        let answer = h2(bed.addr(), &request).expect("a response");
+        let answer = send_h2(bed.addr(), &request).expect("a response");
         assert_eq!(answer.text(), expected, "{host}");
     }
     let gets = bed.origin.recorded();
@@ -93,7 +97,7 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
 /// forwarded.
 #[test]
 fn a_field_that_connection_lists_is_not_in_the_vary_key() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     echo(&bed, "accept-language", Some("accept-language"));
     let listed = [("accept-language", "de"), ("connection", "accept-language")];
     assert_eq!(
@@ -140,23 +144,23 @@ fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
         ),
         ("x-any", &["a", "A", "a, b", "a,b"]),
     ] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         echo(&bed, field, Some(field));
         for (i, one) in values.iter().enumerate() {
             for (j, other) in values.iter().enumerate() {
                 let path = format!("/cached/{i}/{j}");
                 bed.get_with(&path, &[(field, one)]);
                 let got = bed.get_with(&path, &[(field, other)]);
-                let asked = bed.get_with("/asked", &[(field, other)]);
+                let uncached = bed.get_with("/uncached", &[(field, other)]);
                 assert_eq!(
-                    got.text().replacen(&path, "/asked", 1),
-                    asked.text(),
+                    got.text().replacen(&path, "/uncached", 1),
+                    uncached.text(),
                     "{field}: {other:?} after {one:?}"
                 );
             }
         }
     }
-    let bed = Bed::start();
+    let bed = TestBed::start();
     echo(&bed, "x-any", Some("x-any"));
     let two_lines = [("x-any", "a"), ("x-any", "b")];
     assert_eq!(
@@ -173,8 +177,8 @@ fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
 /// If the origin lists forwarded fields in `Vary`, the values that the edge writes select the variant, not the
 /// values that the client sent.
 #[test]
-fn vary_sees_the_forwarded_fields_that_the_edge_writes() {
-    let bed = Bed::start();
+fn vary_uses_the_forwarded_fields_that_the_edge_writes() {
+    let bed = TestBed::start();
     echo(&bed, "x-forwarded-proto", Some("x-forwarded-proto, host"));
     let expected = "/cached test.example http";
     for n in 0..3 {
@@ -187,7 +191,7 @@ fn vary_sees_the_forwarded_fields_that_the_edge_writes() {
 
 #[test]
 fn a_target_without_a_path_is_the_root_for_key_and_origin() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     echo(&bed, "accept", None);
     let expected = "/?x=1 shop.example ";
     for (n, request) in [
@@ -199,52 +203,52 @@ fn a_target_without_a_path_is_the_root_for_key_and_origin() {
     .enumerate()
     {
         for request in [(*request).to_owned(), for_hyper(request)] {
-            let answer = h1(bed.addr(), &request);
+            let answer = send_h1(bed.addr(), &request);
             assert_eq!(answer.text(), expected, "{n}");
         }
     }
-    let request = H2 {
+    let request = H2Request {
         path: "?x=1",
-        ..H2::default()
+        ..H2Request::default()
     };
-    let answer = h2(bed.addr(), &request).expect("a response");
+    let answer = send_h2(bed.addr(), &request).expect("a response");
     assert_eq!(answer.text(), expected);
     assert_eq!(bed.origin.requests_total(), 1);
 }
 
 #[test]
-fn an_asterisk_is_for_options_alone() {
-    let bed = Bed::start();
+fn only_options_accepts_an_asterisk_as_target() {
+    let bed = TestBed::start();
     echo(&bed, "accept", None);
     for method in ["GET", "HEAD", "POST", "DELETE"] {
         let request =
             format!("{method} * HTTP/1.1\r\nHost: shop.example\r\nContent-Length: 0\r\n\r\n");
-        assert_eq!(h1(bed.addr(), &request).status, 400, "{method}");
-        let request = H2 {
+        assert_eq!(send_h1(bed.addr(), &request).status, 400, "{method}");
+        let request = H2Request {
             method,
             path: "*",
-            ..H2::default()
+            ..H2Request::default()
         };
-        let answer = h2(bed.addr(), &request);
+        let answer = send_h2(bed.addr(), &request);
         assert!(answer.is_none_or(|answer| answer.status == 400), "{method}");
     }
     assert_eq!(bed.origin.requests_total(), 0);
     let request = "OPTIONS * HTTP/1.1\r\nHost: shop.example\r\n\r\n";
-    assert_eq!(h1(bed.addr(), request).text(), "* shop.example ");
-    let request = H2 {
+    assert_eq!(send_h1(bed.addr(), request).text(), "* shop.example ");
+    let request = H2Request {
         method: "OPTIONS",
         path: "*",
-        ..H2::default()
+        ..H2Request::default()
     };
     assert_eq!(
-        h2(bed.addr(), &request).expect("a response").text(),
+        send_h2(bed.addr(), &request).expect("a response").text(),
         "* shop.example "
     );
 }
 
 #[test]
 fn a_target_that_is_not_a_path_is_refused() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     echo(&bed, "accept", None);
     for target in [
         "shop.example:80",
@@ -265,7 +269,7 @@ fn a_target_that_is_not_a_path_is_refused() {
             let request =
                 format!("{method} {target} HTTP/1.1\r\nHost: shop.example\r\n{length}\r\n");
             for request in [&request, &for_hyper(&request)] {
-                assert_eq!(h1(bed.addr(), request).status, 400, "{request}");
+                assert_eq!(send_h1(bed.addr(), request).status, 400, "{request}");
             }
         }
     }
@@ -279,7 +283,7 @@ fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
         "Content-Length: 5\r\n\r\nhello",
         "Transfer-Encoding: chunked\r\n\r\n3;ext=1\r\nhel\r\n2\r\nlo\r\n0\r\nx-trailer: 1\r\n\r\n",
     ] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         echo(&bed, "accept", None);
         let mut client = bed.connect();
         let post = format!("POST /a HTTP/1.1\r\nHost: shop.example\r\n{body}");
@@ -294,7 +298,7 @@ fn a_fragment_is_refused_on_a_connection_that_carried_a_body() {
 }
 
 /// Request fields that override the target or the method of the request line in some origins.
-const REDIRECTING: &[&str] = &[
+const OVERRIDE_FIELDS: &[&str] = &[
     "x-original-url",
     "x-rewrite-url",
     "x-http-method-override",
@@ -304,7 +308,7 @@ const REDIRECTING: &[&str] = &[
 ];
 
 /// Request fields in which a proxy describes the client and the URL that the client requested.
-const DESCRIBING: &[&str] = &[
+const CLIENT_FIELDS: &[&str] = &[
     "forwarded",
     "x-forwarded",
     "x-forwarded-port",
@@ -320,44 +324,49 @@ const DESCRIBING: &[&str] = &[
 
 #[test]
 fn cacheable_requests_are_forwarded_without_fields_that_override_the_target() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
-    for (n, name) in REDIRECTING.iter().chain(DESCRIBING).enumerate() {
-        for (way, connection) in [("fast", "keep-alive"), ("hyper", "x-for-hyper")] {
-            let path = format!("/{way}/{n}");
+    for (n, name) in OVERRIDE_FIELDS.iter().chain(CLIENT_FIELDS).enumerate() {
+        for (codec, connection) in [("fast", "keep-alive"), ("hyper", "x-for-hyper")] {
+            let path = format!("/{codec}/{n}");
             bed.get_with(&path, &[(name, "/admin"), ("connection", connection)]);
-            let seen = bed.origin.last(&path).expect("the origin got a request");
-            assert_eq!(seen.header(name), None, "{way}: {}", seen.head());
+            let forwarded = bed.origin.last(&path).expect("the origin got a request");
+            assert_eq!(
+                forwarded.header(name),
+                None,
+                "{codec}: {}",
+                forwarded.head()
+            );
         }
         let path = format!("/h2/{n}");
-        let request = H2 {
+        let request = H2Request {
             path: &path,
             headers: &[(name, "/admin")],
-            ..H2::default()
+            ..H2Request::default()
         };
-        h2(bed.addr(), &request).expect("a response");
-        let seen = bed.origin.last(&path).expect("the origin got a request");
-        assert_eq!(seen.header(name), None, "h2: {}", seen.head());
+        send_h2(bed.addr(), &request).expect("a response");
+        let forwarded = bed.origin.last(&path).expect("the origin got a request");
+        assert_eq!(forwarded.header(name), None, "h2: {}", forwarded.head());
     }
 }
 
 #[test]
 fn a_pass_keeps_its_method_override_but_no_field_that_describes_the_client() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
-    for name in REDIRECTING.iter().chain(DESCRIBING) {
+    for name in OVERRIDE_FIELDS.iter().chain(CLIENT_FIELDS) {
         let fields = [(*name, "PATCH"), ("content-length", "0")];
         bed.connect().request("POST", "/a", &fields, b"");
-        let seen = bed.origin.last("/a").expect("the origin got a request");
-        let expected = REDIRECTING.contains(name).then_some("PATCH");
-        assert_eq!(seen.header(name), expected, "{}", seen.head());
+        let forwarded = bed.origin.last("/a").expect("the origin got a request");
+        let expected = OVERRIDE_FIELDS.contains(name).then_some("PATCH");
+        assert_eq!(forwarded.header(name), expected, "{}", forwarded.head());
     }
 }
 
 #[test]
 fn fields_by_which_a_client_describes_itself_are_replaced() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
     for connection in [
@@ -373,21 +382,21 @@ fn fields_by_which_a_client_describes_itself_are_replaced() {
             ("connection", connection),
         ];
         bed.get_with(&path, &fields);
-        let seen = bed.origin.last(&path).expect("the origin got a request");
+        let forwarded = bed.origin.last(&path).expect("the origin got a request");
         for (name, expected) in [
             ("x-forwarded-for", "127.0.0.1"),
             ("x-forwarded-proto", "http"),
             ("x-forwarded-host", "test.example"),
         ] {
-            let values: Vec<&str> = seen.headers_named(name).collect();
-            assert_eq!(values, [expected], "{}", seen.head());
+            let values: Vec<&str> = forwarded.headers_named(name).collect();
+            assert_eq!(values, [expected], "{}", forwarded.head());
         }
     }
 }
 
 #[test]
 fn fields_of_a_trusted_proxy_about_the_client_are_forwarded() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.forwarding.trusted_proxies = "127.0.0.0/8".parse().expect("a network");
     });
     bed.origin
@@ -403,7 +412,7 @@ fn fields_of_a_trusted_proxy_about_the_client_are_forwarded() {
             ("connection", connection),
         ];
         bed.get_with(&path, &fields);
-        let seen = bed.origin.last(&path).expect("the origin got a request");
+        let forwarded = bed.origin.last(&path).expect("the origin got a request");
         for (name, expected) in [
             ("x-forwarded-for", Some("192.0.2.9, 127.0.0.1")),
             ("x-forwarded-proto", Some("https")),
@@ -411,22 +420,22 @@ fn fields_of_a_trusted_proxy_about_the_client_are_forwarded() {
             ("x-real-ip", Some("192.0.2.9")),
             ("x-original-url", None),
         ] {
-            assert_eq!(seen.header(name), expected, "{}", seen.head());
+            assert_eq!(forwarded.header(name), expected, "{}", forwarded.head());
         }
     }
 }
 
 #[test]
 fn the_removed_fields_are_configurable() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.forwarding.removed_fields = "x-one, X-Two".parse().expect("names");
     });
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
     let fields = [("x-one", "1"), ("x-two", "2"), ("x-original-url", "/a")];
     bed.get_with("/a", &fields);
-    let seen = bed.origin.last("/a").expect("the origin got a request");
-    assert_eq!(seen.header("x-one"), None);
-    assert_eq!(seen.header("x-two"), None);
-    assert_eq!(seen.header("x-original-url"), Some("/a"));
+    let forwarded = bed.origin.last("/a").expect("the origin got a request");
+    assert_eq!(forwarded.header("x-one"), None);
+    assert_eq!(forwarded.header("x-two"), None);
+    assert_eq!(forwarded.header("x-original-url"), Some("/a"));
 }

@@ -13,11 +13,12 @@ use edgeward_proxy::config::{
 use edgeward_proxy::{Edge, StartError};
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 use socket2::{Domain, Socket, Type};
-use support::{Bed, Client, TIMEOUT, config_for, pattern};
+use support::{Client, TIMEOUT, TestBed, config_for, pattern};
 
 #[test]
 fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
-    let Bed { edge, origin } = Bed::with(|config| config.workers = NonZeroUsize::MIN);
+    let TestBed { edge, origin } =
+        TestBed::with_config(|config| config.workers = NonZeroUsize::MIN);
     let (head, body) = (Gate::new(), Gate::new());
     origin.on("/head", Answer::ok("late").wait_before_head(&head));
     origin.on("/body", Answer::pattern(100_000).wait_at(10, &body));
@@ -51,20 +52,20 @@ fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
 
 #[test]
 fn a_drain_ends_after_its_timeout() {
-    let Bed { edge, origin } = Bed::start();
+    let TestBed { edge, origin } = TestBed::start();
     origin.on("/never", Answer::never());
     let mut client = Client::connect(edge.addrs()[0]);
     client.send_head("GET", "/never", &[]);
     origin.wait_until("the request", |origin| origin.requests("/never") == 1);
-    let before = std::time::Instant::now();
+    let start_time = std::time::Instant::now();
     edge.shutdown(Duration::from_millis(200));
-    assert!(before.elapsed() < TIMEOUT / 2);
+    assert!(start_time.elapsed() < TIMEOUT / 2);
     assert!(client.is_closed());
 }
 
 #[test]
 fn a_fill_continues_without_its_client_and_ends_with_the_edge() {
-    let Bed { edge, origin } = Bed::start();
+    let TestBed { edge, origin } = TestBed::start();
     let gate = Gate::new();
     origin.on(
         "/page",
@@ -85,7 +86,8 @@ fn a_fill_continues_without_its_client_and_ends_with_the_edge() {
 
 #[test]
 fn metrics_declare_each_family_once_and_count_events() {
-    let bed = Bed::with(|config| config.hot.policy = "adaptsize".parse().expect("a policy"));
+    let bed =
+        TestBed::with_config(|config| config.hot.policy = "adaptsize".parse().expect("a policy"));
     bed.origin.on(
         "/page",
         Answer::ok("hello").header("cache-control", "max-age=60"),
@@ -98,7 +100,7 @@ fn metrics_declare_each_family_once_and_count_events() {
     );
     assert_eq!(bed.metric("edgeward_requests_total{outcome=\"hit\"}"), 1.0);
     // Bytes are counted after the socket has accepted them, possibly after the client has read them.
-    bed.until_metric("edgeward_response_bytes_total", 10.0);
+    bed.wait_for_metric("edgeward_response_bytes_total", 10.0);
     assert_eq!(bed.metric("edgeward_origin_bytes_total"), 5.0);
     assert_eq!(bed.metric("edgeward_hot_objects"), 1.0);
     assert!(bed.metric("edgeward_adaptsize_c_bytes") > 0.0);
@@ -118,7 +120,7 @@ fn metrics_declare_each_family_once_and_count_events() {
 
 #[test]
 fn a_tuned_edge_shows_its_curve() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.hot.policy = "adaptsize".parse().expect("a policy");
         // The cache has space for about a third of the requested bytes, so that the tuner has to choose a
         // threshold.
@@ -134,7 +136,7 @@ fn a_tuned_edge_shows_its_curve() {
     for n in 0..450 {
         client.get(&format!("/{}", n % 50), &[]);
     }
-    bed.until("the tuner has made its second step", |status| {
+    bed.wait_until("the tuner has made its second step", |status| {
         status["hot"]["tuning"]["windows"].as_u64() >= Some(2)
     });
     let status = bed.status();
@@ -162,7 +164,7 @@ fn a_tuned_edge_shows_its_curve() {
 /// responses do not fit in the socket buffers, and reads none.
 #[test]
 fn admin_clients_that_read_no_response_are_closed_for_others() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let admin = bed.edge.admin_addr().expect("an admin listener");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let greedy: Vec<_> = (0..40)
@@ -187,7 +189,7 @@ fn admin_clients_that_read_no_response_are_closed_for_others() {
 /// clients send a request.
 #[test]
 fn active_admin_clients_keep_their_connections() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let admin = bed.edge.admin_addr().expect("an admin listener");
     let mut active: Vec<_> = (0..4).map(|_| Client::connect(admin)).collect();
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
@@ -211,7 +213,7 @@ fn active_admin_clients_keep_their_connections() {
 
 #[test]
 fn the_admin_listener_serves_its_pages_and_refuses_other_requests() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let mut client = Client::connect(bed.edge.admin_addr().expect("an admin listener"));
     assert_eq!(client.get("/healthz", &[]).text(), "ok\n");
     assert_eq!(client.get("/nothing", &[]).status, 404);
@@ -226,10 +228,10 @@ fn the_admin_listener_serves_its_pages_and_refuses_other_requests() {
     assert_eq!(status["pid"], std::process::id(), "the process to monitor");
 }
 
-fn logged(format: LogFormat, requests: impl FnOnce(&Bed)) -> Vec<String> {
+fn log_lines_of(format: LogFormat, requests: impl FnOnce(&TestBed)) -> Vec<String> {
     let dir = tempfile::tempdir().expect("a directory");
     let path = dir.path().join("access.log");
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.access_log = Some(AccessLogConfig::new(
             LogDestination::File(path.clone()),
             format,
@@ -243,7 +245,7 @@ fn logged(format: LogFormat, requests: impl FnOnce(&Bed)) -> Vec<String> {
 
 #[test]
 fn the_access_log_has_a_json_line_for_each_request() {
-    let lines = logged(LogFormat::Json, |bed| {
+    let lines = log_lines_of(LogFormat::Json, |bed| {
         bed.origin.on(
             "/page",
             Answer::ok("hello").header("cache-control", "max-age=60"),
@@ -258,7 +260,7 @@ fn the_access_log_has_a_json_line_for_each_request() {
         .iter()
         .map(|line| serde_json::from_str(line).expect("one JSON object per line"))
         .collect();
-    let seen: Vec<_> = lines
+    let logged_fields: Vec<_> = lines
         .iter()
         .map(|line| {
             let text = |key: &str| line[key].as_str().expect("text").to_owned();
@@ -277,7 +279,7 @@ fn the_access_log_has_a_json_line_for_each_request() {
         ("/gone", 404, Some(0), "method"),
     ]
     .map(|(target, status, bytes, cache)| (target.to_owned(), status, bytes, cache.to_owned()));
-    assert_eq!(seen, expected);
+    assert_eq!(logged_fields, expected);
     assert_eq!(lines[0]["user_agent"], "a \"b\"");
     assert_eq!(lines[0]["client"], "127.0.0.1");
     assert_eq!(lines[0]["host"], "test.example");
@@ -285,7 +287,7 @@ fn the_access_log_has_a_json_line_for_each_request() {
 
 #[test]
 fn the_access_log_has_an_ncsa_line_for_each_request() {
-    let lines = logged(LogFormat::Combined, |bed| {
+    let lines = log_lines_of(LogFormat::Combined, |bed| {
         bed.origin.on("/page", Answer::ok("hello"));
         bed.connect().get(
             "/page",
@@ -303,7 +305,7 @@ fn the_access_log_has_an_ncsa_line_for_each_request() {
 
 #[test]
 fn the_origin_gets_fields_about_the_client_and_none_of_its_connection() {
-    let bed = Bed::with(|config| config.forwarding.forwarded = true);
+    let bed = TestBed::with_config(|config| config.forwarding.forwarded = true);
     bed.origin.on("/page", Answer::ok("x"));
     bed.get_with(
         "/page",
@@ -317,28 +319,29 @@ fn the_origin_gets_fields_about_the_client_and_none_of_its_connection() {
             ("x-end-to-end", "2"),
         ],
     );
-    let seen = bed.origin.last("/page").expect("the origin got a request");
-    assert_eq!(seen.header("host"), Some("test.example"));
-    assert_eq!(seen.header("x-forwarded-for"), Some("127.0.0.1"));
-    assert_eq!(seen.header("x-forwarded-proto"), Some("http"));
-    assert_eq!(seen.header("x-forwarded-host"), Some("test.example"));
+    let forwarded = bed.origin.last("/page").expect("the origin got a request");
+    assert_eq!(forwarded.header("host"), Some("test.example"));
+    assert_eq!(forwarded.header("x-forwarded-for"), Some("127.0.0.1"));
+    assert_eq!(forwarded.header("x-forwarded-proto"), Some("http"));
+    assert_eq!(forwarded.header("x-forwarded-host"), Some("test.example"));
     assert_eq!(
-        seen.header("forwarded"),
+        forwarded.header("forwarded"),
         Some("for=127.0.0.1;host=\"test.example\";proto=http")
     );
     assert!(
-        seen.header("via")
+        forwarded
+            .header("via")
             .expect("Via")
             .starts_with("1.1 edgeward-")
     );
-    assert_eq!(seen.header("x-end-to-end"), Some("2"));
+    assert_eq!(forwarded.header("x-end-to-end"), Some("2"));
     assert_eq!(
-        seen.header("connection"),
+        forwarded.header("connection"),
         Some("te"),
         "the field of the edge"
     );
     for gone in ["x-private", "keep-alive", "proxy-authorization"] {
-        assert_eq!(seen.header(gone), None, "{gone}");
+        assert_eq!(forwarded.header(gone), None, "{gone}");
     }
 }
 
@@ -347,7 +350,7 @@ fn the_host_for_the_origin_is_configurable() {
     let origin = ScriptedOrigin::start();
     origin.on("/page", Answer::ok("x"));
     let addr = origin.addr().to_string();
-    for (policy, seen) in [
+    for (policy, expected) in [
         (HostPolicy::Forward, "test.example"),
         (HostPolicy::Origin, addr.as_str()),
         (
@@ -364,7 +367,7 @@ fn the_host_for_the_origin_is_configurable() {
                 .last("/page")
                 .expect("the origin got a request")
                 .header("host"),
-            Some(seen)
+            Some(expected)
         );
     }
 }

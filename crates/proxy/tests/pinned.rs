@@ -13,50 +13,50 @@ use http::Request;
 use http_body_util::Empty;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{Bed, pattern};
+use support::{TestBed, pattern};
 
 const MIB: u64 = 1 << 20;
-const HOT: ByteSize = ByteSize::mib(64);
-const FILLS: ByteSize = ByteSize::mib(16);
+const HOT_BYTES: ByteSize = ByteSize::mib(64);
+const FILL_BYTES: ByteSize = ByteSize::mib(16);
 const PINNED_MAX: u64 = 16 * MIB;
-const OBJECT: u64 = 8 * MIB;
-const READERS: usize = 40;
+const OBJECT_BYTES: u64 = 8 * MIB;
+const READER_COUNT: usize = 40;
 
 /// The maximum growth of the process: the budgets of the memory tier and of fills, plus 64 MiB for the
 /// allocator, the bodies of the scripted origin and a copy of one body. The objects of all readers have 320
 /// MiB, so the test fails if the readers pin all of them.
-const MEMORY_MAX: u64 = HOT.bytes() + FILLS.bytes() + 64 * MIB;
+const MEMORY_MAX: u64 = HOT_BYTES.bytes() + FILL_BYTES.bytes() + 64 * MIB;
 
 /// A lock that lets the tests of this file run one after the other, because they measure the memory of the
 /// whole process.
-static ALONE: Mutex<()> = Mutex::new(());
+static MEMORY_TEST_LOCK: Mutex<()> = Mutex::new(());
 
-fn bed() -> Bed {
-    Bed::with(|config: &mut EdgeConfig| {
-        config.hot.capacity = HOT;
+fn bed() -> TestBed {
+    TestBed::with_config(|config: &mut EdgeConfig| {
+        config.hot.capacity = HOT_BYTES;
         config.hot.pinned_bytes_max = Some(ByteSize(PINNED_MAX));
-        config.limits.fill_bytes_max = FILLS;
+        config.limits.fill_bytes_max = FILL_BYTES;
     })
 }
 
-fn offer(bed: &Bed, path: &str, length: u64) {
+fn set_response(bed: &TestBed, path: &str, length: u64) {
     let answer = Answer::pattern(length).header("cache-control", "max-age=600");
     bed.origin.on(path, answer);
 }
 
-fn memory(bed: &Bed) -> u64 {
+fn memory(bed: &TestBed) -> u64 {
     bed.status()["memory_bytes"]
         .as_u64()
         .expect("Linux reports it")
 }
 
-fn pinned(bed: &Bed) -> u64 {
+fn pinned(bed: &TestBed) -> u64 {
     bed.status()["hot"]["pinned_bytes"].as_u64().expect("bytes")
 }
 
 /// Waits until the pinned bytes are within their limit. Returns the number of connections that the edge has
 /// closed for this.
-fn until_it_fits(bed: &Bed) -> f64 {
+fn wait_until_pinned_fits(bed: &TestBed) -> f64 {
     let deadline = Instant::now() + Duration::from_secs(30);
     while pinned(bed) > PINNED_MAX {
         assert!(Instant::now() < deadline, "{:#}", bed.status());
@@ -66,8 +66,8 @@ fn until_it_fits(bed: &Bed) -> f64 {
 }
 
 /// Checks that the memory tier admits new objects again.
-fn assert_admits_again(bed: &Bed) {
-    offer(bed, "/after", 10_000);
+fn assert_admits_again(bed: &TestBed) {
+    set_response(bed, "/after", 10_000);
     bed.get("/after");
     assert!(bed.get("/after").is_hit());
 }
@@ -77,46 +77,56 @@ fn assert_admits_again(bed: &Bed) {
 /// cache, so the edge must not close this client.
 #[test]
 fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = MEMORY_TEST_LOCK
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let bed = bed();
-    offer(&bed, "/small", 1000);
-    offer(&bed, "/resident", OBJECT);
-    let mut honest = bed.connect();
-    honest.get("/small", &[]);
-    honest.get("/resident", &[]);
+    set_response(&bed, "/small", 1000);
+    set_response(&bed, "/resident", OBJECT_BYTES);
+    let mut active_client = bed.connect();
+    active_client.get("/small", &[]);
+    active_client.get("/resident", &[]);
     let mut reader_of_resident = bed.connect();
     reader_of_resident.send_head("GET", "/resident", &[]);
     let mut resident = reader_of_resident.head();
     let before = memory(&bed);
     let mut readers = Vec::new();
-    let mut most = 0;
-    for n in 0..READERS {
+    let mut growth_max = 0;
+    for n in 0..READER_COUNT {
         let path = format!("/{n}");
-        offer(&bed, &path, OBJECT);
+        set_response(&bed, &path, OBJECT_BYTES);
         let mut reader = bed.connect();
         reader.send_head("GET", &path, &[]);
         assert_eq!(reader.head().status, 200);
         // After the fetch has ended, the object is stored, and the next object can evict it.
-        bed.until("the fetch ends", |status| status["fills"]["under_way"] == 0);
+        bed.wait_until("the fetch ends", |status| status["fills"]["under_way"] == 0);
         readers.push(reader);
-        assert!(honest.get("/small", &[]).is_hit());
-        assert!(honest.request("HEAD", "/resident", &[], b"").is_hit());
-        most = most.max(memory(&bed).saturating_sub(before));
+        assert!(active_client.get("/small", &[]).is_hit());
+        assert!(
+            active_client
+                .request("HEAD", "/resident", &[], b"")
+                .is_hit()
+        );
+        growth_max = growth_max.max(memory(&bed).saturating_sub(before));
     }
-    assert!(most <= MEMORY_MAX, "{} MiB more than before", most / MIB);
-    let closed = until_it_fits(&bed);
+    assert!(
+        growth_max <= MEMORY_MAX,
+        "{} MiB more than before",
+        growth_max / MIB
+    );
+    let closed = wait_until_pinned_fits(&bed);
     assert!(
         closed >= 1.0,
         "no slow reader was closed: {:#}",
         bed.status()
     );
-    assert!(closed < READERS as f64, "all readers were closed");
+    assert!(closed < READER_COUNT as f64, "all readers were closed");
     assert!(bed.metric("edgeward_not_stored_total{reason=\"pinned-memory\"}") >= 1.0);
     assert_admits_again(&bed);
     reader_of_resident.body("GET", &mut resident);
-    assert!(resident.complete && resident.body == pattern(0..OBJECT));
+    assert!(resident.complete && resident.body == pattern(0..OBJECT_BYTES));
     drop(readers);
-    bed.until("no bytes are pinned", |status| {
+    bed.wait_until("no bytes are pinned", |status| {
         status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
     });
 }
@@ -125,17 +135,19 @@ fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
 /// send a byte of their bodies.
 #[test]
 fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
-    let _alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _lock = MEMORY_TEST_LOCK
+        .lock()
+        .unwrap_or_else(PoisonError::into_inner);
     let bed = bed();
-    for n in 0..READERS {
-        offer(&bed, &format!("/{n}"), OBJECT);
+    for n in 0..READER_COUNT {
+        set_response(&bed, &format!("/{n}"), OBJECT_BYTES);
     }
     let before = memory(&bed);
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .expect("a runtime");
-    let most = runtime.block_on(async {
+    let growth_max = runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(bed.addr()).await;
         let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(0)
@@ -143,9 +155,9 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
             .await
             .expect("HTTP/2");
         let connection = tokio::spawn(connection);
-        let mut most = 0;
+        let mut growth_max = 0;
         let mut bodies = Vec::new();
-        for n in 0..READERS {
+        for n in 0..READER_COUNT {
             let uri = format!("http://test.example/{n}");
             let request = Request::get(uri).body(Empty::new()).expect("a request");
             // The request fails when the edge has closed the connection.
@@ -153,7 +165,7 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
                 break;
             };
             bodies.push(response);
-            most = most.max(memory(&bed).saturating_sub(before));
+            growth_max = growth_max.max(memory(&bed).saturating_sub(before));
         }
         let deadline = Duration::from_secs(30);
         let ended = tokio::time::timeout(deadline, connection).await;
@@ -162,11 +174,15 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
             "the edge did not close the connection: {:#}",
             bed.status()
         );
-        most
+        growth_max
     });
-    assert!(most <= MEMORY_MAX, "{} MiB more than before", most / MIB);
-    assert_eq!(until_it_fits(&bed), 1.0);
-    bed.until("all bodies are freed", |status| {
+    assert!(
+        growth_max <= MEMORY_MAX,
+        "{} MiB more than before",
+        growth_max / MIB
+    );
+    assert_eq!(wait_until_pinned_fits(&bed), 1.0);
+    bed.wait_until("all bodies are freed", |status| {
         status["hot"]["pinned_bytes"] == 0 && status["fills"]["bytes"] == 0
     });
     assert_admits_again(&bed);

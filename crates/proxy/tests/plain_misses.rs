@@ -5,11 +5,11 @@ mod support;
 
 use edgeward_proxy::config::{AccessLogConfig, LogDestination, LogFormat};
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, TIMEOUT, pattern};
+use support::{TIMEOUT, TestBed, pattern};
 
 #[test]
 fn pipelined_misses_are_answered_in_order() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for path in ["/a", "/b", "/c"] {
         let answer = Answer::ok(path.as_bytes().to_vec()).header("cache-control", "no-store");
         bed.origin.on(path, answer);
@@ -25,8 +25,8 @@ fn pipelined_misses_are_answered_in_order() {
 }
 
 #[test]
-fn a_plain_request_may_be_followed_by_any_other_on_its_connection() {
-    let bed = Bed::start();
+fn any_request_may_follow_a_simple_request_on_its_connection() {
+    let bed = TestBed::start();
     bed.origin.on(
         "/private",
         Answer::ok("mine").header("cache-control", "private"),
@@ -49,7 +49,7 @@ fn a_plain_request_may_be_followed_by_any_other_on_its_connection() {
 
 #[test]
 fn a_body_of_unknown_length_is_sent_in_chunks_completely() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for (path, answer) in [
         ("/chunked", Answer::pattern(300_000).chunked(7_001)),
         (
@@ -88,7 +88,7 @@ fn a_body_of_unknown_length_is_sent_in_chunks_completely() {
 
 #[test]
 fn a_connection_with_bytes_after_its_response_is_not_reused() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nokHTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nevil";
     bed.origin.on("/first", Answer::garbage(smuggled));
     bed.origin.on("/second", Answer::ok("good"));
@@ -99,7 +99,7 @@ fn a_connection_with_bytes_after_its_response_is_not_reused() {
 
 #[test]
 fn an_interim_response_is_not_the_final_one() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let hinted = "HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
     bed.origin.on("/hinted", Answer::garbage(hinted));
     let answer = bed.get("/hinted");
@@ -109,18 +109,18 @@ fn an_interim_response_is_not_the_final_one() {
 
 #[test]
 fn a_length_that_is_not_a_single_number_is_a_502_and_counted() {
-    let bed = Bed::start();
-    let doubtful = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 20\r\n\r\nok";
-    bed.origin.on("/doubtful", Answer::garbage(doubtful));
+    let bed = TestBed::start();
+    let ambiguous = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nContent-Length: 20\r\n\r\nok";
+    bed.origin.on("/doubtful", Answer::garbage(ambiguous));
     let answer = bed.get("/doubtful");
     assert_eq!(answer.status, 502);
     assert!(answer.cache_status().contains("http_protocol_error"));
-    bed.until_metric("edgeward_origin_errors_total{cause=\"head-invalid\"}", 1.0);
+    bed.wait_for_metric("edgeward_origin_errors_total{cause=\"head-invalid\"}", 1.0);
 }
 
 #[test]
 fn a_head_has_a_length_and_no_body() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on(
         "/page",
         Answer::pattern(1234).header("cache-control", "no-store"),
@@ -137,7 +137,7 @@ fn a_head_has_a_length_and_no_body() {
 
 #[test]
 fn a_response_that_is_not_stored_keeps_its_fields_and_gets_those_of_the_edge() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on(
         "/cart",
         Answer::garbage(
@@ -157,16 +157,16 @@ fn a_response_that_is_not_stored_keeps_its_fields_and_gets_those_of_the_edge() {
         assert_eq!(answer.header(name), Some(value), "{name}");
     }
     assert_eq!(answer.header("connection"), None);
-    let told = answer.header("cache-status").expect("a Cache-Status");
+    let cache_status = answer.header("cache-status").expect("a Cache-Status");
     assert!(
-        told.contains("; fwd=uri-miss; fwd-status=404; detail=no-store"),
-        "{told}"
+        cache_status.contains("; fwd=uri-miss; fwd-status=404; detail=no-store"),
+        "{cache_status}"
     );
 }
 
 #[test]
-fn every_answer_has_a_date() {
-    let bed = Bed::start();
+fn every_response_has_a_date() {
+    let bed = TestBed::start();
     bed.origin.on(
         "/undated",
         Answer::garbage(
@@ -180,7 +180,7 @@ fn every_answer_has_a_date() {
 
 #[test]
 fn a_client_that_disconnects_leaves_no_connection_open() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/slow",
@@ -195,7 +195,7 @@ fn a_client_that_disconnects_leaves_no_connection_open() {
     // Before the edge writes, it cannot distinguish a client that disconnected from a client that has only shut
     // down its writing side.
     gate.open();
-    bed.until("the connection closes", |status| {
+    bed.wait_until("the connection closes", |status| {
         // This number does not include connections to the admin listener.
         status["connections"]["clients"] == 0
     });
@@ -205,7 +205,7 @@ fn a_client_that_disconnects_leaves_no_connection_open() {
 fn hits_and_misses_of_plain_requests_are_logged() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("access.log");
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         let destination = LogDestination::File(path.clone());
         config.access_log = Some(AccessLogConfig::new(destination, LogFormat::Json));
     });

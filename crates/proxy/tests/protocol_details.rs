@@ -1,38 +1,38 @@
 //! Requirements of RFC 9110, 9112 and 9113 for messages that an intermediary forwards.
 
+#[path = "support/codecs.rs"]
+mod codecs;
 mod support;
-#[path = "support/ways.rs"]
-mod ways;
 #[path = "support/wire.rs"]
 mod wire;
 
 use std::net::Shutdown;
 
+use codecs::{H2Request, for_hyper, send_h1, send_h2};
 use edgeward_testkit::{Answer, Gate, Step};
-use support::Bed;
-use ways::{H2, for_hyper, h1, h2};
+use support::TestBed;
 use wire::Wire;
 
 /// RFC 9113 §8.2.3: HTTP/2 may split cookies into several lines, but HTTP/1.1 must not.
 #[test]
 fn cookie_crumbs_are_one_line_for_an_http1_origin() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
-    let request = H2 {
+    let request = H2Request {
         path: "/a",
         headers: &[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")],
-        ..H2::default()
+        ..H2Request::default()
     };
-    h2(bed.addr(), &request).expect("a response");
-    let seen = bed.origin.last("/a").expect("the origin got a request");
-    let cookies: Vec<&str> = seen.headers_named("cookie").collect();
+    send_h2(bed.addr(), &request).expect("a response");
+    let forwarded = bed.origin.last("/a").expect("the origin got a request");
+    let cookies: Vec<&str> = forwarded.headers_named("cookie").collect();
     assert_eq!(cookies, ["a=1; b=2; c=3"]);
 }
 
 /// RFC 9113 §8.3.1: a request whose `Host` differs from `:authority` is malformed.
 #[test]
 fn an_authority_that_differs_from_host_is_refused() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
     for (host, expected) in [
         ("other.example", 400),
@@ -40,11 +40,11 @@ fn an_authority_that_differs_from_host_is_refused() {
         ("shop.example", 200),
         ("SHOP.example.:80", 200),
     ] {
-        let request = H2 {
+        let request = H2Request {
             headers: &[("host", host)],
-            ..H2::default()
+            ..H2Request::default()
         };
-        let status = h2(bed.addr(), &request).map_or(400, |answer| answer.status);
+        let status = send_h2(bed.addr(), &request).map_or(400, |answer| answer.status);
         assert_eq!(status, expected, "{host}");
     }
 }
@@ -52,31 +52,31 @@ fn an_authority_that_differs_from_host_is_refused() {
 /// RFC 9110 §7.6.2: at zero, the edge answers itself.
 #[test]
 fn max_forwards_counts_down_for_options_and_ends_at_zero() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("from the origin"));
-    let ask = |count: &str| {
+    let send = |count: &str| {
         let head =
             format!("OPTIONS /a HTTP/1.1\r\nHost: shop.example\r\nMax-Forwards: {count}\r\n\r\n");
-        h1(bed.addr(), &head)
+        send_h1(bed.addr(), &head)
     };
-    let answer = ask("0");
+    let answer = send("0");
     assert_eq!((answer.status, answer.text()), (200, ""));
     assert!(answer.header("allow").is_some(), "{answer:?}");
     assert_eq!(bed.origin.requests_total(), 0);
-    assert_eq!(ask("3").text(), "from the origin");
-    let seen = bed.origin.last("/a").expect("the origin got a request");
-    assert_eq!(seen.header("max-forwards"), Some("2"));
+    assert_eq!(send("3").text(), "from the origin");
+    let forwarded = bed.origin.last("/a").expect("the origin got a request");
+    assert_eq!(forwarded.header("max-forwards"), Some("2"));
     // The field has no meaning for other methods.
     bed.get_with("/b", &[("max-forwards", "0")]);
-    let seen = bed.origin.last("/b").expect("the origin got a request");
-    assert_eq!(seen.header("max-forwards"), Some("0"));
+    let forwarded = bed.origin.last("/b").expect("the origin got a request");
+    assert_eq!(forwarded.header("max-forwards"), Some("0"));
 }
 
 #[test]
 fn trace_is_refused_unless_allowed() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
-    let answer = h1(
+    let answer = send_h1(
         bed.addr(),
         "TRACE /a HTTP/1.1\r\nHost: shop.example\r\n\r\n",
     );
@@ -89,25 +89,25 @@ fn trace_is_refused_unless_allowed() {
 /// RFC 9110 §10.1.4: the sender of `TE` must list it in `Connection`.
 #[test]
 fn te_is_sent_with_its_connection_option() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
     bed.get_with("/a", &[("te", "trailers"), ("connection", "te")]);
-    let seen = bed.origin.last("/a").expect("the origin got a request");
-    assert_eq!(seen.header("te"), Some("trailers"));
-    let options = seen.header("connection").unwrap_or_default();
-    assert!(options.eq_ignore_ascii_case("te"), "{}", seen.head());
+    let forwarded = bed.origin.last("/a").expect("the origin got a request");
+    assert_eq!(forwarded.header("te"), Some("trailers"));
+    let options = forwarded.header("connection").unwrap_or_default();
+    assert!(options.eq_ignore_ascii_case("te"), "{}", forwarded.head());
 }
 
 /// RFC 9112 §6.1: the edge implements only `chunked`.
 #[test]
 fn a_transfer_coding_that_is_not_understood_is_501() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
     for coding in ["gzip, chunked", "gzip,chunked", "x, chunked"] {
         let request = format!(
             "POST /a HTTP/1.1\r\nHost: shop.example\r\nTransfer-Encoding: {coding}\r\n\r\n0\r\n\r\n"
         );
-        assert_eq!(h1(bed.addr(), &request).status, 501, "{coding}");
+        assert_eq!(send_h1(bed.addr(), &request).status, 501, "{coding}");
     }
     assert_eq!(bed.origin.requests_total(), 0);
 }
@@ -116,51 +116,54 @@ fn a_transfer_coding_that_is_not_understood_is_501() {
 /// of the whole head.
 #[test]
 fn a_target_that_is_too_long_is_414() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::ok("x"));
     for (length, expected) in [(32_768, 200), (32_769, 414), (60_000, 414), (100_000, 414)] {
         let target = format!("/{}", "a".repeat(length - 1));
         let request = format!("GET {target} HTTP/1.1\r\nHost: shop.example\r\n\r\n");
-        let answer = h1(bed.addr(), &request);
+        let answer = send_h1(bed.addr(), &request);
         assert_eq!(answer.status, expected, "{length}");
         let request = for_hyper(&request);
-        assert_eq!(h1(bed.addr(), &request).status, expected, "{length}");
+        assert_eq!(send_h1(bed.addr(), &request).status, expected, "{length}");
     }
     let path = format!("/{}", "a".repeat(32_768));
-    let request = H2 {
+    let request = H2Request {
         path: &path,
-        ..H2::default()
+        ..H2Request::default()
     };
-    assert_eq!(h2(bed.addr(), &request).expect("a response").status, 414);
+    assert_eq!(
+        send_h2(bed.addr(), &request).expect("a response").status,
+        414
+    );
 }
 
 /// RFC 9112 §3.2: an HTTP/1.0 request may have no `Host`, an HTTP/1.1 request must have it.
 #[test]
 fn an_http10_request_without_host_is_served_by_the_default_authority() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let origin = bed.origin.addr().to_string();
     bed.origin.otherwise(|_| Answer::ok("x"));
-    let answer = h1(bed.addr(), "GET /a HTTP/1.0\r\n\r\n");
+    let answer = send_h1(bed.addr(), "GET /a HTTP/1.0\r\n\r\n");
     assert_eq!((answer.status, answer.text()), (200, "x"));
-    let seen = bed.origin.last("/a").expect("the origin got a request");
-    assert_eq!(seen.header("host"), Some(origin.as_str()));
-    assert_eq!(h1(bed.addr(), "GET /a HTTP/1.1\r\n\r\n").status, 400);
+    let forwarded = bed.origin.last("/a").expect("the origin got a request");
+    assert_eq!(forwarded.header("host"), Some(origin.as_str()));
+    assert_eq!(send_h1(bed.addr(), "GET /a HTTP/1.1\r\n\r\n").status, 400);
 }
 
 #[test]
 fn trace_that_is_allowed_is_forwarded_and_counted_down() {
-    let bed = Bed::with(|config| config.forwarding.trace = true);
+    let bed = TestBed::with_config(|config| config.forwarding.trace = true);
     bed.origin.otherwise(|_| Answer::ok("from the origin"));
-    let ask = |count: u32| {
+    let send = |count: u32| {
         let head = format!(
             "TRACE /a HTTP/1.1\r\nHost: shop.example\r\nCookie: a=1\r\nMax-Forwards: {count}\r\n\r\n"
         );
-        h1(bed.addr(), &head)
+        send_h1(bed.addr(), &head)
     };
-    assert_eq!(ask(1).text(), "from the origin");
-    let seen = bed.origin.last("/a").expect("the origin got a request");
-    assert_eq!(seen.header("max-forwards"), Some("0"));
-    let echo = ask(0);
+    assert_eq!(send(1).text(), "from the origin");
+    let forwarded = bed.origin.last("/a").expect("the origin got a request");
+    assert_eq!(forwarded.header("max-forwards"), Some("0"));
+    let echo = send(0);
     assert_eq!(echo.header("content-type"), Some("message/http"));
     assert!(
         echo.text().starts_with("TRACE /a HTTP/1.1\r\n"),
@@ -172,8 +175,8 @@ fn trace_that_is_allowed_is_forwarded_and_counted_down() {
 }
 
 #[test]
-fn bounds_and_names_of_requests_are_settings() {
-    let bed = Bed::with(|config| {
+fn the_target_limit_and_the_default_authority_are_configurable() {
+    let bed = TestBed::with_config(|config| {
         config.limits.target_bytes_max = edgeward_types::ByteSize(300);
         config.forwarding.default_authority = Some("Shop.example:80".to_owned());
     });
@@ -182,17 +185,17 @@ fn bounds_and_names_of_requests_are_settings() {
         let target = format!("/{}", "a".repeat(length - 1));
         assert_eq!(bed.get(&target).status, expected, "{length}");
     }
-    bed.until_metric("edgeward_requests_refused_total{status=\"414\"}", 1.0);
-    h1(bed.addr(), "GET /old HTTP/1.0\r\n\r\n");
-    let seen = bed.origin.last("/old").expect("the origin got a request");
-    assert_eq!(seen.header("host"), Some("shop.example"));
+    bed.wait_for_metric("edgeward_requests_refused_total{status=\"414\"}", 1.0);
+    send_h1(bed.addr(), "GET /old HTTP/1.0\r\n\r\n");
+    let forwarded = bed.origin.last("/old").expect("the origin got a request");
+    assert_eq!(forwarded.header("host"), Some("shop.example"));
 }
 
 /// RFC 9112 §9.3: HTTP/1.0 has no chunks, so the close of the connection marks the end of a body of unknown
 /// length.
 #[test]
 fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/known", Answer::ok("hello"));
     bed.origin.on("/unknown", Answer::ok("hello").chunked(2));
     let request = |path: &str| {
@@ -200,20 +203,20 @@ fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     };
     let mut wire = Wire::connect(&bed);
     wire.send(&request("/known"));
-    let head = wire.until("\r\n\r\n").to_ascii_lowercase();
+    let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(head.contains("connection: keep-alive"), "{head}");
-    wire.until("hello");
+    wire.read_until("hello");
     wire.send(&request("/unknown"));
-    let head = wire.until("\r\n\r\n").to_ascii_lowercase();
+    let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(!head.contains("keep-alive"), "{head}");
-    assert_eq!(wire.rest(), "hello");
+    assert_eq!(wire.read_to_end(), "hello");
 }
 
 /// The line end after a chunk is sent together with the chunk. A client that waits for it need not wait for the
 /// next chunk.
 #[test]
 fn the_end_of_a_chunk_is_sent_with_the_chunk() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     let answer = Answer::ok("helloworld")
         .header("cache-control", "no-store")
@@ -222,16 +225,16 @@ fn the_end_of_a_chunk_is_sent_with_the_chunk() {
     bed.origin.on("/a", answer);
     let mut wire = Wire::connect(&bed);
     wire.send("GET /a HTTP/1.1\r\nHost: shop.example\r\n\r\n");
-    wire.until("\r\n\r\n");
-    assert_eq!(wire.until("hello\r\n"), "5\r\nhello\r\n");
+    wire.read_until("\r\n\r\n");
+    assert_eq!(wire.read_until("hello\r\n"), "5\r\nhello\r\n");
     gate.open();
-    assert_eq!(wire.until("0\r\n\r\n"), "5\r\nworld\r\n0\r\n\r\n");
+    assert_eq!(wire.read_until("0\r\n\r\n"), "5\r\nworld\r\n0\r\n\r\n");
 }
 
 /// RFC 9112 §9.6: a client that has shut down its writing side may still wait for its response.
 #[test]
-fn a_client_that_half_closes_gets_its_answer() {
-    let bed = Bed::start();
+fn a_client_that_half_closes_gets_its_response() {
+    let bed = TestBed::start();
     let gate = Gate::new();
     let answer = Answer::ok("late").wait_before_head(&gate);
     bed.origin.otherwise(move |_| answer.clone());
@@ -254,7 +257,7 @@ fn a_client_that_half_closes_gets_its_answer() {
         .wait_until("all three requests", |origin| origin.requests_total() == 3);
     gate.open();
     for wire in &mut wires {
-        let all = wire.rest();
+        let all = wire.read_to_end();
         assert!(
             all.starts_with("HTTP/1.1 200 ") && all.ends_with("late"),
             "{all:?}"
@@ -263,7 +266,7 @@ fn a_client_that_half_closes_gets_its_answer() {
 }
 
 /// Returns an answer with the interim responses 102 and 103. The final response follows when the gate is open.
-fn hints(gate: &Gate) -> Answer {
+fn early_hints(gate: &Gate) -> Answer {
     Answer::script(vec![
         Step::Send(
             "HTTP/1.1 102 Processing\r\n\r\nHTTP/1.1 103 Early Hints\r\nLink: </a.css>\r\n\r\n"
@@ -291,28 +294,28 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
     ];
     // First the origin sends the interim responses early, then together with the final response.
     for early in [true, false] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         // All requests use one connection. If one request left unread bytes, the next response would be wrong.
         let mut wire = Wire::connect(&bed);
         for request in &requests {
             let gate = Gate::new();
-            let answer = hints(&gate);
+            let answer = early_hints(&gate);
             bed.origin.otherwise(move |_| answer.clone());
             if !early {
                 gate.open();
             }
             wire.send(request);
-            let interim = wire.until("\r\n\r\n");
+            let interim = wire.read_until("\r\n\r\n");
             assert!(interim.starts_with("HTTP/1.1 102 "), "{request}: {interim}");
-            let interim = wire.until("\r\n\r\n").to_ascii_lowercase();
+            let interim = wire.read_until("\r\n\r\n").to_ascii_lowercase();
             assert!(interim.starts_with("http/1.1 103 "), "{request}: {interim}");
             assert!(interim.contains("link: </a.css>\r\n"), "{interim}");
             gate.open();
-            let head = wire.until("\r\n\r\n");
+            let head = wire.read_until("\r\n\r\n");
             assert!(head.starts_with("HTTP/1.1 200 "), "{request}: {head}");
             assert!(!head.to_ascii_lowercase().contains("link"), "{head}");
             if !request.starts_with("HEAD") {
-                wire.until("ok");
+                wire.read_until("ok");
             }
         }
     }
@@ -321,11 +324,11 @@ fn interim_responses_reach_an_http1_client_before_the_final_one() {
 /// RFC 9110 §15.2: HTTP/1.0 has no interim responses. An HTTP/2 client gets only the final response, because
 /// hyper cannot send interim responses.
 #[test]
-fn other_clients_get_the_final_response_alone() {
-    let bed = Bed::start();
+fn http10_and_http2_clients_get_only_the_final_response() {
+    let bed = TestBed::start();
     let gate = Gate::new();
     gate.open();
-    let answer = hints(&gate);
+    let answer = early_hints(&gate);
     bed.origin.otherwise(move |_| answer.clone());
     let fields = "Host: shop.example\r\n";
     for request in [
@@ -334,7 +337,7 @@ fn other_clients_get_the_final_response_alone() {
     ] {
         let mut wire = Wire::connect(&bed);
         wire.send(&request);
-        let all = wire.rest();
+        let all = wire.read_to_end();
         assert!(all.starts_with("HTTP/1.") && all.ends_with("ok"), "{all}");
         assert!(!all.contains("Early Hints"), "{all}");
     }
@@ -344,16 +347,16 @@ fn other_clients_get_the_final_response_alone() {
     for n in 0..3 {
         let many: String = (0..70).map(|n| format!("X-{n}: y\r\n")).collect();
         wire.send(&format!("GET /c?{n} HTTP/1.1\r\n{fields}{many}\r\n"));
-        let all = wire.until("ok");
+        let all = wire.read_until("ok");
         assert!(all.starts_with("HTTP/1.1 200 "), "{all}");
         assert!(!all.contains("Early Hints"), "{all}");
     }
     for method in ["GET", "POST"] {
-        let request = H2 {
+        let request = H2Request {
             method,
-            ..H2::default()
+            ..H2Request::default()
         };
-        let answer = h2(bed.addr(), &request).expect("a response");
+        let answer = send_h2(bed.addr(), &request).expect("a response");
         assert_eq!((answer.status, answer.text()), (200, "ok"), "{method}");
     }
 }
@@ -362,7 +365,7 @@ fn other_clients_get_the_final_response_alone() {
 /// Continue` at most once.
 #[test]
 fn early_hints_and_100_continue_reach_the_client_in_order() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let answer = Answer::script(vec![
         Step::Send("HTTP/1.1 103 Early Hints\r\n\r\nHTTP/1.1 100 Continue\r\n\r\n".into()),
         Step::Send("HTTP/1.1 102 Processing\r\n\r\n".into()),
@@ -372,7 +375,7 @@ fn early_hints_and_100_continue_reach_the_client_in_order() {
     bed.origin.on("/up", answer);
     let mut wire = Wire::connect(&bed);
     wire.send("PUT /up HTTP/1.1\r\nHost: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\nhello");
-    let all = wire.until("ok");
+    let all = wire.read_until("ok");
     let statuses: Vec<&str> = all
         .split("HTTP/1.1 ")
         .filter_map(|head| head.get(..3))
@@ -390,13 +393,13 @@ fn early_hints_and_100_continue_reach_the_client_in_order() {
 
 /// RFC 9112 §9.6: the response has `close` too, and the edge closes the connection after it.
 #[test]
-fn a_request_with_close_gets_one_complete_response_and_the_end() {
-    let bed = Bed::start();
-    let kept = |length| Answer::pattern(length).header("cache-control", "max-age=60");
+fn a_request_with_close_gets_a_complete_response_and_the_connection_closes() {
+    let bed = TestBed::start();
+    let cacheable = |length| Answer::pattern(length).header("cache-control", "max-age=60");
     for (path, answer) in [
-        ("/small", kept(100)),
-        ("/large", kept(300_000)),
-        ("/chunked", kept(70_000).chunked(1000)),
+        ("/small", cacheable(100)),
+        ("/large", cacheable(300_000)),
+        ("/chunked", cacheable(70_000).chunked(1000)),
         (
             "/pass",
             Answer::pattern(3000).header("cache-control", "no-store"),
@@ -412,12 +415,12 @@ fn a_request_with_close_gets_one_complete_response_and_the_end() {
                 assert_eq!(answer.status, 200, "{method} {path}");
                 assert_eq!(answer.header("connection"), Some("close"), "{path}");
                 assert!(client.is_closed(), "{method} {path}");
-                let seen = bed.origin.last(path).expect("the origin got a request");
-                assert!(seen.header("connection") != Some("close"), "{path}");
+                let forwarded = bed.origin.last(path).expect("the origin got a request");
+                assert!(forwarded.header("connection") != Some("close"), "{path}");
             }
-            let whole = bed.get(path);
+            let full = bed.get(path);
             let closed = bed.connect().get(path, &[("connection", "close")]);
-            assert!(closed.body == whole.body, "{path}");
+            assert!(closed.body == full.body, "{path}");
         }
     }
 }
@@ -426,20 +429,20 @@ fn a_request_with_close_gets_one_complete_response_and_the_end() {
 /// lose the bytes that it has not received.
 #[test]
 fn a_response_with_close_arrives_completely_although_the_client_has_sent_more() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let length = 250_000;
     let answer = Answer::pattern(length).header("cache-control", "max-age=60");
     bed.origin.on("/a", answer);
-    let whole = bed.get("/a").body;
+    let full = bed.get("/a").body;
     let mut client = bed.connect();
     let request = "GET /a HTTP/1.1\r\nHost: shop.example\r\nConnection: close\r\n\r\n";
     let next = "GET /b HTTP/1.1\r\nHost: shop.example\r\n\r\n".repeat(2000);
     client.send((request.to_owned() + &next).as_bytes());
     // The edge has now passed the complete response to its socket, whose buffer holds the bytes that the
     // client's socket cannot accept yet.
-    bed.until_metric("edgeward_response_bytes_total", 2.0 * length as f64);
+    bed.wait_for_metric("edgeward_response_bytes_total", 2.0 * length as f64);
     let answer = client.answer("GET");
-    assert!(answer.body == whole, "{} bytes", answer.body.len());
+    assert!(answer.body == full, "{} bytes", answer.body.len());
     assert!(client.is_closed());
     assert_eq!(
         bed.origin.requests("/b"),

@@ -19,7 +19,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls_pki_types::ServerName;
 use rustls_pki_types::pem::PemObject;
-use support::{Bed, TIMEOUT, config_for, pattern};
+use support::{TIMEOUT, TestBed, config_for, pattern};
 use tokio::net::{TcpListener, TcpStream};
 
 fn run<T>(future: impl Future<Output = T>) -> T {
@@ -57,7 +57,7 @@ where
 
 #[test]
 fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on(
         "/page",
         Answer::pattern(300_000).header("cache-control", "max-age=60"),
@@ -85,7 +85,7 @@ fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
 
 #[test]
 fn streams_of_one_http2_connection_are_collapsed() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/page",
@@ -98,7 +98,7 @@ fn streams_of_one_http2_connection_are_collapsed() {
             .await
             .expect("the edge listens");
         let sender = h2_client(stream).await;
-        let asking: Vec<_> = (0..20)
+        let tasks: Vec<_> = (0..20)
             .map(|_| {
                 let mut sender = sender.clone();
                 tokio::spawn(async move {
@@ -111,8 +111,8 @@ fn streams_of_one_http2_connection_are_collapsed() {
             .collect();
         gate.reached_by(1).await;
         gate.open();
-        for asked in asking {
-            assert_eq!(asked.await.expect("no panic"), "hello");
+        for task in tasks {
+            assert_eq!(task.await.expect("no panic"), "hello");
         }
     });
     assert_eq!(bed.origin.requests("/page"), 1);
@@ -125,7 +125,7 @@ fn streams_of_one_http2_connection_are_collapsed() {
 /// stream.
 #[test]
 fn an_http2_client_that_reads_nothing_is_closed() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.limits.body_idle_timeout = std::time::Duration::from_millis(300);
     });
     bed.origin.on(
@@ -162,11 +162,11 @@ struct Identity {
 impl Identity {
     fn new() -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let generated = rcgen::generate_simple_self_signed(names).expect("a certificate");
         let dir = tempfile::tempdir().expect("a directory");
         let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-        std::fs::write(&certificate, made.cert.pem()).expect("a file");
-        std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+        std::fs::write(&certificate, generated.cert.pem()).expect("a file");
+        std::fs::write(&key, generated.signing_key.serialize_pem()).expect("a file");
         Self {
             _dir: dir,
             certificate,
@@ -215,7 +215,7 @@ impl Identity {
 #[test]
 fn tls_offers_http2_and_http1_and_the_client_chooses() {
     let identity = Identity::new();
-    let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
+    let bed = TestBed::with_config(|config| config.listeners[0].tls = Some(identity.files()));
     bed.origin.on(
         "/page",
         Answer::pattern(200_000).header("cache-control", "max-age=60"),
@@ -258,8 +258,8 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
         1,
         "all three requests have one cache key"
     );
-    let seen = bed.origin.last("/page").expect("the origin got a request");
-    assert_eq!(seen.header("x-forwarded-proto"), Some("https"));
+    let forwarded = bed.origin.last("/page").expect("the origin got a request");
+    assert_eq!(forwarded.header("x-forwarded-proto"), Some("https"));
 }
 
 /// If the socket does not accept all bytes, the TLS library buffers the rest, and the edge has to flush them
@@ -267,7 +267,7 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
 #[test]
 fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_completely() {
     let identity = Identity::new();
-    let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
+    let bed = TestBed::with_config(|config| config.listeners[0].tls = Some(identity.files()));
     bed.origin.on(
         "/large",
         Answer::pattern(3_000_000).header("cache-control", "max-age=60"),
@@ -296,12 +296,12 @@ fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_completely() {
 #[test]
 fn a_client_without_tls_on_a_tls_port_is_closed_and_counted() {
     let identity = Identity::new();
-    let bed = Bed::with(|config| config.listeners[0].tls = Some(identity.files()));
+    let bed = TestBed::with_config(|config| config.listeners[0].tls = Some(identity.files()));
     let mut client = bed.connect();
     client.send(b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
     // The test waits for this counter. The number of open connections would not show the close, because it is
     // also 0 before the edge accepts the connection.
-    bed.until_metric(
+    bed.wait_for_metric(
         "edgeward_client_connections_closed_total{cause=\"tls-handshake\"}",
         1.0,
     );
@@ -310,7 +310,7 @@ fn a_client_without_tls_on_a_tls_port_is_closed_and_counted() {
 #[test]
 fn http_and_https_have_separate_keys_on_listeners_of_one_edge() {
     let identity = Identity::new();
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         let mut tls = ListenerConfig::plain(config.listeners[0].addr);
         tls.tls = Some(identity.files());
         config.listeners.push(tls);
@@ -440,7 +440,7 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
 }
 
 #[test]
-fn an_https_origin_with_a_name_gets_its_own_host_and_others_the_clients() {
+fn an_https_origin_with_a_name_gets_its_own_host_and_other_origins_get_the_clients_host() {
     let identity = Identity::new();
     run(async {
         let cases = [
@@ -450,7 +450,7 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_others_the_clients() {
             (true, "localhost", Some(HostPolicy::Forward), false),
             (false, "localhost", Some(HostPolicy::Origin), true),
         ];
-        for (tls, host, policy, own_name) in cases {
+        for (tls, host, policy, sends_origin_host) in cases {
             let addr = hyper_origin(tls.then(|| identity.acceptor()), Arc::default()).await;
             let mut config = config_for(addr);
             let scheme = if tls { "https" } else { "http" };
@@ -464,14 +464,18 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_others_the_clients() {
             let got = tokio::task::spawn_blocking(move || {
                 support::Client::connect(edge_addr).get("/a", &[])
             });
-            let seen = if own_name {
+            let expected_host = if sends_origin_host {
                 format!("{host}:{}", addr.port())
             } else {
                 "test.example".to_owned()
             };
             let got = got.await.expect("no panic");
             let text = got.text();
-            assert_eq!(text, format!("HTTP/1.1 {seen} 0"), "{url}, {policy:?}");
+            assert_eq!(
+                text,
+                format!("HTTP/1.1 {expected_host} 0"),
+                "{url}, {policy:?}"
+            );
             tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
                 .expect("no panic");
@@ -481,7 +485,7 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_others_the_clients() {
 
 #[test]
 fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
-    let (identity, stranger) = (Identity::new(), Identity::new());
+    let (identity, other_identity) = (Identity::new(), Identity::new());
     run(async {
         for (verify, status) in [(true, 502), (false, 200)] {
             let addr = hyper_origin(Some(identity.acceptor()), Arc::default()).await;
@@ -489,7 +493,7 @@ fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
             config.origin.url = format!("https://localhost:{}", addr.port())
                 .parse()
                 .expect("a URL");
-            config.origin.tls.roots = Some(stranger.certificate.clone());
+            config.origin.tls.roots = Some(other_identity.certificate.clone());
             config.origin.tls.verify = verify;
             let edge = edgeward_proxy::Edge::start(config).expect("an edge");
             let edge_addr = edge.addrs()[0];

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use closed_windows::ClosedWindows;
 use edgeward_testkit::Answer;
 use edgeward_types::ByteSize;
-use support::{Bed, pattern};
+use support::{TestBed, pattern};
 
 const MIB: u64 = 1 << 20;
 /// The read-ahead rate in bytes per second.
@@ -19,8 +19,8 @@ const RATE: u64 = 2 * MIB;
 const ORIGIN_BYTES: &str = "edgeward_origin_bytes_total";
 
 /// Starts an edge with one worker. While no client reads a body, the edge reads bodies at [`RATE`] in total.
-fn bed() -> Bed {
-    Bed::with(|config| {
+fn bed() -> TestBed {
+    TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
         config.limits.read_ahead_rate_max = ByteSize(RATE);
     })
@@ -30,8 +30,8 @@ fn bed() -> Bed {
 /// per second.
 ///
 /// Method: wait until `at_once` bytes have arrived, then measure the time in which another 4 MiB arrive.
-fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
-    let held = ClosedWindows::request(bed, requests);
+fn rate_of_closed_windows(bed: &TestBed, requests: u64, at_once: u64) -> f64 {
+    let client = ClosedWindows::request(bed, requests);
     let until = |bytes: f64| {
         let deadline = Instant::now() + Duration::from_secs(30);
         loop {
@@ -43,10 +43,10 @@ fn rate_of_closed_windows(bed: &Bed, requests: u64, at_once: u64) -> f64 {
             std::thread::yield_now();
         }
     };
-    let (first, begun) = until(at_once as f64);
-    let (last, ended) = until(first + (4 * MIB) as f64);
-    drop(held);
-    (last - first) / (ended - begun).as_secs_f64()
+    let (first, start) = until(at_once as f64);
+    let (last, end) = until(first + (4 * MIB) as f64);
+    drop(client);
+    (last - first) / (end - start).as_secs_f64()
 }
 
 /// The edge reads a little more than 1 MiB of each body at once, and the rest at the rate. Without the rate,
@@ -76,13 +76,13 @@ fn a_client_that_reads_its_body_does_not_wait_for_the_rate() {
     let bed = bed();
     bed.origin
         .otherwise(|_| Answer::pattern(32 * MIB).header("cache-control", "max-age=600"));
-    let begun = Instant::now();
+    let start = Instant::now();
     let answer = bed.get("/large");
     assert!(answer.complete && answer.body == pattern(0..32 * MIB));
     assert!(
-        begun.elapsed() < Duration::from_secs(8),
+        start.elapsed() < Duration::from_secs(8),
         "{:?}",
-        begun.elapsed()
+        start.elapsed()
     );
 }
 
@@ -101,12 +101,12 @@ fn a_client_that_continues_to_read_no_longer_waits_for_the_rate() {
         assert!(Instant::now() < deadline, "the body is not read ahead");
         std::thread::yield_now();
     }
-    let begun = Instant::now();
+    let start = Instant::now();
     client.body("GET", &mut answer);
     assert!(answer.complete && answer.body == pattern(0..32 * MIB));
     assert!(
-        begun.elapsed() < Duration::from_secs(7),
+        start.elapsed() < Duration::from_secs(7),
         "{:?}",
-        begun.elapsed()
+        start.elapsed()
     );
 }

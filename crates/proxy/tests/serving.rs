@@ -3,11 +3,11 @@
 mod support;
 
 use edgeward_testkit::Answer;
-use support::{Bed, pattern};
+use support::{TestBed, pattern};
 
 #[test]
 fn a_second_request_is_a_hit_that_does_not_reach_the_origin() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on(
         "/page",
         Answer::ok("hello")
@@ -31,7 +31,7 @@ fn a_second_request_is_a_hit_that_does_not_reach_the_origin() {
 
 #[test]
 fn one_connection_carries_many_requests() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin
         .on("/a", Answer::ok("a").header("cache-control", "max-age=60"));
     bed.origin
@@ -52,7 +52,7 @@ fn one_connection_carries_many_requests() {
 
 #[test]
 fn responses_that_may_not_be_stored_are_not_stored() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for (path, fields) in [
         ("/no-store", &[("cache-control", "no-store")][..]),
         ("/private", &[("cache-control", "private, max-age=60")]),
@@ -83,7 +83,7 @@ fn responses_that_may_not_be_stored_are_not_stored() {
 
 #[test]
 fn bodies_of_all_lengths_arrive_completely_with_and_without_content_length() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for length in [0, 1, 1023, 8192, 65_535, 65_536, 65_537, 300_000, 3_000_000] {
         for chunked in [false, true] {
             let path = format!("/{length}/{chunked}");

@@ -3,11 +3,11 @@
 mod support;
 
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, Client, pattern};
+use support::{Client, TestBed, pattern};
 
 /// Returns `count` clients that have requested the path. The edge has read all requests, and they wait for one
 /// fetch.
-fn waiting_clients(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
+fn waiting_clients(bed: &TestBed, path: &str, count: u64) -> Vec<Client> {
     let clients = (0..count)
         .map(|_| {
             let mut client = bed.connect();
@@ -15,15 +15,15 @@ fn waiting_clients(bed: &Bed, path: &str, count: u64) -> Vec<Client> {
             client
         })
         .collect();
-    bed.until("all requests are misses", |status| {
+    bed.wait_until("all requests are misses", |status| {
         status["requests"]["uri-miss"] == count
     });
     clients
 }
 
 #[test]
-fn fifty_requests_at_once_are_one_at_the_origin() {
-    let bed = Bed::start();
+fn fifty_concurrent_requests_cause_one_origin_request() {
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/popular",
@@ -51,7 +51,7 @@ fn fifty_requests_at_once_are_one_at_the_origin() {
 #[test]
 fn followers_get_arrived_bytes_before_the_rest_arrives() {
     for chunked in [false, true] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         let (head, middle) = (Gate::new(), Gate::new());
         let mut answer = Answer::pattern(200_000)
             .header("cache-control", "max-age=60")
@@ -71,12 +71,12 @@ fn followers_get_arrived_bytes_before_the_rest_arrives() {
                 assert!(client.read_up_to(70_000) == pattern(0..70_000));
             }
             // A client that sends its request in the middle of the body also gets the beginning.
-            let mut late = bed.connect();
-            late.send_head("GET", "/slow", &[]);
-            assert_eq!(late.head().status, 200);
-            assert!(late.read_up_to(70_000) == pattern(0..70_000));
+            let mut late_client = bed.connect();
+            late_client.send_head("GET", "/slow", &[]);
+            assert_eq!(late_client.head().status, 200);
+            assert!(late_client.read_up_to(70_000) == pattern(0..70_000));
             middle.open();
-            clients.push(late);
+            clients.push(late_client);
             for client in &mut clients {
                 assert!(client.read_up_to(130_000) == pattern(70_000..200_000));
             }
@@ -93,7 +93,7 @@ fn followers_get_arrived_bytes_before_the_rest_arrives() {
 
 #[test]
 fn followers_get_the_response_although_the_leader_disconnects() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/page",
@@ -106,9 +106,11 @@ fn followers_get_the_response_although_the_leader_disconnects() {
     gate.wait_reached(1);
     let mut follower = bed.connect();
     follower.send_head("GET", "/page", &[]);
-    bed.until("the follower", |status| status["requests"]["uri-miss"] == 2);
+    bed.wait_until("the follower waits", |status| {
+        status["requests"]["uri-miss"] == 2
+    });
     leader.reset();
-    bed.until("the leader has disconnected", |status| {
+    bed.wait_until("the leader has disconnected", |status| {
         status["connections"]["clients"] == 1
     });
     gate.open();
@@ -119,7 +121,7 @@ fn followers_get_the_response_although_the_leader_disconnects() {
 
 #[test]
 fn an_admitted_response_is_stored_although_all_clients_have_left() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/page",
@@ -132,18 +134,18 @@ fn an_admitted_response_is_stored_although_all_clients_have_left() {
     gate.wait_reached(1);
     assert_eq!(client.head().status, 200);
     client.reset();
-    bed.until("the client has disconnected", |status| {
+    bed.wait_until("the client has disconnected", |status| {
         status["connections"]["clients"] == 0
     });
     gate.open();
-    bed.until("the fill ends", |status| status["fills"]["under_way"] == 0);
+    bed.wait_until("the fill ends", |status| status["fills"]["under_way"] == 0);
     assert!(bed.get("/page").is_hit());
     assert_eq!(bed.origin.requests("/page"), 1);
 }
 
 #[test]
 fn followers_of_a_private_response_fetch_their_own() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/mine",
@@ -169,7 +171,7 @@ fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
         ("cache-control", "no-cache"),
         ("cache-control", "max-age=0"),
     ] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         let gate = Gate::new();
         bed.origin.on(
             "/personal",
@@ -196,7 +198,7 @@ fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
 /// must reach the origin at the same time.
 #[test]
 fn requests_for_a_private_response_do_not_wait_for_each_other() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin
         .once("/mine", Answer::ok("x").header("cache-control", "private"));
@@ -223,7 +225,7 @@ fn requests_for_a_private_response_do_not_wait_for_each_other() {
 
 #[test]
 fn after_a_failed_fetch_one_of_the_followers_leads_the_next() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.once(
         "/page",
@@ -257,7 +259,7 @@ fn after_a_failed_fetch_one_of_the_followers_leads_the_next() {
 
 #[test]
 fn waiting_requests_send_few_fetches_to_an_origin_that_is_down() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/page",
@@ -277,7 +279,7 @@ fn waiting_requests_send_few_fetches_to_an_origin_that_is_down() {
 
 #[test]
 fn a_follower_waits_for_a_bounded_time() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.caching.collapse_wait_max = std::time::Duration::from_millis(50);
     });
     let gate = Gate::new();
@@ -304,8 +306,8 @@ fn a_follower_waits_for_a_bounded_time() {
 ///
 /// Method: limit stored and collapsed bodies to 64 KiB, and send a chunked body of 4 MiB to two clients.
 #[test]
-fn a_body_that_exceeds_the_bound_reaches_all_clients() {
-    let bed = Bed::with(|config| {
+fn a_body_that_exceeds_the_limits_reaches_all_clients() {
+    let bed = TestBed::with_config(|config| {
         config.limits.object_bytes_max = edgeward_types::ByteSize::kib(64);
         config.caching.collapse_bytes_max = edgeward_types::ByteSize::kib(64);
     });
@@ -336,7 +338,7 @@ fn a_body_that_exceeds_the_bound_reaches_all_clients() {
 
 #[test]
 fn a_body_that_admission_refuses_is_shared_but_not_stored() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.hot.policy = "threshold:1KiB".parse().expect("a policy");
     });
     let gate = Gate::new();
@@ -359,7 +361,7 @@ fn a_body_that_admission_refuses_is_shared_but_not_stored() {
     }
     assert_eq!(bed.origin.requests("/big"), 1);
     assert!(!bed.get("/big").is_hit());
-    bed.until("the memory of the fill is free", |status| {
+    bed.wait_until("the memory of the fill is free", |status| {
         status["fills"]["bytes"] == 0
     });
 }

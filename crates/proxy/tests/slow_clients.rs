@@ -11,18 +11,18 @@ use std::time::Duration;
 
 use closed_windows::ClosedWindows;
 use edgeward_testkit::{Answer, Gate};
-use support::{Bed, Client};
+use support::{Client, TestBed};
 
 /// Starts an edge with one worker, which may open `connections` connections to the origin.
-fn bed_with(connections: usize) -> Bed {
-    Bed::with(|config| {
+fn bed_with(connections: usize) -> TestBed {
+    TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = NonZeroUsize::new(connections).expect("some");
     })
 }
 
 /// Connects a client from the loopback address 127.0.0.`last`.
-fn connect_from(bed: &Bed, last: u8) -> Client {
+fn connect_from(bed: &TestBed, last: u8) -> Client {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
     let socket = socket.expect("a socket");
@@ -39,7 +39,7 @@ fn no_store(body: &str) -> Answer {
 
 /// The edge buffers small uploads, so clients that send them slowly do not delay misses.
 #[test]
-fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
+fn a_slow_small_upload_uses_no_connection_to_the_origin() {
     let bed = bed_with(2);
     bed.origin.otherwise(|_| no_store("x"));
     let mut slow: Vec<Client> = (0..8)
@@ -50,7 +50,7 @@ fn a_small_upload_that_trickles_in_holds_no_connection_to_the_origin() {
             client
         })
         .collect();
-    bed.until("the uploads begin", |status| {
+    bed.wait_until("the uploads begin", |status| {
         status["requests"]["method"] == 8
     });
     assert_eq!(bed.get("/page").status, 200);
@@ -87,7 +87,7 @@ fn one_address_cannot_take_every_connection_to_the_origin() {
         })
         .collect();
     gate.wait_reached(8);
-    bed.until("all requests are read", |status| {
+    bed.wait_until("all requests are read", |status| {
         status["requests"]["uri-miss"] == 30
     });
     let mut other = connect_from(&bed, 2);
@@ -113,12 +113,12 @@ fn addresses_that_wait_for_a_connection_take_turns() {
         client.send_head("GET", &format!("/many/{n}"), &[]);
         clients.push(client);
     }
-    bed.until("the requests wait", |status| {
+    bed.wait_until("the requests wait", |status| {
         status["requests"]["uri-miss"] == 20
     });
     let mut other = connect_from(&bed, 2);
     other.send_head("GET", "/other", &[]);
-    bed.until("the request waits", |status| {
+    bed.wait_until("the request waits", |status| {
         status["requests"]["uri-miss"] == 21
     });
     gate.open();
@@ -127,10 +127,10 @@ fn addresses_that_wait_for_a_connection_take_turns() {
         assert_eq!(client.answer("GET").text(), "x");
     }
     let order: Vec<_> = bed.origin.recorded();
-    let turn = order.iter().position(|request| request.path() == "/other");
+    let position = order.iter().position(|request| request.path() == "/other");
     assert!(
-        turn.is_some_and(|turn| turn <= 2),
-        "its turn was {turn:?} of {}",
+        position.is_some_and(|position| position <= 2),
+        "its position was {position:?} of {}",
         order.len()
     );
 }
@@ -147,9 +147,9 @@ fn a_small_body_that_no_client_reads_frees_its_connection_to_the_origin() {
             Answer::pattern(400_000).header("cache-control", "no-store")
         }
     });
-    let _held = ClosedWindows::request(&bed, 10);
+    let _client = ClosedWindows::request(&bed, 10);
     assert_eq!(bed.get("/page").text(), "x");
-    bed.until("the bodies are read", |status| {
+    bed.wait_until("the bodies are read", |status| {
         let bytes = status["fills"]["bytes"].as_u64();
         bytes.is_some_and(|bytes| (10 * 250_000..=10 * 400_000).contains(&bytes))
     });
@@ -167,7 +167,7 @@ fn a_body_that_was_read_ahead_arrives_completely() {
         client.send_head("GET", path, &[]);
         let before = bed.metric("edgeward_read_ahead_total");
         let mut got = client.head();
-        bed.until_metric("edgeward_read_ahead_total", before + 1.0);
+        bed.wait_for_metric("edgeward_read_ahead_total", before + 1.0);
         client.body("GET", &mut got);
         assert!(got.complete, "{path}");
         assert!(got.body == support::pattern(0..24 << 20), "{path}");
@@ -218,7 +218,7 @@ fn chunked_uploads_and_trailers_arrive_completely_however_they_are_split() {
 #[test]
 fn incomplete_uploads_leave_connections_for_misses() {
     for (field, value) in [("transfer-encoding", "chunked"), ("expect", "100-continue")] {
-        let bed = Bed::with(|config| {
+        let bed = TestBed::with_config(|config| {
             config.workers = NonZeroUsize::MIN;
             config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("some");
             config.origin.client_share_percent = 100;
@@ -246,7 +246,7 @@ fn incomplete_uploads_leave_connections_for_misses() {
         for n in 0..100 {
             assert_eq!(bed.get("/page").status, 200, "{field}: request {n}");
         }
-        bed.until_metric("edgeward_uploads_kept_total", 2.0);
+        bed.wait_for_metric("edgeward_uploads_kept_total", 2.0);
         assert_eq!(bed.origin.requests("/up"), 2, "{field}");
         // After the client has sent the rest, the body is forwarded unchanged.
         for client in &mut slow {
@@ -271,7 +271,7 @@ fn incomplete_uploads_leave_connections_for_misses() {
 /// although another address has many incomplete uploads.
 #[test]
 fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = NonZeroUsize::new(10).expect("some");
         config.limits.upload_buffer_wait = Duration::from_millis(10);
@@ -288,7 +288,7 @@ fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
         })
         .collect();
     // Incomplete uploads may use half of the ten connections, and one address may use four fifths of this half.
-    bed.until_metric("edgeward_uploads_kept_total", 4.0);
+    bed.wait_for_metric("edgeward_uploads_kept_total", 4.0);
     let mut other = connect_from(&bed, 2);
     other.send_head("POST", "/talk", &[("transfer-encoding", "chunked")]);
     other.send(b"5\r\nhello\r\n");

@@ -7,28 +7,28 @@ use std::time::Duration;
 
 use edgeward_testkit::{Answer, Gate, ScriptedOrigin, Step};
 use edgeward_types::ByteSize;
-use support::{Bed, Client, TIMEOUT, config_for, pattern};
+use support::{Client, TIMEOUT, TestBed, config_for, pattern};
 
 #[test]
 fn a_body_that_ended_early_is_not_stored_and_does_not_end_as_complete() {
-    let bed = Bed::start();
-    let kept = |length| Answer::pattern(length).header("cache-control", "max-age=60");
+    let bed = TestBed::start();
+    let cacheable = |length| Answer::pattern(length).header("cache-control", "max-age=60");
     for (path, broken) in [
-        ("/closed", kept(200_000).close_at(150_000)),
-        ("/reset", kept(200_000).reset_at(150_000)),
-        ("/lied", kept(150_000).claiming_length(200_000)),
+        ("/closed", cacheable(200_000).close_at(150_000)),
+        ("/reset", cacheable(200_000).reset_at(150_000)),
+        ("/lied", cacheable(150_000).claiming_length(200_000)),
         (
             "/chunked-closed",
-            kept(200_000).chunked(1000).close_at(150_000),
+            cacheable(200_000).chunked(1000).close_at(150_000),
         ),
         (
             "/chunked-reset",
-            kept(200_000).chunked(1000).reset_at(150_000),
+            cacheable(200_000).chunked(1000).reset_at(150_000),
         ),
     ] {
         bed.origin.once(path, broken.clone());
         bed.origin.once(path, broken);
-        bed.origin.on(path, kept(200_000));
+        bed.origin.on(path, cacheable(200_000));
         for _ in 0..2 {
             let got = bed.get(path);
             // If the fault happens before the edge has sent the head, the client gets a 502. If it happens
@@ -40,11 +40,8 @@ fn a_body_that_ended_early_is_not_stored_and_does_not_end_as_complete() {
             }
         }
         assert_eq!(bed.origin.requests(path), 2, "{path}");
-        let whole = bed.get(path);
-        assert!(
-            whole.complete && whole.body == pattern(0..200_000),
-            "{path}"
-        );
+        let full = bed.get(path);
+        assert!(full.complete && full.body == pattern(0..200_000), "{path}");
         assert!(bed.get(path).is_hit(), "{path}");
     }
     assert_eq!(
@@ -56,7 +53,7 @@ fn a_body_that_ended_early_is_not_stored_and_does_not_end_as_complete() {
 
 #[test]
 fn an_aborted_body_is_aborted_for_all_clients_that_share_it() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.on(
         "/page",
@@ -82,7 +79,7 @@ fn an_aborted_body_is_aborted_for_all_clients_that_share_it() {
 
 #[test]
 fn an_origin_that_is_down_is_a_502_and_counted() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.origin.url = format!("http://{}", ScriptedOrigin::unused_addr())
             .parse()
             .expect("a URL");
@@ -106,7 +103,9 @@ fn an_origin_that_is_down_is_a_502_and_counted() {
 
 #[test]
 fn an_origin_that_never_answers_is_a_504() {
-    let bed = Bed::with(|config| config.origin.first_byte_timeout = Duration::from_millis(100));
+    let bed = TestBed::with_config(|config| {
+        config.origin.first_byte_timeout = Duration::from_millis(100)
+    });
     bed.origin.on("/page", Answer::never());
     let got = bed.get("/page");
     assert_eq!(got.status, 504);
@@ -122,7 +121,8 @@ fn an_origin_that_never_answers_is_a_504() {
 
 #[test]
 fn an_origin_that_stops_within_a_body_is_closed() {
-    let bed = Bed::with(|config| config.origin.read_idle_timeout = Duration::from_millis(100));
+    let bed =
+        TestBed::with_config(|config| config.origin.read_idle_timeout = Duration::from_millis(100));
     for (path, cache_control) in [("/kept", "max-age=60"), ("/passed", "no-store")] {
         bed.origin.on(
             path,
@@ -141,7 +141,7 @@ fn an_origin_that_stops_within_a_body_is_closed() {
 
 #[test]
 fn a_response_head_of_a_hundred_megabytes_is_refused() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/lines", Answer::endless_headers(100 << 20));
     bed.origin
         .on("/line", Answer::endless_header_line(100 << 20));
@@ -163,7 +163,7 @@ fn a_response_head_of_a_hundred_megabytes_is_refused() {
 
 #[test]
 fn a_response_that_is_not_http_is_a_502() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin
         .on("/page", Answer::garbage("SSH-2.0-OpenSSH_9.2\r\n"));
     let got = bed.get("/page");
@@ -176,7 +176,7 @@ fn a_response_that_is_not_http_is_a_502() {
 
 #[test]
 fn a_connection_that_closed_while_idle_is_replaced_by_a_retry() {
-    let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
+    let bed = TestBed::with_config(|config| config.workers = std::num::NonZeroUsize::MIN);
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "no-store"));
     let mut client = bed.connect();
@@ -190,7 +190,7 @@ fn a_connection_that_closed_while_idle_is_replaced_by_a_retry() {
 /// detected the close yet, it sends the next request on a closed connection and must retry.
 #[test]
 fn origins_that_close_after_each_answer_are_served() {
-    let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
+    let bed = TestBed::with_config(|config| config.workers = std::num::NonZeroUsize::MIN);
     bed.origin.otherwise(|_| {
         Answer::ok("x")
             .header("cache-control", "no-store")
@@ -206,7 +206,7 @@ fn origins_that_close_after_each_answer_are_served() {
 /// twice.
 #[test]
 fn a_post_whose_connection_dies_is_not_repeated() {
-    let bed = Bed::with(|config| config.workers = std::num::NonZeroUsize::MIN);
+    let bed = TestBed::with_config(|config| config.workers = std::num::NonZeroUsize::MIN);
     bed.origin
         .on("/warm", Answer::ok("x").header("cache-control", "no-store"));
     bed.origin.on("/pay", Answer::script(vec![Step::Reset]));
@@ -220,7 +220,7 @@ fn a_post_whose_connection_dies_is_not_repeated() {
 
 #[test]
 fn requests_beyond_the_origin_connections_wait() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = std::num::NonZeroUsize::new(2).expect("two");
     });
@@ -241,7 +241,7 @@ fn requests_beyond_the_origin_connections_wait() {
         })
         .collect();
     gate.wait_reached(2);
-    bed.until("all requests wait", |status| {
+    bed.wait_until("all requests wait", |status| {
         status["requests"]["uri-miss"] == 6
     });
     assert_eq!(bed.origin.requests_total(), 2);
@@ -254,7 +254,7 @@ fn requests_beyond_the_origin_connections_wait() {
 
 #[test]
 fn a_request_without_an_origin_connection_in_time_gets_a_503() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = std::num::NonZeroUsize::MIN;
         config.origin.queue_timeout = Duration::from_millis(100);
@@ -277,7 +277,9 @@ fn a_request_without_an_origin_connection_in_time_gets_a_503() {
 
 #[test]
 fn half_a_request_times_out_with_a_408() {
-    let bed = Bed::with(|config| config.limits.request_head_timeout = Duration::from_millis(300));
+    let bed = TestBed::with_config(|config| {
+        config.limits.request_head_timeout = Duration::from_millis(300)
+    });
     let mut client = bed.connect();
     client.send(b"GET /page HTTP/1.1\r\nHost: exam");
     assert_eq!(client.answer("GET").status, 408);
@@ -305,8 +307,9 @@ fn half_a_request_times_out_with_a_408() {
 }
 
 #[test]
-fn a_silent_connection_is_closed() {
-    let bed = Bed::with(|config| config.limits.idle_timeout = Duration::from_millis(300));
+fn an_idle_connection_is_closed() {
+    let bed =
+        TestBed::with_config(|config| config.limits.idle_timeout = Duration::from_millis(300));
     let mut silent = bed.connect();
     assert!(silent.is_closed());
     bed.origin.on("/page", Answer::ok("x"));
@@ -317,14 +320,15 @@ fn a_silent_connection_is_closed() {
 
 #[test]
 fn a_client_that_reads_nothing_is_closed() {
-    let bed = Bed::with(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
+    let bed =
+        TestBed::with_config(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
     bed.origin.on(
         "/big",
         Answer::pattern(256 << 20).header("cache-control", "no-store"),
     );
     let mut client = bed.connect();
     client.send_head("GET", "/big", &[]);
-    bed.until("the connection closes", |status| {
+    bed.wait_until("the connection closes", |status| {
         status["connections"]["clients"] == 0 && status["requests"]["uri-miss"] == 1
     });
     assert_eq!(
@@ -345,7 +349,7 @@ fn a_client_that_reads_nothing_is_closed() {
 fn a_slow_client_that_continues_to_read_is_not_closed() {
     const LENGTH: usize = 64 << 20;
     let limit = Duration::from_secs(1);
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.hot.capacity = ByteSize::gib(1);
         config.limits.idle_timeout = limit;
         config.limits.body_idle_timeout = limit;
@@ -373,13 +377,13 @@ fn a_slow_client_that_continues_to_read_is_not_closed() {
 
 #[test]
 fn a_head_beyond_its_limits_is_a_431() {
-    let bed = Bed::start();
-    let line = ("x-long", "a".repeat(100 << 10));
+    let bed = TestBed::start();
+    let long_field = ("x-long", "a".repeat(100 << 10));
     let mut client = bed.connect();
     client.try_send(
         format!(
             "GET / HTTP/1.1\r\nHost: a\r\n{}: {}\r\n\r\n",
-            line.0, line.1
+            long_field.0, long_field.1
         )
         .as_bytes(),
     );
@@ -393,7 +397,7 @@ fn a_head_beyond_its_limits_is_a_431() {
 
 #[test]
 fn a_malformed_request_is_a_400() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for request in [
         "GET / HTTP/1.1\r\n\r\n",
         "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
@@ -417,7 +421,7 @@ fn a_malformed_request_is_a_400() {
 
 #[test]
 fn tunnels_and_other_protocols_are_refused_with_a_reason() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let mut client = bed.connect();
     client.send(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n");
     let refused = client.answer("CONNECT");
@@ -433,16 +437,20 @@ fn tunnels_and_other_protocols_are_refused_with_a_reason() {
         ("http2-settings", "AA"),
     ];
     assert_eq!(bed.get_with("/page", &h2c).status, 200);
-    let seen = bed.origin.last("/page").expect("the origin got a request");
+    let forwarded = bed.origin.last("/page").expect("the origin got a request");
     assert_eq!(
-        (seen.header("upgrade"), seen.header("http2-settings")),
+        (
+            forwarded.header("upgrade"),
+            forwarded.header("http2-settings")
+        ),
         (None, None)
     );
 }
 
 #[test]
 fn an_upload_beyond_the_limit_is_a_413_with_and_without_a_length() {
-    let bed = Bed::with(|config| config.limits.request_body_bytes_max = Some(ByteSize(1000)));
+    let bed =
+        TestBed::with_config(|config| config.limits.request_body_bytes_max = Some(ByteSize(1000)));
     bed.origin.on("/up", Answer::ok("x"));
     let got = bed
         .connect()
@@ -475,7 +483,7 @@ fn an_upload_beyond_the_limit_is_a_413_with_and_without_a_length() {
 fn an_upload_waits_for_the_origin_and_then_arrives_completely() {
     // The upload must be larger than the kernel's socket buffers, which take up to 36 MiB on each side.
     const LENGTH: usize = 192 << 20;
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin
         .on("/up", Answer::ok("thanks").read_body_after(&gate));
@@ -501,7 +509,7 @@ fn an_upload_waits_for_the_origin_and_then_arrives_completely() {
 
 #[test]
 fn a_client_that_expects_100_gets_it_and_the_origin_gets_the_body() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/up", Answer::ok("thanks"));
     let mut client = bed.connect();
     client.send_head(
@@ -523,7 +531,8 @@ fn a_client_that_expects_100_gets_it_and_the_origin_gets_the_body() {
 
 #[test]
 fn an_upload_that_stops_is_closed_on_both_sides() {
-    let bed = Bed::with(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
+    let bed =
+        TestBed::with_config(|config| config.limits.body_idle_timeout = Duration::from_millis(300));
     bed.origin.on("/up", Answer::ok("thanks"));
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000")]);
@@ -537,19 +546,19 @@ fn an_upload_that_stops_is_closed_on_both_sides() {
 
 #[test]
 fn a_connection_beyond_the_limit_replaces_an_idle_one() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
     });
     bed.origin.on("/page", Answer::ok("x"));
     // Two connections have sent no request, and ten are idle after a response.
-    let mut held: Vec<Client> = (0..2).map(|_| bed.connect()).collect();
+    let mut clients: Vec<Client> = (0..2).map(|_| bed.connect()).collect();
     for _ in 0..10 {
         let mut client = bed.connect();
         assert_eq!(client.get("/page", &[]).text(), "x");
-        held.push(client);
+        clients.push(client);
     }
-    bed.until_metric(
+    bed.wait_for_metric(
         "edgeward_client_connections_closed_total{cause=\"crowded\"}",
         9.0,
     );
@@ -561,22 +570,22 @@ fn a_connection_beyond_the_limit_replaces_an_idle_one() {
 
 #[test]
 fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
         config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
     });
-    let open = Gate::new();
-    let gate = open.clone();
+    let origin_gate = Gate::new();
+    let gate = origin_gate.clone();
     bed.origin
         .otherwise(move |_| Answer::ok("x").wait_before_head(&gate));
-    let mut held: Vec<Client> = (0..3)
+    let mut clients: Vec<Client> = (0..3)
         .map(|n| {
             let mut client = bed.connect();
             client.send_head("GET", &format!("/{n}"), &[]);
             client
         })
         .collect();
-    bed.until("three requests", |status| {
+    bed.wait_until("three requests wait", |status| {
         status["requests"]["uri-miss"] == 3
     });
     assert!(bed.connect().is_closed());
@@ -584,8 +593,8 @@ fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
         bed.metric("edgeward_client_connections_closed_total{cause=\"connection-limit\"}"),
         1.0
     );
-    open.open();
-    for client in &mut held {
+    origin_gate.open();
+    for client in &mut clients {
         assert_eq!(
             client.answer("GET").text(),
             "x",
@@ -596,7 +605,7 @@ fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
 
 #[test]
 fn fills_have_one_memory_budget_and_a_fill_beyond_it_is_not_shared() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.limits.fill_bytes_max = ByteSize::kib(100);
         // The cache admits no body of this size, so the bodies are charged to the budget of fills.
         config.hot.policy = "threshold:1KiB".parse().expect("a policy");
@@ -629,7 +638,7 @@ fn fills_have_one_memory_budget_and_a_fill_beyond_it_is_not_shared() {
     );
     gate.open();
     assert!(first.read_up_to(80_000) == pattern(0..80_000));
-    bed.until("the memory is free", |status| status["fills"]["bytes"] == 0);
+    bed.wait_until("the memory is free", |status| status["fills"]["bytes"] == 0);
     assert!(bed.get("/second").body == pattern(0..80_000));
     assert_eq!(
         bed.metric("edgeward_not_stored_total{reason=\"fill-memory\"}"),
@@ -640,7 +649,7 @@ fn fills_have_one_memory_budget_and_a_fill_beyond_it_is_not_shared() {
 
 #[test]
 fn an_object_larger_than_the_cache_passes_through() {
-    let bed = Bed::with(|config| config.hot.capacity = ByteSize::mib(1));
+    let bed = TestBed::with_config(|config| config.hot.capacity = ByteSize::mib(1));
     const LENGTH: u64 = 20 << 20;
     bed.origin.on(
         "/large",
@@ -658,7 +667,7 @@ fn an_object_larger_than_the_cache_passes_through() {
 }
 
 #[test]
-fn a_request_that_loops_is_refused() {
+fn a_request_in_a_forwarding_loop_is_refused() {
     let origin = ScriptedOrigin::start();
     // The origin of the edge is the edge itself. A first edge is started and stopped to find a free port.
     let probe = edgeward_proxy::Edge::start(config_for(origin.addr())).expect("an edge");

@@ -16,7 +16,7 @@ use edgeward_types::{ByteSize, Seed};
 use http::Request;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
-use support::{Bed, Client, pattern};
+use support::{Client, TestBed, pattern};
 
 fn page(text: &'static str) -> Answer {
     Answer::ok(text).header("cache-control", "max-age=600")
@@ -35,7 +35,7 @@ fn not_modified() -> Answer {
         .header("etag", "\"a\"")
 }
 
-fn post(bed: &Bed, path: &str) {
+fn post(bed: &TestBed, path: &str) {
     bed.origin.once(path, Answer::status(204));
     let answer = bed
         .connect()
@@ -55,21 +55,21 @@ fn on_disk(folder: &Path, admission: &str, hot: ByteSize) -> impl FnOnce(&mut Ed
     }
 }
 
-fn until_stored(bed: &Bed, objects: u64) {
-    bed.until("the objects are on disk", |status| {
+fn wait_until_stored(bed: &TestBed, objects: u64) {
+    bed.wait_until("the objects are on disk", |status| {
         status["disk"]["devices"][0]["stored_objects"] == objects
     });
 }
 
-fn until_no_fill(bed: &Bed) {
-    bed.until("the fills end", |status| status["fills"]["under_way"] == 0);
+fn wait_until_no_fill(bed: &TestBed) {
+    bed.wait_until("the fills end", |status| status["fills"]["under_way"] == 0);
 }
 
 /// A field that is not in the cache key causes the error, and the origin states a lifetime for the error. If it
 /// were stored, one client could replace a page for all others.
 #[test]
 fn an_error_that_one_request_caused_is_not_served_to_the_next() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for (path, status) in [
         ("/400", 400),
         ("/413", 413),
@@ -95,7 +95,7 @@ fn an_error_that_one_request_caused_is_not_served_to_the_next() {
 /// The error concerns one request only, so the stored response stays.
 #[test]
 fn an_error_that_one_request_caused_does_not_remove_the_stored_response() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on_call("/page", |request| {
         if request.header("x-bad").is_some() {
             Answer::status(400)
@@ -112,7 +112,7 @@ fn an_error_that_one_request_caused_does_not_remove_the_stored_response() {
 
 #[test]
 fn errors_with_a_lifetime_are_stored_if_configured() {
-    let bed = Bed::with(|config| config.caching.rules.store_request_errors = true);
+    let bed = TestBed::with_config(|config| config.caching.rules.store_request_errors = true);
     let error = Answer::status(400);
     bed.origin
         .on("/a", error.clone().header("cache-control", "max-age=600"));
@@ -131,7 +131,7 @@ fn errors_with_a_lifetime_are_stored_if_configured() {
 fn a_variant_is_written_at_its_second_request_like_other_responses() {
     for vary in [false, true] {
         let folder = tempfile::tempdir().expect("a folder");
-        let bed = Bed::with(on_disk(folder.path(), "second-hit", ByteSize(1)));
+        let bed = TestBed::with_config(on_disk(folder.path(), "second-hit", ByteSize(1)));
         bed.origin.otherwise(move |_| {
             let answer = Answer::pattern(1000).header("cache-control", "max-age=600");
             if vary {
@@ -146,7 +146,7 @@ fn a_variant_is_written_at_its_second_request_like_other_responses() {
             (0..20).map(get).filter(support::Answer::is_hit).count()
         };
         assert_eq!((round(), round()), (0, 0), "vary: {vary}");
-        bed.until("all objects are on disk", |status| {
+        bed.wait_until("all objects are on disk", |status| {
             let objects = status["disk"]["devices"][0]["objects"].as_u64();
             objects == Some(if vary { 40 } else { 20 })
         });
@@ -159,7 +159,7 @@ fn a_variant_is_written_at_its_second_request_like_other_responses() {
 /// Then the origin sends the 304.
 #[test]
 fn a_late_304_does_not_restore_an_invalidated_response() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.once("/page", stale(Answer::ok("old")));
     bed.get("/page");
@@ -187,12 +187,12 @@ fn a_late_304_does_not_restore_an_invalidated_response() {
 fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
         let folder = tempfile::tempdir().expect("a folder");
-        let start = |origin| Bed::before(origin, on_disk(folder.path(), "always", hot));
+        let start = |origin| TestBed::with_origin(origin, on_disk(folder.path(), "always", hot));
         let gate = Gate::new();
         let bed = start(ScriptedOrigin::start());
         bed.origin.once("/page", stale(Answer::ok("old")));
         bed.get("/page");
-        until_stored(&bed, 1);
+        wait_until_stored(&bed, 1);
         bed.origin
             .once("/page", not_modified().wait_before_head(&gate));
         let mut reader = bed.connect();
@@ -201,10 +201,10 @@ fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
         post(&bed, "/page");
         bed.origin.on("/page", page("new").header("etag", "\"b\""));
         assert_eq!(bed.get("/page").text(), "new");
-        until_stored(&bed, 2);
+        wait_until_stored(&bed, 2);
         gate.open();
         assert_eq!(reader.answer("GET").text(), "old");
-        until_no_fill(&bed);
+        wait_until_no_fill(&bed);
         let bed = start(bed.stop());
         let after = bed.get("/page");
         assert_eq!(
@@ -220,11 +220,11 @@ fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
 fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
         let folder = tempfile::tempdir().expect("a folder");
-        let bed = Bed::with(on_disk(folder.path(), "always", hot));
+        let bed = TestBed::with_config(on_disk(folder.path(), "always", hot));
         let gate = Gate::new();
         bed.origin.once("/page", stale(Answer::ok("old")));
         bed.get("/page");
-        until_stored(&bed, 1);
+        wait_until_stored(&bed, 1);
         let private = Answer::ok("mine").header("cache-control", "private, max-age=600");
         bed.origin.once("/page", private.wait_before_head(&gate));
         let mut reader = bed.connect();
@@ -233,7 +233,7 @@ fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
         post(&bed, "/page");
         bed.origin.on("/page", page("new"));
         assert_eq!(bed.get("/page").text(), "new");
-        until_stored(&bed, 2);
+        wait_until_stored(&bed, 2);
         gate.open();
         assert_eq!(reader.answer("GET").text(), "mine");
         assert!(bed.get("/page").is_hit(), "hot: {hot}");
@@ -245,8 +245,8 @@ fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
 /// Requests for a URL whose last response was private are not collapsed, so an invalidation cannot find their
 /// fetches in the table of collapsed fetches.
 #[test]
-fn an_uncollapsed_fetch_that_began_before_an_invalidation_stores_nothing() {
-    let bed = Bed::start();
+fn an_uncollapsed_fetch_that_began_before_an_invalidation_is_not_stored() {
+    let bed = TestBed::start();
     let gate = Gate::new();
     let private = Answer::ok("mine").header("cache-control", "private");
     bed.origin.once("/page", private);
@@ -259,7 +259,7 @@ fn an_uncollapsed_fetch_that_began_before_an_invalidation_stores_nothing() {
     post(&bed, "/page");
     gate.open();
     assert_eq!(reader.answer("GET").text(), "old");
-    until_no_fill(&bed);
+    wait_until_no_fill(&bed);
     bed.origin.on("/page", page("new"));
     let after = bed.get("/page");
     assert_eq!((after.text(), after.is_hit()), ("new", false));
@@ -269,8 +269,8 @@ fn an_uncollapsed_fetch_that_began_before_an_invalidation_stores_nothing() {
 
 /// The invalidation uses the primary key of the URL, but the fetch has the key of a variant.
 #[test]
-fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
-    let bed = Bed::start();
+fn a_fetch_of_a_variant_that_began_before_an_invalidation_is_not_stored() {
+    let bed = TestBed::start();
     let gate = Gate::new();
     let variant = |text| page(text).header("vary", "accept-language");
     let german = [("accept-language", "de")];
@@ -284,7 +284,7 @@ fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
     post(&bed, "/page");
     gate.open();
     assert_eq!(reader.answer("GET").text(), "alt");
-    until_no_fill(&bed);
+    wait_until_no_fill(&bed);
     bed.origin.on("/page", variant("neu"));
     let after = bed.get_with("/page", &german);
     assert_eq!((after.text(), after.is_hit()), ("neu", false));
@@ -293,15 +293,16 @@ fn a_variants_fetch_that_began_before_an_invalidation_stores_nothing() {
 /// Method: while a large body is promoted from disk to memory, a POST invalidates it and a GET stores a new
 /// response.
 #[test]
-fn a_promotion_that_began_before_an_invalidation_stores_nothing() {
+fn a_promotion_that_began_before_an_invalidation_is_not_stored() {
     const BYTES: u64 = 12_000_000;
     let folder = tempfile::tempdir().expect("a folder");
-    let start = |origin| Bed::before(origin, on_disk(folder.path(), "always", ByteSize::mib(64)));
+    let start =
+        |origin| TestBed::with_origin(origin, on_disk(folder.path(), "always", ByteSize::mib(64)));
     let bed = start(ScriptedOrigin::start());
     let old = Answer::pattern(BYTES).header("cache-control", "max-age=600");
     bed.origin.once("/big", old);
     bed.get("/big");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     let bed = start(bed.stop());
     let mut reader = bed.connect();
     reader.send_head("GET", "/big", &[]);
@@ -322,7 +323,7 @@ fn a_promotion_that_began_before_an_invalidation_stores_nothing() {
 fn an_invalidation_is_durable_before_the_client_gets_its_response() {
     let start = |origin, disk: &Arc<SimulatedDisk>| {
         let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(disk);
-        Bed::before(origin, move |config| {
+        TestBed::with_origin(origin, move |config| {
             config.hot.capacity = ByteSize(1);
             let hour = Duration::from_secs(3600);
             let mut disk = DiskConfig::with(DiskSettings {
@@ -341,9 +342,9 @@ fn an_invalidation_is_durable_before_the_client_gets_its_response() {
     bed.origin.once("/other", page("other"));
     bed.get("/page");
     bed.get("/other");
-    until_stored_or_waiting(&bed);
+    wait_until_found(&bed);
     let origin = bed.stop();
-    let disk = SimulatedDisk::holding(disk.content());
+    let disk = SimulatedDisk::with_content(disk.content());
     let bed = start(origin, &disk);
     assert!(bed.get("/page").is_hit());
     let boundary = disk.boundary();
@@ -354,11 +355,13 @@ fn an_invalidation_is_durable_before_the_client_gets_its_response() {
         "no write may have reached the disk"
     );
     post(&bed, "/page");
-    let answered = disk.boundary();
-    let crashed = disk.crashes(Seed(1)).image(answered, Harm::LoseUnsynced);
-    let lost = r#"edgeward_invalidations_not_durable_total"#;
-    assert_eq!(bed.metric(lost), 0.0);
-    let bed = start(bed.stop(), &SimulatedDisk::holding(crashed));
+    let after_response = disk.boundary();
+    let crashed = disk
+        .crashes(Seed(1))
+        .image(after_response, Harm::LoseUnsynced);
+    let not_durable = r#"edgeward_invalidations_not_durable_total"#;
+    assert_eq!(bed.metric(not_durable), 0.0);
+    let bed = start(bed.stop(), &SimulatedDisk::with_content(crashed));
     bed.origin.on("/page", page("new"));
     let after = bed.get("/page");
     assert_eq!((after.text(), after.is_hit()), ("new", false));
@@ -366,8 +369,8 @@ fn an_invalidation_is_durable_before_the_client_gets_its_response() {
 }
 
 /// Waits until the edge finds both objects on disk or in the buffer of the disk writer.
-fn until_stored_or_waiting(bed: &Bed) {
-    bed.until("both pages are on disk", |_| {
+fn wait_until_found(bed: &TestBed) {
+    bed.wait_until("both pages are on disk", |_| {
         bed.get("/page").is_hit() && bed.get("/other").is_hit()
     });
 }
@@ -378,7 +381,7 @@ fn until_stored_or_waiting(bed: &Bed) {
 fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     let disk = SimulatedDisk::new(64 << 20);
     let device: Arc<dyn Device> = Arc::<SimulatedDisk>::clone(&disk);
-    let bed = Bed::with(move |config| {
+    let bed = TestBed::with_config(move |config| {
         config.hot.capacity = ByteSize(1);
         let mut disk = DiskConfig::with(DiskSettings::default());
         disk.opened = vec![device];
@@ -387,7 +390,7 @@ fn an_invalidation_that_cannot_be_made_durable_is_counted() {
     });
     bed.origin.once("/page", page("old"));
     bed.get("/page");
-    until_stored(&bed, 1);
+    wait_until_stored(&bed, 1);
     disk.inject(Fault::Syncs(Errno::Io));
     post(&bed, "/page");
     assert_eq!(bed.metric("edgeward_invalidations_not_durable_total"), 1.0);
@@ -405,7 +408,7 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
         .expect("a runtime");
     // Requests with and without a body use different code to reach the origin.
     for body in ["", "hello"] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         let gate = Gate::new();
         bed.origin.once("/page", page("old"));
         bed.get("/page");
@@ -429,10 +432,10 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
             // Awaiting the aborted tasks ensures that they are dropped.
             _ = (response.await, connection.await);
         });
-        bed.until_metric("edgeward_client_connections", 0.0);
+        bed.wait_for_metric("edgeward_client_connections", 0.0);
         gate.open();
         bed.origin.on("/page", page("new"));
-        bed.until_metric("edgeward_invalidations_total", 1.0);
+        bed.wait_for_metric("edgeward_invalidations_total", 1.0);
         assert_eq!(bed.get("/page").text(), "new", "{body:?}");
     }
 }
@@ -442,7 +445,7 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
 #[test]
 fn an_unsafe_request_whose_response_is_unknown_invalidates() {
     for body in ["", "hello"] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         bed.origin.once("/page", page("old"));
         bed.get("/page");
         bed.origin.once("/page", Answer::script(vec![Step::Close]));
@@ -458,10 +461,10 @@ fn an_unsafe_request_whose_response_is_unknown_invalidates() {
 
 #[test]
 fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
-    let bed = Bed::with(|config| config.origin.idle_per_worker_max = 0);
+    let bed = TestBed::with_config(|config| config.origin.idle_per_worker_max = 0);
     bed.origin.once("/page", page("old"));
     bed.get("/page");
-    let Bed { edge, origin } = bed;
+    let TestBed { edge, origin } = bed;
     drop(origin);
     for body in ["", "hello"] {
         let length = body.len().to_string();
@@ -476,8 +479,8 @@ fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
 /// The origin has not received the complete request. If it invalidated the stored response, any client could
 /// remove stored responses with methods that the origin rejects.
 #[test]
-fn an_upload_that_its_client_cut_invalidates_nothing() {
-    let bed = Bed::with(|config| config.origin.idle_per_worker_max = 0);
+fn an_upload_that_its_client_aborts_invalidates_nothing() {
+    let bed = TestBed::with_config(|config| config.origin.idle_per_worker_max = 0);
     bed.origin.once("/page", page("old"));
     bed.get("/page");
     bed.origin.once("/page", Answer::status(204));
@@ -487,7 +490,7 @@ fn an_upload_that_its_client_cut_invalidates_nothing() {
     bed.origin
         .wait_until("the POST", |origin| origin.requests("/page") == 2);
     client.reset();
-    bed.until_metric("edgeward_client_connections", 0.0);
-    bed.until_metric("edgeward_origin_connections", 0.0);
+    bed.wait_for_metric("edgeward_client_connections", 0.0);
+    bed.wait_for_metric("edgeward_origin_connections", 0.0);
     assert!(bed.get("/page").is_hit());
 }

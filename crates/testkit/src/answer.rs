@@ -186,7 +186,7 @@ impl Answer {
     /// Waits at the gate after the head and `offset` bytes of the body were sent.
     pub fn wait_at(mut self, offset: u64, gate: &Gate) -> Self {
         self.pauses.push((offset, gate.clone()));
-        self.pauses.sort_by_key(|&(at, _)| at);
+        self.pauses.sort_by_key(|&(position, _)| position);
         self
     }
 
@@ -306,24 +306,27 @@ impl Answer {
             _ => u64::MAX,
         };
         let mut pauses = self.pauses.iter().peekable();
-        let mut at = 0;
+        let mut position = 0;
         loop {
-            while let Some((_, gate)) = pauses.next_if(|&&(offset, _)| offset <= at) {
+            while let Some((_, gate)) = pauses.next_if(|&&(offset, _)| offset <= position) {
                 steps.push(Step::Wait(gate.clone()));
             }
-            if at >= end {
+            if position >= end {
                 break;
             }
             let pause = pauses.peek().map_or(u64::MAX, |&&(offset, _)| offset);
-            let next = at.saturating_add(chunk).min(pause).min(end);
+            let next = position.saturating_add(chunk).min(pause).min(end);
             if let Framing::Chunked(_) = self.framing {
-                steps.push(Step::Send(Bytes::from(format!("{:x}\r\n", next - at))));
-                steps.push(self.body.piece(at, next));
+                steps.push(Step::Send(Bytes::from(format!(
+                    "{:x}\r\n",
+                    next - position
+                ))));
+                steps.push(self.body.piece(position, next));
                 steps.push(Step::Send(Bytes::from_static(b"\r\n")));
             } else {
-                steps.push(self.body.piece(at, next));
+                steps.push(self.body.piece(position, next));
             }
-            at = next;
+            position = next;
         }
         if matches!(self.framing, Framing::Chunked(_)) && self.stop_at.is_none() {
             let mut last = String::from("0\r\n");
@@ -341,7 +344,7 @@ impl Answer {
         if !matches!(request.method(), "GET" | "HEAD") {
             return false;
         }
-        let own = |name: &str| {
+        let own_header = |name: &str| {
             self.headers
                 .iter()
                 .find(|(key, _)| key.eq_ignore_ascii_case(name))
@@ -349,10 +352,14 @@ impl Answer {
         };
         if let Some(tags) = request.header("if-none-match") {
             return tags.split(',').map(str::trim).any(|tag| {
-                tag == "*" || own("etag").is_some_and(|etag| etag == tag.trim_start_matches("W/"))
+                tag == "*"
+                    || own_header("etag").is_some_and(|etag| etag == tag.trim_start_matches("W/"))
             });
         }
-        match (request.header("if-modified-since"), own("last-modified")) {
+        match (
+            request.header("if-modified-since"),
+            own_header("last-modified"),
+        ) {
             (Some(since), Some(modified)) => since == modified,
             _ => false,
         }

@@ -46,7 +46,7 @@ use faults::Faults;
 #[derive(Debug)]
 pub struct SimulatedDisk {
     /// The content of the disk before the first operation.
-    origin: Vec<u8>,
+    initial_content: Vec<u8>,
     /// The content that reads return. It includes all writes, also those after the last sync.
     content: RwLock<Vec<u8>>,
     journal: Mutex<Vec<Operation>>,
@@ -56,14 +56,14 @@ pub struct SimulatedDisk {
 impl SimulatedDisk {
     /// Returns a disk of `bytes` zeroes.
     pub fn new(bytes: usize) -> Arc<Self> {
-        Self::holding(vec![0; bytes])
+        Self::with_content(vec![0; bytes])
     }
 
     /// Returns a disk with this content, for example the content after a crash.
-    pub fn holding(origin: Vec<u8>) -> Arc<Self> {
+    pub fn with_content(initial_content: Vec<u8>) -> Arc<Self> {
         Arc::new(Self {
-            content: RwLock::new(origin.clone()),
-            origin,
+            content: RwLock::new(initial_content.clone()),
+            initial_content,
             journal: Mutex::default(),
             faults: Faults::default(),
         })
@@ -78,7 +78,7 @@ impl SimulatedDisk {
 
     /// Returns a generator of the possible contents of the disk after a crash, for the operations so far.
     pub fn crashes(&self, seed: Seed) -> Crashes {
-        Crashes::new(self.origin.clone(), self.journal().clone(), seed)
+        Crashes::new(self.initial_content.clone(), self.journal().clone(), seed)
     }
 
     /// Adds a fault, which lasts until [`heal`](Self::heal).
@@ -134,16 +134,16 @@ impl SimulatedDisk {
 
 impl Device for SimulatedDisk {
     fn len(&self) -> u64 {
-        self.origin.len() as u64
+        self.initial_content.len() as u64
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let wanted = self.faults.before_read(buffer.len())?;
+        let length = self.faults.before_read(buffer.len())?;
         let start = usize::try_from(offset).expect("within memory");
         let content = self.content.read().unwrap_or_else(PoisonError::into_inner);
-        let there = content.get(start..).unwrap_or_default();
-        let filled = wanted.min(there.len());
-        buffer[..filled].copy_from_slice(&there[..filled]);
+        let available = content.get(start..).unwrap_or_default();
+        let filled = length.min(available.len());
+        buffer[..filled].copy_from_slice(&available[..filled]);
         if filled < buffer.len() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }

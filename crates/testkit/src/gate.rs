@@ -99,14 +99,14 @@ impl Bell {
         let deadline = Instant::now() + TIMEOUT;
         let mut guard = self.lock.lock().unwrap_or_else(PoisonError::into_inner);
         while !holds() {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let remaining = deadline.saturating_duration_since(Instant::now());
             assert!(
-                !left.is_zero(),
-                "timeout after {TIMEOUT:?}: {what} did not happen"
+                !remaining.is_zero(),
+                "timeout after {TIMEOUT:?}; waited for: {what}"
             );
             (guard, _) = self
                 .blocking
-                .wait_timeout(guard, left)
+                .wait_timeout(guard, remaining)
                 .unwrap_or_else(PoisonError::into_inner);
         }
     }
@@ -115,21 +115,21 @@ impl Bell {
         let waited = tokio::time::timeout(TIMEOUT, self.until(holds)).await;
         assert!(
             waited.is_ok(),
-            "timeout after {TIMEOUT:?}: {what} did not happen"
+            "timeout after {TIMEOUT:?}; waited for: {what}"
         );
     }
 
     pub(crate) async fn until(&self, mut holds: impl FnMut() -> bool) {
         loop {
-            let rung = self.waiting.notified();
-            let mut rung = std::pin::pin!(rung);
+            let ring_signal = self.waiting.notified();
+            let mut ring_signal = std::pin::pin!(ring_signal);
             // The task registers before it checks the condition, so that it does not miss a ring between the
             // check and the wait.
-            rung.as_mut().enable();
+            ring_signal.as_mut().enable();
             if holds() {
                 return;
             }
-            rung.await;
+            ring_signal.await;
         }
     }
 }

@@ -42,7 +42,7 @@ impl ScriptedOrigin {
             .expect("a bound socket has an address");
         let shared = Arc::new(Shared::default());
         let (stop, stopped) = oneshot::channel();
-        let serving = Arc::clone(&shared);
+        let shared_by_thread = Arc::clone(&shared);
         let thread = thread::Builder::new()
             .name("scripted-origin".to_owned())
             .spawn(move || {
@@ -50,7 +50,7 @@ impl ScriptedOrigin {
                     .enable_all()
                     .build()
                     .expect("a runtime for the scripted origin")
-                    .block_on(serve(listener, serving, stopped));
+                    .block_on(serve(listener, shared_by_thread, stopped));
             })
             .expect("a thread for the scripted origin");
         Self {
@@ -140,7 +140,7 @@ impl ScriptedOrigin {
 
     /// Returns the number of open connections.
     pub fn open_connections(&self) -> usize {
-        self.shared.open.load(Ordering::SeqCst)
+        self.shared.open_connections.load(Ordering::SeqCst)
     }
 
     /// Returns the number of connections accepted since the start.
@@ -186,13 +186,13 @@ impl fmt::Debug for ScriptedOrigin {
     }
 }
 
-type Reply = Arc<dyn Fn(&RecordedRequest) -> Answer + Send + Sync>;
+type AnswerFunction = Arc<dyn Fn(&RecordedRequest) -> Answer + Send + Sync>;
 
 #[derive(Default)]
 struct Script {
     queued: HashMap<String, VecDeque<Answer>>,
-    standing: HashMap<String, Reply>,
-    otherwise: Option<Reply>,
+    standing: HashMap<String, AnswerFunction>,
+    otherwise: Option<AnswerFunction>,
 }
 
 impl Script {
@@ -202,7 +202,7 @@ impl Script {
             .find_map(|path| self.queued.get_mut(path)?.pop_front())
     }
 
-    fn standing_for(&self, request: &RecordedRequest) -> Option<Reply> {
+    fn standing_for(&self, request: &RecordedRequest) -> Option<AnswerFunction> {
         let by_path = [request.target(), request.path()]
             .into_iter()
             .find_map(|path| self.standing.get(path));
@@ -215,7 +215,7 @@ struct Shared {
     script: Mutex<Script>,
     log: Mutex<Vec<RecordedRequest>>,
     bell: Bell,
-    open: AtomicUsize,
+    open_connections: AtomicUsize,
     accepted: AtomicUsize,
     bytes_written: AtomicU64,
     idle_closes: watch::Sender<u64>,
@@ -254,7 +254,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
                 let (stream, _) = accepted.expect("accept on a loopback listener");
                 // Without this option, a small write would wait for the acknowledgement of the previous write.
                 _ = stream.set_nodelay(true);
-                connections.spawn(serve_connection(stream, Open::new(Arc::clone(&shared))));
+                connections.spawn(serve_connection(stream, OpenConnection::new(Arc::clone(&shared))));
             }
             Some(ended) = connections.join_next() => {
                 if let Err(error) = ended && error.is_panic() {
@@ -266,30 +266,30 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
 }
 
 /// Counts one connection as open. Dropping the value ends the count.
-struct Open {
+struct OpenConnection {
     shared: Arc<Shared>,
 }
 
-impl Open {
+impl OpenConnection {
     fn new(shared: Arc<Shared>) -> Self {
-        shared.open.fetch_add(1, Ordering::SeqCst);
+        shared.open_connections.fetch_add(1, Ordering::SeqCst);
         shared.accepted.fetch_add(1, Ordering::SeqCst);
         shared.bell.ring();
         Self { shared }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenConnection {
     fn drop(&mut self) {
-        self.shared.open.fetch_sub(1, Ordering::SeqCst);
+        self.shared.open_connections.fetch_sub(1, Ordering::SeqCst);
         self.shared.bell.ring();
     }
 }
 
 /// Serves a connection until it is closed. The peer may close the connection at any time, so errors are
 /// ignored.
-async fn serve_connection(mut stream: TcpStream, open: Open) {
-    let shared = &open.shared;
+async fn serve_connection(mut stream: TcpStream, connection: OpenConnection) {
+    let shared = &connection.shared;
     let mut idle_closes = shared.idle_closes.subscribe();
     let mut buffer = Vec::new();
     loop {
@@ -304,14 +304,14 @@ async fn serve_connection(mut stream: TcpStream, open: Open) {
             break;
         };
         match respond(request, &mut buffer, &mut stream, shared).await {
-            Ok(After::KeepAlive) => {}
-            Ok(After::Close) | Err(_) => break,
+            Ok(AfterResponse::KeepAlive) => {}
+            Ok(AfterResponse::Close) | Err(_) => break,
         }
     }
     // The socket is closed before the number of open connections is decremented, so a test that sees the
     // smaller number can rely on the close.
     drop(stream);
-    drop(open);
+    drop(connection);
 }
 
 async fn next_request(
@@ -329,7 +329,7 @@ async fn next_request(
 }
 
 /// The action on a connection after a response.
-enum After {
+enum AfterResponse {
     KeepAlive,
     Close,
 }
@@ -339,7 +339,7 @@ async fn respond(
     buffer: &mut Vec<u8>,
     stream: &mut TcpStream,
     shared: &Shared,
-) -> io::Result<After> {
+) -> io::Result<AfterResponse> {
     let answer = shared.answer_to(&request);
     let index = {
         let mut log = shared.log();
@@ -362,16 +362,16 @@ async fn respond(
     let wants_close = request.wants_close();
     for step in answer.steps(&request) {
         match step {
-            Step::Close => return Ok(After::Close),
+            Step::Close => return Ok(AfterResponse::Close),
             Step::Reset => {
                 stream.set_zero_linger()?;
-                return Ok(After::Close);
+                return Ok(AfterResponse::Close);
             }
             Step::Hang => {
                 // Reads until the end of the stream, to detect that the peer has closed the connection.
                 let mut sink = [0; 4096];
                 while stream.read(&mut sink).await? > 0 {}
-                return Ok(After::Close);
+                return Ok(AfterResponse::Close);
             }
             Step::Wait(gate) => gate.pass().await,
             Step::Send(bytes) => send(&bytes, stream, shared).await?,
@@ -402,9 +402,9 @@ async fn respond(
         shared.bell.ring();
     }
     Ok(if wants_close {
-        After::Close
+        AfterResponse::Close
     } else {
-        After::KeepAlive
+        AfterResponse::KeepAlive
     })
 }
 
@@ -417,11 +417,11 @@ async fn send_pieces(
     shared: &Shared,
 ) -> io::Result<()> {
     let mut from = usize::try_from(start).expect("the start lies inside the piece");
-    let mut left = len;
-    while left > 0 {
-        let take = (piece.len() - from).min(usize::try_from(left).unwrap_or(usize::MAX));
+    let mut remaining = len;
+    while remaining > 0 {
+        let take = (piece.len() - from).min(usize::try_from(remaining).unwrap_or(usize::MAX));
         send(&piece[from..from + take], stream, shared).await?;
-        left -= take as u64;
+        remaining -= take as u64;
         from = 0;
     }
     Ok(())

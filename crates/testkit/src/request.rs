@@ -154,21 +154,21 @@ impl RecordedRequest {
 
     async fn read_piece(
         &mut self,
-        mut left: u64,
+        mut remaining: u64,
         buffer: &mut Vec<u8>,
         stream: &mut (impl AsyncRead + Unpin),
     ) -> io::Result<()> {
-        while left > 0 {
+        while remaining > 0 {
             if buffer.is_empty() {
                 read_more(buffer, stream).await?;
             }
             let take = buffer
                 .len()
-                .min(usize::try_from(left).unwrap_or(usize::MAX));
-            let keep = take.min(BODY_BYTES_KEPT.saturating_sub(self.body.len()));
-            self.body.extend_from_slice(&buffer[..keep]);
+                .min(usize::try_from(remaining).unwrap_or(usize::MAX));
+            let recorded = take.min(BODY_BYTES_RECORDED.saturating_sub(self.body.len()));
+            self.body.extend_from_slice(&buffer[..recorded]);
             self.body_len += take as u64;
-            left -= take as u64;
+            remaining -= take as u64;
             buffer.drain(..take);
         }
         Ok(())
@@ -206,4 +206,4 @@ fn invalid(reason: &'static str) -> io::Error {
 /// The maximum length of a head, and of a line between chunks.
 const HEAD_BYTES_MAX: usize = 1 << 20;
 /// The number of bytes of a body that are recorded. Further bytes are only counted.
-const BODY_BYTES_KEPT: usize = 1 << 20;
+const BODY_BYTES_RECORDED: usize = 1 << 20;

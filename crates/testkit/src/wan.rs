@@ -57,7 +57,7 @@ impl Wan {
             })
         };
         let directions = [direction(), direction()];
-        let of_relay = directions.clone();
+        let relay_directions = directions.clone();
         thread::spawn(move || {
             for client in listener.incoming().flatten() {
                 // If the server does not accept the connection, `client` is dropped, which closes the client's
@@ -65,7 +65,7 @@ impl Wan {
                 let Ok(server) = TcpStream::connect(to) else {
                     continue;
                 };
-                _ = relay(client, server, &of_relay);
+                _ = relay(client, server, &relay_directions);
             }
         });
         Ok(Self { addr, directions })
@@ -87,32 +87,32 @@ impl Wan {
 fn relay(client: TcpStream, server: TcpStream, directions: &[Arc<Direction>; 2]) -> io::Result<()> {
     client.set_nodelay(true)?;
     server.set_nodelay(true)?;
-    let ends = [(client.try_clone()?, server.try_clone()?), (server, client)];
-    for ((from, to), direction) in ends.into_iter().zip(directions) {
+    let sockets = [(client.try_clone()?, server.try_clone()?), (server, client)];
+    for ((from, to), direction) in sockets.into_iter().zip(directions) {
         let rate = direction.settings.bits_per_second as f64 / 8.0;
         // The queue may contain twice the product of the bandwidth and the one-way delay, in bytes.
         let in_flight = rate * direction.settings.delay.as_secs_f64() * 2.0;
         let (send, sent) = sync_channel((in_flight as usize / PART_BYTES).max(4));
         let direction = Arc::clone(direction);
-        thread::spawn(move || read(from, &direction, &send));
-        thread::spawn(move || write(to, &sent));
+        thread::spawn(move || read_loop(from, &direction, &send));
+        thread::spawn(move || write_loop(to, &sent));
     }
     Ok(())
 }
 
 /// Reads bytes from one peer at the bandwidth of the path, and passes them to the writing thread with the time
 /// of their arrival.
-fn read(mut from: TcpStream, direction: &Direction, send: &SyncSender<(Instant, Vec<u8>)>) {
+fn read_loop(mut from: TcpStream, direction: &Direction, send: &SyncSender<(Instant, Vec<u8>)>) {
     let mut buffer = vec![0; PART_BYTES];
     while let Ok(bytes @ 1..) = from.read(&mut buffer) {
         direction.bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        let takes = bytes as f64 * 8.0 / direction.settings.bits_per_second as f64;
+        let seconds = bytes as f64 * 8.0 / direction.settings.bits_per_second as f64;
         let sent_at = {
             let mut free_at = direction
                 .free_at
                 .lock()
                 .unwrap_or_else(PoisonError::into_inner);
-            *free_at = (*free_at).max(Instant::now()) + Duration::from_secs_f64(takes);
+            *free_at = (*free_at).max(Instant::now()) + Duration::from_secs_f64(seconds);
             *free_at
         };
         thread::sleep(sent_at.saturating_duration_since(Instant::now()));
@@ -125,7 +125,7 @@ fn read(mut from: TcpStream, direction: &Direction, send: &SyncSender<(Instant, 
 
 /// Writes bytes to the other peer when their delay has passed. After the last byte, shuts down the writing side
 /// of the connection.
-fn write(mut to: TcpStream, sent: &Receiver<(Instant, Vec<u8>)>) {
+fn write_loop(mut to: TcpStream, sent: &Receiver<(Instant, Vec<u8>)>) {
     while let Ok((due, bytes)) = sent.recv() {
         thread::sleep(due.saturating_duration_since(Instant::now()));
         if to.write_all(&bytes).is_err() {
@@ -153,30 +153,30 @@ mod tests {
             delay: Duration::from_millis(30),
         };
         let wan = Wan::start(to, settings).expect("a port");
-        let far = thread::spawn(move || {
-            let (mut far, _) = listener.accept().expect("a connection");
+        let server = thread::spawn(move || {
+            let (mut server, _) = listener.accept().expect("a connection");
             let mut body = Vec::new();
-            far.read_to_end(&mut body).expect("it ends");
-            far.write_all(b"thanks").expect("it is there");
+            server.read_to_end(&mut body).expect("it ends");
+            server.write_all(b"thanks").expect("it is there");
             body
         });
         let body: Vec<u8> = (0..200_000_u32)
             .flat_map(u32::to_le_bytes)
             .take(200_000)
             .collect();
-        let begun = Instant::now();
-        let mut near = TcpStream::connect(wan.addr()).expect("it listens");
-        near.write_all(&body).expect("it takes it");
-        near.shutdown(Shutdown::Write).expect("it is there");
+        let start_time = Instant::now();
+        let mut client = TcpStream::connect(wan.addr()).expect("it listens");
+        client.write_all(&body).expect("it takes it");
+        client.shutdown(Shutdown::Write).expect("it is there");
         let mut answer = Vec::new();
-        near.read_to_end(&mut answer).expect("it ends");
+        client.read_to_end(&mut answer).expect("it ends");
         // The bytes take 200 ms and the round trip 60 ms, in total 260 ms.
         assert!(
-            begun.elapsed() >= Duration::from_millis(255),
+            start_time.elapsed() >= Duration::from_millis(255),
             "{:?}",
-            begun.elapsed()
+            start_time.elapsed()
         );
-        assert_eq!(far.join().expect("it does not panic"), body);
+        assert_eq!(server.join().expect("it does not panic"), body);
         assert_eq!((&answer[..], wan.bytes()), (&b"thanks"[..], [200_000, 6]));
     }
 }

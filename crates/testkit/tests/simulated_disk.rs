@@ -12,14 +12,18 @@ const BLOCK: usize = 4096;
 
 fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
     let disk = SimulatedDisk::new(16 * BLOCK);
-    disk.write_at(&[1; 4 * BLOCK], 0).expect("healthy");
-    disk.write_at(&[2; 2 * BLOCK], 0).expect("healthy");
-    disk.sync().expect("healthy");
+    disk.write_at(&[1; 4 * BLOCK], 0)
+        .expect("the disk has no fault");
+    disk.write_at(&[2; 2 * BLOCK], 0)
+        .expect("the disk has no fault");
+    disk.sync().expect("the disk has no fault");
     let synced = disk.boundary();
-    disk.write_at(&[3; BLOCK], 0).expect("healthy");
-    disk.write_at(&[4; 2 * BLOCK], 0).expect("healthy");
+    disk.write_at(&[3; BLOCK], 0)
+        .expect("the disk has no fault");
+    disk.write_at(&[4; 2 * BLOCK], 0)
+        .expect("the disk has no fault");
     disk.write_at(&[5; BLOCK], 8 * BLOCK as u64)
-        .expect("healthy");
+        .expect("the disk has no fault");
     (disk, synced)
 }
 
@@ -29,16 +33,16 @@ fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
 /// Method: compute all kinds of crashes at all boundaries with many seeds. Each version of each sector must
 /// occur at least once.
 #[test]
-fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
+fn a_crash_keeps_synced_data_and_tears_unsynced_writes() {
     let (disk, synced) = disk_with_history();
-    let mut met = std::collections::BTreeSet::new();
+    let mut versions = std::collections::BTreeSet::new();
     for seed in 0..60 {
         let mut crashes = disk.crashes(Seed(seed));
         for boundary in crashes.boundaries() {
             for harm in Harm::ALL {
                 let image = crashes.image(boundary, harm);
                 assert_eq!(image.len() as u64, disk.len());
-                if boundary < synced || harm == Harm::Garble {
+                if boundary < synced || harm == Harm::AddNoise {
                     continue;
                 }
                 assert!(image[2 * BLOCK..4 * BLOCK].iter().all(|&byte| byte == 1));
@@ -56,7 +60,7 @@ fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
                         _ => &[0],
                     };
                     assert!(allowed.contains(&sector[0]), "{} in {number}", sector[0]);
-                    met.insert((number, sector[0]));
+                    versions.insert((number, sector[0]));
                 }
                 match harm {
                     Harm::KeepUnsynced if boundary == disk.boundary() => {
@@ -70,7 +74,7 @@ fn a_crash_keeps_what_was_synced_and_tears_the_rest() {
     }
     // Each sector of block 0 has three versions, each sector of blocks 1 and 8 two, and each sector of the
     // other 13 blocks one.
-    assert_eq!(met.len(), 8 * (3 + 2 + 2) + (16 - 3) * 8);
+    assert_eq!(versions.len(), 8 * (3 + 2 + 2) + (16 - 3) * 8);
 }
 
 #[test]
@@ -88,42 +92,51 @@ fn the_same_seed_tears_the_same_sectors() {
 fn faults_last_until_the_disk_is_healed_and_are_counted() {
     let disk = SimulatedDisk::new(4 * BLOCK);
     let mut buffer = [0; BLOCK];
-    disk.write_at(&[7; BLOCK], 0).expect("healthy");
+    disk.write_at(&[7; BLOCK], 0)
+        .expect("the disk has no fault");
 
     disk.inject(Fault::Reads(Errno::Io));
     let error = disk.read_at(&mut buffer, 0).expect_err("EIO");
     assert_eq!(error.raw_os_error(), Some(5));
     disk.heal();
     disk.inject(Fault::ShortReads);
-    let error = disk.read_at(&mut buffer, 0).expect_err("half");
+    let error = disk
+        .read_at(&mut buffer, 0)
+        .expect_err("half of the bytes are missing");
     assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     disk.heal();
     disk.inject(Fault::ReadsWait);
-    assert_eq!(disk.read_now_at(&mut buffer, 0).expect("nothing yet"), 0);
-    disk.read_at(&mut buffer, 0).expect("who waits gets it");
+    assert_eq!(
+        disk.read_now_at(&mut buffer, 0)
+            .expect("the read must not wait and returns no bytes"),
+        0
+    );
+    disk.read_at(&mut buffer, 0)
+        .expect("a read that may wait returns all bytes");
     assert_eq!(buffer, [7; BLOCK]);
     disk.heal();
 
     disk.inject(Fault::Writes(Errno::NoSpace));
-    let error = disk.write_at(&[8; BLOCK], 0).expect_err("full");
+    let error = disk.write_at(&[8; BLOCK], 0).expect_err("the disk is full");
     assert_eq!(error.kind(), io::ErrorKind::StorageFull);
     assert_eq!(disk.content()[..BLOCK], [7; BLOCK]);
     disk.heal();
     disk.inject(Fault::ShortWrites);
-    disk.write_at(&[8; BLOCK], 0).expect_err("half");
+    disk.write_at(&[8; BLOCK], 0)
+        .expect_err("half of the bytes are missing");
     assert_eq!(
         disk.content()[..BLOCK],
         [[8; BLOCK / 2], [7; BLOCK / 2]].concat()
     );
     disk.heal();
 
-    let before = disk.boundary();
+    let boundary = disk.boundary();
     disk.inject(Fault::Syncs(Errno::ReadOnly));
     let error = disk.sync().expect_err("EROFS");
     assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
-    assert_eq!(disk.boundary(), before, "a failed sync covers nothing");
+    assert_eq!(disk.boundary(), boundary, "a failed sync is not recorded");
     disk.heal();
-    disk.sync().expect("healed");
+    disk.sync().expect("the fault was removed");
     assert_eq!(disk.failures(), 6);
 
     disk.flip(1, 0x80);

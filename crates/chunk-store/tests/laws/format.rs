@@ -59,7 +59,9 @@ fn list(store: &mut Chunks, bytes: &[u8]) {
 
 fn fixture(name: &str) -> Arc<SimulatedDisk> {
     let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../fixtures");
-    SimulatedDisk::holding(fs::read(format!("{folder}/{name}")).expect("the fixture can be read"))
+    SimulatedDisk::with_content(
+        fs::read(format!("{folder}/{name}")).expect("the fixture can be read"),
+    )
 }
 
 /// A store of version 1 opens, its chunks are found, and it keeps its version until chunks are compressed.

@@ -274,13 +274,13 @@ fn check_crashes(method: Method) {
         let mut crashes = disk.crashes(Seed(5));
         let boundaries: Vec<_> = crashes.boundaries().collect();
         for boundary in boundaries {
-            let image = SimulatedDisk::holding(crashes.image(boundary, harm));
+            let image = SimulatedDisk::with_content(crashes.image(boundary, harm));
             // If the power fails during the first write of the superblock, a disk that corrupts writes may leave an
             // invalid superblock.
             let opened = Chunks::open(Arc::clone(&image) as Arc<dyn Device>, settings(method));
             let mut store = match opened {
                 Ok(store) => store,
-                Err(OpenError::Superblock { .. }) if boundary < 2 && harm == Harm::Garble => {
+                Err(OpenError::Superblock { .. }) if boundary < 2 && harm == Harm::AddNoise => {
                     continue;
                 }
                 Err(error) => panic!("{method:?}, {harm:?} at {boundary}: {error}"),

@@ -4,7 +4,7 @@ use edgeward_testkit::{Answer, Gate};
 use edgeward_types::ByteSize;
 
 use super::frames::*;
-use super::support::Bed;
+use super::support::TestBed;
 
 /// The total length of the field values in [`large_get`].
 const HEAD_BYTES: usize = 40_000;
@@ -27,12 +27,12 @@ fn large_get(client: &mut H2Client, stream: u32) {
 }
 
 #[test]
-fn decoded_heads_are_bounded_for_each_connection() {
-    let bed = Bed::with(|config| config.limits.h2_heads_bytes_max = ByteSize::kib(64));
+fn the_memory_of_decoded_heads_is_limited_for_each_connection() {
+    let bed = TestBed::with_config(|config| config.limits.h2_heads_bytes_max = ByteSize::kib(64));
     let gate = Gate::new();
-    let held = gate.clone();
+    let origin_gate = gate.clone();
     bed.origin
-        .otherwise(move |_| Answer::ok("x").wait_before_head(&held));
+        .otherwise(move |_| Answer::ok("x").wait_before_head(&origin_gate));
     let mut client = H2Client::connect(bed.addr());
     large_get(&mut client, 1);
     gate.wait_reached(1);
@@ -45,7 +45,7 @@ fn decoded_heads_are_bounded_for_each_connection() {
     gate.wait_reached(2);
     gate.open();
     assert_eq!(client.status(1), 200);
-    bed.until_metric("edgeward_heads_bytes", 0.0);
+    bed.wait_for_metric("edgeward_heads_bytes", 0.0);
     large_get(&mut client, 5);
     assert_eq!(client.status(5), 200);
     assert_eq!(
@@ -55,12 +55,12 @@ fn decoded_heads_are_bounded_for_each_connection() {
 }
 
 #[test]
-fn decoded_heads_are_bounded_in_total() {
-    let bed = Bed::with(|config| config.limits.heads_bytes_max = ByteSize::kib(64));
+fn the_memory_of_decoded_heads_is_limited_in_total() {
+    let bed = TestBed::with_config(|config| config.limits.heads_bytes_max = ByteSize::kib(64));
     let gate = Gate::new();
-    let held = gate.clone();
+    let origin_gate = gate.clone();
     bed.origin
-        .otherwise(move |_| Answer::ok("x").wait_before_head(&held));
+        .otherwise(move |_| Answer::ok("x").wait_before_head(&origin_gate));
     let mut client = H2Client::connect(bed.addr());
     large_get(&mut client, 1);
     gate.wait_reached(1);
@@ -69,7 +69,7 @@ fn decoded_heads_are_bounded_in_total() {
     assert_eq!(other.status(1), 503);
     gate.open();
     assert_eq!(client.status(1), 200);
-    bed.until_metric("edgeward_heads_bytes", 0.0);
+    bed.wait_for_metric("edgeward_heads_bytes", 0.0);
     large_get(&mut other, 3);
     assert_eq!(other.status(3), 200);
 }

@@ -170,7 +170,7 @@ impl H2Client {
 
     /// Reads until the edge closes the connection. Returns the error code of the last GOAWAY, if the edge has
     /// sent one.
-    pub(crate) fn goaway_after(&mut self) -> Option<u32> {
+    pub(crate) fn read_to_goaway(&mut self) -> Option<u32> {
         while self.frame().is_some() {}
         self.goaway
     }

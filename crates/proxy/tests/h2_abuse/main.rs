@@ -12,13 +12,13 @@ use std::time::Duration;
 
 use edgeward_testkit::{Answer, Gate};
 use frames::*;
-use support::Bed;
+use support::TestBed;
 
 /// Method: send 4000 requests. Each of them has a field of 4000 bytes 15 times, each time encoded as one byte
 /// (an index of the dynamic table). The edge may open one connection to the origin, which does not answer.
 #[test]
 fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
-    let bed = Bed::with(|config| {
+    let bed = TestBed::with_config(|config| {
         config.origin.connections_per_worker_max = NonZeroUsize::MIN;
     });
     bed.origin.otherwise(|_| Answer::never());
@@ -39,13 +39,13 @@ fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
     for client in &mut clients {
         client.ping();
     }
-    let grown = bed.metric("process_resident_memory_bytes") - before;
-    assert!(grown < 96e6, "{grown} bytes for 340 kB sent");
+    let growth = bed.metric("process_resident_memory_bytes") - before;
+    assert!(growth < 96e6, "{growth} bytes for 340 kB sent");
 }
 
 #[test]
 fn a_client_that_resets_many_requests_gets_enhance_your_calm() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.otherwise(|_| Answer::never());
     let mut client = H2Client::connect(bed.addr());
     'attack: for batch in 0..20u32 {
@@ -67,21 +67,25 @@ fn a_client_that_resets_many_requests_gets_enhance_your_calm() {
             }
         }
     }
-    assert_eq!(client.goaway_after(), Some(ENHANCE_YOUR_CALM));
-    let asked = bed.origin.requests_total();
-    assert!(asked <= 200, "{asked} requests reached the origin");
-    bed.until_metric("edgeward_h2_floods_total{frames=\"resets\"}", 1.0);
+    assert_eq!(client.read_to_goaway(), Some(ENHANCE_YOUR_CALM));
+    let forwarded_requests = bed.origin.requests_total();
+    assert!(
+        forwarded_requests <= 200,
+        "{forwarded_requests} requests reached the origin"
+    );
+    bed.wait_for_metric("edgeward_h2_floods_total{frames=\"resets\"}", 1.0);
 }
 
 /// A fetch continues after its client has reset the stream, because other requests may share the fetch. It must
 /// still count as a stream of the connection.
 #[test]
 fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
-    let bed = Bed::with(|config| config.limits.h2_streams_max = 10.try_into().expect("10"));
+    let bed =
+        TestBed::with_config(|config| config.limits.h2_streams_max = 10.try_into().expect("10"));
     let gate = Gate::new();
-    let held = gate.clone();
+    let origin_gate = gate.clone();
     bed.origin
-        .otherwise(move |_| Answer::ok("x").wait_before_head(&held));
+        .otherwise(move |_| Answer::ok("x").wait_before_head(&origin_gate));
     let mut client = H2Client::connect(bed.addr());
     for nth in 0..10u32 {
         client.get(2 * nth + 1, &format!("/{nth}"), &[]);
@@ -97,7 +101,7 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     assert_eq!(client.status(21), 503);
     assert_eq!(bed.origin.requests_total(), 10);
     gate.open();
-    bed.until_metric("edgeward_fills", 0.0);
+    bed.wait_for_metric("edgeward_fills", 0.0);
     client.get(23, "/12", &[]);
     assert_eq!(client.status(23), 200);
 }
@@ -107,8 +111,8 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
 /// Method: start four fetches, which use all origin connections of the worker, and reset their streams. The
 /// origin does not answer until the end of the test.
 #[test]
-fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
-    let bed = Bed::with(|config| {
+fn orphaned_fetches_are_cancelled_for_requests_that_wait() {
+    let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
         config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("4");
         config.origin.client_share_percent = 100;
@@ -117,9 +121,9 @@ fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
     });
     let shared = |body: &str| Answer::ok(body.to_owned()).header("cache-control", "max-age=60");
     let gate = Gate::new();
-    let held = gate.clone();
+    let origin_gate = gate.clone();
     bed.origin
-        .otherwise(move |_| shared("x").wait_before_head(&held));
+        .otherwise(move |_| shared("x").wait_before_head(&origin_gate));
     bed.origin.on("/page", Answer::ok("page"));
     let mut client = H2Client::connect(bed.addr());
     for nth in 0..4u32 {
@@ -142,7 +146,7 @@ fn fetches_of_reset_streams_give_way_to_requests_that_wait() {
     gate.open();
     assert_eq!(other.status(1), 200);
     assert_eq!(bed.origin.requests("/0"), 1);
-    bed.until_metric("edgeward_fills", 0.0);
+    bed.wait_for_metric("edgeward_fills", 0.0);
 }
 
 #[test]
@@ -154,7 +158,7 @@ fn floods_of_control_frames_end_the_connection() {
         (WINDOW_UPDATE, 0, &[0, 0, 0, 1]),
         (250, 0, &[]),
     ] {
-        let bed = Bed::start();
+        let bed = TestBed::start();
         let mut client = H2Client::connect(bed.addr());
         let flood = frame(kind, 0, stream, payload).repeat(100);
         for _ in 0..300 {
@@ -163,11 +167,11 @@ fn floods_of_control_frames_end_the_connection() {
             }
         }
         assert_eq!(
-            client.goaway_after(),
+            client.read_to_goaway(),
             Some(ENHANCE_YOUR_CALM),
             "kind {kind}"
         );
-        bed.until_metric(
+        bed.wait_for_metric(
             "edgeward_client_connections_closed_total{cause=\"h2-flood\"}",
             1.0,
         );
@@ -177,7 +181,7 @@ fn floods_of_control_frames_end_the_connection() {
 /// gRPC clients send each small message in its own DATA frame, so this is not a flood.
 #[test]
 fn a_burst_of_small_data_frames_reaches_the_origin_completely() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     bed.origin.on("/upload", Answer::ok("x"));
     let mut client = H2Client::connect(bed.addr());
     let block = request("POST", "/upload", &[]);
@@ -188,16 +192,16 @@ fn a_burst_of_small_data_frames_reaches_the_origin_completely() {
     }
     client.send(&bytes);
     assert_eq!(client.status(1), 200);
-    let seen = bed
+    let forwarded = bed
         .origin
         .last("/upload")
         .expect("the origin got a request");
-    assert!(seen.body() == b"0123456789".repeat(5000));
+    assert!(forwarded.body() == b"0123456789".repeat(5000));
 }
 
 #[test]
-fn headers_max_holds_for_http2() {
-    let bed = Bed::start();
+fn headers_max_applies_to_http2() {
+    let bed = TestBed::start();
     bed.origin.on("/page", Answer::ok("x"));
     let fields = |n: usize| -> Vec<(String, String)> {
         (0..n)
@@ -219,13 +223,13 @@ fn headers_max_holds_for_http2() {
     let mut block = request("GET", "/page", &[("x-first", "v")]);
     block.extend([0x80 | 16; 500]);
     client.send(&frame(HEADERS, END_STREAM | END_HEADERS, 1, &block));
-    assert_eq!(client.goaway_after(), Some(ENHANCE_YOUR_CALM));
+    assert_eq!(client.read_to_goaway(), Some(ENHANCE_YOUR_CALM));
     assert_eq!(bed.origin.requests_total(), 1);
 }
 
 #[test]
 fn a_first_line_of_another_protocol_is_closed_without_an_answer() {
-    let bed = Bed::start();
+    let bed = TestBed::start();
     for line in ["INVALID CONNECTION PREFACE\r\n\r\n", "GET / SPDY/3\r\n\r\n"] {
         let mut client = bed.connect();
         client.send(line.as_bytes());

@@ -9,7 +9,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::runtime::{Builder, Runtime};
 
-use super::support::{Bed, TIMEOUT};
+use super::support::{TIMEOUT, TestBed};
 
 /// The client and its responses. Dropping it closes the connection.
 pub(crate) struct ClosedWindows {
@@ -20,7 +20,7 @@ pub(crate) struct ClosedWindows {
 
 impl ClosedWindows {
     /// Requests `/0`, `/1` and so on, and waits for the heads of all responses.
-    pub(crate) fn request(bed: &Bed, requests: u64) -> Self {
+    pub(crate) fn request(bed: &TestBed, requests: u64) -> Self {
         let runtime = Builder::new_current_thread().enable_all().build();
         let runtime = runtime.expect("a runtime");
         let (sender, responses) = runtime.block_on(async {

@@ -15,11 +15,11 @@ impl SelfSigned {
     /// Generates a certificate for `localhost` and `127.0.0.1`.
     pub(crate) fn new() -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+        let generated = rcgen::generate_simple_self_signed(names).expect("a certificate");
         let dir = tempfile::tempdir().expect("a directory");
         let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-        std::fs::write(&certificate, made.cert.pem()).expect("a file");
-        std::fs::write(&key, made.signing_key.serialize_pem()).expect("a file");
+        std::fs::write(&certificate, generated.cert.pem()).expect("a file");
+        std::fs::write(&key, generated.signing_key.serialize_pem()).expect("a file");
         Self {
             _dir: dir,
             certificate,

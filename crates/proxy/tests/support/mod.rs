@@ -16,24 +16,27 @@ use edgeward_types::ByteSize;
 pub(crate) const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// An edge and its origin.
-pub(crate) struct Bed {
+pub(crate) struct TestBed {
     pub(crate) edge: RunningEdge,
     pub(crate) origin: ScriptedOrigin,
 }
 
-impl Bed {
+impl TestBed {
     /// Starts an edge with two workers, 64 MiB of memory with LRU and an admin listener.
     pub(crate) fn start() -> Self {
-        Self::with(|_| {})
+        Self::with_config(|_| {})
     }
 
     /// Starts an edge with the configuration of [`start`](Self::start), modified by `change`.
-    pub(crate) fn with(change: impl FnOnce(&mut EdgeConfig)) -> Self {
-        Self::before(ScriptedOrigin::start(), change)
+    pub(crate) fn with_config(change: impl FnOnce(&mut EdgeConfig)) -> Self {
+        Self::with_origin(ScriptedOrigin::start(), change)
     }
 
-    /// Like [`with`](Self::with), but for an existing origin.
-    pub(crate) fn before(origin: ScriptedOrigin, change: impl FnOnce(&mut EdgeConfig)) -> Self {
+    /// Like [`with_config`](Self::with_config), but for an existing origin.
+    pub(crate) fn with_origin(
+        origin: ScriptedOrigin,
+        change: impl FnOnce(&mut EdgeConfig),
+    ) -> Self {
         let mut config = config_for(origin.addr());
         change(&mut config);
         let edge = Edge::start(config).expect("an edge on a free port");
@@ -88,7 +91,7 @@ impl Bed {
     }
 
     /// Waits until the metric `series` has this value.
-    pub(crate) fn until_metric(&self, series: &str, value: f64) {
+    pub(crate) fn wait_for_metric(&self, series: &str, value: f64) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let shown = self.metric(series);
@@ -104,7 +107,7 @@ impl Bed {
     }
 
     /// Waits until `holds` returns true for the JSON of `/status`.
-    pub(crate) fn until(&self, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
+    pub(crate) fn wait_until(&self, what: &str, holds: impl Fn(&serde_json::Value) -> bool) {
         let deadline = Instant::now() + TIMEOUT;
         loop {
             let status = self.status();
@@ -113,7 +116,7 @@ impl Bed {
             }
             assert!(
                 Instant::now() < deadline,
-                "timeout: {what} did not happen: {status:#}"
+                "timeout while waiting until {what}: {status:#}"
             );
             std::thread::yield_now();
         }

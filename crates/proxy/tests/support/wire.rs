@@ -3,13 +3,13 @@
 use std::io::{Read, Write};
 use std::net::TcpStream;
 
-use super::support::{Bed, TIMEOUT};
+use super::support::{TIMEOUT, TestBed};
 
 /// A connection to the edge.
 pub(crate) struct Wire(pub(crate) TcpStream);
 
 impl Wire {
-    pub(crate) fn connect(bed: &Bed) -> Self {
+    pub(crate) fn connect(bed: &TestBed) -> Self {
         let stream = TcpStream::connect(bed.addr()).expect("the edge listens");
         stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
         Self(stream)
@@ -20,22 +20,22 @@ impl Wire {
     }
 
     /// Reads until the bytes read so far end with `end`.
-    pub(crate) fn until(&mut self, end: &str) -> String {
-        let mut seen = Vec::new();
-        while !seen.ends_with(end.as_bytes()) {
+    pub(crate) fn read_until(&mut self, end: &str) -> String {
+        let mut received = Vec::new();
+        while !received.ends_with(end.as_bytes()) {
             let mut byte = [0];
             let read = self.0.read(&mut byte);
-            let so_far = String::from_utf8_lossy(&seen);
+            let so_far = String::from_utf8_lossy(&received);
             assert!(matches!(read, Ok(1)), "{read:?} after {so_far:?}");
-            seen.push(byte[0]);
+            received.push(byte[0]);
         }
-        String::from_utf8(seen).expect("text")
+        String::from_utf8(received).expect("text")
     }
 
     /// Reads until the connection ends.
-    pub(crate) fn rest(&mut self) -> String {
-        let mut seen = Vec::new();
-        self.0.read_to_end(&mut seen).expect("an end in time");
-        String::from_utf8(seen).expect("text")
+    pub(crate) fn read_to_end(&mut self) -> String {
+        let mut received = Vec::new();
+        self.0.read_to_end(&mut received).expect("an end in time");
+        String::from_utf8(received).expect("text")
     }
 }

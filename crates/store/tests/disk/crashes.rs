@@ -58,11 +58,11 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     let (mut expected, mut hits) = (0, 0);
     for (at, harm) in crashes {
         let context = format!("seed {}, crash at {at} of {boundaries}, {harm:?}", seed.0);
-        let disk = SimulatedDisk::holding(images.image(at, harm));
+        let disk = SimulatedDisk::with_content(images.image(at, harm));
         let cache = match open_on(&disk, settings()) {
             Ok(cache) => cache,
             // A corrupt first write of the superblock cannot be recognised as a store.
-            Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::Garble => continue,
+            Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::AddNoise => continue,
             Err(error) => panic!("{context}: {error}"),
         };
         let synced = synced_across(&bench.syncs, at);
@@ -110,7 +110,7 @@ fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
     let mut history = History::default();
     let mut served = 0;
     for life in 0..LIVES {
-        let disk = SimulatedDisk::holding(image);
+        let disk = SimulatedDisk::with_content(image);
         let life_seed = Seed(seed.0 ^ (life << 8));
         let mut bench = Bench::on(disk, settings(), history, life_seed);
         let context = format!("seed {}, beginning of life {life}", seed.0);
@@ -162,9 +162,9 @@ fn a_synced_purge_survives_every_later_crash() {
             Harm::LoseUnsynced,
             Harm::TearSectors,
             Harm::LoseWrites,
-            Harm::Garble,
+            Harm::AddNoise,
         ] {
-            let disk = SimulatedDisk::holding(images.image(at, harm));
+            let disk = SimulatedDisk::with_content(images.image(at, harm));
             let cache = open_on(&disk, settings()).expect("it opens");
             for key in 0..20 {
                 assert_eq!(cache.lookup(KeyHash(key)), None, "{key} at {at}, {harm:?}");

@@ -110,7 +110,7 @@ fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
         };
         let at = bench.draws.below(limit);
         let bit = 1 << bench.draws.below(8);
-        let disk = SimulatedDisk::holding(whole.clone());
+        let disk = SimulatedDisk::with_content(whole.clone());
         disk.flip(at, bit);
         let history = bench.history.continued_after(usize::MAX);
         let damaged = Bench::on(disk, settings(), history, seed);
@@ -184,7 +184,12 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
         let now = bench.disk.boundary();
         let image = bench.disk.crashes(seed).image(now, Harm::LoseUnsynced);
         let history = bench.history.continued_after(now);
-        let next = Bench::on(SimulatedDisk::holding(image), settings(), history, seed);
+        let next = Bench::on(
+            SimulatedDisk::with_content(image),
+            settings(),
+            history,
+            seed,
+        );
         assert_eq!(
             next.hits(&context),
             OBJECTS - 1,
@@ -344,7 +349,7 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     assert_eq!(formatted.hits("deleted"), 0);
 
     let rejection = |content: Vec<u8>, is_damaged: bool| {
-        let disk = SimulatedDisk::holding(content);
+        let disk = SimulatedDisk::with_content(content);
         let Err(error) = open_on(&disk, settings()) else {
             panic!("a foreign disk was opened");
         };
@@ -381,7 +386,7 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     let mut half = content;
     half[..4096].fill(0xee);
     let half = Bench::on(
-        SimulatedDisk::holding(half),
+        SimulatedDisk::with_content(half),
         settings(),
         bench.history.clone(),
         Seed(1),
@@ -399,7 +404,7 @@ fn a_truncated_disk_serves_no_wrong_byte() {
     assert!(bench.close());
     let mut content = bench.disk.content();
     content.truncate(DISK_BYTES * 3 / 4);
-    let disk = SimulatedDisk::holding(content);
+    let disk = SimulatedDisk::with_content(content);
     let Ok(cache) = open_on(&disk, settings()) else {
         return;
     };

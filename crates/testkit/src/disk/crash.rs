@@ -29,7 +29,7 @@ pub enum Harm {
     TearBlocks,
     /// Like [`TearSectors`](Self::TearSectors), but some sectors contain random bytes. Checksums of the store
     /// must detect these bytes.
-    Garble,
+    AddNoise,
 }
 
 impl Harm {
@@ -41,7 +41,7 @@ impl Harm {
         Self::LoseWrites,
         Self::TearSectors,
         Self::TearBlocks,
-        Self::Garble,
+        Self::AddNoise,
     ];
 }
 
@@ -53,16 +53,16 @@ pub struct Crashes {
     durable: Vec<u8>,
     /// The index of the first operation after the last sync.
     unsynced: usize,
-    draws: Draws,
+    random: RandomNumbers,
 }
 
 impl Crashes {
-    pub(super) fn new(origin: Vec<u8>, journal: Vec<Operation>, seed: Seed) -> Self {
+    pub(super) fn new(initial_content: Vec<u8>, journal: Vec<Operation>, seed: Seed) -> Self {
         Self {
             journal,
-            durable: origin,
+            durable: initial_content,
             unsynced: 0,
-            draws: Draws(SplitMix64(seed.0)),
+            random: RandomNumbers(SplitMix64(seed.0)),
         }
     }
 
@@ -87,16 +87,16 @@ impl Crashes {
                 Operation::Sync => unreachable!("syncs up to here are settled"),
             })
             .collect();
-        let draws = &mut self.draws;
+        let random = &mut self.random;
         match harm {
             Harm::LoseUnsynced => {}
             Harm::KeepUnsynced => pending.iter().for_each(|write| apply(&mut image, write)),
             Harm::LoseWrites => {
                 // A random half of the writes is kept, in random order.
-                let mut left = pending;
-                while !left.is_empty() {
-                    let write = left.swap_remove(draws.below(left.len()));
-                    if draws.below(2) == 0 {
+                let mut remaining = pending;
+                while !remaining.is_empty() {
+                    let write = remaining.swap_remove(random.below(remaining.len()));
+                    if random.below(2) == 0 {
                         apply(&mut image, &write);
                     }
                 }
@@ -104,20 +104,23 @@ impl Crashes {
             Harm::TearLastWrite => {
                 if let Some(((offset, bytes), before)) = pending.split_last() {
                     before.iter().for_each(|write| apply(&mut image, write));
-                    let kept = draws.below(bytes.len() / SECTOR_BYTES + 1) * SECTOR_BYTES;
-                    apply(&mut image, &(*offset, &bytes[..kept.min(bytes.len())]));
+                    let kept_bytes = random.below(bytes.len() / SECTOR_BYTES + 1) * SECTOR_BYTES;
+                    apply(
+                        &mut image,
+                        &(*offset, &bytes[..kept_bytes.min(bytes.len())]),
+                    );
                 }
             }
-            Harm::TearSectors => tear(&mut image, &pending, SECTOR_BYTES, draws),
-            Harm::TearBlocks => tear(&mut image, &pending, BLOCK_BYTES, draws),
-            Harm::Garble => {
-                tear(&mut image, &pending, SECTOR_BYTES, draws);
+            Harm::TearSectors => tear(&mut image, &pending, SECTOR_BYTES, random),
+            Harm::TearBlocks => tear(&mut image, &pending, BLOCK_BYTES, random),
+            Harm::AddNoise => {
+                tear(&mut image, &pending, SECTOR_BYTES, random);
                 for (offset, bytes) in &pending {
                     for at in (*offset..offset + bytes.len()).step_by(SECTOR_BYTES) {
-                        if draws.below(8) == 0 {
+                        if random.below(8) == 0 {
                             let end = image.len().min(at + SECTOR_BYTES);
                             let noise = &mut image[at..end];
-                            noise.fill_with(|| draws.next().to_le_bytes()[0]);
+                            noise.fill_with(|| random.next().to_le_bytes()[0]);
                         }
                     }
                 }
@@ -152,7 +155,7 @@ fn apply(image: &mut [u8], &(offset, bytes): &(usize, &[u8])) {
 
 /// For each piece of `grain` bytes of the image, either keeps the old content or takes the content of one of
 /// the unsynced writes to it.
-fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut Draws) {
+fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, random: &mut RandomNumbers) {
     let mut versions: BTreeMap<usize, Vec<&[u8]>> = BTreeMap::new();
     for (offset, bytes) in pending {
         for (number, piece) in bytes.chunks(grain).enumerate() {
@@ -162,10 +165,10 @@ fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut 
     }
     // The share of replaced pieces is random, so that some crashes lose few writes and others nearly all
     // writes.
-    let of_ten = 1 + draws.below(9);
-    for (at, written) in versions {
-        if draws.below(10) < of_ten {
-            let piece = written[draws.below(written.len())];
+    let replaced_tenths = 1 + random.below(9);
+    for (at, candidates) in versions {
+        if random.below(10) < replaced_tenths {
+            let piece = candidates[random.below(candidates.len())];
             image[at..at + piece.len()].copy_from_slice(piece);
         }
     }
@@ -173,9 +176,9 @@ fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, draws: &mut 
 
 /// Random numbers that depend on the seed alone.
 #[derive(Debug)]
-struct Draws(SplitMix64);
+struct RandomNumbers(SplitMix64);
 
-impl Draws {
+impl RandomNumbers {
     fn next(&mut self) -> u64 {
         self.0.draw()
     }

@@ -48,17 +48,17 @@ pub enum Fault {
 
 #[derive(Debug, Default)]
 pub(super) struct Faults {
-    now: Mutex<Vec<Fault>>,
+    active: Mutex<Vec<Fault>>,
     count: AtomicU64,
 }
 
 impl Faults {
     pub(super) fn inject(&self, fault: Fault) {
-        self.now().push(fault);
+        self.active().push(fault);
     }
 
     pub(super) fn heal(&self) {
-        self.now().clear();
+        self.active().clear();
     }
 
     pub(super) fn count(&self) -> u64 {
@@ -90,7 +90,7 @@ impl Faults {
         if let Some(gate) = gate {
             gate.pass_blocking();
         }
-        let refusal = self.first(|fault| match fault {
+        let failure = self.first(|fault| match fault {
             Fault::Writes(errno) => Some((0, errno.error())),
             Fault::ShortWrites => {
                 let half = bytes / 2 / SECTOR_BYTES * SECTOR_BYTES;
@@ -98,29 +98,29 @@ impl Faults {
             }
             _ => None,
         });
-        refusal.map_or(Ok(()), Err)
+        failure.map_or(Ok(()), Err)
     }
 
     pub(super) fn before_sync(&self) -> io::Result<()> {
-        let refusal = self.first(|fault| match fault {
+        let failure = self.first(|fault| match fault {
             Fault::Syncs(errno) => Some(errno.error()),
             _ => None,
         });
-        refusal.map_or(Ok(()), Err)
+        failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the first value that `matters` returns for an active fault. If there is one, increments the
+    /// Returns the first value that `select` returns for an active fault. If there is one, increments the
     /// counter of failures.
-    fn first<T>(&self, matters: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
-        let found = self.now().iter().find_map(matters);
+    fn first<T>(&self, select: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
+        let found = self.active().iter().find_map(select);
         if found.is_some() {
             self.count.fetch_add(1, Ordering::Relaxed);
         }
         found
     }
 
-    fn now(&self) -> std::sync::MutexGuard<'_, Vec<Fault>> {
-        self.now.lock().unwrap_or_else(PoisonError::into_inner)
+    fn active(&self) -> std::sync::MutexGuard<'_, Vec<Fault>> {
+        self.active.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 

@@ -12,7 +12,7 @@ use tokio::net::TcpStream;
 use super::support::{Answer, Client, TIMEOUT};
 
 /// Sends a raw HTTP/1 request, head and body, on a new connection, and reads the response.
-pub(crate) fn h1(addr: SocketAddr, request: &str) -> Answer {
+pub(crate) fn send_h1(addr: SocketAddr, request: &str) -> Answer {
     let mut client = Client::connect(addr);
     client.send(request.as_bytes());
     let method = request.split(' ').next().unwrap_or_default();
@@ -29,7 +29,7 @@ pub(crate) fn for_hyper(request: &str) -> String {
 
 /// The parts of an HTTP/2 request.
 #[derive(Clone, Debug)]
-pub(crate) struct H2<'a> {
+pub(crate) struct H2Request<'a> {
     pub(crate) method: &'a str,
     pub(crate) authority: Option<&'a str>,
     pub(crate) path: &'a str,
@@ -37,7 +37,7 @@ pub(crate) struct H2<'a> {
     pub(crate) body: &'a [u8],
 }
 
-impl Default for H2<'_> {
+impl Default for H2Request<'_> {
     fn default() -> Self {
         Self {
             method: "GET",
@@ -51,7 +51,7 @@ impl Default for H2<'_> {
 
 /// Sends one HTTP/2 request on a new connection, with prior knowledge (RFC 9113 §3.3). Returns `None` if the
 /// edge resets the stream.
-pub(crate) fn h2(addr: SocketAddr, request: &H2<'_>) -> Option<Answer> {
+pub(crate) fn send_h2(addr: SocketAddr, request: &H2Request<'_>) -> Option<Answer> {
     let mut parts = http::uri::Parts::default();
     parts.path_and_query = Some(request.path.parse().expect("a path"));
     if let Some(authority) = request.authority {

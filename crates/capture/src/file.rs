@@ -66,7 +66,7 @@ enum Format {
         big_endian: bool,
         link: LinkType,
     },
-    Ng {
+    Pcapng {
         big_endian: bool,
         /// The link types of the section's interfaces. A packet refers to them by index.
         interfaces: Vec<LinkType>,
@@ -75,15 +75,15 @@ enum Format {
 
 /// Returns true if a file with this beginning is a capture.
 pub fn is_capture(beginning: &[u8]) -> bool {
-    beginning
-        .first_chunk()
-        .is_some_and(|magic| pcap_order(*magic).is_some() || *magic == SECTION.to_le_bytes())
+    beginning.first_chunk().is_some_and(|magic| {
+        pcap_is_big_endian(*magic).is_some() || *magic == SECTION_HEADER.to_le_bytes()
+    })
 }
 
 /// Returns true if the magic number is that of a big-endian pcap file, false for little-endian, and `None` for
 /// other files. Files with times in microseconds and in nanoseconds have different magic numbers. Times are
 /// ignored.
-fn pcap_order(magic: [u8; 4]) -> Option<bool> {
+fn pcap_is_big_endian(magic: [u8; 4]) -> Option<bool> {
     match u32::from_be_bytes(magic) {
         0xa1b2_c3d4 | 0xa1b2_3c4d => Some(true),
         0xd4c3_b2a1 | 0x4d3c_b2a1 => Some(false),
@@ -104,21 +104,21 @@ impl<R: Read> PacketReader<R> {
         }
         let mut reader = Self {
             input,
-            format: Format::Ng {
+            format: Format::Pcapng {
                 big_endian: false,
                 interfaces: Vec::new(),
             },
             buffer: Vec::new(),
             packets: 0,
         };
-        if let Some(big_endian) = pcap_order(magic) {
+        if let Some(big_endian) = pcap_is_big_endian(magic) {
             let header: [u8; 20] = reader.take()?;
             // The upper 16 bits are ignored. They state if packets have frame checksums at their end. The
             // lengths in IP headers exclude these checksums.
-            let link = LinkType(number(&header[16..], big_endian) as u16);
+            let link = LinkType(read_u32(&header[16..], big_endian) as u16);
             reader.format = Format::Pcap { big_endian, link };
-        } else if magic == SECTION.to_le_bytes() {
-            reader.section()?;
+        } else if magic == SECTION_HEADER.to_le_bytes() {
+            reader.read_section_header()?;
         } else {
             return Err(CaptureError::Unrecognised);
         }
@@ -136,7 +136,7 @@ impl<R: Read> PacketReader<R> {
             Format::Pcap { big_endian, link } => self
                 .pcap_packet(big_endian)?
                 .map(|length| (link, 0..length)),
-            Format::Ng { .. } => self.ng_packet()?,
+            Format::Pcapng { .. } => self.pcapng_packet()?,
         };
         let Some((link, range)) = found else {
             return Ok(None);
@@ -151,38 +151,40 @@ impl<R: Read> PacketReader<R> {
         if !fill(&mut self.input, &mut header, self.packets)? {
             return Ok(None);
         }
-        let length = number(&header[8..], big_endian);
+        let length = read_u32(&header[8..], big_endian);
         self.read_buffer(length, "a packet's length").map(Some)
     }
 
     /// Reads the next packet of any section. Returns its link type and its range in the buffer.
-    fn ng_packet(&mut self) -> Result<Option<(LinkType, std::ops::Range<usize>)>, CaptureError> {
+    fn pcapng_packet(
+        &mut self,
+    ) -> Result<Option<(LinkType, std::ops::Range<usize>)>, CaptureError> {
         loop {
             let mut kind = [0; 4];
             if !fill(&mut self.input, &mut kind, self.packets)? {
                 return Ok(None);
             }
             // The type of a section header is the same in both byte orders.
-            if kind == SECTION.to_le_bytes() {
-                self.section()?;
+            if kind == SECTION_HEADER.to_le_bytes() {
+                self.read_section_header()?;
                 continue;
             }
-            let Format::Ng { big_endian, .. } = self.format else {
+            let Format::Pcapng { big_endian, .. } = self.format else {
                 unreachable!("this function is called for pcapng only");
             };
-            let length = number(&self.take::<4>()?, big_endian);
-            self.block(length, 12)?;
+            let length = read_u32(&self.take::<4>()?, big_endian);
+            self.read_block(length, 12)?;
             let body = self.buffer.len() - 4;
-            let field = |at: usize| number(&self.buffer[at..], big_endian);
+            let field = |offset: usize| read_u32(&self.buffer[offset..], big_endian);
             let corrupt = |field, value: u32| CaptureError::Corrupt {
                 packets: self.packets,
                 field,
                 value: value.into(),
             };
-            let (interface, at, captured) = match number(&kind, big_endian) {
+            let (interface, offset, captured) = match read_u32(&kind, big_endian) {
                 INTERFACE if body >= 8 => {
-                    let link = LinkType(half(&self.buffer, big_endian));
-                    if let Format::Ng { interfaces, .. } = &mut self.format {
+                    let link = LinkType(read_u16(&self.buffer, big_endian));
+                    if let Format::Pcapng { interfaces, .. } = &mut self.format {
                         if interfaces.len() >= INTERFACES_MAX {
                             return Err(CaptureError::Corrupt {
                                 packets: self.packets,
@@ -196,7 +198,7 @@ impl<R: Read> PacketReader<R> {
                 }
                 ENHANCED if body >= 20 => (field(0), 20, field(12)),
                 OBSOLETE if body >= 20 => {
-                    (u32::from(half(&self.buffer, big_endian)), 20, field(12))
+                    (u32::from(read_u16(&self.buffer, big_endian)), 20, field(12))
                 }
                 // A simple packet block has only the original length of the packet. The captured bytes end at
                 // this length, or at the end of the block if the packet was truncated.
@@ -207,20 +209,20 @@ impl<R: Read> PacketReader<R> {
                 // Statistics, names and unknown blocks are skipped.
                 _ => continue,
             };
-            let Format::Ng { interfaces, .. } = &self.format else {
+            let Format::Pcapng { interfaces, .. } = &self.format else {
                 unreachable!("this function is called for pcapng only");
             };
             let link = interfaces.get(interface as usize);
             let link = *link.ok_or_else(|| corrupt("an interface index", interface))?;
-            if captured as usize > body - at {
+            if captured as usize > body - offset {
                 return Err(corrupt("a packet's length", captured));
             }
-            return Ok(Some((link, at..at + captured as usize)));
+            return Ok(Some((link, offset..offset + captured as usize)));
         }
     }
 
     /// Reads the rest of a section header block after its type. The block states the byte order of the section.
-    fn section(&mut self) -> Result<(), CaptureError> {
+    fn read_section_header(&mut self) -> Result<(), CaptureError> {
         let [length, order] = [self.take::<4>()?, self.take::<4>()?];
         let big_endian = match u32::from_be_bytes(order) {
             0x1a2b_3c4d => true,
@@ -233,8 +235,8 @@ impl<R: Read> PacketReader<R> {
                 });
             }
         };
-        self.block(number(&length, big_endian), 16)?;
-        self.format = Format::Ng {
+        self.read_block(read_u32(&length, big_endian), 16)?;
+        self.format = Format::Pcapng {
             big_endian,
             interfaces: Vec::new(),
         };
@@ -245,7 +247,7 @@ impl<R: Read> PacketReader<R> {
     ///
     /// `read` is the number of bytes of the block that were read before, plus the four bytes of the length at
     /// the end.
-    fn block(&mut self, length: u32, read: u32) -> Result<(), CaptureError> {
+    fn read_block(&mut self, length: u32, read: u32) -> Result<(), CaptureError> {
         let rest = length
             .checked_sub(read)
             .filter(|_| length.is_multiple_of(4));
@@ -307,7 +309,7 @@ fn fill(input: &mut impl Read, buffer: &mut [u8], packets: u64) -> Result<bool, 
     Ok(true)
 }
 
-fn number(bytes: &[u8], big_endian: bool) -> u32 {
+fn read_u32(bytes: &[u8], big_endian: bool) -> u32 {
     let bytes = *bytes.first_chunk().expect("callers check the length");
     if big_endian {
         u32::from_be_bytes(bytes)
@@ -316,7 +318,7 @@ fn number(bytes: &[u8], big_endian: bool) -> u32 {
     }
 }
 
-fn half(bytes: &[u8], big_endian: bool) -> u16 {
+fn read_u16(bytes: &[u8], big_endian: bool) -> u16 {
     let bytes = *bytes.first_chunk().expect("callers check the length");
     if big_endian {
         u16::from_be_bytes(bytes)
@@ -325,7 +327,7 @@ fn half(bytes: &[u8], big_endian: bool) -> u16 {
     }
 }
 
-const SECTION: u32 = 0x0a0d_0d0a;
+const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const OBSOLETE: u32 = 2;
 const SIMPLE: u32 = 3;

@@ -171,15 +171,15 @@ impl Flows {
         flow.last_active = self.clock;
         self.by_activity.insert(self.clock, pair);
 
-        let nth = flow.stream(segment.endpoints);
+        let direction_index = flow.stream(segment.endpoints);
         let mut sink = EventSink {
             flow: flow.id,
-            direction: [Direction::Forward, Direction::Reverse][nth],
+            direction: [Direction::Forward, Direction::Reverse][direction_index],
             endpoints: segment.endpoints,
             counters: &mut self.counters,
             emit: &mut emit,
         };
-        let stream = &mut flow.streams[nth];
+        let stream = &mut flow.streams[direction_index];
         self.waiting -= stream.waiting_bytes;
         stream.take(segment, &mut sink);
         let exceeds_bound = stream.waiting_bytes > self.limits.waiting_max
@@ -297,20 +297,20 @@ impl ByteStream {
         // Sequence numbers wrap around, so a distance of 2^31 or more counts as negative (RFC 9293, section
         // 3.4).
         let distance = first.wrapping_sub(next).cast_signed();
-        let (mut bytes, mut length, mut ahead) = (segment.payload, segment.length, 0);
+        let (mut bytes, mut length, mut gap_bytes) = (segment.payload, segment.length, 0);
         if distance < 0 {
-            let known = distance.unsigned_abs().min(length);
-            let cut = bytes.len().min(known as usize);
-            sink.counters.repeated += cut as u64;
-            (bytes, length) = (&bytes[cut..], length - known);
+            let duplicate = distance.unsigned_abs().min(length);
+            let skipped = bytes.len().min(duplicate as usize);
+            sink.counters.repeated += skipped as u64;
+            (bytes, length) = (&bytes[skipped..], length - duplicate);
         } else {
-            ahead = u64::from(distance.unsigned_abs());
+            gap_bytes = u64::from(distance.unsigned_abs());
         }
-        if length > 0 && ahead == 0 {
+        if length > 0 && gap_bytes == 0 {
             self.emit_bytes(bytes, length, sink);
             self.drain(false, sink);
         } else if length > 0 {
-            self.wait(self.position + ahead, bytes, length, sink);
+            self.store_waiting(self.position + gap_bytes, bytes, length, sink);
         }
         if self.end.is_some() && self.end == self.next {
             self.end(sink);
@@ -319,19 +319,19 @@ impl ByteStream {
 
     /// Stores bytes that lie behind a gap. If two segments begin at the same position, the longer one is
     /// stored.
-    fn wait(
+    fn store_waiting(
         &mut self,
         at: u64,
         bytes: &[u8],
         length: u32,
         sink: &mut EventSink<'_, impl FnMut(FlowEvent<'_>)>,
     ) {
-        if let Some(present) = self.waiting.get(&at) {
-            sink.counters.repeated += present.bytes.len().min(bytes.len()) as u64;
-            if present.bytes.len() >= bytes.len() {
+        if let Some(existing) = self.waiting.get(&at) {
+            sink.counters.repeated += existing.bytes.len().min(bytes.len()) as u64;
+            if existing.bytes.len() >= bytes.len() {
                 return;
             }
-            self.waiting_bytes -= present.bytes.len() + WAITING_BYTES;
+            self.waiting_bytes -= existing.bytes.len() + WAITING_BYTES;
         }
         self.waiting_bytes += bytes.len() + WAITING_BYTES;
         let bytes = bytes.to_vec();
@@ -353,16 +353,16 @@ impl ByteStream {
                 sink.counters.lost += gap;
                 self.advance(gap);
             }
-            let known = self.position - at;
-            if known >= u64::from(length) {
+            let duplicate = self.position - at;
+            if duplicate >= u64::from(length) {
                 sink.counters.repeated += bytes.len() as u64;
                 continue;
             }
-            // `known` is less than `length`, so it fits in a `u32`.
-            let known = known as u32;
-            let cut = bytes.len().min(known as usize);
-            sink.counters.repeated += cut as u64;
-            self.emit_bytes(&bytes[cut..], length - known, sink);
+            // `duplicate` is less than `length`, so it fits in a `u32`.
+            let duplicate = duplicate as u32;
+            let skipped = bytes.len().min(duplicate as usize);
+            sink.counters.repeated += skipped as u64;
+            self.emit_bytes(&bytes[skipped..], length - duplicate, sink);
         }
     }
 

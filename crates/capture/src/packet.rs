@@ -55,22 +55,22 @@ pub enum Skipped {
 ///
 /// Returns an error if the packet has no usable segment.
 pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
-    let (network, version) = link(packet.link, packet.bytes)?;
+    let (network, version) = skip_link_header(packet.link, packet.bytes)?;
     match version {
-        4 => v4(network),
-        6 => v6(network),
+        4 => ipv4_segment(network),
+        6 => ipv6_segment(network),
         _ => Err(Skipped::NotIp),
     }
 }
 
 /// Returns the bytes after the link-layer header, and the version of IP.
-fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
+fn skip_link_header(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
     let (rest, ether_type) = match link.0 {
         // Ethernet
-        1 => tags(after(bytes, 12)?)?,
+        1 => skip_vlan_tags(after(bytes, 12)?)?,
         // Linux cooked, versions 1 and 2
-        113 => tags(after(bytes, 14)?)?,
-        276 => (after(bytes, 20)?, half(bytes, 0)?),
+        113 => skip_vlan_tags(after(bytes, 14)?)?,
+        276 => (after(bytes, 20)?, read_u16(bytes, 0)?),
         // BSD loopback: a protocol family in the byte order of the capturing machine.
         0 | 108 => (after(bytes, 4)?, 0),
         // Raw IP
@@ -90,9 +90,9 @@ fn link(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
 }
 
 /// Skips VLAN tags (802.1Q, 802.1ad). Returns the bytes after the EtherType, and the EtherType.
-fn tags(mut bytes: &[u8]) -> Result<(&[u8], u16), Skipped> {
+fn skip_vlan_tags(mut bytes: &[u8]) -> Result<(&[u8], u16), Skipped> {
     for _ in 0..=TAGS_MAX {
-        let ether_type = half(bytes, 0)?;
+        let ether_type = read_u16(bytes, 0)?;
         bytes = after(bytes, 2)?;
         match ether_type {
             0x8100 | 0x88a8 | 0x9100 => bytes = after(bytes, 2)?,
@@ -103,30 +103,30 @@ fn tags(mut bytes: &[u8]) -> Result<(&[u8], u16), Skipped> {
     Err(Skipped::Malformed)
 }
 
-fn v4(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
+fn ipv4_segment(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
     let header_bytes = usize::from(header[0] & 15) * 4;
     if header[0] >> 4 != 4 || header_bytes < 20 {
         return Err(Skipped::Malformed);
     }
     // The packet is a fragment if the flag "more fragments" is set or the fragment offset is not zero.
-    if half(header, 6)? & 0x3fff != 0 {
+    if read_u16(header, 6)? & 0x3fff != 0 {
         return Err(Skipped::Fragment);
     }
     if header[9] != TCP {
         return Err(Skipped::NotTcp);
     }
     // The total length is zero if the network card does the segmentation.
-    let total = match usize::from(half(header, 2)?) {
+    let total = match usize::from(read_u16(header, 2)?) {
         0 => bytes.len(),
         total => total,
     };
     let length = total.checked_sub(header_bytes).ok_or(Skipped::Malformed)?;
-    let address = |at: usize| {
-        let octets: [u8; 4] = *header[at..].first_chunk().expect("within twenty bytes");
+    let address = |offset: usize| {
+        let octets: [u8; 4] = *header[offset..].first_chunk().expect("within twenty bytes");
         IpAddr::V4(Ipv4Addr::from(octets))
     };
-    tcp(
+    tcp_segment(
         after(bytes, header_bytes)?,
         length,
         address(12),
@@ -134,17 +134,17 @@ fn v4(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     )
 }
 
-fn v6(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
+fn ipv6_segment(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     let header: &[u8; 40] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
     if header[0] >> 4 != 6 {
         return Err(Skipped::Malformed);
     }
-    let address = |at: usize| {
-        let octets: [u8; 16] = *header[at..].first_chunk().expect("within forty bytes");
+    let address = |offset: usize| {
+        let octets: [u8; 16] = *header[offset..].first_chunk().expect("within forty bytes");
         IpAddr::V6(Ipv6Addr::from(octets))
     };
     let mut rest = &bytes[40..];
-    let mut length = match usize::from(half(header, 4)?) {
+    let mut length = match usize::from(read_u16(header, 4)?) {
         0 => rest.len(),
         length => length,
     };
@@ -153,12 +153,12 @@ fn v6(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     // section 4).
     for _ in 0..=EXTENSIONS_MAX {
         match next {
-            TCP => return tcp(rest, length, address(8), address(24)),
+            TCP => return tcp_segment(rest, length, address(8), address(24)),
             0 | 43 | 60 => {
-                let [following, eights, ..] = rest else {
+                let [following, length_units, ..] = rest else {
                     return Err(Skipped::Malformed);
                 };
-                let extension = (usize::from(*eights) + 1) * 8;
+                let extension = (usize::from(*length_units) + 1) * 8;
                 next = *following;
                 rest = after(rest, extension)?;
                 length = length.checked_sub(extension).ok_or(Skipped::Malformed)?;
@@ -172,7 +172,12 @@ fn v6(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
 
 /// Parses a TCP segment. `length` is the length of header and payload as sent. `bytes` may be shorter, if the capture
 /// truncated the packet, or longer, if the link padded it.
-fn tcp(bytes: &[u8], length: usize, from: IpAddr, to: IpAddr) -> Result<Segment<'_>, Skipped> {
+fn tcp_segment(
+    bytes: &[u8],
+    length: usize,
+    from: IpAddr,
+    to: IpAddr,
+) -> Result<Segment<'_>, Skipped> {
     let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
     let header_bytes = usize::from(header[12] >> 4) * 4;
     let length = length.checked_sub(header_bytes).ok_or(Skipped::Malformed)?;
@@ -181,7 +186,7 @@ fn tcp(bytes: &[u8], length: usize, from: IpAddr, to: IpAddr) -> Result<Segment<
     }
     let payload = after(bytes, header_bytes)?;
     let flag = |bit: u8| header[13] & bit != 0;
-    let port = |at: usize| half(header, at);
+    let port = |offset: usize| read_u16(header, offset);
     Ok(Segment {
         endpoints: Endpoints {
             from: SocketAddr::new(from, port(0)?),
@@ -200,8 +205,8 @@ fn after(bytes: &[u8], skip: usize) -> Result<&[u8], Skipped> {
     bytes.get(skip..).ok_or(Skipped::Malformed)
 }
 
-fn half(bytes: &[u8], at: usize) -> Result<u16, Skipped> {
-    let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
+fn read_u16(bytes: &[u8], offset: usize) -> Result<u16, Skipped> {
+    let bytes = bytes.get(offset..).and_then(<[u8]>::first_chunk);
     bytes
         .map(|bytes| u16::from_be_bytes(*bytes))
         .ok_or(Skipped::Malformed)

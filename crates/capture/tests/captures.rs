@@ -131,7 +131,7 @@ fn endpoints() -> Endpoints {
 }
 
 /// Generates a body, a sequence number, and segments of the body that repeat, overlap and are reordered.
-fn disorder() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
+fn disordered_segments() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
     (vec(any::<u8>(), 1..3000), any::<u32>()).prop_flat_map(|(body, start)| {
         let bytes = body.len();
         let pieces = vec((0..bytes, 1..600_usize), 0..40).prop_map(move |extra| {
@@ -145,7 +145,7 @@ fn disorder() -> impl Strategy<Value = (Vec<u8>, u32, Vec<(usize, usize)>)> {
 proptest! {
     /// Each byte of a direction is emitted once and in order, although segments are reordered and repeated.
     #[test]
-    fn segments_are_reassembled((body, start, pieces) in disorder()) {
+    fn segments_are_reassembled((body, start, pieces) in disordered_segments()) {
         let segments: Vec<Segment<'_>> = pieces.iter().map(|&(at, length)| {
             let payload = &body[at..(at + length).min(body.len())];
             Segment {
@@ -168,7 +168,7 @@ proptest! {
 
     /// With low limits, bytes may be lost, but the limits are never exceeded.
     #[test]
-    fn limits_hold((body, start, pieces) in disorder(), waiting in 0_usize..2000) {
+    fn limits_hold((body, start, pieces) in disordered_segments(), waiting in 0_usize..2000) {
         let segments: Vec<Segment<'_>> = pieces.iter().enumerate().map(|(nth, &(at, length))| {
             let payload = &body[at..(at + length).min(body.len())];
             let mut endpoints = endpoints();
@@ -209,15 +209,15 @@ proptest! {
     /// Random bytes after a file header, or in packets, are either rejected or read within the limits, without
     /// a panic.
     #[test]
-    fn random_bytes_are_refused_or_read(noise in vec(any::<u8>(), 0..400), form in 0_usize..4, link in 0_u16..300) {
-        let begin = [pcap(&[], 1, true), pcap(&[], 1, false), pcapng(&[], 1, true), pcapng(&[], 1, false)];
-        let file = [&begin[form][..], &noise].concat();
+    fn random_bytes_are_refused_or_read(random_bytes in vec(any::<u8>(), 0..400), file_kind in 0_usize..4, link in 0_u16..300) {
+        let headers = [pcap(&[], 1, true), pcap(&[], 1, false), pcapng(&[], 1, true), pcapng(&[], 1, false)];
+        let file = [&headers[file_kind][..], &random_bytes].concat();
         if let Ok(mut reader) = PacketReader::new(&file[..]) {
             while let Ok(Some(packet)) = reader.next_packet() {
                 _ = segment(&packet);
             }
         }
-        let packet = Packet { link: LinkType(link), bytes: &noise };
+        let packet = Packet { link: LinkType(link), bytes: &random_bytes };
         if let Ok(segment) = segment(&packet) {
             prop_assert!(segment.payload.len() <= segment.length as usize);
             reassemble(&[segment, segment], LIMITS);
@@ -254,7 +254,7 @@ fn segments_are_found_after_all_headers() {
         assert_eq!(found.endpoints.from.port(), 40_000);
         assert_eq!((found.sequence, found.syn, found.length), (7, true, 5));
     }
-    let refused = |link: u16, bytes: &[u8]| {
+    let rejection = |link: u16, bytes: &[u8]| {
         let link = LinkType(link);
         segment(&Packet { link, bytes }).map(|found| found.length)
     };
@@ -262,11 +262,11 @@ fn segments_are_found_after_all_headers() {
     udp[9] = 17;
     let mut fragment = ip.clone();
     fragment[6] = 0x20;
-    assert_eq!(refused(101, &udp), Err(Skipped::NotTcp));
-    assert_eq!(refused(101, &fragment), Err(Skipped::Fragment));
-    assert_eq!(refused(7, &ip), Err(Skipped::Link));
-    assert_eq!(refused(101, &ip[..30]), Err(Skipped::Malformed));
-    assert_eq!(refused(1, &[0; 14]), Err(Skipped::NotIp));
+    assert_eq!(rejection(101, &udp), Err(Skipped::NotTcp));
+    assert_eq!(rejection(101, &fragment), Err(Skipped::Fragment));
+    assert_eq!(rejection(7, &ip), Err(Skipped::Link));
+    assert_eq!(rejection(101, &ip[..30]), Err(Skipped::Malformed));
+    assert_eq!(rejection(1, &[0; 14]), Err(Skipped::NotIp));
 }
 
 /// Bytes that are missing from the capture are skipped and counted as lost.

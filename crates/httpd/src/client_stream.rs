@@ -23,7 +23,7 @@ pub(crate) struct ClientStream<S> {
     timer: Pin<Box<Sleep>>,
     is_pending: bool,
     /// The number of bytes written since the timer was set.
-    bytes_taken: usize,
+    bytes_written: usize,
     slot: Arc<Slot>,
     counters: Arc<ConnectionCounters>,
 }
@@ -40,7 +40,7 @@ impl<S> ClientStream<S> {
             timeout,
             timer: Box::pin(tokio::time::sleep(timeout)),
             is_pending: false,
-            bytes_taken: 0,
+            bytes_written: 0,
             slot,
             counters,
         }
@@ -58,11 +58,11 @@ impl<S> ClientStream<S> {
         }
         self.slot.wait_for_client();
         if !self.is_pending {
-            (self.is_pending, self.bytes_taken) = (true, 0);
+            (self.is_pending, self.bytes_written) = (true, 0);
             self.timer.as_mut().reset(Instant::now() + self.timeout);
         }
         if self.timer.as_mut().poll(cx).is_ready() {
-            self.counters.stalled.one();
+            self.counters.stalled.increment();
             return Poll::Ready(Err(io::ErrorKind::TimedOut.into()));
         }
         Poll::Pending
@@ -74,10 +74,10 @@ impl<S> ClientStream<S> {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<usize>> {
         if let Poll::Ready(Ok(bytes)) = &written {
-            self.bytes_taken += bytes;
-            if self.bytes_taken >= PROGRESS_BYTES {
+            self.bytes_written += bytes;
+            if self.bytes_written >= PROGRESS_BYTES {
                 self.slot.resume();
-                (self.is_pending, self.bytes_taken) = (false, 0);
+                (self.is_pending, self.bytes_written) = (false, 0);
             }
         }
         self.check(written, cx)
@@ -124,7 +124,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
-            self.slot.flushed();
+            self.slot.record_flush();
             self.is_pending = false;
         }
         self.check(flushed, cx)

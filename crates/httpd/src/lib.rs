@@ -22,4 +22,4 @@ mod slots;
 pub use admin::{AdminPages, AdminRoutes};
 pub use pacing::disable_loopback_pacing;
 pub use server::{ConnectionCounters, Counter, Handler, Server, ServerConfig};
-pub use slots::{Entered, Slot, Slots};
+pub use slots::{AcceptedConnection, Slot, Slots};

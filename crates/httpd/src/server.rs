@@ -23,7 +23,7 @@ use tokio::task::JoinSet;
 use edgeward_types::ConnectionLimits;
 
 use crate::client_stream::ClientStream;
-use crate::slots::{Entered, Slot, Slots};
+use crate::slots::{AcceptedConnection, Slot, Slots};
 
 /// Answers requests. Each connection has a clone, so cloning must be cheap.
 pub trait Handler: Clone + Send + Sync + 'static {
@@ -93,7 +93,7 @@ pub struct Counter(AtomicU64);
 
 impl Counter {
     /// Adds 1.
-    pub fn one(&self) {
+    pub fn increment(&self) {
         self.add(1);
     }
 
@@ -136,7 +136,7 @@ impl<H: Handler> Server<H> {
         loop {
             while connections.try_join_next().is_some() {}
             let accepted = async {
-                slots.room().await;
+                slots.wait_for_space().await;
                 listener.accept().await
             };
             let (stream, from) = tokio::select! {
@@ -150,15 +150,15 @@ impl<H: Handler> Server<H> {
                         continue;
                     }
                 },
-                () = stopped(&mut self.stopping) => break,
+                () = wait_for_stop(&mut self.stopping) => break,
             };
-            self.counters.accepted.one();
+            self.counters.accepted.increment();
             let Ok(entered) = slots.enter(from.ip()) else {
-                self.counters.refused.one();
+                self.counters.refused.increment();
                 continue;
             };
             if entered.displaces {
-                self.counters.displaced.one();
+                self.counters.displaced.increment();
             }
             connections.spawn(self.connection(stream, from, entered));
             // Yielding lets the new connection read a request that its client has already sent. Without it,
@@ -177,9 +177,9 @@ impl<H: Handler> Server<H> {
         &self,
         stream: TcpStream,
         from: SocketAddr,
-        entered: Entered,
+        entered: AcceptedConnection,
     ) -> impl Future<Output = ()> + Send + 'static {
-        let Entered {
+        let AcceptedConnection {
             slot,
             mut displaced,
             ..
@@ -191,26 +191,26 @@ impl<H: Handler> Server<H> {
         async move {
             let mut byte = [0];
             let first = tokio::time::timeout(config.first_byte_timeout, stream.peek(&mut byte));
-            let came = tokio::select! {
+            let has_first_byte = tokio::select! {
                 first = first => first.is_ok(),
                 _ = &mut displaced => {
                     tracing::debug!(%from, "connection closed: displaced before its first request");
                     return;
                 }
-                () = stopped(&mut stopping) => return,
+                () = wait_for_stop(&mut stopping) => return,
             };
-            if !came {
-                counters.silent.one();
+            if !has_first_byte {
+                counters.silent.increment();
                 return;
             }
             let stream =
                 ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
             match serve(stream, &config, handler, slot, displaced, stopping).await {
-                Served::Closed(Ok(())) => {}
-                Served::Closed(Err(error)) => {
+                ConnectionEnd::Closed(Ok(())) => {}
+                ConnectionEnd::Closed(Err(error)) => {
                     tracing::debug!(%from, %error, "connection ended with an error");
                 }
-                Served::Displaced => {
+                ConnectionEnd::Displaced => {
                     tracing::debug!(%from, "connection closed: displaced while waiting for its client");
                 }
             }
@@ -218,7 +218,7 @@ impl<H: Handler> Server<H> {
     }
 }
 
-enum Served {
+enum ConnectionEnd {
     Closed(hyper::Result<()>),
     Displaced,
 }
@@ -231,7 +231,7 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     slot: Arc<Slot>,
     mut displaced: oneshot::Receiver<()>,
     mut stopping: watch::Receiver<bool>,
-) -> Served {
+) -> ConnectionEnd {
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
         async move {
@@ -252,16 +252,16 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
         .serve_connection(TokioIo::new(stream), service);
     let mut connection = std::pin::pin!(connection);
     tokio::select! {
-        served = connection.as_mut() => return Served::Closed(served),
-        () = stopped(&mut stopping) => {}
-        _ = &mut displaced => return Served::Displaced,
+        served = connection.as_mut() => return ConnectionEnd::Closed(served),
+        () = wait_for_stop(&mut stopping) => {}
+        _ = &mut displaced => return ConnectionEnd::Displaced,
     }
     connection.as_mut().graceful_shutdown();
-    Served::Closed(connection.await)
+    ConnectionEnd::Closed(connection.await)
 }
 
 /// Waits for the signal that stops the server.
-async fn stopped(stopping: &mut watch::Receiver<bool>) {
+async fn wait_for_stop(stopping: &mut watch::Receiver<bool>) {
     _ = stopping.wait_for(|stop| *stop).await;
 }
 
@@ -288,16 +288,16 @@ mod tests {
 
     use super::*;
 
-    /// A handler that returns `page` and counts its responses in `made`.
+    /// A handler that returns `page` and counts its responses in `response_count`.
     #[derive(Clone)]
-    struct Pages {
-        made: Arc<AtomicUsize>,
+    struct CountingHandler {
+        response_count: Arc<AtomicUsize>,
         page: &'static [u8],
     }
 
-    impl Handler for Pages {
+    impl Handler for CountingHandler {
         async fn handle(&self, _: Request<Incoming>) -> Response<Full<Bytes>> {
-            self.made.fetch_add(1, Ordering::Relaxed);
+            self.response_count.fetch_add(1, Ordering::Relaxed);
             Response::new(Full::new(Bytes::from_static(self.page)))
         }
     }
@@ -311,15 +311,15 @@ mod tests {
     async fn a_response_is_made_after_the_previous_one_was_written() {
         let config = ServerConfig::ADMIN;
         let counters = Arc::new(ConnectionCounters::default());
-        let made = Arc::new(AtomicUsize::new(0));
+        let response_count = Arc::new(AtomicUsize::new(0));
         let (mut client, server) = tokio::io::duplex(1024);
         let entered = Slots::new(config.connections).enter([127, 0, 0, 1].into());
-        let Entered {
+        let AcceptedConnection {
             slot, displaced, ..
         } = entered.expect("the table is empty");
         let (_stop, stopping) = watch::channel(false);
-        let pages = Pages {
-            made: Arc::clone(&made),
+        let pages = CountingHandler {
+            response_count: Arc::clone(&response_count),
             page: &[b'x'; 4096],
         };
         let served = tokio::spawn({
@@ -335,9 +335,9 @@ mod tests {
             .write_all(&requests)
             .await
             .expect("the pipe takes them");
-        for taken in 1..=5 {
+        for responses in 1..=5 {
             tokio::time::sleep(config.stall_timeout / 10).await;
-            assert_eq!(made.load(Ordering::Relaxed), taken);
+            assert_eq!(response_count.load(Ordering::Relaxed), responses);
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
                 head.push(client.read_u8().await.expect("a head"));
@@ -360,11 +360,11 @@ mod tests {
         listener.set_nonblocking(true).expect("a socket");
         let addr = listener.local_addr().expect("an address");
         let counters = Arc::new(ConnectionCounters::default());
-        let made = Arc::new(AtomicUsize::new(0));
+        let response_count = Arc::new(AtomicUsize::new(0));
         let (_stop, stopping) = watch::channel(false);
         let server = Server {
-            handler: Pages {
-                made: Arc::clone(&made),
+            handler: CountingHandler {
+                response_count: Arc::clone(&response_count),
                 page: &[b'x'; 16 << 10],
             },
             config: ServerConfig {
@@ -387,8 +387,8 @@ mod tests {
         };
         let stalled = tokio::time::timeout(Duration::from_secs(30), stalled).await;
         stalled.expect("the connection stalls");
-        let made = made.load(Ordering::Relaxed);
-        assert!(made <= 16, "{made} pages were made");
+        let response_count = response_count.load(Ordering::Relaxed);
+        assert!(response_count <= 16, "{response_count} pages were made");
         served.abort();
     }
 }

@@ -16,14 +16,14 @@ pub struct Slots {
     state: Mutex<State>,
     started: Instant,
     /// A notification that a connection has ended or waits for its client, so that another one can be accepted.
-    room: Notify,
+    space: Notify,
 }
 
 #[derive(Debug)]
 struct State {
     table: ConnectionTable,
     /// For each open connection, the sender of its close signal. Dropping a sender closes the connection.
-    open: HashMap<ConnectionId, oneshot::Sender<()>>,
+    close_senders: HashMap<ConnectionId, oneshot::Sender<()>>,
 }
 
 /// The entry of a connection in the table. Dropping it removes the connection.
@@ -40,7 +40,7 @@ pub struct Slot {
 
 /// An accepted connection.
 #[derive(Debug)]
-pub struct Entered {
+pub struct AcceptedConnection {
     /// The connection.
     pub slot: Arc<Slot>,
     /// Completes when the connection must be closed because a new one takes its place.
@@ -55,32 +55,32 @@ impl Slots {
         Arc::new(Self {
             state: Mutex::new(State {
                 table: ConnectionTable::new(limits),
-                open: HashMap::new(),
+                close_senders: HashMap::new(),
             }),
             started: Instant::now(),
-            room: Notify::new(),
+            space: Notify::new(),
         })
     }
 
     /// Waits until the table would accept a connection of a new client.
-    pub async fn room(&self) {
+    pub async fn wait_for_space(&self) {
         while !self.state().table.has_room() {
-            self.room.notified().await;
+            self.space.notified().await;
         }
     }
 
     /// Adds a connection. If the table is full, closes another connection.
-    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<Entered, AcceptError> {
+    pub fn enter(self: &Arc<Self>, from: IpAddr) -> Result<AcceptedConnection, AcceptError> {
         let now = self.now();
         let mut state = self.state();
         let accepted = state.table.accept(from, now)?;
         if let Some(closed) = accepted.closed {
-            state.open.remove(&closed);
+            state.close_senders.remove(&closed);
         }
-        let (open, displaced) = oneshot::channel();
-        state.open.insert(accepted.id, open);
+        let (close_sender, displaced) = oneshot::channel();
+        state.close_senders.insert(accepted.id, close_sender);
         drop(state);
-        Ok(Entered {
+        Ok(AcceptedConnection {
             slot: Arc::new(Slot {
                 id: accepted.id,
                 slots: Arc::clone(self),
@@ -129,7 +129,7 @@ impl Slot {
     }
 
     /// Records that the socket has accepted all written bytes.
-    pub(crate) fn flushed(&self) {
+    pub(crate) fn record_flush(&self) {
         if !self.is_answering.load(Ordering::Relaxed) {
             self.is_writing.store(false, Ordering::Relaxed);
             self.written.notify_one();
@@ -142,7 +142,7 @@ impl Slot {
         if !self.is_answering.load(Ordering::Relaxed) {
             let now = self.slots.now();
             self.slots.state().table.wait(self.id, now);
-            self.slots.room.notify_one();
+            self.slots.space.notify_one();
         }
     }
 }
@@ -151,8 +151,8 @@ impl Drop for Slot {
     fn drop(&mut self) {
         let mut state = self.slots.state();
         state.table.leave(self.id);
-        state.open.remove(&self.id);
+        state.close_senders.remove(&self.id);
         drop(state);
-        self.slots.room.notify_one();
+        self.slots.space.notify_one();
     }
 }

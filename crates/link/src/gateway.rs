@@ -15,7 +15,7 @@ use tokio::time::Instant;
 use edgeward_dedup::endpoint::Endpoint;
 use edgeward_dedup::receiver::Sharing;
 use edgeward_dedup::wire::{Hello, Role};
-use edgeward_httpd::{Entered, Slots};
+use edgeward_httpd::{AcceptedConnection, Slots};
 use edgeward_types::ConnectionLimits;
 
 use crate::allow::Allow;
@@ -418,8 +418,13 @@ impl Shared {
     }
 
     /// Serves an accepted TCP connection until it is closed.
-    async fn connection(self: Arc<Self>, tcp: TcpStream, from: SocketAddr, entered: Entered) {
-        let Entered {
+    async fn connection(
+        self: Arc<Self>,
+        tcp: TcpStream,
+        from: SocketAddr,
+        entered: AcceptedConnection,
+    ) {
+        let AcceptedConnection {
             slot, displaced, ..
         } = entered;
         let times = self.config.link.times;

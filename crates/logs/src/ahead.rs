@@ -10,10 +10,10 @@ use std::thread::Scope;
 /// The reader that the parser uses. It returns the bytes that the decoder thread has decoded.
 pub(crate) struct DecodeAhead {
     decoded: Receiver<io::Result<Vec<u8>>>,
-    emptied: SyncSender<Vec<u8>>,
+    empty_sender: SyncSender<Vec<u8>>,
     current: Vec<u8>,
     /// The number of bytes of `current` that the parser has read.
-    at: usize,
+    position: usize,
 }
 
 impl DecodeAhead {
@@ -23,11 +23,11 @@ impl DecodeAhead {
         scope: &'scope Scope<'scope, '_>,
         mut input: impl Read + Send + 'scope,
     ) -> Self {
-        let (full, decoded) = sync_channel(BUFFERS);
-        let (emptied, empty) = sync_channel(BUFFERS + 1);
+        let (send_decoded, decoded) = sync_channel(BUFFERS);
+        let (empty_sender, receive_empty) = sync_channel(BUFFERS + 1);
         scope.spawn(move || {
             loop {
-                let buffer = match empty.try_recv() {
+                let buffer = match receive_empty.try_recv() {
                     Ok(buffer) => buffer,
                     Err(TryRecvError::Empty) => Vec::new(),
                     Err(TryRecvError::Disconnected) => return,
@@ -35,11 +35,11 @@ impl DecodeAhead {
                 let (buffer, failure) = fill(buffer, &mut input);
                 let ended = buffer.len() < BUFFER_BYTES;
                 // Sending fails if the parser has stopped and dropped the reader.
-                if full.send(Ok(buffer)).is_err() {
+                if send_decoded.send(Ok(buffer)).is_err() {
                     return;
                 }
                 if let Some(failure) = failure {
-                    _ = full.send(Err(failure));
+                    _ = send_decoded.send(Err(failure));
                     return;
                 }
                 if ended {
@@ -49,9 +49,9 @@ impl DecodeAhead {
         });
         Self {
             decoded,
-            emptied,
+            empty_sender,
             current: Vec::new(),
-            at: 0,
+            position: 0,
         }
     }
 }
@@ -78,19 +78,19 @@ fn fill(mut buffer: Vec<u8>, input: &mut impl Read) -> (Vec<u8>, Option<io::Erro
 
 impl Read for DecodeAhead {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        while self.at == self.current.len() {
+        while self.position == self.current.len() {
             let Ok(next) = self.decoded.recv() else {
                 return Ok(0);
             };
-            let before = std::mem::replace(&mut self.current, next?);
-            self.at = 0;
+            let used = std::mem::replace(&mut self.current, next?);
+            self.position = 0;
             // If the queue is full or the decoder has ended, the empty buffer is dropped.
-            _ = self.emptied.try_send(before);
+            _ = self.empty_sender.try_send(used);
         }
-        let left = &self.current[self.at..];
-        let count = left.len().min(out.len());
-        out[..count].copy_from_slice(&left[..count]);
-        self.at += count;
+        let remaining = &self.current[self.position..];
+        let count = remaining.len().min(out.len());
+        out[..count].copy_from_slice(&remaining[..count]);
+        self.position += count;
         Ok(count)
     }
 }
@@ -108,23 +108,23 @@ mod tests {
 
     use super::*;
 
-    /// An input that returns `left` bytes in steps of 70 001 bytes. Then it returns an error if `fails` is
+    /// An input that returns `remaining` bytes in steps of 70 001 bytes. Then it returns an error if `fails` is
     /// true.
     struct Steps {
-        left: usize,
+        remaining: usize,
         fails: bool,
     }
 
     impl Read for Steps {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-            if self.left == 0 && self.fails {
+            if self.remaining == 0 && self.fails {
                 return Err(io::ErrorKind::InvalidData.into());
             }
-            let count = out.len().min(self.left).min(70_001);
+            let count = out.len().min(self.remaining).min(70_001);
             for (n, byte) in out[..count].iter_mut().enumerate() {
-                *byte = (self.left - n) as u8;
+                *byte = (self.remaining - n) as u8;
             }
-            self.left -= count;
+            self.remaining -= count;
             Ok(count)
         }
     }
@@ -136,7 +136,7 @@ mod tests {
         for length in [0, 1, BUFFER_BYTES - 1, BUFFER_BYTES, 7 * BUFFER_BYTES + 5] {
             for fails in [false, true] {
                 let input = Steps {
-                    left: length,
+                    remaining: length,
                     fails,
                 };
                 let mut all = Vec::new();
@@ -152,7 +152,7 @@ mod tests {
     #[test]
     fn the_thread_ends_when_the_parser_stops() {
         let input = Steps {
-            left: usize::MAX,
+            remaining: usize::MAX,
             fails: false,
         };
         let mut first = [0; 10];

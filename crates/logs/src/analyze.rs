@@ -134,13 +134,13 @@ pub fn analyze(
     if settings.checkpoint.is_some() {
         return checkpoint::analyze(sources, settings, progress);
     }
-    let once = match (settings.depth, settings.fingerprints) {
+    let analyze_with_rows = match (settings.depth, settings.fingerprints) {
         (Depth::Counts, FingerprintBits::B64) => analyze_rows::<UrlRow<u64>>,
         (Depth::Counts, FingerprintBits::B128) => analyze_rows::<UrlRow<u128>>,
         (Depth::Full, FingerprintBits::B64) => analyze_rows::<SizedRow<u64>>,
         (Depth::Full, FingerprintBits::B128) => analyze_rows::<SizedRow<u128>>,
     };
-    Ok(once(sources, settings, progress)?)
+    Ok(analyze_with_rows(sources, settings, progress)?)
 }
 
 fn analyze_rows<R: Row>(
@@ -179,14 +179,14 @@ pub(crate) struct Scanned<R> {
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
     /// The logs that no thread has started to read, because reading was paused for a checkpoint.
-    pub(crate) left: Vec<Task>,
+    pub(crate) unstarted: Vec<Task>,
 }
 
 /// Returns a task for each log that reads it from its start. Logs are numbered in the order of their names.
 pub(crate) fn all_tasks(sources: &[Source]) -> Vec<Task> {
-    let mut by_name: Vec<usize> = (0..sources.len()).collect();
-    by_name.sort_by_key(|at| (&sources[*at].label, &sources[*at].machine));
-    let tasks = (0..).zip(by_name).map(|(log, source)| Task {
+    let mut order: Vec<usize> = (0..sources.len()).collect();
+    order.sort_by_key(|at| (&sources[*at].label, &sources[*at].machine));
+    let tasks = (0..).zip(order).map(|(log, source)| Task {
         source,
         log,
         rest: None,
@@ -210,7 +210,7 @@ pub(crate) fn scan<R: Row>(
         files: read.files,
         full: None,
         spill_error: None,
-        left: read.left,
+        unstarted: read.unstarted,
     };
     for rows in read.sinks {
         all.parts.push(rows.partitions);
@@ -231,7 +231,7 @@ pub(crate) struct ReadAll<I> {
     pub(crate) sinks: Vec<I>,
     pub(crate) files: Vec<(Task, FileReport)>,
     /// The logs that no thread has started to read, because reading was paused for a checkpoint.
-    pub(crate) left: Vec<Task>,
+    pub(crate) unstarted: Vec<Task>,
 }
 
 /// Reads logs with all threads.
@@ -271,14 +271,14 @@ pub(crate) fn read_all<I: RequestSink>(
     let mut all = ReadAll {
         sinks: Vec::new(),
         files: Vec::new(),
-        left: Vec::new(),
+        unstarted: Vec::new(),
     };
     for worker in workers {
         all.files.extend(worker.reports);
         all.sinks.push(worker.sink);
     }
     let started = shared.next.load(Ordering::Relaxed).min(tasks.len());
-    all.left = tasks.split_off(started);
+    all.unstarted = tasks.split_off(started);
     all
 }
 
@@ -303,9 +303,9 @@ pub(crate) const fn count_bytes(settings: &Settings) -> u64 {
 /// of the configured memory. A smaller buffer than the minimum would cost too many system calls; larger buffers
 /// than the maximum would not fit in a core's cache.
 fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
-    let share = memory.bytes() / 4 / (readers * PARTITIONS) as u64;
-    let share = usize::try_from(share).unwrap_or(usize::MAX);
-    share.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) / 16 * 16
+    let bytes = memory.bytes() / 4 / (readers * PARTITIONS) as u64;
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    bytes.clamp(CHUNK_BYTES_MIN, CHUNK_BYTES_MAX) / 16 * 16
 }
 
 /// Returns the maximum number of requests in a thread's sample. The samples of all threads share an eighth of
@@ -313,9 +313,9 @@ fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
 /// not on the number of logs, so that the parts of an analysis have the same sampling rate as the complete
 /// analysis.
 pub(crate) fn sample_max(settings: &Settings) -> usize {
-    let share = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
-    let share = usize::try_from(share).unwrap_or(usize::MAX);
-    share.clamp(1, SAMPLE_MAX)
+    let bytes = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
+    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
+    bytes.clamp(1, SAMPLE_MAX)
 }
 
 /// The maximum size of a sample in requests. For a million requests, reuse distances and four simulations are

@@ -79,8 +79,9 @@ pub(crate) fn analyze(
     let merged = Merged::open(&run.paths)?;
     let mut analysis = merged.analysis(settings.threads, settings.top_max)?;
     // Reports are in the order of the arguments.
-    let place = |file: &FileReport| sources.iter().position(|source| is_same_log(source, file));
-    analysis.files.sort_by_cached_key(place);
+    let position_in_arguments =
+        |file: &FileReport| sources.iter().position(|source| is_same_log(source, file));
+    analysis.files.sort_by_cached_key(position_in_arguments);
     analysis.temp = run.temp;
     analysis.spill_error = run.finish()?;
     Ok(analysis)
@@ -115,19 +116,24 @@ impl CheckpointRun {
         settings: &Settings,
         progress: &(dyn Fn(u64) + Sync),
     ) -> Result<Self, AnalyzeError> {
-        let checkpoint = settings.checkpoint.as_ref().expect("this is its analysis");
+        let checkpoint = settings
+            .checkpoint
+            .as_ref()
+            .expect("this function is called only with a checkpoint");
         if let Some(source) = sources.iter().find(|source| !is_file(source)) {
             let label = source.label.clone();
             return Err(CheckpointError::Pipe { label }.into());
         }
         let mut run = Self::open(checkpoint)?;
-        let tasks = run.left(sources, settings, progress)?;
+        let tasks = run.pending_tasks(sources, settings, progress)?;
         match settings.depth {
             Depth::Counts => {
-                run.rounds::<UrlRow<u128>>(sources, tasks, settings, checkpoint, progress)?;
+                run.read_in_rounds::<UrlRow<u128>>(sources, tasks, settings, checkpoint, progress)?;
             }
             Depth::Full => {
-                run.rounds::<SizedRow<u128>>(sources, tasks, settings, checkpoint, progress)?;
+                run.read_in_rounds::<SizedRow<u128>>(
+                    sources, tasks, settings, checkpoint, progress,
+                )?;
             }
         }
         Ok(run)
@@ -140,7 +146,7 @@ impl CheckpointRun {
             source,
         };
         fs::create_dir_all(folder).map_err(error)?;
-        let lock = File::create(folder.join(LOCK)).map_err(error)?;
+        let lock = File::create(folder.join(LOCK_NAME)).map_err(error)?;
         lock.try_lock().map_err(|failure| match failure {
             fs::TryLockError::WouldBlock => CheckpointError::Busy {
                 folder: folder.clone(),
@@ -152,10 +158,10 @@ impl CheckpointRun {
             let path = entry.map_err(error)?.path();
             let name = path.file_name().and_then(|name| name.to_str());
             let name = name.unwrap_or_default();
-            let number = name.strip_suffix(ENDING).unwrap_or_default();
+            let number = name.strip_suffix(PARTIAL_SUFFIX).unwrap_or_default();
             if !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit()) {
                 paths.push(path);
-            } else if name == INCOMPLETE || name.ends_with(".unfinished") {
+            } else if name == INCOMPLETE_NAME || name.ends_with(".unfinished") {
                 // An earlier run has left this file when it ran out of space, or when it was killed while
                 // writing.
                 fs::remove_file(&path).map_err(error)?;
@@ -172,7 +178,7 @@ impl CheckpointRun {
     }
 
     /// Returns tasks for the logs, and the rests of logs, that the checkpoint does not include.
-    fn left(
+    fn pending_tasks(
         &self,
         sources: &[Source],
         settings: &Settings,
@@ -184,29 +190,30 @@ impl CheckpointRun {
         }
         let options = options(settings);
         for path in &self.paths {
-            let about = Part::open(path)?.about;
-            let same = (about.depth, about.query) == (settings.depth, settings.query);
-            if !same || about.options != options {
+            let description = Part::open(path)?.description;
+            let same_settings =
+                (description.depth, description.query) == (settings.depth, settings.query);
+            if !same_settings || description.options != options {
                 let folder = self.folder.clone();
                 return Err(CheckpointError::OtherOptions { folder }.into());
             }
-            for file in &about.files {
-                let at = sources.iter().position(|source| is_same_log(source, file));
-                let Some(at) = at else {
+            for file in &description.files {
+                let index = sources.iter().position(|source| is_same_log(source, file));
+                let Some(index) = index else {
                     return Err(CheckpointError::OtherLogs {
                         folder: self.folder.clone(),
                         label: file.label.clone(),
                     }
                     .into());
                 };
-                tasks[at] = match (tasks[at], file.rest) {
+                tasks[index] = match (tasks[index], file.rest) {
                     (Some(task), Some(rest)) => Some(Task {
                         rest: Some((rest, task.rest.map_or(0, |(_, lines)| lines) + file.lines)),
                         ..task
                     }),
                     _ => None,
                 };
-                is_unchanged(&sources[at], file)?;
+                is_unchanged(&sources[index], file)?;
             }
         }
         for (source, task) in sources.iter().zip(&tasks) {
@@ -220,7 +227,7 @@ impl CheckpointRun {
     }
 
     /// Reads logs and saves partial results, until all logs are read or space runs out.
-    fn rounds<R: Row<Key = u128>>(
+    fn read_in_rounds<R: Row<Key = u128>>(
         &mut self,
         sources: &[Source],
         mut tasks: Vec<Task>,
@@ -237,9 +244,9 @@ impl CheckpointRun {
             let mut scanned = scan::<R>(sources, tasks, settings, &spill, pause, progress);
             tasks = remaining_tasks(&mut scanned);
             let name = if scanned.spill_error.is_some() {
-                INCOMPLETE.to_owned()
+                INCOMPLETE_NAME.to_owned()
             } else {
-                format!("{:06}{ENDING}", self.paths.len() + 1)
+                format!("{:06}{PARTIAL_SUFFIX}", self.paths.len() + 1)
             };
             let path = self.folder.join(name);
             let file = PartialFile::create(&path)?;
@@ -261,7 +268,7 @@ impl CheckpointRun {
             for path in &self.paths {
                 fs::remove_file(path).map_err(error)?;
             }
-            fs::remove_file(self.folder.join(LOCK)).map_err(error)?;
+            fs::remove_file(self.folder.join(LOCK_NAME)).map_err(error)?;
             // This fails if the folder contains other files. The folder then stays.
             _ = fs::remove_dir(&self.folder);
         }
@@ -272,17 +279,17 @@ impl CheckpointRun {
 /// Returns tasks for the logs that no thread has started, and for the rests of logs whose reading was
 /// interrupted.
 fn remaining_tasks<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
-    let mut left = std::mem::take(&mut scanned.left);
+    let mut pending = std::mem::take(&mut scanned.unstarted);
     for (task, file) in &scanned.files {
         if let Some(rest) = file.rest {
             let before = task.rest.map_or(0, |(_, lines)| lines);
-            left.push(Task {
+            pending.push(Task {
                 rest: Some((rest, before + file.lines)),
                 ..*task
             });
         }
     }
-    left
+    pending
 }
 
 fn is_same_log(source: &Source, file: &FileReport) -> bool {
@@ -297,10 +304,10 @@ fn is_file(source: &Source) -> bool {
 /// Checks that a log has not changed since it was read. A log that was read partially may have grown.
 fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
     let path = source.path.as_ref();
-    let now: Option<FileState> = path.and_then(|path| file_state(&File::open(path).ok()?));
+    let current: Option<FileState> = path.and_then(|path| file_state(&File::open(path).ok()?));
     let unchanged = match file.rest {
-        None => now == file.found,
-        Some(rest) => now.is_some_and(|now| now.bytes >= rest.position),
+        None => current == file.found,
+        Some(rest) => current.is_some_and(|current| current.bytes >= rest.position),
     };
     if unchanged {
         return Ok(());
@@ -319,9 +326,9 @@ fn options(settings: &Settings) -> String {
     )
 }
 
-const LOCK: &str = "lock";
-const ENDING: &str = ".partial";
+const LOCK_NAME: &str = "lock";
+const PARTIAL_SUFFIX: &str = ".partial";
 
 /// The name of the partial result that a run writes when space runs out. The run reports its statistics, but
 /// the next run does not continue from it.
-const INCOMPLETE: &str = "incomplete";
+const INCOMPLETE_NAME: &str = "incomplete";

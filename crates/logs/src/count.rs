@@ -60,33 +60,33 @@ pub(crate) fn count<R: Row, F: Fold<R::Key>>(
     .map(|counters| counters.into_iter().map(|counter| counter.fold).collect())
 }
 
-/// Calls `each` for every partition, with several threads. Each thread has its own value, made by `begin`.
+/// Calls `process` for every partition, with several threads. Each thread has its own value, made by `init`.
 /// Returns the values of all threads.
 pub(crate) fn for_each_partition<T: Send, E: Send>(
     threads: usize,
-    begin: impl Fn() -> T + Sync,
-    each: impl Fn(&mut T, usize) -> Result<(), E> + Sync,
+    init: impl Fn() -> T + Sync,
+    process: impl Fn(&mut T, usize) -> Result<(), E> + Sync,
 ) -> Result<Vec<T>, E> {
     let next = AtomicUsize::new(0);
-    let one = || {
-        let mut value = begin();
+    let run = || {
+        let mut value = init();
         loop {
             let partition = next.fetch_add(1, Ordering::Relaxed);
             if partition >= PARTITIONS {
                 return Ok(value);
             }
-            each(&mut value, partition)?;
+            process(&mut value, partition)?;
         }
     };
     thread::scope(|scope| {
-        let others: Vec<_> = (1..threads).map(|_| scope.spawn(one)).collect();
-        let first = one();
-        let others = others.into_iter().map(|thread| {
+        let handles: Vec<_> = (1..threads).map(|_| scope.spawn(run)).collect();
+        let own_result = run();
+        let handles = handles.into_iter().map(|thread| {
             thread
                 .join()
                 .unwrap_or_else(|panic| std::panic::resume_unwind(panic))
         });
-        std::iter::once(first).chain(others).collect()
+        std::iter::once(own_result).chain(handles).collect()
     })
 }
 
@@ -255,7 +255,7 @@ mod tests {
             memory_bytes in prop_oneof![Just(0u64), Just(1 << 30)],
             threads in 1usize..4,
         ) {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = tempfile::tempdir().expect("the folder can be created");
             let spill = Spill::new(folder.path(), u64::MAX, 128);
             let mut parts = vec![Partitions::new(128), Partitions::new(128)];
             let mut exact: HashMap<u64, Object> = HashMap::new();
@@ -265,11 +265,11 @@ mod tests {
                     fingerprint >>= 8;
                 }
                 let row = SizedRow { key: fingerprint, bytes: *bytes, complete: *complete };
-                parts[n % 2].push(row, &spill).expect("there is room");
+                parts[n % 2].push(row, &spill).expect("the disk has space");
                 exact.entry(fingerprint).or_default().request(*bytes, *complete);
             }
             let counted = count(&parts, &spill, threads, memory_bytes, || Objects::new(50));
-            let counted = merge_all(counted.expect("the file is there"), 50);
+            let counted = merge_all(counted.expect("the temporary file can be read"), 50);
             let mut expected = Objects::new(50);
             for (fingerprint, object) in &exact {
                 expected.add(*fingerprint, object);

@@ -64,9 +64,9 @@ pub enum FindError {
 /// # Errors
 ///
 /// Returns an error if no file is found for an argument.
-pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
+pub fn find(arguments: &[PathBuf]) -> Result<Vec<Source>, FindError> {
     let mut list = SourceList::default();
-    for name in typed {
+    for name in arguments {
         if name.as_os_str() == "-" {
             if list.stdin {
                 return Err(FindError::StdinTwice);
@@ -79,9 +79,9 @@ pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
                 machine: String::new(),
             });
         } else if name.exists() {
-            list.take(name)?;
+            list.add(name)?;
         } else {
-            list.take_matches(name)?;
+            list.add_matches(name)?;
         }
     }
     let mut sources = list.sources;
@@ -93,34 +93,34 @@ pub fn find(typed: &[PathBuf]) -> Result<Vec<Source>, FindError> {
 struct SourceList {
     sources: Vec<Source>,
     /// The canonical paths of `sources`.
-    seen: HashSet<PathBuf>,
+    canonical_paths: HashSet<PathBuf>,
     /// The number of files found, including duplicates.
-    files_met: usize,
+    files_found: usize,
     stdin: bool,
 }
 
 impl SourceList {
-    fn take(&mut self, path: &Path) -> Result<(), FindError> {
+    fn add(&mut self, path: &Path) -> Result<(), FindError> {
         if !path.is_dir() {
-            return self.take_file(path);
+            return self.add_file(path);
         }
-        let before = self.files_met;
-        self.take_folder(path, 0)?;
-        if before == self.files_met {
+        let before = self.files_found;
+        self.add_folder(path, 0)?;
+        if before == self.files_found {
             return Err(FindError::EmptyFolder { path: path.into() });
         }
         Ok(())
     }
 
-    fn take_file(&mut self, path: &Path) -> Result<(), FindError> {
-        self.files_met += 1;
+    fn add_file(&mut self, path: &Path) -> Result<(), FindError> {
+        self.files_found += 1;
         let missing = |source| FindError::Missing {
             path: path.into(),
             source,
         };
         let real = path.canonicalize().map_err(missing)?;
-        let facts = path.metadata().map_err(missing)?;
-        if !self.seen.insert(real) {
+        let metadata = path.metadata().map_err(missing)?;
+        if !self.canonical_paths.insert(real) {
             return Ok(());
         }
         if self.sources.len() >= FILES_MAX {
@@ -129,14 +129,18 @@ impl SourceList {
         self.sources.push(Source {
             path: Some(path.into()),
             label: path.display().to_string(),
-            bytes: if facts.is_file() { facts.len() } else { 0 },
+            bytes: if metadata.is_file() {
+                metadata.len()
+            } else {
+                0
+            },
             machine: String::new(),
         });
         Ok(())
     }
 
     /// Adds the files of a folder and then its subfolders, each sorted by name.
-    fn take_folder(&mut self, folder: &Path, depth: usize) -> Result<(), FindError> {
+    fn add_folder(&mut self, folder: &Path, depth: usize) -> Result<(), FindError> {
         let error = |source| FindError::Folder {
             path: folder.into(),
             source,
@@ -157,16 +161,16 @@ impl SourceList {
         }
         files.sort();
         folders.sort();
-        files.iter().try_for_each(|file| self.take_file(file))?;
+        files.iter().try_for_each(|file| self.add_file(file))?;
         if depth < DEPTH_MAX {
             for folder in &folders {
-                self.take_folder(folder, depth + 1)?;
+                self.add_folder(folder, depth + 1)?;
             }
         }
         Ok(())
     }
 
-    fn take_matches(&mut self, name: &Path) -> Result<(), FindError> {
+    fn add_matches(&mut self, name: &Path) -> Result<(), FindError> {
         let missing = || FindError::Missing {
             path: name.into(),
             // This is the system's error, unless the file was created in the meantime.
@@ -185,7 +189,7 @@ impl SourceList {
         let mut matched = false;
         for path in glob::glob(pattern).map_err(|_| no_match())?.flatten() {
             matched = true;
-            self.take(&path)?;
+            self.add(&path)?;
         }
         matched.then_some(()).ok_or_else(no_match)
     }
@@ -210,7 +214,11 @@ fn name_machines(sources: &mut [Source]) {
         return;
     };
     let common = (0..first.len())
-        .find(|at| folders.iter().any(|parts| parts.get(*at) != first.get(*at)))
+        .find(|index| {
+            folders
+                .iter()
+                .any(|parts| parts.get(*index) != first.get(*index))
+        })
         .unwrap_or(first.len());
     if folders.iter().all(|parts| parts.len() <= common) {
         return;
@@ -236,7 +244,7 @@ mod tests {
     use super::*;
 
     fn tree() -> tempfile::TempDir {
-        let root = tempfile::tempdir().expect("a folder");
+        let root = tempfile::tempdir().expect("the folder can be created");
         for file in [
             "edge-2/a.log",
             "edge-1/b.log.gz",
@@ -244,16 +252,17 @@ mod tests {
             "edge-1/.hidden",
         ] {
             let path = root.path().join(file);
-            fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
-            fs::write(path, "x").expect("a file");
+            fs::create_dir_all(path.parent().expect("a parent"))
+                .expect("the folder can be created");
+            fs::write(path, "x").expect("the file can be written");
         }
-        fs::create_dir(root.path().join("none")).expect("a folder");
+        fs::create_dir(root.path().join("none")).expect("the folder can be created");
         root
     }
 
-    fn names(root: &Path, typed: &[&str]) -> Vec<(String, String)> {
-        let typed: Vec<PathBuf> = typed.iter().map(|name| root.join(name)).collect();
-        let list = find(&typed).expect("there are files");
+    fn names(root: &Path, arguments: &[&str]) -> Vec<(String, String)> {
+        let arguments: Vec<PathBuf> = arguments.iter().map(|name| root.join(name)).collect();
+        let list = find(&arguments).expect("there are files");
         let relative = |source: &Source| {
             let path = source.path.as_ref().expect("not stdin");
             let path = path.strip_prefix(root).expect("below the root");
@@ -300,7 +309,7 @@ mod tests {
         assert!(error("gone.log").contains("gone.log"));
         assert!(error("*.xyz").contains("matches no file"));
         assert!(error("none").contains("contains no logs"));
-        let twice = find(&["-".into(), "-".into()]).expect_err("stdin is one");
+        let twice = find(&["-".into(), "-".into()]).expect_err("stdin is given twice");
         assert!(matches!(twice, FindError::StdinTwice));
     }
 }

@@ -19,7 +19,7 @@ pub(crate) enum Line<'b> {
 pub(crate) struct Lines<'b> {
     buffer: &'b mut Buffer,
     /// The number of bytes of the buffer that were yielded.
-    at: usize,
+    position: usize,
     number: u64,
     line_bytes_max: usize,
     inside_long_line: bool,
@@ -30,7 +30,7 @@ impl<'b> Lines<'b> {
     pub(crate) const fn new(buffer: &'b mut Buffer, line_bytes_max: usize, before: u64) -> Self {
         Self {
             buffer,
-            at: 0,
+            position: 0,
             number: before,
             line_bytes_max,
             inside_long_line: false,
@@ -46,10 +46,10 @@ impl<'b> Lines<'b> {
     #[inline(always)]
     pub(crate) fn next(&mut self, input: &mut dyn Read) -> Option<(u64, Line<'_>)> {
         let line = loop {
-            let rest = &self.buffer.filled()[self.at..];
+            let rest = &self.buffer.filled()[self.position..];
             if let Some(length) = memchr::memchr(b'\n', rest) {
-                let begin = self.at;
-                self.at += length + 1;
+                let begin = self.position;
+                self.position += length + 1;
                 if !self.inside_long_line {
                     break begin..begin + length;
                 }
@@ -63,15 +63,15 @@ impl<'b> Lines<'b> {
         self.number += 1;
         Some((
             self.number,
-            judged(&self.buffer.filled()[line], self.line_bytes_max),
+            classify(&self.buffer.filled()[line], self.line_bytes_max),
         ))
     }
 
     /// Returns the bytes after the last line feed, or `None` if no bytes remain or they are not a complete
     /// line.
     fn last(&mut self) -> Option<Range<usize>> {
-        let line = self.at..self.buffer.filled().len();
-        self.at = line.end;
+        let line = self.position..self.buffer.filled().len();
+        self.position = line.end;
         (!line.is_empty() && !self.buffer.failed() && !self.inside_long_line).then_some(line)
     }
 
@@ -80,12 +80,12 @@ impl<'b> Lines<'b> {
     #[cold]
     fn read_on(&mut self, mut input: &mut dyn Read) -> Option<Range<usize>> {
         self.consume();
-        let left = self.buffer.filled().len();
-        if left > self.line_bytes_max {
-            self.at = left;
+        let unread = self.buffer.filled().len();
+        if unread > self.line_bytes_max {
+            self.position = unread;
             if !self.inside_long_line {
                 self.inside_long_line = true;
-                return Some(0..left);
+                return Some(0..unread);
             }
             self.consume();
         }
@@ -95,13 +95,13 @@ impl<'b> Lines<'b> {
 
     /// Releases the yielded bytes of the buffer.
     pub(crate) fn consume(&mut self) {
-        self.buffer.consume(self.at);
-        self.at = 0;
+        self.buffer.consume(self.position);
+        self.position = 0;
     }
 }
 
 #[inline]
-fn judged(line: &[u8], line_bytes_max: usize) -> Line<'_> {
+fn classify(line: &[u8], line_bytes_max: usize) -> Line<'_> {
     if line.len() > line_bytes_max {
         return Line::TooLong(line);
     }
@@ -147,16 +147,16 @@ mod tests {
             let mut lines = Vec::new();
             let mut input = SlowReader(text.as_bytes(), step);
             let mut buffer = Buffer::new();
-            let mut from = Lines::new(&mut buffer, line_bytes_max, 0);
-            while let Some((number, line)) = from.next(&mut input) {
+            let mut reader = Lines::new(&mut buffer, line_bytes_max, 0);
+            while let Some((number, line)) = reader.next(&mut input) {
                 lines.push(match line {
                     Line::Whole(line) => Some(String::from_utf8(line.to_vec()).expect("text")),
                     Line::TooLong(_) => None,
                 });
                 prop_assert_eq!(number, lines.len() as u64);
             }
-            prop_assert_eq!(from.number(), lines.len() as u64);
-            from.consume();
+            prop_assert_eq!(reader.number(), lines.len() as u64);
+            reader.consume();
             prop_assert_eq!(buffer.offset(), text.len() as u64);
             prop_assert_eq!(&lines, &expected);
         }

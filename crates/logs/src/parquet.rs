@@ -188,12 +188,15 @@ impl<'a> Days<'a> {
 
     /// Moves the day of a request to the front of `open`, and opens a file for it if necessary. Returns false
     /// if there are too many files.
-    fn select_day(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
+    fn move_day_to_front(&mut self, number: Option<u64>, entry: &Entry<'_>) -> bool {
         if self.open.front().is_some_and(|day| day.number == number) {
             return true;
         }
-        if let Some(at) = self.open.iter().position(|day| day.number == number) {
-            let day = self.open.remove(at).expect("it was just found");
+        if let Some(number_of_file) = self.open.iter().position(|day| day.number == number) {
+            let day = self
+                .open
+                .remove(number_of_file)
+                .expect("the position was just found");
             self.open.push_front(day);
             return true;
         }
@@ -202,8 +205,8 @@ impl<'a> Days<'a> {
         {
             self.close(oldest);
         }
-        let at = self.target.files.fetch_add(1, Ordering::Relaxed) + 1;
-        if at > FILES_MAX {
+        let number_of_file = self.target.files.fetch_add(1, Ordering::Relaxed) + 1;
+        if number_of_file > FILES_MAX {
             self.target.fail(ToParquetError::TooManyFiles);
             return false;
         }
@@ -216,7 +219,7 @@ impl<'a> Days<'a> {
         self.open.push_front(Day {
             number,
             columns: Columns::default(),
-            path: folder.join(format!("{at:06}.parquet")),
+            path: folder.join(format!("{number_of_file:06}.parquet")),
             writer: None,
             rows: 0,
         });
@@ -270,7 +273,7 @@ impl Day {
             let (schema, properties) = (target.schema.clone(), target.properties.clone());
             self.writer = Some(SerializedFileWriter::new(file, schema, properties)?);
         }
-        let writer = self.writer.as_mut().expect("it was just made");
+        let writer = self.writer.as_mut().expect("the writer was just created");
         self.columns.write(writer)
     }
 }
@@ -287,12 +290,15 @@ impl RequestSink for Days<'_> {
 
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool {
         let number = entry.time.map(|time| time.as_secs() / 86_400);
-        if !self.select_day(number, entry) {
+        if !self.move_day_to_front(number, entry) {
             return false;
         }
         let fingerprint = self.fingerprints.fingerprint(entry);
         let url = self.fingerprints.hashed_part(entry.url);
-        let mut day = self.open.pop_front().expect("its day was turned to");
+        let mut day = self
+            .open
+            .pop_front()
+            .expect("move_day_to_front put the day at the front");
         day.columns.push(entry, fingerprint, url, machine);
         if day.columns.len() >= self.rows_max {
             self.flush(&mut day);

@@ -220,7 +220,7 @@ const BYTES_MAX: u64 = u64::MAX >> 1;
 mod tests {
     use super::*;
 
-    fn reads_back<K: Key>(key: K) {
+    fn assert_read_back<K: Key>(key: K) {
         for complete in [false, true] {
             for bytes in [0, 1, BYTES_MAX] {
                 let row = SizedRow {
@@ -237,7 +237,7 @@ mod tests {
 
     #[test]
     fn a_written_row_is_read_back() {
-        reads_back(0xfeed_face_dead_beef_u64);
-        reads_back(0xfeed_face_dead_beef_0123_4567_89ab_cdef_u128);
+        assert_read_back(0xfeed_face_dead_beef_u64);
+        assert_read_back(0xfeed_face_dead_beef_0123_4567_89ab_cdef_u128);
     }
 }

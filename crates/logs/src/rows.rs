@@ -19,7 +19,11 @@ pub(crate) struct Rows<'a, R> {
 
 impl<'a, R: Row> Rows<'a, R> {
     pub(crate) fn new(settings: &Settings, spill: &'a Spill) -> Self {
-        debug_assert_eq!(settings.depth == Depth::Full, R::TALLIED, "rows as asked");
+        debug_assert_eq!(
+            settings.depth == Depth::Full,
+            R::TALLIED,
+            "the row type fits the depth"
+        );
         Self {
             spill,
             fingerprints: Fingerprints::new(settings.query),

@@ -45,7 +45,7 @@ impl Pause {
         }
     }
 
-    fn is_due(&self) -> bool {
+    fn is_reached(&self) -> bool {
         self.bytes.load(Ordering::Relaxed) >= self.bytes_max
     }
 }
@@ -93,7 +93,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
 
     /// Reads logs until all are read or reading is interrupted.
     pub(crate) fn run(mut self) -> Self {
-        while !self.shared.pause.is_due()
+        while !self.shared.pause.is_reached()
             && let Some(task) = self.shared.next()
         {
             let source = &self.shared.sources[task.source];
@@ -222,8 +222,8 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             let line = match line {
                 Line::Whole(line) => line,
                 Line::TooLong(beginning) => {
-                    let what = format!("the line is longer than {line_bytes_max} bytes");
-                    report.malformed.note(number, beginning, || what);
+                    let problem = format!("the line is longer than {line_bytes_max} bytes");
+                    report.malformed.note(number, beginning, || problem);
                     continue;
                 }
             };
@@ -245,11 +245,11 @@ impl<'a, I: RequestSink> Worker<'a, I> {
                         report.request(entry.time, &mut latest);
                     }
                     Ok(None) => report.passed_over += 1,
-                    Err(what) => report.malformed.note(number, line, || what.to_string()),
+                    Err(problem) => report.malformed.note(number, line, || problem.to_string()),
                 }
             }
             if number % LINES_PER_CHECK == 0 {
-                paused = can_pause && shared.pause.is_due();
+                paused = can_pause && shared.pause.is_reached();
                 // The sink may be full because another thread has run out of space.
                 if paused || self.sink.is_full() {
                     break;
@@ -285,10 +285,10 @@ impl Shared<'_> {
 
 /// Returns the size and modification time of a regular file, or `None` for a pipe.
 pub(crate) fn file_state(file: &File) -> Option<FileState> {
-    let facts = file.metadata().ok().filter(|facts| facts.is_file())?;
-    let modified = facts.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
+    let metadata = file.metadata().ok().filter(|metadata| metadata.is_file())?;
+    let modified = metadata.modified().ok()?.duration_since(UNIX_EPOCH).ok()?;
     Some(FileState {
-        bytes: facts.len(),
+        bytes: metadata.len(),
         modified: Timestamp::from_millis(u64::try_from(modified.as_millis()).ok()?),
     })
 }

@@ -154,7 +154,7 @@ impl<R: Row> Partitions<R> {
         Self {
             chunk_bytes,
             // The system allocates the zeroed memory only when it is first written.
-            buffers: vec![0; (chunk_bytes + BUFFERS_APART) * PARTITIONS],
+            buffers: vec![0; (chunk_bytes + BUFFER_GAP_BYTES) * PARTITIONS],
             filled: Box::new([0; PARTITIONS]),
             chunks: vec![Vec::new(); PARTITIONS],
             row: PhantomData,
@@ -168,7 +168,7 @@ impl<R: Row> Partitions<R> {
         if self.filled[partition] as usize >= self.chunk_bytes {
             self.flush(partition, spill)?;
         }
-        let at = self.begin(partition) + self.filled[partition] as usize;
+        let at = self.buffer_start(partition) + self.filled[partition] as usize;
         row.write(&mut self.buffers[at..at + R::BYTES]);
         self.filled[partition] += R::BYTES as u32;
         Ok(())
@@ -182,13 +182,13 @@ impl<R: Row> Partitions<R> {
         Ok(())
     }
 
-    const fn begin(&self, partition: usize) -> usize {
-        partition * (self.chunk_bytes + BUFFERS_APART)
+    const fn buffer_start(&self, partition: usize) -> usize {
+        partition * (self.chunk_bytes + BUFFER_GAP_BYTES)
     }
 
     /// Returns the rows of a partition that are in its buffer.
     fn buffer(&self, partition: usize) -> &[u8] {
-        &self.buffers[self.begin(partition)..][..self.filled[partition] as usize]
+        &self.buffers[self.buffer_start(partition)..][..self.filled[partition] as usize]
     }
 
     /// Returns the number of rows in a partition.
@@ -225,7 +225,7 @@ impl<R: Row> Partitions<R> {
 }
 
 /// The gap between two buffers in bytes: one cache line.
-const BUFFERS_APART: usize = 64;
+const BUFFER_GAP_BYTES: usize = 64;
 
 #[cfg(test)]
 mod tests {
@@ -245,7 +245,7 @@ mod tests {
             let mut scratch = Vec::new();
             partitions
                 .for_each(partition, spill, &mut scratch, each)
-                .expect("the file is there");
+                .expect("the temporary file can be read");
             assert_eq!(partitions.rows(partition), (all.len() - before) as u64);
         }
         all
@@ -258,13 +258,15 @@ mod tests {
 
     #[test]
     fn every_row_is_read_back_from_memory_and_disk() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let spill = Spill::new(folder.path(), u64::MAX, 64);
         let mut partitions = Partitions::new(64);
         for row in rows() {
-            partitions.push(UrlRow(row), &spill).expect("there is room");
+            partitions
+                .push(UrlRow(row), &spill)
+                .expect("the disk has space");
         }
-        assert!(spill.bytes() > 0, "some of it went to disk");
+        assert!(spill.bytes() > 0, "some rows were written to disk");
         let mut expected: Vec<u64> = rows().collect();
         expected.sort_unstable();
         let mut all = read_all(&partitions, &spill);
@@ -276,7 +278,7 @@ mod tests {
 
     #[test]
     fn with_a_full_disk_all_stored_rows_remain() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let spill = Spill::new(folder.path(), 640, 64);
         let mut partitions = Partitions::new(64);
         let taken: Vec<u64> = rows()
@@ -296,10 +298,10 @@ mod tests {
         let mut partitions = Partitions::new(8);
         partitions
             .push(UrlRow(1u64), &spill)
-            .expect("memory has room");
+            .expect("the row fits in the buffer");
         let error = partitions
             .push(UrlRow(1u64), &spill)
-            .expect_err("no folder");
+            .expect_err("the folder does not exist");
         assert!(error.to_string().contains("/nonexistent/folder"), "{error}");
     }
 }

@@ -69,13 +69,14 @@ fn summary(analysis: Analysis) -> String {
 
 /// Returns the text around the first difference.
 fn difference(one: &str, other: &str) -> Option<(String, String)> {
-    let at = one.bytes().zip(other.bytes()).position(|(a, b)| a != b);
-    let at = at.or_else(|| (one.len() != other.len()).then(|| one.len().min(other.len())))?;
-    let near = |text: &str| {
-        let near = text.bytes().skip(at.saturating_sub(200)).take(300);
-        String::from_utf8_lossy(&near.collect::<Vec<u8>>()).into_owned()
+    let position = one.bytes().zip(other.bytes()).position(|(a, b)| a != b);
+    let position =
+        position.or_else(|| (one.len() != other.len()).then(|| one.len().min(other.len())))?;
+    let excerpt = |text: &str| {
+        let excerpt = text.bytes().skip(position.saturating_sub(200)).take(300);
+        String::from_utf8_lossy(&excerpt.collect::<Vec<u8>>()).into_owned()
     };
-    Some((near(one), near(other)))
+    Some((excerpt(one), excerpt(other)))
 }
 
 fn line(url: u64, time: u64, status: u16, bytes: u64) -> String {
@@ -99,7 +100,7 @@ fn logs() -> impl Strategy<Value = Logs> {
 }
 
 fn write_logs(folder: &Path, logs: &Logs) -> Vec<PathBuf> {
-    fs::create_dir_all(folder).expect("a folder");
+    fs::create_dir_all(folder).expect("the folder can be created");
     let paths = logs.iter().enumerate().map(|(n, requests)| {
         let path = folder.join(format!("{n}.log"));
         let mut text = String::new();
@@ -109,8 +110,9 @@ fn write_logs(folder: &Path, logs: &Logs) -> Vec<PathBuf> {
                 _ => line(*url, *time, *status, *bytes),
             };
         }
-        let mut file = fs::File::create(&path).expect("a file");
-        file.write_all(text.as_bytes()).expect("a file");
+        let mut file = fs::File::create(&path).expect("the file can be written");
+        file.write_all(text.as_bytes())
+            .expect("the file can be written");
         path
     });
     paths.collect()
@@ -127,36 +129,36 @@ proptest! {
         machines in prop::collection::vec(0usize..3, 7),
         counts in any::<bool>(),
     ) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let depth = if counts { Depth::Counts } else { Depth::Full };
         let settings = settings(folder.path(), depth);
         let paths = write_logs(&folder.path().join("logs"), &logs);
-        let whole = analyze(&find(&paths).expect("logs"), &settings, &|_| ()).expect("figures");
+        let expected = analyze(&find(&paths).expect("the logs exist"), &settings, &|_| ()).expect("the analysis succeeds");
 
         let mut parts = Vec::new();
         for machine in 0..3 {
-            let of_machine: Vec<PathBuf> = paths
+            let machine_logs: Vec<PathBuf> = paths
                 .iter()
                 .zip(&machines)
                 .filter(|(_, of)| **of == machine)
                 .map(|(path, _)| path.clone())
                 .collect();
-            if of_machine.is_empty() {
+            if machine_logs.is_empty() {
                 continue;
             }
             let out = folder.path().join(format!("{machine}.part"));
-            let sources = find(&of_machine).expect("logs");
-            analyze_to_partial(&sources, &settings, &out, &|_| ()).expect("a partial result");
+            let sources = find(&machine_logs).expect("the logs exist");
+            analyze_to_partial(&sources, &settings, &out, &|_| ()).expect("the partial result is written");
             parts.push(out);
         }
-        let of_two = folder.path().join("two.part");
+        let merged_pair = folder.path().join("two.part");
         if parts.len() == 3 {
-            merge_to_partial(&parts[..2], &of_two, 2).expect("a partial result");
+            merge_to_partial(&parts[..2], &merged_pair, 2).expect("the partial result is written");
             parts.drain(..2);
-            parts.push(of_two);
+            parts.push(merged_pair);
         }
-        let merged = merge(&parts, 2, settings.top_max).expect("they fit");
-        prop_assert_eq!(difference(&summary(merged), &summary(whole)), None);
+        let merged = merge(&parts, 2, settings.top_max).expect("the partial results can be merged");
+        prop_assert_eq!(difference(&summary(merged), &summary(expected)), None);
     }
 
     /// Method: use small intervals between checkpoints, so that reading is interrupted many times in the middle
@@ -167,19 +169,19 @@ proptest! {
         every in 1u64..200_000,
         counts in any::<bool>(),
     ) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let depth = if counts { Depth::Counts } else { Depth::Full };
         let mut settings = settings(folder.path(), depth);
         // The logs must be longer than the number of lines between two checks for an interruption.
         let logs: Logs = logs.iter().map(|log| log.repeat(8)).collect();
         let paths = write_logs(&folder.path().join("logs"), &logs);
-        let sources = find(&paths).expect("logs");
-        let whole = analyze(&sources, &settings, &|_| ()).expect("figures");
-        let kept = folder.path().join("kept");
-        settings.checkpoint = Some(Checkpoint { folder: kept.clone(), every: ByteSize(every) });
-        let rounds = analyze(&sources, &settings, &|_| ()).expect("figures");
-        prop_assert_eq!(difference(&summary(rounds), &summary(whole)), None);
-        prop_assert!(!kept.exists(), "the checkpoint is removed");
+        let sources = find(&paths).expect("the logs exist");
+        let expected = analyze(&sources, &settings, &|_| ()).expect("the analysis succeeds");
+        let checkpoint_folder = folder.path().join("kept");
+        settings.checkpoint = Some(Checkpoint { folder: checkpoint_folder.clone(), every: ByteSize(every) });
+        let rounds = analyze(&sources, &settings, &|_| ()).expect("the analysis succeeds");
+        prop_assert_eq!(difference(&summary(rounds), &summary(expected)), None);
+        prop_assert!(!checkpoint_folder.exists(), "the checkpoint is removed");
     }
 }
 
@@ -189,25 +191,36 @@ fn partial(folder: &Path, depth: Depth) -> (PathBuf, Vec<u8>) {
     let logs: Logs = vec![log, vec![(1, 1, 0, 0), (2, 2, 304, 0)]];
     let paths = write_logs(&folder.join("logs"), &logs);
     let out = folder.join("a.part");
-    let sources = find(&paths).expect("logs");
-    analyze_to_partial(&sources, &settings(folder, depth), &out, &|_| ()).expect("it is written");
-    let bytes = fs::read(&out).expect("just written");
+    let sources = find(&paths).expect("the logs exist");
+    analyze_to_partial(&sources, &settings(folder, depth), &out, &|_| ())
+        .expect("the partial result is written");
+    let bytes = fs::read(&out).expect("the file can be read");
     (out, bytes)
 }
 
 /// Method: change every byte in two ways, and truncate the file to every shorter length.
 #[test]
 fn a_corrupt_or_truncated_partial_result_is_rejected() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder can be created");
     let (_, bytes) = partial(folder.path(), Depth::Counts);
-    assert_eq!(check(bytes.clone()).expect("it is whole"), 41);
-    for at in 0..bytes.len() {
+    assert_eq!(
+        check(bytes.clone()).expect("the partial result is valid"),
+        41
+    );
+    for position in 0..bytes.len() {
         for flip in [1, 0x80] {
-            let mut damaged = bytes.clone();
-            damaged[at] ^= flip;
-            assert!(check(damaged).is_err(), "byte {at} of {}", bytes.len());
+            let mut corrupt = bytes.clone();
+            corrupt[position] ^= flip;
+            assert!(
+                check(corrupt).is_err(),
+                "byte {position} of {}",
+                bytes.len()
+            );
         }
-        assert!(check(bytes[..at].to_vec()).is_err(), "cut at {at}");
+        assert!(
+            check(bytes[..position].to_vec()).is_err(),
+            "cut at {position}"
+        );
     }
     let longer = [&bytes[..], b"x"].concat();
     assert!(matches!(check(longer), Err(PartialError::CutShort { .. })));
@@ -216,7 +229,7 @@ fn a_corrupt_or_truncated_partial_result_is_rejected() {
 #[test]
 fn a_partial_result_of_version_1_is_still_read() {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../fixtures/partial-v1.part");
-    let analysis = merge(&[path], 1, 3).expect("it is whole");
+    let analysis = merge(&[path], 1, 3).expect("the partial result is valid");
     let objects = &analysis.objects;
     assert_eq!(
         (objects.requests(), objects.urls(), objects.once()),
@@ -226,67 +239,76 @@ fn a_partial_result_of_version_1_is_still_read() {
         (objects.top()[0].requests, objects.storable().bytes),
         (6, 21_010)
     );
-    let tally = analysis.tally.expect("all figures were wanted");
+    let tally = analysis.tally.expect("a full analysis has a tally");
     assert_eq!(tally.total.bytes, 26_850);
     assert_eq!(
         tally.texts.get(objects.top()[0].fingerprint),
         Some(&b"/2.css"[..])
     );
-    assert_eq!(analysis.sampled.expect("and a sample").requests, 60);
+    assert_eq!(
+        analysis
+            .sampled
+            .expect("a full analysis has a sample")
+            .requests,
+        60
+    );
     assert_eq!(analysis.files[0].machine, "edge-1");
     assert_eq!(analysis.files[0].malformed.examples[0].2, "junk");
 }
 
 #[test]
 fn partial_results_that_cannot_be_merged_give_different_errors() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder can be created");
     let (full, bytes) = partial(folder.path(), Depth::Full);
     let copy = folder.path().join("copy.part");
-    fs::write(&copy, &bytes).expect("a file");
+    fs::write(&copy, &bytes).expect("the file can be written");
     let error = |paths: &[&PathBuf]| {
         let paths: Vec<PathBuf> = paths.iter().map(|path| (*path).clone()).collect();
-        merge(&paths, 1, 10).expect_err("it must not").to_string()
+        merge(&paths, 1, 10)
+            .expect_err("the merge must fail")
+            .to_string()
     };
     let twice = error(&[&full, &copy]);
     assert!(twice.contains("the same partial result"), "{twice}");
 
     let counts = folder.path().join("counts");
-    fs::create_dir(&counts).expect("a folder");
+    fs::create_dir(&counts).expect("the folder can be created");
     let (counts, _) = partial(&counts, Depth::Counts);
     let differs = error(&[&full, &counts]);
     assert!(differs.contains("--counts"), "{differs}");
 
     let mut newer = bytes.clone();
     newer[8] = 2;
-    fs::write(&copy, &newer).expect("a file");
+    fs::write(&copy, &newer).expect("the file can be written");
     let version = error(&[&copy]);
     assert!(version.contains("format 2"), "{version}");
-    fs::write(&copy, &bytes[..bytes.len() / 2]).expect("a file");
+    fs::write(&copy, &bytes[..bytes.len() / 2]).expect("the file can be written");
     let cut = error(&[&copy]);
     assert!(cut.contains("ends in the middle"), "{cut}");
-    fs::write(&copy, "GET / HTTP/1.1").expect("a file");
+    fs::write(&copy, "GET / HTTP/1.1").expect("the file can be written");
     let none = error(&[&copy]);
     assert!(none.contains("not a partial result"), "{none}");
 }
 
 #[test]
 fn a_checkpoint_with_other_options_is_not_continued() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder can be created");
     let logs: Logs = vec![(0..3000).map(|n| (n % 7, n, 200, 5)).collect()];
     let paths = write_logs(&folder.path().join("logs"), &logs);
-    let sources = find(&paths).expect("logs");
-    let kept = folder.path().join("kept");
-    fs::create_dir(&kept).expect("a folder");
+    let sources = find(&paths).expect("the logs exist");
+    let checkpoint_folder = folder.path().join("kept");
+    fs::create_dir(&checkpoint_folder).expect("the folder can be created");
     let mut settings = settings(folder.path(), Depth::Full);
     // A partial result that was not written by an analysis with checkpoints has other options.
-    let first = kept.join("000001.partial");
-    analyze_to_partial(&sources, &settings, &first, &|_| ()).expect("it is written");
+    let first = checkpoint_folder.join("000001.partial");
+    analyze_to_partial(&sources, &settings, &first, &|_| ())
+        .expect("the partial result is written");
     settings.checkpoint = Some(Checkpoint {
-        folder: kept,
+        folder: checkpoint_folder,
         every: ByteSize::mib(1),
     });
-    let error = analyze(&sources, &settings, &|_| ()).expect_err("it asks something else");
+    let error = analyze(&sources, &settings, &|_| ()).expect_err("the options differ");
     assert!(matches!(error, AnalyzeError::Checkpoint(_)), "{error}");
     assert!(error.to_string().contains("other options"), "{error}");
-    assert!(first.exists(), "nothing of it is lost");
+    assert!(first.exists(), "the checkpoint is kept");
 }

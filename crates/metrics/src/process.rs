@@ -12,13 +12,13 @@ use rustix::time::{ClockId, clock_gettime};
 crate::metrics! {
     pub(crate) const PROCESS: Process = |process| {
         Counter "process_cpu_seconds_total"
-            "User and system CPU time of the process in seconds." { process.cpu_seconds }
+            "Total user and system CPU time of the process in seconds." { process.cpu_seconds }
         Gauge "process_start_time_seconds"
-            "Start of the process in seconds since the Unix epoch." { process.start_time_seconds }
-        Gauge "process_open_fds" "Open file descriptors." { process.open_fds }
-        Gauge "process_max_fds" "Limit of open file descriptors." { process.max_fds }
-        Gauge "process_virtual_memory_bytes" "Virtual memory of the process." { process.virtual_memory_bytes }
-        Gauge "process_resident_memory_bytes" "Resident memory of the process." { process.resident_memory_bytes }
+            "Start time of the process in seconds since the Unix epoch." { process.start_time_seconds }
+        Gauge "process_open_fds" "Number of open file descriptors." { process.open_fds }
+        Gauge "process_max_fds" "Maximum number of open file descriptors." { process.max_fds }
+        Gauge "process_virtual_memory_bytes" "Virtual memory of the process in bytes." { process.virtual_memory_bytes }
+        Gauge "process_resident_memory_bytes" "Resident memory of the process in bytes." { process.resident_memory_bytes }
     }
 }
 

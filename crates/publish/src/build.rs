@@ -110,7 +110,7 @@ impl Builder {
                 Err(ScanError::Stopped) => return,
                 Err(error) => {
                     failures += 1;
-                    self.counters.scans_failed.one();
+                    self.counters.scans_failed.increment();
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::error!(%error, cause, failures, "scan failed; the last snapshot stays");
                     let pause = RETRY_FIRST * 2u32.saturating_pow(failures.min(10) - 1);
@@ -187,7 +187,7 @@ impl Builder {
                     guava.as_mut().map_or(Ok(()), |guava| guava.add(spelling))
                 }
                 Err(_) if skip => {
-                    counters.malformed.one();
+                    counters.malformed.increment();
                     Ok(())
                 }
                 Err(error) => Err(error.into()),

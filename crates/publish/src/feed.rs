@@ -111,7 +111,7 @@ impl Feed {
 
     /// Counts a failed query of the database.
     pub fn count_failed_poll(&self) {
-        self.counters.polls_failed.one();
+        self.counters.polls_failed.increment();
     }
 }
 

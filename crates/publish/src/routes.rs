@@ -42,7 +42,7 @@ pub(crate) struct Routes {
 
 impl Handler for Routes {
     async fn handle(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
-        self.counters.requests.one();
+        self.counters.requests.increment();
         let head_only = request.method() == Method::HEAD;
         // Only responses to requests that read get CORS fields.
         let reads = head_only || matches!(*request.method(), Method::GET | Method::OPTIONS);
@@ -56,7 +56,7 @@ impl Handler for Routes {
             response.status(),
             StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT
         ) {
-            self.counters.not_modified.one();
+            self.counters.not_modified.increment();
         }
         if head_only {
             // For HEAD, hyper sends the length of this body, but not the body.
@@ -137,8 +137,8 @@ impl Routes {
             );
         };
         match kind {
-            FileKind::Snapshot => self.counters.snapshots.one(),
-            FileKind::Delta => self.counters.deltas.one(),
+            FileKind::Snapshot => self.counters.snapshots.increment(),
+            FileKind::Delta => self.counters.deltas.increment(),
         }
         represent(
             &file.content,

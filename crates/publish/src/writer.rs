@@ -289,8 +289,8 @@ impl Writer {
         let answer = self.add(ids.concat());
         for done in done {
             match answer {
-                Ok(_) => self.counters.posts.one(),
-                Err(_) => self.counters.posts_refused.one(),
+                Ok(_) => self.counters.posts.increment(),
+                Err(_) => self.counters.posts_refused.increment(),
             }
             _ = done.send(answer);
         }
@@ -337,7 +337,7 @@ impl Writer {
         write: impl FnOnce(&mut StateFolder, &Journal) -> std::io::Result<()>,
     ) -> Result<(), NotJournaled> {
         write(&mut self.folder, &self.journal).map_err(|error| {
-            self.counters.journal_errors.one();
+            self.counters.journal_errors.increment();
             tracing::error!(%error, "cannot write the journal; posted ids are refused");
             NotJournaled::Device
         })
@@ -381,7 +381,7 @@ impl Writer {
             // An error of this write is ignored: it only causes an additional scan at the next start.
             _ = self.write_state(|folder, _| folder.clear_may_miss_posts());
         }
-        self.counters.scans.one();
+        self.counters.scans.increment();
         // An error of this write is ignored: the log is then only larger than necessary.
         _ = self.write_state(StateFolder::rewrite_log);
         self.publish_manifest();
@@ -408,7 +408,7 @@ impl Writer {
             return;
         };
         if let Err(error) = self.folder.reserve(manifest.serial) {
-            self.counters.journal_errors.one();
+            self.counters.journal_errors.increment();
             tracing::error!(%error, "cannot write the state; the published manifest stays");
             return;
         }

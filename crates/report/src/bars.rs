@@ -51,7 +51,11 @@ impl Bars {
         values: impl IntoIterator<Item = f64>,
     ) -> &mut Self {
         let values: Vec<f64> = values.into_iter().collect();
-        assert_eq!(values.len(), self.series.len(), "one value a series");
+        assert_eq!(
+            values.len(),
+            self.series.len(),
+            "a group needs one value for each series"
+        );
         self.groups.push((category.into(), values));
         self
     }

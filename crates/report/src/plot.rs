@@ -58,7 +58,9 @@ impl Plot {
         let xs = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.0));
         let markers = self.markers.iter().map(|m| m.0);
         let mut x = self.x.horizontal(xs.chain(markers));
-        let columns = drawn.iter().filter(|d| d.series.form == Form::Columns);
+        let columns = drawn
+            .iter()
+            .filter(|d| d.series.shape == SeriesShape::Columns);
         if let Some(most) = columns.map(|d| d.points.len()).max() {
             x = x.inset(0.5 / (most.max(1) as f64 + 1.0));
         }
@@ -102,9 +104,9 @@ impl Plot {
                 Html(&label)
             )?;
         }
-        for (at, label) in &self.markers {
-            if self.x.can_show(*at) {
-                let left = x.position(*at) * 100.0;
+        for (position, label) in &self.markers {
+            if self.x.can_show(*position) {
+                let left = x.position(*position) * 100.0;
                 // In the right half of the plot, the label is left of its marker, so that it stays inside the
                 // plot.
                 let class = if left > 50.0 { "mark before" } else { "mark" };
@@ -179,20 +181,20 @@ impl Plot {
             Html(&description)
         )?;
         for &tick in &y.ticks {
-            let at = 1000.0 - y.position(tick) * 1000.0;
-            writeln!(out, "<path class=\"grid\" d=\"M0 {at:.1}H1000\"/>")?;
+            let position = 1000.0 - y.position(tick) * 1000.0;
+            writeln!(out, "<path class=\"grid\" d=\"M0 {position:.1}H1000\"/>")?;
         }
         for &tick in &x.ticks {
-            let at = x.position(tick) * 1000.0;
-            writeln!(out, "<path class=\"tick\" d=\"M{at:.1} 1000V985\"/>")?;
+            let position = x.position(tick) * 1000.0;
+            writeln!(out, "<path class=\"tick\" d=\"M{position:.1} 1000V985\"/>")?;
         }
         out.push_str("<path class=\"axis\" d=\"M0 0V1000H1000\"/>\n");
-        for (at, _) in self.markers.iter().filter(|m| self.x.can_show(m.0)) {
-            let at = x.position(*at) * 1000.0;
-            writeln!(out, "<path class=\"marker\" d=\"M{at:.1} 0V1000\"/>")?;
+        for (position, _) in self.markers.iter().filter(|m| self.x.can_show(m.0)) {
+            let position = x.position(*position) * 1000.0;
+            writeln!(out, "<path class=\"marker\" d=\"M{position:.1} 0V1000\"/>")?;
         }
-        for one in drawn {
-            one.svg(out, x, y)?;
+        for item in drawn {
+            item.svg(out, x, y)?;
         }
         out.push_str("</svg>\n");
         Ok(())
@@ -245,16 +247,16 @@ impl Plot {
         y: &Scale,
     ) -> fmt::Result {
         out.push_str("<script type=\"application/json\">[");
-        for (n, one) in drawn.iter().enumerate() {
+        for (n, item) in drawn.iter().enumerate() {
             let comma = if n == 0 { "" } else { "," };
-            let name = Json(&one.series.name);
-            write!(out, "{comma}\n{{\"name\":{name},\"slot\":{},", one.slot)?;
-            if let Some(level) = one.series.level_at() {
+            let name = Json(&item.series.name);
+            write!(out, "{comma}\n{{\"name\":{name},\"slot\":{},", item.slot)?;
+            if let Some(level) = item.series.level_at() {
                 let label = self.y.unit.exact(level);
                 write!(out, "\"level\":{},", Json(&label))?;
             }
             out.push_str("\"points\":[");
-            for (n, &(px, py)) in one.points.iter().enumerate() {
+            for (n, &(px, py)) in item.points.iter().enumerate() {
                 let comma = if n == 0 { "" } else { "," };
                 write!(
                     out,
@@ -276,14 +278,14 @@ impl Plot {
 #[derive(Clone, Debug)]
 pub struct Series {
     name: String,
-    form: Form,
+    shape: SeriesShape,
     dashed: bool,
     colour: Option<usize>,
     points: Vec<(f64, f64)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Form {
+enum SeriesShape {
     Line,
     Step,
     Dots,
@@ -294,27 +296,27 @@ enum Form {
 impl Series {
     /// Returns a series whose points are connected by straight lines.
     pub fn line(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        Self::new(name, Form::Line, points)
+        Self::new(name, SeriesShape::Line, points)
     }
 
     /// Returns a series of steps: each value applies until the next point.
     pub fn steps(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        Self::new(name, Form::Step, points)
+        Self::new(name, SeriesShape::Step, points)
     }
 
     /// Returns a series of points without lines.
     pub fn dots(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        Self::new(name, Form::Dots, points)
+        Self::new(name, SeriesShape::Dots, points)
     }
 
     /// Returns a series with a column from the axis to each point, as in a histogram.
     pub fn columns(name: impl Into<String>, points: impl IntoIterator<Item = (f64, f64)>) -> Self {
-        Self::new(name, Form::Columns, points)
+        Self::new(name, SeriesShape::Columns, points)
     }
 
     /// Returns a series that is a horizontal line across the plot: a prediction, a limit or a goal.
     pub fn level(name: impl Into<String>, value: f64) -> Self {
-        Self::new(name, Form::Level(value), [])
+        Self::new(name, SeriesShape::Level(value), [])
     }
 
     /// Draws the series dashed, for example predicted values beside measured ones.
@@ -333,12 +335,12 @@ impl Series {
 
     fn new(
         name: impl Into<String>,
-        form: Form,
+        shape: SeriesShape,
         points: impl IntoIterator<Item = (f64, f64)>,
     ) -> Self {
         Self {
             name: name.into(),
-            form,
+            shape,
             dashed: false,
             colour: None,
             points: points.into_iter().collect(),
@@ -346,8 +348,8 @@ impl Series {
     }
 
     fn level_at(&self) -> Option<f64> {
-        match self.form {
-            Form::Level(value) if value.is_finite() => Some(value),
+        match self.shape {
+            SeriesShape::Level(value) if value.is_finite() => Some(value),
             _ => None,
         }
     }
@@ -370,14 +372,14 @@ impl DrawnSeries<'_> {
             |(px, py): (f64, f64)| (x.position(px) * 1000.0, 1000.0 - y.position(py) * 1000.0);
         let positions = self.points.iter().copied().map(position);
         let mut path = String::new();
-        match self.series.form {
-            Form::Line => {
+        match self.series.shape {
+            SeriesShape::Line => {
                 for (n, (px, py)) in positions.enumerate() {
                     let letter = if n == 0 { 'M' } else { 'L' };
                     write!(path, "{letter}{px:.1} {py:.1}")?;
                 }
             }
-            Form::Step => {
+            SeriesShape::Step => {
                 for (n, (px, py)) in positions.enumerate() {
                     if n == 0 {
                         write!(path, "M{px:.1} {py:.1}")?;
@@ -390,12 +392,12 @@ impl DrawnSeries<'_> {
             }
             // Each point is a stroke of zero length with round caps: a dot that stays round when the drawing is
             // stretched.
-            Form::Dots => {
+            SeriesShape::Dots => {
                 for (px, py) in positions {
                     write!(path, "M{px:.1} {py:.1}h0")?;
                 }
             }
-            Form::Columns => {
+            SeriesShape::Columns => {
                 let positions: Vec<(f64, f64)> = positions.collect();
                 let narrowest = positions
                     .windows(2)
@@ -409,10 +411,10 @@ impl DrawnSeries<'_> {
                     write!(path, "M{left:.1} {floor:.1}V{py:.1}H{right:.1}V{floor:.1}Z")?;
                 }
             }
-            Form::Level(_) => {
+            SeriesShape::Level(_) => {
                 if let Some(level) = self.series.level_at() {
-                    let at = 1000.0 - y.position(level) * 1000.0;
-                    write!(path, "M0 {at:.1}H1000")?;
+                    let position = 1000.0 - y.position(level) * 1000.0;
+                    write!(path, "M0 {position:.1}H1000")?;
                 }
             }
         }
@@ -420,10 +422,10 @@ impl DrawnSeries<'_> {
             return Ok(());
         }
         // A line through a single point would be invisible, so the point is drawn as a dot.
-        let class = match self.series.form {
-            Form::Columns => "fill",
-            Form::Dots => "dots",
-            Form::Line if self.points.len() == 1 => {
+        let class = match self.series.shape {
+            SeriesShape::Columns => "fill",
+            SeriesShape::Dots => "dots",
+            SeriesShape::Line if self.points.len() == 1 => {
                 path.push_str("h0");
                 "dots"
             }
@@ -438,9 +440,9 @@ impl DrawnSeries<'_> {
 fn legend<'a>(out: &mut String, series: impl Iterator<Item = (&'a Series, usize)>) -> fmt::Result {
     out.push_str("<ul class=\"legend\">\n");
     for (series, slot) in series {
-        let (class, path) = match series.form {
-            Form::Columns => ("fill", "M2 0H22V10H2Z"),
-            Form::Dots => ("dots", "M12 5h0"),
+        let (class, path) = match series.shape {
+            SeriesShape::Columns => ("fill", "M2 0H22V10H2Z"),
+            SeriesShape::Dots => ("dots", "M12 5h0"),
             _ if series.dashed => ("line dashed", "M0 5H24"),
             _ => ("line", "M0 5H24"),
         };
@@ -464,11 +466,11 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     let stretch = points.len().div_ceil(MAX_POINTS / 4);
     let mut thinned = Vec::with_capacity(MAX_POINTS);
     for chunk in points.chunks(stretch) {
-        let by_height = |a: &usize, b: &usize| chunk[*a].1.total_cmp(&chunk[*b].1);
+        let by_y = |a: &usize, b: &usize| chunk[*a].1.total_cmp(&chunk[*b].1);
         let mut picked = [
             0,
-            (0..chunk.len()).min_by(by_height).unwrap_or(0),
-            (0..chunk.len()).max_by(by_height).unwrap_or(0),
+            (0..chunk.len()).min_by(by_y).unwrap_or(0),
+            (0..chunk.len()).max_by(by_y).unwrap_or(0),
             chunk.len() - 1,
         ];
         picked.sort_unstable();

@@ -53,7 +53,7 @@ impl Axis {
     /// Returns the scale of a horizontal axis, which covers exactly the range of the values.
     pub(crate) fn horizontal(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (from, to) = self.extent(values);
-        self.scale(from, to, TICKS_ALONG)
+        self.scale(from, to, HORIZONTAL_STEPS)
     }
 
     /// Returns the scale of a vertical axis. It begins at zero (unless the axis is tight) and ends at the first
@@ -61,7 +61,7 @@ impl Axis {
     pub(crate) fn vertical(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (mut from, mut to) = self.extent(values);
         if self.range.is_some() {
-            return self.scale(from, to, TICKS);
+            return self.scale(from, to, VERTICAL_STEPS);
         }
         if self.log {
             let base = self.log_base();
@@ -78,14 +78,14 @@ impl Axis {
                     to = from + 1.0;
                 }
             }
-            let step = nice_step((to - from) / TICKS, self.unit);
+            let step = nice_step((to - from) / VERTICAL_STEPS, self.unit);
             from = (from / step + TICK_TOLERANCE).floor() * step;
             to = (to / step - TICK_TOLERANCE).ceil() * step;
             if from >= to {
                 to = from + step;
             }
         }
-        self.scale(from, to, TICKS)
+        self.scale(from, to, VERTICAL_STEPS)
     }
 
     /// Returns the smallest non-empty range that contains the values.
@@ -119,18 +119,18 @@ impl Axis {
             } else if from == 0.0 {
                 to = 1.0;
             } else {
-                let room = from.abs() * 0.1;
-                (from, to) = (from - room, to + room);
+                let margin = from.abs() * 0.1;
+                (from, to) = (from - margin, to + margin);
             }
         }
         (from, to)
     }
 
-    fn scale(&self, from: f64, to: f64, about: f64) -> Scale {
+    fn scale(&self, from: f64, to: f64, step_count: f64) -> Scale {
         let ticks = if self.log {
             self.log_ticks(from, to)
         } else {
-            let step = nice_step((to - from) / about, self.unit);
+            let step = nice_step((to - from) / step_count, self.unit);
             let first = (from / step - TICK_TOLERANCE).ceil();
             (0..MAX_TICKS)
                 .map(|n| (first + f64::from(n)) * step)
@@ -164,7 +164,7 @@ impl Axis {
                 return ticks;
             }
         }
-        let stride = (powers / (TICKS + 1.0)).ceil().max(1.0);
+        let stride = (powers / (VERTICAL_STEPS + 1.0)).ceil().max(1.0);
         (0..MAX_TICKS)
             .map(|n| first + f64::from(n) * stride)
             .map(|power| base.powf(power))
@@ -235,10 +235,10 @@ fn nice_step(rough: f64, unit: Unit) -> f64 {
 }
 
 /// The approximate number of steps on a vertical axis.
-const TICKS: f64 = 5.0;
+const VERTICAL_STEPS: f64 = 5.0;
 
 /// The approximate number of steps on a horizontal axis. A narrow screen shows every second label.
-const TICKS_ALONG: f64 = 7.0;
+const HORIZONTAL_STEPS: f64 = 7.0;
 
 /// The maximum number of ticks.
 const MAX_TICKS: u32 = 12;

@@ -60,7 +60,11 @@ impl Table {
     /// Panics if the number of cells differs from the number of columns.
     pub fn row<S: Into<String>>(&mut self, cells: impl IntoIterator<Item = S>) -> &mut Self {
         let cells: Vec<String> = cells.into_iter().map(Into::into).collect();
-        assert_eq!(cells.len(), self.columns.len(), "one cell a column");
+        assert_eq!(
+            cells.len(),
+            self.columns.len(),
+            "a row needs one cell for each column"
+        );
         self.rows.push(cells);
         self
     }

@@ -74,8 +74,8 @@ fn a_page_loads_nothing() {
             );
         }
     }
-    let whole = page_of("word").render();
-    assert!(!whole.contains("://") && !whole.contains("@import"));
+    let html = page_of("word").render();
+    assert!(!html.contains("://") && !html.contains("@import"));
 }
 
 #[test]
@@ -180,7 +180,7 @@ fn assert_same_structure(word: &str) {
         structure(&page_of("word").render()),
         "{word:?}"
     );
-    let shown: String = word
+    let visible_text: String = word
         .chars()
         .map(|c| match c {
             '\n' | '\t' => c,
@@ -194,8 +194,8 @@ fn assert_same_structure(word: &str) {
         .position(|token| matches!(token, Token::Tag { name, .. } if name == "h1"))
         .expect("a page has a heading");
     match &tokens[heading + 1] {
-        Token::Text(text) => assert_eq!(text, &shown),
-        _ => assert_eq!("", shown),
+        Token::Text(text) => assert_eq!(text, &visible_text),
+        _ => assert_eq!("", visible_text),
     }
     let json = tokens
         .iter()
@@ -207,7 +207,7 @@ fn assert_same_structure(word: &str) {
     let series: serde_json::Value = serde_json::from_str(json).expect("the figures are JSON");
     assert_eq!(
         series[0]["name"].as_str().expect("a name"),
-        shown.replace(['\n', '\t'], " ")
+        visible_text.replace(['\n', '\t'], " ")
     );
 }
 
@@ -238,10 +238,10 @@ fn tokens(html: &str) -> Vec<Token> {
             .find(|c: char| c.is_ascii_whitespace() || c == '>')
             .expect("a tag ends");
         let name = &inside[..name_end];
-        let bare = name.strip_prefix('/').unwrap_or(name);
-        let bare = bare.strip_suffix('/').unwrap_or(bare);
+        let tag_name = name.strip_prefix('/').unwrap_or(name);
+        let tag_name = tag_name.strip_suffix('/').unwrap_or(tag_name);
         assert!(
-            !bare.is_empty() && bare.chars().all(|c| c.is_ascii_alphanumeric()),
+            !tag_name.is_empty() && tag_name.chars().all(|c| c.is_ascii_alphanumeric()),
             "a tag called {name:?}"
         );
         let mut attributes = Vec::new();

@@ -35,20 +35,20 @@ impl<'a> Authority<'a> {
     /// Rejects user information, a bracketed address that is not IPv6, a port above 65535, and bytes that a
     /// host name cannot contain. If a host could contain a `/`, two different targets could have the same key.
     pub fn parse(scheme: &str, text: &'a str) -> Result<Self, InvalidTarget> {
-        let refuse = || InvalidTarget {
-            authority: text.chars().take(AUTHORITY_SHOWN_CHARS).collect(),
+        let invalid = || InvalidTarget {
+            authority: text.chars().take(ERROR_AUTHORITY_CHARS).collect(),
         };
-        let (host, port) = split_port(text).ok_or_else(refuse)?;
+        let (host, port) = split_port(text).ok_or_else(invalid)?;
         let host = match host.strip_prefix('[').and_then(|h| h.strip_suffix(']')) {
             Some(address) if address.parse::<Ipv6Addr>().is_ok() => host,
-            Some(_) => return Err(refuse()),
+            Some(_) => return Err(invalid()),
             // A final dot marks an absolute name (RFC 3986 §3.2.2). Names in HTTP are always absolute, so the
             // dot is removed.
             None => host.strip_suffix('.').unwrap_or(host),
         };
         let is_name = host.starts_with('[') || host.bytes().all(is_name_byte);
         if host.is_empty() || host.ends_with('.') || !is_name {
-            return Err(refuse());
+            return Err(invalid());
         }
         let port = match port {
             None | Some("") => None,
@@ -57,7 +57,7 @@ impl<'a> Authority<'a> {
                 let port = if significant.is_empty() {
                     0
                 } else {
-                    significant.parse().map_err(|_| refuse())?
+                    significant.parse().map_err(|_| invalid())?
                 };
                 Some(port)
             }
@@ -83,17 +83,17 @@ impl<'a> Authority<'a> {
         if let Some(port) = self.port {
             // Every hit makes a key, so this code avoids the allocation of `format!`.
             let mut digits = [0; PORT_DIGITS_MAX];
-            let (mut at, mut rest) = (PORT_DIGITS_MAX, port);
+            let (mut position, mut rest) = (PORT_DIGITS_MAX, port);
             loop {
-                at -= 1;
-                digits[at] = b'0' + u8::try_from(rest % 10).expect("a digit is below 10");
+                position -= 1;
+                digits[position] = b'0' + u8::try_from(rest % 10).expect("a digit is below 10");
                 rest /= 10;
                 if rest == 0 {
                     break;
                 }
             }
             out.push(b':');
-            out.extend_from_slice(&digits[at..]);
+            out.extend_from_slice(&digits[position..]);
         }
     }
 
@@ -182,7 +182,7 @@ const fn is_name_byte(byte: u8) -> bool {
 const PORT_DIGITS_MAX: usize = 5;
 
 /// The number of characters of an invalid authority that the error message repeats.
-const AUTHORITY_SHOWN_CHARS: usize = 64;
+const ERROR_AUTHORITY_CHARS: usize = 64;
 
 #[cfg(test)]
 mod tests {

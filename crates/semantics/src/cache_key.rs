@@ -61,7 +61,7 @@ impl<'a> Target<'a> {
     }
 
     /// Returns a target of the same origin with another path and query.
-    pub fn at<'b>(&self, path_and_query: &'b str) -> Target<'b>
+    pub fn with_path_and_query<'b>(&self, path_and_query: &'b str) -> Target<'b>
     where
         'a: 'b,
     {
@@ -93,7 +93,7 @@ mod tests {
 
     fn key(scheme: &str, authority: &str, path: &str) -> String {
         let target = Target::new(scheme, authority, path).expect(authority);
-        String::from_utf8(target.key()).expect("made of text")
+        String::from_utf8(target.key()).expect("the key is UTF-8")
     }
 
     /// RFC 9110 §4.2.3.
@@ -144,7 +144,7 @@ mod tests {
 
     /// A client cannot forge the key of another host with a `Host` field.
     #[test]
-    fn an_authority_that_could_forge_a_key_is_refused() {
+    fn an_authority_that_could_forge_a_key_is_rejected() {
         for authority in [
             "", ":80", "a/b", "a?b", "a#b", "a b", "a:80:80", "a:x", "a:8 0", "[::1", "[::1]x",
             "a\\b", "a\"", "é", "u@a",
@@ -188,8 +188,8 @@ mod tests {
                 port.map_or_else(|| host.to_owned(), |port| format!("{host}:{port}"))
             };
             let (authority_a, authority_b) = (authority(&a.1, a.2), authority(&b.1, b.2));
-            let one = Target::new(&a.0, &authority_a, &a.3).expect("a host");
-            let other = Target::new(&b.0, &authority_b, &b.3).expect("a host");
+            let one = Target::new(&a.0, &authority_a, &a.3).expect("the authority is valid");
+            let other = Target::new(&b.0, &authority_b, &b.3).expect("the authority is valid");
             prop_assert_eq!(one.key() == other.key(), one.same_origin(&other) && a.3 == b.3);
         }
 

@@ -94,14 +94,14 @@ impl Forward {
 impl CacheStatus {
     /// Returns the status of a hit with the given remaining lifetime.
     pub const fn hit(ttl_secs: i64) -> Self {
-        let mut status = Self::bare(Outcome::Hit);
+        let mut status = Self::with_outcome(Outcome::Hit);
         status.ttl = Some(ttl_secs);
         status
     }
 
     /// Returns the status of a request that was forwarded to the origin.
     pub const fn forward(reason: Forward) -> Self {
-        Self::bare(Outcome::Forward(reason))
+        Self::with_outcome(Outcome::Forward(reason))
     }
 
     /// Sets the detail.
@@ -111,7 +111,7 @@ impl CacheStatus {
         self
     }
 
-    const fn bare(outcome: Outcome) -> Self {
+    const fn with_outcome(outcome: Outcome) -> Self {
         Self {
             outcome,
             fwd_status: None,
@@ -126,7 +126,7 @@ impl CacheStatus {
     /// configuration checks this.
     pub fn write(&self, node: &str, line: &mut String) {
         self.write_to(node, line)
-            .expect("a String takes everything");
+            .expect("writing to a String does not fail");
     }
 
     /// Returns the member as a field value. For a hit, the only allocation is the returned value.
@@ -202,7 +202,7 @@ impl CacheStatus {
         let mut parts = Parameters { rest: Some(member) };
         let name = parts.next()?;
         // §2: the cache's name is a String or a Token.
-        let matches = match bare_string(name) {
+        let matches = match parse_string(name) {
             Some(name) => name == node,
             None => name == node.as_bytes(),
         };
@@ -210,7 +210,7 @@ impl CacheStatus {
             return None;
         }
         let mut outcome = None;
-        let mut status = Self::bare(Outcome::Hit);
+        let mut status = Self::with_outcome(Outcome::Hit);
         for part in parts {
             let (key, value) = match part.iter().position(|&byte| byte == b'=') {
                 Some(at) => (&part[..at], Some(&part[at + 1..])),
@@ -226,8 +226,8 @@ impl CacheStatus {
                 (b"stored", None | Some(b"?1")) => status.stored = true,
                 (b"collapsed", None | Some(b"?1")) => status.collapsed = true,
                 (b"detail", Some(value)) => {
-                    status.detail = bare_string(value)
-                        .or_else(|| bare_token(value).map(str::to_owned))
+                    status.detail = parse_string(value)
+                        .or_else(|| parse_token(value).map(str::to_owned))
                         .map(Cow::Owned);
                 }
                 _ => {}
@@ -243,8 +243,8 @@ fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
     if !(100..1000).contains(&status) {
         return write!(line, "{status}");
     }
-    for place in [100, 10, 1] {
-        let digit = u32::from(status / place % 10);
+    for divisor in [100, 10, 1] {
+        let digit = u32::from(status / divisor % 10);
         line.write_char(char::from_digit(digit, 10).unwrap_or('0'))?;
     }
     Ok(())
@@ -277,14 +277,18 @@ impl<'a> Iterator for Parameters<'a> {
 }
 
 /// Returns the content of an sf-string (RFC 8941 §3.3.3), or `None` for other bytes.
-fn bare_string(bytes: &[u8]) -> Option<String> {
+fn parse_string(bytes: &[u8]) -> Option<String> {
     if bytes.first() != Some(&b'"') || list::closing_quote(bytes, 0)? != bytes.len() - 1 {
         return None;
     }
     let mut text = String::with_capacity(bytes.len());
-    let mut inside = bytes[1..bytes.len() - 1].iter();
-    while let Some(&byte) = inside.next() {
-        let byte = if byte == b'\\' { *inside.next()? } else { byte };
+    let mut content = bytes[1..bytes.len() - 1].iter();
+    while let Some(&byte) = content.next() {
+        let byte = if byte == b'\\' {
+            *content.next()?
+        } else {
+            byte
+        };
         if !matches!(byte, b' '..=b'~') {
             return None;
         }
@@ -298,12 +302,12 @@ fn parse_number<T: std::str::FromStr>(digits: &[u8]) -> Option<T> {
 }
 
 /// Returns the bytes as an sf-token (RFC 8941 §3.3.4), or `None` if they are not a token.
-fn bare_token(bytes: &[u8]) -> Option<&str> {
+fn parse_token(bytes: &[u8]) -> Option<&str> {
     // A token starts with a letter or `*`. `:` and `/` may follow.
-    let starts = bytes
+    let has_valid_start = bytes
         .first()
         .is_some_and(|&first| first.is_ascii_alphabetic() || first == b'*');
-    let is_token = starts
+    let is_token = has_valid_start
         && bytes
             .iter()
             .all(|&byte| list::is_token_byte(byte) || matches!(byte, b':' | b'/'));
@@ -313,7 +317,7 @@ fn bare_token(bytes: &[u8]) -> Option<&str> {
 /// Writes the text as a token if it is a valid token, otherwise as a string. A string may contain only visible
 /// ASCII and spaces (RFC 8941 §3.3.3), so other bytes are omitted.
 fn write_token_or_string(text: &str, line: &mut impl fmt::Write) -> fmt::Result {
-    if let Some(token) = bare_token(text.as_bytes()) {
+    if let Some(token) = parse_token(text.as_bytes()) {
         return line.write_str(token);
     }
     line.write_char('"')?;
@@ -335,8 +339,8 @@ struct ShortLine {
 impl fmt::Write for ShortLine {
     fn write_str(&mut self, text: &str) -> fmt::Result {
         let end = self.length + text.len();
-        let room = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
-        room.copy_from_slice(text.as_bytes());
+        let target = self.bytes.get_mut(self.length..end).ok_or(fmt::Error)?;
+        target.copy_from_slice(text.as_bytes());
         self.length = end;
         Ok(())
     }
@@ -363,7 +367,7 @@ mod tests {
     }
 
     #[test]
-    fn a_member_reads_as_in_the_rfc() {
+    fn a_member_has_the_format_of_the_rfc() {
         assert_eq!(line(&CacheStatus::hit(376)), "edgeward; hit; ttl=376");
         assert_eq!(line(&CacheStatus::hit(-412)), "edgeward; hit; ttl=-412");
         let miss = CacheStatus {
@@ -385,7 +389,7 @@ mod tests {
 
     /// Method: write details with lengths just below and above the size of the stack buffer.
     #[test]
-    fn a_field_value_is_the_written_line_at_any_length() {
+    fn a_field_value_equals_the_written_line_at_any_length() {
         for length in [0, 1, 100, 101, 102, 103, 104, 105, 1000] {
             let status = CacheStatus::forward(Forward::Miss).with_detail("x".repeat(length));
             assert_eq!(

@@ -202,7 +202,7 @@ mod tests {
     }
 
     fn freshen(stored: &Storable, lines: &str) -> Freshened {
-        let side = StoredResponse {
+        let stored_response = StoredResponse {
             status: StatusCode::OK,
             head: &stored.head,
             validators: &stored.validators,
@@ -210,7 +210,7 @@ mod tests {
         by_not_modified(
             &Rules::default(),
             &HeaderMap::new(),
-            side,
+            stored_response,
             &headers(lines),
             at(VALIDATED),
         )
@@ -266,7 +266,7 @@ mod tests {
             VALIDATED.after(std::time::Duration::from_secs(10))
         );
         assert_eq!(
-            fresh.head.get("date").expect("added"),
+            fresh.head.get("date").expect("the field was added"),
             "Sun, 06 Nov 1994 08:51:17 GMT"
         );
         assert_eq!(fresh.source, LifetimeSource::MaxAge);
@@ -298,8 +298,8 @@ mod tests {
         ];
         for (old, new, updates) in table {
             let stored = store(&format!("cache-control: max-age=10\n{old}"));
-            let kept = matches!(freshen(&stored, new), Freshened::Keep(_));
-            assert_eq!(kept, updates, "{old} | {new}");
+            let is_updated = matches!(freshen(&stored, new), Freshened::Keep(_));
+            assert_eq!(is_updated, updates, "{old} | {new}");
         }
     }
 
@@ -308,7 +308,11 @@ mod tests {
         let stored = store("cache-control: max-age=10\netag: W/\"a\"");
         for etag in ["\"a\"", "a"] {
             let fresh = expect_keep(freshen(&stored, &format!("etag: {etag}")));
-            assert_eq!(fresh.head.get("etag").expect("kept"), "W/\"a\"", "{etag}");
+            assert_eq!(
+                fresh.head.get("etag").expect("the field is still there"),
+                "W/\"a\"",
+                "{etag}"
+            );
         }
     }
 
@@ -336,7 +340,7 @@ mod tests {
     #[test]
     fn a_head_response_freshens_a_stored_response_with_the_same_validators() {
         let stored = store("cache-control: max-age=10\netag: \"a\"\ncontent-length: 5");
-        let side = StoredResponse {
+        let stored_response = StoredResponse {
             status: StatusCode::OK,
             head: &stored.head,
             validators: &stored.validators,
@@ -354,7 +358,7 @@ mod tests {
             let freshened = by_head(
                 &Rules::default(),
                 &HeaderMap::new(),
-                side,
+                stored_response,
                 &response,
                 at(VALIDATED),
             );

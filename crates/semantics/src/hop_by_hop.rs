@@ -90,14 +90,14 @@ pub fn count_down_max_forwards(method: &Method, request: &mut HeaderMap) -> MaxF
     if method != Method::TRACE && method != Method::OPTIONS {
         return MaxForwards::Forward;
     }
-    let left = request
+    let remaining = request
         .get(MAX_FORWARDS)
         .and_then(|value| crate::cache_control::delta_seconds(value.as_bytes()));
-    match left {
+    match remaining {
         None => MaxForwards::Forward,
         Some(0) => MaxForwards::RespondHere,
-        Some(left) => {
-            request.insert(MAX_FORWARDS, HeaderValue::from(left - 1));
+        Some(remaining) => {
+            request.insert(MAX_FORWARDS, HeaderValue::from(remaining - 1));
             MaxForwards::Forward
         }
     }
@@ -244,25 +244,25 @@ mod tests {
             let verdict = count_down_max_forwards(method, &mut request);
             (verdict, request.get(MAX_FORWARDS).cloned())
         };
-        let left = |text| Some(HeaderValue::from_static(text));
+        let remaining = |text| Some(HeaderValue::from_static(text));
         for method in [Method::TRACE, Method::OPTIONS] {
             assert_eq!(
                 count(&method, "max-forwards: 2"),
-                (MaxForwards::Forward, left("1"))
+                (MaxForwards::Forward, remaining("1"))
             );
             assert_eq!(
                 count(&method, "max-forwards: 0"),
-                (MaxForwards::RespondHere, left("0"))
+                (MaxForwards::RespondHere, remaining("0"))
             );
             assert_eq!(
                 count(&method, "max-forwards: x"),
-                (MaxForwards::Forward, left("x"))
+                (MaxForwards::Forward, remaining("x"))
             );
             assert_eq!(count(&method, ""), (MaxForwards::Forward, None));
         }
         assert_eq!(
             count(&Method::GET, "max-forwards: 0"),
-            (MaxForwards::Forward, left("0"))
+            (MaxForwards::Forward, remaining("0"))
         );
     }
 }

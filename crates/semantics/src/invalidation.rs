@@ -76,7 +76,11 @@ fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
         let directory = base_path.rfind('/').map_or("/", |at| &base_path[..=at]);
         format!("{directory}{rest}")
     };
-    Some(target.at(&without_dot_segments(&resolved)).key())
+    Some(
+        target
+            .with_path_and_query(&without_dot_segments(&resolved))
+            .key(),
+    )
 }
 
 /// Splits `scheme:` from a reference (RFC 3986 §3.1).
@@ -124,34 +128,38 @@ mod tests {
     use super::*;
     use crate::testing::headers;
 
-    fn forgotten(method: &str, status: u16, lines: &str) -> Vec<String> {
-        let target = Target::new("http", "h:80", "/a/b?q").expect("a host");
+    fn invalidated_keys(method: &str, status: u16, lines: &str) -> Vec<String> {
+        let target = Target::new("http", "h:80", "/a/b?q").expect("the authority is valid");
         let method = Method::from_bytes(method.as_bytes()).expect("a token");
         let status = StatusCode::from_u16(status).expect("a status");
         targets(&method, status, &target, &headers(lines))
             .into_iter()
-            .map(|key| String::from_utf8(key).expect("text"))
+            .map(|key| String::from_utf8(key).expect("the key is UTF-8"))
             .collect()
     }
 
     /// §4.4: unsafe and unknown methods invalidate if the response is not an error.
     #[test]
     fn only_unsafe_methods_that_succeed_invalidate() {
-        let itself = vec!["http://h/a/b?q".to_owned()];
+        let target_key = vec!["http://h/a/b?q".to_owned()];
         for method in ["POST", "PUT", "DELETE", "PATCH", "M-SEARCH", "PURGE", "get"] {
             for status in [200, 201, 204, 299, 301, 303, 304, 399] {
-                assert_eq!(forgotten(method, status, ""), itself, "{method} {status}");
+                assert_eq!(
+                    invalidated_keys(method, status, ""),
+                    target_key,
+                    "{method} {status}"
+                );
             }
             for status in [100, 400, 404, 409, 500, 503] {
                 assert!(
-                    forgotten(method, status, "").is_empty(),
+                    invalidated_keys(method, status, "").is_empty(),
                     "{method} {status}"
                 );
             }
         }
         for method in ["GET", "HEAD", "OPTIONS", "TRACE"] {
             assert!(
-                forgotten(method, 200, "location: /x").is_empty(),
+                invalidated_keys(method, 200, "location: /x").is_empty(),
                 "{method}"
             );
         }
@@ -191,7 +199,7 @@ mod tests {
             expected_keys.extend(expected.map(str::to_owned));
             for field in ["location", "content-location"] {
                 assert_eq!(
-                    forgotten("POST", 201, &format!("{field}: {reference}")),
+                    invalidated_keys("POST", 201, &format!("{field}: {reference}")),
                     expected_keys,
                     "{field}: {reference}"
                 );
@@ -200,11 +208,11 @@ mod tests {
     }
 
     #[test]
-    fn both_fields_count_once_each() {
-        let keys = forgotten("POST", 201, "location: /x\ncontent-location: /y");
+    fn both_fields_invalidate_their_keys_once() {
+        let keys = invalidated_keys("POST", 201, "location: /x\ncontent-location: /y");
         assert_eq!(keys, ["http://h/a/b?q", "http://h/x", "http://h/y"]);
         assert_eq!(
-            forgotten("POST", 201, "location: /x\ncontent-location: /x").len(),
+            invalidated_keys("POST", 201, "location: /x\ncontent-location: /x").len(),
             2
         );
     }
@@ -212,8 +220,8 @@ mod tests {
     proptest! {
         /// No reference invalidates a key of another origin.
         #[test]
-        fn no_reference_leaves_the_origin(reference in "[a-z/:.?#@%\\[\\]]{0,24}") {
-            for key in forgotten("POST", 200, &format!("location: {reference}")) {
+        fn no_reference_invalidates_another_origin(reference in "[a-z/:.?#@%\\[\\]]{0,24}") {
+            for key in invalidated_keys("POST", 200, &format!("location: {reference}")) {
                 prop_assert!(key.starts_with("http://h/"), "{} made {}", reference, key);
             }
         }

@@ -40,12 +40,12 @@ pub(crate) fn trim(mut bytes: &[u8]) -> &[u8] {
 /// Returns the index of the quote that closes the quoted string that begins at `open` (§5.6.4), or `None` if
 /// the string is not closed.
 pub(crate) fn closing_quote(bytes: &[u8], open: usize) -> Option<usize> {
-    let mut at = open + 1;
-    while let Some(&byte) = bytes.get(at) {
+    let mut position = open + 1;
+    while let Some(&byte) = bytes.get(position) {
         match byte {
-            b'"' => return Some(at),
-            b'\\' => at += 2,
-            _ => at += 1,
+            b'"' => return Some(position),
+            b'\\' => position += 2,
+            _ => position += 1,
         }
     }
     None
@@ -82,18 +82,18 @@ impl<'a> Members<'a> {
     }
 
     fn member_end(&mut self, bytes: &[u8]) -> usize {
-        let mut at = 0;
-        while let Some(&byte) = bytes.get(at) {
+        let mut position = 0;
+        while let Some(&byte) = bytes.get(position) {
             match byte {
-                b',' => return at,
-                b'"' if self.quotes_close => match closing_quote(bytes, at) {
-                    Some(close) => at = close + 1,
+                b',' => return position,
+                b'"' if self.quotes_close => match closing_quote(bytes, position) {
+                    Some(close) => position = close + 1,
                     None => {
                         self.quotes_close = false;
-                        at += 1;
+                        position += 1;
                     }
                 },
-                _ => at += 1,
+                _ => position += 1,
             }
         }
         bytes.len()

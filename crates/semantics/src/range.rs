@@ -98,7 +98,7 @@ fn if_range_holds(request: &HeaderMap, stored: &Validators) -> bool {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum RangeSpec {
     /// The form `first-` or `first-last`.
-    From { first: u64, last: Option<u64> },
+    FromFirst { first: u64, last: Option<u64> },
     /// The form `-length`: the last bytes of the body.
     Suffix { length: u64 },
 }
@@ -121,14 +121,14 @@ impl RangeSpec {
             (b"", length) => Some(Self::Suffix {
                 length: number(length)?,
             }),
-            (first, b"") => Some(Self::From {
+            (first, b"") => Some(Self::FromFirst {
                 first: number(first)?,
                 last: None,
             }),
             (first, last) => {
                 let (first, last) = (number(first)?, number(last)?);
                 // §14.1.2: an int-range with last < first is invalid.
-                (first <= last).then_some(Self::From {
+                (first <= last).then_some(Self::FromFirst {
                     first,
                     last: Some(last),
                 })
@@ -145,8 +145,8 @@ impl RangeSpec {
             };
         };
         match self {
-            Self::From { first, .. } if first > end => RangeAnswer::Unsatisfiable,
-            Self::From { first, last } => RangeAnswer::Partial(ByteRange {
+            Self::FromFirst { first, .. } if first > end => RangeAnswer::Unsatisfiable,
+            Self::FromFirst { first, last } => RangeAnswer::Partial(ByteRange {
                 first,
                 last: last.map_or(end, |last| last.min(end)),
             }),

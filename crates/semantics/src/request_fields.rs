@@ -71,7 +71,7 @@ fn write_accept_encoding(request: &HeaderMap, out: &mut Vec<u8>) {
     let mut codings: [(usize, usize); CODINGS_MAX] =
         std::array::from_fn(|n| (ends[n], ends[n + 1]));
     let codings = &mut codings[..count];
-    codings.sort_unstable_by(|one, other| out[one.0..one.1].cmp(&out[other.0..other.1]));
+    codings.sort_unstable_by(|left, right| out[left.0..left.1].cmp(&out[right.0..right.1]));
     let mut written: Option<(usize, usize)> = None;
     for &coding in codings.iter() {
         if written.is_some_and(|last| out[last.0..last.1] == out[coding.0..coding.1]) {
@@ -174,18 +174,18 @@ mod tests {
 
     /// If there are more codings than the limit, their order matters, and no coding is lost.
     #[test]
-    fn more_codings_than_the_bound_keep_their_order() {
-        let of = |names: &[String]| {
+    fn more_codings_than_the_limit_keep_their_order() {
+        let canonical = |names: &[String]| {
             let line = format!("accept-encoding: {}", names.join(", "));
             value(&ACCEPT_ENCODING, &headers(&line))
         };
         for (count, same) in [(CODINGS_MAX, true), (CODINGS_MAX + 2, false)] {
             let mut names: Vec<String> = (0..count).map(|n| format!("c{n}")).collect();
-            let forward = of(&names);
+            let forward = canonical(&names);
             names.reverse();
-            assert_eq!(of(&names) == forward, same, "{count}");
-            assert_ne!(of(&names), of(&names[1..]), "{count}");
-            assert_eq!(of(&names).split(|&byte| byte == b',').count(), count);
+            assert_eq!(canonical(&names) == forward, same, "{count}");
+            assert_ne!(canonical(&names), canonical(&names[1..]), "{count}");
+            assert_eq!(canonical(&names).split(|&byte| byte == b',').count(), count);
         }
     }
 
@@ -215,7 +215,7 @@ mod tests {
 
         /// The canonical form of any bytes is a valid field value.
         #[test]
-        fn any_value_makes_a_value(line in proptest::collection::vec(0x20_u8..=0xff, 0..40)) {
+        fn the_canonical_form_of_any_value_is_a_valid_value(line in proptest::collection::vec(0x20_u8..=0xff, 0..40)) {
             let Ok(line) = HeaderValue::from_bytes(&line) else { return Ok(()) };
             for name in [ACCEPT, ACCEPT_ENCODING, ACCEPT_LANGUAGE] {
                 let mut request = HeaderMap::new();

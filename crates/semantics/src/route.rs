@@ -68,7 +68,7 @@ mod tests {
     use crate::testing::headers;
 
     #[test]
-    fn only_plain_get_and_head_are_looked_up() {
+    fn only_get_and_head_without_content_are_looked_up() {
         let pass = Route::Pass;
         let table = [
             ("GET", "", Route::Lookup),
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_reason_has_its_word_in_cache_status() {
+    fn each_pass_reason_has_a_cache_status_reason() {
         assert_eq!(PassReason::Method.forward(), Forward::Method);
         assert_eq!(PassReason::Content.forward(), Forward::Bypass);
         assert_eq!(PassReason::Precondition.forward(), Forward::Bypass);

@@ -151,7 +151,7 @@ mod tests {
 
     /// §4.1. Each row: the Vary field, two requests, and true if they select the same response.
     #[test]
-    fn requests_select_the_same_response_only_up_to_what_syntax_allows() {
+    fn requests_select_the_same_response_only_if_their_fields_are_equivalent() {
         let table = [
             ("x", "", "", true, "absent from both"),
             ("x", "", "x: ", false, "absent is not empty"),
@@ -168,7 +168,7 @@ mod tests {
                 "x: a\nx: b",
                 "x: a, b",
                 false,
-                "lines are forwarded apart, and an origin may read the first alone",
+                "lines are forwarded separately, and an origin may read only the first",
             ),
             (
                 "accept-language",
@@ -182,7 +182,7 @@ mod tests {
                 "accept-encoding: g zip",
                 "accept-encoding: gzip",
                 false,
-                "and within a coding too",
+                "white space within a coding separates",
             ),
             (
                 "accept",
@@ -196,16 +196,22 @@ mod tests {
                 "accept: A/b;V=1;Q=0.5",
                 "accept: a/b; v=1 ; q=0.5",
                 true,
-                "types and names of parameters are not",
+                "types and parameter names are not case-sensitive",
             ),
             (
                 "x",
                 "x: a, b",
                 "x: a,b",
                 false,
-                "white space matters where the syntax is not known",
+                "white space matters if the syntax is not known",
             ),
-            ("x", "x: A", "x: a", false, "case matters too"),
+            (
+                "x",
+                "x: A",
+                "x: a",
+                false,
+                "case matters if the syntax is not known",
+            ),
             (
                 "x, y",
                 "x: 1",
@@ -225,7 +231,7 @@ mod tests {
                 "accept-language: de, en",
                 "accept-language: en, de",
                 false,
-                "order may be preference",
+                "the order may state a preference",
             ),
             (
                 "accept",
@@ -239,14 +245,14 @@ mod tests {
                 "accept-encoding: gzip, br",
                 "accept-encoding: br,gzip",
                 true,
-                "order means nothing",
+                "the order has no meaning",
             ),
             (
                 "accept-encoding",
                 "accept-encoding: gzip;q=1.0",
                 "accept-encoding: GZIP",
                 true,
-                "weight 1 is silence",
+                "a weight of 1 is the default",
             ),
             (
                 "accept-encoding",
@@ -323,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn the_key_is_legible() {
+    fn the_key_has_one_readable_line_per_field() {
         let request = headers("accept-encoding: gzip, br;q=0.9\nx-b: 1\nx-b: 2");
         let key = fields("vary: x-b, accept-encoding, x-a").key(&request);
         assert_eq!(
@@ -358,7 +364,7 @@ mod tests {
         #[test]
         fn the_order_of_codings_does_not_matter(
             codings in proptest::collection::vec(("(gzip|br|zstd|identity|\\*)", 0_u32..=1000), 0..6),
-            turn in 0_usize..6,
+            rotation in 0_usize..6,
         ) {
             let line = |codings: &[(String, u32)]| {
                 let members: Vec<String> = codings
@@ -367,12 +373,12 @@ mod tests {
                     .collect();
                 headers(&format!("accept-encoding: {}", members.join(", ")))
             };
-            let mut turned = codings.clone();
-            if !turned.is_empty() {
-                let by = turn % turned.len();
-                turned.rotate_left(by);
+            let mut rotated = codings.clone();
+            if !rotated.is_empty() {
+                let by = rotation % rotated.len();
+                rotated.rotate_left(by);
             }
-            prop_assert!(fields("vary: accept-encoding").selects_same(&line(&codings), &line(&turned)));
+            prop_assert!(fields("vary: accept-encoding").selects_same(&line(&codings), &line(&rotated)));
         }
     }
 }

@@ -178,8 +178,8 @@ fn the_golden_table_of_storability_holds() {
         std::fs::write(path, &table).expect("the golden file is writable");
     }
     let golden = std::fs::read_to_string(path).expect("the golden file is committed");
-    for (line, (now, then)) in table.lines().zip(golden.lines()).enumerate() {
-        assert_eq!(now, then, "line {} of {path}", line + 1);
+    for (line, (actual, expected)) in table.lines().zip(golden.lines()).enumerate() {
+        assert_eq!(actual, expected, "line {} of {path}", line + 1);
     }
     assert_eq!(table.lines().count(), golden.lines().count());
 }
@@ -272,7 +272,7 @@ impl Case {
         let understood = [
             200, 203, 204, 300, 301, 302, 303, 307, 308, 404, 405, 410, 414, 451, 501,
         ];
-        let rfc = self.method_is_get
+        let allowed_by_rfc = self.method_is_get
             && final_status
             && ![206, 304].contains(&self.status)
             && (!self.must_understand() || understood.contains(&self.status))
@@ -287,9 +287,13 @@ impl Case {
             [407, 408, 412, 416, 417, 421, 425, 426, 428, 429, 431, 511].contains(&self.status);
         let usable_later = self.etag() || ((self.max_age() || self.s_maxage()) && !self.no_cache());
         let has_lifetime = self.max_age() || self.s_maxage();
-        let by_request =
+        let caused_by_request =
             [400, 413, 414, 501].contains(&self.status) && !(store_request_errors && has_lifetime);
-        rfc && !about_one_request && !by_request && !self.set_cookie() && usable_later
+        allowed_by_rfc
+            && !about_one_request
+            && !caused_by_request
+            && !self.set_cookie()
+            && usable_later
     }
 }
 
@@ -419,7 +423,7 @@ fn the_stored_head_lacks_fields_that_must_not_be_shared() {
         (HeaderName::from_static("transfer-encoding"), "chunked"),
         (SET_COOKIE, "a=b"),
     ]);
-    for (set_cookie, kept) in [(SetCookie::Strip, false), (SetCookie::Share, true)] {
+    for (set_cookie, has_cookie) in [(SetCookie::Strip, false), (SetCookie::Share, true)] {
         let rules = Rules {
             set_cookie,
             ..Rules::default()
@@ -442,7 +446,7 @@ fn the_stored_head_lacks_fields_that_must_not_be_shared() {
         let mut names: Vec<&str> = storable.head.keys().map(HeaderName::as_str).collect();
         names.sort_unstable();
         let mut expected = vec!["cache-control", "date", "x-all"];
-        if kept {
+        if has_cookie {
             expected.insert(2, "set-cookie");
         }
         assert_eq!(names, expected);

@@ -16,18 +16,18 @@ use edgeward_analysis::{Entry, Outcome, type_of};
 struct Column<T> {
     values: Vec<T>,
     /// For each row, 1 if the column has a value and 0 for null: the definition levels of Parquet.
-    there: Vec<i16>,
+    definition_levels: Vec<i16>,
 }
 
 impl<T> Column<T> {
     fn push(&mut self, value: Option<T>) {
-        self.there.push(i16::from(value.is_some()));
+        self.definition_levels.push(i16::from(value.is_some()));
         self.values.extend(value);
     }
 
     fn clear(&mut self) {
         self.values.clear();
-        self.there.clear();
+        self.definition_levels.clear();
     }
 }
 
@@ -48,7 +48,7 @@ pub(super) struct Columns {
 
 impl Columns {
     pub(super) fn len(&self) -> usize {
-        self.url.there.len()
+        self.url.definition_levels.len()
     }
 
     pub(super) fn is_empty(&self) -> bool {
@@ -96,10 +96,11 @@ impl Columns {
         macro_rules! column {
             ($name:ident, $type:ty) => {
                 let mut column = group.next_column()?.expect("the schema has it");
-                let (values, there) = (&self.$name.values, &self.$name.there);
+                let (values, definition_levels) =
+                    (&self.$name.values, &self.$name.definition_levels);
                 column
                     .typed::<$type>()
-                    .write_batch(values, Some(there), None)?;
+                    .write_batch(values, Some(definition_levels), None)?;
                 column.close()?;
                 self.$name.clear();
             };
@@ -133,10 +134,10 @@ fn text(bytes: &[u8]) -> Option<ByteArray> {
 
 /// Returns the schema. All columns are nullable.
 pub(super) fn schema() -> Type {
-    let column = |name: &str, physical, logical| {
-        let column = Type::primitive_type_builder(name, physical)
+    let column = |name: &str, physical_type, logical_type| {
+        let column = Type::primitive_type_builder(name, physical_type)
             .with_repetition(Repetition::OPTIONAL)
-            .with_logical_type(logical)
+            .with_logical_type(logical_type)
             .build();
         Arc::new(column.expect("the types agree"))
     };

@@ -41,7 +41,7 @@ pub(crate) struct Merged {
     parts: Vec<Part>,
     pub(crate) files: Vec<FileReport>,
     /// For each part, the indices of its files in `files`.
-    places: Vec<Vec<u32>>,
+    file_indices: Vec<Vec<u32>>,
 }
 
 impl Merged {
@@ -52,10 +52,10 @@ impl Merged {
             if let Some(first) = parts.first() {
                 check_options(first, &part)?;
             }
-            if let Some(same) = parts.iter().find(|other| other.is_same(&part)) {
+            if let Some(sum_key) = parts.iter().find(|other| other.is_same(&part)) {
                 return Err(PartialError::Twice {
                     path: part.path,
-                    other: same.path.clone(),
+                    other: sum_key.path.clone(),
                 });
             }
             parts.push(part);
@@ -68,12 +68,12 @@ impl Merged {
         let mut files: Vec<FileReport> = Vec::new();
         // Maps the label and the machine of each unfinished log to its index in `files`.
         let mut unfinished: HashMap<(String, String), usize> = HashMap::new();
-        let mut places: Vec<Vec<usize>> = Vec::new();
+        let mut file_indices: Vec<Vec<usize>> = Vec::new();
         for part in &mut parts {
-            let mut of_part = Vec::new();
-            for file in std::mem::take(&mut part.about.files) {
+            let mut part_indices = Vec::new();
+            for file in std::mem::take(&mut part.description.files) {
                 let name = (file.label.clone(), file.machine.clone());
-                let goes_on = file.rest.is_some();
+                let is_unfinished = file.rest.is_some();
                 let at = match unfinished.remove(&name) {
                     Some(at) => {
                         files[at].append(file);
@@ -84,12 +84,12 @@ impl Merged {
                         files.len() - 1
                     }
                 };
-                if goes_on {
+                if is_unfinished {
                     unfinished.insert(name, at);
                 }
-                of_part.push(at);
+                part_indices.push(at);
             }
-            places.push(of_part);
+            file_indices.push(part_indices);
         }
         // One analysis of all logs would number the logs in the order of their names.
         let mut order: Vec<usize> = (0..files.len()).collect();
@@ -101,28 +101,28 @@ impl Merged {
         for (number, at) in (0..).zip(&order) {
             rank[*at] = number;
         }
-        let places = places.iter().map(|part| {
+        let file_indices = file_indices.iter().map(|part| {
             let ranks = part.iter().map(|at| rank[*at]);
             ranks.collect()
         });
-        let places = places.collect();
+        let file_indices = file_indices.collect();
         let mut by_name: Vec<(u32, FileReport)> = rank.into_iter().zip(files).collect();
         by_name.sort_by_key(|(rank, _)| *rank);
         Self {
             parts,
             files: by_name.into_iter().map(|(_, file)| file).collect(),
-            places,
+            file_indices,
         }
     }
 
     /// Merges the figures (tally and sample) of all parts. Only one part at a time is in memory.
     fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
         let mut all: Option<(Tally, Sample)> = None;
-        for (part, places) in self.parts.iter().zip(&self.places) {
+        for (part, file_indices) in self.parts.iter().zip(&self.file_indices) {
             let Some((tally, mut sample)) = part.figures()? else {
                 continue;
             };
-            sample.renumber(|log| places.get(log as usize).copied().unwrap_or(0));
+            sample.renumber(|log| file_indices.get(log as usize).copied().unwrap_or(0));
             match &mut all {
                 Some((all_tallies, all_samples)) => {
                     all_tallies.merge(tally);
@@ -159,7 +159,7 @@ impl Merged {
     ) -> Result<PartialWritten, AnalyzeError> {
         let file = PartialFile::create(out)?;
         let full = self.figures()?;
-        let Some(first) = self.parts.first().map(|part| &part.about) else {
+        let Some(first) = self.parts.first().map(|part| &part.description) else {
             return Ok(PartialWritten {
                 files: Vec::new(),
                 urls: 0,
@@ -170,15 +170,15 @@ impl Merged {
         let (depth, query) = (first.depth, first.query);
         self.urls(threads, || BlockWriter::new(&file, depth))?;
         mark_unfinished(&mut self.files);
-        let about = Description {
+        let description = Description {
             depth,
             query,
             options: String::new(),
             files: self.files,
         };
-        let (urls, bytes) = file.finish(&about, full.as_ref())?;
+        let (urls, bytes) = file.finish(&description, full.as_ref())?;
         Ok(PartialWritten {
-            files: about.files,
+            files: description.files,
             urls,
             bytes: ByteSize(bytes),
             spill_error: None,
@@ -208,29 +208,29 @@ impl Merged {
             .iter()
             .map(|part| part.cursor(partition))
             .collect();
-        // The heap has the next key of each cursor, the smallest first, with the index of the cursor. `waiting`
+        // The heap has the next key of each cursor, the smallest first, with the index of the cursor. `next_objects`
         // has the objects of these keys.
-        let mut heads = BinaryHeap::new();
-        let mut waiting = vec![Object::default(); cursors.len()];
+        let mut next_keys = BinaryHeap::new();
+        let mut next_objects = vec![Object::default(); cursors.len()];
         for (at, cursor) in cursors.iter_mut().enumerate() {
             if let Some((key, object)) = cursor.next()? {
-                waiting[at] = object;
-                heads.push(Reverse((key, at)));
+                next_objects[at] = object;
+                next_keys.push(Reverse((key, at)));
             }
         }
         let mut sum: Option<(u128, Object)> = None;
-        while let Some(Reverse((key, at))) = heads.pop() {
+        while let Some(Reverse((key, at))) = next_keys.pop() {
             match &mut sum {
-                Some((same, object)) if *same == key => object.merge(&waiting[at]),
+                Some((sum_key, object)) if *sum_key == key => object.merge(&next_objects[at]),
                 _ => {
-                    if let Some((key, object)) = sum.replace((key, waiting[at])) {
+                    if let Some((key, object)) = sum.replace((key, next_objects[at])) {
                         fold.add(key, &object)?;
                     }
                 }
             }
             if let Some((key, object)) = cursors[at].next()? {
-                waiting[at] = object;
-                heads.push(Reverse((key, at)));
+                next_objects[at] = object;
+                next_keys.push(Reverse((key, at)));
             }
         }
         if let Some((key, object)) = sum {
@@ -242,7 +242,7 @@ impl Merged {
 }
 
 fn check_options(one: &Part, other: &Part) -> Result<(), PartialError> {
-    let (a, b) = (&one.about, &other.about);
+    let (a, b) = (&one.description, &other.description);
     let what = if a.depth != b.depth {
         "one was made with --counts"
     } else if a.query != b.query {

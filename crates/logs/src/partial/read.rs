@@ -23,8 +23,8 @@ use crate::spill::PARTITIONS;
 pub(crate) struct Part {
     pub(crate) path: PathBuf,
     bytes: Bytes,
-    pub(crate) about: Description,
-    /// The number of logs. It stays valid after the reports were moved out of `about`.
+    pub(crate) description: Description,
+    /// The number of logs. It stays valid after the reports were moved out of `description`.
     files: u64,
     figures: Section,
     blocks: Vec<Vec<Block>>,
@@ -98,7 +98,7 @@ impl Part {
             path: path.into(),
             source,
         };
-        let damaged = |what: &str| PartialError::Damaged {
+        let corrupt = |what: &str| PartialError::Damaged {
             path: path.into(),
             what: what.to_owned(),
         };
@@ -137,7 +137,7 @@ impl Part {
         }
         let sum = xxh3_64(&[&header_read, covered].concat()).to_le_bytes();
         if rest[..8] != sum || header_read != header() {
-            return Err(damaged("the checksum of its footer does not agree"));
+            return Err(corrupt("the checksum of its footer does not agree"));
         }
         let mut numbers = covered
             .chunks_exact(8)
@@ -151,21 +151,21 @@ impl Part {
                 checksum,
             })
         };
-        let (Some(mut figures), Some(mut about), Some(mut index)) =
+        let (Some(mut figures), Some(mut description), Some(mut index)) =
             (section(), section(), section())
         else {
-            return Err(damaged("its footer is corrupt"));
+            return Err(corrupt("its footer is corrupt"));
         };
         // The sections are adjacent and end at the footer. The index is the last one.
         let mut end = footer_at;
-        for section in [&mut index, &mut about, &mut figures] {
+        for section in [&mut index, &mut description, &mut figures] {
             end = end.checked_sub(section.bytes).ok_or_else(cut_short)?;
             section.at = end;
         }
         let mut part = Self {
             path: path.into(),
             bytes,
-            about: Description {
+            description: Description {
                 depth: Depth::Counts,
                 query: Default::default(),
                 options: String::new(),
@@ -176,12 +176,12 @@ impl Part {
             blocks: Vec::new(),
             footer,
         };
-        let bytes = part.section(about, "description")?;
+        let bytes = part.section(description, "description")?;
         let mut reader = Reader::new(&bytes, "description");
-        let read =
-            Description::read_from(&mut reader).and_then(|about| reader.end().map(|()| about));
-        part.about = read.map_err(|error| part.decode_error(error))?;
-        part.files = part.about.files.len() as u64;
+        let read = Description::read_from(&mut reader)
+            .and_then(|description| reader.end().map(|()| description));
+        part.description = read.map_err(|error| part.decode_error(error))?;
+        part.files = part.description.files.len() as u64;
         let bytes = part.section(index, "index")?;
         part.blocks = blocks(&bytes, figures.at).map_err(|error| part.decode_error(error))?;
         Ok(part)
@@ -192,7 +192,7 @@ impl Part {
         self.footer == other.footer
     }
 
-    fn damaged(&self, what: String) -> PartialError {
+    fn corrupt(&self, what: String) -> PartialError {
         PartialError::Damaged {
             path: self.path.clone(),
             what,
@@ -200,17 +200,17 @@ impl Part {
     }
 
     fn decode_error(&self, error: DecodeError) -> PartialError {
-        self.damaged(error.to_string())
+        self.corrupt(error.to_string())
     }
 
     fn section(&self, section: Section, what: &str) -> Result<Vec<u8>, PartialError> {
         // The section lies within the file, so its length is limited by the length of the file.
         let length = usize::try_from(section.bytes)
-            .map_err(|_| self.damaged(format!("its {what} is too long")))?;
+            .map_err(|_| self.corrupt(format!("its {what} is too long")))?;
         let mut bytes = vec![0; length];
         self.read(section.at, &mut bytes)?;
         if xxh3_64(&bytes) != section.checksum {
-            return Err(self.damaged(format!("the checksum of its {what} does not agree")));
+            return Err(self.corrupt(format!("the checksum of its {what} does not agree")));
         }
         Ok(bytes)
     }
@@ -227,7 +227,7 @@ impl Part {
     /// Decodes the tally and the sample.
     pub(crate) fn figures(&self) -> Result<Option<(Tally, Sample)>, PartialError> {
         let bytes = self.section(self.figures, "figures")?;
-        if self.about.depth == Depth::Counts {
+        if self.description.depth == Depth::Counts {
             return Ok(None);
         }
         let mut reader = Reader::new(&bytes, "figures");
@@ -308,7 +308,7 @@ impl Cursor<'_> {
         let row = self.rows[self.at];
         self.at += 1;
         if self.last.is_some_and(|last| last >= row.0) {
-            return Err(self.part.damaged("its URLs are not in order".to_owned()));
+            return Err(self.part.corrupt("its URLs are not in order".to_owned()));
         }
         self.last = Some(row.0);
         Ok(Some(row))
@@ -339,7 +339,7 @@ impl Cursor<'_> {
             if object.requests == 0 {
                 return Err(reader.decode_error());
             }
-            if self.part.about.depth == Depth::Full {
+            if self.part.description.depth == Depth::Full {
                 object.bytes = reader.number()?;
                 let size = reader.number()?;
                 object.size = size >> 1;

@@ -112,15 +112,15 @@ pub(crate) fn write<R: Row<Key = u128>>(
         // Renumbers the logs by their index in this result.
         sample.renumber(|log| logs.binary_search(&log).map_or(0, |at| at as u32));
     }
-    let about = Description {
+    let description = Description {
         depth: settings.depth,
         query: settings.query,
         options,
         files: files.into_iter().map(|(_, file)| file).collect(),
     };
-    let (urls, bytes) = file.finish(&about, full.as_ref())?;
+    let (urls, bytes) = file.finish(&description, full.as_ref())?;
     Ok(PartialWritten {
-        files: about.files,
+        files: description.files,
         urls,
         bytes: ByteSize(bytes),
         spill_error: scanned.spill_error,
@@ -199,7 +199,7 @@ impl PartialFile {
     /// file in bytes.
     pub(crate) fn finish(
         self,
-        about: &Description,
+        description: &Description,
         full: Option<&(Tally, Sample)>,
     ) -> Result<(u64, u64), PartialError> {
         let mut wire = Writer::new();
@@ -208,8 +208,8 @@ impl PartialFile {
             sample.write_to(&mut wire);
         }
         let figures = std::mem::take(&mut wire).into_bytes();
-        about.write_to(&mut wire);
-        let about = std::mem::take(&mut wire).into_bytes();
+        description.write_to(&mut wire);
+        let description = std::mem::take(&mut wire).into_bytes();
         let Self { path, state } = self;
         let state = state.into_inner().unwrap_or_else(PoisonError::into_inner);
         let error = |source| PartialError::Write {
@@ -227,7 +227,7 @@ impl PartialFile {
         let mut bytes = state.at + FOOTER_BYTES as u64;
         let mut footer = Writer::new();
         let mut file = state.file;
-        for section in [&figures, &about, &index] {
+        for section in [&figures, &description, &index] {
             file.write_all(section).map_err(error)?;
             footer.fixed(section.len() as u64);
             footer.fixed(xxh3_64(section));

@@ -19,7 +19,7 @@ impl Routes {
             let text = "the filter in Guava's format is not built yet; a scan is in progress";
             return refuse(StatusCode::SERVICE_UNAVAILABLE, text);
         };
-        self.counters.guava.one();
+        self.counters.guava.increment();
         let secs = self.config.manifest_max_age.as_secs();
         let content_headers = ContentHeaders {
             media_type: OCTETS,

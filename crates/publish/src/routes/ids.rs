@@ -29,7 +29,7 @@ impl Routes {
         self.post(request, |ids, done| Command::Add { ids, done })
             .await
             .unwrap_or_else(|refused| {
-                self.counters.posts_refused.one();
+                self.counters.posts_refused.increment();
                 *refused
             })
     }

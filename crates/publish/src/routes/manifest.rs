@@ -57,7 +57,7 @@ impl Routes {
                 "the first snapshot is not built yet; a scan is in progress",
             );
         };
-        self.counters.manifests.one();
+        self.counters.manifests.increment();
         let proof = requested
             .challenge
             .and_then(|echo| self.prove(&published, echo));
@@ -132,7 +132,7 @@ impl Routes {
             lag_ms: u64::try_from(lag.as_nanos().div_ceil(1_000_000)).ok()?,
             echo: edgeward_filter::to_hex(&echo),
         };
-        self.counters.proofs.one();
+        self.counters.proofs.increment();
         HeaderValue::try_from(proof.to_line(self.config.signer.as_ref())).ok()
     }
 }

@@ -46,7 +46,7 @@ impl Writer {
         self.add(added)?;
         self.counters.ids_fed.add(count);
         if let Some(complete) = complete {
-            self.counters.polls.one();
+            self.counters.polls.increment();
             self.extend_coverage(complete);
         }
         if let (Some(position), Some(feed)) = (position, self.feed) {
@@ -96,7 +96,7 @@ impl Writer {
     pub(super) fn log_position_error(&self, written: std::io::Result<()>) {
         if let Err(error) = written {
             // If the stored position is old, the next start only reads some ids again.
-            self.counters.journal_errors.one();
+            self.counters.journal_errors.increment();
             tracing::warn!(%error, "cannot write the position of the feed");
         }
     }

@@ -19,7 +19,7 @@ fn request(lines: &str) -> RequestDirectives {
 
 /// §1.2.2, §4.2.1 and §5.2: quotes, duplicates, invalid arguments and very large numbers.
 #[test]
-fn max_age_is_read_tolerantly_and_never_generously() {
+fn an_ambiguous_max_age_gets_the_most_restrictive_reading() {
     let table = [
         ("max-age=60", Some(60)),
         ("MAX-AGE=60", Some(60)),
@@ -87,8 +87,8 @@ fn restrictive_directives_count_with_any_argument_and_permissive_ones_only_bare(
     assert!(
         strict.no_store && strict.must_revalidate && strict.proxy_revalidate && strict.no_transform
     );
-    let loose = response("public=1, must-understand=\"x\", immutable=0");
-    assert!(!loose.public && !loose.must_understand && !loose.immutable);
+    let permissive = response("public=1, must-understand=\"x\", immutable=0");
+    assert!(!permissive.public && !permissive.must_understand && !permissive.immutable);
     let bare = response("public, must-understand, immutable");
     assert!(bare.public && bare.must_understand && bare.immutable);
 }
@@ -197,7 +197,9 @@ fn naive_max_age(parts: &[(String, Option<u64>)]) -> Option<u32> {
         .iter()
         .filter(|(name, _)| name.eq_ignore_ascii_case("max-age"))
         .map(|(_, value)| match value {
-            Some(secs) => u32::try_from((*secs).min(1 << 31)).expect("held at 2^31"),
+            Some(secs) => {
+                u32::try_from((*secs).min(1 << 31)).expect("the value is limited to 2^31")
+            }
             None => 0,
         })
         .min()
@@ -206,7 +208,7 @@ fn naive_max_age(parts: &[(String, Option<u64>)]) -> Option<u32> {
 proptest! {
     /// The parser agrees with the naive parser on random lists.
     #[test]
-    fn the_parser_agrees_with_a_naive_reading(
+    fn the_parser_agrees_with_a_naive_parser(
         parts in proptest::collection::vec(
             (
                 prop_oneof![
@@ -236,9 +238,9 @@ proptest! {
 
     /// The parser finds a `no-store` member after any bytes.
     #[test]
-    fn no_bytes_hide_a_later_no_store(junk in proptest::collection::vec(any::<u8>(), 0..80)) {
+    fn no_bytes_hide_a_later_no_store(random_bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
         // A quote in the random bytes can only close within them, because no quote follows.
-        let mut line = junk;
+        let mut line = random_bytes;
         line.extend_from_slice(b", no-store");
         let mut directives = ResponseDirectives::default();
         directives.add_line(&line);
@@ -249,11 +251,11 @@ proptest! {
     #[test]
     fn a_second_line_only_restricts_the_lifetime(first in "[a-z0-9=\", -]{0,40}", second in "[a-z0-9=\", -]{0,40}") {
         let alone = response(&first);
-        let mut both = alone.clone();
-        both.add_line(second.as_bytes());
+        let mut with_second_line = alone.clone();
+        with_second_line.add_line(second.as_bytes());
         if let Some(secs) = alone.max_age {
-            prop_assert!(both.max_age.is_some_and(|other| other <= secs));
+            prop_assert!(with_second_line.max_age.is_some_and(|other| other <= secs));
         }
-        prop_assert!(both.no_store >= alone.no_store);
+        prop_assert!(with_second_line.no_store >= alone.no_store);
     }
 }

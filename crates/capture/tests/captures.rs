@@ -18,7 +18,7 @@ const LIMITS: FlowLimits = FlowLimits {
 
 /// Returns an IPv4 packet with a TCP segment, without a link-layer header.
 fn v4(from: u16, to: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
-    let total = u16::try_from(40 + payload.len()).expect("small");
+    let total = u16::try_from(40 + payload.len()).expect("the packet is small");
     let mut packet = vec![0x45, 0];
     packet.extend(total.to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 192, 0, 2, 1, 192, 0, 2, 2]);
@@ -123,7 +123,7 @@ fn reassemble(segments: &[Segment<'_>], limits: FlowLimits) -> ([Vec<u8>; 2], Fl
 }
 
 fn endpoints() -> Endpoints {
-    let address = |text: &str| text.parse::<SocketAddr>().expect("an address");
+    let address = |text: &str| text.parse::<SocketAddr>().expect("the address is valid");
     Endpoints {
         from: address("192.0.2.1:40000"),
         to: address("192.0.2.2:80"),
@@ -197,7 +197,7 @@ proptest! {
         let expected: Vec<_> = written.iter().map(|packet| (LinkType(link), packet.clone())).collect();
         for file in [pcap(&written, link.into(), big_endian), pcapng(&written, link, big_endian)] {
             prop_assert!(is_capture(&file));
-            prop_assert_eq!(&packets(&file).expect("a capture"), &expected);
+            prop_assert_eq!(&packets(&file).expect("the file is a capture"), &expected);
             // A truncated file is an error.
             let cut = &file[..file.len() - 1];
             if !written.is_empty() {

@@ -316,7 +316,7 @@ mod tests {
         let entered = Slots::new(config.connections).enter([127, 0, 0, 1].into());
         let AcceptedConnection {
             slot, displaced, ..
-        } = entered.expect("the table is empty");
+        } = entered.expect("the table accepts the first connection");
         let (_stop, stopping) = watch::channel(false);
         let pages = CountingHandler {
             response_count: Arc::clone(&response_count),
@@ -334,18 +334,21 @@ mod tests {
         client
             .write_all(&requests)
             .await
-            .expect("the pipe takes them");
+            .expect("the pipe has space for the requests");
         for responses in 1..=5 {
             tokio::time::sleep(config.stall_timeout / 10).await;
             assert_eq!(response_count.load(Ordering::Relaxed), responses);
             let mut head = Vec::new();
             while !head.ends_with(b"\r\n\r\n") {
-                head.push(client.read_u8().await.expect("a head"));
+                head.push(client.read_u8().await.expect("a head arrives"));
             }
             let mut body = [0; 4096];
-            client.read_exact(&mut body).await.expect("a body");
+            client
+                .read_exact(&mut body)
+                .await
+                .expect("the body arrives");
         }
-        served.await.expect("no panic");
+        served.await.expect("the thread does not panic");
         assert_eq!(counters.stalled.value(), 1);
     }
 
@@ -356,9 +359,11 @@ mod tests {
     /// than a hundred of the pages. Count the pages when the server has closed the stalled connection.
     #[tokio::test]
     async fn the_kernel_takes_few_responses_for_a_client_that_reads_nothing() {
-        let listener = StdListener::bind("127.0.0.1:0").expect("a port");
-        listener.set_nonblocking(true).expect("a socket");
-        let addr = listener.local_addr().expect("an address");
+        let listener = StdListener::bind("127.0.0.1:0").expect("a port is free");
+        listener
+            .set_nonblocking(true)
+            .expect("the socket option can be set");
+        let addr = listener.local_addr().expect("the address is valid");
         let counters = Arc::new(ConnectionCounters::default());
         let response_count = Arc::new(AtomicUsize::new(0));
         let (_stop, stopping) = watch::channel(false);
@@ -375,11 +380,16 @@ mod tests {
             stopping,
         };
         let served = tokio::spawn(server.run(listener));
-        let socket = TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(4096).expect("a small buffer");
-        let mut client = socket.connect(addr).await.expect("it listens");
+        let socket = TcpSocket::new_v4().expect("the socket can be created");
+        socket
+            .set_recv_buffer_size(4096)
+            .expect("the buffer size can be set");
+        let mut client = socket.connect(addr).await.expect("the server listens");
         let requests = b"GET / HTTP/1.1\r\nhost: x\r\n\r\n".repeat(200);
-        client.write_all(&requests).await.expect("taken");
+        client
+            .write_all(&requests)
+            .await
+            .expect("the requests can be sent");
         let stalled = async {
             while counters.stalled.value() == 0 {
                 tokio::time::sleep(Duration::from_millis(5)).await;

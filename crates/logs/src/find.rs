@@ -252,7 +252,7 @@ mod tests {
             "edge-1/.hidden",
         ] {
             let path = root.path().join(file);
-            fs::create_dir_all(path.parent().expect("a parent"))
+            fs::create_dir_all(path.parent().expect("the path has a parent"))
                 .expect("the folder can be created");
             fs::write(path, "x").expect("the file can be written");
         }
@@ -262,10 +262,10 @@ mod tests {
 
     fn names(root: &Path, arguments: &[&str]) -> Vec<(String, String)> {
         let arguments: Vec<PathBuf> = arguments.iter().map(|name| root.join(name)).collect();
-        let list = find(&arguments).expect("there are files");
+        let list = find(&arguments).expect("the arguments match files");
         let relative = |source: &Source| {
-            let path = source.path.as_ref().expect("not stdin");
-            let path = path.strip_prefix(root).expect("below the root");
+            let path = source.path.as_ref().expect("the source is not stdin");
+            let path = path.strip_prefix(root).expect("the path is below the root");
             path.display().to_string()
         };
         list.iter()
@@ -303,7 +303,7 @@ mod tests {
     fn an_argument_without_a_file_is_an_error_with_its_name() {
         let root = tree();
         let error = |name: &str| {
-            let error = find(&[root.path().join(name)]).expect_err("no file");
+            let error = find(&[root.path().join(name)]).expect_err("the argument matches no file");
             error.to_string()
         };
         assert!(error("gone.log").contains("gone.log"));

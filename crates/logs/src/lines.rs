@@ -150,7 +150,7 @@ mod tests {
             let mut reader = Lines::new(&mut buffer, line_bytes_max, 0);
             while let Some((number, line)) = reader.next(&mut input) {
                 lines.push(match line {
-                    Line::Whole(line) => Some(String::from_utf8(line.to_vec()).expect("text")),
+                    Line::Whole(line) => Some(String::from_utf8(line.to_vec()).expect("the text is UTF-8")),
                     Line::TooLong(_) => None,
                 });
                 prop_assert_eq!(number, lines.len() as u64);

@@ -272,7 +272,11 @@ mod tests {
         let mut all = read_all(&partitions, &spill);
         all.sort_unstable();
         assert_eq!(all, expected);
-        let names = folder.path().read_dir().expect("the folder").count();
+        let names = folder
+            .path()
+            .read_dir()
+            .expect("the folder can be read")
+            .count();
         assert_eq!(names, 0, "the file has no name, so a crash leaves none");
     }
 

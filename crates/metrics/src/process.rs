@@ -119,7 +119,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn this_process_has_plausible_figures() {
         let before = Process::read().expect("/proc exists on Linux");
-        let _file = fs::File::open("/proc/self/stat").expect("a file");
+        let _file = fs::File::open("/proc/self/stat").expect("the file can be written");
         let after = Process::read().expect("/proc exists on Linux");
         assert!(after.resident_memory_bytes > 100_000, "{after:?}");
         assert!(
@@ -136,7 +136,7 @@ mod tests {
         );
         let now = std::time::UNIX_EPOCH
             .elapsed()
-            .expect("a clock")
+            .expect("the clock is after 1970")
             .as_secs_f64();
         let age = now - after.start_time_seconds;
         assert!((-2.0..3600.0).contains(&age), "{age} s old");

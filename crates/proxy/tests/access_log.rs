@@ -34,7 +34,9 @@ fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
         let read = start.elapsed();
         client.reset();
         let line = &log.wait_for_json_lines(2)[1];
-        let bytes = line["bytes"].as_u64().expect("bytes");
+        let bytes = line["bytes"]
+            .as_u64()
+            .expect("the value is a number of bytes");
         assert_eq!(line["aborted"], true, "{line}");
         assert_eq!(line["cache"], "hit", "{line}");
         assert!(
@@ -65,7 +67,7 @@ fn a_hit_is_logged_when_its_last_byte_has_left() {
             BODY_BYTES
         );
         let lines = log.wait_for_json_lines(52);
-        let line = lines.last().expect("a line");
+        let line = lines.last().expect("the log has a line");
         assert_eq!(line["bytes"], BODY_BYTES, "{headers:?}: {line}");
         assert!(
             line["target"] == "/big" && line.get("aborted").is_none(),
@@ -185,7 +187,11 @@ fn cacheable(answer: Answer) -> Answer {
 }
 
 fn duration(line: &Value) -> Duration {
-    Duration::from_micros(line["duration_us"].as_u64().expect("a duration"))
+    Duration::from_micros(
+        line["duration_us"]
+            .as_u64()
+            .expect("the line has a duration"),
+    )
 }
 
 /// The access log of an edge, in a temporary folder.
@@ -196,7 +202,7 @@ struct AccessLog {
 
 impl AccessLog {
     fn new() -> Self {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let path = folder.path().join("access.log");
         Self {
             _folder: folder,

@@ -31,7 +31,10 @@ fn a_stale_response_is_revalidated_without_its_body() {
     let ttl = status.strip_prefix("edgeward; fwd=stale; fwd-status=304; ttl=");
     let ttl: Option<i64> = ttl.and_then(|ttl| ttl.parse().ok());
     assert!(matches!(ttl, Some(..=0)), "{status}");
-    let revalidation = bed.origin.last("/page").expect("two requests");
+    let revalidation = bed
+        .origin
+        .last("/page")
+        .expect("the origin got two requests");
     assert_eq!(revalidation.header("if-none-match"), Some("\"v1\""));
     assert_eq!(bed.origin.requests("/page"), 2);
 }
@@ -454,7 +457,7 @@ fn a_small_cache_evicts_and_stays_within_its_budget() {
         assert!(client.get(&format!("/{n}"), &[]).body == pattern(0..10_000));
     }
     let status = bed.status();
-    let number = |value: &serde_json::Value| value.as_u64().expect("a number");
+    let number = |value: &serde_json::Value| value.as_u64().expect("the value is a number");
     assert!(number(&status["hot"]["used_bytes"]) <= 256 << 10);
     assert!(number(&status["hot"]["evicted"]) > 50);
     assert!(client.get("/99", &[]).is_hit());

@@ -314,7 +314,7 @@ fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
     let mut seed_bytes = [0; 32];
     seed_bytes[..8].copy_from_slice(&seed.to_le_bytes());
     let config = Config {
-        cases: u32::try_from(cases).expect("a number of cases"),
+        cases: u32::try_from(cases).expect("the number of cases fits in a u32"),
         failure_persistence: None,
         ..Config::default()
     };

@@ -21,7 +21,7 @@ fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     move |config| {
         config.hot.capacity = ByteSize::kib(4);
         let mut disk = DiskConfig::with(settings);
-        disk.admission = "always".parse().expect("a rule");
+        disk.admission = "always".parse().expect("the rule is valid");
         config.disk = Some(disk);
     }
 }
@@ -39,7 +39,7 @@ fn wait_until_stored(bed: &TestBed, objects: u64) {
 }
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
+    tempfile::tempdir().expect("the folder can be created")
 }
 
 /// Method: store an object on disk. Then a request with `no-cache` fetches a newer response, which is too large
@@ -56,7 +56,7 @@ fn a_response_that_no_tier_takes_removes_the_older_one_from_disk() {
     wait_until_stored(&bed, 1);
     assert!(bed.get("/a").is_hit());
     let object_max = bed.status()["disk"]["object_bytes_max"].as_u64();
-    let large = object_max.expect("a number") + 1;
+    let large = object_max.expect("the value is a number") + 1;
     bed.origin.on("/a", cached(large));
     let answer = bed.get_with("/a", &[("cache-control", "no-cache")]);
     assert_eq!(answer.body.len() as u64, large);
@@ -68,7 +68,11 @@ fn a_response_is_written_at_its_second_request_and_served_from_disk() {
     let folder = folder();
     let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
-        config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
+        config
+            .disk
+            .as_mut()
+            .expect("the disk tier is configured")
+            .admission = "second-hit".parse().expect("the rule is valid");
     });
     bed.origin.on("/a", cached(100_000));
     for _ in 0..2 {
@@ -319,7 +323,11 @@ fn the_admission_history_survives_a_restart() {
     origin.on("/a", cached(100_000));
     let second_hit = |config: &mut EdgeConfig| {
         on_disk(folder.path())(config);
-        config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
+        config
+            .disk
+            .as_mut()
+            .expect("the disk tier is configured")
+            .admission = "second-hit".parse().expect("the rule is valid");
     };
     let bed = TestBed::with_origin(origin, second_hit);
     bed.get("/a");
@@ -340,7 +348,7 @@ fn on_simulated_disk(disk: &Arc<SimulatedDisk>) -> impl FnOnce(&mut EdgeConfig) 
             ..DiskSettings::default()
         });
         disk.opened = vec![device];
-        disk.admission = "always".parse().expect("a rule");
+        disk.admission = "always".parse().expect("the rule is valid");
         config.disk = Some(disk);
     }
 }
@@ -416,7 +424,12 @@ fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
     let disk = SimulatedDisk::new(64 << 20);
     let bed = TestBed::with_config(|config| {
         on_simulated_disk(&disk)(config);
-        config.disk.as_mut().expect("a disk").settings.queue_bytes = ByteSize::mib(1);
+        config
+            .disk
+            .as_mut()
+            .expect("the disk tier is configured")
+            .settings
+            .queue_bytes = ByteSize::mib(1);
     });
     let gate = Gate::new();
     disk.inject(Fault::WritesWait(gate.clone()));
@@ -472,7 +485,11 @@ fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
         config.hot.capacity = ByteSize::kib(200);
-        config.disk.as_mut().expect("a disk").admission = "second-hit".parse().expect("a rule");
+        config
+            .disk
+            .as_mut()
+            .expect("the disk tier is configured")
+            .admission = "second-hit".parse().expect("the rule is valid");
     });
     bed.origin.otherwise(|_| cached(60_000));
     bed.get("/a");
@@ -495,12 +512,12 @@ fn a_host_can_have_its_own_admission_rule() {
     let folder = folder();
     let bed = TestBed::with_config(|config| {
         on_disk(folder.path())(config);
-        let disk = config.disk.as_mut().expect("a disk");
-        disk.admission = "second-hit".parse().expect("a rule");
+        let disk = config.disk.as_mut().expect("the disk tier is configured");
+        disk.admission = "second-hit".parse().expect("the rule is valid");
         disk.hosts = [("once.example", "never"), ("*.wide.example", "always")]
             .map(|(host, rule)| HostAdmission {
-                host: host.parse().expect("a host"),
-                admission: rule.parse().expect("a rule"),
+                host: host.parse().expect("the host is valid"),
+                admission: rule.parse().expect("the rule is valid"),
             })
             .to_vec();
     });
@@ -541,9 +558,13 @@ fn an_edge_starts_without_a_store_whose_beginning_is_overwritten() {
     let origin = bed.stop();
     let path = folder.path().join(edgeward_store::disk::FILE_NAME);
     let file = std::fs::File::options().write(true).open(&path);
-    std::os::unix::fs::FileExt::write_all_at(&file.expect("opens"), &[0x5a; 64 << 10], 0)
-        .expect("writes");
-    let before = std::fs::read(&path).expect("reads");
+    std::os::unix::fs::FileExt::write_all_at(
+        &file.expect("the file can be opened"),
+        &[0x5a; 64 << 10],
+        0,
+    )
+    .expect("the file can be written");
+    let before = std::fs::read(&path).expect("the file can be read");
     let bed = TestBed::with_origin(origin, on_disk(folder.path()));
     assert!(bed.get("/a").body == pattern(0..50_000));
     let status = bed.status();
@@ -551,5 +572,5 @@ fn an_edge_starts_without_a_store_whose_beginning_is_overwritten() {
     assert_eq!(status["disk_damaged"][0], path.display().to_string());
     assert_eq!(bed.metric("edgeward_disk_devices_damaged"), 1.0);
     bed.stop();
-    assert!(std::fs::read(&path).expect("reads") == before);
+    assert!(std::fs::read(&path).expect("the file can be read") == before);
 }

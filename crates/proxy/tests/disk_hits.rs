@@ -18,15 +18,15 @@ fn on_disk(folder: &Path) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
     move |config| {
         // The charge of even an empty object exceeds one byte, so memory admits no object.
-        config.hot.policy = "threshold:1B".parse().expect("a policy");
+        config.hot.policy = "threshold:1B".parse().expect("the policy is valid");
         let mut disk = DiskConfig::with(settings);
-        disk.admission = "always".parse().expect("a rule");
+        disk.admission = "always".parse().expect("the rule is valid");
         config.disk = Some(disk);
     }
 }
 
 fn folder() -> tempfile::TempDir {
-    tempfile::tempdir().expect("a folder")
+    tempfile::tempdir().expect("the folder can be created")
 }
 
 fn wait_until_stored(bed: &TestBed, objects: u64) {
@@ -60,7 +60,9 @@ fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
 fn mapped_bytes(bed: &TestBed) -> u64 {
     let status = bed.status();
     let device = &status["disk"]["devices"][0];
-    device["mapped_bytes"].as_u64().expect("a count")
+    device["mapped_bytes"]
+        .as_u64()
+        .expect("the value is a count")
 }
 
 /// Method: store bodies with lengths around every boundary: the first read, which includes the head, a block, a
@@ -132,7 +134,12 @@ fn counters_do_not_depend_on_how_a_body_is_sent() {
         let folder = folder();
         let bed = TestBed::with_config(|config| {
             on_disk(folder.path())(config);
-            config.disk.as_mut().expect("a disk").settings.verify_every = every;
+            config
+                .disk
+                .as_mut()
+                .expect("the disk tier is configured")
+                .settings
+                .verify_every = every;
         });
         bed.origin.on(
             "/a",
@@ -238,7 +245,7 @@ fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     let origin = bed.stop();
     let bed = TestBed::with_origin(origin, |config| {
         on_disk(folder.path())(config);
-        config.hot.policy = "lru".parse().expect("a policy");
+        config.hot.policy = "lru".parse().expect("the policy is valid");
     });
     let mut client = bed.connect();
     let first = client.get("/a", &[]);
@@ -273,7 +280,10 @@ fn a_file_truncated_during_a_response_ends_only_this_response() {
     client.send_head("GET", "/big", &[]);
     let mut answer = client.head();
     let path = folder.path().join(FILE_NAME);
-    let file = File::options().write(true).open(path).expect("opens");
+    let file = File::options()
+        .write(true)
+        .open(path)
+        .expect("the file can be opened");
     file.set_len(8192).expect("the file is truncated");
     client.body("GET", &mut answer);
     assert!(!answer.complete);
@@ -305,14 +315,17 @@ fn a_small_corrupt_object_is_a_miss() {
     bed.get("/a");
     wait_until_stored(&bed, 1);
     let path = folder.path().join(FILE_NAME);
-    let content = std::fs::read(&path).expect("reads");
+    let content = std::fs::read(&path).expect("the file can be read");
     let at = content
         .windows(64)
         .position(|window| window == &body[8000..8064])
         .expect("the object is on the disk");
-    let file = File::options().write(true).open(&path).expect("opens");
+    let file = File::options()
+        .write(true)
+        .open(&path)
+        .expect("the file can be opened");
     file.write_all_at(&[content[at] ^ 1], at as u64)
-        .expect("writes");
+        .expect("the file can be written");
     let answer = bed.get("/a");
     assert!(
         answer.complete && answer.body == body && !answer.is_hit(),

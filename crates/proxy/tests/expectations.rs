@@ -68,7 +68,7 @@ fn a_refusal_arrives_completely() {
             body: b"hello",
             ..H2Request::default()
         };
-        let answer = send_h2(bed.addr(), &request).expect("a response");
+        let answer = send_h2(bed.addr(), &request).expect("a response arrives");
         assert_eq!((answer.status, answer.body.len()), (413, text.len()));
         let forwarded = bed.origin.last(path).expect("the origin got a request");
         assert_eq!(forwarded.body(), b"", "{path}");
@@ -83,13 +83,18 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
         .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
     let mut wire = Wire::connect(&bed);
     wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
-    bed.origin
-        .wait_until("the head", |origin| origin.requests("/wanted") == 1);
+    bed.origin.wait_until("the origin gets the head", |origin| {
+        origin.requests("/wanted") == 1
+    });
     // The origin has sent no `100 Continue`, so the edge must not have sent one either.
-    wire.0.set_nonblocking(true).expect("a socket");
+    wire.0
+        .set_nonblocking(true)
+        .expect("the socket option can be set");
     let early = wire.0.read(&mut [0; 1]).map_err(|error| error.kind());
     assert_eq!(early, Err(ErrorKind::WouldBlock));
-    wire.0.set_nonblocking(false).expect("a socket");
+    wire.0
+        .set_nonblocking(false)
+        .expect("the socket option can be set");
     gate.open();
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
@@ -121,7 +126,7 @@ fn a_body_over_http2_is_sent_after_the_origins_100_continue() {
         ..H2Request::default()
     };
     let began = Instant::now();
-    let answer = send_h2(bed.addr(), &request).expect("a response");
+    let answer = send_h2(bed.addr(), &request).expect("a response arrives");
     assert_eq!((answer.status, answer.text()), (200, "thanks"));
     assert!(
         began.elapsed() < TIMEOUT,

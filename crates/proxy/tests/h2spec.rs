@@ -54,7 +54,7 @@ struct Report {
 fn report_of(options: &[&str], identity: Option<&SelfSigned>) -> Report {
     let mut config = config_for(slow_origin());
     config.listeners[0].tls = identity.map(SelfSigned::files);
-    let edge = Edge::start(config).expect("an edge on a free port");
+    let edge = Edge::start(config).expect("the edge starts on a free port");
     let port = edge.addrs()[0].port().to_string();
     let program = std::env::var("H2SPEC").unwrap_or_else(|_| "h2spec".to_owned());
     let output = Command::new(&program)
@@ -90,10 +90,12 @@ fn slow_origin() -> SocketAddr {
         let runtime = tokio::runtime::Builder::new_current_thread()
             .enable_all()
             .build()
-            .expect("a runtime");
+            .expect("the runtime can be built");
         runtime.block_on(async move {
-            let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-            let addr = listener.local_addr().expect("an address");
+            let listener = TcpListener::bind(("127.0.0.1", 0))
+                .await
+                .expect("a port is free");
+            let addr = listener.local_addr().expect("the address is valid");
             sender.send(addr).expect("the test waits");
             while let Ok((stream, _)) = listener.accept().await {
                 let service = service_fn(answer);
@@ -109,5 +111,5 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     tokio::time::sleep(ORIGIN_DELAY).await;
     let response = Response::builder().header("cache-control", "no-store");
     let body = Full::new(Bytes::from_static(&[b'x'; 256]));
-    Ok(response.body(body).expect("a response"))
+    Ok(response.body(body).expect("a response arrives"))
 }

@@ -206,7 +206,7 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("the runtime can be built");
     runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(bed.addr()).await;
         let stream = TokioIo::new(stream.expect("the edge listens"));
@@ -214,18 +214,26 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
         let (mut sender, connection) = builder
             .handshake::<_, Empty<Bytes>>(stream)
             .await
-            .expect("HTTP/2");
+            .expect("the HTTP/2 handshake succeeds");
         tokio::spawn(connection);
         let get = |path: &str| {
             let uri = format!("http://test.example{path}");
-            Request::get(uri).body(Empty::new()).expect("a request")
+            Request::get(uri)
+                .body(Empty::new())
+                .expect("the request is valid")
         };
-        let mut stalled = sender.send_request(get("/big")).await.expect("a response");
+        let mut stalled = sender
+            .send_request(get("/big"))
+            .await
+            .expect("a response arrives");
         // Small responses keep the connection active.
         let deadline = Instant::now() + TIMEOUT;
         loop {
-            let page = sender.send_request(get("/page")).await.expect("a response");
-            let body = page.into_body().collect().await.expect("a body");
+            let page = sender
+                .send_request(get("/page"))
+                .await
+                .expect("a response arrives");
+            let body = page.into_body().collect().await.expect("the body arrives");
             assert_eq!(body.to_bytes(), "x");
             let ended = bed.metric("edgeward_slow_clients_total{direction=\"response\"}");
             if ended == 1.0 {
@@ -238,7 +246,10 @@ fn a_stream_that_its_client_does_not_read_is_reset_alone() {
             ended.is_err(),
             "a body that was cut must not end as a complete one"
         );
-        let page = sender.send_request(get("/page")).await.expect("a response");
+        let page = sender
+            .send_request(get("/page"))
+            .await
+            .expect("a response arrives");
         assert_eq!(page.status(), 200);
     });
     assert_eq!(

@@ -47,7 +47,7 @@ fn bed() -> (TestBed, Arc<EvenNumbers>) {
     let bed = TestBed::with_config(|config| {
         config.caching.rules.client_directives = ClientDirectives::Honour;
         config.negative = vec![NegativeRule {
-            pattern: "/r/{id}".parse().expect("a pattern"),
+            pattern: "/r/{id}".parse().expect("the pattern is valid"),
             filter,
         }];
     });

@@ -84,7 +84,7 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
             path: "/a",
             ..H2Request::default()
         };
-        let answer = send_h2(bed.addr(), &request).expect("a response");
+        let answer = send_h2(bed.addr(), &request).expect("a response arrives");
         assert_eq!(answer.text(), expected, "{host}");
     }
     let gets = bed.origin.recorded();
@@ -211,7 +211,7 @@ fn a_target_without_a_path_is_the_root_for_key_and_origin() {
         path: "?x=1",
         ..H2Request::default()
     };
-    let answer = send_h2(bed.addr(), &request).expect("a response");
+    let answer = send_h2(bed.addr(), &request).expect("a response arrives");
     assert_eq!(answer.text(), expected);
     assert_eq!(bed.origin.requests_total(), 1);
 }
@@ -241,7 +241,9 @@ fn only_options_accepts_an_asterisk_as_target() {
         ..H2Request::default()
     };
     assert_eq!(
-        send_h2(bed.addr(), &request).expect("a response").text(),
+        send_h2(bed.addr(), &request)
+            .expect("a response arrives")
+            .text(),
         "* shop.example "
     );
 }
@@ -345,7 +347,7 @@ fn cacheable_requests_are_forwarded_without_fields_that_override_the_target() {
             headers: &[(name, "/admin")],
             ..H2Request::default()
         };
-        send_h2(bed.addr(), &request).expect("a response");
+        send_h2(bed.addr(), &request).expect("a response arrives");
         let forwarded = bed.origin.last(&path).expect("the origin got a request");
         assert_eq!(forwarded.header(name), None, "h2: {}", forwarded.head());
     }
@@ -397,7 +399,7 @@ fn fields_by_which_a_client_describes_itself_are_replaced() {
 #[test]
 fn fields_of_a_trusted_proxy_about_the_client_are_forwarded() {
     let bed = TestBed::with_config(|config| {
-        config.forwarding.trusted_proxies = "127.0.0.0/8".parse().expect("a network");
+        config.forwarding.trusted_proxies = "127.0.0.0/8".parse().expect("the network is valid");
     });
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));
@@ -428,7 +430,8 @@ fn fields_of_a_trusted_proxy_about_the_client_are_forwarded() {
 #[test]
 fn the_removed_fields_are_configurable() {
     let bed = TestBed::with_config(|config| {
-        config.forwarding.removed_fields = "x-one, X-Two".parse().expect("names");
+        config.forwarding.removed_fields =
+            "x-one, X-Two".parse().expect("the field names are valid");
     });
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));

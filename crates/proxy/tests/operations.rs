@@ -44,7 +44,7 @@ fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
     assert!(waiting.is_closed());
     body.open();
     assert!(reading.read_up_to(100_000) == pattern(0..100_000));
-    stopping.join().expect("no panic");
+    stopping.join().expect("the thread does not panic");
     origin.wait_until("the origin's connections close", |origin| {
         origin.open_connections() == 0
     });
@@ -56,7 +56,9 @@ fn a_drain_ends_after_its_timeout() {
     origin.on("/never", Answer::never());
     let mut client = Client::connect(edge.addrs()[0]);
     client.send_head("GET", "/never", &[]);
-    origin.wait_until("the request", |origin| origin.requests("/never") == 1);
+    origin.wait_until("the origin gets the request", |origin| {
+        origin.requests("/never") == 1
+    });
     let start_time = std::time::Instant::now();
     edge.shutdown(Duration::from_millis(200));
     assert!(start_time.elapsed() < TIMEOUT / 2);
@@ -86,8 +88,9 @@ fn a_fill_continues_without_its_client_and_ends_with_the_edge() {
 
 #[test]
 fn metrics_declare_each_family_once_and_count_events() {
-    let bed =
-        TestBed::with_config(|config| config.hot.policy = "adaptsize".parse().expect("a policy"));
+    let bed = TestBed::with_config(|config| {
+        config.hot.policy = "adaptsize".parse().expect("the policy is valid")
+    });
     bed.origin.on(
         "/page",
         Answer::ok("hello").header("cache-control", "max-age=60"),
@@ -109,10 +112,14 @@ fn metrics_declare_each_family_once_and_count_events() {
     let mut declared = std::collections::HashSet::new();
     for line in metrics.lines() {
         if let Some(rest) = line.strip_prefix("# TYPE ") {
-            let name = rest.split(' ').next().expect("a name").to_owned();
+            let name = rest
+                .split(' ')
+                .next()
+                .expect("the name is valid")
+                .to_owned();
             assert!(declared.insert(name), "{line} stands twice");
         } else if !line.starts_with('#') {
-            let name = line.split(['{', ' ']).next().expect("a name");
+            let name = line.split(['{', ' ']).next().expect("the name is valid");
             assert!(declared.contains(name), "{line} is not declared");
         }
     }
@@ -121,7 +128,7 @@ fn metrics_declare_each_family_once_and_count_events() {
 #[test]
 fn a_tuned_edge_shows_its_curve() {
     let bed = TestBed::with_config(|config| {
-        config.hot.policy = "adaptsize".parse().expect("a policy");
+        config.hot.policy = "adaptsize".parse().expect("the policy is valid");
         // The cache has space for about a third of the requested bytes, so that the tuner has to choose a
         // threshold.
         config.hot.capacity = edgeward_types::ByteSize::kib(16);
@@ -129,7 +136,7 @@ fn a_tuned_edge_shows_its_curve() {
         config.workers = NonZeroUsize::MIN;
     });
     bed.origin.otherwise(|request| {
-        let n: u64 = request.path()[1..].parse().expect("a number");
+        let n: u64 = request.path()[1..].parse().expect("the value is a number");
         Answer::pattern(50 + 30 * n).header("cache-control", "max-age=60")
     });
     let mut client = bed.connect();
@@ -144,7 +151,11 @@ fn a_tuned_edge_shows_its_curve() {
     assert!(tuning["measured_ohr"].is_number(), "{tuning:#}");
     assert!(tuning["model_error"].is_number(), "{tuning:#}");
     assert!(
-        tuning["curve"].as_array().expect("a curve").len() > 3,
+        tuning["curve"]
+            .as_array()
+            .expect("the status has a curve")
+            .len()
+            > 3,
         "{tuning:#}"
     );
     let metrics = bed.metrics();
@@ -165,12 +176,17 @@ fn a_tuned_edge_shows_its_curve() {
 #[test]
 fn admin_clients_that_read_no_response_are_closed_for_others() {
     let bed = TestBed::start();
-    let admin = bed.edge.admin_addr().expect("an admin listener");
+    let admin = bed
+        .edge
+        .admin_addr()
+        .expect("the admin listener is configured");
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let greedy: Vec<_> = (0..40)
         .map(|_| {
-            let mut stream = TcpStream::connect(admin).expect("it listens");
-            stream.set_nonblocking(true).expect("a socket");
+            let mut stream = TcpStream::connect(admin).expect("the server listens");
+            stream
+                .set_nonblocking(true)
+                .expect("the socket option can be set");
             // Writes until the socket is full. The write may also fail because the server has already closed
             // this connection in favour of a newer one.
             _ = stream.write_all(&request.repeat(20_000));
@@ -190,7 +206,10 @@ fn admin_clients_that_read_no_response_are_closed_for_others() {
 #[test]
 fn active_admin_clients_keep_their_connections() {
     let bed = TestBed::start();
-    let admin = bed.edge.admin_addr().expect("an admin listener");
+    let admin = bed
+        .edge
+        .admin_addr()
+        .expect("the admin listener is configured");
     let mut active: Vec<_> = (0..4).map(|_| Client::connect(admin)).collect();
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n";
     let mut greedy = Vec::new();
@@ -198,13 +217,20 @@ fn active_admin_clients_keep_their_connections() {
         for client in &mut active {
             assert_eq!(client.get("/healthz", &[]).status, 200);
         }
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        socket.set_recv_buffer_size(4096).expect("a small buffer");
+        let socket =
+            Socket::new(Domain::IPV4, Type::STREAM, None).expect("the socket can be created");
+        socket
+            .set_recv_buffer_size(4096)
+            .expect("the buffer size can be set");
         let source = SocketAddr::from(([127, 0, 1, n % 16 + 1], 0));
-        socket.bind(&source.into()).expect("an address of loopback");
-        socket.connect(&admin.into()).expect("it listens");
+        socket
+            .bind(&source.into())
+            .expect("the loopback address can be bound");
+        socket.connect(&admin.into()).expect("the server listens");
         let mut stream = TcpStream::from(socket);
-        stream.set_nonblocking(true).expect("a socket");
+        stream
+            .set_nonblocking(true)
+            .expect("the socket option can be set");
         // Writes until the socket is full.
         _ = stream.write_all(&request.repeat(200));
         greedy.push(stream);
@@ -214,7 +240,11 @@ fn active_admin_clients_keep_their_connections() {
 #[test]
 fn the_admin_listener_serves_its_pages_and_refuses_other_requests() {
     let bed = TestBed::start();
-    let mut client = Client::connect(bed.edge.admin_addr().expect("an admin listener"));
+    let mut client = Client::connect(
+        bed.edge
+            .admin_addr()
+            .expect("the admin listener is configured"),
+    );
     assert_eq!(client.get("/healthz", &[]).text(), "ok\n");
     assert_eq!(client.get("/nothing", &[]).status, 404);
     assert_eq!(
@@ -229,7 +259,7 @@ fn the_admin_listener_serves_its_pages_and_refuses_other_requests() {
 }
 
 fn log_lines_of(format: LogFormat, requests: impl FnOnce(&TestBed)) -> Vec<String> {
-    let dir = tempfile::tempdir().expect("a directory");
+    let dir = tempfile::tempdir().expect("the folder can be created");
     let path = dir.path().join("access.log");
     let bed = TestBed::with_config(|config| {
         config.access_log = Some(AccessLogConfig::new(
@@ -239,7 +269,7 @@ fn log_lines_of(format: LogFormat, requests: impl FnOnce(&TestBed)) -> Vec<Strin
     });
     requests(&bed);
     bed.edge.shutdown(TIMEOUT);
-    let log = std::fs::read_to_string(&path).expect("the log");
+    let log = std::fs::read_to_string(&path).expect("the log can be read");
     log.lines().map(str::to_owned).collect()
 }
 
@@ -263,10 +293,10 @@ fn the_access_log_has_a_json_line_for_each_request() {
     let logged_fields: Vec<_> = lines
         .iter()
         .map(|line| {
-            let text = |key: &str| line[key].as_str().expect("text").to_owned();
+            let text = |key: &str| line[key].as_str().expect("the text is UTF-8").to_owned();
             (
                 text("target"),
-                line["status"].as_u64().expect("a status"),
+                line["status"].as_u64().expect("the status is valid"),
                 line["bytes"].as_u64(),
                 text("cache"),
             )
@@ -331,7 +361,7 @@ fn the_origin_gets_fields_about_the_client_and_none_of_its_connection() {
     assert!(
         forwarded
             .header("via")
-            .expect("Via")
+            .expect("the request has Via")
             .starts_with("1.1 edgeward-")
     );
     assert_eq!(forwarded.header("x-end-to-end"), Some("2"));
@@ -360,7 +390,7 @@ fn the_host_for_the_origin_is_configurable() {
     ] {
         let mut config = config_for(origin.addr());
         config.origin.host = Some(policy);
-        let edge = Edge::start(config).expect("an edge");
+        let edge = Edge::start(config).expect("the edge starts");
         Client::connect(edge.addrs()[0]).get("/page", &[]);
         assert_eq!(
             origin
@@ -378,16 +408,24 @@ fn listeners_of_one_edge_may_overlap() {
     let origin = ScriptedOrigin::start();
     origin.on("/page", Answer::ok("x"));
     let mut config = config_for(origin.addr());
-    config.listeners[0].addr = "0.0.0.0:0".parse().expect("an address");
+    config.listeners[0].addr = "0.0.0.0:0".parse().expect("the address is valid");
     let port = {
-        let edge = Edge::start(config.clone()).expect("an edge");
+        let edge = Edge::start(config.clone()).expect("the edge starts");
         edge.addrs()[0].port()
     };
     config.listeners = ["0.0.0.0", "127.0.0.1"]
-        .map(|ip| ListenerConfig::plain(format!("{ip}:{port}").parse().expect("an address")))
+        .map(|ip| {
+            ListenerConfig::plain(
+                format!("{ip}:{port}")
+                    .parse()
+                    .expect("the address is valid"),
+            )
+        })
         .into();
-    let edge = Edge::start(config).expect("an edge");
-    let loopback = format!("127.0.0.1:{port}").parse().expect("an address");
+    let edge = Edge::start(config).expect("the edge starts");
+    let loopback = format!("127.0.0.1:{port}")
+        .parse()
+        .expect("the address is valid");
     assert_eq!(Client::connect(loopback).get("/page", &[]).text(), "x");
     drop(edge);
 }
@@ -399,8 +437,8 @@ fn the_admin_server_answers_to_its_own_names_only() {
     let origin = ScriptedOrigin::start();
     let mut config = config_for(origin.addr());
     config.admin_hosts = vec!["edge-1.example".to_owned()];
-    let edge = Edge::start(config).expect("an edge");
-    let admin = edge.admin_addr().expect("an admin listener");
+    let edge = Edge::start(config).expect("the edge starts");
+    let admin = edge.admin_addr().expect("the admin listener is configured");
     let port = admin.port();
     for (host, status) in [
         ("127.0.0.1", 200),
@@ -435,13 +473,13 @@ fn an_edge_that_cannot_start_reports_the_cause_and_the_object() {
     let start = |change: &dyn Fn(&mut edgeward_proxy::EdgeConfig)| {
         let mut config = config_for(origin.addr());
         change(&mut config);
-        Edge::start(config).expect_err("it cannot start")
+        Edge::start(config).expect_err("the edge cannot start")
     };
-    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port is free");
     let taken = taken
         .local_addr()
         .map(|addr| (addr, taken))
-        .expect("an address");
+        .expect("the address is valid");
     let error = start(&|config| config.listeners[0].addr = taken.0);
     assert!(matches!(error, StartError::Listen { .. }), "{error:?}");
     assert!(error.to_string().contains(&taken.0.to_string()), "{error}");
@@ -456,7 +494,7 @@ fn an_edge_that_cannot_start_reports_the_cause_and_the_object() {
         });
     });
     let source = std::error::Error::source(&error)
-        .expect("a cause")
+        .expect("the error has a cause")
         .to_string();
     assert!(source.contains("/nonexistent/"), "{source}");
     let error = start(&|config| {

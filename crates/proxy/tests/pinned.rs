@@ -47,11 +47,13 @@ fn set_response(bed: &TestBed, path: &str, length: u64) {
 fn memory(bed: &TestBed) -> u64 {
     bed.status()["memory_bytes"]
         .as_u64()
-        .expect("Linux reports it")
+        .expect("Linux reports the memory of the process")
 }
 
 fn pinned(bed: &TestBed) -> u64 {
-    bed.status()["hot"]["pinned_bytes"].as_u64().expect("bytes")
+    bed.status()["hot"]["pinned_bytes"]
+        .as_u64()
+        .expect("the value is a number of bytes")
 }
 
 /// Waits until the pinned bytes are within their limit. Returns the number of connections that the edge has
@@ -146,20 +148,22 @@ fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("the runtime can be built");
     let growth_max = runtime.block_on(async {
         let stream = tokio::net::TcpStream::connect(bed.addr()).await;
         let (mut sender, connection) = http2::Builder::new(TokioExecutor::new())
             .initial_stream_window_size(0)
-            .handshake::<_, Empty<Bytes>>(TokioIo::new(stream.expect("it listens")))
+            .handshake::<_, Empty<Bytes>>(TokioIo::new(stream.expect("the server listens")))
             .await
-            .expect("HTTP/2");
+            .expect("the HTTP/2 handshake succeeds");
         let connection = tokio::spawn(connection);
         let mut growth_max = 0;
         let mut bodies = Vec::new();
         for n in 0..READER_COUNT {
             let uri = format!("http://test.example/{n}");
-            let request = Request::get(uri).body(Empty::new()).expect("a request");
+            let request = Request::get(uri)
+                .body(Empty::new())
+                .expect("the request is valid");
             // The request fails when the edge has closed the connection.
             let Ok(response) = sender.send_request(request).await else {
                 break;

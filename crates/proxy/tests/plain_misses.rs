@@ -157,7 +157,9 @@ fn a_response_that_is_not_stored_keeps_its_fields_and_gets_those_of_the_edge() {
         assert_eq!(answer.header(name), Some(value), "{name}");
     }
     assert_eq!(answer.header("connection"), None);
-    let cache_status = answer.header("cache-status").expect("a Cache-Status");
+    let cache_status = answer
+        .header("cache-status")
+        .expect("the response has Cache-Status");
     assert!(
         cache_status.contains("; fwd=uri-miss; fwd-status=404; detail=no-store"),
         "{cache_status}"
@@ -174,7 +176,7 @@ fn every_response_has_a_date() {
         ),
     );
     let date = bed.get("/undated");
-    let date = date.header("date").expect("a date");
+    let date = date.header("date").expect("the response has a date");
     assert!(date.ends_with(" GMT"), "{date}");
 }
 
@@ -203,7 +205,7 @@ fn a_client_that_disconnects_leaves_no_connection_open() {
 
 #[test]
 fn hits_and_misses_of_plain_requests_are_logged() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder can be created");
     let path = folder.path().join("access.log");
     let bed = TestBed::with_config(|config| {
         let destination = LogDestination::File(path.clone());
@@ -218,6 +220,6 @@ fn hits_and_misses_of_plain_requests_are_logged() {
     client.get("/kept", &[]);
     drop(client);
     bed.edge.shutdown(TIMEOUT);
-    let log = std::fs::read_to_string(&path).expect("a log");
+    let log = std::fs::read_to_string(&path).expect("the log can be read");
     assert_eq!(log.lines().count(), 2, "{log}");
 }

@@ -23,7 +23,7 @@ fn cookie_crumbs_are_one_line_for_an_http1_origin() {
         headers: &[("cookie", "a=1"), ("cookie", "b=2"), ("cookie", "c=3")],
         ..H2Request::default()
     };
-    send_h2(bed.addr(), &request).expect("a response");
+    send_h2(bed.addr(), &request).expect("a response arrives");
     let forwarded = bed.origin.last("/a").expect("the origin got a request");
     let cookies: Vec<&str> = forwarded.headers_named("cookie").collect();
     assert_eq!(cookies, ["a=1; b=2; c=3"]);
@@ -81,7 +81,9 @@ fn trace_is_refused_unless_allowed() {
         "TRACE /a HTTP/1.1\r\nHost: shop.example\r\n\r\n",
     );
     assert_eq!(answer.status, 405);
-    let allowed = answer.header("allow").expect("RFC 9110 §15.5.6");
+    let allowed = answer
+        .header("allow")
+        .expect("a 405 has Allow (RFC 9110 §15.5.6)");
     assert!(!allowed.contains("TRACE"), "{allowed}");
     assert_eq!(bed.origin.requests_total(), 0);
 }
@@ -132,7 +134,9 @@ fn a_target_that_is_too_long_is_414() {
         ..H2Request::default()
     };
     assert_eq!(
-        send_h2(bed.addr(), &request).expect("a response").status,
+        send_h2(bed.addr(), &request)
+            .expect("a response arrives")
+            .status,
         414
     );
 }
@@ -249,12 +253,16 @@ fn a_client_that_half_closes_gets_its_response() {
     .map(|request| {
         let mut wire = Wire::connect(&bed);
         wire.send(request);
-        wire.0.shutdown(Shutdown::Write).expect("a socket");
+        wire.0
+            .shutdown(Shutdown::Write)
+            .expect("the socket can be shut down");
         wire
     })
     .collect();
     bed.origin
-        .wait_until("all three requests", |origin| origin.requests_total() == 3);
+        .wait_until("the origin gets all three requests", |origin| {
+            origin.requests_total() == 3
+        });
     gate.open();
     for wire in &mut wires {
         let all = wire.read_to_end();
@@ -356,7 +364,7 @@ fn http10_and_http2_clients_get_only_the_final_response() {
             method,
             ..H2Request::default()
         };
-        let answer = send_h2(bed.addr(), &request).expect("a response");
+        let answer = send_h2(bed.addr(), &request).expect("a response arrives");
         assert_eq!((answer.status, answer.text()), (200, "ok"), "{method}");
     }
 }
@@ -380,7 +388,7 @@ fn early_hints_and_100_continue_reach_the_client_in_order() {
         .split("HTTP/1.1 ")
         .filter_map(|head| head.get(..3))
         .collect();
-    let (last, interim) = statuses.split_last().expect("a response");
+    let (last, interim) = statuses.split_last().expect("a response arrives");
     assert_eq!(
         (*last, interim.iter().filter(|&&s| s == "103").count()),
         ("200", 1)

@@ -26,21 +26,27 @@ fn run<T>(future: impl Future<Output = T>) -> T {
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime")
+        .expect("the runtime can be built")
         .block_on(async {
             tokio::time::timeout(TIMEOUT, future)
                 .await
-                .expect("in time")
+                .expect("the response arrives in time")
         })
 }
 
 fn get(uri: String) -> Request<Empty<Bytes>> {
-    Request::get(uri).body(Empty::new()).expect("a request")
+    Request::get(uri)
+        .body(Empty::new())
+        .expect("the request is valid")
 }
 
 async fn collect(response: Response<Incoming>) -> (http::response::Parts, Bytes) {
     let (parts, body) = response.into_parts();
-    let body = body.collect().await.expect("a whole body").to_bytes();
+    let body = body
+        .collect()
+        .await
+        .expect("the complete body arrives")
+        .to_bytes();
     (parts, body)
 }
 
@@ -50,7 +56,7 @@ where
 {
     let (sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
         .await
-        .expect("HTTP/2");
+        .expect("the HTTP/2 handshake succeeds");
     tokio::spawn(connection);
     sender
 }
@@ -69,11 +75,16 @@ fn http2_by_prior_knowledge_shares_the_cache_with_http1() {
             .expect("the edge listens");
         let mut sender = h2_client(stream).await;
         let uri = "http://test.example/page".to_owned();
-        let response = sender.send_request(get(uri)).await.expect("a response");
+        let response = sender
+            .send_request(get(uri))
+            .await
+            .expect("a response arrives");
         let (parts, body) = collect(response).await;
         assert_eq!(parts.version, Version::HTTP_2);
         assert!(body == pattern(0..300_000));
-        let cache_status = parts.headers["cache-status"].to_str().expect("text");
+        let cache_status = parts.headers["cache-status"]
+            .to_str()
+            .expect("the text is UTF-8");
         assert!(cache_status.starts_with("edgeward; hit"), "{cache_status}");
     });
     assert_eq!(bed.origin.requests("/page"), 1);
@@ -103,16 +114,21 @@ fn streams_of_one_http2_connection_are_collapsed() {
                 let mut sender = sender.clone();
                 tokio::spawn(async move {
                     let uri = "http://test.example/page".to_owned();
-                    collect(sender.send_request(get(uri)).await.expect("a response"))
-                        .await
-                        .1
+                    collect(
+                        sender
+                            .send_request(get(uri))
+                            .await
+                            .expect("a response arrives"),
+                    )
+                    .await
+                    .1
                 })
             })
             .collect();
         gate.reached_by(1).await;
         gate.open();
         for task in tasks {
-            assert_eq!(task.await.expect("no panic"), "hello");
+            assert_eq!(task.await.expect("the thread does not panic"), "hello");
         }
     });
     assert_eq!(bed.origin.requests("/page"), 1);
@@ -138,11 +154,14 @@ fn an_http2_client_that_reads_nothing_is_closed() {
             .expect("the edge listens");
         let (mut sender, connection) = http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
             .await
-            .expect("HTTP/2");
+            .expect("the HTTP/2 handshake succeeds");
         let connection = tokio::spawn(connection);
         let uri = "http://test.example/big".to_owned();
-        let response = sender.send_request(get(uri)).await.expect("a response");
-        _ = connection.await.expect("no panic");
+        let response = sender
+            .send_request(get(uri))
+            .await
+            .expect("a response arrives");
+        _ = connection.await.expect("the thread does not panic");
         drop(response);
     });
     assert_eq!(
@@ -162,11 +181,13 @@ struct Identity {
 impl Identity {
     fn new() -> Self {
         let names = vec!["localhost".to_owned(), "127.0.0.1".to_owned()];
-        let generated = rcgen::generate_simple_self_signed(names).expect("a certificate");
-        let dir = tempfile::tempdir().expect("a directory");
+        let generated =
+            rcgen::generate_simple_self_signed(names).expect("the certificate is valid");
+        let dir = tempfile::tempdir().expect("the folder can be created");
         let (certificate, key) = (dir.path().join("cert.pem"), dir.path().join("key.pem"));
-        std::fs::write(&certificate, generated.cert.pem()).expect("a file");
-        std::fs::write(&key, generated.signing_key.serialize_pem()).expect("a file");
+        std::fs::write(&certificate, generated.cert.pem()).expect("the file can be written");
+        std::fs::write(&key, generated.signing_key.serialize_pem())
+            .expect("the file can be written");
         Self {
             _dir: dir,
             certificate,
@@ -185,12 +206,12 @@ impl Identity {
         let mut roots = rustls::RootCertStore::empty();
         let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
         roots
-            .add(certificate.expect("a certificate"))
-            .expect("a root");
+            .add(certificate.expect("the certificate is valid"))
+            .expect("the root certificate is valid");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ClientConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("TLS 1.2 and 1.3")
+            .expect("the provider supports TLS 1.2 and 1.3")
             .with_root_certificates(roots)
             .with_no_client_auth();
         config.alpn_protocols = alpn.iter().map(|name| name.to_vec()).collect();
@@ -199,13 +220,14 @@ impl Identity {
 
     fn acceptor(&self) -> tokio_rustls::TlsAcceptor {
         let certificate = rustls_pki_types::CertificateDer::from_pem_file(&self.certificate);
-        let key = rustls_pki_types::PrivateKeyDer::from_pem_file(&self.key).expect("a key");
+        let key =
+            rustls_pki_types::PrivateKeyDer::from_pem_file(&self.key).expect("the key is valid");
         let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
         let mut config = rustls::ServerConfig::builder_with_provider(provider)
             .with_safe_default_protocol_versions()
-            .expect("TLS 1.2 and 1.3")
+            .expect("the provider supports TLS 1.2 and 1.3")
             .with_no_client_auth()
-            .with_single_cert(vec![certificate.expect("a certificate")], key)
+            .with_single_cert(vec![certificate.expect("the certificate is valid")], key)
             .expect("the key belongs to the certificate");
         config.alpn_protocols = vec![b"h2".to_vec(), b"http/1.1".to_vec()];
         tokio_rustls::TlsAcceptor::from(Arc::new(config))
@@ -229,26 +251,27 @@ fn tls_offers_http2_and_http1_and_the_client_chooses() {
             let tcp = TcpStream::connect(bed.addr())
                 .await
                 .expect("the edge listens");
-            let name = ServerName::try_from("localhost").expect("a name");
+            let name = ServerName::try_from("localhost").expect("the name is valid");
             let tls = identity
                 .connector(alpn)
                 .connect(name, tcp)
                 .await
-                .expect("TLS");
+                .expect("the TLS handshake succeeds");
             let response = if version == Version::HTTP_2 {
                 let uri = "https://localhost/page".to_owned();
                 h2_client(tls).await.send_request(get(uri)).await
             } else {
-                let (mut sender, connection) =
-                    http1::handshake(TokioIo::new(tls)).await.expect("HTTP/1.1");
+                let (mut sender, connection) = http1::handshake(TokioIo::new(tls))
+                    .await
+                    .expect("the HTTP/1.1 handshake succeeds");
                 tokio::spawn(connection);
                 let mut request = get("/page".to_owned());
                 request
                     .headers_mut()
-                    .insert("host", "localhost".parse().expect("a value"));
+                    .insert("host", "localhost".parse().expect("the value is valid"));
                 sender.send_request(request).await
             };
-            let (parts, body) = collect(response.expect("a response")).await;
+            let (parts, body) = collect(response.expect("a response arrives")).await;
             assert_eq!(parts.version, version);
             assert!(body == pattern(0..200_000));
         }
@@ -273,19 +296,26 @@ fn a_large_hit_over_tls_reaches_a_client_with_a_small_window_completely() {
         Answer::pattern(3_000_000).header("cache-control", "max-age=60"),
     );
     run(async {
-        let socket = tokio::net::TcpSocket::new_v4().expect("a socket");
-        socket.set_recv_buffer_size(4096).expect("a small window");
+        let socket = tokio::net::TcpSocket::new_v4().expect("the socket can be created");
+        socket
+            .set_recv_buffer_size(4096)
+            .expect("the window size can be set");
         let tcp = socket.connect(bed.addr()).await.expect("the edge listens");
-        let name = ServerName::try_from("localhost").expect("a name");
+        let name = ServerName::try_from("localhost").expect("the name is valid");
         let tls = identity.connector(&[b"http/1.1"]).connect(name, tcp);
-        let tls = tls.await.expect("TLS");
-        let (mut sender, connection) = http1::handshake(TokioIo::new(tls)).await.expect("HTTP/1.1");
+        let tls = tls.await.expect("the TLS handshake succeeds");
+        let (mut sender, connection) = http1::handshake(TokioIo::new(tls))
+            .await
+            .expect("the HTTP/1.1 handshake succeeds");
         tokio::spawn(connection);
         for _ in 0..5 {
             let mut request = get("/large".to_owned());
-            let host = "localhost".parse().expect("a value");
+            let host = "localhost".parse().expect("the value is valid");
             request.headers_mut().insert("host", host);
-            let response = sender.send_request(request).await.expect("a response");
+            let response = sender
+                .send_request(request)
+                .await
+                .expect("a response arrives");
             let (_, body) = collect(response).await;
             assert!(body == pattern(0..3_000_000));
         }
@@ -325,22 +355,22 @@ fn http_and_https_have_separate_keys_on_listeners_of_one_edge() {
         let tcp = TcpStream::connect(bed.edge.addrs()[1])
             .await
             .expect("the edge listens");
-        let name = ServerName::try_from("localhost").expect("a name");
+        let name = ServerName::try_from("localhost").expect("the name is valid");
         let tls = identity
             .connector(&[b"h2"])
             .connect(name, tcp)
             .await
-            .expect("TLS");
+            .expect("the TLS handshake succeeds");
         let uri = "https://test.example/page".to_owned();
         let response = h2_client(tls)
             .await
             .send_request(get(uri))
             .await
-            .expect("a response");
+            .expect("a response arrives");
         assert!(
             !response.headers()["cache-status"]
                 .to_str()
-                .expect("text")
+                .expect("the text is UTF-8")
                 .contains("hit")
         );
     });
@@ -352,8 +382,10 @@ async fn hyper_origin(
     tls: Option<tokio_rustls::TlsAcceptor>,
     connections: Arc<AtomicUsize>,
 ) -> SocketAddr {
-    let listener = TcpListener::bind(("127.0.0.1", 0)).await.expect("a port");
-    let addr = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind(("127.0.0.1", 0))
+        .await
+        .expect("a port is free");
+    let addr = listener.local_addr().expect("the address is valid");
     tokio::spawn(async move {
         while let Ok((tcp, _)) = listener.accept().await {
             connections.fetch_add(1, Ordering::SeqCst);
@@ -363,13 +395,16 @@ async fn hyper_origin(
                     let (version, host) = (request.version(), request.uri().authority().cloned());
                     let host = match host {
                         Some(host) => host.to_string(),
-                        None => request.headers()["host"].to_str().expect("text").to_owned(),
+                        None => request.headers()["host"]
+                            .to_str()
+                            .expect("the text is UTF-8")
+                            .to_owned(),
                     };
                     let body = request
                         .into_body()
                         .collect()
                         .await
-                        .expect("whole")
+                        .expect("the body arrives")
                         .to_bytes();
                     let text = format!("{version:?} {host} {}", body.len());
                     Ok::<_, Infallible>(Response::new(Full::new(Bytes::from(text))))
@@ -407,11 +442,11 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
             config.workers = std::num::NonZeroUsize::MIN;
             if tls {
                 let url = format!("https://localhost:{}", addr.port());
-                config.origin.url = url.parse().expect("a URL");
+                config.origin.url = url.parse().expect("the URL is valid");
                 config.origin.tls.roots = Some(identity.certificate.clone());
             }
             config.origin.protocol = protocol;
-            let edge = edgeward_proxy::Edge::start(config).expect("an edge");
+            let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
             let answers = tokio::task::spawn_blocking(move || {
                 let mut client = support::Client::connect(edge_addr);
@@ -419,7 +454,7 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
                 let put = client.request("PUT", "/b", &[("content-length", "5")], b"hello");
                 (got, put)
             });
-            let (got, put) = answers.await.expect("no panic");
+            let (got, put) = answers.await.expect("the thread does not panic");
             let host = if tls {
                 format!("localhost:{}", addr.port())
             } else {
@@ -434,7 +469,7 @@ fn an_origin_is_reached_by_http1_and_http2_with_and_without_tls() {
             );
             tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
-                .expect("no panic");
+                .expect("the thread does not panic");
         }
     });
 }
@@ -455,11 +490,11 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_other_origins_get_the_clien
             let mut config = config_for(addr);
             let scheme = if tls { "https" } else { "http" };
             let url = format!("{scheme}://{host}:{}", addr.port());
-            config.origin.url = url.parse().expect("a URL");
+            config.origin.url = url.parse().expect("the URL is valid");
             config.origin.tls.roots = Some(identity.certificate.clone());
             config.origin.tls.server_name = Some("localhost".to_owned());
             config.origin.host = policy.clone();
-            let edge = edgeward_proxy::Edge::start(config).expect("an edge");
+            let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
             let got = tokio::task::spawn_blocking(move || {
                 support::Client::connect(edge_addr).get("/a", &[])
@@ -469,7 +504,7 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_other_origins_get_the_clien
             } else {
                 "test.example".to_owned()
             };
-            let got = got.await.expect("no panic");
+            let got = got.await.expect("the thread does not panic");
             let text = got.text();
             assert_eq!(
                 text,
@@ -478,7 +513,7 @@ fn an_https_origin_with_a_name_gets_its_own_host_and_other_origins_get_the_clien
             );
             tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
-                .expect("no panic");
+                .expect("the thread does not panic");
         }
     });
 }
@@ -492,22 +527,22 @@ fn an_untrusted_certificate_of_the_origin_is_accepted_only_if_configured() {
             let mut config = config_for(addr);
             config.origin.url = format!("https://localhost:{}", addr.port())
                 .parse()
-                .expect("a URL");
+                .expect("the URL is valid");
             config.origin.tls.roots = Some(other_identity.certificate.clone());
             config.origin.tls.verify = verify;
-            let edge = edgeward_proxy::Edge::start(config).expect("an edge");
+            let edge = edgeward_proxy::Edge::start(config).expect("the edge starts");
             let edge_addr = edge.addrs()[0];
             let got = tokio::task::spawn_blocking(move || {
                 support::Client::connect(edge_addr).get("/a", &[])
             });
             assert_eq!(
-                got.await.expect("no panic").status,
+                got.await.expect("the thread does not panic").status,
                 status,
                 "verify: {verify}"
             );
             tokio::task::spawn_blocking(move || edge.shutdown(TIMEOUT))
                 .await
-                .expect("no panic");
+                .expect("the thread does not panic");
         }
     });
 }

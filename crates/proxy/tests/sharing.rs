@@ -328,7 +328,7 @@ fn a_body_that_exceeds_the_limits_reaches_all_clients() {
         late.answer("GET")
     });
     let first = clients[0].answer("GET");
-    let second = reader.join().expect("no panic");
+    let second = reader.join().expect("the thread does not panic");
     for answer in [&first, &second] {
         assert!(answer.complete && answer.body == pattern(0..LENGTH));
     }
@@ -339,7 +339,7 @@ fn a_body_that_exceeds_the_limits_reaches_all_clients() {
 #[test]
 fn a_body_that_admission_refuses_is_shared_but_not_stored() {
     let bed = TestBed::with_config(|config| {
-        config.hot.policy = "threshold:1KiB".parse().expect("a policy");
+        config.hot.policy = "threshold:1KiB".parse().expect("the policy is valid");
     });
     let gate = Gate::new();
     bed.origin.on(

@@ -17,7 +17,8 @@ use support::{Client, TestBed};
 fn bed_with(connections: usize) -> TestBed {
     TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max = NonZeroUsize::new(connections).expect("some");
+        config.origin.connections_per_worker_max =
+            NonZeroUsize::new(connections).expect("the number is not zero");
     })
 }
 
@@ -25,8 +26,10 @@ fn bed_with(connections: usize) -> TestBed {
 fn connect_from(bed: &TestBed, last: u8) -> Client {
     let from = SocketAddr::from((Ipv4Addr::new(127, 0, 0, last), 0));
     let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
-    let socket = socket.expect("a socket");
-    socket.bind(&from.into()).expect("an address of loopback");
+    let socket = socket.expect("the socket can be created");
+    socket
+        .bind(&from.into())
+        .expect("the loopback address can be bound");
     socket
         .connect(&bed.addr().into())
         .expect("the edge listens");
@@ -198,8 +201,8 @@ fn chunked_uploads_and_trailers_arrive_completely_however_they_are_split() {
         let mut expected = Vec::new();
         let mut sent = Vec::new();
         for n in 0..pieces {
-            let piece = vec![b'a' + u8::try_from(n % 26).expect("a letter"); 40];
-            write!(sent, "{:x}\r\n", piece.len()).expect("memory");
+            let piece = vec![b'a' + u8::try_from(n % 26).expect("the result is a letter"); 40];
+            write!(sent, "{:x}\r\n", piece.len()).expect("writing to memory does not fail");
             sent.extend_from_slice(&piece);
             sent.extend_from_slice(b"\r\n");
             expected.extend_from_slice(&piece);
@@ -220,7 +223,8 @@ fn incomplete_uploads_leave_connections_for_misses() {
     for (field, value) in [("transfer-encoding", "chunked"), ("expect", "100-continue")] {
         let bed = TestBed::with_config(|config| {
             config.workers = NonZeroUsize::MIN;
-            config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("some");
+            config.origin.connections_per_worker_max =
+                NonZeroUsize::new(4).expect("the number is not zero");
             config.origin.client_share_percent = 100;
             config.limits.upload_buffer_wait = Duration::from_millis(10);
         });
@@ -273,7 +277,8 @@ fn incomplete_uploads_leave_connections_for_misses() {
 fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
     let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max = NonZeroUsize::new(10).expect("some");
+        config.origin.connections_per_worker_max =
+            NonZeroUsize::new(10).expect("the number is not zero");
         config.limits.upload_buffer_wait = Duration::from_millis(10);
     });
     bed.origin.on("/up", no_store("x"));

@@ -82,7 +82,7 @@ fn an_origin_that_is_down_is_a_502_and_counted() {
     let bed = TestBed::with_config(|config| {
         config.origin.url = format!("http://{}", ScriptedOrigin::unused_addr())
             .parse()
-            .expect("a URL");
+            .expect("the URL is valid");
     });
     let got = bed.get("/page");
     assert_eq!(got.status, 502);
@@ -222,7 +222,8 @@ fn a_post_whose_connection_dies_is_not_repeated() {
 fn requests_beyond_the_origin_connections_wait() {
     let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max = std::num::NonZeroUsize::new(2).expect("two");
+        config.origin.connections_per_worker_max =
+            std::num::NonZeroUsize::new(2).expect("the number is not zero");
     });
     let gate = Gate::new();
     bed.origin.otherwise({
@@ -548,7 +549,8 @@ fn an_upload_that_stops_is_closed_on_both_sides() {
 fn a_connection_beyond_the_limit_replaces_an_idle_one() {
     let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
-        config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
+        config.limits.connections_max =
+            std::num::NonZeroUsize::new(3).expect("the number is not zero");
     });
     bed.origin.on("/page", Answer::ok("x"));
     // Two connections have sent no request, and ten are idle after a response.
@@ -572,7 +574,8 @@ fn a_connection_beyond_the_limit_replaces_an_idle_one() {
 fn connections_beyond_the_limit_are_closed_if_no_connection_is_idle() {
     let bed = TestBed::with_config(|config| {
         config.workers = std::num::NonZeroUsize::MIN;
-        config.limits.connections_max = std::num::NonZeroUsize::new(3).expect("three");
+        config.limits.connections_max =
+            std::num::NonZeroUsize::new(3).expect("the number is not zero");
     });
     let origin_gate = Gate::new();
     let gate = origin_gate.clone();
@@ -608,7 +611,7 @@ fn fills_have_one_memory_budget_and_a_fill_beyond_it_is_not_shared() {
     let bed = TestBed::with_config(|config| {
         config.limits.fill_bytes_max = ByteSize::kib(100);
         // The cache admits no body of this size, so the bodies are charged to the budget of fills.
-        config.hot.policy = "threshold:1KiB".parse().expect("a policy");
+        config.hot.policy = "threshold:1KiB".parse().expect("the policy is valid");
     });
     let gate = Gate::new();
     bed.origin.on(
@@ -670,7 +673,7 @@ fn an_object_larger_than_the_cache_passes_through() {
 fn a_request_in_a_forwarding_loop_is_refused() {
     let origin = ScriptedOrigin::start();
     // The origin of the edge is the edge itself. A first edge is started and stopped to find a free port.
-    let probe = edgeward_proxy::Edge::start(config_for(origin.addr())).expect("an edge");
+    let probe = edgeward_proxy::Edge::start(config_for(origin.addr())).expect("the edge starts");
     let addr = probe.addrs()[0];
     probe.shutdown(TIMEOUT);
     let mut config = config_for(addr);

@@ -46,7 +46,7 @@ fn post(bed: &TestBed, path: &str) {
 /// Configures an edge with a disk tier of 64 MiB in `folder`, and a memory tier of `hot` bytes.
 fn on_disk(folder: &Path, admission: &str, hot: ByteSize) -> impl FnOnce(&mut EdgeConfig) + use<> {
     let settings = DiskSettings::new(folder, ByteSize::mib(64));
-    let admission = admission.parse().expect("a rule");
+    let admission = admission.parse().expect("the rule is valid");
     move |config| {
         config.hot.capacity = hot;
         let mut disk = DiskConfig::with(settings);
@@ -130,7 +130,7 @@ fn errors_with_a_lifetime_are_stored_if_configured() {
 #[test]
 fn a_variant_is_written_at_its_second_request_like_other_responses() {
     for vary in [false, true] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let bed = TestBed::with_config(on_disk(folder.path(), "second-hit", ByteSize(1)));
         bed.origin.otherwise(move |_| {
             let answer = Answer::pattern(1000).header("cache-control", "max-age=600");
@@ -186,7 +186,7 @@ fn a_late_304_does_not_restore_an_invalidated_response() {
 #[test]
 fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let start = |origin| TestBed::with_origin(origin, on_disk(folder.path(), "always", hot));
         let gate = Gate::new();
         let bed = start(ScriptedOrigin::start());
@@ -219,7 +219,7 @@ fn a_late_304_does_not_give_the_old_head_to_the_new_body_on_disk() {
 #[test]
 fn a_late_response_that_is_not_storable_does_not_remove_a_newer_one() {
     for hot in [ByteSize::mib(1), ByteSize(1)] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let bed = TestBed::with_config(on_disk(folder.path(), "always", hot));
         let gate = Gate::new();
         bed.origin.once("/page", stale(Answer::ok("old")));
@@ -295,7 +295,7 @@ fn a_fetch_of_a_variant_that_began_before_an_invalidation_is_not_stored() {
 #[test]
 fn a_promotion_that_began_before_an_invalidation_is_not_stored() {
     const BYTES: u64 = 12_000_000;
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder can be created");
     let start =
         |origin| TestBed::with_origin(origin, on_disk(folder.path(), "always", ByteSize::mib(64)));
     let bed = start(ScriptedOrigin::start());
@@ -332,7 +332,7 @@ fn an_invalidation_is_durable_before_the_client_gets_its_response() {
                 ..DiskSettings::default()
             });
             disk.opened = vec![device];
-            disk.admission = "always".parse().expect("a rule");
+            disk.admission = "always".parse().expect("the rule is valid");
             config.disk = Some(disk);
         })
     };
@@ -385,7 +385,7 @@ fn an_invalidation_that_cannot_be_made_durable_is_counted() {
         config.hot.capacity = ByteSize(1);
         let mut disk = DiskConfig::with(DiskSettings::default());
         disk.opened = vec![device];
-        disk.admission = "always".parse().expect("a rule");
+        disk.admission = "always".parse().expect("the rule is valid");
         config.disk = Some(disk);
     });
     bed.origin.once("/page", page("old"));
@@ -405,7 +405,7 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("the runtime can be built");
     // Requests with and without a body use different code to reach the origin.
     for body in ["", "hello"] {
         let bed = TestBed::start();
@@ -419,10 +419,10 @@ fn an_unsafe_request_invalidates_although_its_client_left() {
             let stream = TokioIo::new(stream.expect("the edge listens"));
             let (mut sender, connection) = http2::handshake(TokioExecutor::new(), stream)
                 .await
-                .expect("HTTP/2");
+                .expect("the HTTP/2 handshake succeeds");
             let connection = tokio::spawn(connection);
             let request = Request::post("http://test.example/page");
-            let request = request.body(body.to_owned()).expect("a request");
+            let request = request.body(body.to_owned()).expect("the request is valid");
             let response = tokio::spawn(sender.send_request(request));
             let reached = gate.clone();
             let reached = tokio::task::spawn_blocking(move || reached.wait_reached(1));
@@ -487,8 +487,9 @@ fn an_upload_that_its_client_aborts_invalidates_nothing() {
     let mut client = bed.connect();
     client.send_head("POST", "/page", &[("content-length", "1000000")]);
     client.send(&vec![b'x'; 100_000]);
-    bed.origin
-        .wait_until("the POST", |origin| origin.requests("/page") == 2);
+    bed.origin.wait_until("the origin gets the POST", |origin| {
+        origin.requests("/page") == 2
+    });
     client.reset();
     bed.wait_for_metric("edgeward_client_connections", 0.0);
     bed.wait_for_metric("edgeward_origin_connections", 0.0);

@@ -51,7 +51,8 @@ mod tests {
         [(1, 0.2126), (3, 0.7152), (5, 0.0722)]
             .iter()
             .map(|&(at, weight)| {
-                let part = u8::from_str_radix(&colour[at..at + 2], 16).expect("a hex colour");
+                let part =
+                    u8::from_str_radix(&colour[at..at + 2], 16).expect("the colour is hexadecimal");
                 let part = f64::from(part) / 255.0;
                 let linear = if part <= 0.040_45 {
                     part / 12.92

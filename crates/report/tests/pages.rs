@@ -154,7 +154,7 @@ proptest! {
             if let Token::Tag { name, attributes } = token && name == "path" {
                 let path = &attributes.iter().find(|(name, _)| name == "d").expect("a path has its data").1;
                 for number in path.split(|c: char| c.is_ascii_alphabetic() || c == ' ').filter(|n| !n.is_empty()) {
-                    let value: f64 = number.parse().expect("a number");
+                    let value: f64 = number.parse().expect("the value is a number");
                     prop_assert!((0.0..=1000.0).contains(&value), "{number} in {path}");
                 }
             }
@@ -203,10 +203,10 @@ fn assert_same_structure(word: &str) {
             Token::Raw(text) if text.starts_with('[') => Some(text),
             _ => None,
         })
-        .expect("a plot has its figures");
+        .expect("a plot has its data");
     let series: serde_json::Value = serde_json::from_str(json).expect("the figures are JSON");
     assert_eq!(
-        series[0]["name"].as_str().expect("a name"),
+        series[0]["name"].as_str().expect("the name is valid"),
         visible_text.replace(['\n', '\t'], " ")
     );
 }
@@ -226,7 +226,9 @@ enum Token {
 /// page may use, and panics on other input.
 fn tokens(html: &str) -> Vec<Token> {
     let mut tokens = Vec::new();
-    let mut rest = html.strip_prefix("<!doctype html>").expect("a doctype");
+    let mut rest = html
+        .strip_prefix("<!doctype html>")
+        .expect("the page begins with a doctype");
     while !rest.is_empty() {
         let Some(inside) = rest.strip_prefix('<') else {
             let end = rest.find('<').unwrap_or(rest.len());

@@ -265,7 +265,7 @@ mod tests {
         ) {
             if let Ok(authority) = Authority::parse(&scheme, &text) {
                 let canonical = authority.canonical().into_owned();
-                let again = Authority::parse(&scheme, &canonical).expect("a canonical form");
+                let again = Authority::parse(&scheme, &canonical).expect("a canonical form is valid");
                 prop_assert_eq!(&again, &authority);
                 prop_assert!(matches!(again.canonical(), Cow::Borrowed(_)), "{}", canonical);
                 prop_assert_eq!(again.canonical().into_owned(), canonical);

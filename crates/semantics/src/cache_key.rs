@@ -151,7 +151,7 @@ mod tests {
         ] {
             assert!(Target::new("http", authority, "/").is_err(), "{authority}");
         }
-        let error = Target::new("http", "a/b", "/").expect_err("a slash");
+        let error = Target::new("http", "a/b", "/").expect_err("the authority has a slash");
         assert_eq!(
             error.to_string(),
             "\"a/b\" is not host[:port]: send one in Host or :authority"

@@ -135,7 +135,7 @@ mod tests {
     fn lifetime(rules: &Rules, status: u16, lines: &str) -> (u64, LifetimeSource) {
         let response = headers(lines);
         let directives = ResponseDirectives::from_headers(&response);
-        let status = StatusCode::from_u16(status).expect("a status");
+        let status = StatusCode::from_u16(status).expect("the status is valid");
         let lifetime = Lifetime::compute(rules, status, &directives, &response, NOW);
         (lifetime.millis, lifetime.source)
     }

@@ -130,8 +130,8 @@ mod tests {
 
     fn invalidated_keys(method: &str, status: u16, lines: &str) -> Vec<String> {
         let target = Target::new("http", "h:80", "/a/b?q").expect("the authority is valid");
-        let method = Method::from_bytes(method.as_bytes()).expect("a token");
-        let status = StatusCode::from_u16(status).expect("a status");
+        let method = Method::from_bytes(method.as_bytes()).expect("the method is a token");
+        let status = StatusCode::from_u16(status).expect("the status is valid");
         targets(&method, status, &target, &headers(lines))
             .into_iter()
             .map(|key| String::from_utf8(key).expect("the key is UTF-8"))

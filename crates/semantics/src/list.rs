@@ -122,7 +122,7 @@ mod tests {
 
     fn split(line: &str) -> Vec<&str> {
         Members::new(line.as_bytes())
-            .map(|member| std::str::from_utf8(member).expect("cut at ASCII"))
+            .map(|member| std::str::from_utf8(member).expect("the line is cut at an ASCII byte"))
             .collect()
     }
 

@@ -209,7 +209,7 @@ mod tests {
                 request.append(&name, HeaderValue::try_from(line.trim()).expect("visible ASCII"));
             }
             let canonical = value(&name, &request);
-            request.insert(&name, HeaderValue::from_bytes(&canonical).expect("no line break"));
+            request.insert(&name, HeaderValue::from_bytes(&canonical).expect("the value has no line break"));
             prop_assert_eq!(value(&name, &request), canonical);
         }
 

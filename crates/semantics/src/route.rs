@@ -98,7 +98,7 @@ mod tests {
             ),
         ];
         for (method, lines, expected) in table {
-            let method = Method::from_bytes(method.as_bytes()).expect("a token");
+            let method = Method::from_bytes(method.as_bytes()).expect("the method is a token");
             assert_eq!(
                 route(&method, &headers(lines)),
                 expected,

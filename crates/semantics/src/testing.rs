@@ -8,8 +8,8 @@ pub(crate) fn headers(lines: &str) -> HeaderMap {
     for line in lines.lines().filter(|line| !line.trim().is_empty()) {
         let (name, value) = line.split_once(':').expect("name: value");
         headers.append(
-            HeaderName::from_bytes(name.trim().as_bytes()).expect("a field name"),
-            HeaderValue::from_str(value.trim()).expect("a field value"),
+            HeaderName::from_bytes(name.trim().as_bytes()).expect("the field name is valid"),
+            HeaderValue::from_str(value.trim()).expect("the field value is valid"),
         );
     }
     headers

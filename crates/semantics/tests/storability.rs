@@ -160,7 +160,7 @@ fn the_golden_table_of_storability_holds() {
     }
     table.push_str("method, with max-age=60 and 200\n");
     for method in METHODS {
-        let method = Method::from_bytes(method.as_bytes()).expect("a token");
+        let method = Method::from_bytes(method.as_bytes()).expect("the method is a token");
         let word = match verdict(
             &rules,
             &method,

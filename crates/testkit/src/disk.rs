@@ -98,7 +98,7 @@ impl SimulatedDisk {
 
     /// Flips the bits `bits` of the byte at `offset`. The change is not recorded in the journal.
     pub fn flip(&self, offset: u64, bits: u8) {
-        let offset = usize::try_from(offset).expect("within memory");
+        let offset = usize::try_from(offset).expect("the offset fits in memory");
         self.content_mut()[offset] ^= bits;
     }
 
@@ -118,7 +118,7 @@ impl SimulatedDisk {
 
     /// Writes bytes to the content, and records the write in the journal.
     fn record_write(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        let start = usize::try_from(offset).expect("within memory");
+        let start = usize::try_from(offset).expect("the offset fits in memory");
         let mut content = self.content_mut();
         let target = content.get_mut(start..start + bytes.len());
         target
@@ -139,7 +139,7 @@ impl Device for SimulatedDisk {
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
         let length = self.faults.before_read(buffer.len())?;
-        let start = usize::try_from(offset).expect("within memory");
+        let start = usize::try_from(offset).expect("the offset fits in memory");
         let content = self.content.read().unwrap_or_else(PoisonError::into_inner);
         let available = content.get(start..).unwrap_or_default();
         let filled = length.min(available.len());

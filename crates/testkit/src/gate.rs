@@ -38,14 +38,14 @@ impl Gate {
     pub fn wait_reached(&self, count: usize) {
         self.inner
             .bell
-            .wait_blocking("an answer at the gate", || self.reached() >= count);
+            .wait_blocking("an answer waits at the gate", || self.reached() >= count);
     }
 
     /// Waits until `count` answers have reached the gate. Panics after ten seconds.
     pub async fn reached_by(&self, count: usize) {
         self.inner
             .bell
-            .wait("an answer at the gate", || self.reached() >= count)
+            .wait("an answer waits at the gate", || self.reached() >= count)
             .await;
     }
 
@@ -55,7 +55,9 @@ impl Gate {
         self.inner.bell.ring();
         self.inner
             .bell
-            .wait_blocking("a gate to open", || self.inner.open.load(Ordering::SeqCst));
+            .wait_blocking("the test opens the gate", || {
+                self.inner.open.load(Ordering::SeqCst)
+            });
     }
 
     /// Counts an arrival at the gate, and waits until the gate is open.
@@ -102,7 +104,7 @@ impl Bell {
             let remaining = deadline.saturating_duration_since(Instant::now());
             assert!(
                 !remaining.is_zero(),
-                "timeout after {TIMEOUT:?}; waited for: {what}"
+                "timeout after {TIMEOUT:?} while waiting until {what}"
             );
             (guard, _) = self
                 .blocking
@@ -115,7 +117,7 @@ impl Bell {
         let waited = tokio::time::timeout(TIMEOUT, self.until(holds)).await;
         assert!(
             waited.is_ok(),
-            "timeout after {TIMEOUT:?}; waited for: {what}"
+            "timeout after {TIMEOUT:?} while waiting until {what}"
         );
     }
 

@@ -146,18 +146,22 @@ mod tests {
     /// both directions.
     #[test]
     fn bandwidth_and_delay_are_respected() {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let to = listener.local_addr().expect("an address");
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let to = listener.local_addr().expect("the address is valid");
         let settings = WanSettings {
             bits_per_second: 8_000_000,
             delay: Duration::from_millis(30),
         };
-        let wan = Wan::start(to, settings).expect("a port");
+        let wan = Wan::start(to, settings).expect("a port is free");
         let server = thread::spawn(move || {
-            let (mut server, _) = listener.accept().expect("a connection");
+            let (mut server, _) = listener.accept().expect("a connection arrives");
             let mut body = Vec::new();
-            server.read_to_end(&mut body).expect("it ends");
-            server.write_all(b"thanks").expect("it is there");
+            server
+                .read_to_end(&mut body)
+                .expect("the peer closes the stream");
+            server
+                .write_all(b"thanks")
+                .expect("the peer accepts the data");
             body
         });
         let body: Vec<u8> = (0..200_000_u32)
@@ -165,18 +169,25 @@ mod tests {
             .take(200_000)
             .collect();
         let start_time = Instant::now();
-        let mut client = TcpStream::connect(wan.addr()).expect("it listens");
-        client.write_all(&body).expect("it takes it");
-        client.shutdown(Shutdown::Write).expect("it is there");
+        let mut client = TcpStream::connect(wan.addr()).expect("the server listens");
+        client.write_all(&body).expect("the body can be sent");
+        client
+            .shutdown(Shutdown::Write)
+            .expect("the peer accepts the data");
         let mut answer = Vec::new();
-        client.read_to_end(&mut answer).expect("it ends");
+        client
+            .read_to_end(&mut answer)
+            .expect("the peer closes the stream");
         // The bytes take 200 ms and the round trip 60 ms, in total 260 ms.
         assert!(
             start_time.elapsed() >= Duration::from_millis(255),
             "{:?}",
             start_time.elapsed()
         );
-        assert_eq!(server.join().expect("it does not panic"), body);
+        assert_eq!(
+            server.join().expect("the server thread does not panic"),
+            body
+        );
         assert_eq!((&answer[..], wan.bytes()), (&b"thanks"[..], [200_000, 6]));
     }
 }

@@ -15,13 +15,17 @@ fn connect(origin: &ScriptedOrigin) -> TcpStream {
 }
 
 fn send_request(stream: &mut TcpStream, request: &str) {
-    stream.write_all(request.as_bytes()).expect("a request");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the request can be sent");
 }
 
 /// Reads as many bytes as `text` has, and asserts that they are equal to it.
 fn expect(stream: &mut TcpStream, text: &str) {
     let mut received = vec![0; text.len()];
-    stream.read_exact(&mut received).expect("as many bytes");
+    stream
+        .read_exact(&mut received)
+        .expect("the stream has at least this many bytes");
     assert_eq!(String::from_utf8_lossy(&received), text);
 }
 
@@ -29,7 +33,7 @@ fn read_to_close(stream: &mut TcpStream) -> Vec<u8> {
     let mut received = Vec::new();
     stream
         .read_to_end(&mut received)
-        .expect("an end in good order");
+        .expect("the connection closes without a reset");
     received
 }
 
@@ -92,7 +96,9 @@ async fn an_async_test_can_wait_for_a_gate() {
     expect(&mut stream, "HTTP/1.1 200 OK\r\n");
     drop(stream);
     origin
-        .until("the close", |origin| origin.open_connections() == 0)
+        .until("the connection closes", |origin| {
+            origin.open_connections() == 0
+        })
         .await;
 }
 
@@ -143,7 +149,7 @@ fn a_reset_within_a_body_is_received_as_a_reset() {
     send_request(&mut stream, GET);
     let error = stream
         .read_to_end(&mut Vec::new())
-        .expect_err("a reset, not an end");
+        .expect_err("the connection is reset");
     assert_eq!(error.kind(), ErrorKind::ConnectionReset);
 }
 
@@ -190,10 +196,14 @@ fn a_connection_without_response_stays_open_until_the_peer_closes_it() {
     origin.on("/a", Answer::never());
     let mut stream = connect(&origin);
     send_request(&mut stream, GET);
-    origin.wait_until("the request", |origin| origin.requests("/a") == 1);
+    origin.wait_until("the origin gets the request", |origin| {
+        origin.requests("/a") == 1
+    });
     assert_eq!(origin.open_connections(), 1);
     drop(stream);
-    origin.wait_until("the close", |origin| origin.open_connections() == 0);
+    origin.wait_until("the connection closes", |origin| {
+        origin.open_connections() == 0
+    });
     assert_eq!(origin.bytes_written(), 0);
 }
 
@@ -249,7 +259,7 @@ fn bodies_of_requests_are_recorded() {
     expect(&mut stream, "HTTP/1.1 100 Continue\r\n\r\n");
     send_request(&mut stream, "3\r\nabc\r\n2;x=y\r\nde\r\n0\r\n\r\n");
     expect(&mut stream, "HTTP/1.1 204 No Content\r\n\r\n");
-    let request = origin.last("/a").expect("a request");
+    let request = origin.last("/a").expect("the origin got a request");
     assert_eq!(request.body(), b"abcde");
     assert!(request.is_complete());
 
@@ -258,9 +268,9 @@ fn bodies_of_requests_are_recorded() {
         &mut stream,
         &format!("PUT /a HTTP/1.1\r\nContent-Length: {}\r\n\r\n", long.len()),
     );
-    stream.write_all(&long).expect("the body");
+    stream.write_all(&long).expect("the body can be sent");
     expect(&mut stream, "HTTP/1.1 204 No Content\r\n\r\n");
-    let request = origin.last("/a").expect("a request");
+    let request = origin.last("/a").expect("the origin got a request");
     assert_eq!(request.body().len(), 1 << 20);
     assert_eq!(request.body_len(), (1 << 20) + 5);
 }

@@ -96,7 +96,9 @@ fn faults_last_until_the_disk_is_healed_and_are_counted() {
         .expect("the disk has no fault");
 
     disk.inject(Fault::Reads(Errno::Io));
-    let error = disk.read_at(&mut buffer, 0).expect_err("EIO");
+    let error = disk
+        .read_at(&mut buffer, 0)
+        .expect_err("the read fails with EIO");
     assert_eq!(error.raw_os_error(), Some(5));
     disk.heal();
     disk.inject(Fault::ShortReads);
@@ -132,7 +134,7 @@ fn faults_last_until_the_disk_is_healed_and_are_counted() {
 
     let boundary = disk.boundary();
     disk.inject(Fault::Syncs(Errno::ReadOnly));
-    let error = disk.sync().expect_err("EROFS");
+    let error = disk.sync().expect_err("the sync fails with EROFS");
     assert_eq!(error.kind(), io::ErrorKind::ReadOnlyFilesystem);
     assert_eq!(disk.boundary(), boundary, "a failed sync is not recorded");
     disk.heal();
@@ -153,7 +155,10 @@ fn a_slow_write_waits_at_its_gate() {
         gate.wait_reached(1);
         assert_eq!(disk.boundary(), 0);
         gate.open();
-        writing.join().expect("no panic").expect("written");
+        writing
+            .join()
+            .expect("the thread does not panic")
+            .expect("the write succeeds");
     });
     assert_eq!(disk.boundary(), 1);
 }

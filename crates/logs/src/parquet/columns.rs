@@ -95,7 +95,7 @@ impl Columns {
         let mut group = writer.next_row_group()?;
         macro_rules! column {
             ($name:ident, $type:ty) => {
-                let mut column = group.next_column()?.expect("the schema has it");
+                let mut column = group.next_column()?.expect("the schema has this column");
                 let (values, definition_levels) =
                     (&self.$name.values, &self.$name.definition_levels);
                 column
@@ -139,7 +139,7 @@ pub(super) fn schema() -> Type {
             .with_repetition(Repetition::OPTIONAL)
             .with_logical_type(logical_type)
             .build();
-        Arc::new(column.expect("the types agree"))
+        Arc::new(column.expect("the logical type fits the physical type"))
     };
     let string = |name| column(name, Physical::BYTE_ARRAY, Some(LogicalType::String));
     let time = LogicalType::timestamp(true, TimeUnit::MILLIS);
@@ -158,5 +158,5 @@ pub(super) fn schema() -> Type {
     Type::group_type_builder("request")
         .with_fields(fields)
         .build()
-        .expect("names differ")
+        .expect("the column names differ")
 }

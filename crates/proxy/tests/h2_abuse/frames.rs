@@ -33,7 +33,7 @@ pub(crate) struct Frame {
 
 /// Returns a frame as bytes.
 pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("a short payload");
+    let length = u32::try_from(payload.len()).expect("the payload is short");
     let mut bytes = length.to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
     bytes.extend(stream.to_be_bytes());
@@ -58,10 +58,10 @@ fn integer(bytes: &mut Vec<u8>, pattern: u8, prefix_bits: u8, value: usize) {
     bytes.push(pattern | u8::try_from(max).expect("a prefix has at most 7 bits"));
     let mut rest = value - max;
     while rest >= 128 {
-        bytes.push(u8::try_from(rest % 128).expect("7 bits") | 128);
+        bytes.push(u8::try_from(rest % 128).expect("the value has 7 bits") | 128);
         rest /= 128;
     }
-    bytes.push(u8::try_from(rest).expect("7 bits"));
+    bytes.push(u8::try_from(rest).expect("the value has 7 bits"));
 }
 
 /// Returns the header block of a request. Its fields are not added to the dynamic table.
@@ -102,9 +102,13 @@ impl H2Client {
     /// Connects, and sends the preface, empty SETTINGS, and a WINDOW_UPDATE of 1 GiB for the connection.
     pub(crate) fn connect(addr: SocketAddr) -> Self {
         let stream = TcpStream::connect(addr).expect("the edge listens");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
-        stream.set_nodelay(true).expect("no delay");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
+        stream
+            .set_write_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
+        stream.set_nodelay(true).expect("TCP_NODELAY can be set");
         let mut client = Self {
             stream: BufReader::new(stream),
             goaway: None,
@@ -135,7 +139,7 @@ impl H2Client {
         let mut head = [0; 9];
         self.stream.read_exact(&mut head).ok()?;
         let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-        let mut payload = vec![0; usize::try_from(length).expect("24 bits")];
+        let mut payload = vec![0; usize::try_from(length).expect("a length has 24 bits")];
         self.stream.read_exact(&mut payload).ok()?;
         if head[3] == GOAWAY
             && let Some(code) = payload.get(4..8)
@@ -178,7 +182,7 @@ impl H2Client {
     /// Waits for the head of a response on `stream` and returns its status.
     pub(crate) fn status(&mut self, stream: u32) -> u16 {
         loop {
-            let frame = self.frame().expect("a response");
+            let frame = self.frame().expect("a response arrives");
             assert_ne!(frame.kind, GOAWAY, "{frame:?}");
             if frame.stream == stream {
                 assert_ne!(frame.kind, RST_STREAM, "{frame:?}");
@@ -195,7 +199,7 @@ impl H2Client {
 pub(crate) fn status_of(block: &[u8]) -> u16 {
     // The block may begin with a change of the size of the dynamic table (RFC 7541 §4.2).
     let start = block.iter().position(|byte| byte & 0xe0 != 0x20);
-    let block = &block[start.expect("a field")..];
+    let block = &block[start.expect("the block has a field")..];
     match block[0] {
         0x88 => 200,
         0x89 => 204,
@@ -212,7 +216,7 @@ pub(crate) fn status_of(block: &[u8]) -> u16 {
             } else {
                 String::from_utf8_lossy(text).into_owned()
             };
-            digits.parse().expect("a status")
+            digits.parse().expect("the status is valid")
         }
         other => panic!("no status at the front: {other:#x}"),
     }

@@ -80,8 +80,9 @@ fn a_client_that_resets_many_requests_gets_enhance_your_calm() {
 /// still count as a stream of the connection.
 #[test]
 fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
-    let bed =
-        TestBed::with_config(|config| config.limits.h2_streams_max = 10.try_into().expect("10"));
+    let bed = TestBed::with_config(|config| {
+        config.limits.h2_streams_max = 10.try_into().expect("the number is not zero")
+    });
     let gate = Gate::new();
     let origin_gate = gate.clone();
     bed.origin
@@ -114,7 +115,8 @@ fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
 fn orphaned_fetches_are_cancelled_for_requests_that_wait() {
     let bed = TestBed::with_config(|config| {
         config.workers = NonZeroUsize::MIN;
-        config.origin.connections_per_worker_max = NonZeroUsize::new(4).expect("4");
+        config.origin.connections_per_worker_max =
+            NonZeroUsize::new(4).expect("the number is not zero");
         config.origin.client_share_percent = 100;
         // If no fetch were cancelled, the request for `/page` would get a 503 after this time.
         config.origin.queue_timeout = Duration::from_secs(3);

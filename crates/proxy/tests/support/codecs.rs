@@ -22,7 +22,9 @@ pub(crate) fn send_h1(addr: SocketAddr, request: &str) -> Answer {
 /// Adds an unknown connection option to a request. The fast path passes requests with unknown options to hyper.
 /// The edge does not forward the option.
 pub(crate) fn for_hyper(request: &str) -> String {
-    let end = request.find("\r\n\r\n").expect("a head's end");
+    let end = request
+        .find("\r\n\r\n")
+        .expect("the request has a complete head");
     let (head, rest) = request.split_at(end);
     format!("{head}\r\nConnection: x-for-hyper{rest}")
 }
@@ -53,29 +55,29 @@ impl Default for H2Request<'_> {
 /// edge resets the stream.
 pub(crate) fn send_h2(addr: SocketAddr, request: &H2Request<'_>) -> Option<Answer> {
     let mut parts = http::uri::Parts::default();
-    parts.path_and_query = Some(request.path.parse().expect("a path"));
+    parts.path_and_query = Some(request.path.parse().expect("the path is valid"));
     if let Some(authority) = request.authority {
-        parts.authority = Some(authority.parse().expect("an authority"));
+        parts.authority = Some(authority.parse().expect("the authority is valid"));
         parts.scheme = Some(http::uri::Scheme::HTTP);
     }
-    let uri = Uri::from_parts(parts).expect("a URI");
+    let uri = Uri::from_parts(parts).expect("the URI is valid");
     let mut builder = Request::builder().method(request.method).uri(uri);
     for (name, value) in request.headers {
         builder = builder.header(*name, *value);
     }
     let body = Full::new(Bytes::copy_from_slice(request.body));
-    let request = builder.body(body).expect("a request");
+    let request = builder.body(body).expect("the request is valid");
     tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime")
+        .expect("the runtime can be built")
         .block_on(async {
             let exchange = async {
                 let stream = TcpStream::connect(addr).await.expect("the edge listens");
                 let (mut sender, connection) =
                     http2::handshake(TokioExecutor::new(), TokioIo::new(stream))
                         .await
-                        .expect("HTTP/2");
+                        .expect("the HTTP/2 handshake succeeds");
                 tokio::spawn(connection);
                 let (parts, body) = sender.send_request(request).await.ok()?.into_parts();
                 let text = |value: &http::HeaderValue| {
@@ -94,6 +96,6 @@ pub(crate) fn send_h2(addr: SocketAddr, request: &H2Request<'_>) -> Option<Answe
             };
             tokio::time::timeout(TIMEOUT, exchange)
                 .await
-                .expect("in time")
+                .expect("the response arrives in time")
         })
 }

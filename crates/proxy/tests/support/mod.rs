@@ -39,7 +39,7 @@ impl TestBed {
     ) -> Self {
         let mut config = config_for(origin.addr());
         change(&mut config);
-        let edge = Edge::start(config).expect("an edge on a free port");
+        let edge = Edge::start(config).expect("the edge starts on a free port");
         Self { edge, origin }
     }
 
@@ -69,14 +69,20 @@ impl TestBed {
 
     /// Returns `/status` of the admin listener.
     pub(crate) fn status(&self) -> serde_json::Value {
-        let addr = self.edge.admin_addr().expect("an admin listener");
+        let addr = self
+            .edge
+            .admin_addr()
+            .expect("the admin listener is configured");
         let answer = Client::connect(addr).get("/status", &[]);
         serde_json::from_slice(&answer.body).expect("status is JSON")
     }
 
     /// Returns `/metrics` of the admin listener.
     pub(crate) fn metrics(&self) -> String {
-        let addr = self.edge.admin_addr().expect("an admin listener");
+        let addr = self
+            .edge
+            .admin_addr()
+            .expect("the admin listener is configured");
         let answer = Client::connect(addr).get("/metrics", &[]);
         String::from_utf8(answer.body).expect("metrics are text")
     }
@@ -124,13 +130,15 @@ impl TestBed {
 }
 
 pub(crate) fn config_for(origin: SocketAddr) -> EdgeConfig {
-    let origin = format!("http://{origin}").parse().expect("a URL");
+    let origin = format!("http://{origin}")
+        .parse()
+        .expect("the URL is valid");
     let mut config = EdgeConfig::new(LOOPBACK_ANY_PORT, origin, ByteSize::mib(64));
     config.hot = HotConfig {
-        policy: "lru".parse().expect("a policy"),
+        policy: "lru".parse().expect("the policy is valid"),
         ..HotConfig::new(ByteSize::mib(64))
     };
-    config.workers = NonZeroUsize::new(2).expect("two");
+    config.workers = NonZeroUsize::new(2).expect("the number is not zero");
     config.admin = Some(LOOPBACK_ANY_PORT);
     // [`Client`] sends this `Host`.
     config.admin_hosts = vec!["test.example".to_owned()];
@@ -161,7 +169,7 @@ impl Answer {
     }
 
     pub(crate) fn text(&self) -> &str {
-        std::str::from_utf8(&self.body).expect("a body of text")
+        std::str::from_utf8(&self.body).expect("the body is UTF-8")
     }
 
     pub(crate) fn cache_status(&self) -> &str {
@@ -180,9 +188,13 @@ impl Client {
 
     /// Returns a client on this connection.
     pub(crate) fn over(stream: TcpStream) -> Self {
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
-        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
-        stream.set_nodelay(true).expect("no delay");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
+        stream
+            .set_write_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
+        stream.set_nodelay(true).expect("TCP_NODELAY can be set");
         Self {
             stream: BufReader::new(stream),
         }
@@ -237,7 +249,7 @@ impl Client {
         let stream = self.stream.get_mut();
         stream
             .set_write_timeout(Some(Duration::from_secs(1)))
-            .expect("a timeout");
+            .expect("the timeout can be set");
         let mut sent = 0;
         while sent < length {
             let rest = &piece[..piece.len().min(length - sent)];
@@ -247,7 +259,9 @@ impl Client {
                 Err(error) => panic!("after {sent} bytes: {error}"),
             }
         }
-        stream.set_write_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream
+            .set_write_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
         sent
     }
 
@@ -262,7 +276,7 @@ impl Client {
 
     /// Reads the head of a response.
     pub(crate) fn head(&mut self) -> Answer {
-        self.try_head().expect("a response")
+        self.try_head().expect("a response arrives")
     }
 
     /// Reads the head of a response. Returns `None` if the edge closes the connection first.
@@ -281,12 +295,14 @@ impl Client {
         let mut headers = Vec::new();
         loop {
             let mut line = String::new();
-            self.stream.read_line(&mut line).expect("a header line");
+            self.stream
+                .read_line(&mut line)
+                .expect("a header line arrives");
             let line = line.trim_end();
             if line.is_empty() {
                 break;
             }
-            let (name, value) = line.split_once(':').expect("a colon");
+            let (name, value) = line.split_once(':').expect("the header line has a colon");
             headers.push((name.to_owned(), value.trim().to_owned()));
         }
         Some(Answer {
@@ -300,10 +316,14 @@ impl Client {
     /// Reads the head of a response. Returns `None` if its first byte does not arrive within `wait`.
     pub(crate) fn head_within(&mut self, wait: Duration) -> Option<Answer> {
         let stream = self.stream.get_mut();
-        stream.set_read_timeout(Some(wait)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(wait))
+            .expect("the timeout can be set");
         let begun = self.stream.fill_buf().is_ok_and(|bytes| !bytes.is_empty());
         let stream = self.stream.get_mut();
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
         if begun { self.try_head() } else { None }
     }
 
@@ -323,7 +343,7 @@ impl Client {
             return;
         }
         if let Some(length) = answer.header("content-length") {
-            let length: usize = length.parse().expect("a length");
+            let length: usize = length.parse().expect("the length is a number");
             answer.body = self.read_up_to(length);
             answer.complete = answer.body.len() == length;
         } else if answer.header("transfer-encoding") == Some("chunked") {
@@ -355,7 +375,7 @@ impl Client {
             match self.stream.read_line(&mut line) {
                 Ok(0) => return false,
                 Err(error) if is_closed_error(&error) => return false,
-                result => result.expect("a chunk in time"),
+                result => result.expect("a chunk arrives in time"),
             };
             let Ok(length) = usize::from_str_radix(line.trim_end(), 16) else {
                 return false;
@@ -383,7 +403,9 @@ impl Client {
     /// Closes the connection with a reset, like a client whose process was killed.
     pub(crate) fn reset(self) {
         let socket = socket2::Socket::from(self.stream.into_inner());
-        socket.set_linger(Some(Duration::ZERO)).expect("a linger");
+        socket
+            .set_linger(Some(Duration::ZERO))
+            .expect("the linger time can be set");
     }
 }
 

@@ -11,7 +11,9 @@ pub(crate) struct Wire(pub(crate) TcpStream);
 impl Wire {
     pub(crate) fn connect(bed: &TestBed) -> Self {
         let stream = TcpStream::connect(bed.addr()).expect("the edge listens");
-        stream.set_read_timeout(Some(TIMEOUT)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(TIMEOUT))
+            .expect("the timeout can be set");
         Self(stream)
     }
 
@@ -29,13 +31,15 @@ impl Wire {
             assert!(matches!(read, Ok(1)), "{read:?} after {so_far:?}");
             received.push(byte[0]);
         }
-        String::from_utf8(received).expect("text")
+        String::from_utf8(received).expect("the text is UTF-8")
     }
 
     /// Reads until the connection ends.
     pub(crate) fn read_to_end(&mut self) -> String {
         let mut received = Vec::new();
-        self.0.read_to_end(&mut received).expect("an end in time");
-        String::from_utf8(received).expect("text")
+        self.0
+            .read_to_end(&mut received)
+            .expect("the edge closes the connection in time");
+        String::from_utf8(received).expect("the text is UTF-8")
     }
 }

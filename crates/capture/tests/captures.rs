@@ -209,7 +209,11 @@ proptest! {
     /// Random bytes after a file header, or in packets, are either rejected or read within the limits, without
     /// a panic.
     #[test]
-    fn random_bytes_are_refused_or_read(random_bytes in vec(any::<u8>(), 0..400), file_kind in 0_usize..4, link in 0_u16..300) {
+    fn random_bytes_are_rejected_or_read(
+        random_bytes in vec(any::<u8>(), 0..400),
+        file_kind in 0_usize..4,
+        link in 0_u16..300,
+    ) {
         let headers = [pcap(&[], 1, true), pcap(&[], 1, false), pcapng(&[], 1, true), pcapng(&[], 1, false)];
         let file = [&headers[file_kind][..], &random_bytes].concat();
         if let Ok(mut reader) = PacketReader::new(&file[..]) {

@@ -133,7 +133,8 @@ proptest! {
         let depth = if counts { Depth::Counts } else { Depth::Full };
         let settings = settings(folder.path(), depth);
         let paths = write_logs(&folder.path().join("logs"), &logs);
-        let expected = analyze(&find(&paths).expect("the logs exist"), &settings, &|_| ()).expect("the analysis succeeds");
+        let sources = find(&paths).expect("the logs exist");
+        let expected = analyze(&sources, &settings, &|_| ()).expect("the analysis succeeds");
 
         let mut parts = Vec::new();
         for machine in 0..3 {

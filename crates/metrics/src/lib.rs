@@ -19,7 +19,8 @@ use process::{PROCESS, Process};
 
 metrics! {
     const BUILD: () ["version", "arch", "os"] = |_build| {
-        Gauge "edgeward_build_info" "Always 1. The labels have the version, the architecture and the operating system of the program." { 1 }
+        Gauge "edgeward_build_info"
+            "Always 1. The labels have the version, the architecture and the operating system of the program." { 1 }
     }
 }
 

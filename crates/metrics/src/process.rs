@@ -17,8 +17,10 @@ crate::metrics! {
             "Start time of the process in seconds since the Unix epoch." { process.start_time_seconds }
         Gauge "process_open_fds" "Number of open file descriptors." { process.open_fds }
         Gauge "process_max_fds" "Maximum number of open file descriptors." { process.max_fds }
-        Gauge "process_virtual_memory_bytes" "Virtual memory of the process in bytes." { process.virtual_memory_bytes }
-        Gauge "process_resident_memory_bytes" "Resident memory of the process in bytes." { process.resident_memory_bytes }
+        Gauge "process_virtual_memory_bytes"
+            "Virtual memory of the process in bytes." { process.virtual_memory_bytes }
+        Gauge "process_resident_memory_bytes"
+            "Resident memory of the process in bytes." { process.resident_memory_bytes }
     }
 }
 

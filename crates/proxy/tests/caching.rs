@@ -398,7 +398,7 @@ fn a_response_to_a_request_with_authorization_is_not_shared() {
 #[test]
 fn directives_of_clients_are_honoured_if_configured() {
     let bed = TestBed::with_config(|config| {
-        config.caching.rules.client_directives = ClientDirectives::Honour
+        config.caching.rules.client_directives = ClientDirectives::Honour;
     });
     bed.origin.on("/page", cached("x"));
     let cached_only = [("cache-control", "only-if-cached")];

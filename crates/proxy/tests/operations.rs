@@ -89,7 +89,7 @@ fn a_fill_continues_without_its_client_and_ends_with_the_edge() {
 #[test]
 fn metrics_declare_each_family_once_and_count_events() {
     let bed = TestBed::with_config(|config| {
-        config.hot.policy = "adaptsize".parse().expect("the policy is valid")
+        config.hot.policy = "adaptsize".parse().expect("the policy is valid");
     });
     bed.origin.on(
         "/page",

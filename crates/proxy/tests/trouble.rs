@@ -104,7 +104,7 @@ fn an_origin_that_is_down_is_a_502_and_counted() {
 #[test]
 fn an_origin_that_never_answers_is_a_504() {
     let bed = TestBed::with_config(|config| {
-        config.origin.first_byte_timeout = Duration::from_millis(100)
+        config.origin.first_byte_timeout = Duration::from_millis(100);
     });
     bed.origin.on("/page", Answer::never());
     let got = bed.get("/page");
@@ -279,7 +279,7 @@ fn a_request_without_an_origin_connection_in_time_gets_a_503() {
 #[test]
 fn half_a_request_times_out_with_a_408() {
     let bed = TestBed::with_config(|config| {
-        config.limits.request_head_timeout = Duration::from_millis(300)
+        config.limits.request_head_timeout = Duration::from_millis(300);
     });
     let mut client = bed.connect();
     client.send(b"GET /page HTTP/1.1\r\nHost: exam");

@@ -81,7 +81,7 @@ fn a_client_that_resets_many_requests_gets_enhance_your_calm() {
 #[test]
 fn fetches_of_reset_streams_count_against_the_limit_of_streams() {
     let bed = TestBed::with_config(|config| {
-        config.limits.h2_streams_max = 10.try_into().expect("the number is not zero")
+        config.limits.h2_streams_max = 10.try_into().expect("the number is not zero");
     });
     let gate = Gate::new();
     let origin_gate = gate.clone();

@@ -53,7 +53,7 @@ impl Default for HierarchyRules {
     }
 }
 
-/// Where to store an object.
+/// The tiers in which an object is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Placement {
     /// True if the object is offered to memory, whose policy decides.
@@ -164,12 +164,12 @@ mod tests {
         )
     }
 
-    /// Returns the object that a tier with room for one object evicts after this number of hits.
+    /// Returns the object that a tier with space for one object evicts after this number of hits.
     fn evicted_after<R: Ranking>(hits: u32) -> Evicted {
         let mut tier = Tier::<R>::new(100, Admission::Always, Seed(0));
         let mut evicted = Vec::new();
         let Verdict::Admit(slot) = tier.offer(&object(1), &mut evicted) else {
-            panic!("there is room");
+            panic!("the tier is empty");
         };
         (0..hits).for_each(|_| tier.hit_recorder().hit(slot));
         // GDSF rejects an object of fewer requests; each rejection ages the resident.

@@ -17,11 +17,11 @@ pub struct Slot {
 
 /// One state per slot, readable under shared access while the number of slots grows.
 #[derive(Debug)]
-pub(crate) struct AccessStates<M> {
-    chunks: Box<[OnceLock<Box<[M]>>]>,
+pub(crate) struct AccessStates<S> {
+    chunks: Box<[OnceLock<Box<[S]>>]>,
 }
 
-impl<M: Default> AccessStates<M> {
+impl<S: Default> AccessStates<S> {
     pub(crate) fn new() -> Self {
         Self {
             chunks: (0..CHUNKS_MAX).map(|_| OnceLock::new()).collect(),
@@ -31,7 +31,7 @@ impl<M: Default> AccessStates<M> {
     /// Allocates the state of slot `index`. Called under exclusive access at admission.
     pub(crate) fn grow_to(&self, index: u32) {
         let chunk = index as usize / CHUNK_SLOTS;
-        self.chunks[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| M::default()).collect());
+        self.chunks[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| S::default()).collect());
     }
 
     /// Returns the state of a slot that was allocated at any time.
@@ -39,7 +39,7 @@ impl<M: Default> AccessStates<M> {
     /// The object may have been evicted and the slot reused. Another object then gets one undeserved hit, which
     /// is harmless.
     #[inline]
-    pub(crate) fn at(&self, index: u32) -> &M {
+    pub(crate) fn at(&self, index: u32) -> &S {
         let chunk = self.chunks[index as usize / CHUNK_SLOTS]
             .get()
             .expect("the chunk of every slot exists");

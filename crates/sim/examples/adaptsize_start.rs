@@ -24,7 +24,9 @@ fn main() -> Result<(), Box<dyn Error>> {
     let mut records: Vec<Record> = edgeward_trace::open(File::open(path)?, ReadOptions::default())?
         .collect::<Result<_, _>>()?;
     let mut traffic = Traffic::default();
-    records.iter_mut().for_each(|record| traffic.settle(record));
+    records
+        .iter_mut()
+        .for_each(|record| traffic.count_and_fix_size(record));
     let mut objects: Vec<(u64, u64)> = records.iter().map(|r| (r.key, r.size)).collect();
     objects.sort_unstable();
     objects.dedup_by_key(|entry| entry.0);

@@ -47,7 +47,9 @@ fn main() -> Result<(), Box<dyn Error>> {
         edgeward_trace::open(File::open(trace)?, ReadOptions::default())?
             .collect::<Result<_, _>>()?;
     let mut traffic = Traffic::default();
-    records.iter_mut().for_each(|record| traffic.settle(record));
+    records
+        .iter_mut()
+        .for_each(|record| traffic.count_and_fix_size(record));
     let name = Path::new(trace)
         .file_name()
         .map_or_else(|| trace.clone(), |name| name.to_string_lossy().into_owned());

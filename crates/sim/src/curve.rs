@@ -241,11 +241,14 @@ mod tests {
                 .sum::<f64>()
                 / rows.len() as f64
         };
-        let (horizon, stationary) = (
+        let (horizon_error, stationary_error) = (
             error(|row| row.predicted_ohr),
             error(|row| row.stationary_ohr),
         );
-        assert!(horizon < 0.03, "mean error {horizon}, {seed}");
-        assert!(horizon < stationary / 5.0, "{horizon} against {stationary}");
+        assert!(horizon_error < 0.03, "mean error {horizon_error}, {seed}");
+        assert!(
+            horizon_error < stationary_error / 5.0,
+            "{horizon_error} against {stationary_error}"
+        );
     }
 }

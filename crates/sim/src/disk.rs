@@ -1,6 +1,6 @@
 //! The disk tier below memory: the server's rules and the server's log, with sizes instead of bytes.
 //!
-//! [`Hierarchy`] and [`LogTier`] decide; this module counts.
+//! [`Hierarchy`] and [`LogTier`] decide what is stored and evicted. This module counts the results.
 
 use edgeward_policy::log::{LogCounters, LogTier, LogTierConfig, Reinsertion};
 use edgeward_policy::sketch::RotatingBloomConfig;
@@ -81,7 +81,7 @@ impl Disk {
     }
 
     /// Writes or rejects an object that was fetched from the origin.
-    pub(crate) fn place(&mut self, object: &Object, verdict: DiskVerdict) {
+    pub(crate) fn store(&mut self, object: &Object, verdict: DiskVerdict) {
         match verdict {
             DiskVerdict::Write => self.write(object),
             DiskVerdict::Reject(_) => self.refused += 1,
@@ -130,8 +130,8 @@ impl Disk {
         }
     }
 
-    /// Returns the report: `counts` are the counted requests, `done` is the disk work since counting began.
-    pub(crate) fn report(&self, counts: &Counts, done: DiskTotals) -> DiskReport {
+    /// Returns the report: `counts` are the counted requests, `totals` is the disk work since counting began.
+    pub(crate) fn report(&self, counts: &Counts, totals: DiskTotals) -> DiskReport {
         let Counts {
             requests,
             bytes,
@@ -152,13 +152,13 @@ impl Disk {
             disk_object_hit_ratio: ratio(disk_hits, requests),
             disk_byte_hit_ratio: ratio(disk_hit_bytes, bytes),
             origin_bytes: bytes - hit_bytes,
-            write_amplification: if done.written_body_bytes == 0 {
+            write_amplification: if totals.written_body_bytes == 0 {
                 1.0
             } else {
-                done.written_bytes as f64 / done.written_body_bytes as f64
+                totals.written_bytes as f64 / totals.written_body_bytes as f64
             },
-            written_bytes_per_hit_byte: ratio(done.written_bytes, disk_hit_bytes),
-            done,
+            written_bytes_per_hit_byte: ratio(totals.written_bytes, disk_hit_bytes),
+            done: totals,
             residents: self.log.residents() as u64,
             used_bytes: self.log.body_bytes(),
             digest: format!("{:016x}", self.log.digest()),

@@ -8,7 +8,7 @@ use serde::Serialize;
 /// Reads a trace and stores each object's first size and its request count.
 ///
 /// An object of a synthetic origin has one size, and most simulators use the first size in the trace.
-/// [`settle`](Self::settle) does the same, so that a simulation and a replay use the same objects. Memory: 24
+/// [`count_and_fix_size`](Self::count_and_fix_size) does the same, so that a simulation and a replay use the same objects. Memory: 24
 /// bytes per object in a table that is between 7/16 and 7/8 full.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -22,7 +22,7 @@ pub struct Traffic {
 
 impl Traffic {
     /// Counts a request and sets its size to the first size of its object.
-    pub fn settle(&mut self, record: &mut Record) {
+    pub fn count_and_fix_size(&mut self, record: &mut Record) {
         let key = record.key;
         let entry = self.objects.entry(
             spread(key),
@@ -34,15 +34,15 @@ impl Traffic {
                 vacant.insert(ObjectFacts {
                     key,
                     size: record.size,
-                    again: false,
+                    requested_again: false,
                 });
                 self.footprint_bytes = self.footprint_bytes.saturating_add(record.size);
                 self.one_hit_objects += 1;
             }
             Entry::Occupied(mut occupied) => {
                 let object = occupied.get_mut();
-                if !object.again {
-                    object.again = true;
+                if !object.requested_again {
+                    object.requested_again = true;
                     self.one_hit_objects -= 1;
                 }
                 if object.size != record.size {
@@ -105,7 +105,7 @@ pub(crate) fn spread(key: u64) -> u64 {
 struct ObjectFacts {
     key: u64,
     size: u64,
-    again: bool,
+    requested_again: bool,
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
                     key,
                     size,
                 };
-                traffic.settle(&mut record);
+                traffic.count_and_fix_size(&mut record);
                 record.size
             })
             .collect();

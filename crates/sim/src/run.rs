@@ -176,7 +176,7 @@ impl Run {
         }
         // The disk write is last, as in the server: the record is complete when the body has ended.
         if served_from == ServedFrom::Origin {
-            disk.place(object, placement.disk);
+            disk.store(object, placement.disk);
         }
         served_from
     }

@@ -37,7 +37,7 @@ struct RamObject {
     size: u64,
     /// The time of admission or of the last hit. A hit is later than the offer before it.
     used: (u64, bool),
-    place: usize,
+    slot: usize,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -80,10 +80,10 @@ impl Model {
             return;
         }
         while self.ram.iter().map(|object| object.size).sum::<u64>() + size > self.ram_bytes_max {
-            let order = |&at: &usize| (self.ram[at].used, self.ram[at].place);
+            let order = |&at: &usize| (self.ram[at].used, self.ram[at].slot);
             let oldest = (0..self.ram.len()).min_by_key(order).expect("not empty");
             let evicted = self.ram.swap_remove(oldest);
-            self.free.push(evicted.place);
+            self.free.push(evicted.slot);
             let (_, hit) = evicted.used;
             let offer = self.rules.offer_evicted && hit && !self.disk.contains(&evicted.key);
             if offer && self.admitted(evicted.key, evicted.size) {
@@ -91,12 +91,12 @@ impl Model {
                 self.write(evicted.key, evicted.size);
             }
         }
-        let place = self.free.pop().unwrap_or(self.ram.len());
+        let slot = self.free.pop().unwrap_or(self.ram.len());
         self.ram.push(RamObject {
             key,
             size,
             used: (self.offers, false),
-            place,
+            slot,
         });
     }
 
@@ -270,8 +270,15 @@ fn the_warm_up_is_not_counted_on_disk() {
     run.feed(&records(&keys));
     let report = run.report();
     let disk = disk_of(&report);
-    assert_eq!(disk.done.written_objects, 0, "all written in the warm-up");
-    assert_eq!(disk.ram_hits + disk.disk_hits, 50, "all hit after it");
+    assert_eq!(
+        disk.done.written_objects, 0,
+        "all objects were written during the warm-up"
+    );
+    assert_eq!(
+        disk.ram_hits + disk.disk_hits,
+        50,
+        "all requests after the warm-up are hits"
+    );
 }
 
 /// The purpose of second-hit admission: if most objects are requested once, it writes few of them and has as

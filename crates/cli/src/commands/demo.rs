@@ -191,7 +191,7 @@ fn generate(args: &DemoArgs) -> anyhow::Result<(Vec<Record>, TraceFacts)> {
     let mut traffic = Traffic::default();
     let records: Vec<Record> = Generator::new(workload, Seed(args.seed))?
         .map(|mut record| {
-            traffic.settle(&mut record);
+            traffic.count_and_fix_size(&mut record);
             record
         })
         .collect();

@@ -140,7 +140,7 @@ fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     let mut traffic = Traffic::default();
     inputs.for_each_batch(|batch| {
         for record in batch.iter_mut() {
-            traffic.settle(record);
+            traffic.count_and_fix_size(record);
         }
         progress.advance(batch.len() as u64);
     })?;
@@ -190,7 +190,7 @@ fn simulate(
     let mut traffic = Traffic::default();
     inputs.for_each_batch(|batch| {
         for record in batch.iter_mut() {
-            traffic.settle(record);
+            traffic.count_and_fix_size(record);
         }
         feed_all(&mut runs, batch, threads);
         progress.advance(batch.len() as u64);

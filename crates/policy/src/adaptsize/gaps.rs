@@ -2,9 +2,9 @@
 //!
 //! Theorem 1 assumes Poisson requests: an object of rate `r` is requested again within the lifetime `T` with
 //! probability `1 - e^(-rT)`. Real requests are bursty. On a video trace LRU hits 46 of 100 requests where the
-//! exponential predicts 34, and the error is as large for every `c` that evicts. This module therefore measures
-//! two values for objects of about `n` requests per window. `G(T)` is the share of gaps up to `T`. `M(T)` is
-//! the mean of the gap or `T`, whichever is shorter.
+//! exponential predicts 34, and the error is as large for every `c` at which the cache evicts. This module
+//! therefore measures two values for objects of about `n` requests per window. `G(T)` is the share of gaps up
+//! to `T`. `M(T)` is the mean of the gap or `T`, whichever is shorter.
 
 /// Gaps between successive requests of one object, by the number of its requests in the window.
 #[derive(Clone, Debug, Default)]
@@ -26,7 +26,7 @@ struct Class {
 pub(super) struct GapCurve {
     /// At the upper edge of each bin: the share of shorter gaps, and ∫ (1 - G) up to the edge.
     edges: Vec<(f64, f64)>,
-    /// The weight of the measured values; the remaining weight is that of the exponential.
+    /// The weight of the measured values, from 0 to 1. The exponential distribution has the remaining weight.
     trust: f64,
     count: f64,
     mean: f64,
@@ -96,7 +96,7 @@ impl Gaps {
 impl GapCurve {
     /// Returns `G(T)` and `M(T)`.
     pub(super) fn at(&self, lifetime: f64) -> (f64, f64) {
-        // The exponential with the rate of the class. It is used for classes with few or no gaps.
+        // An exponential distribution with the rate of the class is used where few or no gaps were measured.
         let poisson = -(-self.count * lifetime).exp_m1();
         let poisson = (poisson, poisson / self.count);
         if self.trust <= 0.0 {
@@ -150,12 +150,12 @@ fn upper_edge(bin: usize) -> f64 {
     (bin as f64 / PER_OCTAVE - OCTAVES).exp2()
 }
 
-/// From one window down to 2^-24 of a window.
+/// Gaps are measured from 2^-24 of a window to one window.
 const OCTAVES: f64 = 24.0;
 const PER_OCTAVE: f64 = 4.0;
 const GAP_BINS: usize = 97;
 const _: () = assert!(GAP_BINS == (OCTAVES * PER_OCTAVE) as usize + 1);
-/// The exponential has the weight of this many measured gaps.
+/// The exponential distribution has the weight of this many measured gaps.
 const PRIOR_GAPS: f64 = 8.0;
 
 #[cfg(test)]

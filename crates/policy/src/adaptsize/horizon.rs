@@ -49,7 +49,7 @@ pub struct WindowObjects {
     sizes: Bins,
     cells: Vec<Cell>,
     /// The index of a cell by count bin, size bin and residency.
-    places: Vec<Vec<[u32; 2]>>,
+    cell_indices: Vec<Vec<[u32; 2]>>,
     requests: f64,
     /// Bytes of resident objects that the window does not request.
     idle_bytes: f64,
@@ -75,8 +75,8 @@ pub struct WindowModel {
     sizes: Vec<f64>,
     requests: f64,
     idle_bytes: f64,
-    /// log2 of the last lifetime found. The next search starts there.
-    near: f64,
+    /// log2 of the lifetime that the last call found. The next search starts at this value.
+    last_log2_lifetime: f64,
 }
 
 impl WindowObjects {
@@ -87,7 +87,7 @@ impl WindowObjects {
             counts: Bins::new(BINS_PER_OCTAVE),
             sizes: Bins::new(BINS_PER_OCTAVE),
             cells: Vec::new(),
-            places: Vec::new(),
+            cell_indices: Vec::new(),
             requests: 0.0,
             idle_bytes: 0.0,
         }
@@ -107,16 +107,16 @@ impl WindowObjects {
         }
         let count = self.counts.add(object.count.max(1.0));
         let size = self.sizes.add(object.size_bytes.max(1.0));
-        if self.places.len() <= count as usize {
-            self.places.resize(count as usize + 1, Vec::new());
+        if self.cell_indices.len() <= count as usize {
+            self.cell_indices.resize(count as usize + 1, Vec::new());
         }
-        let row = &mut self.places[count as usize];
+        let row = &mut self.cell_indices[count as usize];
         if row.len() <= size as usize {
             row.resize(size as usize + 1, [u32::MAX; 2]);
         }
-        let place = &mut row[size as usize][usize::from(object.resident)];
-        if *place == u32::MAX {
-            *place = self.cells.len() as u32;
+        let cell_index = &mut row[size as usize][usize::from(object.resident)];
+        if *cell_index == u32::MAX {
+            *cell_index = self.cells.len() as u32;
             self.cells.push(Cell {
                 count,
                 size,
@@ -125,7 +125,7 @@ impl WindowObjects {
                 bytes: 0.0,
             });
         }
-        let cell = &mut self.cells[*place as usize];
+        let cell = &mut self.cells[*cell_index as usize];
         cell.objects += object.active;
         cell.bytes += object.active * object.size_bytes;
     }
@@ -148,7 +148,7 @@ impl WindowObjects {
             sizes: self.sizes.means(),
             requests: self.requests,
             idle_bytes: self.idle_bytes,
-            near: 0.0,
+            last_log2_lifetime: 0.0,
         }
     }
 }
@@ -179,13 +179,13 @@ impl WindowModel {
             }
             (bytes, hits)
         };
-        let root = root_of_increasing(self.near, |log2_lifetime| {
+        let root = root_of_increasing(self.last_log2_lifetime, |log2_lifetime| {
             sums(log2_lifetime.exp2()).0 - self.capacity_bytes
         });
         let lifetime_windows = root.map_or(f64::INFINITY, f64::exp2);
         // Above LIFETIME_MAX windows a longer lifetime has no effect within one window.
         let (_, hits) = sums(lifetime_windows.min(LIFETIME_MAX));
-        self.near = root.unwrap_or(self.near);
+        self.last_log2_lifetime = root.unwrap_or(self.last_log2_lifetime);
         Solution {
             lifetime_windows,
             object_hit_ratio: if self.requests > 0.0 {
@@ -205,7 +205,7 @@ struct CountTerms {
     /// G(T) and M(T).
     within: f64,
     stay: f64,
-    /// As M(T), for the time after the last request of the window.
+    /// The mean time that an object stays resident after its last request of the window.
     last_stay: f64,
     /// The probability that the first request of a resident object arrives before its eviction.
     first_in_time: f64,
@@ -229,27 +229,27 @@ impl CountTerms {
     /// Returns the share of time that an object is resident, and its expected hits.
     fn outcome(&self, p: f64, resident: bool) -> (f64, f64) {
         let first_hits = if resident { self.first_in_time } else { 0.0 };
-        // y after the first request, in the long run, and its convergence.
+        // `start` is y after the first request. It converges to `long_run` by the factor `ratio` per request.
         let start = first_hits + (1.0 - first_hits) * p;
         if self.more <= 0.0 {
             return (start * self.last_stay, first_hits);
         }
         let ratio = (1.0 - p) * self.within;
-        let left = 1.0 - ratio;
-        let (sum, end) = if left < 1e-12 {
-            // Never admitted and never evicted: the state does not change.
+        let one_minus_ratio = 1.0 - ratio;
+        let (sum, end) = if one_minus_ratio < 1e-12 {
+            // The object is never admitted and never evicted, so its state does not change.
             (start * self.more, start)
         } else {
-            let forever = p / left;
+            let long_run = p / one_minus_ratio;
             // ratio^more. Because ln ratio < -(1 - ratio), the value is below e^-40 if the product exceeds 40.
-            let memory = if self.more * left > 40.0 || ratio <= 0.0 {
+            let start_weight = if self.more * one_minus_ratio > 40.0 || ratio <= 0.0 {
                 0.0
             } else {
                 (self.more * ratio.ln()).exp()
             };
             (
-                self.more * forever + (start - forever) * (1.0 - memory) / left,
-                forever + (start - forever) * memory,
+                self.more * long_run + (start - long_run) * (1.0 - start_weight) / one_minus_ratio,
+                long_run + (start - long_run) * start_weight,
             )
         };
         (

@@ -3,7 +3,7 @@
 //! An object of `s` bytes is admitted with probability `e^(-s/c)`: small objects nearly always, large objects
 //! rarely, because one large object displaces many small ones. The result depends on `c`. After every window of
 //! requests the [`Tuner`] predicts the hit ratio for a wide range of `c` and chooses the best value.
-//! [`crate::Admission::Exponential`] admits.
+//! [`crate::Admission::Exponential`] then admits with this `c`.
 //!
 //! - [`Mode::Paper`] is the paper's model: the long run of one Markov chain per object ([`Population`]).
 //! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`WindowObjects`]). Rates are
@@ -18,7 +18,7 @@
 //! made here, and measurements.
 
 mod calibration;
-mod check;
+mod correction;
 mod gaps;
 mod horizon;
 mod model;
@@ -51,7 +51,7 @@ pub struct TunerConfig {
     /// The model.
     pub mode: Mode,
 
-    /// Capacity of the cache in bytes. The sizes given to [`Tuner::record`] are charged in the same way.
+    /// Capacity of the cache in bytes. Sizes passed to [`Tuner::record`] must be charges, as the cache counts them.
     pub capacity_bytes: u64,
 
     /// Requests per window: the paper's Δ.
@@ -59,14 +59,14 @@ pub struct TunerConfig {
 
     /// Requests of the first window. Each following window is twice as long, up to `window_requests`.
     ///
-    /// A new cache thereby gets a rough `c` before a quarter of a million requests
+    /// A new cache thereby gets an approximate `c` long before it has processed 250,000 requests
     /// (docs/explanation/adaptsize.md has the figures).
     pub first_window_requests: u32,
 
     /// The weight of past windows in the smoothed rates, from 0 to below 1.
     pub smoothing: f64,
 
-    /// The smallest candidate. The other candidates are up to the capacity, and `∞`.
+    /// The smallest candidate for `c`, in bytes. The others lie between it and the capacity; the last one is `∞`.
     pub c_min: f64,
 
     /// Candidates per octave of `c`, before refinement.
@@ -81,10 +81,10 @@ pub struct TunerConfig {
     /// Paper mode: `c` is a candidate if the requests that it admits within this many windows bring as many
     /// bytes as the cache holds.
     ///
-    /// The model describes the long run, after many turnovers of the cache. If `c` is too small to reach this
-    /// within a window, the prediction is invalid, and it is too high exactly there. Measured on the three
-    /// large traces: with 1 and 0.3 the hit ratio falls up to 18 points below LRU on small caches; with 0.03
-    /// the gain on web traffic is lost.
+    /// The model describes the steady state, after the content of the cache was replaced many times. A very small
+    /// `c` does not reach this state within a window, and the model predicts too many hits for it. Measured on the
+    /// three large traces: with the limits 1 and 0.3 the hit ratio falls up to 18 points below LRU in small caches;
+    /// with 0.03 the gain on web traffic is lost.
     pub fill_windows_max: f64,
 
     /// Horizon mode: a new `c` must raise the predicted hit ratio by this much over the current `c`.
@@ -126,7 +126,7 @@ impl TunerConfig {
     /// # Panics
     ///
     /// If a field is out of its range. The message has the name of the field.
-    pub fn assert_sound(&self) {
+    pub fn assert_valid(&self) {
         assert!(self.capacity_bytes > 0, "capacity_bytes is 0");
         assert!(self.window_requests > 0, "window_requests is 0");
         assert!(self.first_window_requests > 0, "first_window_requests is 0");

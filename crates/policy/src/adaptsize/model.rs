@@ -30,8 +30,8 @@ pub struct Population {
     rates: Vec<f64>,
     sizes: Vec<f64>,
     request_rate: f64,
-    /// log2 of the last lifetime found. The next search starts there.
-    near: f64,
+    /// log2 of the lifetime that the last call found. The next search starts at this value.
+    last_log2_lifetime: f64,
 }
 
 /// Objects with similar rates and sizes.
@@ -81,7 +81,7 @@ impl Population {
         let cells = cells.cells;
         Self {
             cells,
-            near: 0.0,
+            last_log2_lifetime: 0.0,
             rates: rates.means(),
             sizes: sizes.means(),
             request_rate,
@@ -111,8 +111,6 @@ impl Population {
             .iter()
             .map(|&size| admission_probability(size, c))
             .collect();
-        // An object with r > 0 and p > 0 is always resident in the limit T -> ∞. The cache would then have to
-        // hold the whole admissible footprint.
         let mut absent: Vec<f64> = vec![0.0; self.rates.len()];
         let mut sum = |lifetime: f64, weight: fn(&Cell) -> f64| -> f64 {
             for (absent, rate) in absent.iter_mut().zip(&self.rates) {
@@ -126,12 +124,12 @@ impl Population {
                 })
                 .sum()
         };
-        let root = root_of_increasing(self.near, |log2_lifetime| {
+        let root = root_of_increasing(self.last_log2_lifetime, |log2_lifetime| {
             sum(log2_lifetime.exp2(), |cell| cell.bytes) - capacity_bytes
         });
         let lifetime_windows = root.map_or(f64::INFINITY, f64::exp2);
         let hits = sum(lifetime_windows, |cell| cell.request_rate);
-        self.near = root.unwrap_or(self.near);
+        self.last_log2_lifetime = root.unwrap_or(self.last_log2_lifetime);
         Solution {
             lifetime_windows,
             object_hit_ratio: if self.request_rate > 0.0 {
@@ -143,7 +141,7 @@ impl Population {
     }
 }
 
-/// Returns `e^(-s/c)`; 1 for `c = ∞`, which admits every object.
+/// Returns `e^(-s/c)`. The result is 1 for `c = ∞`, which admits every object.
 pub fn admission_probability(size_bytes: f64, c: f64) -> f64 {
     (-size_bytes / c).exp()
 }
@@ -157,11 +155,12 @@ pub(super) fn stationary(absent: f64, admitted: f64) -> f64 {
 
 /// Returns the root of an increasing function of log2 T, or `None` if the function stays negative.
 ///
-/// Neighbouring candidates have neighbouring roots, so the bracket grows from `near`. Then follow secants with
-/// the Illinois rule, which keeps the bracket. About six evaluations suffice, where bisection needs thirty.
-pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Option<f64> {
-    let (mut low, mut high) = (near, near);
-    let mut f_low = f(near);
+/// The bracket grows from `start`, because similar candidates have similar roots. The search then uses secants with
+/// the Illinois rule, which keep the root within the bracket. It needs about six evaluations; bisection needs
+/// thirty.
+pub(super) fn root_of_increasing(start: f64, mut f: impl FnMut(f64) -> f64) -> Option<f64> {
+    let (mut low, mut high) = (start, start);
+    let mut f_low = f(start);
     let mut f_high = f_low;
     let mut step = 0.25;
     while f_high <= 0.0 {
@@ -182,7 +181,7 @@ pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Op
         f_low = f(low);
         step *= 2.0;
     }
-    let mut last_end = 0_i8;
+    let mut last_moved_end = 0_i8;
     for _ in 0..SECANTS_MAX {
         // A wide bracket of an S-shaped curve is halved first, because its secant would hardly reduce it.
         let x = if high - low > 1.0 {
@@ -193,16 +192,16 @@ pub(super) fn root_of_increasing(near: f64, mut f: impl FnMut(f64) -> f64) -> Op
         let f_x = f(x);
         if f_x < 0.0 {
             (low, f_low) = (x, f_x);
-            if last_end == 1 {
+            if last_moved_end == 1 {
                 f_high *= 0.5;
             }
-            last_end = 1;
+            last_moved_end = 1;
         } else {
             (high, f_high) = (x, f_x);
-            if last_end == -1 {
+            if last_moved_end == -1 {
                 f_low *= 0.5;
             }
-            last_end = -1;
+            last_moved_end = -1;
         }
         if high - low < LOG2_LIFETIME_TOLERANCE || f_x == 0.0 {
             return Some(x);
@@ -249,7 +248,7 @@ impl Bins {
     }
 }
 
-/// Cells addressed by their two bins, in order of creation.
+/// Cells in order of creation, with their indices by rate bin and size bin.
 #[derive(Clone, Debug, Default)]
 struct CellMap {
     cells: Vec<Cell>,
@@ -265,9 +264,9 @@ impl CellMap {
         if row.len() <= size as usize {
             row.resize(size as usize + 1, u32::MAX);
         }
-        let place = &mut row[size as usize];
-        if *place == u32::MAX {
-            *place = self.cells.len() as u32;
+        let cell_index = &mut row[size as usize];
+        if *cell_index == u32::MAX {
+            *cell_index = self.cells.len() as u32;
             self.cells.push(Cell {
                 rate,
                 size,
@@ -275,16 +274,16 @@ impl CellMap {
                 bytes: 0.0,
             });
         }
-        &mut self.cells[*place as usize]
+        &mut self.cells[*cell_index as usize]
     }
 }
 
 /// The resolution of the cells in rate and in size, in bins per octave.
 pub const BINS_PER_OCTAVE: u32 = 8;
 
-/// From 2^-40 to 2^40 windows.
+/// Lifetimes are searched from 2^-40 to 2^40 windows.
 const LOG2_LIFETIME_MIN: f64 = -40.0;
 const LOG2_LIFETIME_MAX: f64 = 40.0;
-/// T with a relative error below 10^-6.
+/// The relative error of the lifetime is below 10^-6.
 const LOG2_LIFETIME_TOLERANCE: f64 = 1.0 / 1_048_576.0;
 const SECANTS_MAX: usize = 60;

@@ -1,10 +1,10 @@
 //! Small exact LRU caches over a sample of the objects, each with its own `c`.
 //!
-//! A model is only as good as its assumptions. The Markov chain assumes independent requests. Real traffic has
-//! temporal locality, which LRU without admission exploits best. A tuner that trusts the model alone is worse
-//! than plain LRU on that traffic. These caches measure real hits: the sample has one object in `2^k`, and each
-//! cache has `2^-k` of the capacity (Waldspurger et al., "Cache modeling and optimization using miniature
-//! simulations", ATC'17).
+//! The Markov chain assumes independent requests. Real traffic has temporal locality: an object is often
+//! requested again soon, and LRU without admission has more hits than the model predicts. A tuner that used the
+//! model alone was therefore worse than plain LRU on such traffic. These caches measure real hits: the sample
+//! has one object in `2^k`, and each cache has `2^-k` of the capacity (Waldspurger et al., "Cache modeling and
+//! optimization using miniature simulations", ATC'17).
 //!
 //! An object is sampled by a random draw at its first request and not by its key, so that drivers with
 //! different hashes agree. All caches share each admission draw, so they differ in `c` alone.
@@ -52,7 +52,10 @@ struct Links {
 
 impl SampledCaches {
     pub(super) fn new(capacity_bytes: u64, one_in: u64, cs: &[f64], seed: Seed) -> Self {
-        assert!(one_in.is_power_of_two(), "a share of objects is 2^-k");
+        assert!(
+            one_in.is_power_of_two(),
+            "the share of sampled objects is 2^-k"
+        );
         Self {
             capacity_bytes: (capacity_bytes / one_in).clamp(1, CAPACITY_BYTES_MAX),
             one_in,
@@ -252,17 +255,17 @@ mod tests {
             state = edgeward_types::mix64(state.wrapping_add(u64::from(at)));
             let (object, size) = ((state % 60) as usize, 1 + (state >> 32) % 900);
             caches.request(slots[object], size, at + 1);
-            if let Some(place) = list.iter().position(|&(held, _)| held == object) {
+            if let Some(position) = list.iter().position(|&(listed, _)| listed == object) {
                 hits += 1;
-                list.remove(place);
+                list.remove(position);
             }
             list.push_back((object, size));
             while list.iter().map(|&(_, size)| size).sum::<u64>() > CAPACITY {
                 list.pop_front();
             }
             for (object, &slot) in slots.iter().enumerate() {
-                let held = list.iter().any(|&(held, _)| held == object);
-                assert_eq!(caches.holds(slot), held, "request {at}, object {object}");
+                let in_list = list.iter().any(|&(listed, _)| listed == object);
+                assert_eq!(caches.holds(slot), in_list, "request {at}, object {object}");
             }
         }
         assert_eq!(caches.take_hits(), (20_000, vec![0, hits]));
@@ -279,7 +282,11 @@ mod tests {
         assert_eq!(caches.try_sample(), Some(first));
         assert_eq!(caches.slots(), 1);
         caches.request(first, 100, 2);
-        assert_eq!(caches.take_gaps(), [], "another object's request is no gap");
+        assert_eq!(
+            caches.take_gaps(),
+            [],
+            "a gap needs two requests of one object"
+        );
     }
 
     #[test]

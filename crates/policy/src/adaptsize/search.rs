@@ -24,7 +24,7 @@ pub(super) fn best(
     let mut best = *curve
         .iter()
         .max_by(|a, b| a.ohr.total_cmp(&b.ohr))
-        .expect("to admit everything is always a candidate");
+        .expect("c = ∞ is always a candidate");
     if best.c.is_finite() {
         let middle = best.c.log2();
         let (mut a, mut b) = (middle - 1.0 / per_octave, middle + 1.0 / per_octave);

@@ -12,7 +12,7 @@ use edgeward_types::{KeyHash, mix64};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) key: KeyHash,
-    /// The charge at the last request. If the size changes, the newest size counts.
+    /// The charge in bytes at the last request.
     pub(super) size_bytes: u64,
     /// Smoothed requests per window before this window; 0 for a new object.
     pub(super) past: f32,
@@ -55,7 +55,7 @@ pub(super) struct Statistics {
 impl Statistics {
     /// Makes a table for `objects_max` objects. Memory is allocated as needed.
     pub(super) fn new(objects_max: usize) -> Self {
-        assert!(objects_max < EMPTY as usize, "places are 32 bits wide");
+        assert!(objects_max < EMPTY as usize, "positions are 32 bits wide");
         Self {
             objects: Vec::new(),
             index: vec![EMPTY; INDEX_SLOTS_MIN],
@@ -71,8 +71,8 @@ impl Statistics {
         loop {
             match self.index[slot] {
                 EMPTY => break,
-                place if self.objects[place as usize].key == key => {
-                    let object = &mut self.objects[place as usize];
+                position if self.objects[position as usize].key == key => {
+                    let object = &mut self.objects[position as usize];
                     object.size_bytes = size_bytes;
                     object.count = object.count.saturating_add(1);
                     return Some(object);
@@ -149,12 +149,12 @@ impl Statistics {
             self.index.shrink_to(slots);
         }
         let mask = slots - 1;
-        for (place, object) in self.objects.iter().enumerate() {
+        for (position, object) in self.objects.iter().enumerate() {
             let mut slot = mix64(object.key.0) as usize & mask;
             while self.index[slot] != EMPTY {
                 slot = (slot + 1) & mask;
             }
-            self.index[slot] = place as u32;
+            self.index[slot] = position as u32;
         }
     }
 }
@@ -171,7 +171,7 @@ mod tests {
 
     /// Method: comparison with a list that is searched from the front.
     #[test]
-    fn objects_are_found_again_in_the_order_first_seen() {
+    fn objects_are_listed_in_the_order_of_their_first_requests() {
         let mut statistics = Statistics::new(10_000);
         let mut list: Vec<(u64, u64, u32)> = Vec::new();
         let mut state = 1_u64;

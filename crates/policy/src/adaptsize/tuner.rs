@@ -3,7 +3,7 @@
 use edgeward_types::{KeyHash, Seed};
 
 use super::calibration::Calibration;
-use super::check::Check;
+use super::correction::Correction;
 use super::gaps::Gaps;
 use super::horizon::{ExpectedRequests, WindowObjects};
 use super::model::{BINS_PER_OCTAVE, ObjectRate, Population};
@@ -19,8 +19,8 @@ use super::{CurvePoint, Mode, TunerConfig, Tuning};
 pub struct Tuner {
     config: TunerConfig,
     statistics: Statistics,
-    window: Window,
-    /// The number of requests in this window.
+    window: WindowCounts,
+    /// The number of requests after which this window ends.
     length: u32,
     mode_state: ModeState,
     c: f64,
@@ -34,13 +34,13 @@ enum ModeState {
     Horizon {
         calibration: Calibration,
         gaps: Gaps,
-        check: Box<Check>,
+        correction: Box<Correction>,
     },
 }
 
-/// The counts of this window.
+/// The counts of the current window.
 #[derive(Clone, Copy, Debug, Default)]
-struct Window {
+struct WindowCounts {
     requests: u64,
     hits: u64,
     untracked: u64,
@@ -51,19 +51,19 @@ impl Tuner {
     ///
     /// # Panics
     ///
-    /// If the configuration is invalid: see [`TunerConfig::assert_sound`].
+    /// If the configuration is invalid: see [`TunerConfig::assert_valid`].
     pub fn new(config: TunerConfig) -> Self {
-        config.assert_sound();
+        config.assert_valid();
         Self {
             statistics: Statistics::new(config.objects_max),
-            window: Window::default(),
+            window: WindowCounts::default(),
             length: config.first_window_requests.min(config.window_requests),
             mode_state: match config.mode {
                 Mode::Paper => ModeState::Paper,
                 Mode::Horizon => ModeState::Horizon {
                     calibration: Calibration::new(config.smoothing),
                     gaps: Gaps::default(),
-                    check: Box::new(Check::new(&config, Seed(0))),
+                    correction: Box::new(Correction::new(&config, Seed(0))),
                 },
             },
             c: f64::INFINITY,
@@ -72,8 +72,7 @@ impl Tuner {
         }
     }
 
-    /// The `c` until the first window has ended: infinity, which admits every object, because the traffic is
-    /// unknown.
+    /// The `c` of the first window. It is infinity, which admits every object, because the traffic is unknown.
     ///
     /// The published code starts at `K` or at 32 KiB; the paper has no value.
     pub fn initial_c(&self) -> f64 {
@@ -91,9 +90,9 @@ impl Tuner {
         self.window.hits += u64::from(hit);
         match self.statistics.touch(key, size_bytes) {
             Some(object) => {
-                if let ModeState::Horizon { check, .. } = &mut self.mode_state {
+                if let ModeState::Horizon { correction, .. } = &mut self.mode_state {
                     let position = u32::try_from(self.window.requests).unwrap_or(u32::MAX);
-                    check.request(object, position);
+                    correction.request(object, position);
                 }
             }
             None => self.window.untracked += 1,
@@ -157,7 +156,7 @@ impl Tuner {
         self.statistics.memory_bytes()
             + match &self.mode_state {
                 ModeState::Paper => 0,
-                ModeState::Horizon { check, .. } => check.memory_bytes(),
+                ModeState::Horizon { correction, .. } => correction.memory_bytes(),
             }
     }
 
@@ -178,7 +177,7 @@ impl Tuner {
         search::best(&self.config, |c| {
             let reachable =
                 population.fill_windows(c, capacity_bytes) <= self.config.fill_windows_max;
-            // `∞` needs no long run, and it is the result if no other candidate qualifies.
+            // `∞` is always a candidate: it admits every object, so the prediction needs no steady state.
             (reachable || c.is_infinite())
                 .then(|| population.solve(c, capacity_bytes).object_hit_ratio)
         })
@@ -196,12 +195,12 @@ impl Tuner {
         let ModeState::Horizon {
             calibration,
             gaps,
-            check,
+            correction,
         } = &mut self.mode_state
         else {
-            unreachable!("the mode decides the machinery")
+            unreachable!("called only in horizon mode")
         };
-        check.measure_gaps(self.statistics.objects(), window_requests, gaps);
+        correction.measure_gaps(self.statistics.objects(), window_requests, gaps);
         let mut window_objects = WindowObjects::new(self.config.capacity_bytes as f64);
         calibration.decay();
         for object in self.statistics.objects_mut() {
@@ -231,45 +230,45 @@ impl Tuner {
             });
         }
         let mut model = window_objects.model(gaps);
-        let found = check.choose(&self.config, self.c, measured_ohr, |c| {
+        let choice = correction.choose(&self.config, self.c, measured_ohr, |c| {
             model.solve(c).object_hit_ratio
         });
         self.forget(|object| object.past >= RATE_MIN || object.resident);
         if let ModeState::Horizon { calibration, .. } = &self.mode_state {
             self.statistics.begin_window(|past| calibration.bin(past));
         }
-        found
+        choice
     }
 
     /// Forgets the objects for which `keep` returns false. If more than half of the table would remain, also
     /// forgets those with the lowest rates: the next window needs space for new objects.
     fn forget(&mut self, keep: impl Fn(&Object) -> bool) {
         let kept_max = self.config.objects_max / 2;
-        let keep = |object: &Object, check: Option<&Check>| {
-            keep(object) || check.is_some_and(|check| check.holds(object))
+        let keep = |object: &Object, correction: Option<&Correction>| {
+            keep(object) || correction.is_some_and(|correction| correction.holds(object))
         };
-        let mut check = match &mut self.mode_state {
+        let mut correction = match &mut self.mode_state {
             ModeState::Paper => None,
-            ModeState::Horizon { check, .. } => Some(check),
+            ModeState::Horizon { correction, .. } => Some(correction),
         };
         let mut rates: Vec<f32> = self
             .statistics
             .objects()
             .iter()
-            .filter(|object| keep(object, check.as_deref().map(|c| &**c)))
+            .filter(|object| keep(object, correction.as_deref().map(|c| &**c)))
             .map(|object| object.past)
             .collect();
         // All objects with the rate of the first one that does not fit are forgotten too, so ties need no
         // order.
-        let rate_of_first_out = rates.len().checked_sub(kept_max + 1).map(|at| {
+        let rate_of_first_forgotten = rates.len().checked_sub(kept_max + 1).map(|at| {
             let (_, rate, _) = rates.select_nth_unstable_by(at, f32::total_cmp);
             *rate
         });
         self.statistics.retain(|object| {
-            let kept = keep(object, check.as_deref().map(|c| &**c))
-                && rate_of_first_out.is_none_or(|rate| object.past > rate);
-            if !kept && let Some(check) = &mut check {
-                check.remove(object);
+            let kept = keep(object, correction.as_deref().map(|c| &**c))
+                && rate_of_first_forgotten.is_none_or(|rate| object.past > rate);
+            if !kept && let Some(correction) = &mut correction {
+                correction.remove(object);
             }
             kept
         });

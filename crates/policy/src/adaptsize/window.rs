@@ -19,12 +19,12 @@ pub fn forecast_window(
     resident: &dyn Fn(KeyHash) -> bool,
     idle_bytes: u64,
 ) -> WindowModel {
-    let mut places: HashMap<KeyHash, usize> = HashMap::new();
+    let mut object_indices: HashMap<KeyHash, usize> = HashMap::new();
     let mut objects: Vec<WindowObject> = Vec::new();
     let mut object_gaps: Vec<(usize, usize)> = Vec::new();
     for (position, request) in requests.iter().enumerate() {
-        let place = *places.entry(request.key).or_insert(objects.len());
-        if place == objects.len() {
+        let object_index = *object_indices.entry(request.key).or_insert(objects.len());
+        if object_index == objects.len() {
             objects.push(WindowObject {
                 key: request.key,
                 size_bytes: request.size_bytes,
@@ -33,16 +33,16 @@ pub fn forecast_window(
             });
             continue;
         }
-        let object = &mut objects[place];
-        object_gaps.push((place, position - object.last));
+        let object = &mut objects[object_index];
+        object_gaps.push((object_index, position - object.last));
         object.size_bytes = request.size_bytes;
         object.count += 1;
         object.last = position;
     }
     let mut gaps = Gaps::default();
-    for (place, gap) in object_gaps {
+    for (object_index, gap) in object_gaps {
         gaps.add(
-            f64::from(objects[place].count),
+            f64::from(objects[object_index].count),
             gap as f64 / requests.len() as f64,
         );
     }

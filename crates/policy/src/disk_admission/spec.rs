@@ -18,9 +18,9 @@ pub enum DiskAdmissionSpec {
     NthHit(u32),
     /// Writes every object.
     Always,
-    /// Writes no object: for hosts whose responses are not worth a disk.
+    /// Writes no object.
     Never,
-    /// As [`SizeDensity`](Self::SizeDensity), with half of the mean size of requested objects as the size.
+    /// Like [`SizeDensity`](Self::SizeDensity), with half of the mean size of requested objects as the size.
     MeasuredDensity,
     /// Writes an object when it has one request per this many bytes. Objects up to this size are written at the
     /// first request, up to twice this size at the second request, and so on. [`REQUESTS_MAX`] requests suffice

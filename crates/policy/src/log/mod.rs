@@ -122,7 +122,8 @@ impl LogShape {
     }
 }
 
-/// With 16 segments, a reserve of two is an eighth of the space.
+/// A device has at least this many segments if it is large enough. A reserve of two is then at most an eighth of
+/// the space.
 pub const SEGMENTS_FEW: u64 = 16;
 
 /// The location of a record.
@@ -150,14 +151,14 @@ pub struct SegmentLog {
     /// A reclaim is due when fewer segments than this are free.
     reserve: u32,
     epoch_next: u64,
-    open: Option<Open>,
+    open: Option<OpenSegment>,
     /// The sealed segments with their epochs, the oldest first.
     sealed: VecDeque<(SegmentId, u64)>,
     free: VecDeque<SegmentId>,
 }
 
 #[derive(Clone, Debug)]
-struct Open {
+struct OpenSegment {
     opened: OpenedSegment,
     cursor: u64,
     entries: u64,
@@ -178,7 +179,7 @@ impl SegmentLog {
     ///
     /// # Panics
     ///
-    /// As [`new`](Self::new).
+    /// Panics like [`new`](Self::new).
     pub fn restored(
         shape: LogShape,
         reserve: u32,
@@ -198,7 +199,10 @@ impl SegmentLog {
             segments as u64 >= u64::from(Self::segments_min(reserve)),
             "a log of {segments} segments cannot keep {reserve} free"
         );
-        assert!(shape.record_bytes_max() > 0, "a segment holds a record");
+        assert!(
+            shape.record_bytes_max() > 0,
+            "a segment has space for at least one record"
+        );
         Self {
             shape,
             reserve,
@@ -266,7 +270,7 @@ impl SegmentLog {
             epoch: self.epoch_next,
         };
         self.epoch_next += 1;
-        self.open = Some(Open {
+        self.open = Some(OpenSegment {
             opened,
             cursor: self.shape.segment_header_bytes,
             entries: 0,
@@ -306,7 +310,11 @@ impl SegmentLog {
     /// If the segment is not the oldest.
     pub fn reclaimed(&mut self, segment: SegmentId) {
         let oldest = self.sealed.pop_front().map(|(segment, _)| segment);
-        assert_eq!(oldest, Some(segment), "segments die in the order of birth");
+        assert_eq!(
+            oldest,
+            Some(segment),
+            "segments are reclaimed in the order in which they were opened"
+        );
         self.free.push_back(segment);
     }
 

@@ -44,7 +44,7 @@ impl Reinsertion {
         segment_bytes: u64,
         chosen: &mut Vec<usize>,
     ) {
-        let begin = chosen.len();
+        let first = chosen.len();
         let hits_min = match self {
             Self::Never => return,
             Self::Hit { hits_min } => hits_min.clamp(1, HITS_MAX),
@@ -53,7 +53,7 @@ impl Reinsertion {
         chosen.extend((0..candidates.len()).filter(|&n| candidates[n].hits >= hits_min));
         if self == Self::HitsPerByte {
             // a.hits / a.bytes > b.hits / b.bytes, without the division. Ties keep the order of the log.
-            chosen[begin..].sort_by(|&a, &b| {
+            chosen[first..].sort_by(|&a, &b| {
                 let value = |n: usize, other: usize| {
                     u128::from(candidates[n].hits) * u128::from(candidates[other].bytes)
                 };
@@ -61,8 +61,8 @@ impl Reinsertion {
             });
         }
         let mut bytes_left = (segment_bytes as f64 * SHARE_MAX) as u64;
-        let mut selected = begin;
-        for at in begin..chosen.len() {
+        let mut selected = first;
+        for at in first..chosen.len() {
             let bytes = candidates[chosen[at]].bytes;
             // If a large object does not fit, smaller objects behind it may still fit.
             if bytes <= bytes_left {

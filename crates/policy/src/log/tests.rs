@@ -34,17 +34,17 @@ fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
 }
 
 #[test]
-fn places_follow_each_other_and_leave_room_for_the_footer() {
+fn records_follow_each_other_and_leave_space_for_the_footer() {
     let shape = small_shape();
     let mut log = SegmentLog::new(shape, 4, 2);
     assert_eq!(log.allocate(10, 1), None, "no segment is open");
-    let opened = log.open_next(|_| false).expect("all are free");
+    let opened = log.open_next(|_| false).expect("all segments are free");
     let mut end = shape.segment_header_bytes;
     let mut entries = 0;
-    while let Some(place) = log.allocate(100, 1) {
-        assert_eq!(place.segment, opened.segment);
-        assert_eq!(place.offset, end.next_multiple_of(16));
-        end = place.offset + 100;
+    while let Some(location) = log.allocate(100, 1) {
+        assert_eq!(location.segment, opened.segment);
+        assert_eq!(location.offset, end.next_multiple_of(16));
+        end = location.offset + 100;
         entries += 1;
     }
     let footer = (16 + 8 * entries as u64).next_multiple_of(64);
@@ -98,7 +98,9 @@ fn a_segment_that_is_being_read_is_opened_last() {
     let mut log = SegmentLog::new(small_shape(), 5, 2);
     let opened = log.open_next(|id| id.0 < 3).expect("free");
     assert_eq!(opened.segment, SegmentId(3));
-    let opened = log.open_next(|_| true).expect("taken all the same");
+    let opened = log
+        .open_next(|_| true)
+        .expect("a segment is opened although all are being read");
     assert_eq!(opened.segment, SegmentId(0));
 }
 
@@ -113,7 +115,11 @@ fn a_restored_log_continues_after_the_newest_epoch() {
     ];
     let found = found.map(|(n, epoch)| (SegmentId(n), epoch));
     let mut log = SegmentLog::restored(small_shape(), 3, found);
-    assert_eq!(log.victim(), Some(SegmentId(2)), "the oldest goes first");
+    assert_eq!(
+        log.victim(),
+        Some(SegmentId(2)),
+        "the oldest segment is reclaimed first"
+    );
     assert_eq!(log.tail_epoch(), 5);
     assert_eq!(log.open_next(|_| false).map(|open| open.epoch), Some(8));
 }
@@ -163,7 +169,7 @@ fn without_reinsertion_the_oldest_object_is_evicted_first() {
     let mut tier = small_tier(8, Reinsertion::Never);
     (0..1000).for_each(|key| assert!(tier.insert(KeyHash(key), 200)));
     let oldest = (0..1000).find(|&key| tier.holds(KeyHash(key)));
-    let oldest = oldest.expect("the last is here");
+    let oldest = oldest.expect("the last object is present");
     assert!((oldest..1000).all(|key| tier.holds(KeyHash(key))));
     assert_eq!(tier.counters().reinserted_objects, 0);
     assert_eq!(tier.counters().evicted_objects, oldest);
@@ -212,7 +218,7 @@ proptest! {
             hits_min => Reinsertion::Hit { hits_min },
         };
         let mut tier = small_tier(8, reinsertion);
-        let mut put = HashMap::new();
+        let mut inserted = HashMap::new();
         let mut removed = 0;
         for (key, size, step) in steps {
             let key = KeyHash(key);
@@ -222,12 +228,12 @@ proptest! {
                 _ => {
                     removed += u64::from(tier.holds(key));
                     prop_assert!(tier.insert(key, size));
-                    put.insert(key, size);
+                    inserted.insert(key, size);
                 }
             }
-            let present: HashSet<_> = put.keys().filter(|&&key| tier.holds(key)).collect();
+            let present: HashSet<_> = inserted.keys().filter(|&&key| tier.holds(key)).collect();
             prop_assert_eq!(present.len(), tier.residents());
-            let bytes: u64 = present.iter().map(|key| put[key]).sum();
+            let bytes: u64 = present.iter().map(|key| inserted[key]).sum();
             prop_assert_eq!(bytes, tier.body_bytes());
             prop_assert!(tier.body_bytes() <= 6 * 4096, "never more than the segments hold");
         }

@@ -95,9 +95,9 @@ pub struct LogTier {
     records: Vec<Vec<Record>>,
     id_next: u64,
     body_bytes: u64,
-    /// The start and the current end of the pending write in the open segment.
-    flushed: u64,
-    gathered: u64,
+    /// The start and the current end of the pending write, as offsets in the open segment.
+    pending_start: u64,
+    pending_end: u64,
     counters: LogCounters,
     digest: Digest,
 }
@@ -117,7 +117,7 @@ struct Record {
     key: KeyHash,
     id: u64,
     bytes: u64,
-    commits: bool,
+    completes_object: bool,
 }
 
 impl LogTier {
@@ -125,7 +125,7 @@ impl LogTier {
     ///
     /// # Panics
     ///
-    /// As [`SegmentLog::new`].
+    /// Panics like [`SegmentLog::new`].
     pub fn new(config: LogTierConfig) -> Self {
         Self {
             config,
@@ -134,8 +134,8 @@ impl LogTier {
             records: vec![Vec::new(); config.segments as usize],
             id_next: 0,
             body_bytes: 0,
-            flushed: 0,
-            gathered: 0,
+            pending_start: 0,
+            pending_end: 0,
             counters: LogCounters::default(),
             digest: Digest::default(),
         }
@@ -243,14 +243,14 @@ impl LogTier {
 
     /// Writes a record and reclaims segments if necessary. As in the server, reclaims follow the opening of a
     /// segment, so that the next segment is free when it is needed.
-    fn append(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) {
-        while !self.write(key, id, bytes, commits) {
-            assert!(self.open_next(), "reclaiming leaves a segment free");
+    fn append(&mut self, key: KeyHash, id: u64, bytes: u64, completes_object: bool) {
+        while !self.write(key, id, bytes, completes_object) {
+            assert!(self.open_next(), "each reclaim frees a segment");
             while let Some(victim) = self.log.victim() {
                 self.reclaim(victim);
             }
         }
-        if self.gathered - self.flushed >= self.config.write_bytes {
+        if self.pending_end - self.pending_start >= self.config.write_bytes {
             self.flush();
         }
     }
@@ -259,38 +259,38 @@ impl LogTier {
         self.flush();
         let opened = self.log.open_next(|_| false).is_some();
         if opened {
-            self.flushed = self.config.shape.segment_header_bytes;
-            self.gathered = self.flushed;
+            self.pending_start = self.config.shape.segment_header_bytes;
+            self.pending_end = self.pending_start;
         }
         opened
     }
 
     /// Completes the pending write.
     fn flush(&mut self) {
-        if self.gathered > self.flushed {
+        if self.pending_end > self.pending_start {
             let end = self
-                .gathered
+                .pending_end
                 .next_multiple_of(self.config.write_align_bytes);
             self.counters.written_bytes += end
                 - self
-                    .gathered
+                    .pending_end
                     .next_multiple_of(self.config.shape.record_align_bytes);
             self.log.align_to(self.config.write_align_bytes);
-            self.flushed = end;
-            self.gathered = end;
+            self.pending_start = end;
+            self.pending_end = end;
         }
     }
 
-    fn write(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
+    fn write(&mut self, key: KeyHash, id: u64, bytes: u64, completes_object: bool) -> bool {
         let Some(RecordLocation { segment, offset }) = self.log.allocate(bytes, 1) else {
             return false;
         };
-        self.gathered = offset + bytes;
+        self.pending_end = offset + bytes;
         self.records[segment.0 as usize].push(Record {
             key,
             id,
             bytes,
-            commits,
+            completes_object,
         });
         self.counters.written_records += 1;
         self.counters.written_bytes += bytes.next_multiple_of(self.config.shape.record_align_bytes);
@@ -322,7 +322,7 @@ impl LogTier {
                 candidates.push((object.key, object.id, ReclaimCandidate { bytes, hits }));
                 positions.insert_unique(record.key.0, at, |&at| candidates[at].0.0);
             }
-            if object.pieces == 0 || !record.commits {
+            if object.pieces == 0 || !record.completes_object {
                 candidates[at].2.bytes += record.bytes;
             }
         }
@@ -363,7 +363,7 @@ impl LogTier {
         let belongs_to_object = |record: &&Record| record.key == key && record.id == id;
         for record in victim.iter().filter(belongs_to_object) {
             let bytes = record.bytes;
-            if pieces > 0 && record.commits {
+            if pieces > 0 && record.completes_object {
                 continue;
             }
             if !self.rewrite(key, id, bytes, pieces == 0) {
@@ -387,9 +387,9 @@ impl LogTier {
         true
     }
 
-    fn rewrite(&mut self, key: KeyHash, id: u64, bytes: u64, commits: bool) -> bool {
-        let written = self.write(key, id, bytes, commits)
-            || (self.open_next() && self.write(key, id, bytes, commits));
+    fn rewrite(&mut self, key: KeyHash, id: u64, bytes: u64, completes_object: bool) -> bool {
+        let written = self.write(key, id, bytes, completes_object)
+            || (self.open_next() && self.write(key, id, bytes, completes_object));
         if written {
             self.counters.reinserted_bytes += bytes;
         }

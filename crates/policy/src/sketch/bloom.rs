@@ -5,7 +5,7 @@
 //! atomic ORs; adding a present key costs none. The eight bits lie in two words instead of eight, because an
 //! atomic OR costs about as much as the remaining probe: in a cache-resident filter, eight words with eight ORs
 //! take three times as long for a new key. Plain stores would be cheap but can lose bits of another thread. The
-//! price is a slightly higher false-positive rate at equal size; [`rates`](super::rates) computes it exactly.
+//! disadvantage is a slightly higher false-positive rate at equal size; [`rates`](super::rates) computes it exactly.
 //!
 //! Sources: blocks of a cache line are from Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom
 //! Filters", WEA 2007. Words within the line ("sectors") are from Lang, Neumann, Kemper, Boncz,
@@ -39,8 +39,8 @@ pub struct Bloom {
 pub struct Probe {
     /// The high bits select the block for any number of blocks.
     position: u64,
-    /// The low ten bits are unused. Then follow eight times six bits for bits in words, and four bits for the
-    /// words.
+    /// From the lowest bit: ten unused bits, eight fields of six bits that select bits, and two fields of two bits
+    /// that select the words.
     bits: u64,
 }
 
@@ -110,9 +110,9 @@ impl Bloom {
         new_bits
     }
 
-    /// As [`add`](Self::add) for a given block and a key that is not present. The result of the OR is not used,
-    /// which makes it one instruction instead of a loop. Few of these keys have a complete word, so a load
-    /// first would cost more.
+    /// Adds a key that is not present to its block. The result of the OR is not used, so the OR is one instruction
+    /// instead of a loop. A load first, as in [`add`](Self::add), would cost more than it saves, because few of
+    /// these keys find all bits of a word set.
     #[inline]
     pub(super) fn add_at(&self, block: usize, probe: &Probe) {
         let block = &self.blocks[block].0;
@@ -132,7 +132,7 @@ impl Bloom {
         probe.block(self.blocks.len())
     }
 
-    /// As [`contains`](Self::contains) for a given block.
+    /// Like [`contains`](Self::contains), for a block that the caller has already computed.
     #[inline]
     pub(super) fn contains_at(&self, block: usize, probe: &Probe) -> bool {
         // Both words lie in one cache line, so no branch separates them.
@@ -192,10 +192,10 @@ struct Block([AtomicU64; BLOCK_WORDS]);
 
 const _: () = assert!(size_of::<Block>() as u64 * 8 == BLOCK_BITS);
 
-/// An odd random number: makes the probes independent of other uses of the key's hash.
+/// An odd random number that makes the probes independent of other uses of the key's hash.
 const SALT: u64 = 0x5851_f42d_4c95_7f2d;
 
-/// Odd, so that the product is a bijection. Marsaglia's multiplicative constant for 64 bits.
+/// The multiplier is odd, so that the product is a bijection. It is Marsaglia's multiplicative constant for 64 bits.
 const SPREAD: u64 = 0xd134_2543_de82_ef95;
 
 #[cfg(test)]

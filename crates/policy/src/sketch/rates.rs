@@ -19,13 +19,13 @@ use super::bloom::{HALF_WORDS, WORD_BITS_SET};
 
 /// Returns the share of set bits with this number of keys per block.
 pub fn fill(keys_per_block: f64) -> f64 {
-    1.0 - unset(keys_per_block, 1)
+    1.0 - all_unset(keys_per_block, 1)
 }
 
 /// Returns the number of keys per block for this share of set bits.
 pub fn keys_per_block(fill: f64) -> f64 {
     let fill = fill.clamp(0.0, FILL_KNOWN_MAX);
-    -(1.0 - fill).ln() * HALF_WORDS as f64 / thrown(1)
+    -(1.0 - fill).ln() * HALF_WORDS as f64 / sets_any(1)
 }
 
 /// Returns the false-positive rate.
@@ -35,7 +35,7 @@ pub fn false_positives(keys_per_block: f64) -> f64 {
     let mut all_set = 0.0;
     for (i, first) in (0..).zip(weights) {
         for (j, second) in (0..).zip(weights) {
-            let (u, v) = (1.0 - thrown(i), 1.0 - thrown(j));
+            let (u, v) = (1.0 - sets_any(i), 1.0 - sets_any(j));
             let alone = (HALF_WORDS - 1) as f64 * ((1.0 - u) + (1.0 - v));
             let exponent = keys_per_block / both_words * (alone + (1.0 - u * v));
             all_set += first * second * (-exponent).exp();
@@ -62,12 +62,12 @@ pub(super) fn keys_per_block_at(rate_max: f64, rate: impl Fn(f64) -> f64) -> f64
 }
 
 /// Returns the probability that `i` given bits of a word are all unset.
-fn unset(keys_per_block: f64, i: u32) -> f64 {
-    (-keys_per_block / HALF_WORDS as f64 * thrown(i)).exp()
+fn all_unset(keys_per_block: f64, i: u32) -> f64 {
+    (-keys_per_block / HALF_WORDS as f64 * sets_any(i)).exp()
 }
 
 /// Returns the probability that a key of this word sets at least one of `i` given bits.
-fn thrown(i: u32) -> f64 {
+fn sets_any(i: u32) -> f64 {
     1.0 - (1.0 - f64::from(i) / 64.0).powi(WORD_BITS_SET as i32)
 }
 
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_filter_is_never_wrong_and_a_full_one_always() {
+    fn an_empty_filter_has_no_false_positives_and_a_full_one_only_false_positives() {
         assert_eq!(fill(0.0), 0.0);
         assert!(false_positives(0.0) < 1e-12);
         assert!(false_positives(1e4) > 0.999_999);

@@ -97,20 +97,21 @@ pub enum KeyStatus {
 pub struct RotatingBloom {
     config: RotatingBloomConfig,
     generations: [Bloom; 2],
-    /// The counted blocks of the last cleared generation.
+    /// A copy of the counted blocks of the generation that was cleared last.
     retired: Bloom,
     /// The number of rotations. Its parity selects the primary generation.
     epoch: AtomicU64,
     /// For the counted blocks of each generation: the set bits in the lower half, and the new keys since it was
     /// cleared in the upper half. One number, so that a key needs one atomic addition.
     counted: [AtomicU64; 2],
-    /// The progress of clearing: the low 32 bits of the epoch, above the next region to clear. A claim for a
-    /// past epoch fails, so that a thread that was suspended during a rotation clears nothing.
+    /// The progress of clearing. The upper half has the low 32 bits of the epoch, the lower half the next region to
+    /// clear. A claim for a past epoch fails, so a thread that was suspended during a rotation clears no region.
     claims: AtomicU64,
     /// Regions cleared in this epoch.
     cleared: AtomicU64,
-    /// New keys in counted blocks of earlier periods, and forgotten keys of all periods.
+    /// New keys that were added to counted blocks in earlier periods.
     counted_new: AtomicU64,
+    /// Keys of counted blocks that were reported as new although rotation had only forgotten them.
     counted_lost: AtomicU64,
     geometry: Geometry,
 }
@@ -118,14 +119,14 @@ pub struct RotatingBloom {
 /// Values derived from the configuration.
 #[derive(Clone, Copy, Debug)]
 struct Geometry {
-    /// One block in this many is counted; a power of two, and its logarithm.
+    /// One block in this many is counted. A power of two; `stride_log2` is its logarithm.
     stride: usize,
     stride_log2: u32,
     /// The number of regions of [`REGION_BLOCKS`] blocks.
     regions: u64,
     /// The counted bits at which clearing begins, and at which the primary is full.
-    clear_from: u64,
-    full_at: u64,
+    clear_from_bits: u64,
+    full_bits: u64,
 }
 
 impl RotatingBloom {
@@ -134,7 +135,7 @@ impl RotatingBloom {
         let blocks = config.blocks();
         let stride = stride(blocks);
         let counted = blocks.div_ceil(stride);
-        let full_at = ((counted as u64 * BLOCK_BITS) as f64 * config.fill_max).ceil() as u64;
+        let full_bits = ((counted as u64 * BLOCK_BITS) as f64 * config.fill_max).ceil() as u64;
         let period = rates::keys_per_block(config.fill_max);
         let clear_share = rates::fill(period * CLEAR_FROM) / config.fill_max;
         Self {
@@ -151,13 +152,13 @@ impl RotatingBloom {
                 stride,
                 stride_log2: stride.ilog2(),
                 regions: blocks.div_ceil(REGION_BLOCKS) as u64,
-                clear_from: ((full_at as f64 * clear_share) as u64).min(full_at - 1),
-                full_at,
+                clear_from_bits: ((full_bits as f64 * clear_share) as u64).min(full_bits - 1),
+                full_bits,
             },
         }
     }
 
-    /// Returns if the key was seen, and adds it.
+    /// Returns whether the key was requested recently, and adds it.
     #[inline]
     pub fn check_and_add(&self, key: KeyHash) -> KeyStatus {
         let epoch = self.epoch.load(Acquire);
@@ -209,7 +210,7 @@ impl RotatingBloom {
             / self.geometry.regions as f64;
         let rate = |fill| rates::false_positives(rates::keys_per_block(fill));
         let (primary_fill, secondary_fill) = (fill(primary), fill(1 - primary));
-        // The errors are independent; the chance that both occur is subtracted.
+        // The errors are independent, so the probability that both occur is subtracted.
         let (first, second) = (rate(primary_fill), rate(secondary_fill) * (1.0 - cleared));
         let counted = self.counted.iter().map(|counted| counted.load(Relaxed));
         let new = self.counted_new.load(Relaxed) + counted.map(new_keys_of).sum::<u64>();
@@ -251,22 +252,22 @@ impl RotatingBloom {
         let more = u64::from(new_bits) + if seen { 0 } else { NEW_KEY };
         let before = self.counted[(epoch & 1) as usize].fetch_add(more, Relaxed);
         let bits = bits_of(before + more);
-        if bits >= self.geometry.clear_from {
-            self.move_on(epoch, bits);
+        if bits >= self.geometry.clear_from_bits {
+            self.advance_clearing(epoch, bits);
         }
     }
 
     /// Clears the share of the secondary that is due, and rotates when the primary is full.
-    fn move_on(&self, epoch: u64, bits: u64) {
+    fn advance_clearing(&self, epoch: u64, bits: u64) {
         let Geometry {
             regions,
-            clear_from,
-            full_at,
+            clear_from_bits,
+            full_bits,
             ..
         } = self.geometry;
-        let through = (bits - clear_from).min(full_at - clear_from);
+        let through = (bits - clear_from_bits).min(full_bits - clear_from_bits);
         // Regions up to 2^26 (`BLOCKS_MAX` / 16) times bits up to 2^35: below 2^64.
-        let due = (regions * through).div_ceil(full_at - clear_from);
+        let due = (regions * through).div_ceil(full_bits - clear_from_bits);
         for _ in 0..STEPS_MAX {
             let Some(region) = self.claim(epoch, due) else {
                 break;
@@ -274,9 +275,9 @@ impl RotatingBloom {
             self.clear_region(epoch, region);
             self.cleared.fetch_add(1, Release);
         }
-        // When all regions are cleared, no thread is clearing any more: a claim precedes its clearing and its
-        // count.
-        if bits >= full_at && self.cleared.load(Acquire) == regions {
+        // A thread claims a region, clears it and counts it as cleared, in this order. When the count has reached
+        // `regions`, no thread is clearing any more.
+        if bits >= full_bits && self.cleared.load(Acquire) == regions {
             self.rotate(epoch);
         }
     }
@@ -338,7 +339,7 @@ impl RotatingBloom {
         *self.claims.get_mut() = (epoch & u64::from(u32::MAX)) << 32;
         *self.cleared.get_mut() = 0;
         for (counted, generation) in self.counted.iter_mut().zip(&self.generations) {
-            // The bits are counted again, so that a file need not be trusted.
+            // The bits are counted, because a count in the file could be wrong.
             *counted.get_mut() = generation.set_bits(self.geometry.stride);
         }
     }
@@ -377,14 +378,14 @@ fn new_keys_of(counted: u64) -> u64 {
 /// Returns the rate of new keys taken for seen ones when clearing begins. `load` is the number of keys per
 /// block at the end of a period.
 fn worst_false_positive_rate(load: f64) -> f64 {
-    let (whole, nearly) = (
+    let (secondary, primary) = (
         rates::false_positives(load),
         rates::false_positives(load * CLEAR_FROM),
     );
-    whole + nearly - whole * nearly
+    secondary + primary - secondary * primary
 }
 
-/// Returns the stride: one block in this many is counted. All blocks of a small filter are counted. In a large
+/// Returns the stride of counted blocks, see [`Geometry`]. All blocks of a small filter are counted. In a large
 /// filter at least 256 blocks (131 072 bits) are counted, which gives the fill to 0.3 %, and at least one in
 /// 64.
 fn stride(blocks: usize) -> usize {
@@ -405,7 +406,7 @@ const COUNTED_BLOCKS_MIN: usize = 256;
 
 const STRIDE_MAX: usize = 64;
 
-/// One new key, above the range of the bits in counted blocks.
+/// One new key in a combined count: the lower half of the count has the bits.
 const NEW_KEY: u64 = 1 << 32;
 
 /// 2^28 blocks of 64 bytes: 16 GiB per filter, ten billion keys. A larger size is a configuration error.

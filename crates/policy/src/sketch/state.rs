@@ -5,10 +5,10 @@
 //!      0      8  magic "EDGEWRBF"
 //!      8      4  version, 1
 //!     12      4  zero
-//!     16      8  tag: what the keys were hashed with, as the caller names it
-//!     24      8  expected keys a period
+//!     16      8  tag: the number by which the caller identifies the hash function of the keys
+//!     24      8  expected keys per period
 //!     32      8  fill at which the primary is full, an IEEE 754 double
-//!     40      8  blocks a generation
+//!     40      8  blocks per generation
 //!     48      8  epoch; the generation of its parity is the primary
 //!     56  64·n   generation 0: blocks of eight 64-bit words
 //!      …  64·n   generation 1
@@ -34,13 +34,13 @@ pub const MAGIC: [u8; 8] = *b"EDGEWRBF";
 pub const VERSION: u32 = 1;
 
 impl RotatingBloom {
-    /// Writes the state. `tag` identifies the hash function of the keys: under another hash the state is
-    /// useless.
+    /// Writes the state. `tag` identifies the hash function of the keys: with another hash function no
+    /// key would be found.
     ///
     /// # Errors
     /// Returns the errors of `output`.
     pub fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
-        let mut output = Checked::new(output);
+        let mut output = HashedStream::new(output);
         let config = self.config();
         output.write(&MAGIC)?;
         output.write(&VERSION.to_le_bytes())?;
@@ -73,7 +73,7 @@ impl RotatingBloom {
         let blocks = self.config().blocks();
         let mut bytes = Vec::with_capacity(HEADER_BYTES + 2 * blocks * BLOCK_BYTES + 8);
         self.write_to(tag, &mut bytes)
-            .expect("a vector takes all bytes");
+            .expect("writing to a vector cannot fail");
         bytes
     }
 
@@ -88,7 +88,7 @@ impl RotatingBloom {
         tag: u64,
         input: &mut impl Read,
     ) -> Result<Self, StateError> {
-        let mut input = Checked::new(input);
+        let mut input = HashedStream::new(input);
         let magic: [u8; 8] = input.read()?;
         if magic != MAGIC {
             return Err(StateError::NotAState { magic });
@@ -148,10 +148,10 @@ impl RotatingBloom {
         Ok(filter)
     }
 
-    /// As [`read_from`](Self::read_from) for a slice that must end with the state.
+    /// Like [`read_from`](Self::read_from), for a slice that must end with the state.
     ///
     /// # Errors
-    /// As [`read_from`](Self::read_from), and if bytes follow the state.
+    /// Returns the errors of [`read_from`](Self::read_from), and an error if bytes follow the state.
     pub fn from_bytes(
         config: RotatingBloomConfig,
         tag: u64,
@@ -238,8 +238,8 @@ impl fmt::Display for StateError {
                 expected,
             } => write!(
                 f,
-                "the saved filter was made for {} keys up to a fill of {saved_fill_max:.3}, the configuration asks \
-                 for {} up to {:.3}",
+                "the saved filter was made for {} keys up to a fill of {saved_fill_max:.3}, the configuration requires \
+                 {} up to {:.3}",
                 saved_keys.map_or(0, NonZeroU64::get),
                 expected.expected_keys,
                 expected.fill_max
@@ -265,12 +265,12 @@ impl std::error::Error for StateError {
 }
 
 /// Hashes all bytes that are read or written.
-struct Checked<'a, T> {
+struct HashedStream<'a, T> {
     inner: &'a mut T,
     hash: Box<Xxh3>,
 }
 
-impl<'a, T> Checked<'a, T> {
+impl<'a, T> HashedStream<'a, T> {
     fn new(inner: &'a mut T) -> Self {
         Self {
             inner,
@@ -279,14 +279,14 @@ impl<'a, T> Checked<'a, T> {
     }
 }
 
-impl<T: Write> Checked<'_, T> {
+impl<T: Write> HashedStream<'_, T> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.hash.write(bytes);
         self.inner.write_all(bytes)
     }
 }
 
-impl<T: Read> Checked<'_, T> {
+impl<T: Read> HashedStream<'_, T> {
     fn read<const N: usize>(&mut self) -> Result<[u8; N], StateError> {
         let mut bytes = [0; N];
         self.read_into(&mut bytes)?;
@@ -341,7 +341,8 @@ mod tests {
             keys in 1u64..3000, requests in 0u64..4000, more in 0u64..4000,
         ) {
             let filter = used(keys, requests);
-            let restored = RotatingBloom::from_bytes(config(keys), TAG, &filter.to_bytes(TAG)).expect("whole");
+            let restored =
+                RotatingBloom::from_bytes(config(keys), TAG, &filter.to_bytes(TAG)).expect("the state is complete");
             prop_assert_eq!(restored.stats().rotations, filter.stats().rotations);
             for n in 0..requests {
                 let key = KeyHash(n * n);

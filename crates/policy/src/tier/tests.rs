@@ -250,10 +250,10 @@ fn a_reused_slot_does_not_match_its_earlier_use() {
     let mut tier = Tier::<Lru>::new(10, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
     let Verdict::Admit(first) = tier.offer(&object(1, 10), &mut evicted) else {
-        panic!("it fits");
+        panic!("the object fits");
     };
     let Verdict::Admit(second) = tier.offer(&object(2, 10), &mut evicted) else {
-        panic!("it fits");
+        panic!("the object fits");
     };
     assert_eq!(first.index, second.index, "the slot is reused");
     assert!(!tier.holds(first));
@@ -262,12 +262,12 @@ fn a_reused_slot_does_not_match_its_earlier_use() {
 }
 
 #[test]
-fn removed_objects_do_not_pile_up_in_the_queue() {
+fn removed_objects_leave_the_queue() {
     let mut tier = Tier::<Lru>::new(u64::MAX, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
     for key in 0..100_000 {
         let Verdict::Admit(slot) = tier.offer(&object(key, 1), &mut evicted) else {
-            panic!("it fits");
+            panic!("the object fits");
         };
         assert!(tier.remove(slot));
     }

@@ -13,22 +13,24 @@ use super::search;
 use super::statistics::{NO_BIN, Object};
 use super::{CurvePoint, TunerConfig};
 
-/// The sampled caches and their smoothed hits.
+/// The sampled caches with their smoothed hits, and the smoothed error of the last predictions.
 #[derive(Clone, Debug)]
-pub(super) struct Check {
+pub(super) struct Correction {
     caches: SampledCaches,
     smoothing: f64,
+    /// Smoothed requests of the sample, and smoothed hits of each sampled cache.
     requests: f64,
     hits: Vec<f64>,
-    /// The smoothed difference between the real and the predicted hit ratio. `None` before the first window.
-    level: Option<f64>,
+    /// The smoothed difference between the hit ratio of the real cache and the prediction for its `c`. `None` before
+    /// the first step.
+    shift: Option<f64>,
 }
 
-impl Check {
+impl Correction {
     pub(super) fn new(config: &TunerConfig, seed: Seed) -> Self {
         let one_in = (config.capacity_bytes / SAMPLED_CAPACITY_BYTES_MIN)
             .clamp(1, u64::from(config.sample_one_in_max));
-        // The largest power of two that is not larger.
+        // Rounded down to a power of two.
         let one_in = 1 << one_in.ilog2();
         let mut cs: Vec<f64> = (1..)
             .map(|step| config.c_min * 4f64.powi(step))
@@ -43,7 +45,7 @@ impl Check {
             smoothing: config.smoothing,
             requests: 0.0,
             hits,
-            level: None,
+            shift: None,
         }
     }
 
@@ -113,17 +115,17 @@ impl Check {
             self.caches
                 .cs()
                 .zip(&self.hits)
-                .map(|(c, hits)| (position(c, config), hits / self.requests - model(c)))
+                .map(|(c, hits)| (log2_limited(c, config), hits / self.requests - model(c)))
                 .collect()
         } else {
             Vec::new()
         };
-        let mut corrected = |c: f64| model(c) + interpolate(&errors, position(c, config));
-        let level_now = measured_ohr - corrected(c_now);
-        let level =
-            LEVEL_SMOOTHING * self.level.unwrap_or(level_now) + (1.0 - LEVEL_SMOOTHING) * level_now;
-        self.level = Some(level);
-        let mut predict = |c: f64| (corrected(c) + level).clamp(0.0, 1.0);
+        let mut corrected = |c: f64| model(c) + interpolate(&errors, log2_limited(c, config));
+        let shift_now = measured_ohr - corrected(c_now);
+        let shift =
+            SHIFT_SMOOTHING * self.shift.unwrap_or(shift_now) + (1.0 - SHIFT_SMOOTHING) * shift_now;
+        self.shift = Some(shift);
+        let mut predict = |c: f64| (corrected(c) + shift).clamp(0.0, 1.0);
         let stay = CurvePoint {
             c: c_now,
             ohr: predict(c_now),
@@ -142,19 +144,19 @@ impl Check {
     }
 }
 
-/// The coordinate of `c` for interpolation: log2. `∞` is two octaves above the capacity, where `e^(-s/c)` is
-/// above 0.78 for all objects that fit.
-fn position(c: f64, config: &TunerConfig) -> f64 {
-    let beyond = (config.capacity_bytes as f64).log2() + 2.0;
-    c.log2().min(beyond)
+/// Returns log2 of `c`, at which the error is interpolated. `∞` counts as four times the capacity, because
+/// `e^(-s/c)` is above 0.78 there for all objects that fit.
+fn log2_limited(c: f64, config: &TunerConfig) -> f64 {
+    let log2_max = (config.capacity_bytes as f64).log2() + 2.0;
+    c.log2().min(log2_max)
 }
 
-/// Interpolates linearly between points ascending in x; constant outside.
+/// Interpolates linearly between points ascending in x. Beyond the first and last point the value is constant.
 fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
-    let at = points.partition_point(|point| point.0 < x);
+    let next = points.partition_point(|point| point.0 < x);
     match (
-        at.checked_sub(1).map(|before| points[before]),
-        points.get(at),
+        next.checked_sub(1).map(|before| points[before]),
+        points.get(next),
     ) {
         (None, None) => 0.0,
         (Some((_, y)), None) | (None, Some(&(_, y))) => y,
@@ -162,9 +164,9 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
     }
 }
 
-/// A smaller sampled cache would have too few objects to represent the real one.
+/// The smallest capacity of a sampled cache. A smaller one would have too few objects to represent the real cache.
 const SAMPLED_CAPACITY_BYTES_MIN: u64 = 32 << 20;
 /// Eleven values of `c`, two octaves apart, from 1 KiB to 1 GiB. The last cache admits every object.
 const SAMPLED_CACHES_MAX: usize = 12;
-/// The difference varies from window to window with the traffic. Half of each change is treated as noise.
-const LEVEL_SMOOTHING: f64 = 0.5;
+/// The weight of past windows in the shift, which varies with the traffic. Half of each change is treated as noise.
+const SHIFT_SMOOTHING: f64 = 0.5;

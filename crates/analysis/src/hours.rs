@@ -93,7 +93,7 @@ impl Hours {
         match &mut self.current {
             Some((current, row)) if *current == hour => row.add(entry),
             _ => {
-                self.settle();
+                self.store_current_hour();
                 let mut row = TrafficCounts::default();
                 row.add(entry);
                 self.current = Some((hour, row));
@@ -103,15 +103,15 @@ impl Hours {
 
     /// Adds the requests of another table.
     pub fn merge(&mut self, mut other: Self) {
-        self.settle();
-        other.settle();
+        self.store_current_hour();
+        other.store_current_hour();
         self.dropped += other.dropped;
         for (hour, row) in other.rows {
             self.insert(hour, &row);
         }
     }
 
-    fn settle(&mut self) {
+    fn store_current_hour(&mut self) {
         if let Some((hour, row)) = self.current.take() {
             self.insert(hour, &row);
         }
@@ -127,7 +127,7 @@ impl Hours {
 
     /// Yields the hours with requests, the earliest first, each with its start time.
     pub fn rows(&mut self) -> impl Iterator<Item = (Timestamp, &TrafficCounts)> {
-        self.settle();
+        self.store_current_hour();
         self.rows
             .iter()
             .map(|(hour, row)| (Timestamp::from_secs(hour.saturating_mul(3600)), row))
@@ -135,7 +135,7 @@ impl Hours {
 
     pub(crate) fn write_to(&self, out: &mut Writer) {
         let mut all = self.clone();
-        all.settle();
+        all.store_current_hour();
         out.number(all.dropped);
         out.number(all.rows.len() as u64);
         for (hour, row) in &all.rows {

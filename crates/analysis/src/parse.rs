@@ -223,11 +223,11 @@ mod tests {
 
     #[test]
     fn a_file_that_is_not_a_log_is_text_or_binary() {
-        let text = recognised(b"hello world\n").expect_err("no log");
+        let text = recognised(b"hello world\n").expect_err("the text is not a log");
         assert!(!text.binary && text.first_line == b"hello world");
         assert!(
             recognised(b"\x7fELF\x02\x01\x01\0")
-                .expect_err("no log")
+                .expect_err("the text is not a log")
                 .binary
         );
         assert!(

@@ -142,7 +142,7 @@ const RANKS_MIN: u64 = 20;
 mod tests {
     use super::*;
 
-    fn of(counts: impl IntoIterator<Item = u64>) -> Popularity {
+    fn popularity_of(counts: impl IntoIterator<Item = u64>) -> Popularity {
         let mut popularity = Popularity::default();
         counts.into_iter().for_each(|count| popularity.add(count));
         popularity
@@ -150,8 +150,8 @@ mod tests {
 
     #[test]
     fn the_histogram_has_the_urls_of_each_request_count() {
-        let mut one = of([1, 1, 7, 5000]);
-        one.merge(&of([1, 5000, 90_000]));
+        let mut one = popularity_of([1, 1, 7, 5000]);
+        one.merge(&popularity_of([1, 5000, 90_000]));
         let rows: Vec<_> = one.rows().collect();
         assert_eq!(rows, [(1, 3), (7, 1), (5000, 2), (90_000, 1)]);
     }
@@ -160,7 +160,7 @@ mod tests {
     #[test]
     fn the_curve_runs_through_the_counts_by_rank() {
         let counts: Vec<u64> = (1..=5000u64).map(|n| 40_000 / n).collect();
-        let curve = of(counts.iter().copied()).curve(8);
+        let curve = popularity_of(counts.iter().copied()).curve(8);
         assert!(curve.len() < 120, "{} points", curve.len());
         assert!(curve.is_sorted_by(|a, b| a.0 < b.0));
         for (rank, requests) in &curve {
@@ -168,14 +168,16 @@ mod tests {
         }
         assert_eq!(curve.first(), Some(&(1, 40_000)));
         assert_eq!(curve.last(), Some(&(5000, 8)));
-        assert_eq!(of([]).curve(8), []);
+        assert_eq!(popularity_of([]).curve(8), []);
     }
 
     #[test]
     fn the_exponent_of_generated_zipf_counts_is_recovered() {
         for exponent in [0.6, 0.8, 1.0, 1.2] {
             let counts = (1..=20_000).map(|rank| (1e6 / f64::from(rank).powf(exponent)) as u64);
-            let fit = of(counts.filter(|n| *n > 0)).zipf().expect("enough ranks");
+            let fit = popularity_of(counts.filter(|n| *n > 0))
+                .zipf()
+                .expect("the ranks are sufficient for a fit");
             assert!(
                 (fit.exponent - exponent).abs() < 0.02,
                 "{exponent}: {fit:?}"
@@ -183,12 +185,12 @@ mod tests {
             assert!(fit.r_squared > 0.99, "{fit:?}");
             assert!((0.8e6..1.2e6).contains(&fit.requests_of_first), "{fit:?}");
         }
-        let flat = of(std::iter::repeat_n(50, 1000))
+        let flat = popularity_of(std::iter::repeat_n(50, 1000))
             .zipf()
-            .expect("enough ranks");
+            .expect("the ranks are sufficient for a fit");
         assert!(flat.exponent < 1e-9, "{flat:?}");
         assert_eq!(
-            of([100, 10, 1]).zipf(),
+            popularity_of([100, 10, 1]).zipf(),
             None,
             "three URLs are too few for a fit"
         );

@@ -68,12 +68,12 @@ impl Ranking {
         // A name that was dropped in this round may have had this count.
         self.undercount_max += count_min;
         let others = &mut self.others;
-        let mut room = self.names_max;
+        let mut names_left = self.names_max;
         self.rows.retain(|_, row| {
-            // Names with exactly this count stay while there is room, in any order.
-            let is_kept = row.requests > count_min || (row.requests == count_min && room > 0);
+            // Names with exactly this count stay in any order, until `names_max` names remain.
+            let is_kept = row.requests > count_min || (row.requests == count_min && names_left > 0);
             if is_kept {
-                room = room.saturating_sub(1);
+                names_left = names_left.saturating_sub(1);
             } else {
                 others.merge(row);
             }

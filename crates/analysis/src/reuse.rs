@@ -55,16 +55,16 @@ impl ReuseCurve {
         if sampled.records.is_empty() {
             return Self::default();
         }
-        let mut steps: Vec<Step> = Vec::new();
+        let mut steps: Vec<DistanceStep> = Vec::new();
         let mut stack = RecencyStack::new(sampled.records.len());
         let (mut bytes, mut last): (f64, HashMap<u64, usize>) = (0.0, HashMap::new());
         for (at, record) in sampled.records.iter().enumerate() {
             bytes += record.size as f64;
             if let Some(before) = last.insert(record.key, at) {
-                let distance = stack.above(before) + record.size;
+                let distance = stack.bytes_above(before) + record.size;
                 let step = step_of(distance as f64 / sampled.rate);
                 if steps.len() <= step {
-                    steps.resize(step + 1, Step::default());
+                    steps.resize(step + 1, DistanceStep::default());
                 }
                 steps[step].hits += 1.0;
                 steps[step].bytes += record.size as f64;
@@ -105,7 +105,7 @@ impl ReuseCurve {
 }
 
 #[derive(Clone, Copy, Default)]
-struct Step {
+struct DistanceStep {
     hits: f64,
     bytes: f64,
 }
@@ -126,19 +126,19 @@ const STEPS_PER_DOUBLING: f64 = 4.0;
 /// total size of the objects above an object, which were requested later, is computed in O(log n) steps.
 struct RecencyStack {
     sums: Vec<u64>,
-    whole: u64,
+    total: u64,
 }
 
 impl RecencyStack {
-    fn new(places: usize) -> Self {
+    fn new(positions: usize) -> Self {
         Self {
-            sums: vec![0; places + 1],
-            whole: 0,
+            sums: vec![0; positions + 1],
+            total: 0,
         }
     }
 
     fn insert(&mut self, at: usize, size: u64) {
-        self.whole += size;
+        self.total += size;
         let mut node = at + 1;
         while node < self.sums.len() {
             self.sums[node] += size;
@@ -147,7 +147,7 @@ impl RecencyStack {
     }
 
     fn remove(&mut self, at: usize, size: u64) {
-        self.whole -= size;
+        self.total -= size;
         let mut node = at + 1;
         while node < self.sums.len() {
             self.sums[node] -= size;
@@ -156,14 +156,14 @@ impl RecencyStack {
     }
 
     /// Returns the total size of the objects whose last request is after position `at`.
-    fn above(&self, at: usize) -> u64 {
+    fn bytes_above(&self, at: usize) -> u64 {
         let mut below = 0;
         let mut node = at + 1;
         while node > 0 {
             below += self.sums[node];
             node &= node - 1;
         }
-        self.whole - below
+        self.total - below
     }
 }
 
@@ -183,7 +183,7 @@ impl WorkingSet {
                     ..Self::default()
                 });
             }
-            let row = rows.last_mut().expect("one was just pushed");
+            let row = rows.last_mut().expect("a row was pushed above");
             let before = last.insert(record.key, interval);
             if before == Some(interval) {
                 continue;
@@ -279,7 +279,7 @@ mod tests {
     fn the_curve_of_a_sample_is_close_to_that_of_all_requests() {
         let workload = Preset::Web.workload().scaled_to(150_000);
         let mut samples = [Sample::new(150_000), Sample::new(150_000 / 3)];
-        for record in Generator::new(workload, Seed(5)).expect("a preset is sound") {
+        for record in Generator::new(workload, Seed(5)).expect("a preset is consistent") {
             let fingerprint = xxh3_64(&record.key.to_le_bytes());
             let entry = Entry {
                 time: Some(record.time),

@@ -51,7 +51,7 @@ impl Sample {
     /// Returns an empty sample of at most `records_max` requests, which take 24 bytes each.
     pub fn new(records_max: usize) -> Self {
         Self {
-            threshold: ALL,
+            threshold: THRESHOLD_ALL,
             records: Vec::new(),
             runs: vec![Run { log: 0, start: 0 }],
             records_max: records_max.max(1),
@@ -186,7 +186,7 @@ impl Sample {
         let threshold = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let records_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let requests = from.counted()?;
-        if threshold > ALL || !(1..=RECORDS_MAX).contains(&records_max) {
+        if threshold > THRESHOLD_ALL || !(1..=RECORDS_MAX).contains(&records_max) {
             return Err(from.decode_error());
         }
         let mut runs = Vec::new();
@@ -247,7 +247,7 @@ impl Sample {
         // The sort is stable: requests of the same time keep the order of the log.
         records.sort_by_key(|record| record.time);
         CompleteSample {
-            rate: f64::from(self.threshold) / f64::from(ALL),
+            rate: f64::from(self.threshold) / f64::from(THRESHOLD_ALL),
             records,
             requests: self.requests,
         }
@@ -258,11 +258,11 @@ impl Sample {
 /// bits, and hash tables the bits below these, so the low bits are independent of both.
 #[inline]
 const fn low_bits(fingerprint: u64) -> u32 {
-    (fingerprint & (ALL as u64 - 1)) as u32
+    (fingerprint & (THRESHOLD_ALL as u64 - 1)) as u32
 }
 
 /// The threshold that samples all objects.
-const ALL: u32 = 1 << 24;
+const THRESHOLD_ALL: u32 = 1 << 24;
 
 /// The largest size of a response. Until [`Sample::finish`] sets the sizes, the bit above it marks a complete
 /// response.
@@ -340,9 +340,9 @@ mod tests {
             let mut wire = Writer::new();
             two.write_to(&mut wire);
             let mut reader = Reader::new(wire.bytes(), "sample");
-            one.merge(Sample::read_from(&mut reader).expect("just written"));
-            reader.end().expect("nothing is left");
-            assert!(whole.records.len() < 6000 || whole.threshold == ALL);
+            one.merge(Sample::read_from(&mut reader).expect("the bytes were written above"));
+            reader.end().expect("all bytes were decoded");
+            assert!(whole.records.len() < 6000 || whole.threshold == THRESHOLD_ALL);
             assert_eq!(one.finish(), whole.finish());
         }
     }

@@ -174,7 +174,7 @@ mod tests {
         assert_eq!(sizes.quantile(0.5), None);
         (1..=10_000).for_each(|size| sizes.add(size));
         for (q, exact) in [(0.0, 1.0), (0.5, 5_001.0), (0.9, 9_001.0), (0.99, 9_901.0)] {
-            let size = sizes.quantile(q).expect("there are sizes") as f64;
+            let size = sizes.quantile(q).expect("the histogram has sizes") as f64;
             assert!((size / exact - 1.0).abs() < 0.2, "{q}: {size}");
         }
         assert_eq!((sizes.max(), sizes.count()), (10_000, 10_000));

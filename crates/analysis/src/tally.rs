@@ -168,12 +168,12 @@ impl Tally {
         for _ in 0..from.count(6)? {
             let status = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
             let row = TrafficCounts::read_from(from)?;
-            let place = tally
+            let slot = tally
                 .statuses
                 .0
                 .get_mut(status)
                 .ok_or_else(|| from.decode_error())?;
-            *place = row;
+            *slot = row;
         }
         tally.hours = Hours::read_from(from)?;
         tally.methods = Ranking::read_from(from)?;
@@ -277,8 +277,8 @@ mod tests {
         let mut wire = Writer::new();
         two.write_to(&mut wire);
         let mut reader = Reader::new(wire.bytes(), "figures");
-        two = Tally::read_from(&mut reader).expect("just written");
-        reader.end().expect("nothing is left");
+        two = Tally::read_from(&mut reader).expect("the bytes were written above");
+        reader.end().expect("all bytes were decoded");
         one.merge(two);
         assert_eq!(one.total, whole.total);
         assert_eq!(one.statuses, whole.statuses);

@@ -74,11 +74,11 @@ impl Texts {
         weights.sort_unstable_by(|a, b| b.cmp(a));
         let keep = self.texts_max / 2;
         let count_min = weights[keep];
-        let mut room = keep;
+        let mut texts_left = keep;
         self.rows.retain(|_, row| {
-            let is_kept = row.weight > count_min || (row.weight == count_min && room > 0);
+            let is_kept = row.weight > count_min || (row.weight == count_min && texts_left > 0);
             if is_kept {
-                room = room.saturating_sub(1);
+                texts_left = texts_left.saturating_sub(1);
             }
             is_kept
         });

@@ -80,14 +80,14 @@ impl Writer {
 /// Decodes the values of a [`Writer`].
 #[derive(Clone, Copy, Debug)]
 pub struct Reader<'b> {
-    left: &'b [u8],
+    rest: &'b [u8],
     what: &'static str,
 }
 
 impl<'b> Reader<'b> {
     /// Returns a reader. Its errors contain `what`, the name of the decoded part.
     pub const fn new(bytes: &'b [u8], what: &'static str) -> Self {
-        Self { left: bytes, what }
+        Self { rest: bytes, what }
     }
 
     /// Returns the error for invalid bytes in this part.
@@ -103,8 +103,8 @@ impl<'b> Reader<'b> {
     #[inline]
     pub fn raw(&mut self, length: usize) -> Result<&'b [u8], DecodeError> {
         let error = self.decode_error();
-        let (taken, left) = self.left.split_at_checked(length).ok_or(error)?;
-        self.left = left;
+        let (taken, rest) = self.rest.split_at_checked(length).ok_or(error)?;
+        self.rest = rest;
         Ok(taken)
     }
 
@@ -162,7 +162,9 @@ impl<'b> Reader<'b> {
     /// If fewer bytes remain.
     pub fn fixed(&mut self) -> Result<u64, DecodeError> {
         let bytes = self.raw(8)?;
-        Ok(u64::from_le_bytes(bytes.try_into().expect("eight bytes")))
+        Ok(u64::from_le_bytes(
+            bytes.try_into().expect("the slice has eight bytes"),
+        ))
     }
 
     /// Reads a length and this number of bytes.
@@ -184,7 +186,7 @@ impl<'b> Reader<'b> {
     pub fn count(&mut self, bytes_min: usize) -> Result<usize, DecodeError> {
         let count = self.number()?;
         let count = usize::try_from(count).map_err(|_| self.decode_error())?;
-        if count > self.left.len() / bytes_min.max(1) {
+        if count > self.rest.len() / bytes_min.max(1) {
             return Err(self.decode_error());
         }
         Ok(count)
@@ -192,7 +194,7 @@ impl<'b> Reader<'b> {
 
     /// Returns true if all bytes were read.
     pub const fn is_empty(&self) -> bool {
-        self.left.is_empty()
+        self.rest.is_empty()
     }
 
     /// Ends the decoding.
@@ -201,7 +203,7 @@ impl<'b> Reader<'b> {
     ///
     /// If bytes remain.
     pub fn end(self) -> Result<(), DecodeError> {
-        if self.left.is_empty() {
+        if self.rest.is_empty() {
             return Ok(());
         }
         Err(self.decode_error())

@@ -26,7 +26,8 @@ fn main() -> io::Result<()> {
     let mut arguments = std::env::args().skip(1);
     let mut number = |default: u64| {
         arguments.next().map_or(default, |text| {
-            text.parse().expect("a number of objects, then one of GiB")
+            text.parse()
+                .expect("the arguments are a number of objects and a number of GiB")
         })
     };
     let (objects, device_gib) = (number(100_000_000), number(2048));
@@ -238,17 +239,20 @@ fn thread_nanos() -> f64 {
 }
 
 fn rss_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux reports it");
-    let pages = statm.split(' ').nth(1).expect("resident pages come second");
-    let pages: u64 = pages.parse().expect("a number");
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has this file");
+    let pages = statm
+        .split(' ')
+        .nth(1)
+        .expect("the second field is the resident pages");
+    let pages: u64 = pages.parse().expect("the text is a number");
     pages * rustix::param::page_size() as u64
 }
 
 /// Returns the load average of the last minute, because other processes distort the times.
 fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux reports it");
+    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux has this file");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());
-    first.expect("a number comes first")
+    first.expect("the file begins with a number")
 }
 
 /// Returns the key of an object.

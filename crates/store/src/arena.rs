@@ -19,7 +19,7 @@
 //! # use edgeward_store::arena::Arena;
 //! # use edgeward_types::ByteSize;
 //! let arena = Arena::new(ByteSize::mib(64))?;
-//! let body = arena.insert(&[7; 200_000]).expect("there is room");
+//! let body = arena.insert(&[7; 200_000]).expect("the space is sufficient");
 //! assert_eq!(body[199_999], 7);
 //! assert!(arena.offset_of(&body).is_some());
 //! assert_eq!(arena.offset_of(&[7; 10]), None);
@@ -283,7 +283,7 @@ impl<G> AsRef<[u8]> for Body<G> {
     )]
     fn as_ref(&self) -> &[u8] {
         let Extent { arena, offset, .. } = &self.extent;
-        let start = usize::try_from(*offset).expect("within the mapping");
+        let start = usize::try_from(*offset).expect("the offset is within the mapping");
         // SAFETY: only `Arena::insert_with` makes a `Body`. It has written the body's bytes within the extent,
         // and the extent lies within the mapping. The extent keeps the arena alive, and the arena keeps the
         // mapping alive. No other body is written at this offset until the extent is dropped, which happens

@@ -44,7 +44,7 @@ use edgeward_policy::{
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
-use crate::versions::{Changing, Version, Versions};
+use crate::versions::{ChangeGuard, Version, Versions};
 pub use freed::FreedPages;
 use freed::freed_max_bytes;
 use index::Index;
@@ -285,7 +285,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
 
     /// Marks a key as changing until the returned guard is dropped. The caller makes the guard before the change,
     /// and keeps it until the change is on disk.
-    pub fn changing(&self, key: KeyHash) -> Changing<'_> {
+    pub fn changing(&self, key: KeyHash) -> ChangeGuard<'_> {
         self.shared.versions.changing(key)
     }
 

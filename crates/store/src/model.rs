@@ -156,10 +156,10 @@ impl Tiers {
             Operation::Fetch { ram, disk } => self.fetch(ram, disk),
             Operation::Refresh => self.refresh(),
             Operation::Remove => {
-                let seen = self.hot.version(KEY);
+                let version = self.hot.version(KEY);
                 let value = self.request_origin();
                 let _changing = self.hot.changing(KEY);
-                if self.hot.remove(seen).is_some() {
+                if self.hot.remove(version).is_some() {
                     self.disk.lock().purge();
                     raise(&self.changed, value);
                 }
@@ -178,14 +178,14 @@ impl Tiers {
     }
 
     fn fetch(&self, ram: bool, disk: bool) {
-        let seen = self.hot.version(KEY);
+        let version = self.hot.version(KEY);
         let value = self.request_origin();
         let writes = disk && self.claim();
         if writes {
             self.disk.lock().begin(value);
         }
         let reservation = self.offer(KEY).filter(|_| ram);
-        if self.insert(seen, value, reservation, writes) {
+        if self.insert(version, value, reservation, writes) {
             raise(&self.changed, value);
         }
         if writes {
@@ -196,19 +196,19 @@ impl Tiers {
 
     fn insert(
         &self,
-        seen: Version,
+        version: Version,
         value: u64,
         ram: Option<Reservation<u64>>,
         writes: bool,
     ) -> bool {
         let _changing = self.hot.changing(KEY);
-        let commit = ram.map(|reservation| reservation.commit(Arc::new(value), seen));
+        let commit = ram.map(|reservation| reservation.commit(Arc::new(value), version));
         match commit {
             Some(Commit::Done(_)) => {}
             Some(Commit::Outdated) => return false,
             Some(Commit::Lost) | None if !writes => return false,
             Some(Commit::Lost) | None => {
-                if self.hot.remove(seen).is_none() {
+                if self.hot.remove(version).is_none() {
                     return false;
                 }
             }
@@ -223,11 +223,15 @@ impl Tiers {
         let Some(before) = self.hot.lookup(KEY) else {
             return;
         };
-        let seen = self.hot.version(KEY);
+        let version = self.hot.version(KEY);
         let value = self.request_origin();
         let _changing = self.hot.changing(KEY);
         // The new response confirms the old one.
-        if self.hot.refresh(seen, &before, Arc::new(value)).is_some() {
+        if self
+            .hot
+            .refresh(version, &before, Arc::new(value))
+            .is_some()
+        {
             // The head on disk may be old, so the object on disk is purged and not refreshed.
             self.disk.lock().purge();
             raise(&self.changed, value);
@@ -238,24 +242,24 @@ impl Tiers {
         let Some(object) = self.disk.lock().object else {
             return;
         };
-        let Some(seen) = self.hot.settled_version(KEY) else {
+        let Some(version) = self.hot.settled_version(KEY) else {
             return;
         };
         if !self.disk.lock().is_current(object) {
             return;
         }
         if let Some(reservation) = self.offer(KEY) {
-            reservation.promote(Arc::new(object), seen);
+            reservation.promote(Arc::new(object), version);
         }
     }
 
     fn offer(&self, key: KeyHash) -> Option<Reservation<u64>> {
-        let evicted = |evicted: &edgeward_policy::Evicted, seen, value: Arc<u64>| {
+        let evicted = |evicted: &edgeward_policy::Evicted, version, value: Arc<u64>| {
             if evicted.object.key != KEY || !self.claim() {
                 return;
             }
             self.disk.lock().begin(*value);
-            let is_current = self.hot.is_current(seen);
+            let is_current = self.hot.is_current(version);
             self.disk.lock().end(*value, is_current);
             *self.writing.lock() = false;
         };

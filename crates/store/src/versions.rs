@@ -22,7 +22,7 @@
 //!    write. If a purge precedes the registration, the comparison finds the new version, and the write is dropped.
 //! 2. A key has at most one write in the queue of its device, and the device keeps the order of writes. A change
 //!    without a write to the device purges the key on the device.
-//! 3. Until the disk is updated, the key has a [`Changing`] guard, or a registered write that lookups do not
+//! 3. Until the disk is updated, the key has a [`ChangeGuard`], or a registered write that lookups do not
 //!    find yet. In both cases a promotion of the key is abandoned. A promotion reads the version, then checks
 //!    for guards and writes, then looks the object up again. A promotion can therefore not commit an object
 //!    that a change has replaced. Suppose that a promotion does. RAM compares versions, so the promotion read the
@@ -79,7 +79,7 @@ struct Stripe {
 
 /// A change that is not on disk yet. While this value lives, the key is not settled (`Versions::settled`).
 #[derive(Debug)]
-pub struct Changing<'a> {
+pub struct ChangeGuard<'a> {
     versions: &'a Versions,
     key: KeyHash,
 }
@@ -132,10 +132,10 @@ impl Versions {
     }
 
     /// Marks a key as changing until the returned value is dropped.
-    pub(crate) fn changing(&self, key: KeyHash) -> Changing<'_> {
+    pub(crate) fn changing(&self, key: KeyHash) -> ChangeGuard<'_> {
         self.stripe(key).lock().changing.push(key);
         let versions = self;
-        Changing { versions, key }
+        ChangeGuard { versions, key }
     }
 
     fn stripe(&self, key: KeyHash) -> &Mutex<Stripe> {
@@ -184,11 +184,11 @@ impl Stripe {
     }
 }
 
-impl Drop for Changing<'_> {
+impl Drop for ChangeGuard<'_> {
     fn drop(&mut self) {
         let changing = &mut self.versions.stripe(self.key).lock().changing;
         let index = changing.iter().position(|key| *key == self.key);
-        changing.swap_remove(index.expect("the key was added when this value was new_version"));
+        changing.swap_remove(index.expect("the key was added when this value was made"));
     }
 }
 
@@ -225,7 +225,9 @@ mod tests {
     fn the_second_of_two_changes_with_the_same_version_is_dropped() {
         let versions = Versions::default();
         let (first, second) = (versions.current(KEY), versions.current(KEY));
-        let new_version = versions.advance(first).expect("no change came before");
+        let new_version = versions
+            .advance(first)
+            .expect("the key did not change before");
         assert_eq!(versions.advance(second), None);
         assert!(versions.is_current(new_version));
         versions.change(KEY);

@@ -58,7 +58,7 @@ impl fmt::Display for Compression {
 
 /// An input that is decompressed while it is read.
 pub struct Decoder<'a> {
-    input: Decoded<'a>,
+    input: DecodedInput<'a>,
     compression: Compression,
 }
 
@@ -86,7 +86,7 @@ impl<'a> Decoder<'a> {
             }
         };
         let input =
-            Decoded::new(head, input, compression, zstd_window_log_max).map_err(|source| {
+            DecodedInput::new(head, input, compression, zstd_window_log_max).map_err(|source| {
                 Problem::Undecodable {
                     compression,
                     source,
@@ -144,18 +144,18 @@ fn recognise(head: &[u8]) -> MagicNumber {
 }
 
 /// The input with the decoder of its compression.
-enum Decoded<'a> {
-    Uncompressed(Raw<'a>),
-    Gzip(Box<MultiGzDecoder<BufReader<Raw<'a>>>>),
+enum DecodedInput<'a> {
+    Uncompressed(RawInput<'a>),
+    Gzip(Box<MultiGzDecoder<BufReader<RawInput<'a>>>>),
     #[cfg(not(target_family = "wasm"))]
-    Zstd(zstd::stream::read::Decoder<'static, BufReader<Raw<'a>>>),
-    Bzip2(Box<MultiBzDecoder<BufReader<Raw<'a>>>>),
+    Zstd(zstd::stream::read::Decoder<'static, BufReader<RawInput<'a>>>),
+    Bzip2(Box<MultiBzDecoder<BufReader<RawInput<'a>>>>),
 }
 
 /// The bytes that were read to recognise the compression, then the rest of the input.
-type Raw<'a> = Chain<Cursor<Vec<u8>>, Box<dyn Read + Send + 'a>>;
+type RawInput<'a> = Chain<Cursor<Vec<u8>>, Box<dyn Read + Send + 'a>>;
 
-impl<'a> Decoded<'a> {
+impl<'a> DecodedInput<'a> {
     /// `window_log_max` bounds the window of a zstd frame, to `2^window_log_max` bytes.
     fn new(
         head: Vec<u8>,
@@ -187,7 +187,7 @@ impl<'a> Decoded<'a> {
     }
 }
 
-impl Read for Decoded<'_> {
+impl Read for DecodedInput<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         match self {
             Self::Uncompressed(raw) => raw.read(out),
@@ -308,19 +308,19 @@ mod tests {
 
     #[test]
     fn compression_is_recognised_by_magic_number() {
-        let known = |c| MagicNumber::Supported(c);
-        assert_eq!(recognise(&[0x1f, 0x8b, 8]), known(Compression::Gzip));
+        let supported = |c| MagicNumber::Supported(c);
+        assert_eq!(recognise(&[0x1f, 0x8b, 8]), supported(Compression::Gzip));
         assert_eq!(
             recognise(&[0x28, 0xb5, 0x2f, 0xfd]),
-            known(Compression::Zstd)
+            supported(Compression::Zstd)
         );
         assert_eq!(
             recognise(&[0x5a, 0x2a, 0x4d, 0x18]),
-            known(Compression::Zstd)
+            supported(Compression::Zstd)
         );
-        assert_eq!(recognise(b"BZh91AY&SY"), known(Compression::Bzip2));
-        assert_eq!(recognise(b"0 1 2\n"), known(Compression::None));
-        assert_eq!(recognise(b""), known(Compression::None));
+        assert_eq!(recognise(b"BZh91AY&SY"), supported(Compression::Bzip2));
+        assert_eq!(recognise(b"0 1 2\n"), supported(Compression::None));
+        assert_eq!(recognise(b""), supported(Compression::None));
         assert!(matches!(
             recognise(b"\xfd7zXZ\0"),
             MagicNumber::Unsupported { name: "xz", .. }

@@ -80,7 +80,7 @@ mod tests {
         assert_eq!("oracleGeneral".parse(), Ok(Format::OracleGeneral));
         let message = "parquet"
             .parse::<Format>()
-            .expect_err("not a format")
+            .expect_err("the name is not a format")
             .to_string();
         assert!(message.contains("oracle-general"), "{message}");
     }

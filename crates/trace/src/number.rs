@@ -350,7 +350,7 @@ mod tests {
     /// In four centuries, the number of each day is one more than that of the day before.
     #[test]
     fn days_are_consecutive_over_a_whole_gregorian_cycle() {
-        let mut expected = days_from_civil(1970, 1, 1).expect("a real date");
+        let mut expected = days_from_civil(1970, 1, 1).expect("the date is valid");
         assert_eq!(expected, 0);
         for year in 1970..2370 {
             for month in 1..=12 {

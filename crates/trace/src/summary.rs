@@ -32,11 +32,11 @@ impl Summary {
         let size = record.size.min(SizeAndRepeat::SIZE_MAX);
         self.objects
             .entry(record.key)
-            .and_modify(|seen| {
-                self.size_changes += u64::from(seen.size() != size);
-                *seen = SizeAndRepeat::again(size);
+            .and_modify(|object| {
+                self.size_changes += u64::from(object.size() != size);
+                *object = SizeAndRepeat::repeated(size);
             })
-            .or_insert_with(|| SizeAndRepeat::once(size));
+            .or_insert_with(|| SizeAndRepeat::first(size));
     }
 
     /// The number of requests so far.
@@ -46,7 +46,7 @@ impl Summary {
 
     /// Returns the summary. The call temporarily takes eight more bytes per object, to sort the sizes.
     pub fn finish(self) -> TraceSummary {
-        let mut sizes: Vec<u64> = self.objects.values().map(|seen| seen.size()).collect();
+        let mut sizes: Vec<u64> = self.objects.values().map(|object| object.size()).collect();
         sizes.sort_unstable();
         let one_hit_objects = self.objects.values().filter(|s| s.is_one_hit()).count() as u64;
         let earliest = self.earliest.unwrap_or_default();
@@ -134,15 +134,15 @@ impl SizeQuantiles {
 struct SizeAndRepeat(u64);
 
 impl SizeAndRepeat {
-    const AGAIN: u64 = 1 << 63;
-    const SIZE_MAX: u64 = Self::AGAIN - 1;
+    const REPEATED_BIT: u64 = 1 << 63;
+    const SIZE_MAX: u64 = Self::REPEATED_BIT - 1;
 
-    const fn once(size: u64) -> Self {
+    const fn first(size: u64) -> Self {
         Self(size)
     }
 
-    const fn again(size: u64) -> Self {
-        Self(size | Self::AGAIN)
+    const fn repeated(size: u64) -> Self {
+        Self(size | Self::REPEATED_BIT)
     }
 
     const fn size(self) -> u64 {
@@ -150,7 +150,7 @@ impl SizeAndRepeat {
     }
 
     const fn is_one_hit(self) -> bool {
-        self.0 & Self::AGAIN == 0
+        self.0 & Self::REPEATED_BIT == 0
     }
 }
 
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn a_trace_is_counted_by_hand() {
+    fn a_summary_has_the_figures_of_a_small_trace() {
         let got = summary(&[(5, 1, 10), (6, 2, 20), (4, 1, 30), (9, 3, 5), (9, 2, 20)]);
         assert_eq!(got.requests, 5);
         assert_eq!(got.objects, 3);
@@ -180,7 +180,7 @@ mod tests {
         assert_eq!(got.one_hit_objects, 1);
         assert_eq!((got.size_changes, got.times_backwards), (1, 1));
         assert_eq!((got.earliest.as_secs(), got.latest.as_secs()), (4, 9));
-        let sizes = got.sizes.expect("three objects");
+        let sizes = got.sizes.expect("the trace has three objects");
         assert_eq!((sizes.min, sizes.p50, sizes.max), (5, 20, 30));
     }
 

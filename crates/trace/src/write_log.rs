@@ -59,11 +59,17 @@ impl LogLines {
 
 /// Converts `1970-01-01T00:00:07Z` to `01/Jan/1970:00:00:07 +0000`.
 fn clf(rfc3339: &str) -> String {
-    let (date, clock) = rfc3339.split_once('T').expect("a date and a time");
+    let (date, clock) = rfc3339
+        .split_once('T')
+        .expect("the text has a date and a time");
     let mut parts = date.split('-');
-    let mut part = || parts.next().expect("a year, a month and a day");
+    let mut part = || {
+        parts
+            .next()
+            .expect("the date has a year, a month and a day")
+    };
     let (year, month, day) = (part(), part(), part());
-    let month: usize = month.parse().expect("two digits");
+    let month: usize = month.parse().expect("the month has two digits");
     let clock = clock.trim_end_matches('Z');
     format!("{day}/{}/{year}:{clock} +0000", MONTHS[month - 1])
 }
@@ -102,7 +108,7 @@ mod tests {
             };
             lines.push(&record, &mut text);
         }
-        let text = String::from_utf8(text).expect("text");
+        let text = String::from_utf8(text).expect("the bytes are text");
         let lines: Vec<&str> = text.lines().collect();
         assert_eq!(lines[0], lines[1]);
         let middle = " - - [17/May/2015:10:05:03 +0000] \"GET /o/42?size=512 HTTP/1.1\" 200 512 \"";

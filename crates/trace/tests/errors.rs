@@ -10,7 +10,7 @@ use edgeward_types::Timestamp;
 
 #[test]
 fn a_malformed_field_is_named_with_its_line_and_byte() {
-    for (format, text, line, byte, says) in [
+    for (format, text, line, byte, message_part) in [
         (Format::Text, "1 2 3\n1 2 x\n", 2, 6, "size is `x`"),
         (Format::Text, "# c\n\n1 2\n", 3, 5, "no size"),
         (Format::Text, "1\n", 1, 0, "no key"),
@@ -52,7 +52,7 @@ fn a_malformed_field_is_named_with_its_line_and_byte() {
             "{text:?}"
         );
         let message = error.to_string();
-        assert!(message.contains(says), "{text:?}: {message}");
+        assert!(message.contains(message_part), "{text:?}: {message}");
         assert!(
             message.starts_with(&format!("input, line {line} ")),
             "{message}"
@@ -65,14 +65,14 @@ fn a_malformed_field_is_named_with_its_line_and_byte() {
 }
 
 #[test]
-fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
+fn skipped_malformed_lines_are_counted_and_the_first_are_kept_as_examples() {
     let mut text = "1 2 3\n".to_owned();
     for n in 0..20 {
         text += &format!("bad{n}\n{n} 5 5\n");
     }
     let mut options = ReadOptions::named("input");
     options.on_error = OnError::Skip;
-    let mut reader = open(text.as_bytes(), options).expect("text");
+    let mut reader = open(text.as_bytes(), options).expect("the bytes are text");
     let records = reader.by_ref().inspect(|r| assert!(r.is_ok())).count();
     assert_eq!((records, reader.skipped().lines), (21, 20));
     let examples = &reader.skipped().examples;
@@ -86,7 +86,7 @@ fn skipping_leaves_malformed_lines_out_and_keeps_the_first_as_examples() {
 /// Method: truncate a compressed trace at every byte. The records before this byte must be read, and the
 /// truncation must be an error.
 #[test]
-fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
+fn a_truncated_compressed_trace_is_an_error_after_its_records() {
     let lines: String = (0..500).map(|n| format!("{n} {} 100\n", n % 7)).collect();
     for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
         let whole = compressed(lines.as_bytes(), compression);
@@ -116,7 +116,7 @@ fn a_compressed_trace_cut_anywhere_is_an_error_after_its_records() {
 }
 
 #[test]
-fn a_damaged_compressed_trace_is_told_from_one_that_is_cut() {
+fn a_corrupt_stream_and_a_truncated_stream_have_different_errors() {
     let lines: String = (0..2000)
         .map(|n| format!("{n} {} 100\n", n * 77 % 1000))
         .collect();
@@ -126,7 +126,7 @@ fn a_damaged_compressed_trace_is_told_from_one_that_is_cut() {
         let at = bytes.len() - 3;
         bytes[at] ^= 0x55;
         let (_, error) = read(&bytes, None);
-        let error = error.expect("a wrong checksum");
+        let error = error.expect("the checksum is wrong");
         assert!(
             matches!(error.problem(), Problem::Undecodable { .. }),
             "{compression}: {error}"
@@ -136,24 +136,27 @@ fn a_damaged_compressed_trace_is_told_from_one_that_is_cut() {
 }
 
 #[test]
-fn a_binary_trace_that_ends_within_a_record_says_so_after_the_whole_ones() {
-    let bytes = oracle(10);
+fn a_truncated_binary_record_is_an_error_after_the_complete_records() {
+    let bytes = oracle_general(10);
     let (records, error) = read(&bytes[..24 * 9 + 11], None);
-    let error = error.expect("cut");
+    let error = error.expect("the record is truncated");
     assert_eq!(records.len(), 9);
     assert_eq!(error.position(), Position::Byte(24 * 9));
     assert!(
         matches!(
             error.problem(),
-            Problem::RecordTruncated { have: 11, need: 24 }
+            Problem::RecordTruncated {
+                present_bytes: 11,
+                record_bytes: 24
+            }
         ),
         "{error}"
     );
 }
 
 #[test]
-fn what_is_not_recognised_is_described() {
-    for (bytes, says) in [
+fn the_error_of_an_unknown_format_describes_the_input() {
+    for (bytes, message_part) in [
         (&b""[..], "empty"),
         (b"\n\n# nothing\n", "blank lines and comments only"),
         (b"hello world\n", "`hello world`"),
@@ -164,15 +167,15 @@ fn what_is_not_recognised_is_described() {
         (b"\x04\x22\x4d\x18abc", "lz4"),
     ] {
         let (_, error) = read(bytes, None);
-        let error = error.expect("not a trace");
+        let error = error.expect("the input is not a trace");
         let message = error.to_string();
-        assert!(message.contains(says), "{bytes:?}: {message}");
+        assert!(message.contains(message_part), "{bytes:?}: {message}");
         assert!(error.hint().is_some(), "{message}");
     }
 }
 
 #[test]
-fn with_the_format_given_an_empty_input_holds_no_records() {
+fn an_empty_input_of_a_given_format_has_no_records() {
     for format in [
         Format::Text,
         Format::Lrb,
@@ -184,26 +187,26 @@ fn with_the_format_given_an_empty_input_holds_no_records() {
     }
     let (_, error) = read(b"", Some(Format::Csv));
     assert!(matches!(
-        error.expect("no header").problem(),
+        error.expect("the file has no header").problem(),
         Problem::Empty
     ));
 }
 
 #[test]
-fn a_csv_without_a_column_says_which_and_how_to_name_it() {
+fn the_error_of_a_missing_csv_column_names_the_column_and_the_option() {
     let (_, error) = read(b"time,key,weight\n1,2,3\n", Some(Format::Csv));
-    let error = error.expect("no size");
+    let error = error.expect("the line has no size");
     assert!(
         error.to_string().contains("no column for the size"),
         "{error}"
     );
-    let hint = error.hint().expect("a way out");
+    let hint = error.hint().expect("the error has a hint");
     assert!(hint.contains("--columns size=NAME"), "{hint}");
 }
 
 /// Method: read lines with lengths on both sides of the limit, and a line far longer than the buffer.
 #[test]
-fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
+fn a_line_above_the_length_limit_is_malformed() {
     let bound = ReadOptions::default().limits.line_bytes_max;
     for (key_bytes, fits) in [(bound - 4, true), (bound - 3, false), (5 * bound, false)] {
         for end in ["", "\n", "\n7 8 9\n"] {
@@ -222,7 +225,7 @@ fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
             let mut options = ReadOptions::named("input");
             options.format = Some(Format::Text);
             options.on_error = OnError::Skip;
-            let mut reader = open(text.as_bytes(), options).expect("text");
+            let mut reader = open(text.as_bytes(), options).expect("the bytes are text");
             let records = reader.by_ref().inspect(|r| assert!(r.is_ok())).count();
             assert_eq!(records, usize::from(fits) + usize::from(end.len() > 1));
             assert_eq!(reader.skipped().lines, u64::from(!fits));
@@ -231,15 +234,18 @@ fn a_line_may_be_as_long_as_the_bound_and_no_longer() {
 }
 
 #[test]
-fn a_zstd_window_beyond_the_bound_is_refused() {
-    let mut encoder = zstd::stream::write::Encoder::new(Vec::new(), 1).expect("an encoder");
-    encoder.window_log(24).expect("16 MiB");
-    io::Write::write_all(&mut encoder, &b"1 2 3\n".repeat(100)).expect("to memory");
-    let bytes = encoder.finish().expect("to memory");
+fn a_zstd_window_above_the_limit_is_refused() {
+    let mut encoder =
+        zstd::stream::write::Encoder::new(Vec::new(), 1).expect("an encoder can be created");
+    encoder.window_log(24).expect("the window is set");
+    io::Write::write_all(&mut encoder, &b"1 2 3\n".repeat(100)).expect("memory can be written");
+    let bytes = encoder.finish().expect("memory can be written");
     let mut options = ReadOptions::named("input");
     assert!(open(&bytes[..], options.clone()).is_ok());
     options.limits.zstd_window_log_max = 20;
-    let error = open(&bytes[..], options).err().expect("a window of 16 MiB");
+    let error = open(&bytes[..], options)
+        .err()
+        .expect("the window of 16 MiB is too large");
     assert!(
         matches!(error.problem(), Problem::Undecodable { .. }),
         "{error}"
@@ -252,7 +258,7 @@ fn a_zstd_window_beyond_the_bound_is_refused() {
 }
 
 #[test]
-fn a_source_that_fails_is_an_error_after_what_it_gave() {
+fn an_input_error_is_returned_after_the_records_before_it() {
     struct Failing(io::Cursor<Vec<u8>>);
     impl Read for Failing {
         fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
@@ -263,25 +269,25 @@ fn a_source_that_fails_is_an_error_after_what_it_gave() {
         }
     }
     let input = Failing(io::Cursor::new(b"1 2 3\n4 5 6\n7 8".to_vec()));
-    let mut reader = open(input, ReadOptions::named("input")).expect("recognised");
+    let mut reader = open(input, ReadOptions::named("input")).expect("the format is recognised");
     assert_eq!(
         reader.by_ref().filter_map(Result::ok).count(),
         2,
         "and no half line"
     );
     let input = Failing(io::Cursor::new(b"1 2 3\n4 5 6\n7 8".to_vec()));
-    let mut reader = open(input, ReadOptions::named("input")).expect("recognised");
-    let error = reader.find_map(Result::err).expect("the cable");
+    let mut reader = open(input, ReadOptions::named("input")).expect("the format is recognised");
+    let error = reader.find_map(Result::err).expect("the input fails");
     assert!(matches!(error.problem(), Problem::Io(_)), "{error}");
     assert!(reader.next().is_none(), "nothing after an error");
 }
 
 #[test]
-fn oracle_general_refuses_what_it_cannot_hold() {
+fn oracle_general_refuses_times_sizes_and_counts_above_its_limits() {
     let write = |secs, size, records_max| {
         let mut options = WriteOptions::new(OutputFormat::OracleGeneral);
         options.oracle_records_max = records_max;
-        let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+        let mut writer = Writer::new(Vec::new(), options).expect("memory can be written");
         writer.write(&Record {
             time: Timestamp::from_secs(secs),
             key: 1,
@@ -324,23 +330,25 @@ fn read(bytes: &[u8], format: Option<Format>) -> (Vec<Record>, Option<ReadError>
 fn compressed(text: &[u8], compression: Compression) -> Vec<u8> {
     let mut options = WriteOptions::new(OutputFormat::Text);
     options.compression = compression;
-    let mut writer = Writer::new(Vec::new(), options).expect("to memory");
-    for record in open(text, ReadOptions::named("text")).expect("text") {
-        writer.write(&record.expect("text")).expect("to memory");
+    let mut writer = Writer::new(Vec::new(), options).expect("memory can be written");
+    for record in open(text, ReadOptions::named("text")).expect("the bytes are text") {
+        writer
+            .write(&record.expect("the bytes are text"))
+            .expect("memory can be written");
     }
-    writer.finish().expect("to memory")
+    writer.finish().expect("memory can be written")
 }
 
-fn oracle(records: u64) -> Vec<u8> {
+fn oracle_general(records: u64) -> Vec<u8> {
     let options = WriteOptions::new(OutputFormat::OracleGeneral);
-    let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+    let mut writer = Writer::new(Vec::new(), options).expect("memory can be written");
     for n in 0..records {
         let record = Record {
             time: Timestamp::from_secs(n),
             key: n % 3,
             size: 10,
         };
-        writer.write(&record).expect("to memory");
+        writer.write(&record).expect("memory can be written");
     }
-    writer.finish().expect("to memory")
+    writer.finish().expect("memory can be written")
 }

@@ -9,7 +9,7 @@ use edgeward_trace::{
 use edgeward_types::Timestamp;
 
 #[test]
-fn every_format_and_compression_tells_the_same_eight_requests() {
+fn every_format_and_compression_yields_the_same_eight_requests() {
     for (file, format, compression) in [
         ("eight.txt", Format::Text, Compression::None),
         // The next two files have two gzip members and two zstd frames.
@@ -39,7 +39,7 @@ fn every_format_and_compression_tells_the_same_eight_requests() {
 /// Method: write the eight requests, and compare the output with the fixtures byte for byte, including the next
 /// accesses.
 #[test]
-fn what_we_write_is_what_others_wrote() {
+fn the_output_of_the_writer_equals_the_fixtures() {
     for (file, format) in [
         ("eight.txt", OutputFormat::Text),
         ("eight.oracleGeneral", OutputFormat::OracleGeneral),
@@ -53,14 +53,17 @@ fn what_we_write_is_what_others_wrote() {
 }
 
 #[test]
-fn an_access_log_gives_its_successful_gets() {
+fn an_access_log_yields_its_successful_get_requests() {
     let bytes = fixture("access.log");
     let read = |query| {
         let mut options = ReadOptions::named("access.log");
         options.access_log.query = query;
-        let mut reader = open(&bytes[..], options).expect("an access log");
+        let mut reader = open(&bytes[..], options).expect("the file is an access log");
         assert_eq!(reader.format(), Format::Ncsa);
-        let records: Vec<Record> = reader.by_ref().map(|r| r.expect("well formed")).collect();
+        let records: Vec<Record> = reader
+            .by_ref()
+            .map(|r| r.expect("the input is valid"))
+            .collect();
         assert_eq!(reader.passed_over(), 2, "a POST and a 304");
         records
     };

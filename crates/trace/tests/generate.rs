@@ -26,7 +26,7 @@ proptest! {
 
     /// The generated cases include workloads in which every object of the catalogue has exactly two requests.
     #[test]
-    fn requests_objects_and_one_hit_share_come_out_to_the_object(
+    fn the_numbers_of_requests_objects_and_one_hit_wonders_are_exact(
         seed in any::<u64>(),
         objects in 1u64..3000,
         one_hit_share in 0.0f64..0.99,
@@ -52,7 +52,7 @@ proptest! {
 /// A trace is published as its seed, so the trace of a seed must not differ between machines or versions. If it
 /// changes, the changelog must say so, because published figures depend on the traces.
 #[test]
-fn a_seed_is_a_trace_for_ever() {
+fn a_seed_always_gives_the_same_trace() {
     for (preset, expected) in [
         (Preset::Web, 0x592e_7f4b_80bb_f44a),
         (Preset::Video, 0x8681_8dac_0de1_dbc2),
@@ -70,7 +70,7 @@ fn a_seed_is_a_trace_for_ever() {
 #[test]
 fn sizes_span_seven_orders_of_magnitude() {
     let got = summary(Preset::Mixed.workload(), Seed(1));
-    let sizes = got.sizes.expect("objects");
+    let sizes = got.sizes.expect("the trace has objects");
     assert!(sizes.min <= 100, "{sizes:?}");
     assert!(sizes.max >= 1 << 30, "{sizes:?}");
     assert!(sizes.p99 > 100 * sizes.p50, "{sizes:?}");
@@ -79,7 +79,7 @@ fn sizes_span_seven_orders_of_magnitude() {
 /// Method: generate a trace of one class with a fixed catalogue, and compute the slope of the request counts
 /// over the ranks in a log-log plot.
 #[test]
-fn popularity_falls_with_the_rank_as_zipf_says() {
+fn popularity_follows_zipfs_law() {
     let mut workload = Preset::Web.workload();
     workload.classes.truncate(1);
     workload.classes[0].zipf_exponent = 0.9;
@@ -101,7 +101,7 @@ fn popularity_falls_with_the_rank_as_zipf_says() {
 /// With churn, few of the objects that are popular in the first quarter have requests in the last quarter. With
 /// a fixed catalogue, nearly all of them have.
 #[test]
-fn churn_makes_objects_die() {
+fn with_churn_popular_objects_lose_their_requests() {
     let survivors = |churn: f64| {
         let workload = Workload {
             churn,
@@ -127,7 +127,7 @@ fn churn_makes_objects_die() {
 }
 
 #[test]
-fn the_mix_changes_where_the_phases_say() {
+fn the_mix_changes_when_a_phase_begins() {
     let mut workload = Preset::Switch.workload().scaled_to(100_000);
     let only = |class: usize| (0..5).map(|c| f64::from(u8::from(c == class))).collect();
     // Video segments have at least 16 KiB; the median API response has 300 B.
@@ -155,7 +155,7 @@ fn the_mix_changes_where_the_phases_say() {
 /// The first half of a day has more requests than the second half, as `diurnal` determines. The mean is the
 /// configured rate.
 #[test]
-fn arrivals_follow_the_day() {
+fn the_rate_of_arrivals_varies_over_the_day() {
     let workload = Workload {
         requests_per_second: 2.0,
         diurnal: 0.5,
@@ -178,9 +178,10 @@ fn arrivals_follow_the_day() {
 }
 
 #[test]
-fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
+fn an_inconsistent_workload_is_refused_with_a_hint() {
     let base = || Preset::Web.workload();
-    let refused = |workload: Workload| Generator::new(workload, Seed(0)).expect_err("refused");
+    let refused =
+        |workload: Workload| Generator::new(workload, Seed(0)).expect_err("the input is refused");
     let too_few = refused(Workload {
         requests: 1000,
         objects: 900,
@@ -195,7 +196,7 @@ fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
         }
     );
     assert!(too_few.to_string().contains("fewer objects"), "{too_few}");
-    for (workload, says) in [
+    for (workload, message_part) in [
         (
             Workload {
                 one_hit_share: 1.5,
@@ -265,7 +266,7 @@ fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
         ),
     ] {
         let message = refused(workload).to_string();
-        assert!(message.contains(says), "{message}");
+        assert!(message.contains(message_part), "{message}");
     }
     let all_once = Workload {
         requests: 500,
@@ -277,7 +278,7 @@ fn a_workload_that_contradicts_itself_is_refused_with_the_way_out() {
 }
 
 fn records(workload: Workload, seed: Seed) -> Generator {
-    Generator::new(workload, seed).expect("a sound workload")
+    Generator::new(workload, seed).expect("the workload is consistent")
 }
 
 fn summary(workload: Workload, seed: Seed) -> TraceSummary {

@@ -16,14 +16,14 @@ proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
     #[test]
-    fn what_was_written_is_read_back(
+    fn written_records_are_read_back(
         records in vec(any_record(), 0..300),
         compression in prop_oneof![
             Just(Compression::None), Just(Compression::Gzip), Just(Compression::Zstd), Just(Compression::Bzip2)
         ],
     ) {
         for format in OutputFormat::ALL {
-            let records: Vec<Record> = records.iter().map(|r| fitted(*r, format)).collect();
+            let records: Vec<Record> = records.iter().map(|r| representable(*r, format)).collect();
             let bytes = write(&records, format, compression);
             let read = read_all(&bytes[..], Some(format.format()));
             prop_assert_eq!(read, records, "{:?}", format);
@@ -32,23 +32,23 @@ proptest! {
 
     /// The next access is the number, counted from 1, of the next request for the same object, or -1.
     #[test]
-    fn the_next_access_is_the_next_access(records in vec(any_record(), 0..200)) {
+    fn the_written_next_access_is_the_number_of_the_next_request(records in vec(any_record(), 0..200)) {
         let records: Vec<Record> = records
             .into_iter()
-            .map(|r| Record { key: r.key % 20, ..fitted(r, OutputFormat::OracleGeneral) })
+            .map(|r| Record { key: r.key % 20, ..representable(r, OutputFormat::OracleGeneral) })
             .collect();
         let bytes = write(&records, OutputFormat::OracleGeneral, Compression::None);
         for (at, bytes) in bytes.as_chunks::<24>().0.iter().enumerate() {
             let next = records[at + 1..].iter().position(|r| r.key == records[at].key);
             let expected = next.map_or(-1, |distance| (at + 1 + distance + 1) as i64);
-            let (_, field) = bytes.split_last_chunk().expect("24 bytes hold 8");
+            let (_, field) = bytes.split_last_chunk().expect("24 bytes are more than 8");
             prop_assert_eq!(i64::from_le_bytes(*field), expected);
         }
     }
 
     /// Method: generate blank lines, comments, all kinds of white space, fractions, and numeric and textual keys.
     #[test]
-    fn text_parses_as_splitting_at_white_space_would(
+    fn the_text_parser_agrees_with_splitting_at_white_space(
         lines in vec(any_text_line(), 1..200),
         crlf in any::<bool>(),
         chunk in 1usize..700,
@@ -58,12 +58,12 @@ proptest! {
             .map(|line| format!("{line}{}", if crlf { "\r\n" } else { "\n" }))
             .collect();
         let expected: Vec<Record> = text.lines().filter_map(plain_text_record).collect();
-        let input = Dribble { bytes: text.as_bytes(), chunk };
+        let input = ShortReads { bytes: text.as_bytes(), chunk };
         prop_assert_eq!(read_all(input, Some(Format::Text)), expected);
     }
 
     #[test]
-    fn a_summary_is_what_counting_by_hand_gives(records in vec(any_record(), 1..300)) {
+    fn a_summary_equals_a_simple_count(records in vec(any_record(), 1..300)) {
         let records: Vec<Record> = records
             .into_iter()
             .map(|r| Record { key: r.key % 40, size: r.size >> 1, ..r })
@@ -83,7 +83,7 @@ proptest! {
             got.one_hit_objects,
             objects.values().filter(|sizes| sizes.len() == 1).count() as u64
         );
-        let sizes = got.sizes.expect("at least one object");
+        let sizes = got.sizes.expect("the trace has at least one object");
         prop_assert_eq!((sizes.min, sizes.max), (last[0], last[last.len() - 1]));
         prop_assert_eq!(sizes.p50, last[last.len() / 2]);
     }
@@ -94,7 +94,7 @@ proptest! {
 
     /// The reader also terminates on any input, and returns no record after its first error.
     #[test]
-    fn no_bytes_bring_a_reader_down(bytes in any_bytes(), skip in any::<bool>()) {
+    fn no_input_makes_a_reader_panic(bytes in any_bytes(), skip in any::<bool>()) {
         for format in Format::ALL.into_iter().map(Some).chain([None]) {
             let mut options = ReadOptions::named("noise");
             options.format = format;
@@ -147,7 +147,7 @@ fn any_record() -> impl Strategy<Value = Record> {
 }
 
 /// Returns a record with the values that remain after writing and reading it in a format.
-fn fitted(record: Record, format: OutputFormat) -> Record {
+fn representable(record: Record, format: OutputFormat) -> Record {
     let whole_secs = Timestamp::from_secs(record.time.as_secs());
     match format {
         OutputFormat::Text | OutputFormat::Csv => record,
@@ -194,42 +194,46 @@ fn plain_text_record(line: &str) -> Option<Record> {
         panic!("three fields: {line:?}");
     };
     let (secs, fraction) = time.split_once('.').unwrap_or((time, "0"));
-    let millis: u64 = format!("{fraction:0<3}")[..3].parse().expect("digits");
-    let secs: u64 = secs.parse().expect("digits");
+    let millis: u64 = format!("{fraction:0<3}")[..3]
+        .parse()
+        .expect("the text has only digits");
+    let secs: u64 = secs.parse().expect("the text has only digits");
     Some(Record {
         time: Timestamp::from_millis(secs * 1000 + millis),
         key: match key.parse::<u64>() {
             Ok(id) if id.to_string() == key => id,
             _ => hash_key(key.as_bytes()),
         },
-        size: size.parse().expect("digits"),
+        size: size.parse().expect("the text has only digits"),
     })
 }
 
 fn write(records: &[Record], format: OutputFormat, compression: Compression) -> Vec<u8> {
     let mut options = WriteOptions::new(format);
     options.compression = compression;
-    let mut writer = Writer::new(Vec::new(), options).expect("to memory");
+    let mut writer = Writer::new(Vec::new(), options).expect("memory can be written");
     for record in records {
-        writer.write(record).expect("to memory");
+        writer.write(record).expect("memory can be written");
     }
-    writer.finish().expect("to memory")
+    writer.finish().expect("memory can be written")
 }
 
 fn read_all(input: impl Read + Send, format: Option<Format>) -> Vec<Record> {
     let mut options = ReadOptions::named("input");
     options.format = format;
-    let reader = open(input, options).expect("well formed");
-    reader.map(|record| record.expect("well formed")).collect()
+    let reader = open(input, options).expect("the input is valid");
+    reader
+        .map(|record| record.expect("the input is valid"))
+        .collect()
 }
 
 /// An input with short reads, as from a pipe.
-struct Dribble<'a> {
+struct ShortReads<'a> {
     bytes: &'a [u8],
     chunk: usize,
 }
 
-impl Read for Dribble<'_> {
+impl Read for ShortReads<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
         let count = self.chunk.min(out.len());
         self.bytes.read(&mut out[..count])

@@ -11,7 +11,7 @@ use edgeward_trace::{QueryRule, ReadOptions, Summary, TraceSummary, open};
 type Expected = (u64, u64, Option<u128>, u64, [u64; 5], Option<u64>);
 
 #[test]
-fn real_traces_count_as_their_description_says() {
+fn published_traces_have_their_published_figures() {
     // The large synthetic traces are read in release builds only: a debug build takes a minute.
     let large = !cfg!(debug_assertions);
     let table: [(&str, bool, Expected); 6] = [
@@ -100,7 +100,7 @@ fn real_traces_count_as_their_description_says() {
         }
         let tenths = (got.one_hit_share() * 1000.0).round() as u64;
         assert_eq!(tenths, one_hit_tenths, "{file}");
-        let q = got.sizes.expect("objects");
+        let q = got.sizes.expect("the trace has objects");
         assert_eq!([q.min, q.p50, q.p90, q.p99, q.max], sizes, "{file}");
         if let Some(span) = span {
             let got = got.latest.since(got.earliest).as_secs();
@@ -111,7 +111,7 @@ fn real_traces_count_as_their_description_says() {
 
 /// The raw log and the published trace derived from it have the same requests.
 #[test]
-fn an_access_log_counts_as_the_trace_made_of_it() {
+fn an_access_log_has_the_figures_of_the_trace_derived_from_it() {
     let (Some(log), Some(trace)) = (
         shared("logs/semicomplete-2015.combined.log.gz"),
         shared("semicomplete-2015-10k.tr.zst"),
@@ -127,10 +127,10 @@ fn an_access_log_counts_as_the_trace_made_of_it() {
 }
 
 fn summarise(path: &Path, options: ReadOptions) -> TraceSummary {
-    let file = File::open(path).expect("it was there a moment ago");
-    let mut reader = open(file, options).expect("a trace");
+    let file = File::open(path).expect("the file existed before");
+    let mut reader = open(file, options).expect("the file is a trace");
     let mut summary = Summary::default();
-    while let Some(batch) = reader.next_batch().expect("well formed") {
+    while let Some(batch) = reader.next_batch().expect("the input is valid") {
         batch.iter().for_each(|record| summary.add(record));
     }
     summary.finish()

@@ -5,7 +5,7 @@
 //! connection whose client has to send or to read bytes.
 //!
 //! - Among the connections of the client with the most waiting connections, the server selects the one that has
-//!   waited longest. If it has waited [`SETTLED`] or longer, it is closed.
+//!   waited longest. If it has waited [`IDLE_AFTER`] or longer, it is closed.
 //! - Otherwise the server closes the connection that has waited longest among all clients. The first rule would
 //!   close connections of an active client, which has several connections that wait for a moment each. The
 //!   second rule protects them while many addresses open one connection after the other.
@@ -64,7 +64,7 @@ pub struct ConnectionLimits {
 
 /// The time after which a waiting connection counts as idle. It is several times the round-trip time of any
 /// network path.
-pub const SETTLED: Duration = Duration::from_secs(1);
+pub const IDLE_AFTER: Duration = Duration::from_secs(1);
 
 /// Identifies a connection in its table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -168,25 +168,28 @@ impl ConnectionTable {
     /// Adds a new connection. It waits for its client until [`serve`](Self::serve).
     pub fn accept(&mut self, from: IpAddr, now: Timestamp) -> Result<Accepted, AcceptError> {
         let client = ClientNet::from(from);
-        let held = self.by_client.get(&client).copied().unwrap_or(0);
+        let connections = self.by_client.get(&client).copied().unwrap_or(0);
         let is_unserved_full = self.unserved >= self.limits.unserved_max;
-        let closed = if held >= self.limits.per_client_max {
-            let unserved = is_unserved_full.then(|| self.waiting_unserved.longest_of(client));
-            let own = unserved
+        let closed = if connections >= self.limits.per_client_max {
+            let unserved =
+                is_unserved_full.then(|| self.waiting_unserved.longest_waiting_of(client));
+            let replaced = unserved
                 .flatten()
-                .or_else(|| self.waiting.longest_of(client));
-            Some(own.ok_or(AcceptError::ClientFull)?)
+                .or_else(|| self.waiting.longest_waiting_of(client));
+            Some(replaced.ok_or(AcceptError::ClientFull)?)
         } else if is_unserved_full {
             // The result may be `None`: if the server works for all unserved connections, they become served
             // soon, and no connection is closed for this bound.
-            self.waiting_unserved.to_close(now)
+            self.waiting_unserved.connection_to_close(now)
         } else {
             None
         };
         let closed = match closed {
-            None if self.len() >= self.limits.connections_max => {
-                Some(self.waiting.to_close(now).ok_or(AcceptError::TableFull)?)
-            }
+            None if self.len() >= self.limits.connections_max => Some(
+                self.waiting
+                    .connection_to_close(now)
+                    .ok_or(AcceptError::TableFull)?,
+            ),
             closed => closed,
         };
         if let Some(id) = closed {
@@ -255,9 +258,9 @@ impl ConnectionTable {
             return false;
         };
         self.unserved -= usize::from(!entry.served);
-        if let Some(held) = self.by_client.get_mut(&entry.client) {
-            *held -= 1;
-            if *held == 0 {
+        if let Some(connections) = self.by_client.get_mut(&entry.client) {
+            *connections -= 1;
+            if *connections == 0 {
                 self.by_client.remove(&entry.client);
             }
         }
@@ -294,18 +297,18 @@ impl WaitOrder {
     }
 
     /// Returns the connection of `client` that has waited longest.
-    fn longest_of(&self, client: ClientNet) -> Option<ConnectionId> {
+    fn longest_waiting_of(&self, client: ClientNet) -> Option<ConnectionId> {
         let (_, wait) = self.by_client.get(&client)?.first_key_value()?;
         Some(wait.id)
     }
 
     /// Returns the connection that a new one replaces.
-    fn to_close(&self, now: Timestamp) -> Option<ConnectionId> {
+    fn connection_to_close(&self, now: Timestamp) -> Option<ConnectionId> {
         let (_, oldest) = self.by_age.first_key_value()?;
         let (_, Reverse(first), _) = self.ranks.last()?;
-        let greedy = self.by_age.get(first).unwrap_or(oldest);
-        let is_settled = now.since(greedy.since) >= SETTLED;
-        Some(if is_settled { greedy.id } else { oldest.id })
+        let heaviest = self.by_age.get(first).unwrap_or(oldest);
+        let is_idle = now.since(heaviest.since) >= IDLE_AFTER;
+        Some(if is_idle { heaviest.id } else { oldest.id })
     }
 }
 
@@ -326,9 +329,14 @@ mod tests {
         })
     }
 
-    /// Returns the time at which a wait that began at zero has settled.
-    fn later() -> Timestamp {
-        Timestamp::ZERO.after(SETTLED)
+    /// Returns the time at which a connection that waits since time zero counts as idle.
+    fn idle_time() -> Timestamp {
+        Timestamp::ZERO.after(IDLE_AFTER)
+    }
+
+    /// Accepts a connection. Panics if the table refuses it.
+    fn accept(table: &mut ConnectionTable, client: IpAddr, now: Timestamp) -> Accepted {
+        table.accept(client, now).expect("the table has room")
     }
 
     fn v4(last: u8) -> IpAddr {
@@ -339,7 +347,8 @@ mod tests {
     /// the same client as the IPv4 address.
     #[test]
     fn a_client_is_an_ipv4_address_or_an_ipv6_network_of_64_bits() {
-        let client = |text: &str| ClientNet::from(text.parse::<IpAddr>().expect("an address"));
+        let client =
+            |text: &str| ClientNet::from(text.parse::<IpAddr>().expect("the text is an address"));
         assert_eq!(client("2001:db8::1"), client("2001:db8::ffff:0:1"));
         assert_ne!(client("2001:db8::1"), client("2001:db8:0:1::1"));
         assert_eq!(client("::ffff:192.0.2.1"), client("192.0.2.1"));
@@ -356,23 +365,25 @@ mod tests {
         let mut table = table(8, 4, 8);
         let served: Vec<_> = (0..4)
             .map(|n| {
-                let id = table.accept(v4(n), Timestamp::ZERO).expect("accepted").id;
+                let id = accept(&mut table, v4(n), Timestamp::ZERO).id;
                 table.serve(id);
                 id
             })
             .collect();
         let silent: Vec<_> = (0..4)
-            .map(|_| table.accept(v4(99), Timestamp::ZERO).expect("accepted").id)
+            .map(|_| accept(&mut table, v4(99), Timestamp::ZERO).id)
             .collect();
         for nth in 0..100 {
-            let accepted = table.accept(v4(99), Timestamp::ZERO).expect("accepted");
-            let closed = accepted.closed.expect("the four silent ones are the bound");
+            let accepted = accept(&mut table, v4(99), Timestamp::ZERO);
+            let closed = accepted
+                .closed
+                .expect("four silent connections reach the bound");
             assert!(!served.contains(&closed), "{nth}");
             if let Some(oldest) = silent.get(nth) {
                 assert_eq!(closed, *oldest, "the oldest goes first");
             }
         }
-        let honest = table.accept(v4(5), Timestamp::ZERO).expect("accepted");
+        let honest = accept(&mut table, v4(5), Timestamp::ZERO);
         table.serve(honest.id);
         assert_eq!(table.len(), 8);
         assert!(served.iter().all(|id| table.leave(*id)), "all are there");
@@ -383,11 +394,11 @@ mod tests {
     #[test]
     fn the_client_with_the_most_connections_loses_one_first() {
         let mut table = table(4, 4, 4);
-        let old = table.accept(v4(1), Timestamp::ZERO).expect("accepted").id;
+        let old = accept(&mut table, v4(1), Timestamp::ZERO).id;
         let many: Vec<_> = (0..3)
-            .map(|_| table.accept(v4(2), Timestamp::ZERO).expect("accepted").id)
+            .map(|_| accept(&mut table, v4(2), Timestamp::ZERO).id)
             .collect();
-        let accepted = table.accept(v4(3), later()).expect("accepted");
+        let accepted = accept(&mut table, v4(3), idle_time());
         assert_eq!(accepted.closed, Some(many[0]));
         assert!(table.leave(old));
     }
@@ -397,16 +408,16 @@ mod tests {
     #[test]
     fn a_connection_that_the_server_works_for_is_not_closed() {
         let mut table = table(3, 3, 2);
-        let busy = table.accept(v4(1), Timestamp::ZERO).expect("accepted").id;
-        let idle = table.accept(v4(1), Timestamp::ZERO).expect("accepted").id;
+        let busy = accept(&mut table, v4(1), Timestamp::ZERO).id;
+        let idle = accept(&mut table, v4(1), Timestamp::ZERO).id;
         table.serve(busy);
         table.serve(idle);
         table.wait(idle, Timestamp::ZERO);
-        let other = table.accept(v4(2), Timestamp::ZERO).expect("accepted");
+        let other = accept(&mut table, v4(2), Timestamp::ZERO);
         assert_eq!(other.closed, None);
         let third = table
             .accept(v4(1), Timestamp::ZERO)
-            .expect("it replaces its own");
+            .expect("the client's idle connection is replaced");
         assert_eq!(third.closed, Some(idle));
         table.serve(third.id);
         assert_eq!(
@@ -421,13 +432,7 @@ mod tests {
             Err(AcceptError::TableFull)
         );
         assert!(table.leave(busy) && !table.leave(busy));
-        assert!(
-            table
-                .accept(v4(3), Timestamp::ZERO)
-                .expect("accepted")
-                .closed
-                .is_none()
-        );
+        assert!(accept(&mut table, v4(3), Timestamp::ZERO).closed.is_none());
     }
 
     /// An active client with several connections keeps them all while sixteen addresses with two connections
@@ -437,35 +442,33 @@ mod tests {
         let mut table = table(32, 32, 16);
         let now = |ms| Timestamp::from_millis(ms);
         let active: Vec<_> = (0..5)
-            .map(|_| table.accept(v4(200), now(0)).expect("accepted").id)
+            .map(|_| accept(&mut table, v4(200), now(0)).id)
             .collect();
         for ms in 0..3000 {
             for id in &active {
                 table.serve(*id);
                 table.wait(*id, now(ms));
             }
-            let accepted = table
-                .accept(v4((ms % 16) as u8), now(ms))
-                .expect("accepted");
+            let accepted = accept(&mut table, v4((ms % 16) as u8), now(ms));
             let closed = accepted.closed.is_none_or(|id| !active.contains(&id));
             assert!(closed, "an active connection was closed after {ms} ms");
         }
     }
 
     /// Returns the connection to close by a search of all connections, as the module's documentation defines it.
-    fn to_close_of_all(
+    fn searched_connection_to_close(
         table: &ConnectionTable,
         from: IpAddr,
         now: Timestamp,
     ) -> Option<ConnectionId> {
         let client = ClientNet::from(from);
-        let of = |client| {
+        let connections_of = |client| {
             table
                 .connections
                 .values()
                 .filter(move |entry| entry.client == client)
         };
-        let pick = |fits: &dyn Fn(&Entry) -> bool| {
+        let select = |fits: &dyn Fn(&Entry) -> bool| {
             let waits = || {
                 let fitting = table.connections.values().filter(|entry| fits(entry));
                 fitting.filter_map(|entry| entry.wait)
@@ -474,15 +477,15 @@ mod tests {
                 let count = waits().filter(|other| other.client == wait.client).count();
                 (Reverse(count), wait.event)
             };
-            let greedy = waits().min_by_key(rank)?;
-            let is_settled = now.since(greedy.since) >= SETTLED;
+            let heaviest = waits().min_by_key(rank)?;
+            let is_idle = now.since(heaviest.since) >= IDLE_AFTER;
             let oldest = waits().min_by_key(|wait| wait.event)?;
-            Some(if is_settled { greedy.id } else { oldest.id })
+            Some(if is_idle { heaviest.id } else { oldest.id })
         };
         let unserved = table.connections.values().filter(|entry| !entry.served);
         let is_unserved_full = unserved.count() >= table.limits.unserved_max;
-        if of(client).count() >= table.limits.per_client_max {
-            let waiting = of(client).filter(|entry| entry.wait.is_some());
+        if connections_of(client).count() >= table.limits.per_client_max {
+            let waiting = connections_of(client).filter(|entry| entry.wait.is_some());
             let rank = |entry: &&Entry| {
                 let event = entry.wait.map(|wait| wait.event);
                 (is_unserved_full && entry.served, event)
@@ -490,10 +493,10 @@ mod tests {
             return waiting.min_by_key(rank)?.wait.map(|wait| wait.id);
         }
         let closed = is_unserved_full
-            .then(|| pick(&|entry| !entry.served))
+            .then(|| select(&|entry| !entry.served))
             .flatten();
         let is_full = table.len() >= table.limits.connections_max;
-        closed.or_else(|| is_full.then(|| pick(&|_| true)).flatten())
+        closed.or_else(|| is_full.then(|| select(&|_| true)).flatten())
     }
 
     /// After random events, no bound is exceeded. The closed connection is the one that a search of all
@@ -508,24 +511,26 @@ mod tests {
         for _ in 0..20_000 {
             ms += roll(400);
             let now = Timestamp::from_millis(ms);
-            let pick = (!live.is_empty()).then(|| roll(live.len() as u64) as usize);
-            match (roll(6), pick) {
-                (0, Some(at)) => table.serve(live[at]),
+            let index = (!live.is_empty()).then(|| roll(live.len() as u64) as usize);
+            match (roll(6), index) {
+                (0, Some(index)) => table.serve(live[index]),
                 // Only a served connection has a response that its client can read.
-                (1, Some(at)) if table.connections[&live[at]].served => table.resume(live[at]),
-                (2, Some(at)) => table.wait(live[at], now),
-                (3, Some(at)) => assert!(table.leave(live.swap_remove(at))),
+                (1, Some(index)) if table.connections[&live[index]].served => {
+                    table.resume(live[index]);
+                }
+                (2, Some(index)) => table.wait(live[index], now),
+                (3, Some(index)) => assert!(table.leave(live.swap_remove(index))),
                 _ => {
-                    let room = table.has_room();
+                    let has_room = table.has_room();
                     let from = v4(roll(6) as u8);
-                    let expected = to_close_of_all(&table, from, now);
+                    let expected = searched_connection_to_close(&table, from, now);
                     match table.accept(from, now) {
                         Ok(accepted) => {
                             assert_eq!(accepted.closed, expected);
                             live.retain(|id| Some(*id) != accepted.closed);
                             live.push(accepted.id);
                         }
-                        Err(AcceptError::TableFull) => assert!(!room),
+                        Err(AcceptError::TableFull) => assert!(!has_room),
                         Err(AcceptError::ClientFull) => {}
                     }
                 }
@@ -533,7 +538,12 @@ mod tests {
             assert_eq!(table.len(), live.len());
             // At most two clients can have `per_client_max` connections, and each may exceed `unserved_max` by one.
             assert!(table.len() <= 10 && table.unserved <= 4 + 2);
-            assert!(table.by_client.values().all(|held| *held <= 5));
+            assert!(
+                table
+                    .by_client
+                    .values()
+                    .all(|connections| *connections <= 5)
+            );
             let counted = table
                 .connections
                 .values()

@@ -15,7 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 pub use allocation::{allocated_bytes, charge_bytes, size_class};
 pub use byte_size::{ByteSize, ParseByteSizeError};
 pub use connections::{
-    AcceptError, Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, SETTLED,
+    AcceptError, Accepted, ClientNet, ConnectionId, ConnectionLimits, ConnectionTable, IDLE_AFTER,
 };
 pub use mix::{SplitMix64, mix64};
 pub use text::{to_hex, with_causes};

@@ -257,9 +257,9 @@ mod tests {
             }
             let mut joined = Vec::new();
             let entry = found.entry(&mut Clock::default(), &mut joined);
-            let entry = entry.expect("well formed")?;
+            let entry = entry.expect("the input is valid")?;
             let text = [entry.host, entry.url].concat();
-            Some(String::from_utf8(text).expect("text"))
+            Some(String::from_utf8(text).expect("the bytes are text"))
         };
         use Field::{Host, Path, Query, Request, Status, Url};
         assert_eq!(

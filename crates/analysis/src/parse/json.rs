@@ -94,20 +94,20 @@ impl JsonParser {
         self.state.path.clear();
         self.state.unescaped.clear();
         self.state.locations.clear();
-        let mut walk = JsonWalker {
+        let mut walker = JsonWalker {
             line,
             at: 0,
             names: &self.names,
             state: &mut self.state,
         };
-        walk.value(0).ok_or(no_object)?;
-        walk.blank();
-        if walk.at != line.len() {
+        walker.value(0).ok_or(no_object)?;
+        walker.skip_blanks();
+        if walker.at != line.len() {
             return Err(no_object);
         }
-        let mut found = LineFields::default();
+        let mut fields = LineFields::default();
         for (field, _, location) in &self.state.locations {
-            found.set(
+            fields.set(
                 *field,
                 match location {
                     ValueLocation::Line(range) => &line[range.clone()],
@@ -115,7 +115,7 @@ impl JsonParser {
                 },
             );
         }
-        found.entry(&mut self.clock, &mut self.joined)
+        fields.entry(&mut self.clock, &mut self.joined)
     }
 }
 
@@ -129,7 +129,7 @@ struct JsonWalker<'w> {
 
 impl JsonWalker<'_> {
     fn value(&mut self, depth: usize) -> Option<()> {
-        self.blank();
+        self.skip_blanks();
         match *self.line.get(self.at)? {
             b'{' if depth < DEPTH_MAX => self.object(depth),
             b'[' if depth < DEPTH_MAX => self.list(depth),
@@ -159,12 +159,12 @@ impl JsonWalker<'_> {
 
     fn object(&mut self, depth: usize) -> Option<()> {
         self.at += 1;
-        self.blank();
-        if self.take(b'}') {
+        self.skip_blanks();
+        if self.skip_byte(b'}') {
             return Some(());
         }
         loop {
-            self.blank();
+            self.skip_blanks();
             if self.line.get(self.at) != Some(&b'"') {
                 return None;
             }
@@ -182,17 +182,17 @@ impl JsonWalker<'_> {
                     path.extend_from_slice(&unescaped[range]);
                 }
             }
-            self.blank();
-            if !self.take(b':') {
+            self.skip_blanks();
+            if !self.skip_byte(b':') {
                 return None;
             }
             self.value(depth + 1)?;
             self.state.path.truncate(outer);
-            self.blank();
-            if self.take(b'}') {
+            self.skip_blanks();
+            if self.skip_byte(b'}') {
                 return Some(());
             }
-            if !self.take(b',') {
+            if !self.skip_byte(b',') {
                 return None;
             }
         }
@@ -202,17 +202,17 @@ impl JsonWalker<'_> {
     /// the first value.
     fn list(&mut self, depth: usize) -> Option<()> {
         self.at += 1;
-        self.blank();
-        if self.take(b']') {
+        self.skip_blanks();
+        if self.skip_byte(b']') {
             return Some(());
         }
         loop {
             self.value(depth + 1)?;
-            self.blank();
-            if self.take(b']') {
+            self.skip_blanks();
+            if self.skip_byte(b']') {
                 return Some(());
             }
-            if !self.take(b',') {
+            if !self.skip_byte(b',') {
                 return None;
             }
         }
@@ -293,25 +293,27 @@ impl JsonWalker<'_> {
             return;
         };
         let field = self.names.0[rank].0;
-        let seen = self
+        let stored = self
             .state
             .locations
             .iter_mut()
             .find(|(other, ..)| *other == field);
-        match seen {
-            Some((_, best, kept)) if rank < *best => (*best, *kept) = (rank, location),
+        match stored {
+            Some((_, best_rank, best_location)) if rank < *best_rank => {
+                (*best_rank, *best_location) = (rank, location);
+            }
             Some(_) => {}
             None => self.state.locations.push((field, rank, location)),
         }
     }
 
-    fn blank(&mut self) {
+    fn skip_blanks(&mut self) {
         while matches!(self.line.get(self.at), Some(b' ' | b'\t' | b'\r' | b'\n')) {
             self.at += 1;
         }
     }
 
-    fn take(&mut self, byte: u8) -> bool {
+    fn skip_byte(&mut self, byte: u8) -> bool {
         let matches = self.line.get(self.at) == Some(&byte);
         self.at += usize::from(matches);
         matches
@@ -454,7 +456,10 @@ mod tests {
         let custom = [(Field::Url, "req.the_url".to_owned())];
         let mut parser = JsonParser::new(FieldNames::with_custom(custom));
         let line = br#"{"url":"/no","req":{"the_url":"/yes"},"uri":"/neither"}"#;
-        let entry = parser.parse(line).expect("JSON").expect("a request");
+        let entry = parser
+            .parse(line)
+            .expect("the line is JSON")
+            .expect("the line is a request");
         assert_eq!(entry.url, b"/yes");
     }
 

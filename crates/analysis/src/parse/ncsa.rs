@@ -219,7 +219,7 @@ mod tests {
                 ("hit", None),
             ] {
                 let line = line(method, tail);
-                let entry = parse(&line).expect(&line).expect("an entry");
+                let entry = parse(&line).expect(&line).expect("the entry exists");
                 assert_eq!(entry.outcome, outcome, "{line}");
             }
         }
@@ -295,7 +295,9 @@ mod tests {
     #[test]
     fn the_host_of_an_absolute_url_is_the_host() {
         let line = r#"h - - [17/May/2015:10:05:03 +0000] "GET http://a.example HTTP/1.1" 200 -"#;
-        let entry = parse(line).expect("well formed").expect("a request");
+        let entry = parse(line)
+            .expect("the input is valid")
+            .expect("the line is a request");
         assert_eq!((entry.host, entry.url), (&b"a.example"[..], &b"/"[..]));
         assert_eq!(entry.bytes, None);
     }
@@ -307,7 +309,7 @@ mod tests {
         };
         for request in ["-", "", r"\x16\x03\x01"] {
             assert_eq!(parse(&line(request, 400)), Ok(None), "{request}");
-            let error = parse(&line(request, 200)).expect_err("no URL");
+            let error = parse(&line(request, 200)).expect_err("the line has no URL");
             assert_eq!(error.field, "request");
         }
     }

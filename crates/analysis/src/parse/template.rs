@@ -105,7 +105,7 @@ impl Template {
     fn split<'l>(&self, line: &'l [u8]) -> Option<LineFields<'l>> {
         let mut rest = line.strip_prefix(&self.front[..])?;
         let mut quoted = self.front.last() == Some(&b'"');
-        let mut found = LineFields::default();
+        let mut fields = LineFields::default();
         for (at, (field, end)) in self.values.iter().enumerate() {
             let length = if end.is_empty() {
                 rest.len()
@@ -118,13 +118,13 @@ impl Template {
                 find(rest, end)?
             };
             if let Some(field) = field {
-                found.set(*field, &rest[..length]);
+                fields.set(*field, &rest[..length]);
             }
             rest = &rest[length + end.len()..];
             quoted = end.last() == Some(&b'"');
         }
         // Servers may add fields at the end after an update, so the rest is ignored.
-        Some(found)
+        Some(fields)
     }
 }
 
@@ -173,9 +173,9 @@ impl TemplateParser {
         if is_blank_or_comment(line) {
             return Ok(None);
         }
-        let found = self.template.split(line);
-        let found = found.ok_or(MalformedLine::not("line", "laid out as the format says"))?;
-        found.entry(&mut self.clock, &mut self.joined)
+        let fields = self.template.split(line);
+        let fields = fields.ok_or(MalformedLine::not("line", "laid out as the format says"))?;
+        fields.entry(&mut self.clock, &mut self.joined)
     }
 }
 
@@ -322,7 +322,10 @@ mod tests {
             b"192.0.2.7 - a b [17/May/2015:10:05:03 +0000] \"GET /a?b HTTP/1.1\" 200 512 \"-\" \
             \"say \\\"x\\\" y\" HIT example.org";
         let mut parser = parser(NGINX);
-        let entry = parser.parse(line).expect("fits").expect("a request");
+        let entry = parser
+            .parse(line)
+            .expect("the line has the form of the format")
+            .expect("the line is a request");
         let expected = Entry {
             time: Some(Timestamp::from_secs(1_431_857_103)),
             method: b"GET",
@@ -343,7 +346,10 @@ mod tests {
             b"::1 - - [17/May/2015:10:05:03 +0000] \"GET http://h/a\\\"b HTTP/1.1\" 404 - miss \
             text/html; charset=utf-8";
         let mut parser = parser(text);
-        let entry = parser.parse(line).expect("fits").expect("a request");
+        let entry = parser
+            .parse(line)
+            .expect("the line has the form of the format")
+            .expect("the line is a request");
         assert_eq!((entry.host, entry.url), (&b"h"[..], &br#"/a\"b"#[..]));
         assert_eq!((entry.status, entry.bytes), (404, None));
         assert_eq!(entry.outcome, Some(Outcome::Miss));
@@ -354,7 +360,10 @@ mod tests {
     fn a_separate_path_and_query_are_joined_to_a_url() {
         let mut parser = parser("%m|%U|%q|%!200>s|%{sec}t|100%%");
         let line = b"GET|/a|x=1|200|1431857103|100%";
-        let entry = parser.parse(line).expect("fits").expect("a request");
+        let entry = parser
+            .parse(line)
+            .expect("the line has the form of the format")
+            .expect("the line is a request");
         assert_eq!(entry.url, b"/a?x=1");
         assert_eq!(entry.time, Some(Timestamp::from_secs(1_431_857_103)));
     }
@@ -370,14 +379,14 @@ mod tests {
 
     #[test]
     fn an_invalid_format_string_is_rejected() {
-        for (text, says) in [
+        for (text, message) in [
             ("combined", "neither variables"),
             ("$status $host", "no value has the URL"),
             ("%h%r", "no text separates %h and %r"),
             ("$request$status", "no text separates $request and $status"),
         ] {
             let error = Template::compile(text).expect_err(text).to_string();
-            assert!(error.contains(says), "{text}: {error}");
+            assert!(error.contains(message), "{text}: {error}");
         }
     }
 }

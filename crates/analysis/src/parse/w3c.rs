@@ -20,7 +20,7 @@ impl W3cParser {
     ) -> Result<Option<Entry<'a>>, MalformedLine> {
         if line.first() == Some(&b'#') {
             if let Some(names) = line.strip_prefix(b"#Fields:") {
-                self.learn(names);
+                self.set_columns(names);
             }
             return Ok(None);
         }
@@ -35,20 +35,20 @@ impl W3cParser {
         } else {
             b' '
         };
-        let mut found = LineFields::default();
+        let mut fields = LineFields::default();
         let mut values = line.split(|byte| *byte == separator);
         for column in &self.columns {
             let value = values
                 .next()
                 .ok_or(MalformedLine::not("line", "as long as the #Fields line"))?;
             if let Some(field) = column {
-                found.set(*field, value);
+                fields.set(*field, value);
             }
         }
-        found.entry(&mut self.clock, &mut self.joined)
+        fields.entry(&mut self.clock, &mut self.joined)
     }
 
-    fn learn(&mut self, names: &[u8]) {
+    fn set_columns(&mut self, names: &[u8]) {
         let names = names
             .split(u8::is_ascii_whitespace)
             .filter(|name| !name.is_empty());
@@ -110,7 +110,10 @@ mod tests {
         let mut parser = W3cParser::default();
         assert_eq!(parser.parse(b"#Version: 1.0"), Ok(None));
         assert_eq!(parser.parse(header), Ok(None));
-        let entry = parser.parse(line).expect("fits").expect("a request");
+        let entry = parser
+            .parse(line)
+            .expect("the line has the form of the format")
+            .expect("the line is a request");
         let expected = Entry {
             time: Some(Timestamp::from_secs(1_431_857_103)),
             method: b"GET",
@@ -128,7 +131,9 @@ mod tests {
     #[test]
     fn columns_may_change_within_a_log() {
         let mut parser = W3cParser::default();
-        let error = parser.parse(b"GET /a 200").expect_err("no columns yet");
+        let error = parser
+            .parse(b"GET /a 200")
+            .expect_err("the columns are not known yet");
         assert_eq!(error.to_string(), "no #Fields line before it");
         for (fields, line) in [
             (
@@ -138,7 +143,10 @@ mod tests {
             (b"#Fields: sc-status cs-uri-stem cs-uri-query", b"200 /a -"),
         ] {
             assert_eq!(parser.parse(fields), Ok(None));
-            let entry = parser.parse(line).expect("fits").expect("a request");
+            let entry = parser
+                .parse(line)
+                .expect("the line has the form of the format")
+                .expect("the line is a request");
             assert_eq!((entry.url, entry.status), (&b"/a"[..], 200));
         }
         assert!(parser.parse(b"200 /a").is_err(), "a column is missing");

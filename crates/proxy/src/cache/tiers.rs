@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Commit, Offer, Recorder, Reservation};
-use edgeward_store::versions::{Changing, Version};
+use edgeward_store::versions::{ChangeGuard, Version};
 use edgeward_types::KeyHash;
 
 use super::collapse::{Collapse, HitForMiss};
@@ -170,7 +170,7 @@ impl Cache {
     }
 
     /// Returns a guard that the caller keeps while it changes a key in both tiers. It stops promotions of the key.
-    pub(crate) fn changing(&self, hash: KeyHash) -> Option<Changing<'_>> {
+    pub(crate) fn changing(&self, hash: KeyHash) -> Option<ChangeGuard<'_>> {
         self.disk.as_ref().map(|_| self.hot.changing(hash))
     }
 

@@ -89,6 +89,6 @@ mod tests {
 
     #[test]
     fn a_kernel_without_huge_pages_is_accepted() {
-        are_disabled_in(Path::new("/nonexistent")).expect("no huge pages");
+        are_disabled_in(Path::new("/nonexistent")).expect("the kernel has no huge pages");
     }
 }

@@ -17,7 +17,9 @@ fn arena() -> Option<Arc<Arena>> {
 }
 
 fn body(arena: &Arc<Arena>, byte: u8, bytes: usize) -> Bytes {
-    arena.insert(&vec![byte; bytes]).expect("there is room")
+    arena
+        .insert(&vec![byte; bytes])
+        .expect("the space is sufficient")
 }
 
 #[test]
@@ -75,7 +77,7 @@ fn a_full_arena_takes_no_body_until_one_is_freed() {
 /// Returns a function that returns the range of the file that is punched when a body is dropped.
 fn punched(arena: &Arena, bytes: u64) -> impl Fn(&Bytes) -> std::ops::Range<u64> {
     move |body| {
-        let offset = arena.offset_of(body).expect("in the arena");
+        let offset = arena.offset_of(body).expect("the body is in the arena");
         offset..offset + bytes
     }
 }
@@ -142,7 +144,7 @@ fn bytes_in_a_socket_buffer_survive_the_reuse_of_their_extent() {
         .expect("the socket is non-blocking");
 
     let first = body(&arena, 1, 1 << 20);
-    let first_offset = arena.offset_of(&first).expect("in the arena");
+    let first_offset = arena.offset_of(&first).expect("the body is in the arena");
     let mut offset = first_offset;
     let mut sent = 0;
     while let Ok(bytes) =

@@ -38,7 +38,7 @@ pub(super) fn foreign_data(device: &dyn Device) -> io::Result<Option<ForeignData
 }
 
 fn read(device: &dyn Device, at: u64, bytes: u64) -> io::Result<Vec<u8>> {
-    let mut buffer = vec![0; usize::try_from(bytes).expect("at most a mebibyte")];
+    let mut buffer = vec![0; usize::try_from(bytes).expect("the read is at most a mebibyte")];
     device.read_at(&mut buffer, at)?;
     Ok(buffer)
 }

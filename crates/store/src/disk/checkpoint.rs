@@ -76,7 +76,7 @@ pub(super) fn read(
             at,
             end: at + header.bytes,
             buffer: Vec::new(),
-            taken: 0,
+            buffer_position: 0,
         };
         let (index, epoch) = Index::load(config, &mut input).ok()?;
         (epoch == header.epoch).then_some((index, epoch))
@@ -102,8 +102,8 @@ fn headers(device: &dyn Device, superblock: &Superblock) -> [Option<(u64, Checkp
         let mut bytes = [0; CHECKPOINT_HEADER_BYTES];
         device.read_at(&mut bytes, area_at(superblock, area)).ok()?;
         let header = CheckpointHeader::parse(&bytes, superblock.checksum_seed)?;
-        let room = superblock.checkpoint_bytes - CHECKPOINT_HEADER_BYTES as u64;
-        (header.bytes <= room).then_some((area, header))
+        let index_bytes_max = superblock.checkpoint_bytes - CHECKPOINT_HEADER_BYTES as u64;
+        (header.bytes <= index_bytes_max).then_some((area, header))
     })
 }
 
@@ -121,12 +121,12 @@ struct AreaWriter<'a> {
 
 impl Write for AreaWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let taken = bytes.len().min(CHUNK_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..taken]);
+        let buffer_position = bytes.len().min(CHUNK_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..buffer_position]);
         if self.buffer.len() == CHUNK_BYTES {
             self.flush()?;
         }
-        Ok(taken)
+        Ok(buffer_position)
     }
 
     /// Writes the buffer. Only the last block may be short, otherwise the file would have a gap.
@@ -152,21 +152,21 @@ struct AreaReader<'a> {
     at: u64,
     end: u64,
     buffer: Vec<u8>,
-    taken: usize,
+    buffer_position: usize,
 }
 
 impl Read for AreaReader<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
-        if self.taken == self.buffer.len() {
-            let left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
-            self.buffer.resize(left.min(CHUNK_BYTES), 0);
+        if self.buffer_position == self.buffer.len() {
+            let bytes_left = usize::try_from(self.end - self.at).unwrap_or(usize::MAX);
+            self.buffer.resize(bytes_left.min(CHUNK_BYTES), 0);
             self.device.read_at(&mut self.buffer, self.at)?;
             self.at += self.buffer.len() as u64;
-            self.taken = 0;
+            self.buffer_position = 0;
         }
-        let more = bytes.len().min(self.buffer.len() - self.taken);
-        bytes[..more].copy_from_slice(&self.buffer[self.taken..][..more]);
-        self.taken += more;
+        let more = bytes.len().min(self.buffer.len() - self.buffer_position);
+        bytes[..more].copy_from_slice(&self.buffer[self.buffer_position..][..more]);
+        self.buffer_position += more;
         Ok(more)
     }
 }

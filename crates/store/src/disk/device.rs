@@ -399,16 +399,20 @@ mod tests {
 
     #[test]
     fn written_bytes_are_read_back() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let device = FileDevice::open(folder.path(), Some(1 << 20)).expect("opens");
-        device.write_at(&[7; 4096], 8192).expect("writes");
-        device.sync().expect("syncs");
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let device = FileDevice::open(folder.path(), Some(1 << 20)).expect("the file opens");
+        device
+            .write_at(&[7; 4096], 8192)
+            .expect("the write succeeds");
+        device.sync().expect("the sync succeeds");
         let mut bytes = [0; 100];
-        device.read_at(&mut bytes, 8192).expect("reads");
+        device.read_at(&mut bytes, 8192).expect("the read succeeds");
         assert_eq!(bytes, [7; 100]);
         // The system decides if the page cache has the bytes. If it does, they must be right.
         let mut again = [0; 100];
-        let filled = device.read_now_at(&mut again, 8192).expect("no error");
+        let filled = device
+            .read_now_at(&mut again, 8192)
+            .expect("the read returns no error");
         assert_eq!(again[..filled], [7; 100][..filled]);
         assert!(device.supports_read_now() || filled == 0);
     }
@@ -425,8 +429,8 @@ mod tests {
             writes in proptest::collection::vec((0_usize..64, 1_usize..=16, any::<bool>(), 0_usize..64), 1..60)
         ) {
             const BLOCK: usize = WRITE_ALIGN as usize;
-            let folder = tempfile::tempdir().expect("a folder");
-            let device = FileDevice::open(folder.path(), Some(64 * BLOCK as u64)).expect("opens");
+            let folder = tempfile::tempdir().expect("the folder is created");
+            let device = FileDevice::open(folder.path(), Some(64 * BLOCK as u64)).expect("the file opens");
             let device = device.writing_directly();
             let mut expected = vec![0_u8; 64 * BLOCK];
             for (number, (block, blocks, directly, read)) in (1_u8..).zip(writes) {
@@ -438,12 +442,12 @@ mod tests {
                     true => device.write_past_cache_at(bytes, at as u64),
                     false => device.write_at(bytes, at as u64),
                 };
-                written.expect("writes");
+                written.expect("the write succeeds");
                 expected[at..at + bytes.len()].copy_from_slice(bytes);
                 // Reads from a random offset on, so that some pages are in the page cache when the next write
                 // bypasses it.
                 let mut found = vec![0; expected.len() - read * BLOCK];
-                device.read_at(&mut found, (read * BLOCK) as u64).expect("reads");
+                device.read_at(&mut found, (read * BLOCK) as u64).expect("the read succeeds");
                 prop_assert!(found == expected[read * BLOCK..], "after write {number}");
             }
         }
@@ -451,9 +455,10 @@ mod tests {
 
     #[test]
     fn a_file_cannot_be_opened_twice() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let first = FileDevice::open(folder.path(), Some(1 << 20)).expect("opens");
-        let second = FileDevice::open(folder.path(), Some(1 << 20)).expect_err("it is locked");
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let first = FileDevice::open(folder.path(), Some(1 << 20)).expect("the file opens");
+        let second =
+            FileDevice::open(folder.path(), Some(1 << 20)).expect_err("the file is locked");
         assert_eq!(second.kind(), io::ErrorKind::ResourceBusy);
         assert!(FileDevice::open_to_read(folder.path()).is_err());
         drop(first);
@@ -462,19 +467,22 @@ mod tests {
 
     #[test]
     fn opening_a_file_extends_but_never_truncates_it() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("log");
         for (wanted, has) in [(1 << 20, 1 << 20), (4096, 1 << 20), (2 << 20, 2 << 20)] {
-            let device = FileDevice::open(&path, Some(wanted)).expect("opens");
+            let device = FileDevice::open(&path, Some(wanted)).expect("the file opens");
             assert_eq!(device.len(), wanted);
-            assert_eq!(std::fs::metadata(&path).expect("it is there").len(), has);
+            assert_eq!(
+                std::fs::metadata(&path).expect("the file exists").len(),
+                has
+            );
         }
     }
 
     #[test]
     fn a_read_past_the_end_is_an_error() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let device = FileDevice::open(folder.path(), Some(4096)).expect("opens");
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let device = FileDevice::open(folder.path(), Some(4096)).expect("the file opens");
         assert!(device.read_at(&mut [0; 8], 4092).is_err());
         assert!(device.read_now_at(&mut [0; 8], 4096).is_err());
     }

@@ -15,7 +15,7 @@ use crate::sync::Mutex;
 
 /// The cached metadata of one device.
 #[derive(Debug)]
-pub(crate) struct Heads {
+pub(crate) struct MetadataCache {
     slots: Box<[Mutex<Option<Record>>]>,
     seed: u64,
 }
@@ -28,7 +28,7 @@ const META_BYTES_MAX: usize = 2048;
 /// most 4 MiB; with typical heads it takes 1 MiB.
 const SLOTS: usize = 2048;
 
-impl Heads {
+impl MetadataCache {
     pub(crate) fn new(seed: u64) -> Self {
         Self {
             slots: (0..SLOTS).map(|_| Mutex::default()).collect(),
@@ -63,19 +63,19 @@ impl Heads {
         // Records begin at multiples of 512 B or more, so the low bits of an offset do not vary. The slot is
         // therefore selected by the high bits of a product, which do vary.
         let mixed = (at ^ self.seed).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        let chosen = (u128::from(mixed) * self.slots.len() as u128) >> 64;
-        &self.slots[usize::try_from(chosen).expect("less than the number of slots")]
+        let slot = (u128::from(mixed) * self.slots.len() as u128) >> 64;
+        &self.slots[usize::try_from(slot).expect("the result is less than the number of slots")]
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::disk::format::{ChecksumSeed, Kind, RecordHeader};
+    use crate::disk::format::{ChecksumSeed, RecordHeader, RecordKind};
 
     fn record(at: u64, epoch: u64, head_bytes: u32) -> Record {
         let header = RecordHeader {
-            kind: Kind::Object,
+            kind: RecordKind::Object,
             key_bytes: 3,
             head_bytes,
             item_count: 0,
@@ -93,39 +93,39 @@ mod tests {
 
     #[test]
     fn metadata_is_found_while_its_segment_has_the_same_epoch() {
-        let heads = Heads::new(3);
-        heads.insert(&record(8192, 5, 10));
-        let found = heads.find(8192, 5).expect("it was inserted");
+        let cache = MetadataCache::new(3);
+        cache.insert(&record(8192, 5, 10));
+        let found = cache.find(8192, 5).expect("the record was inserted");
         assert_eq!(
             (found.key(), &found.head()[..]),
             (&[7; 3][..], &[7; 10][..])
         );
-        assert!(heads.find(8192, 6).is_none());
-        assert!(heads.find(8704, 5).is_none());
+        assert!(cache.find(8192, 6).is_none());
+        assert!(cache.find(8704, 5).is_none());
     }
 
     #[test]
     fn only_the_metadata_is_stored_and_only_if_it_is_small() {
-        let heads = Heads::new(3);
-        heads.insert(&record(512, 5, 10));
+        let cache = MetadataCache::new(3);
+        cache.insert(&record(512, 5, 10));
         assert!(
-            heads
+            cache
                 .find(512, 5)
-                .expect("it was inserted")
+                .expect("the record was inserted")
                 .body()
                 .is_empty()
         );
-        heads.insert(&record(1024, 5, 3000));
-        assert!(heads.find(1024, 5).is_none());
+        cache.insert(&record(1024, 5, 3000));
+        assert!(cache.find(1024, 5).is_none());
     }
 
     #[test]
     fn a_record_that_replaced_another_is_not_mistaken_for_it() {
-        let heads = Heads::new(9);
+        let cache = MetadataCache::new(9);
         for at in 0..10_000 {
-            heads.insert(&record(at * 512, at, 1));
+            cache.insert(&record(at * 512, at, 1));
         }
-        let found = (0..10_000_u64).filter_map(|at| Some((at, heads.find(at * 512, at)?)));
+        let found = (0..10_000_u64).filter_map(|at| Some((at, cache.find(at * 512, at)?)));
         let mut count = 0;
         for (at, record) in found {
             assert_eq!(record.header.hash, at * 512);

@@ -13,7 +13,7 @@ use edgeward_policy::log::SegmentId;
 use super::device::{Device, FileDevice};
 use super::error::OpenError;
 use super::format::{
-    Entry, Extent, FORMAT_VERSION, Kind, NoValidSuperblock, Superblock, SuperblockError,
+    Entry, Extent, FORMAT_VERSION, NoValidSuperblock, RecordKind, Superblock, SuperblockError,
 };
 use super::location::Location;
 use super::recovery;
@@ -280,11 +280,11 @@ impl Inspector<'_> {
             }
             let at = scan.segments.location(segment, found.offset);
             match found.header.kind {
-                Kind::Piece => _ = self.valid_pieces.insert(at.offset()),
-                Kind::Commit => self
+                RecordKind::Piece => _ = self.valid_pieces.insert(at.offset()),
+                RecordKind::Commit => self
                     .extents
                     .extend(found.extents().map(|extent| (at, extent))),
-                Kind::Object | Kind::Tombstones => {}
+                RecordKind::Object | RecordKind::Tombstones => {}
             }
             visit(found.offset);
         })
@@ -347,13 +347,13 @@ impl Inspector<'_> {
 impl SegmentInspection {
     fn count(&mut self, entry: &Entry) {
         let counter = match entry.kind {
-            Kind::Object => &mut self.objects,
-            Kind::Piece => &mut self.pieces,
-            Kind::Commit => &mut self.commits,
-            Kind::Tombstones => &mut self.tombstones,
+            RecordKind::Object => &mut self.objects,
+            RecordKind::Piece => &mut self.pieces,
+            RecordKind::Commit => &mut self.commits,
+            RecordKind::Tombstones => &mut self.tombstones,
         };
         *counter += 1;
-        if entry.kind != Kind::Tombstones {
+        if entry.kind != RecordKind::Tombstones {
             self.record_bytes += u64::from(entry.record_bytes);
         }
     }

@@ -194,9 +194,9 @@ mod tests {
     use super::*;
 
     fn mapped(bytes: &[u8]) -> (File, Mapping) {
-        let file = tempfile::tempfile().expect("a file");
-        file.write_all_at(bytes, 0).expect("writes");
-        let mapping = Mapping::new(&file, bytes.len() as u64).expect("maps");
+        let file = tempfile::tempfile().expect("a temporary file can be created");
+        file.write_all_at(bytes, 0).expect("the write succeeds");
+        let mapping = Mapping::new(&file, bytes.len() as u64).expect("the file can be mapped");
         (file, mapping)
     }
 
@@ -205,12 +205,12 @@ mod tests {
         let bytes: Vec<u8> = (0..20_000_u32).map(|n| (n % 251) as u8).collect();
         let (_file, mapping) = mapped(&bytes);
         assert_eq!(mapping.resident_bytes(5000..20_000), 15_000);
-        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        let (ours, mut theirs) = UnixStream::pair().expect("the sockets are created");
         for before in [&b"head"[..], b""] {
             let sent = mapping.send(ours.as_fd(), before, 5000..9000);
-            assert_eq!(sent.expect("it fits"), before.len() + 4000);
+            assert_eq!(sent.expect("the object fits"), before.len() + 4000);
             let mut got = vec![0; before.len() + 4000];
-            theirs.read_exact(&mut got).expect("arrives");
+            theirs.read_exact(&mut got).expect("the sent bytes arrive");
             assert!(got == [before, &bytes[5000..9000]].concat());
         }
     }
@@ -218,10 +218,12 @@ mod tests {
     #[test]
     fn a_range_outside_the_mapping_is_neither_resident_nor_sent() {
         let (_file, mapping) = mapped(&[1; 8192]);
-        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        let (ours, _theirs) = UnixStream::pair().expect("the sockets are created");
         for range in [0..0, 8192..8193, 4096..8193, u64::MAX - 1..u64::MAX] {
             assert_eq!(mapping.resident_bytes(range.clone()), 0);
-            let error = mapping.send(ours.as_fd(), b"", range).expect_err("refused");
+            let error = mapping
+                .send(ours.as_fd(), b"", range)
+                .expect_err("the input is refused");
             assert!(is_unreadable(&error), "{error}");
         }
     }
@@ -234,19 +236,25 @@ mod tests {
         let line = of_this
             .skip(1)
             .find_map(|line| line.strip_prefix("Rss:"))
-            .expect("each mapping has the line");
-        let number = line.trim().strip_suffix("kB").expect("in kB").trim();
-        number.parse().expect("a number")
+            .expect("each mapping has a line `Rss:`");
+        let number = line
+            .trim()
+            .strip_suffix("kB")
+            .expect("the unit is kB")
+            .trim();
+        number.parse().expect("the text is a number")
     }
 
     #[test]
     fn sent_pages_count_as_memory_until_they_are_released() {
         let (_file, mapping) = mapped(&[1; 65_536]);
-        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
+        let (ours, mut theirs) = UnixStream::pair().expect("the sockets are created");
         for _ in 0..2 {
-            let sent = mapping.send(ours.as_fd(), b"", 0..65_536).expect("some");
+            let sent = mapping
+                .send(ours.as_fd(), b"", 0..65_536)
+                .expect("the socket accepts some bytes");
             let mut got = vec![0; sent];
-            theirs.read_exact(&mut got).expect("arrives");
+            theirs.read_exact(&mut got).expect("the sent bytes arrive");
             assert!(got.iter().all(|&byte| byte == 1));
             assert!(resident_kib(&mapping) > 0);
             mapping.release_pages();
@@ -257,10 +265,10 @@ mod tests {
     #[test]
     fn a_truncated_file_is_an_error_and_no_signal() {
         let (file, mapping) = mapped(&[1; 65_536]);
-        file.set_len(4096).expect("cuts");
-        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        file.set_len(4096).expect("the file can be truncated");
+        let (ours, _theirs) = UnixStream::pair().expect("the sockets are created");
         let error = mapping.send(ours.as_fd(), b"", 8192..10_000);
-        assert!(is_unreadable(&error.expect_err("it is truncated")));
+        assert!(is_unreadable(&error.expect_err("the file is truncated")));
         match mapping.send(ours.as_fd(), b"head", 8192..10_000) {
             // The socket accepted `head` before the kernel noticed the error.
             Ok(sent) => assert_eq!(sent, 4),
@@ -271,7 +279,7 @@ mod tests {
     #[test]
     fn a_send_to_a_full_socket_does_not_wait() {
         let (_file, mapping) = mapped(&vec![1; 4 << 20]);
-        let (ours, _theirs) = UnixStream::pair().expect("sockets");
+        let (ours, _theirs) = UnixStream::pair().expect("the sockets are created");
         let mut sent = 0;
         let error = loop {
             match mapping.send(ours.as_fd(), b"", sent..4 << 20) {

@@ -112,7 +112,7 @@ mod tests {
 
     #[test]
     fn bytes_in_a_socket_survive_a_replacement_and_a_write() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let Some(replacement) = PageReplacement::in_folder(folder.path()) else {
             eprintln!("skipped: this file system cannot replace pages");
             return;
@@ -122,18 +122,25 @@ mod tests {
             .write(true)
             .create_new(true)
             .open(folder.path().join("file"))
-            .expect("creates");
-        file.write_all_at(&[1; 65_536], 0).expect("writes");
-        let (ours, mut theirs) = UnixStream::pair().expect("sockets");
-        let sent = send(&ours, b"head", &file, 4096, 16_384).expect("sends");
+            .expect("the file can be created");
+        file.write_all_at(&[1; 65_536], 0)
+            .expect("the write succeeds");
+        let (ours, mut theirs) = UnixStream::pair().expect("the sockets are created");
+        let sent = send(&ours, b"head", &file, 4096, 16_384).expect("the send succeeds");
         assert_eq!(sent, 4 + 16_384);
-        replacement.replace(&file, 0, 65_536).expect("replaces");
+        replacement
+            .replace(&file, 0, 65_536)
+            .expect("the pages are replaced");
         let mut now = [9; 100];
-        file.read_exact_at(&mut now, 30_000).expect("it is as long");
+        file.read_exact_at(&mut now, 30_000)
+            .expect("the file has its old length");
         assert_eq!(now, [0; 100]);
-        file.write_all_at(&[2; 65_536], 0).expect("writes");
+        file.write_all_at(&[2; 65_536], 0)
+            .expect("the write succeeds");
         let mut arrived = vec![0; sent];
-        theirs.read_exact(&mut arrived).expect("arrives");
+        theirs
+            .read_exact(&mut arrived)
+            .expect("the sent bytes arrive");
         assert!(arrived.starts_with(b"head") && arrived[4..].iter().all(|&byte| byte == 1));
     }
 

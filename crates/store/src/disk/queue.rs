@@ -192,7 +192,7 @@ mod tests {
         std::thread::scope(|scope| {
             let waiting = scope.spawn(|| queue.pop(Duration::from_secs(60)));
             assert_eq!(queue.push(7), Ok(()));
-            assert_eq!(waiting.join().expect("no panic"), Some(7));
+            assert_eq!(waiting.join().expect("no thread panics"), Some(7));
         });
     }
 }

@@ -15,11 +15,11 @@ use bytes::Bytes;
 use edgeward_policy::log::{ReclaimCandidate, SegmentId};
 use edgeward_types::KeyHash;
 
-use super::format::{Entry, Extent, Kind};
+use super::format::{Entry, Extent, RecordKind};
 use super::location::Location;
 use super::reader::Record;
 use super::volume::Volume;
-use super::writer::{AppendError, Draft, Move, Writer, table_of};
+use super::writer::{AppendError, RecordDraft, Relocation, Writer, table_of};
 
 /// An object with at least one record in the segment to reclaim.
 #[derive(Debug)]
@@ -31,11 +31,11 @@ struct Resident {
     hits: u8,
     /// The bytes that a reinsertion of the object writes.
     bytes: u64,
-    parts: Parts,
+    parts: ResidentParts,
 }
 
 #[derive(Debug)]
-enum Parts {
+enum ResidentParts {
     /// The object has one record, which is in the segment to reclaim.
     Single(Entry),
     /// The object is in pieces. The commit record may be in any segment; `pieces` lists only the pieces in the
@@ -48,15 +48,15 @@ impl Writer {
     pub(super) fn reclaim(&mut self, victim: SegmentId) -> Result<(), AppendError> {
         let volume = Arc::clone(&self.volume);
         let residents = residents_of(&volume, victim);
-        let aged: Vec<ReclaimCandidate> = residents
+        let candidates: Vec<ReclaimCandidate> = residents
             .iter()
             .map(|&Resident { bytes, hits, .. }| ReclaimCandidate { bytes, hits })
             .collect();
-        let mut chosen = Vec::new();
+        let mut selected = Vec::new();
         let reinsertion = volume.settings.reinsertion;
-        reinsertion.choose(&aged, volume.shape.segment_bytes, &mut chosen);
+        reinsertion.choose(&candidates, volume.shape.segment_bytes, &mut selected);
         let mut reinserted = vec![false; residents.len()];
-        for number in chosen {
+        for number in selected {
             reinserted[number] = self.reinsert(&residents[number], victim)?;
             if reinserted[number] {
                 let ordinal = volume.ordinal_of(residents[number].object_id);
@@ -79,13 +79,13 @@ impl Writer {
     /// Writes an object again. Returns false if the object could not be read, or the log has no space for it.
     fn reinsert(&mut self, resident: &Resident, victim: SegmentId) -> Result<bool, AppendError> {
         let written = match &resident.parts {
-            Parts::Single(entry) => self.copy(entry, resident.at)?,
-            Parts::Pieces { commit, pieces } => self.copy_pieces(commit, pieces, victim)?,
+            ResidentParts::Single(entry) => self.copy(entry, resident.at)?,
+            ResidentParts::Pieces { commit, pieces } => self.copy_pieces(commit, pieces, victim)?,
         };
         let Some(extent) = written else {
             return Ok(false);
         };
-        self.moves_pending.push(Move {
+        self.moves_pending.push(Relocation {
             hash: resident.hash,
             from: resident.at,
             to: Location::from_offset(extent.offset),
@@ -123,7 +123,7 @@ impl Writer {
         }
         let head = commit.head();
         let table = table_of(&extents);
-        let draft = Draft {
+        let draft = RecordDraft {
             table: &table,
             ..draft_of(commit, &head)
         };
@@ -141,7 +141,7 @@ impl Writer {
 
     fn reinsert_record(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &RecordDraft<'_>,
         body: &[Bytes],
     ) -> Result<Option<Extent>, AppendError> {
         match self.append_reinserted(draft, body) {
@@ -156,9 +156,9 @@ impl Writer {
     }
 }
 
-fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
+fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> RecordDraft<'a> {
     let header = &record.header;
-    Draft {
+    RecordDraft {
         kind: header.kind,
         hash: KeyHash(header.hash),
         object_id: header.object_id,
@@ -175,11 +175,11 @@ fn draft_of<'a>(record: &'a Record, head: &'a [u8]) -> Draft<'a> {
 fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
     let mut residents: Vec<Resident> = Vec::new();
     // Maps the id of an object in pieces to its index in `residents`, or to `None` if the object is not live.
-    let mut by_number: HashMap<u64, Option<usize>> = HashMap::new();
+    let mut index_by_id: HashMap<u64, Option<usize>> = HashMap::new();
     for entry in volume.entries_of(victim) {
         let number = match entry.kind {
-            Kind::Tombstones => continue,
-            Kind::Object => {
+            RecordKind::Tombstones => continue,
+            RecordKind::Object => {
                 let at = volume.segments.location(victim, u64::from(entry.offset));
                 let hash = KeyHash(entry.hash);
                 if let Some(hits) = volume.index.hits(hash, at) {
@@ -189,21 +189,23 @@ fn residents_of(volume: &Volume, victim: SegmentId) -> Vec<Resident> {
                         at,
                         hits,
                         bytes: u64::from(entry.record_bytes),
-                        parts: Parts::Single(entry),
+                        parts: ResidentParts::Single(entry),
                     });
                 }
                 continue;
             }
-            Kind::Piece | Kind::Commit => *by_number.entry(entry.object_id).or_insert_with(|| {
-                let resident = resident_in_pieces(volume, &entry)?;
-                residents.push(resident);
-                Some(residents.len() - 1)
-            }),
+            RecordKind::Piece | RecordKind::Commit => {
+                *index_by_id.entry(entry.object_id).or_insert_with(|| {
+                    let resident = resident_in_pieces(volume, &entry)?;
+                    residents.push(resident);
+                    Some(residents.len() - 1)
+                })
+            }
         };
-        if let (Some(number), Kind::Piece) = (number, entry.kind) {
+        if let (Some(number), RecordKind::Piece) = (number, entry.kind) {
             let resident = &mut residents[number];
             resident.bytes += u64::from(entry.record_bytes);
-            if let Parts::Pieces { pieces, .. } = &mut resident.parts {
+            if let ResidentParts::Pieces { pieces, .. } = &mut resident.parts {
                 pieces.push(entry);
             }
         }
@@ -217,7 +219,7 @@ fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
     let at = volume.index.find(hash)?;
     let first = volume.settings.first_read_bytes.bytes();
     let commit = volume.load_record(at, first).ok()?;
-    let is_same_object = commit.header.kind == Kind::Commit
+    let is_same_object = commit.header.kind == RecordKind::Commit
         && commit.header.hash == entry.hash
         && commit.header.object_id == entry.object_id;
     if !is_same_object {
@@ -229,7 +231,7 @@ fn resident_in_pieces(volume: &Volume, entry: &Entry) -> Option<Resident> {
         at,
         hits: volume.index.hits(hash, at)?,
         bytes: commit.header.record_bytes(),
-        parts: Parts::Pieces {
+        parts: ResidentParts::Pieces {
             commit,
             pieces: Vec::new(),
         },

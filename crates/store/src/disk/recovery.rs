@@ -19,8 +19,8 @@ use super::checkpoint;
 use super::device::Device;
 use super::error::{DamagedDevice, OpenError};
 use super::format::{
-    ChecksumSeed, Entry, Extent, Kind, NoValidSuperblock, SEGMENT_HEADER_BYTES, SUPERBLOCK_BYTES,
-    SegmentHeader, Superblock, SuperblockError, looks_like_segment_header,
+    ChecksumSeed, Entry, Extent, NoValidSuperblock, RecordKind, SEGMENT_HEADER_BYTES,
+    SUPERBLOCK_BYTES, SegmentHeader, Superblock, SuperblockError, looks_like_segment_header,
 };
 use super::index::{Index, IndexConfig};
 use super::location::Location;
@@ -367,7 +367,8 @@ pub(super) fn recover(
     let shape = LogShape::new(superblock.segment_bytes);
     let log = SegmentLog::restored(shape, settings.reserve_segments, found);
     report.objects = index.len();
-    report.segments = u32::try_from(live.len()).expect("at most the number of segments");
+    report.segments =
+        u32::try_from(live.len()).expect("the count is at most the number of segments");
     report.elapsed = started.elapsed();
     let volume = Volume::new(VolumeParts {
         has_unreadable_segments: report.unreadable > 0,
@@ -440,7 +441,7 @@ impl Replay<'_> {
     fn apply(&self, segment: SegmentId, entry: &Entry) {
         let hash = KeyHash(entry.hash);
         match entry.kind {
-            Kind::Object | Kind::Commit => {
+            RecordKind::Object | RecordKind::Commit => {
                 let at = self
                     .scan
                     .segments
@@ -449,8 +450,8 @@ impl Replay<'_> {
                 // also displaced before the restart.
                 _ = self.index.insert(hash, at);
             }
-            Kind::Tombstones => _ = self.index.purge(hash),
-            Kind::Piece => {}
+            RecordKind::Tombstones => _ = self.index.purge(hash),
+            RecordKind::Piece => {}
         }
     }
 
@@ -461,11 +462,11 @@ impl Replay<'_> {
             if !found.has_valid_body {
                 return;
             }
-            if found.header.kind == Kind::Piece {
+            if found.header.kind == RecordKind::Piece {
                 self.valid_pieces
                     .insert(scan.segments.start(segment) + found.offset);
             }
-            if found.header.kind == Kind::Commit
+            if found.header.kind == RecordKind::Commit
                 && !found.extents().all(|extent| self.is_piece_stored(&extent))
             {
                 return;
@@ -483,11 +484,12 @@ impl Replay<'_> {
         let Some(segment) = self.scan.segments.segment_at(extent.offset) else {
             return false;
         };
-        let counts = self
+        let is_in_use = self
             .live
             .binary_search_by_key(&extent.epoch, |&(_, epoch)| epoch)
             .is_ok_and(|at| self.live[at].0 == segment);
-        counts && (!self.searched.contains(&segment) || self.valid_pieces.contains(&extent.offset))
+        is_in_use
+            && (!self.searched.contains(&segment) || self.valid_pieces.contains(&extent.offset))
     }
 }
 

@@ -6,8 +6,8 @@ use edgeward_policy::log::SegmentId;
 
 use super::device::Device;
 use super::format::{
-    BLOCK_BYTES, ChecksumSeed, ENTRY_BYTES, Entry, Extent, Kind, RECORD_HEADER_BYTES, RecordHeader,
-    SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,
+    BLOCK_BYTES, ChecksumSeed, ENTRY_BYTES, Entry, Extent, RECORD_HEADER_BYTES, RecordHeader,
+    RecordKind, SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,
 };
 use super::location::Location;
 use super::segment::SegmentTable;
@@ -42,17 +42,22 @@ impl FoundRecord<'_> {
         let entry = |hash| Entry {
             hash,
             object_id: self.header.object_id,
-            offset: u32::try_from(self.offset).expect("within a segment"),
-            record_bytes: u32::try_from(self.header.record_bytes()).expect("within a segment"),
+            offset: u32::try_from(self.offset).expect("the number is within a segment"),
+            record_bytes: u32::try_from(self.header.record_bytes())
+                .expect("the number is within a segment"),
             kind: self.header.kind,
         };
-        if self.header.kind != Kind::Tombstones {
+        if self.header.kind != RecordKind::Tombstones {
             return vec![entry(self.header.hash)];
         }
         let table = &self.meta[self.header.table_range()];
         let hashes = table.chunks_exact(8);
         hashes
-            .map(|hash| entry(u64::from_le_bytes(hash.try_into().expect("eight"))))
+            .map(|hash| {
+                entry(u64::from_le_bytes(
+                    hash.try_into().expect("the slice has eight bytes"),
+                ))
+            })
             .collect()
     }
 }
@@ -154,17 +159,17 @@ impl Scan<'_> {
         visit: &mut impl FnMut(&FoundRecord<'_>),
     ) -> io::Result<u64> {
         let meta_bytes = header.meta_bytes();
-        let viewed = if check_bodies {
+        let view_bytes = if check_bodies {
             header.record_bytes()
         } else {
             meta_bytes as u64
         };
-        let bytes = window.view(offset, viewed)?;
+        let bytes = window.view(offset, view_bytes)?;
         let (meta, body) = bytes.split_at(meta_bytes);
         if header.check(meta, self.seed).is_err() {
             return Ok(Location::UNIT_BYTES);
         }
-        let has_body = matches!(header.kind, Kind::Object | Kind::Piece);
+        let has_body = matches!(header.kind, RecordKind::Object | RecordKind::Piece);
         let checksums = meta[header.table_range()].chunks_exact(8);
         let has_valid_body = !has_body
             || !check_bodies
@@ -199,8 +204,8 @@ impl Window<'_> {
     /// Returns `bytes` bytes of the segment from `offset` on, and reads them from the device if necessary. The
     /// caller ensures that the bytes are within the segment.
     fn view(&mut self, offset: u64, bytes: u64) -> io::Result<&[u8]> {
-        let have = self.at..self.at + self.bytes.len() as u64;
-        if offset < have.start || offset + bytes > have.end {
+        let buffered = self.at..self.at + self.bytes.len() as u64;
+        if offset < buffered.start || offset + bytes > buffered.end {
             let read = bytes.max(WINDOW_BYTES).min(self.end - offset);
             self.bytes.resize(to_usize(read), 0);
             self.device.read_at(&mut self.bytes, self.start + offset)?;
@@ -214,5 +219,5 @@ impl Window<'_> {
 const WINDOW_BYTES: u64 = 2 << 20;
 
 fn to_usize(bytes: u64) -> usize {
-    usize::try_from(bytes).expect("within a segment")
+    usize::try_from(bytes).expect("the number is within a segment")
 }

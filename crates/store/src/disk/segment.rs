@@ -45,7 +45,7 @@ impl SegmentTable {
     }
 
     pub(crate) fn count(&self) -> u32 {
-        u32::try_from(self.slots.len()).expect("made from 32 bits")
+        u32::try_from(self.slots.len()).expect("the table was made for a number of 32 bits")
     }
 
     /// Returns the start of a segment, in bytes from the device's start.

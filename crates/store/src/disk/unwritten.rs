@@ -24,7 +24,7 @@ use crate::sync::Mutex;
 
 /// The objects in the write buffer of one device.
 #[derive(Debug)]
-pub(crate) struct Unwritten {
+pub(crate) struct UnwrittenTable {
     objects: Mutex<HashMap<u64, Arc<UnwrittenObject>>>,
     /// A Bloom filter with one bit per hash, so that most lookups of other objects take no lock.
     hash_bits: [AtomicU64; HASH_BITS_WORDS],
@@ -48,7 +48,7 @@ pub(crate) struct UnwrittenObject {
 #[derive(Clone, Debug)]
 pub(crate) struct Body(Vec<Bytes>);
 
-impl Unwritten {
+impl UnwrittenTable {
     pub(crate) fn new() -> Self {
         Self {
             objects: Mutex::default(),
@@ -137,7 +137,8 @@ impl Body {
         for chunk in &self.0 {
             let end = start + chunk.len() as u64;
             if range.start < end {
-                let within = |at: u64| usize::try_from(at - start).expect("within the chunk");
+                let within =
+                    |at: u64| usize::try_from(at - start).expect("the offset is within the chunk");
                 return chunk.slice(within(range.start)..within(range.end.min(end)));
             }
             start = end;
@@ -162,7 +163,7 @@ mod tests {
 
     #[test]
     fn an_unwritten_object_is_found_until_it_is_purged_or_the_buffer_is_empty() {
-        let unwritten = Unwritten::new();
+        let unwritten = UnwrittenTable::new();
         let (first, second) = (write(1 << 32), write(2 << 32));
         unwritten.insert(&first, Location::from_offset(512), &[]);
         unwritten.insert(&second, Location::from_offset(1024), &[]);
@@ -179,13 +180,18 @@ mod tests {
 
     #[test]
     fn the_newest_object_of_a_key_is_found_and_has_its_own_hits() {
-        let unwritten = Unwritten::new();
+        let unwritten = UnwrittenTable::new();
         let (old, new) = (Location::from_offset(512), Location::from_offset(1024));
         unwritten.insert(&write(7), old, &[]);
-        unwritten.find(KeyHash(7)).expect("it is unwritten").touch();
+        unwritten
+            .find(KeyHash(7))
+            .expect("the object is in the buffer")
+            .touch();
         assert_eq!(unwritten.hits(KeyHash(7), old), 1);
         unwritten.insert(&write(7), new, &[]);
-        let found = unwritten.find(KeyHash(7)).expect("it is unwritten");
+        let found = unwritten
+            .find(KeyHash(7))
+            .expect("the object is in the buffer");
         assert_eq!(found.location, new);
         (0..9).for_each(|_| found.touch());
         assert_eq!(unwritten.hits(KeyHash(7), old), 0);

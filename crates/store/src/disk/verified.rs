@@ -30,7 +30,7 @@ use super::location::Location;
 
 /// The recently verified blocks of a device.
 #[derive(Debug)]
-pub(crate) struct Verified {
+pub(crate) struct VerifiedBlocks {
     slots: Box<[AtomicU64]>,
     /// The lifetime of an entry in seconds. If it is 0, the table is disabled.
     lifetime_secs: u32,
@@ -76,7 +76,7 @@ const RESIDENT_SLOTS: u64 = 1 << 16;
 /// kernel evicts one, a request waits for the device.
 const RESIDENT_LIFETIME: Duration = Duration::from_secs(2);
 
-impl Verified {
+impl VerifiedBlocks {
     pub(crate) fn new(device_bytes: u64, lifetime: Duration, seed: u64) -> Self {
         let slots = (device_bytes / BLOCK_BYTES * SLOTS_PER_BLOCK)
             .next_power_of_two()
@@ -126,9 +126,10 @@ impl Verified {
         let latest = self.now.load(Relaxed);
         let passed = now.as_secs().checked_sub(first).map(|secs| secs + 1);
         match passed.filter(|&secs| secs >= u64::from(latest) && secs <= SECS_MASK) {
-            Some(secs) => self
-                .now
-                .store(u32::try_from(secs).expect("at most 28 bits"), Relaxed),
+            Some(secs) => self.now.store(
+                u32::try_from(secs).expect("the number has at most 28 bits"),
+                Relaxed,
+            ),
             // The clock was set back, or more than eight years have passed: the age of the entries is unknown.
             None => {
                 self.now.store(0, Relaxed);
@@ -164,7 +165,8 @@ impl Verified {
         };
         group.iter().any(|slot| {
             let value = slot.load(Relaxed);
-            let compared = u32::try_from(value & SECS_MASK).expect("at most 28 bits");
+            let compared =
+                u32::try_from(value & SECS_MASK).expect("the number has at most 28 bits");
             value & !SECS_MASK == tag
                 && compared > 0
                 && now
@@ -194,7 +196,8 @@ impl Verified {
         let unit = block.offset / Location::UNIT_BYTES;
         let hash = mix64(unit ^ mix64(block.epoch ^ self.seed));
         // The lower bits select the group (at most 18 bits), the upper bits are the tag.
-        let group = usize::try_from(hash & SECS_MASK).expect("at most 28 bits") & (groups - 1);
+        let group = usize::try_from(hash & SECS_MASK).expect("the number has at most 28 bits")
+            & (groups - 1);
         let slots = &self.slots[group * SLOTS_PER_GROUP..][..SLOTS_PER_GROUP];
         Some((slots, hash & !SECS_MASK))
     }
@@ -213,8 +216,8 @@ mod tests {
         }
     }
 
-    fn table(lifetime_secs: u64) -> Verified {
-        let table = Verified::new(1 << 30, Duration::from_secs(lifetime_secs), 7);
+    fn table(lifetime_secs: u64) -> VerifiedBlocks {
+        let table = VerifiedBlocks::new(1 << 30, Duration::from_secs(lifetime_secs), 7);
         table.tick(Timestamp::from_secs(1000));
         table
     }
@@ -247,7 +250,7 @@ mod tests {
 
     #[test]
     fn no_block_is_remembered_without_a_time_or_with_lifetime_zero() {
-        let silent = Verified::new(1 << 30, Duration::from_secs(600), 7);
+        let silent = VerifiedBlocks::new(1 << 30, Duration::from_secs(600), 7);
         silent.insert(block(1));
         assert!(!silent.contains(block(1)) && !silent.is_enabled());
         let off = table(0);
@@ -289,7 +292,7 @@ mod tests {
 
     #[test]
     fn a_resident_block_is_remembered_for_two_seconds() {
-        let residents = Verified::for_resident_blocks(7);
+        let residents = VerifiedBlocks::for_resident_blocks(7);
         residents.tick(Timestamp::from_secs(1000));
         residents.insert(block(1));
         for (secs, known) in [(1000, true), (1001, true), (1002, false)] {

@@ -15,14 +15,14 @@ use super::counters::{Counters, DeviceCounters, DeviceState};
 use super::device::Device;
 use super::error::WriteError;
 use super::format::Superblock;
-use super::heads::Heads;
+use super::heads::MetadataCache;
 use super::index::{Index, InsertOutcome};
 use super::location::Location;
 use super::queue::Queue;
 use super::segment::SegmentTable;
 use super::settings::{DiskEvent, DiskSettings};
-use super::unwritten::Unwritten;
-use super::verified::Verified;
+use super::unwritten::UnwrittenTable;
+use super::verified::VerifiedBlocks;
 use super::write::WriteState;
 use super::writer::Message;
 use crate::sync::Mutex;
@@ -35,13 +35,13 @@ pub(crate) struct Volume {
     pub(crate) settings: DiskSettings,
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
-    pub(crate) verified: Verified,
+    pub(crate) verified: VerifiedBlocks,
     /// Blocks that were in the page cache at most two seconds ago. For these blocks no query to the kernel is
     /// needed, which would take a tenth of the time of a hit.
-    pub(crate) residents: Verified,
+    pub(crate) residents: VerifiedBlocks,
     /// The metadata of records that were read recently.
-    pub(crate) heads: Heads,
-    pub(crate) unwritten: Unwritten,
+    pub(crate) metadata_cache: MetadataCache,
+    pub(crate) unwritten: UnwrittenTable,
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
@@ -81,12 +81,12 @@ impl Volume {
             parts.settings.queue_messages,
         );
         let seed = parts.superblock.checksum_seed.0;
-        let verified = Verified::new(parts.device.len(), parts.settings.verify_every, seed);
+        let verified = VerifiedBlocks::new(parts.device.len(), parts.settings.verify_every, seed);
         Self {
             verified,
-            residents: Verified::for_resident_blocks(seed),
-            heads: Heads::new(seed),
-            unwritten: Unwritten::new(),
+            residents: VerifiedBlocks::for_resident_blocks(seed),
+            metadata_cache: MetadataCache::new(seed),
+            unwritten: UnwrittenTable::new(),
             device: parts.device,
             superblock: parts.superblock,
             shape: parts.shape,
@@ -269,7 +269,9 @@ impl Volume {
             capacity_bytes: u64::from(self.segments.count()) * self.shape.segment_bytes,
             objects: self.index.len(),
             index_bytes: self.index.bytes(),
-            verified_bytes: self.verified.bytes() + self.residents.bytes() + self.heads.bytes(),
+            verified_bytes: self.verified.bytes()
+                + self.residents.bytes()
+                + self.metadata_cache.bytes(),
             queue_bytes: self.queue.bytes(),
             queue_messages: self.queue.len() as u64,
             digest: self.digest.load(Ordering::Relaxed),

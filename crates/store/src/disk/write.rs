@@ -65,7 +65,7 @@ impl WriteState {
     pub(crate) fn drop_as(&self, cause: WriteError) {
         let code = CAUSES.iter().position(|&other| other == cause);
         let code = code.expect("every cause is listed") + 1;
-        let code = u8::try_from(code).expect("fewer than 256 causes");
+        let code = u8::try_from(code).expect("the causes are fewer than 256");
         _ = self
             .dropped
             .compare_exchange(0, code, Ordering::Relaxed, Ordering::Relaxed);
@@ -228,7 +228,8 @@ impl DiskWrite {
                 body.push(std::mem::take(chunk));
                 taken += 1;
             } else {
-                let part = usize::try_from(bytes_left).expect("less than a chunk's length");
+                let part =
+                    usize::try_from(bytes_left).expect("the part is less than a chunk's length");
                 body.push(chunk.split_to(part));
                 bytes_left = 0;
             }

@@ -36,11 +36,11 @@ impl<V> Index<V> {
         let mut shard = self.shard(key).write();
         match shard.entry(
             rehash(key),
-            |there| there.key == key,
-            |there| rehash(there.key),
+            |stored| stored.key == key,
+            |stored| rehash(stored.key),
         ) {
-            Entry::Occupied(mut there) => {
-                let before = std::mem::replace(there.get_mut(), resident);
+            Entry::Occupied(mut stored) => {
+                let before = std::mem::replace(stored.get_mut(), resident);
                 Some((before.slot, before.value))
             }
             Entry::Vacant(vacant) => {
@@ -53,10 +53,10 @@ impl<V> Index<V> {
     /// Replaces the value under `key` in the same slot, if the current value is `before`.
     pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         let mut shard = self.shard(key).write();
-        let there = shard.find_mut(rehash(key), |resident| {
+        let stored = shard.find_mut(rehash(key), |resident| {
             resident.key == key && Arc::ptr_eq(&resident.value, before)
         });
-        let Some(resident) = there else {
+        let Some(resident) = stored else {
             return false;
         };
         let before = std::mem::replace(&mut resident.value, value);
@@ -69,8 +69,8 @@ impl<V> Index<V> {
     pub(super) fn remove(&self, key: KeyHash, slot: Option<Slot>) -> Option<(Slot, Arc<V>)> {
         let mut shard = self.shard(key).write();
         let entry = shard
-            .find_entry(rehash(key), |there| {
-                there.key == key && slot.is_none_or(|slot| there.slot == slot)
+            .find_entry(rehash(key), |stored| {
+                stored.key == key && slot.is_none_or(|slot| stored.slot == slot)
             })
             .ok()?;
         let (resident, _) = entry.remove();

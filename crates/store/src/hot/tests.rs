@@ -18,19 +18,22 @@ fn fill(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> bool {
 }
 
 fn commit(cache: &HotCache<u64>, reservation: Reservation<u64>, value: u64) -> bool {
-    let seen = cache.version(reservation.key);
-    matches!(reservation.commit(Arc::new(value), seen), Commit::Done(_))
+    let version = cache.version(reservation.key);
+    matches!(
+        reservation.commit(Arc::new(value), version),
+        Commit::Done(_)
+    )
 }
 
 fn refresh(cache: &HotCache<u64>, key: u64, value: u64) -> bool {
-    let seen = cache.version(KeyHash(key));
+    let version = cache.version(KeyHash(key));
     let before = cache.peek(KeyHash(key)).unwrap_or_default();
-    cache.refresh(seen, &before, Arc::new(value)) == Some(true)
+    cache.refresh(version, &before, Arc::new(value)) == Some(true)
 }
 
 fn remove(cache: &HotCache<u64>, key: u64) -> bool {
-    let held = cache.peek(KeyHash(key)).is_some();
-    cache.remove(cache.version(KeyHash(key))).is_some() && held
+    let was_present = cache.peek(KeyHash(key)).is_some();
+    cache.remove(cache.version(KeyHash(key))).is_some() && was_present
 }
 
 /// Inserts a value and keeps its charge, as a reader of its memory does.
@@ -38,9 +41,9 @@ fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<C
     let Offer::Admit(mut reservation) = cache.offer(KeyHash(key), charge_bytes) else {
         return None;
     };
-    let hold = reservation.take_charge();
+    let charge = reservation.take_charge();
     assert!(commit(cache, reservation, key));
-    hold
+    charge
 }
 
 /// Tests both sides of the bounds of pinned bytes: up to 1 MiB has no effect, up to 4 MiB reduces the
@@ -50,22 +53,22 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     const MIB: u64 = 1 << 20;
     let cache = cache(16 * MIB, PolicySpec::Lru);
     let mut read: Vec<ChargeGuard> = (0..16)
-        .map(|key| fill_and_read(&cache, key, MIB).expect("it fits"))
+        .map(|key| fill_and_read(&cache, key, MIB).expect("the object fits"))
         .collect();
     assert_eq!(cache.pinned_bytes(), (0, 4 * MIB), "all values have a slot");
     for key in 16..18 {
-        read.push(fill_and_read(&cache, key, MIB).expect("it is admitted"));
+        read.push(fill_and_read(&cache, key, MIB).expect("the object is admitted"));
     }
     // Each of the two new objects has evicted one object, which is still being read. The second eviction exceeds
     // the free allowance of 1 MiB.
     assert_eq!(cache.pinned_bytes().0, 2 * MIB);
     let mut keys = 100..1000;
-    while let Some(hold) = fill_and_read(
+    while let Some(charge) = fill_and_read(
         &cache,
         keys.next().expect("an object is refused before key 1000"),
         MIB,
     ) {
-        read.push(hold);
+        read.push(charge);
     }
     let stats = cache.stats();
     assert_eq!(stats.refused_pinned, 1);
@@ -249,7 +252,7 @@ fn an_inline_tuner_steps_when_its_window_is_full() {
 
 /// Requests that a full ring cannot take are counted; all others reach the tuner.
 ///
-/// Method: record more requests than the ring and the windows hold, then wait for the tuner's thread, up to a
+/// Method: record more requests than the ring and the windows can take, then wait for the tuner's thread, up to a
 /// deadline.
 #[test]
 fn a_tuner_thread_receives_requests_and_counts_dropped_ones() {
@@ -283,10 +286,10 @@ fn a_change_that_saw_an_older_version_is_dropped() {
         Offer::Pinned => panic!("no bytes are pinned"),
     };
     let older = cache.version(key);
-    let Commit::Done(seen) = offer().commit(Arc::new(1), older) else {
+    let Commit::Done(version) = offer().commit(Arc::new(1), older) else {
         panic!("no change came before");
     };
-    let before = cache.peek(key).expect("it was committed");
+    let before = cache.peek(key).expect("the value was committed");
     assert_eq!(offer().commit(Arc::new(2), older), Commit::Outdated);
     assert_eq!(cache.refresh(older, &before, Arc::new(2)), None);
     assert_eq!(cache.remove(older), None);
@@ -296,28 +299,28 @@ fn a_change_that_saw_an_older_version_is_dropped() {
         1000,
         "the slots of dropped changes are released"
     );
-    assert!(cache.is_current(seen));
+    assert!(cache.is_current(version));
     assert!(
         !cache.purge(key, |_| false),
         "the other key of the hash stays"
     );
     assert!(cache.purge(key, |_| true));
-    assert_eq!(offer().promote(Arc::new(3), seen), Commit::Outdated);
+    assert_eq!(offer().promote(Arc::new(3), version), Commit::Outdated);
     assert_eq!(cache.stats().used_bytes, 0);
 }
 
 #[test]
 fn a_promotion_makes_no_new_version_and_replaces_nothing() {
     let cache = cache(10_000, PolicySpec::Lru);
-    let seen = cache.version(KeyHash(1));
+    let version = cache.version(KeyHash(1));
     let promote = |value| match cache.offer(KeyHash(1), 1000) {
-        Offer::Admit(reservation) => reservation.promote(Arc::new(value), seen),
+        Offer::Admit(reservation) => reservation.promote(Arc::new(value), version),
         Offer::Refuse(_) | Offer::Pinned => panic!("there is room"),
     };
-    assert_eq!(promote(1), Commit::Done(seen));
+    assert_eq!(promote(1), Commit::Done(version));
     assert_eq!(promote(2), Commit::Outdated);
     assert_eq!(cache.peek(KeyHash(1)).as_deref(), Some(&1));
-    assert!(cache.is_current(seen));
+    assert!(cache.is_current(version));
 }
 
 #[test]

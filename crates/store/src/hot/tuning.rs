@@ -65,7 +65,7 @@ impl Tuning {
             c: tuner.initial_c(),
             ..TuningStatus::default()
         }));
-        let step = Step {
+        let step = TunerStep {
             tuner,
             shared,
             status: Arc::clone(&status),
@@ -100,7 +100,7 @@ impl Tuning {
 }
 
 impl Worker {
-    fn spawn<V: Send + Sync + 'static>(mut step: Step<V>) -> Self {
+    fn spawn<V: Send + Sync + 'static>(mut step: TunerStep<V>) -> Self {
         let rings = Arc::new(Mutex::new(Vec::<rtrb::Consumer<Request>>::new()));
         let stop = Arc::new(AtomicBool::new(false));
         let (thread_rings, thread_stop) = (Arc::clone(&rings), Arc::clone(&stop));
@@ -145,20 +145,20 @@ pub(super) trait Inline: Send + Sync + fmt::Debug {
     fn record(&self, request: Request);
 }
 
-impl<V: Send + Sync + 'static> Inline for Mutex<Step<V>> {
+impl<V: Send + Sync + 'static> Inline for Mutex<TunerStep<V>> {
     fn record(&self, request: Request) {
         self.lock().record(request);
     }
 }
 
 /// The tuner, and the cache that it tunes.
-struct Step<V> {
+struct TunerStep<V> {
     tuner: Tuner,
     shared: Arc<Shared<V>>,
     status: Arc<Mutex<TuningStatus>>,
 }
 
-impl<V> Step<V> {
+impl<V> TunerStep<V> {
     fn record(&mut self, request: Request) {
         let Request {
             key,
@@ -182,14 +182,14 @@ impl<V> Step<V> {
     }
 }
 
-impl<V> fmt::Debug for Step<V> {
+impl<V> fmt::Debug for TunerStep<V> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Step").finish_non_exhaustive()
+        f.debug_struct("TunerStep").finish_non_exhaustive()
     }
 }
 
 /// Reports the requests in all rings to the tuner. Drops a ring when its worker has ended and the ring is empty.
-fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut Step<V>) {
+fn drain<V>(rings: &mut Vec<rtrb::Consumer<Request>>, step: &mut TunerStep<V>) {
     for ring in rings.iter_mut() {
         // Takes only the requests that are in the ring now: a busy worker must not delay the other rings.
         for _ in 0..ring.slots() {

@@ -6,7 +6,7 @@ use edgeward_testkit::disk::{Harm, SimulatedDisk};
 use edgeward_types::{KeyHash, Seed, SplitMix64};
 
 use crate::history::History;
-use crate::workload::{Bench, DISK_BYTES, Synced, open_on, seed, settings};
+use crate::workload::{DISK_BYTES, SyncPoint, TestCache, open_on, seed, settings};
 
 /// After a crash at any boundary between two operations of the disk, unsynced bytes may be lost, torn or
 /// reordered. Every object that is served is complete, no synced purge is undone, and 99 of 100 synced objects
@@ -20,31 +20,32 @@ use crate::workload::{Bench, DISK_BYTES, Synced, open_on, seed, settings};
 #[test]
 fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     let seed = seed();
-    let mut bench = Bench::new(DISK_BYTES, seed);
+    let mut test = TestCache::new(DISK_BYTES, seed);
     for _ in 0..STEPS {
-        bench.step();
+        test.step();
     }
-    assert!(bench.sync());
-    let counters = &bench.cache.counters().devices[0];
+    assert!(test.sync());
+    let counters = &test.cache.counters().devices[0];
     assert!(
         counters.reclaimed_segments > 10,
         "the log was filled more than once"
     );
     assert!(counters.reinserted_objects > 0, "an object was reinserted");
-    assert!(bench.close(), "a healthy disk accepts all writes");
+    assert!(test.close(), "a healthy disk accepts all writes");
 
-    let boundaries = bench.disk.boundary();
-    let mut draws = SplitMix64(seed.0 ^ 1);
+    let boundaries = test.disk.boundary();
+    let mut random = SplitMix64(seed.0 ^ 1);
     let mut crashes: Vec<(usize, Harm)> = if std::env::var_os("EDGEWARD_CRASH_SWEEP").is_some() {
         let all = (0..=boundaries).flat_map(|at| Harm::ALL.map(|harm| (at, harm)));
         all.collect()
     } else {
-        let harm = |draws: &mut SplitMix64| Harm::ALL[draws.below(Harm::ALL.len() as u64) as usize];
+        let harm =
+            |random: &mut SplitMix64| Harm::ALL[random.below(Harm::ALL.len() as u64) as usize];
         (0..CRASHES)
             .map(|_| {
                 (
-                    draws.below(boundaries as u64 + 1) as usize,
-                    harm(&mut draws),
+                    random.below(boundaries as u64 + 1) as usize,
+                    harm(&mut random),
                 )
             })
             // The shutdown has few operations, so random boundaries would rarely hit them. They are added here.
@@ -54,7 +55,7 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     crashes.sort_by_key(|&(at, _)| at);
     eprintln!("{} crashes at {boundaries} boundaries", crashes.len());
 
-    let mut images = bench.disk.crashes(seed);
+    let mut images = test.disk.crashes(seed);
     let (mut expected, mut hits) = (0, 0);
     for (at, harm) in crashes {
         let context = format!("seed {}, crash at {at} of {boundaries}, {harm:?}", seed.0);
@@ -65,9 +66,9 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
             Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::AddNoise => continue,
             Err(error) => panic!("{context}: {error}"),
         };
-        let synced = synced_across(&bench.syncs, at);
-        for key in bench.history.keys() {
-            let served = bench.history.check(&cache, key, at, &context);
+        let synced = synced_across(&test.syncs, at);
+        for key in test.history.keys() {
+            let served = test.history.check(&cache, key, at, &context);
             if synced.contains_key(&key) {
                 expected += 1;
                 hits += usize::from(served.is_some());
@@ -86,7 +87,7 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
 }
 
 /// Returns the keys that were stored unchanged at the syncs before and after `at`.
-fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
+fn synced_across(syncs: &[SyncPoint], at: usize) -> BTreeMap<u64, usize> {
     let after = syncs.partition_point(|synced| synced.boundary <= at);
     let Some(before) = after.checked_sub(1).map(|at| &syncs[at]) else {
         return BTreeMap::new();
@@ -105,33 +106,33 @@ fn synced_across(syncs: &[Synced], at: usize) -> BTreeMap<u64, usize> {
 #[test]
 fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
     let seed = seed();
-    let mut draws = SplitMix64(seed.0 ^ 2);
+    let mut random = SplitMix64(seed.0 ^ 2);
     let mut image = vec![0; DISK_BYTES];
     let mut history = History::default();
     let mut served = 0;
     for life in 0..LIVES {
         let disk = SimulatedDisk::with_content(image);
         let life_seed = Seed(seed.0 ^ (life << 8));
-        let mut bench = Bench::on(disk, settings(), history, life_seed);
+        let mut test = TestCache::with_disk(disk, settings(), history, life_seed);
         let context = format!("seed {}, beginning of life {life}", seed.0);
-        for key in 0..bench.keys {
-            let found = bench.history.check(&bench.cache, key, 0, &context);
+        for key in 0..test.keys {
+            let found = test.history.check(&test.cache, key, 0, &context);
             served += usize::from(found.is_some());
         }
         // Most lives are short; every fifth may fill the log once.
         let steps = if life % 5 == 4 { 600 } else { 80 };
-        for _ in 0..draws.below(steps) {
-            bench.step();
+        for _ in 0..random.below(steps) {
+            test.step();
         }
-        let harm = Harm::ALL[draws.below(Harm::ALL.len() as u64 - 1) as usize];
-        let boundary = if draws.below(4) == 0 {
-            assert!(bench.close());
-            bench.disk.boundary()
+        let harm = Harm::ALL[random.below(Harm::ALL.len() as u64 - 1) as usize];
+        let boundary = if random.below(4) == 0 {
+            assert!(test.close());
+            test.disk.boundary()
         } else {
-            draws.below(bench.disk.boundary() as u64 + 1) as usize
+            random.below(test.disk.boundary() as u64 + 1) as usize
         };
-        image = bench.disk.crashes(life_seed).image(boundary, harm);
-        history = bench.history.continued_after(boundary);
+        image = test.disk.crashes(life_seed).image(boundary, harm);
+        history = test.history.continued_after(boundary);
     }
     assert!(served > 100, "objects were served: {served}");
 }
@@ -141,22 +142,22 @@ fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
 #[test]
 fn a_synced_purge_survives_every_later_crash() {
     let seed = seed();
-    let mut bench = Bench::new(DISK_BYTES, seed);
+    let mut test = TestCache::new(DISK_BYTES, seed);
     for key in 0..40 {
-        assert!(bench.store(key, 3_000));
+        assert!(test.store(key, 3_000));
     }
-    assert!(bench.sync());
+    assert!(test.sync());
     for key in 0..20 {
-        let purged = bench.cache.purge_synced(KeyHash(key), b"");
-        purged.expect("a healthy disk");
+        let purged = test.cache.purge_synced(KeyHash(key), b"");
+        purged.expect("a healthy disk accepts the purge");
     }
-    let purged_at = bench.disk.boundary();
+    let purged_at = test.disk.boundary();
     for _ in 0..60 {
-        let key = 20 + bench.draws.below(100);
-        bench.store(key, 30_000);
+        let key = 20 + test.random.below(100);
+        test.store(key, 30_000);
     }
-    assert!(bench.sync());
-    let mut images = bench.disk.crashes(seed);
+    assert!(test.sync());
+    let mut images = test.disk.crashes(seed);
     for at in purged_at..=*images.boundaries().end() {
         for harm in [
             Harm::LoseUnsynced,
@@ -165,7 +166,7 @@ fn a_synced_purge_survives_every_later_crash() {
             Harm::AddNoise,
         ] {
             let disk = SimulatedDisk::with_content(images.image(at, harm));
-            let cache = open_on(&disk, settings()).expect("it opens");
+            let cache = open_on(&disk, settings()).expect("the cache opens");
             for key in 0..20 {
                 assert_eq!(cache.lookup(KeyHash(key)), None, "{key} at {at}, {harm:?}");
             }

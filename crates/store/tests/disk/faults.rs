@@ -16,20 +16,20 @@ use edgeward_testkit::disk::{Errno, Fault, Harm, SimulatedDisk};
 use edgeward_types::{ByteSize, KeyHash, Seed};
 
 use crate::history::{Version, open};
-use crate::workload::{Bench, DISK_BYTES, open_on, seed, settings};
+use crate::workload::{DISK_BYTES, TestCache, open_on, seed, settings};
 
 /// Returns a cache with a hundred durable objects, small and large.
-fn filled(seed: Seed) -> Bench {
-    let mut bench = Bench::new(DISK_BYTES, seed);
+fn filled(seed: Seed) -> TestCache {
+    let mut test = TestCache::new(DISK_BYTES, seed);
     for key in 0..OBJECTS {
         let length = if key % 10 == 0 { 150_000 } else { 5_000 };
-        assert!(bench.store(key, length));
+        assert!(test.store(key, length));
     }
-    assert!(bench.sync());
-    bench
+    assert!(test.sync());
+    test
 }
 
-impl Bench {
+impl TestCache {
     /// Returns how many of the first [`OBJECTS`] keys are hits. Panics if a hit has wrong bytes.
     fn hits(&self, context: &str) -> u64 {
         let hits = (0..OBJECTS).filter(|&key| self.is_hit(key, context));
@@ -42,7 +42,7 @@ impl Bench {
     }
 
     fn events(&self) -> Vec<DiskEvent> {
-        self.events.lock().expect("no panics here").clone()
+        self.events.lock().expect("no thread panics").clone()
     }
 
     fn count(&self, name: &str) -> u64 {
@@ -62,33 +62,33 @@ impl Bench {
 #[test]
 fn flipped_bits_are_misses_and_reported_once() {
     let seed = seed();
-    let mut bench = filled(seed);
-    assert_eq!(bench.hits("before"), OBJECTS);
-    let content = bench.disk.content();
+    let mut test = filled(seed);
+    assert_eq!(test.hits("before"), OBJECTS);
+    let content = test.disk.content();
     let used: Vec<u64> = (SUPERBLOCKS_BYTES..DISK_BYTES)
         .filter(|&at| content[at] != 0)
         .map(|at| at as u64)
         .collect();
     for _ in 0..60 {
-        let at = used[bench.draws.below(used.len() as u64) as usize];
-        let bit = 1 << bench.draws.below(8);
-        bench.disk.flip(at, bit);
+        let at = used[test.random.below(used.len() as u64) as usize];
+        let bit = 1 << test.random.below(8);
+        test.disk.flip(at, bit);
     }
-    let hits = bench.hits("with flipped bits");
+    let hits = test.hits("with flipped bits");
     let lost = OBJECTS - hits;
     assert!((5..=60).contains(&lost), "{lost} of {OBJECTS} were lost");
-    assert!(bench.count("checksum_failures") >= lost);
-    let events: Vec<_> = bench.events();
+    assert!(test.count("checksum_failures") >= lost);
+    let events: Vec<_> = test.events();
     assert!(
         matches!(events[..], [DiskEvent::Corrupt { .. }]),
         "{events:?}"
     );
     // A corrupt object is removed from the index, so it is not read again.
-    let failures = bench.count("checksum_failures");
-    assert_eq!(bench.hits("again"), hits);
-    assert_eq!(bench.count("checksum_failures"), failures);
-    assert_eq!(bench.state(), DeviceState::InService);
-    assert!(bench.store(0, 5_000) && bench.sync() && bench.is_hit(0, "stored again"));
+    let failures = test.count("checksum_failures");
+    assert_eq!(test.hits("again"), hits);
+    assert_eq!(test.count("checksum_failures"), failures);
+    assert_eq!(test.state(), DeviceState::InService);
+    assert!(test.store(0, 5_000) && test.sync() && test.is_hit(0, "stored again"));
 }
 
 /// Bits flip while the cache is stopped, at any offset: superblock, checkpoint of the index, headers, footers,
@@ -99,21 +99,21 @@ fn flipped_bits_are_misses_and_reported_once() {
 #[test]
 fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
     let seed = seed();
-    let mut bench = filled(seed);
-    assert!(bench.close());
-    let whole = bench.disk.content();
+    let mut test = filled(seed);
+    assert!(test.close());
+    let whole = test.disk.content();
     let (mut hits, mut rounds) = (0, 0);
     for _ in 0..120 {
-        let limit = match bench.draws.below(3) {
+        let limit = match test.random.below(3) {
             0 => 128 << 10,
             _ => DISK_BYTES as u64,
         };
-        let at = bench.draws.below(limit);
-        let bit = 1 << bench.draws.below(8);
+        let at = test.random.below(limit);
+        let bit = 1 << test.random.below(8);
         let disk = SimulatedDisk::with_content(whole.clone());
         disk.flip(at, bit);
-        let history = bench.history.continued_after(usize::MAX);
-        let damaged = Bench::on(disk, settings(), history, seed);
+        let history = test.history.continued_after(usize::MAX);
+        let damaged = TestCache::with_disk(disk, settings(), history, seed);
         hits += damaged.hits(&format!("bit {bit:#x} of byte {at} flipped"));
         rounds += 1;
     }
@@ -140,36 +140,36 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
         Fault::ShortWrites,
         Fault::Syncs(Errno::Io),
     ] {
-        let mut bench = filled(seed);
+        let mut test = filled(seed);
         let context = format!("{fault:?}");
-        bench.disk.inject(fault);
-        bench.faulty = true;
+        test.disk.inject(fault);
+        test.faulty = true;
         for key in OBJECTS..OBJECTS + 50 {
-            bench.store(key, 20_000);
+            test.store(key, 20_000);
             if key % 10 == 0 {
-                assert_eq!(bench.cache.sync(), Err(SyncError::NotWritable), "{context}");
+                assert_eq!(test.cache.sync(), Err(SyncError::NotWritable), "{context}");
             }
         }
-        assert_eq!(bench.state(), DeviceState::ReadOnly, "{context}");
-        assert_eq!(bench.hits(&context), OBJECTS);
-        assert!(bench.count("write_errors") > 0, "{context}");
-        assert!(bench.count("dropped_not_writable") > 0, "{context}");
-        let events = bench.events();
+        assert_eq!(test.state(), DeviceState::ReadOnly, "{context}");
+        assert_eq!(test.hits(&context), OBJECTS);
+        assert!(test.count("write_errors") > 0, "{context}");
+        assert!(test.count("dropped_not_writable") > 0, "{context}");
+        let events = test.events();
         assert!(
             matches!(events[..], [DiskEvent::ReadOnly { .. }]),
             "{context}: {events:?}"
         );
         // A purge takes effect, and the call returns an error because the purge may not be durable.
         let full_key = Version::full_key(1);
-        let purged = bench.cache.purge_synced(KeyHash(1), &full_key);
+        let purged = test.cache.purge_synced(KeyHash(1), &full_key);
         assert_eq!(purged, Err(SyncError::NotWritable), "{context}");
-        bench.history.purged(1);
-        assert_eq!(bench.cache.lookup(KeyHash(1)), None, "{context}");
+        test.history.record_purge(1);
+        assert_eq!(test.cache.lookup(KeyHash(1)), None, "{context}");
 
-        bench.disk.heal();
-        assert!(bench.sync(), "{context}: it has recovered");
-        bench.faulty = false;
-        let events = bench.events();
+        test.disk.heal();
+        assert!(test.sync(), "{context}: it has recovered");
+        test.faulty = false;
+        let events = test.events();
         assert!(
             matches!(
                 events[..],
@@ -177,14 +177,14 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
             ),
             "{context}: {events:?}"
         );
-        assert!(bench.store(200, 20_000), "{context}");
-        assert!(bench.sync() && bench.is_hit(200, &context));
-        assert_eq!(bench.hits(&context), OBJECTS - 1);
+        assert!(test.store(200, 20_000), "{context}");
+        assert!(test.sync() && test.is_hit(200, &context));
+        assert_eq!(test.hits(&context), OBJECTS - 1);
 
-        let now = bench.disk.boundary();
-        let image = bench.disk.crashes(seed).image(now, Harm::LoseUnsynced);
-        let history = bench.history.continued_after(now);
-        let next = Bench::on(
+        let now = test.disk.boundary();
+        let image = test.disk.crashes(seed).image(now, Harm::LoseUnsynced);
+        let history = test.history.continued_after(now);
+        let next = TestCache::with_disk(
             SimulatedDisk::with_content(image),
             settings(),
             history,
@@ -205,28 +205,28 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
 fn a_disk_that_cannot_be_read_is_taken_out_of_service() {
     for fault in [Fault::Reads(Errno::Io), Fault::ShortReads] {
         let context = format!("{fault:?}");
-        let mut bench = filled(seed());
-        bench.disk.inject(fault);
-        let candidate = bench.cache.lookup(KeyHash(3)).expect("it is in the index");
-        let miss = bench.cache.read_head(&candidate, &Version::full_key(3));
+        let mut test = filled(seed());
+        test.disk.inject(fault);
+        let candidate = test.cache.lookup(KeyHash(3)).expect("the key is indexed");
+        let miss = test.cache.read_head(&candidate, &Version::full_key(3));
         assert!(matches!(miss, Err(Miss::Device(_))), "{context}: {miss:?}");
-        assert_eq!(bench.hits(&context), 0);
-        assert_eq!(bench.state(), DeviceState::OutOfService, "{context}");
-        assert!(bench.count("read_errors") > 0);
-        let events = bench.events();
+        assert_eq!(test.hits(&context), 0);
+        assert_eq!(test.state(), DeviceState::OutOfService, "{context}");
+        assert!(test.count("read_errors") > 0);
+        let events = test.events();
         assert!(
             matches!(events[..], [DiskEvent::OutOfService { .. }]),
             "{context}: {events:?}"
         );
-        let failures = bench.disk.failures();
-        assert_eq!(bench.hits(&context), 0);
+        let failures = test.disk.failures();
+        assert_eq!(test.hits(&context), 0);
         assert_eq!(
-            bench.disk.failures(),
+            test.disk.failures(),
             failures,
             "{context}: the disk is not read again"
         );
         assert!(
-            !bench.store(300, 1_000),
+            !test.store(300, 1_000),
             "{context}: no object is written either"
         );
     }
@@ -235,12 +235,12 @@ fn a_disk_that_cannot_be_read_is_taken_out_of_service() {
 /// One failed read is one miss: the object is a hit again when the disk recovers.
 #[test]
 fn a_temporary_read_error_is_one_miss() {
-    let bench = filled(seed());
-    bench.disk.inject(Fault::Reads(Errno::Io));
-    assert!(!bench.is_hit(3, "while reads fail"));
-    bench.disk.heal();
-    assert_eq!(bench.hits("after"), OBJECTS);
-    assert_eq!(bench.state(), DeviceState::InService);
+    let test = filled(seed());
+    test.disk.inject(Fault::Reads(Errno::Io));
+    assert!(!test.is_hit(3, "while reads fail"));
+    test.disk.heal();
+    assert_eq!(test.hits("after"), OBJECTS);
+    assert_eq!(test.state(), DeviceState::InService);
 }
 
 /// One of two devices fails: its keys are misses, the keys of the other device are hits as before.
@@ -251,11 +251,12 @@ fn a_device_that_fails_takes_only_itself_out_of_service() {
         SimulatedDisk::new(DISK_BYTES),
     ];
     let devices = disks.iter().map(|disk| Arc::clone(disk) as Arc<dyn Device>);
-    let (cache, _) = DiskCache::open_with_devices(settings(), devices.collect()).expect("blank");
+    let (cache, _) = DiskCache::open_with_devices(settings(), devices.collect())
+        .expect("a blank disk can be opened");
     for key in 0..200 {
-        put(&cache, key, 2_000).expect("room for all");
+        put(&cache, key, 2_000).expect("the queue has room for all objects");
     }
-    cache.sync().expect("healthy");
+    cache.sync().expect("the disk is healthy");
     let hits = |cache: &DiskCache| (0..200).filter(|&key| is_whole(cache, key)).count();
     assert_eq!(hits(&cache), 200);
     let objects = cache.counters().devices[1].objects as usize;
@@ -295,10 +296,10 @@ fn writes_to_a_slow_disk_are_dropped_and_no_call_waits() {
         queue_bytes: ByteSize::mib(1),
         ..settings()
     };
-    let cache = open_on(&disk, settings).expect("blank");
+    let cache = open_on(&disk, settings).expect("a blank disk can be opened");
     for key in 0..20 {
-        put(&cache, key, 10_000).expect("an idle disk");
-        cache.sync().expect("healthy");
+        put(&cache, key, 10_000).expect("the queue of an idle disk has room");
+        cache.sync().expect("the disk is healthy");
     }
     disk.inject(Fault::WritesWait(gate.clone()));
     let taken: Vec<u64> = (20..400)
@@ -320,32 +321,40 @@ fn writes_to_a_slow_disk_are_dropped_and_no_call_waits() {
 /// A non-blocking read that would have to wait returns `WouldBlock`, and the object stays stored.
 #[test]
 fn a_read_that_would_wait_returns_would_block() {
-    let bench = filled(seed());
-    bench.disk.inject(Fault::ReadsWait);
-    let candidate = bench.cache.lookup(KeyHash(10)).expect("there");
+    let test = filled(seed());
+    test.disk.inject(Fault::ReadsWait);
+    let candidate = test.cache.lookup(KeyHash(10)).expect("the key is indexed");
     let full_key = Version::full_key(10);
-    let now = bench.cache.read_head_now(&candidate, &full_key);
+    let now = test.cache.read_head_now(&candidate, &full_key);
     assert!(matches!(now, NonBlockingRead::WouldBlock), "{now:?}");
-    let object = bench.cache.read_head(&candidate, &full_key).expect("waits");
+    let object = test
+        .cache
+        .read_head(&candidate, &full_key)
+        .expect("a blocking read succeeds");
     assert!(matches!(
         object.read_now(100_000..110_000),
         NonBlockingRead::WouldBlock
     ));
-    assert!(!object.read(100_000..110_000).expect("waits").is_empty());
-    assert_eq!(bench.count("would_block"), 2);
-    assert_eq!(bench.hits("by waiting"), OBJECTS);
+    assert!(
+        !object
+            .read(100_000..110_000)
+            .expect("a blocking read succeeds")
+            .is_empty()
+    );
+    assert_eq!(test.count("would_block"), 2);
+    assert_eq!(test.hits("by waiting"), OBJECTS);
 }
 
 /// A disk whose content was erased is formatted again. A disk with another format or other data is rejected
 /// with an instruction, and not changed.
 #[test]
 fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
-    let mut bench = filled(seed());
-    assert!(bench.close());
-    let content = bench.disk.content();
+    let mut test = filled(seed());
+    assert!(test.close());
+    let content = test.disk.content();
 
     let blank = SimulatedDisk::new(DISK_BYTES);
-    let formatted = Bench::on(blank, settings(), bench.history.clone(), Seed(1));
+    let formatted = TestCache::with_disk(blank, settings(), test.history.clone(), Seed(1));
     assert_eq!(formatted.hits("deleted"), 0);
 
     let rejection = |content: Vec<u8>, is_damaged: bool| {
@@ -385,10 +394,10 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     // One valid copy of the superblock is sufficient.
     let mut half = content;
     half[..4096].fill(0xee);
-    let half = Bench::on(
+    let half = TestCache::with_disk(
         SimulatedDisk::with_content(half),
         settings(),
-        bench.history.clone(),
+        test.history.clone(),
         Seed(1),
     );
     assert_eq!(half.hits("half a superblock"), OBJECTS);
@@ -397,20 +406,20 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
 /// A truncated disk either cannot be opened, or serves no wrong byte.
 #[test]
 fn a_truncated_disk_serves_no_wrong_byte() {
-    let mut bench = filled(seed());
+    let mut test = filled(seed());
     for key in OBJECTS..3 * OBJECTS {
-        assert!(bench.store(key, 20_000));
+        assert!(test.store(key, 20_000));
     }
-    assert!(bench.close());
-    let mut content = bench.disk.content();
+    assert!(test.close());
+    let mut content = test.disk.content();
     content.truncate(DISK_BYTES * 3 / 4);
     let disk = SimulatedDisk::with_content(content);
     let Ok(cache) = open_on(&disk, settings()) else {
         return;
     };
-    for key in bench.history.keys() {
-        let now = bench.disk.boundary();
-        bench.history.check(&cache, key, now, "truncated");
+    for key in test.history.keys() {
+        let now = test.disk.boundary();
+        test.history.check(&cache, key, now, "truncated");
     }
 }
 
@@ -442,8 +451,8 @@ fn is_whole(cache: &DiskCache, key: u64) -> bool {
     let Some(Ok(object)) = open(cache, key) else {
         return false;
     };
-    let length = u32::try_from(object.length()).expect("small");
-    let body = object.read(0..object.length()).expect("sound");
+    let length = u32::try_from(object.length()).expect("the number is small");
+    let body = object.read(0..object.length()).expect("the body is intact");
     assert_eq!(body, version(key, length).body_bytes(), "key {key}");
     true
 }

@@ -18,7 +18,7 @@ pub(crate) struct KeyHistory {
 
 #[derive(Clone, Debug)]
 struct Change {
-    kind: Kind,
+    kind: ChangeKind,
     /// False for a write that the cache may have dropped. The previous object may then still be served.
     certain: bool,
     /// The boundary (the number of operations of the disk) at which the change was known to be durable.
@@ -26,7 +26,7 @@ struct Change {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
-enum Kind {
+enum ChangeKind {
     Stored(Version),
     Purged,
 }
@@ -74,7 +74,7 @@ impl Version {
     /// Returns the body: a part of [`noise`]. The offset of the part depends on the key and the number of the body.
     pub(crate) fn body_bytes(self) -> Bytes {
         let start = (self.key * 7919 + u64::from(self.body) * 104_729) % (NOISE_BYTES / 2);
-        let start = usize::try_from(start).expect("small");
+        let start = usize::try_from(start).expect("the number is small");
         noise().slice(start..start + self.length as usize)
     }
 }
@@ -98,21 +98,21 @@ impl History {
     }
 
     /// Records that the write of this version began. The version may be served until a later change is certain.
-    pub(crate) fn offered(&mut self, version: Version) {
-        self.add(version.key, Kind::Stored(version), false);
+    pub(crate) fn record_offer(&mut self, version: Version) {
+        self.add(version.key, ChangeKind::Stored(version), false);
     }
 
     /// Records that the cache accepted the last offered version of the key completely.
-    pub(crate) fn taken(&mut self, key: u64) {
-        let key = self.keys.get_mut(&key).expect("it was offered");
-        key.changes.last_mut().expect("it was offered").certain = true;
+    pub(crate) fn record_acceptance(&mut self, key: u64) {
+        let key = self.keys.get_mut(&key).expect("the key was offered");
+        key.changes.last_mut().expect("the key was offered").certain = true;
     }
 
-    pub(crate) fn purged(&mut self, key: u64) {
-        self.add(key, Kind::Purged, true);
+    pub(crate) fn record_purge(&mut self, key: u64) {
+        self.add(key, ChangeKind::Purged, true);
     }
 
-    fn add(&mut self, key: u64, kind: Kind, certain: bool) {
+    fn add(&mut self, key: u64, kind: ChangeKind, certain: bool) {
         let changes = &mut self.keys.entry(key).or_default().changes;
         changes.push(Change {
             kind,
@@ -127,14 +127,14 @@ impl History {
     }
 
     /// Records that all changes so far are durable at this boundary.
-    pub(crate) fn synced(&mut self, boundary: usize) {
+    pub(crate) fn record_sync(&mut self, boundary: usize) {
         for change in self.keys.values_mut().flat_map(|key| &mut key.changes) {
             change.durable_at.get_or_insert(boundary);
         }
     }
 
-    /// Like [`synced`](Self::synced), for one key.
-    pub(crate) fn key_synced(&mut self, key: u64, boundary: usize) {
+    /// Like [`record_sync`](Self::record_sync), for one key.
+    pub(crate) fn record_key_sync(&mut self, key: u64, boundary: usize) {
         for change in &mut self.keys.entry(key).or_default().changes {
             change.durable_at.get_or_insert(boundary);
         }
@@ -179,7 +179,7 @@ impl History {
             .unwrap_or(0);
         let allowed = changes[since..]
             .iter()
-            .any(|change| change.kind == Kind::Stored(served));
+            .any(|change| change.kind == ChangeKind::Stored(served));
         assert!(
             allowed,
             "{context}: {served:?} was served; since the last durable change there were {:?}",
@@ -207,7 +207,7 @@ pub(crate) fn read(cache: &DiskCache, key: u64, context: &str) -> Option<Version
             !piece.is_empty(),
             "{context}: a read returns at least one byte"
         );
-        let start = usize::try_from(at).expect("small");
+        let start = usize::try_from(at).expect("the number is small");
         assert!(
             piece == expected[start..start + piece.len()],
             "{context}: wrong bytes after {at} of {version:?}"

@@ -126,7 +126,7 @@ impl Store {
             key_seed: Some(1),
             ..DiskSettings::default()
         };
-        Self(open_on(&SimulatedDisk::new(DISK_BYTES), settings).expect("it opens"))
+        Self(open_on(&SimulatedDisk::new(DISK_BYTES), settings).expect("the cache opens"))
     }
 }
 
@@ -145,15 +145,15 @@ impl Tier for Store {
         let mut write = self
             .0
             .begin(KeyHash(key), &key.to_le_bytes(), head, Some(bytes))
-            .expect("it fits");
+            .expect("the object fits");
         let mut left = bytes;
         while left > 0 {
             let more = left.min(50_000);
-            let chunk = vec![key as u8; usize::try_from(more).expect("small")];
-            write.push(chunk.into()).expect("there is room");
+            let chunk = vec![key as u8; usize::try_from(more).expect("the number is small")];
+            write.push(chunk.into()).expect("the space is sufficient");
             left -= more;
         }
-        write.finish().expect("it is whole");
+        write.finish().expect("the body is complete");
         let deadline = Instant::now() + Duration::from_secs(60);
         while self.0.counters().total(|device| device.queue_bytes) > 0 {
             assert!(Instant::now() < deadline, "the writer is stuck");
@@ -171,7 +171,7 @@ fn simulated(store: &Store, reinsertion: Reinsertion) -> LogTier {
     let capacity = store.0.counters().devices[0].capacity_bytes;
     LogTier::new(LogTierConfig {
         shape: LogShape::new(SEGMENT_BYTES),
-        segments: u32::try_from(capacity / SEGMENT_BYTES).expect("few"),
+        segments: u32::try_from(capacity / SEGMENT_BYTES).expect("the number of segments is small"),
         reserve: DiskSettings::default().reserve_segments,
         reinsertion,
         key_and_head_bytes: (size_of::<u64>() + HEAD_BYTES) as u64,
@@ -197,13 +197,13 @@ impl Tier for LogTier {
 /// Returns random requests, as pairs of key and size. A third of the requests are for new objects, a third for
 /// 60 popular objects, and a third for 300 objects. Some objects are stored in pieces.
 fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
-    let mut draws = SplitMix64(seed);
+    let mut random = SplitMix64(seed);
     (0..requests)
         .map(|n| {
-            let key = match draws.below(3) {
+            let key = match random.below(3) {
                 0 => 1_000_000 + n,
-                1 => draws.below(60),
-                _ => draws.below(300),
+                1 => random.below(60),
+                _ => random.below(300),
             };
             // The index expects keys that are hashes.
             let key = SplitMix64(key).draw();

@@ -87,14 +87,14 @@ fn purges_during_a_sync_share_the_next_sync() {
         ..DiskSettings::default()
     };
     let devices: Vec<Arc<dyn Device>> = vec![Arc::<BlockedSyncs>::clone(&device)];
-    let (cache, _) = DiskCache::open_with_devices(settings, devices).expect("it opens");
+    let (cache, _) = DiskCache::open_with_devices(settings, devices).expect("the cache opens");
     for key in 0..OBJECTS {
         let write = cache.begin(KeyHash(key), &key.to_le_bytes(), "head".into(), Some(4));
-        let mut write = write.expect("it begins");
-        write.push("body".into()).expect("it is taken");
-        write.finish().expect("it is whole");
+        let mut write = write.expect("the write begins");
+        write.push("body".into()).expect("the push succeeds");
+        write.finish().expect("the body is complete");
     }
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let syncs = || cache.counters().devices[0].syncs;
     let before = syncs();
     device.change(|state| state.holds = true);
@@ -110,7 +110,9 @@ fn purges_during_a_sync_share_the_next_sync() {
     (1..OBJECTS).for_each(purge);
     device.change(|state| state.holds = false);
     for _ in 0..OBJECTS {
-        let result = all_done.recv_timeout(TIMEOUT).expect("before the timeout");
+        let result = all_done
+            .recv_timeout(TIMEOUT)
+            .expect("the purge completes before the timeout");
         assert!(result.is_ok(), "{result:?}");
     }
     assert_eq!(

@@ -14,7 +14,9 @@ use crate::history::{History, Version, open, read};
 /// Returns the seed: the environment variable `EDGEWARD_SEED`, or a constant.
 pub(crate) fn seed() -> Seed {
     let given = std::env::var("EDGEWARD_SEED").ok();
-    let seed = Seed(given.map_or(20_261_121, |text| text.parse().expect("a number")));
+    let seed = Seed(given.map_or(20_261_121, |text| {
+        text.parse().expect("the text is a number")
+    }));
     eprintln!("repeat with EDGEWARD_SEED={}", seed.0);
     seed
 }
@@ -37,31 +39,31 @@ pub(crate) fn settings() -> DiskSettings {
 }
 
 /// A cache on a simulated disk, and the events that it reported.
-pub(crate) struct Bench {
+pub(crate) struct TestCache {
     pub(crate) disk: Arc<SimulatedDisk>,
     pub(crate) cache: DiskCache,
     pub(crate) events: Arc<Mutex<Vec<DiskEvent>>>,
     pub(crate) history: History,
-    pub(crate) draws: SplitMix64,
+    pub(crate) random: SplitMix64,
     pub(crate) keys: u64,
     /// True while the disk fails. An accepted write may then still be dropped.
     pub(crate) faulty: bool,
     /// The stored objects at each moment at which all changes were durable.
-    pub(crate) syncs: Vec<Synced>,
+    pub(crate) syncs: Vec<SyncPoint>,
 }
 
 /// A moment at which all changes were durable.
 #[derive(Clone, Debug)]
-pub(crate) struct Synced {
+pub(crate) struct SyncPoint {
     pub(crate) boundary: usize,
     /// The stored keys, with the number of changes of each key.
     pub(crate) present: BTreeMap<u64, usize>,
 }
 
-impl Bench {
+impl TestCache {
     /// Returns a new cache on a blank disk of `disk_bytes`.
     pub(crate) fn new(disk_bytes: usize, seed: Seed) -> Self {
-        Self::on(
+        Self::with_disk(
             SimulatedDisk::new(disk_bytes),
             settings(),
             History::default(),
@@ -70,7 +72,7 @@ impl Bench {
     }
 
     /// Returns a cache on an existing disk.
-    pub(crate) fn on(
+    pub(crate) fn with_disk(
         disk: Arc<SimulatedDisk>,
         settings: DiskSettings,
         history: History,
@@ -80,7 +82,10 @@ impl Bench {
         let received = Arc::clone(&events);
         let settings = DiskSettings {
             on_event: EventSink::new(move |event| {
-                received.lock().expect("no panics here").push(event.clone());
+                received
+                    .lock()
+                    .expect("no thread panics")
+                    .push(event.clone());
             }),
             ..settings
         };
@@ -90,7 +95,7 @@ impl Bench {
             cache,
             events,
             history,
-            draws: SplitMix64(seed.0),
+            random: SplitMix64(seed.0),
             keys: 300,
             faulty: false,
             syncs: Vec::new(),
@@ -99,8 +104,8 @@ impl Bench {
 
     /// Runs a random operation.
     pub(crate) fn step(&mut self) {
-        let key = self.draws.below(self.keys);
-        match self.draws.below(100) {
+        let key = self.random.below(self.keys);
+        match self.random.below(100) {
             0..50 => {
                 let length = self.length();
                 self.store(key, length);
@@ -111,15 +116,15 @@ impl Bench {
             80..86 => self.rewrite_head(key),
             86..94 => {
                 self.cache.purge(KeyHash(key), &Version::full_key(key));
-                self.history.purged(key);
+                self.history.record_purge(key);
             }
             94..96 => {
                 let purged = self
                     .cache
                     .purge_synced(KeyHash(key), &Version::full_key(key));
-                self.history.purged(key);
+                self.history.record_purge(key);
                 if purged.is_ok() {
-                    self.history.key_synced(key, self.disk.boundary());
+                    self.history.record_key_sync(key, self.disk.boundary());
                 }
             }
             96..98 => self.abandon(key),
@@ -133,7 +138,7 @@ impl Bench {
     pub(crate) fn sync(&mut self) -> bool {
         let synced = self.cache.sync().is_ok();
         if synced {
-            self.note_synced();
+            self.record_sync_point();
         }
         synced
     }
@@ -142,18 +147,18 @@ impl Bench {
     pub(crate) fn close(&mut self) -> bool {
         let closed = self.cache.close().is_ok();
         if closed {
-            self.note_synced();
+            self.record_sync_point();
         }
         closed
     }
 
-    fn note_synced(&mut self) {
+    fn record_sync_point(&mut self) {
         let boundary = self.disk.boundary();
-        self.history.synced(boundary);
+        self.history.record_sync(boundary);
         let keys = self.history.keys();
         let present = keys.filter(|&key| self.cache.lookup(KeyHash(key)).is_some());
         let present = present.map(|key| (key, self.history.changes(key)));
-        self.syncs.push(Synced {
+        self.syncs.push(SyncPoint {
             boundary,
             present: present.collect(),
         });
@@ -162,8 +167,8 @@ impl Bench {
     /// Stores an object. Returns true if the cache accepted it.
     pub(crate) fn store(&mut self, key: u64, length: u32) -> bool {
         let version = self.history.next_version(key, length);
-        let announced = (self.draws.below(2) == 0).then_some(u64::from(length));
-        self.history.offered(version);
+        let announced = (self.random.below(2) == 0).then_some(u64::from(length));
+        self.history.record_offer(version);
         let full_key = Version::full_key(key);
         let begun = self
             .cache
@@ -171,15 +176,15 @@ impl Bench {
         let Ok(mut write) = begun else { return false };
         let mut body = version.body_bytes();
         while !body.is_empty() {
-            let piece = (1 + self.draws.below(200_000)).min(body.len() as u64);
-            let piece = body.split_to(usize::try_from(piece).expect("small"));
+            let piece = (1 + self.random.below(200_000)).min(body.len() as u64);
+            let piece = body.split_to(usize::try_from(piece).expect("the number is small"));
             if write.push(piece).is_err() {
                 return false;
             }
         }
         let accepted = write.finish().is_ok();
         if accepted && !self.faulty {
-            self.history.taken(key);
+            self.history.record_acceptance(key);
         }
         accepted
     }
@@ -210,7 +215,7 @@ impl Bench {
             head: version.head + 1,
             ..version
         };
-        self.history.offered(version);
+        self.history.record_offer(version);
         let full_key = Version::full_key(key);
         _ = self
             .cache
@@ -219,14 +224,14 @@ impl Bench {
 
     /// Returns a random length: mostly small, sometimes several blocks, rarely several pieces.
     fn length(&mut self) -> u32 {
-        let longest = match self.draws.below(20) {
+        let longest = match self.random.below(20) {
             0 => 1,
             1..8 => 600,
             8..14 => 9_000,
             14..19 => 90_000,
             _ => 700_000,
         };
-        u32::try_from(self.draws.below(longest)).expect("small")
+        u32::try_from(self.random.below(longest)).expect("the number is small")
     }
 }
 

@@ -43,7 +43,7 @@ struct Object {
 /// The object of the next request.
 pub(super) enum Request {
     /// An object with earlier requests.
-    Known { key: u64, size: u64 },
+    Existing { key: u64, size: u64 },
     /// A new object of this class, for this slot.
     New { class: usize, slot: u32 },
 }
@@ -54,13 +54,14 @@ impl Catalogue {
     pub(super) fn new(classes: &[Class], objects: u64, churn: f64) -> Self {
         let total: f64 = classes.iter().map(|class| class.catalogue_weight).sum();
         let mut rows = Vec::with_capacity(classes.len());
-        let (mut first, mut weight_so_far, mut dealt) = (0u32, 0.0, 0u64);
+        let (mut first, mut weight_so_far, mut objects_assigned) = (0u32, 0.0, 0u64);
         for class in classes {
             // Rounding the running total leaves no remainder to distribute.
             weight_so_far += class.catalogue_weight;
-            let upto = ((objects as f64 * (weight_so_far / total) + 0.5) as u64).min(objects);
-            let part = (upto - dealt) as u32;
-            dealt = upto;
+            let objects_end =
+                ((objects as f64 * (weight_so_far / total) + 0.5) as u64).min(objects);
+            let part = (objects_end - objects_assigned) as u32;
+            objects_assigned = objects_end;
             let births = ((f64::from(part) * churn) as u32).min(part.saturating_sub(1));
             rows.push(Row {
                 first,
@@ -69,7 +70,10 @@ impl Catalogue {
             });
             first += part - births;
         }
-        assert_eq!(dealt, objects, "the running total ends at the whole");
+        assert_eq!(
+            objects_assigned, objects,
+            "the running total ends at the whole"
+        );
         Self {
             slots: vec![EMPTY; first as usize],
             objects: Vec::new(),
@@ -161,22 +165,22 @@ impl Catalogue {
     fn touch(&mut self, object: u32) -> Request {
         let object = &mut self.objects[object as usize];
         if !object.requested_again() {
-            object.size |= Object::AGAIN;
+            object.size |= Object::REPEATED_BIT;
             self.pending_second -= 1;
         }
-        Request::Known {
+        Request::Existing {
             key: object.key,
-            size: object.size & !Object::AGAIN,
+            size: object.size & !Object::REPEATED_BIT,
         }
     }
 }
 
 impl Object {
     /// The bit that is set after the second request. Sizes are at most 2^53, so they do not use this bit.
-    const AGAIN: u64 = 1 << 63;
+    const REPEATED_BIT: u64 = 1 << 63;
 
     const fn requested_again(self) -> bool {
-        self.size & Self::AGAIN != 0
+        self.size & Self::REPEATED_BIT != 0
     }
 }
 

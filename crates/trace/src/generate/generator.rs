@@ -25,7 +25,7 @@ pub struct Generator {
     catalogue_mix: Vec<f64>,
     /// The number of the first request of the next phase.
     phase_ends: u64,
-    made: u64,
+    requests_made: u64,
     one_hits_left: u64,
     births_left: u64,
     next_key: u64,
@@ -63,7 +63,7 @@ impl Generator {
             mix: Vec::new(),
             catalogue_mix: Vec::new(),
             phase_ends: 0,
-            made: 0,
+            requests_made: 0,
             one_hits_left,
             next_key: 0,
             now_secs: 0.0,
@@ -101,16 +101,16 @@ impl Generator {
     /// Chooses a one-hit wonder or an object of the catalogue, and returns its key and size. Selection sampling
     /// spreads the one-hit wonders evenly over the trace, and their number is exact.
     fn choose(&mut self) -> (u64, u64) {
-        let left = self.workload.requests - self.made;
-        if self.random.below(left) < self.one_hits_left {
+        let requests_left = self.workload.requests - self.requests_made;
+        if self.random.below(requests_left) < self.one_hits_left {
             self.one_hits_left -= 1;
             let class = pick(&self.mix, &mut self.random);
-            return self.introduce(class);
+            return self.create_object(class);
         }
-        match self.request_from_catalogue(left - self.one_hits_left) {
-            Request::Known { key, size } => (key, size),
+        match self.request_from_catalogue(requests_left - self.one_hits_left) {
+            Request::Existing { key, size } => (key, size),
             Request::New { class, slot } => {
-                let (key, size) = self.introduce(class);
+                let (key, size) = self.create_object(class);
                 self.catalogue.insert(slot, key, size);
                 (key, size)
             }
@@ -156,10 +156,10 @@ impl Generator {
         }
         rows.iter()
             .position(|row| row.births > 0)
-            .expect("births are left")
+            .expect("the caller checked that births are left")
     }
 
-    fn introduce(&mut self, class: usize) -> (u64, u64) {
+    fn create_object(&mut self, class: usize) -> (u64, u64) {
         let key = self.next_key;
         self.next_key += 1;
         let size = self.workload.classes[class].sizes.draw(&mut self.random);
@@ -169,7 +169,7 @@ impl Generator {
     /// Advances to the next Poisson arrival at the rate of the time of day.
     fn advance_time(&mut self) -> Timestamp {
         let day = self.now_secs / DAY_SECS;
-        let swing = 1.0 + self.workload.diurnal * wave(day - (day as u64) as f64);
+        let swing = 1.0 + self.workload.diurnal * daily_deviation(day - (day as u64) as f64);
         // With a diurnal swing of 1 the rate would be 0 at night; the minimum is a hundredth of the average.
         let rate = self.workload.requests_per_second * swing.max(0.01);
         self.now_secs += self.random.exponential() / rate;
@@ -181,20 +181,21 @@ impl Iterator for Generator {
     type Item = Record;
 
     fn next(&mut self) -> Option<Record> {
-        if self.made == self.workload.requests {
+        if self.requests_made == self.workload.requests {
             return None;
         }
-        while self.made >= self.phase_ends {
+        while self.requests_made >= self.phase_ends {
             self.enter_phase(self.phase + 1);
         }
         let time = self.advance_time();
         let (key, size) = self.choose();
-        self.made += 1;
+        self.requests_made += 1;
         Some(Record { time, key, size })
     }
 
     fn size_hint(&self) -> (usize, Option<usize>) {
-        let left = usize::try_from(self.workload.requests - self.made).unwrap_or(usize::MAX);
+        let left =
+            usize::try_from(self.workload.requests - self.requests_made).unwrap_or(usize::MAX);
         (left, Some(left))
     }
 }
@@ -203,7 +204,7 @@ impl std::fmt::Debug for Generator {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Generator")
             .field("workload", &self.workload)
-            .field("made", &self.made)
+            .field("requests_made", &self.requests_made)
             .finish_non_exhaustive()
     }
 }
@@ -225,12 +226,12 @@ fn pick(totals: &[f64], random: &mut Random) -> usize {
     totals
         .iter()
         .position(|total| at < *total)
-        .expect("the last total is the whole")
+        .expect("the last total is the sum of all weights")
 }
 
 /// Returns the relative deviation of the request rate at a time of day (0 to 1). The result is between -1 and 1
 /// and has mean 0: two parabolas that approximate a sine.
-fn wave(day: f64) -> f64 {
+fn daily_deviation(day: f64) -> f64 {
     if day < 0.5 {
         16.0 * day * (0.5 - day)
     } else {

@@ -105,12 +105,12 @@ impl Workload {
     fn check_mix(&self) -> Result<(), WorkloadError> {
         let weights_fit = |weights: &mut dyn Iterator<Item = f64>| {
             let mut sum = 0.0;
-            let mut sound = true;
+            let mut are_valid = true;
             for weight in weights {
-                sound &= weight.is_finite() && weight >= 0.0;
+                are_valid &= weight.is_finite() && weight >= 0.0;
                 sum += weight;
             }
-            sound && sum > 0.0
+            are_valid && sum > 0.0
         };
         if !weights_fit(&mut self.classes.iter().map(|class| class.catalogue_weight)) {
             return Err(WorkloadError::Mix {

@@ -102,7 +102,7 @@ mod tests {
 
     /// The shares of the first two ranks, and of ranges of the other ranks, are those of the definition.
     #[test]
-    fn ranks_are_drawn_as_often_as_the_definition_says() {
+    fn the_shares_of_ranks_follow_the_definition() {
         for (n, s) in [
             (1, 0.8),
             (2, 1.0),

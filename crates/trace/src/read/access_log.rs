@@ -12,7 +12,7 @@ use crate::number;
 use crate::{Record, hash_key};
 
 use super::error::Problem;
-use super::lines::{LineParser, bad_field, is_blank, is_void, missing_field};
+use super::lines::{LineParser, bad_field, is_blank, is_blank_or_comment, missing_field};
 use super::options::{AccessLogRules, QueryRule};
 
 pub(super) struct AccessLogParser {
@@ -32,7 +32,7 @@ impl AccessLogParser {
 
 impl LineParser for AccessLogParser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem> {
-        if is_void(line) {
+        if is_blank_or_comment(line) {
             return Ok(None);
         }
         let parts = AccessLogLine::split(line).map_err(|field| missing_field(field, line))?;
@@ -228,7 +228,7 @@ mod tests {
     }
 
     fn key(line: &str) -> u64 {
-        parse(line).expect(line).expect("a request").key
+        parse(line).expect(line).expect("the line is a request").key
     }
 
     #[test]
@@ -288,7 +288,10 @@ mod tests {
             ..AccessLogRules::default()
         });
         let line = br#"- - - [17/May/2015:10:05:03 +0000] "GET /a?b=c HTTP/1.0" 200 5"#;
-        let record = parser.parse(line).expect("well formed").expect("a request");
+        let record = parser
+            .parse(line)
+            .expect("the input is valid")
+            .expect("the line is a request");
         assert_eq!(record.key, hash_key(b"/a"));
     }
 

@@ -14,7 +14,7 @@ use crate::number;
 use crate::{Record, hash_key};
 
 use super::error::{Problem, shown};
-use super::lines::{LineParser, SIZE_EXPECTED, bad_field, is_void, missing_field};
+use super::lines::{LineParser, SIZE_EXPECTED, bad_field, is_blank_or_comment, missing_field};
 use super::options::TimeUnit;
 
 /// The columns of time, key and size. A column that is not given is found by its usual names.
@@ -133,7 +133,7 @@ impl CsvParser {
 
 impl LineParser for CsvParser {
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem> {
-        if is_void(line) {
+        if is_blank_or_comment(line) {
             return Ok(None);
         }
         let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -304,12 +304,12 @@ mod tests {
 
     fn fields(line: &str) -> Vec<String> {
         Fields::new(line.as_bytes(), b',')
-            .map(|field| String::from_utf8(unescape(field.bytes)).expect("ASCII in, ASCII out"))
+            .map(|field| String::from_utf8(unescape(field.bytes)).expect("the text is ASCII"))
             .collect()
     }
 
     #[test]
-    fn fields_split_as_rfc_4180_says() {
+    fn fields_are_split_as_in_rfc_4180() {
         assert_eq!(fields("a,b,c"), ["a", "b", "c"]);
         assert_eq!(fields(""), [""]);
         assert_eq!(fields(",,"), ["", "", ""]);
@@ -319,8 +319,10 @@ mod tests {
     }
 
     #[test]
-    fn columns_read_as_they_are_typed() {
-        let columns: Columns = "time=ts, key=url,size=3".parse().expect("well formed");
+    fn column_options_are_parsed() {
+        let columns: Columns = "time=ts, key=url,size=3"
+            .parse()
+            .expect("the input is valid");
         assert_eq!(columns.time, Some(Column::Name("ts".to_owned())));
         assert_eq!(columns.key, Some(Column::Name("url".to_owned())));
         assert_eq!(columns.size, Some(Column::Number(3)));

@@ -4,7 +4,7 @@ use crate::{Format, number};
 
 use super::csv::{Columns, CsvParser, delimiter_of};
 use super::error::{Problem, shown};
-use super::lines::{is_void, split_field};
+use super::lines::{is_blank_or_comment, split_field};
 use super::options::ReadOptions;
 use super::oracle;
 
@@ -27,7 +27,7 @@ pub(super) fn detect(
         return match oracle::check(sample, whole_input) {
             Ok(()) => Ok(Format::OracleGeneral),
             Err(reason) => Err(Problem::Unrecognised {
-                seen: format!(
+                beginning: format!(
                     "binary data that begins with {}; it is not oracleGeneral because {reason}",
                     hex(&sample[..sample.len().min(8)])
                 ),
@@ -36,10 +36,10 @@ pub(super) fn detect(
     }
     let mut lines = sample
         .split(|byte| *byte == b'\n')
-        .filter(|line| !is_void(line));
+        .filter(|line| !is_blank_or_comment(line));
     let Some(first) = lines.clone().next() else {
         return Err(Problem::Unrecognised {
-            seen: "the file begins with blank lines and comments only".to_owned(),
+            beginning: "the file begins with blank lines and comments only".to_owned(),
         });
     };
     lines
@@ -47,7 +47,7 @@ pub(super) fn detect(
         .take(LINES_TRIED)
         .find_map(|line| format_of(line, options))
         .ok_or_else(|| Problem::Unrecognised {
-            seen: match delimiter_of(first) {
+            beginning: match delimiter_of(first) {
                 Some(_) => format!(
                     "the first line has delimiters but no column names for time, key and \
                      size: `{}`",

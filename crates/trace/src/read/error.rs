@@ -132,7 +132,7 @@ pub enum Problem {
     /// The format is unknown.
     Unrecognised {
         /// A description of the first bytes.
-        seen: String,
+        beginning: String,
     },
     /// A CSV header lacks a column.
     NoColumn {
@@ -170,9 +170,9 @@ pub enum Problem {
     /// A binary trace ends within a record.
     RecordTruncated {
         /// The number of bytes of the last record that are present.
-        have: usize,
+        present_bytes: usize,
         /// The length of a record in bytes.
-        need: usize,
+        record_bytes: usize,
     },
 }
 
@@ -234,8 +234,8 @@ impl fmt::Display for Problem {
                 )
             }
             Self::Empty => write!(f, "the input is empty"),
-            Self::Unrecognised { seen } => {
-                write!(f, "the format of the trace is not recognised: {seen}")
+            Self::Unrecognised { beginning } => {
+                write!(f, "the format of the trace is not recognised: {beginning}")
             }
             Self::NoColumn { field, header } => {
                 write!(f, "the header has no column for the {field}: {header}")
@@ -254,8 +254,14 @@ impl fmt::Display for Problem {
             Self::LineTooLong { line_bytes_max } => {
                 write!(f, "the line is longer than {line_bytes_max} bytes")
             }
-            Self::RecordTruncated { have, need } => {
-                write!(f, "the last record has {have} of its {need} bytes")
+            Self::RecordTruncated {
+                present_bytes,
+                record_bytes,
+            } => {
+                write!(
+                    f,
+                    "the last record has {present_bytes} of its {record_bytes} bytes"
+                )
             }
         }
     }

@@ -13,7 +13,7 @@ pub(super) trait LineParser {
 
 /// Returns true if a line is blank or a `#` comment. Every format ignores these lines.
 #[inline]
-pub(super) fn is_void(line: &[u8]) -> bool {
+pub(super) fn is_blank_or_comment(line: &[u8]) -> bool {
     match line.first() {
         None | Some(b'#') => true,
         Some(b' ' | b'\t' | b'\r') => line.trim_ascii().is_empty(),

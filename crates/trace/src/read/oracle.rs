@@ -12,9 +12,9 @@ pub(crate) const RECORD_BYTES: usize = 24;
 
 #[inline]
 pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
-    let (time, rest) = bytes.split_first_chunk().expect("24 bytes hold 4");
-    let (key, rest) = rest.split_first_chunk().expect("20 bytes hold 8");
-    let (size, _next) = rest.split_first_chunk().expect("12 bytes hold 4");
+    let (time, rest) = bytes.split_first_chunk().expect("24 bytes are more than 4");
+    let (key, rest) = rest.split_first_chunk().expect("20 bytes are more than 8");
+    let (size, _next) = rest.split_first_chunk().expect("12 bytes are more than 4");
     Record {
         time: Timestamp::from_secs(u64::from(u32::from_le_bytes(*time))),
         key: u64::from_le_bytes(*key),
@@ -37,7 +37,7 @@ pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
     let mut latest = Timestamp::ZERO;
     for (index, bytes) in records.iter().take(CHECKED_RECORDS).enumerate() {
         let record = decode(bytes);
-        let (_, next) = bytes.split_last_chunk().expect("24 bytes hold 8");
+        let (_, next) = bytes.split_last_chunk().expect("24 bytes are more than 8");
         let next = i64::from_le_bytes(*next);
         if record.time < latest {
             return Err(format!("the time decreases at record {index}"));

@@ -10,7 +10,7 @@ use super::buffer::Buffer;
 use super::csv::CsvParser;
 use super::detect::detect;
 use super::error::{Position, Problem, ReadError};
-use super::lines::{LineParser, is_void};
+use super::lines::{LineParser, is_blank_or_comment};
 use super::options::{OnError, ReadOptions};
 use super::oracle;
 use super::text::{LrbParser, TextParser};
@@ -139,7 +139,7 @@ impl<'a> Reader<'a> {
     /// The number of lines that are not requests: blank lines, comments, and lines that the options
     /// exclude.
     pub const fn passed_over(&self) -> u64 {
-        self.lines.passed_over
+        self.lines.ignored
     }
 
     /// Returns the malformed lines skipped so far.
@@ -217,22 +217,22 @@ impl<'a> Reader<'a> {
         }
         self.finished = true;
         let at = self.buffer.offset();
-        let left = self.buffer.filled().len();
+        let bytes_left = self.buffer.filled().len();
         // If the input failed, this failure is the cause of an incomplete last record, and is reported instead.
         if let Some(failure) = self.buffer.take_failure() {
-            let position = Position::Byte(at + left as u64);
+            let position = Position::Byte(at + bytes_left as u64);
             self.failure = Some(ReadError::new(
                 &self.options.label,
                 position,
                 self.input.problem_of(failure),
             ));
-        } else if left > 0 && self.format == Format::OracleGeneral {
+        } else if bytes_left > 0 && self.format == Format::OracleGeneral {
             self.failure = Some(ReadError::new(
                 &self.options.label,
                 Position::Byte(at),
                 Problem::RecordTruncated {
-                    have: left,
-                    need: oracle::RECORD_BYTES,
+                    present_bytes: bytes_left,
+                    record_bytes: oracle::RECORD_BYTES,
                 },
             ));
         }
@@ -271,8 +271,8 @@ impl<'a> Reader<'a> {
             };
             let first = &filled[..end];
             let line_bytes = (end + 1).min(filled.len());
-            if is_void(first) {
-                lines.passed_over += 1;
+            if is_blank_or_comment(first) {
+                lines.ignored += 1;
             } else {
                 let position = lines.position(buffer.offset());
                 let (parser, is_header) =
@@ -312,7 +312,7 @@ struct Lines {
     number: u64,
     /// True while the rest of a line above the length limit is skipped.
     inside_long_line: bool,
-    passed_over: u64,
+    ignored: u64,
     skipped: Skipped,
 }
 
@@ -321,7 +321,7 @@ impl Lines {
         Self {
             number: 1,
             inside_long_line: false,
-            passed_over: 0,
+            ignored: 0,
             skipped: Skipped {
                 lines: 0,
                 examples: Vec::new(),
@@ -370,7 +370,7 @@ impl Lines {
             };
             match parsed {
                 Ok(Some(record)) => batch.push(record),
-                Ok(None) => self.passed_over += 1,
+                Ok(None) => self.ignored += 1,
                 Err(problem) => {
                     let position = self.position(buffer.offset() + at as u64);
                     outcome =
@@ -390,9 +390,9 @@ impl Lines {
     /// Refuses a line above the length limit, and skips the part of it in the buffer. Called when the buffer
     /// has the beginning of a line but not its end.
     fn bound_line(&mut self, buffer: &mut Buffer, options: &ReadOptions) -> Result<(), ReadError> {
-        let left = buffer.filled().len();
+        let bytes_left = buffer.filled().len();
         let line_bytes_max = options.limits.line_bytes_max;
-        if left <= line_bytes_max {
+        if bytes_left <= line_bytes_max {
             return Ok(());
         }
         if !self.inside_long_line {
@@ -401,7 +401,7 @@ impl Lines {
             self.malformed(ReadError::new(&options.label, position, problem), options)?;
             self.inside_long_line = true;
         }
-        buffer.consume(left);
+        buffer.consume(bytes_left);
         Ok(())
     }
 

@@ -5,7 +5,8 @@ use crate::number;
 
 use super::error::{Problem, shown};
 use super::lines::{
-    LineParser, SIZE_EXPECTED, TIME_EXPECTED, bad_field, is_void, missing_field, split_field,
+    LineParser, SIZE_EXPECTED, TIME_EXPECTED, bad_field, is_blank_or_comment, missing_field,
+    split_field,
 };
 use super::options::TimeUnit;
 
@@ -17,7 +18,7 @@ pub(super) struct TextParser {
 impl LineParser for TextParser {
     #[inline]
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem> {
-        if is_void(line) {
+        if is_blank_or_comment(line) {
             return Ok(None);
         }
         let (time, rest) = split_field(line);
@@ -49,7 +50,7 @@ pub(super) struct LrbParser {
 impl LineParser for LrbParser {
     #[inline]
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem> {
-        if is_void(line) {
+        if is_blank_or_comment(line) {
             return Ok(None);
         }
         let (time, rest) = split_field(line);

@@ -17,7 +17,7 @@ use edgeward_types::xxh3::xxh3_64_with_seed;
 
 pub(crate) use checkpoint::{CHECKPOINT_HEADER_BYTES, CheckpointHeader};
 pub(crate) use record::{
-    BLOCK_BYTES, Extent, Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader, block_count_of,
+    BLOCK_BYTES, Extent, RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind, block_count_of,
 };
 pub(crate) use segment::{
     ENTRY_BYTES, Entry, SEGMENT_HEADER_BYTES, SegmentHeader, TRAILER_BYTES, Trailer,

@@ -13,7 +13,7 @@ use super::{ChecksumSeed, Fields};
 /// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
-pub(crate) enum Kind {
+pub(crate) enum RecordKind {
     /// An object with its whole body.
     Object = 1,
     /// A part of an object's body. The part is invisible until the commit record of the object is written.
@@ -24,7 +24,7 @@ pub(crate) enum Kind {
     Tombstones = 4,
 }
 
-impl Kind {
+impl RecordKind {
     pub(crate) fn from_byte(byte: u8) -> Option<Self> {
         [Self::Object, Self::Piece, Self::Commit, Self::Tombstones]
             .into_iter()
@@ -43,7 +43,7 @@ impl Kind {
 /// The header of a record: its first 72 bytes without the magic number and the checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct RecordHeader {
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
     pub(crate) key_bytes: u16,
     pub(crate) head_bytes: u32,
     /// The number of items in the table.
@@ -92,8 +92,8 @@ impl RecordHeader {
     /// The number of bytes of the whole record.
     pub(crate) fn record_bytes(&self) -> u64 {
         let body = match self.kind {
-            Kind::Object | Kind::Piece => self.body_bytes,
-            Kind::Commit | Kind::Tombstones => 0,
+            RecordKind::Object | RecordKind::Piece => self.body_bytes,
+            RecordKind::Commit | RecordKind::Tombstones => 0,
         };
         self.meta_bytes() as u64 + body
     }
@@ -142,7 +142,7 @@ impl RecordHeader {
             return Err(RecordError::NoRecord);
         }
         let mut fields = Fields(&bytes[4..RECORD_HEADER_BYTES]);
-        let kind = Kind::from_byte(fields.u8());
+        let kind = RecordKind::from_byte(fields.u8());
         let reserved = fields.u8();
         let header = Self {
             kind: kind.ok_or(RecordError::NoRecord)?,
@@ -157,11 +157,11 @@ impl RecordHeader {
             written_unix_secs: fields.u64(),
         };
         let items_fit = match header.kind {
-            Kind::Object | Kind::Piece => {
+            RecordKind::Object | RecordKind::Piece => {
                 header.body_bytes <= segment_bytes
                     && u64::from(header.item_count) == block_count_of(header.body_bytes)
             }
-            Kind::Commit | Kind::Tombstones => {
+            RecordKind::Commit | RecordKind::Tombstones => {
                 u64::from(header.item_count) <= segment_bytes / header.kind.item_bytes() as u64
             }
         };

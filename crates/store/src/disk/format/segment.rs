@@ -5,7 +5,7 @@
 //! record, then a trailer. The footer is written when the segment is full, after the records are durable.
 //! Recovery need not search a segment that has a footer.
 
-use super::record::Kind;
+use super::record::RecordKind;
 use super::{ChecksumSeed, Fields};
 
 /// The first block of a segment.
@@ -99,7 +99,7 @@ pub(crate) struct Entry {
     /// [`Location::UNIT_BYTES`](crate::disk::Location::UNIT_BYTES).
     pub(crate) offset: u32,
     pub(crate) record_bytes: u32,
-    pub(crate) kind: Kind,
+    pub(crate) kind: RecordKind,
 }
 
 /// The size of an entry in bytes.
@@ -124,7 +124,7 @@ impl Entry {
             object_id: fields.u64(),
             offset: fields.u32(),
             record_bytes: fields.u32(),
-            kind: Kind::from_byte(fields.u8())?,
+            kind: RecordKind::from_byte(fields.u8())?,
         })
     }
 }

@@ -18,17 +18,17 @@ fn the_simulator_and_the_format_have_the_same_sizes() {
     assert_eq!(shape.block_bytes, BLOCK_BYTES);
     assert_eq!(shape.extent_bytes, size_of::<u64>() as u64 * 3);
     for body_bytes in [0, 1, 65_536, 65_537, 1 << 20] {
-        let header = header(Kind::Object, 9, 20, body_bytes);
+        let header = header(RecordKind::Object, 9, 20, body_bytes);
         assert_eq!(shape.record_bytes(29, body_bytes), header.record_bytes());
     }
 }
 
-fn header(kind: Kind, key_bytes: u16, head_bytes: u32, body_bytes: u64) -> RecordHeader {
+fn header(kind: RecordKind, key_bytes: u16, head_bytes: u32, body_bytes: u64) -> RecordHeader {
     RecordHeader {
         kind,
         key_bytes,
         head_bytes,
-        item_count: u32::try_from(block_count_of(body_bytes)).expect("small"),
+        item_count: u32::try_from(block_count_of(body_bytes)).expect("the number is small"),
         hash: 1,
         object_id: 2,
         epoch: 3,
@@ -123,7 +123,7 @@ fn a_flipped_bit_is_detected() {
         flipped[bit / 8] ^= 1 << (bit % 8);
         assert!(Superblock::parse(&flipped).is_err(), "bit {bit}");
     }
-    let header = header(Kind::Object, 3, 4, 10);
+    let header = header(RecordKind::Object, 3, 4, 10);
     let mut meta = vec![7; header.meta_bytes()];
     header.seal(&mut meta, SEED);
     for bit in 0..meta.len() * 8 {

@@ -125,9 +125,14 @@ impl Bucket {
         } else {
             (SLOT_BYTES - 1, 1 << (HITS_SHIFT - 48 + SLOT_BITS))
         };
-        let seen = line.words[word];
+        let old_word = line.words[word];
         // The exchange fails if another thread changed any part of the word meanwhile. The hit is then not counted.
-        _ = self.words[word].compare_exchange(seen, seen.wrapping_add(one), Relaxed, Relaxed);
+        _ = self.words[word].compare_exchange(
+            old_word,
+            old_word.wrapping_add(one),
+            Relaxed,
+            Relaxed,
+        );
         true
     }
 
@@ -195,7 +200,7 @@ impl CacheLine {
     pub(super) fn from_bytes(bytes: &[u8; BUCKET_BYTES]) -> Option<Self> {
         let words = std::array::from_fn(|at| {
             let bytes = &bytes[8 * at..8 * at + 8];
-            u64::from_le_bytes(bytes.try_into().expect("eight bytes"))
+            u64::from_le_bytes(bytes.try_into().expect("the slice has eight bytes"))
         });
         (words[7] <= SLOT_MASK).then_some(Self { words })
     }
@@ -273,7 +278,7 @@ mod tests {
         let bucket = Bucket::default();
         (0..SLOTS).for_each(|at| bucket.set(at, 0x002a_0000_0000_0001 << (at % 2)));
         let bytes = bucket.line().to_bytes();
-        let again = CacheLine::from_bytes(&bytes).expect("valid bytes");
+        let again = CacheLine::from_bytes(&bytes).expect("the bytes are a valid bucket");
         assert!((0..SLOTS).all(|at| again.slot(at) == bucket.line().slot(at)));
         let mut foreign = bytes;
         foreign[63] = 1;

@@ -19,7 +19,7 @@ use edgeward_types::xxh3::xxh3_64_with_seed;
 
 use super::bucket::{BUCKET_BYTES, CacheLine, EMPTY};
 use super::geometry::{Identity, Shape};
-use super::insertion::Saving;
+use super::insertion::SaveProgress;
 use super::table::Table;
 use super::{BLOCK_BUCKETS, Index, IndexConfig};
 use crate::disk::Location;
@@ -41,7 +41,7 @@ impl Index {
     ///
     /// Fails with the error of `out`, or if another save is in progress.
     pub fn save(&self, epoch: u64, out: &mut impl Write) -> io::Result<SaveSummary> {
-        let (_in_progress, shape) = SaveInProgress::begin(self)?;
+        let (_in_progress, shape) = SaveGuard::begin(self)?;
         let buckets = shape.buckets(self.geometry.bases);
         let mut out = CountingWriter { out, bytes: 0 };
         out.write_all(&Header::for_index(self, epoch, buckets).to_bytes())?;
@@ -129,7 +129,7 @@ impl Index {
             CheckpointPart::Trailer,
         )?;
         let (magic, count) = head.split_at(8);
-        let count = u64::from_le_bytes(count.try_into().expect("eight bytes"));
+        let count = u64::from_le_bytes(count.try_into().expect("the slice has eight bytes"));
         if magic != TRAILER_MAGIC || count > config.moved_entries_max() as u64 {
             return Err(LoadError::Invalid { bucket: buckets });
         }
@@ -142,7 +142,13 @@ impl Index {
             CheckpointPart::Trailer,
         )?;
         for pair in block.as_chunks::<MOVED_ENTRY_BYTES>().0 {
-            let word = |at: usize| u64::from_le_bytes(pair[at..at + 8].try_into().expect("eight"));
+            let word = |at: usize| {
+                u64::from_le_bytes(
+                    pair[at..at + 8]
+                        .try_into()
+                        .expect("the slice has eight bytes"),
+                )
+            };
             let (base, slot) = (word(0), word(8));
             if base >= geometry.bases || !valid(slot) || slot >> SLOT_BITS != 0 {
                 return Err(LoadError::Invalid { bucket: buckets });
@@ -175,7 +181,7 @@ impl Index {
             block.extend(line.to_bytes());
         }
         let saving = writer.saving.as_mut().expect("a save is in progress");
-        saving.next = end;
+        saving.next_bucket = end;
         entries
     }
 
@@ -323,9 +329,9 @@ impl std::error::Error for LoadError {
 }
 
 /// Makes the writer record moved entries until this value is dropped.
-struct SaveInProgress<'a>(&'a Index);
+struct SaveGuard<'a>(&'a Index);
 
-impl<'a> SaveInProgress<'a> {
+impl<'a> SaveGuard<'a> {
     fn begin(index: &'a Index) -> io::Result<(Self, Shape)> {
         let mut writer = index.writer.lock();
         if writer.saving.is_some() {
@@ -334,9 +340,9 @@ impl<'a> SaveInProgress<'a> {
             ));
         }
         let shape = index.table.shape();
-        writer.saving = Some(Saving {
-            next: 0,
-            end: shape.buckets(index.geometry.bases),
+        writer.saving = Some(SaveProgress {
+            next_bucket: 0,
+            end_bucket: shape.buckets(index.geometry.bases),
             moved_entries: Vec::new(),
             moved_entries_max: index.config.moved_entries_max(),
         });
@@ -344,7 +350,7 @@ impl<'a> SaveInProgress<'a> {
     }
 }
 
-impl Drop for SaveInProgress<'_> {
+impl Drop for SaveGuard<'_> {
     fn drop(&mut self) {
         self.0.writer.lock().saving = None;
     }
@@ -380,14 +386,26 @@ impl Header {
         }
         let sum = xxh3_64_with_seed(&bytes, 0);
         bytes.extend(sum.to_le_bytes());
-        bytes.try_into().expect("8 + 4 + 4 + 5 × 8 + 8 = 64")
+        bytes.try_into().expect("the fields have 64 bytes")
     }
 
     fn from_bytes(bytes: &[u8; HEADER_BYTES]) -> Result<Self, LoadError> {
-        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight"));
-        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four"));
+        let word = |at: usize| {
+            u64::from_le_bytes(
+                bytes[at..at + 8]
+                    .try_into()
+                    .expect("the slice has eight bytes"),
+            )
+        };
+        let half = |at: usize| {
+            u32::from_le_bytes(
+                bytes[at..at + 4]
+                    .try_into()
+                    .expect("the slice has four bytes"),
+            )
+        };
         if bytes[..8] != MAGIC {
-            let found = bytes[..8].try_into().expect("eight");
+            let found = bytes[..8].try_into().expect("the slice has eight bytes");
             return Err(LoadError::Foreign { found });
         }
         // The version is checked before the checksum, because another version may have its checksum elsewhere.

@@ -76,12 +76,12 @@ impl Geometry {
     /// Returns the bucket of `tag` at `base` for this shape of the table.
     #[inline]
     pub(super) fn bucket(self, shape: Shape, base: u64, tag: u64) -> u64 {
-        layer(choice(base, tag), shape.layers_at(base)) * self.bases + base
+        layer(layer_hash(base, tag), shape.layers_at(base)) * self.bases + base
     }
 
     /// Returns true if `tag` at `base` moves to the new layer when `base` gets its layer number `layers`.
     pub(super) fn moves_up(base: u64, tag: u64, layers: u64) -> bool {
-        layer(choice(base, tag), layers) == layers - 1
+        layer(layer_hash(base, tag), layers) == layers - 1
     }
 }
 
@@ -123,13 +123,13 @@ impl Shape {
     }
 }
 
-/// Returns the layer that linear hashing assigns to `choice` among `layers`.
+/// Returns the layer that linear hashing assigns to `layer_hash` among `layers`.
 #[inline]
-fn layer(choice: u64, layers: u64) -> u64 {
-    // `wide` is the smallest power of two not below `layers`. The low bits of `choice` select one of `wide`
+fn layer(layer_hash: u64, layers: u64) -> u64 {
+    // `wide` is the smallest power of two not below `layers`. The low bits of `layer_hash` select one of `wide`
     // layers. If this layer does not exist yet, its entries are in the layer from which it will be split.
     let wide = layers.next_power_of_two();
-    let at = choice & (wide - 1);
+    let at = layer_hash & (wide - 1);
     if at < layers { at } else { at & (wide / 2 - 1) }
 }
 
@@ -141,7 +141,7 @@ pub(super) fn parent(layers: u64) -> u64 {
 }
 
 #[inline]
-fn choice(base: u64, tag: u64) -> u64 {
+fn layer_hash(base: u64, tag: u64) -> u64 {
     mix(tag.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ base)
 }
 
@@ -202,8 +202,8 @@ mod tests {
     #[test]
     fn a_split_takes_from_one_layer_only() {
         for layers in 2..200 {
-            for choice in 0..4096 {
-                let (before, after) = (layer(choice, layers - 1), layer(choice, layers));
+            for layer_hash in 0..4096 {
+                let (before, after) = (layer(layer_hash, layers - 1), layer(layer_hash, layers));
                 assert!(before < layers - 1 && after < layers);
                 if before != after {
                     assert_eq!((before, after), (parent(layers), layers - 1));

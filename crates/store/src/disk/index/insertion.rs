@@ -34,17 +34,17 @@ pub enum InsertOutcome {
 #[derive(Debug, Default)]
 pub(super) struct Writer {
     /// The queue of the breadth-first search. It is kept between insertions so that its memory is reused.
-    steps: Vec<Step>,
+    steps: Vec<SearchStep>,
     /// The progress of the current checkpoint, if one is being written.
-    pub(super) saving: Option<Saving>,
+    pub(super) saving: Option<SaveProgress>,
 }
 
-/// A checkpoint in progress. Buckets below `next` are saved. Buckets from `end` on were added after the save began
-/// and will not be saved.
+/// A checkpoint in progress. Buckets below `next_bucket` are saved. Buckets from `end_bucket` on were added
+/// after the save began and will not be saved.
 #[derive(Debug)]
-pub(super) struct Saving {
-    pub(super) next: u64,
-    pub(super) end: u64,
+pub(super) struct SaveProgress {
+    pub(super) next_bucket: u64,
+    pub(super) end_bucket: u64,
     /// Entries that moved from an unsaved bucket to a bucket that will not be saved again: base and slot.
     pub(super) moved_entries: Vec<(u64, u64)>,
     /// The largest number of entries in `moved_entries`. Further entries are not saved, so their objects may be
@@ -52,9 +52,9 @@ pub(super) struct Saving {
     pub(super) moved_entries_max: usize,
 }
 
-impl Saving {
+impl SaveProgress {
     fn is_unsaved(&self, bucket: u64) -> bool {
-        (self.next..self.end).contains(&bucket)
+        (self.next_bucket..self.end_bucket).contains(&bucket)
     }
 
     fn record_move(&mut self, from: u64, to: u64, bases: u64, slot: u64) {
@@ -69,9 +69,9 @@ impl Saving {
 
 /// A step of the search: a bucket, and the slot of the previous step's bucket whose entry can move to this bucket.
 #[derive(Clone, Copy, Debug)]
-struct Step {
+struct SearchStep {
     bucket: u64,
-    before: usize,
+    previous: usize,
     slot: usize,
 }
 
@@ -203,9 +203,9 @@ impl Index {
         let mut steps = std::mem::take(&mut writer.steps);
         steps.clear();
         for bucket in pair {
-            steps.push(Step {
+            steps.push(SearchStep {
                 bucket,
-                before: ROOT,
+                previous: ROOT,
                 slot: 0,
             });
         }
@@ -222,9 +222,9 @@ impl Index {
                 if other == here {
                     continue;
                 }
-                let step = Step {
+                let step = SearchStep {
                     bucket: other,
-                    before: next,
+                    previous: next,
                     slot: at,
                 };
                 if let Some(free) = self.table.bucket(other).line().free() {
@@ -243,10 +243,16 @@ impl Index {
 
     /// Moves the entries of the chain that ends with `last`: each entry moves to the bucket of the next step, the
     /// last entry into the slot `free`. Returns the slot that becomes free.
-    fn shift(&self, writer: &mut Writer, steps: &[Step], last: Step, free: usize) -> (u64, usize) {
+    fn shift(
+        &self,
+        writer: &mut Writer,
+        steps: &[SearchStep],
+        last: SearchStep,
+        free: usize,
+    ) -> (u64, usize) {
         let (mut to, mut free) = (last, free);
-        while to.before != ROOT {
-            let from = steps[to.before];
+        while to.previous != ROOT {
+            let from = steps[to.previous];
             let slot = self.table.bucket(from.bucket).line().slot(to.slot);
             self.move_slot((from.bucket, to.slot), (to.bucket, free), slot);
             if let Some(saving) = &mut writer.saving {
@@ -342,7 +348,7 @@ impl Index {
 /// The number of a bucket, the index of a slot in it, and the content of the slot.
 type SlotAddress = (u64, usize, u64);
 
-/// The `before` of a step that has no previous step.
+/// The `previous` of a step that has no previous step.
 const ROOT: usize = usize::MAX;
 
 /// The largest number of buckets that a search visits before an entry is displaced. At a load of 94 %, no

@@ -326,7 +326,8 @@ fn saved(config: IndexConfig, objects: u64) -> Vec<u8> {
 fn a_truncated_checkpoint_is_rejected() {
     let bytes = saved(small(), 300);
     for end in 0..bytes.len() {
-        let error = Index::load(small(), &mut &bytes[..end]).expect_err("truncated");
+        let error =
+            Index::load(small(), &mut &bytes[..end]).expect_err("the checkpoint is truncated");
         assert!(matches!(error, LoadError::Truncated { .. }), "{error}");
     }
 }
@@ -381,7 +382,7 @@ fn a_checkpoint_of_another_index_is_rejected_with_the_cause() {
         (rejection(other_device, &|_| {}), "device bytes"),
         (
             Index::load(smaller, &mut &grown[..])
-                .expect_err("too large")
+                .expect_err("the checkpoint is too large")
                 .to_string(),
             "buckets",
         ),
@@ -399,8 +400,8 @@ fn a_checkpoint_of_version_1_opens() {
         env!("CARGO_MANIFEST_DIR"),
         "/../../fixtures/disk-index-v1.bin"
     );
-    let bytes = std::fs::read(path).expect("part of the repository");
-    let (index, epoch) = Index::load(small(), &mut &bytes[..]).expect("version 1");
+    let bytes = std::fs::read(path).expect("the fixture is in the repository");
+    let (index, epoch) = Index::load(small(), &mut &bytes[..]).expect("the fixture has version 1");
     assert_eq!((index.len(), epoch), (300, 1));
     for n in 0..300 {
         assert_eq!(index.find(KeyHash(n)), Some(at(n + 1)));
@@ -413,7 +414,10 @@ fn a_second_save_at_the_same_time_fails() {
     struct Nested<'a>(&'a Index, u32);
     impl Write for Nested<'_> {
         fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-            let error = self.0.save(1, &mut Vec::new()).expect_err("one at a time");
+            let error = self
+                .0
+                .save(1, &mut Vec::new())
+                .expect_err("only one save may run at a time");
             assert!(error.to_string().contains("already"));
             self.1 += 1;
             Ok(bytes.len())

@@ -9,7 +9,7 @@ use super::record::Record;
 use super::span::CachedRange;
 use super::{Inner, Layout, NotRead, Wait};
 use crate::disk::error::Miss;
-use crate::disk::format::{BLOCK_BYTES, ChecksumSeed, Extent, Kind};
+use crate::disk::format::{BLOCK_BYTES, ChecksumSeed, Extent, RecordKind};
 use crate::disk::verified::BlockId;
 
 /// The body of a record: its location and the checksums of its blocks.
@@ -143,7 +143,7 @@ impl Inner {
             .volume
             .record_at(extent.offset, meta_bytes + body_bytes, wait)?;
         let header = &record.header;
-        let matches = header.kind == Kind::Piece
+        let matches = header.kind == RecordKind::Piece
             && header.hash == self.hash.0
             && header.object_id == object_id
             && header.epoch == extent.epoch
@@ -232,5 +232,5 @@ pub(super) fn check_blocks(
 }
 
 fn to_usize(number: u64) -> usize {
-    usize::try_from(number).expect("within a record")
+    usize::try_from(number).expect("the number is within a record")
 }

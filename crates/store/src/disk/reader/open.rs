@@ -7,7 +7,7 @@ use edgeward_types::KeyHash;
 use super::body::Body;
 use super::{DiskObject, Inner, Layout, NotRead, Wait, into_blocking};
 use crate::disk::error::{Miss, NonBlockingRead};
-use crate::disk::format::{Extent, Kind};
+use crate::disk::format::{Extent, RecordKind};
 use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 use crate::sync::Mutex;
@@ -126,8 +126,8 @@ impl Volume {
         let head = record.head();
         let length = record.header.body_bytes;
         let layout = match record.header.kind {
-            Kind::Object => Layout::Single(Body::from_record(&record)),
-            Kind::Commit => {
+            RecordKind::Object => Layout::Single(Body::from_record(&record)),
+            RecordKind::Commit => {
                 let extents: Vec<_> = Extent::parse_all(&record.table()).collect();
                 let mut starts = Vec::with_capacity(extents.len());
                 let mut start = 0;
@@ -159,7 +159,7 @@ impl Volume {
                     last: Mutex::default(),
                 }
             }
-            Kind::Piece | Kind::Tombstones => return Err(Miss::KeyMismatch.into()),
+            RecordKind::Piece | RecordKind::Tombstones => return Err(Miss::KeyMismatch.into()),
         };
         let inner = Inner {
             volume: Arc::clone(self),

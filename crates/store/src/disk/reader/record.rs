@@ -6,7 +6,7 @@ use super::body::check_blocks;
 use super::{NotRead, Wait, into_blocking};
 use crate::disk::DeviceState;
 use crate::disk::error::Miss;
-use crate::disk::format::{Kind, RECORD_HEADER_BYTES, RecordError, RecordHeader};
+use crate::disk::format::{RECORD_HEADER_BYTES, RecordError, RecordHeader, RecordKind};
 use crate::disk::location::Location;
 use crate::disk::volume::Volume;
 
@@ -78,7 +78,7 @@ impl Volume {
             let checked = record.header.check(meta, self.superblock.checksum_seed);
             checked.map_err(|_| Miss::Corrupt)?;
         }
-        if matches!(record.header.kind, Kind::Object | Kind::Piece) {
+        if matches!(record.header.kind, RecordKind::Object | RecordKind::Piece) {
             check_blocks(
                 &record.table(),
                 0,
@@ -99,8 +99,8 @@ impl Volume {
     ) -> Result<Record, NotRead> {
         let segment = self.segments.segment_at(at).ok_or(Miss::Reclaimed)?;
         let epoch = self.segments.epoch(segment);
-        let use_head_cache = wait == Wait::Never && self.can_send_from_cache();
-        if use_head_cache && let Some(record) = self.heads.find(at, epoch) {
+        let use_metadata_cache = wait == Wait::Never && self.can_send_from_cache();
+        if use_metadata_cache && let Some(record) = self.metadata_cache.find(at, epoch) {
             return Ok(record);
         }
         let bytes_left = self.segments.end(segment) - at;
@@ -150,8 +150,8 @@ impl Volume {
             offset: at,
             bytes,
         };
-        if use_head_cache {
-            self.heads.insert(&record);
+        if use_metadata_cache {
+            self.metadata_cache.insert(&record);
         }
         Ok(record)
     }
@@ -169,7 +169,7 @@ impl Volume {
         if self.health.state() == DeviceState::OutOfService {
             return Err(Miss::OutOfService.into());
         }
-        let mut buffer = vec![0; usize::try_from(bytes).expect("at most a segment")];
+        let mut buffer = vec![0; usize::try_from(bytes).expect("the read is at most a segment")];
         let read = match wait {
             Wait::Allowed => self.device.read_at(&mut buffer, at).map(|()| buffer.len()),
             Wait::Never => self.device.read_now_at(&mut buffer, at),

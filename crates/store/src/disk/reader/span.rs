@@ -2,7 +2,8 @@
 //!
 //! This process does not read the bytes. The kernel copies a short span from a mapping. For a long span the
 //! kernel passes the pages to the socket without a copy. The bytes are correct for two reasons. First, every
-//! block of the span was compared with its checksum recently ([`Verified`](crate::disk::verified::Verified)).
+//! block of the span was compared with its checksum recently
+//! ([`VerifiedBlocks`](crate::disk::verified::VerifiedBlocks)).
 //! Second, the span is sent only while its segment has the epoch of this comparison, and an overwrite guard
 //! protects the segment during the system call.
 //!

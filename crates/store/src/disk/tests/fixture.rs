@@ -29,14 +29,14 @@ fn settings_of(folder: &Path) -> DiskSettings {
 }
 
 fn unpack(packed: &Path, folder: &Path) {
-    let packed = std::fs::read(packed).expect("reads");
-    let file = File::create(folder.join(FILE_NAME)).expect("creates");
-    file.set_len(CAPACITY).expect("sets its length");
+    let packed = std::fs::read(packed).expect("the read succeeds");
+    let file = File::create(folder.join(FILE_NAME)).expect("the file can be created");
+    file.set_len(CAPACITY).expect("the length can be set");
     for entry in packed.chunks_exact(8 + BLOCK_BYTES) {
         let (number, block) = entry.split_at(8);
-        let number = u64::from_le_bytes(number.try_into().expect("eight bytes"));
+        let number = u64::from_le_bytes(number.try_into().expect("the slice has eight bytes"));
         file.write_all_at(block, number * BLOCK_BYTES as u64)
-            .expect("writes");
+            .expect("the write succeeds");
     }
 }
 
@@ -44,11 +44,12 @@ fn unpack(packed: &Path, folder: &Path) {
 /// new head. It has a sealed segment that the checkpoint covers, and later records.
 #[test]
 fn a_store_of_version_1_opens() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     unpack(&fixture(), folder.path());
-    let found = verify(folder.path(), |_| {}).expect("version 1");
+    let found = verify(folder.path(), |_| {}).expect("the fixture has version 1");
     assert_eq!((found.format_version, found.problems), (1, 0), "{found:?}");
-    let (cache, report) = DiskCache::open(settings_of(folder.path())).expect("version 1");
+    let (cache, report) =
+        DiskCache::open(settings_of(folder.path())).expect("the fixture has version 1");
     assert!(report.devices[0].checkpoint, "{report:?}");
     assert_eq!(report.devices[0].searched, 1, "{report:?}");
     check_stored_objects(&cache);
@@ -66,10 +67,10 @@ fn check_stored_objects(cache: &DiskCache) {
         let expected = length.map(|length| pattern(key, length));
         assert!(get(cache, key) == expected, "{key}");
     }
-    let candidate = cache.lookup(KeyHash(20)).expect("it is in the index");
+    let candidate = cache.lookup(KeyHash(20)).expect("the key is indexed");
     let object = cache
         .read_head(&candidate, &20_u64.to_le_bytes())
-        .expect("it is there");
+        .expect("the head is read");
     assert_eq!(
         (object.head().as_ref(), object.length()),
         (&b"newer"[..], 500)
@@ -79,41 +80,44 @@ fn check_stored_objects(cache: &DiskCache) {
 /// The environment variable `EDGEWARD_WRITE_FIXTURE=PATH` makes this test write the fixture of a new version.
 #[test]
 fn a_store_of_this_version_opens_after_a_crash() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("opens");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("the cache opens");
     (0..10).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
     put(&cache, 5, &pattern(5, 150_000), true);
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     drop(cache);
-    let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("opens");
+    let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("the cache opens");
     (10..12).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
     put(&cache, 7, &pattern(7, 77), false);
     put(&cache, 20, &pattern(20, 500), true);
-    cache.sync().expect("it is durable");
-    let candidate = cache.lookup(KeyHash(20)).expect("it is in the index");
+    cache.sync().expect("the sync succeeds");
+    let candidate = cache.lookup(KeyHash(20)).expect("the key is indexed");
     let name = 20_u64.to_le_bytes();
-    let object = cache.read_head(&candidate, &name).expect("it is there");
+    let object = cache
+        .read_head(&candidate, &name)
+        .expect("the head is read");
     cache
         .update_head(&object, &name, "newer".into())
-        .expect("there is room");
+        .expect("the space is sufficient");
     cache
         .purge_synced(KeyHash(3), &3_u64.to_le_bytes())
-        .expect("it is durable");
-    let bytes = std::fs::read(folder.path().join(FILE_NAME)).expect("reads");
+        .expect("the sync succeeds");
+    let bytes = std::fs::read(folder.path().join(FILE_NAME)).expect("the read succeeds");
     let packed = std::env::var_os("EDGEWARD_WRITE_FIXTURE")
         .map_or_else(|| folder.path().join("packed"), PathBuf::from);
-    let mut out = File::create(&packed).expect("creates");
+    let mut out = File::create(&packed).expect("the file can be created");
     for (number, block) in bytes.chunks(BLOCK_BYTES).enumerate() {
         if block.iter().any(|&byte| byte != 0) {
             out.write_all(&(number as u64).to_le_bytes())
-                .expect("writes");
-            out.write_all(block).expect("writes");
+                .expect("the write succeeds");
+            out.write_all(block).expect("the write succeeds");
         }
     }
-    let crashed = tempfile::tempdir().expect("a folder");
+    let crashed = tempfile::tempdir().expect("the folder is created");
     unpack(&packed, crashed.path());
-    let found = verify(crashed.path(), |_| {}).expect("this version");
+    let found = verify(crashed.path(), |_| {}).expect("the store has this version");
     assert_eq!(found.problems, 0, "{found:?}");
-    let (cache, _) = DiskCache::open(settings_of(crashed.path())).expect("this version");
+    let (cache, _) =
+        DiskCache::open(settings_of(crashed.path())).expect("the store has this version");
     check_stored_objects(&cache);
 }

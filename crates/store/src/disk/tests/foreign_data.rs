@@ -10,19 +10,19 @@ const DEVICE_BYTES: u64 = 8 << 20;
 
 /// Makes a device that is blank except for `bytes` at the offset `at`.
 fn write_device(folder: &Path, at: u64, bytes: &[u8]) {
-    let file = File::create(folder.join(FILE_NAME)).expect("creates");
-    file.set_len(DEVICE_BYTES).expect("there is room");
-    file.write_all_at(bytes, at).expect("writes");
+    let file = File::create(folder.join(FILE_NAME)).expect("the file can be created");
+    file.set_len(DEVICE_BYTES).expect("the space is sufficient");
+    file.write_all_at(bytes, at).expect("the write succeeds");
 }
 
-fn opened(folder: &Path) -> Result<(), String> {
+fn open_and_close(folder: &Path) -> Result<(), String> {
     let settings = DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(folder, ByteSize(DEVICE_BYTES))
     };
     match DiskCache::open(settings) {
         Ok((cache, _)) => {
-            cache.close().expect("it closes");
+            cache.close().expect("the cache closes");
             Ok(())
         }
         Err(error) => Err(error.to_string()),
@@ -33,7 +33,7 @@ fn opened(folder: &Path) -> Result<(), String> {
 #[test]
 fn data_of_other_programs_is_named_and_not_changed() {
     let end = DEVICE_BYTES;
-    let made: [(u64, &[u8], &str); 11] = [
+    let signatures: [(u64, &[u8], &str); 11] = [
         (0, b"LUKS\xba\xbe", "an encrypted volume (LUKS)"),
         (4096, b"\xfc\x4e\x2b\xa9", "a member of a RAID array"),
         (512, b"LABELONE", "an LVM volume"),
@@ -46,15 +46,15 @@ fn data_of_other_programs_is_named_and_not_changed() {
         (end - 512, b"EFI PART", "the copy of a partition table"),
         (end - 8192, b"\xfc\x4e\x2b\xa9", "a member of a RAID array"),
     ];
-    for (at, bytes, named) in made {
-        let folder = tempfile::tempdir().expect("a folder");
+    for (at, bytes, kind) in signatures {
+        let folder = tempfile::tempdir().expect("the folder is created");
         write_device(folder.path(), at, bytes);
-        let before = fs::read(folder.path().join(FILE_NAME)).expect("reads");
-        let error = opened(folder.path()).expect_err(named);
-        assert!(error.contains(named), "{error}");
+        let before = fs::read(folder.path().join(FILE_NAME)).expect("the read succeeds");
+        let error = open_and_close(folder.path()).expect_err(kind);
+        assert!(error.contains(kind), "{error}");
         assert!(error.contains(&format!("at byte {at}")), "{error}");
         assert!(error.contains("first and its last MiB"), "{error}");
-        assert!(fs::read(folder.path().join(FILE_NAME)).expect("reads") == before);
+        assert!(fs::read(folder.path().join(FILE_NAME)).expect("the read succeeds") == before);
     }
 }
 
@@ -72,11 +72,11 @@ fn a_device_with_a_byte_in_its_first_or_last_mebibyte_is_rejected() {
         (end - mib, true),
         (end - 1, true),
     ] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         write_device(folder.path(), at, &[1]);
-        let opened = opened(folder.path());
-        assert_eq!(opened.is_err(), refused, "byte {at}: {opened:?}");
-        if let Err(error) = opened {
+        let result = open_and_close(folder.path());
+        assert_eq!(result.is_err(), refused, "byte {at}: {result:?}");
+        if let Err(error) = result {
             assert!(error.contains("not an edgeward store"), "{error}");
         }
     }
@@ -85,32 +85,33 @@ fn a_device_with_a_byte_in_its_first_or_last_mebibyte_is_rejected() {
 /// The instruction in the error message is sufficient to make a former store blank.
 #[test]
 fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
-    let folder = tempfile::tempdir().expect("a folder");
-    opened(folder.path()).expect("a new one");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    open_and_close(folder.path()).expect("a new store can be created");
     let file = File::options()
         .write(true)
         .open(folder.path().join(FILE_NAME))
-        .expect("opens");
-    file.write_all_at(&[0; 8192], 0).expect("writes");
+        .expect("the file opens");
+    file.write_all_at(&[0; 8192], 0)
+        .expect("the write succeeds");
     // A zeroed first mebibyte is not enough, because the last mebibyte still has data.
     file.write_all_at(b"EWsg", DEVICE_BYTES - 100)
-        .expect("writes");
-    assert!(opened(folder.path()).is_err());
+        .expect("the write succeeds");
+    assert!(open_and_close(folder.path()).is_err());
     let zeros = vec![0; 1 << 20];
     for at in [0, DEVICE_BYTES - (1 << 20)] {
-        file.write_all_at(&zeros, at).expect("writes");
+        file.write_all_at(&zeros, at).expect("the write succeeds");
     }
-    assert_eq!(opened(folder.path()), Ok(()));
+    assert_eq!(open_and_close(folder.path()), Ok(()));
 }
 
 /// The device is smaller than the mebibyte that is checked at its front and at its end.
 #[test]
 fn a_small_device_is_checked_completely() {
-    let folder = tempfile::tempdir().expect("a folder");
-    fs::write(folder.path().join(FILE_NAME), [0; 9000]).expect("writes");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    fs::write(folder.path().join(FILE_NAME), [0; 9000]).expect("the write succeeds");
     let settings = DiskSettings::new(folder.path(), ByteSize(9000));
     let error = DiskCache::open(settings)
-        .expect_err("too small")
+        .expect_err("the device is too small")
         .to_string();
     assert!(error.contains("too few"), "{error}");
 }
@@ -119,27 +120,30 @@ fn a_small_device_is_checked_completely() {
 #[test]
 fn a_rejected_file_keeps_its_size_and_its_bytes() {
     let (folder, other) = (tempfile::tempdir(), tempfile::tempdir());
-    let (folder, other) = (folder.expect("a folder"), other.expect("a folder"));
+    let (folder, other) = (
+        folder.expect("the folder is created"),
+        other.expect("the folder is created"),
+    );
     let larger = |folder: &Path| DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(folder, ByteSize(2 * DEVICE_BYTES))
     };
     // Another file, a store of a later version, and a store of another cache.
     let path = folder.path().join(FILE_NAME);
-    fs::write(&path, "not a store").expect("writes");
+    fs::write(&path, "not a store").expect("the write succeeds");
     assert!(DiskCache::open(larger(folder.path())).is_err());
-    assert_eq!(fs::read(&path).expect("reads"), b"not a store");
-    fs::remove_file(&path).expect("removes");
-    opened(folder.path()).expect("a new one");
-    let mut later = fs::read(&path).expect("reads");
+    assert_eq!(fs::read(&path).expect("the read succeeds"), b"not a store");
+    fs::remove_file(&path).expect("the file can be removed");
+    open_and_close(folder.path()).expect("a new store can be created");
+    let mut later = fs::read(&path).expect("the read succeeds");
     (later[8], later[4096 + 8]) = (2, 2);
-    fs::write(&path, &later).expect("writes");
-    let error = DiskCache::open(larger(folder.path())).expect_err("version 2");
+    fs::write(&path, &later).expect("the write succeeds");
+    let error = DiskCache::open(larger(folder.path())).expect_err("the store has version 2");
     assert!(error.to_string().contains("format version 2"), "{error}");
-    assert!(fs::read(&path).expect("reads") == later);
-    fs::remove_file(&path).expect("removes");
+    assert!(fs::read(&path).expect("the read succeeds") == later);
+    fs::remove_file(&path).expect("the file can be removed");
     for folder in [folder.path(), other.path()] {
-        opened(folder).expect("a new one");
+        open_and_close(folder).expect("a new store can be created");
     }
     let mut both = larger(folder.path());
     both.devices.extend(larger(other.path()).devices);
@@ -148,7 +152,9 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
         Err(OpenError::SeedMismatch { .. })
     ));
     for folder in [folder.path(), other.path()] {
-        let length = fs::metadata(folder.join(FILE_NAME)).expect("there").len();
+        let length = fs::metadata(folder.join(FILE_NAME))
+            .expect("the key is indexed")
+            .len();
         assert_eq!(length, DEVICE_BYTES);
     }
 }
@@ -157,32 +163,36 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
 #[test]
 fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
     for noise in [0, 0xa5] {
-        let folders = [0, 1].map(|_| tempfile::tempdir().expect("a folder"));
+        let folders = [0, 1].map(|_| tempfile::tempdir().expect("the folder is created"));
         let mut both = settings(folders[0].path(), 1100);
         let second = settings(folders[1].path(), 1100);
         both.devices.extend(second.devices.clone());
-        let (cache, _) = DiskCache::open(both.clone()).expect("opens");
+        let (cache, _) = DiskCache::open(both.clone()).expect("the cache opens");
         (0..20).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
-        cache.sync().expect("it is durable");
-        let here = |cache: &DiskCache| (0..20).filter(|&key| get(cache, key).is_some()).count();
-        assert_eq!(here(&cache), 20);
+        cache.sync().expect("the sync succeeds");
+        let hits = |cache: &DiskCache| (0..20).filter(|&key| get(cache, key).is_some()).count();
+        assert_eq!(hits(&cache), 20);
         drop(cache);
         let path = folders[0].path().join(FILE_NAME);
-        let file = File::options().write(true).open(&path).expect("opens");
-        file.write_all_at(&[noise; 64 << 10], 0).expect("writes");
+        let file = File::options()
+            .write(true)
+            .open(&path)
+            .expect("the file opens");
+        file.write_all_at(&[noise; 64 << 10], 0)
+            .expect("the write succeeds");
         let before = front(&path);
         let (cache, report) = DiskCache::open(both).expect("the other device is a valid store");
         assert_eq!(report.damaged.len(), 1, "{report:?}");
         assert_eq!(report.damaged[0].device, path.display().to_string());
         assert_eq!(report.devices.len(), 1);
-        assert!((1..20).contains(&here(&cache)), "{}", here(&cache));
+        assert!((1..20).contains(&hits(&cache)), "{}", hits(&cache));
         put(&cache, 77, &pattern(77, 1000), true);
         drop(cache);
         let alone = settings(folders[0].path(), 1200);
         let error = DiskCache::open(alone).expect_err("no device is left");
         assert!(error.to_string().contains("damaged"), "{error}");
         assert!(front(&path) == before, "it was written");
-        let length = fs::metadata(&path).expect("it is there").len();
+        let length = fs::metadata(&path).expect("the file exists").len();
         assert_eq!(length, (2 * 1100 + 1) << 20, "it was resized");
     }
 }
@@ -190,31 +200,33 @@ fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
 /// Returns the first 16 MiB of a file.
 fn front(path: &Path) -> Vec<u8> {
     let mut bytes = vec![0; 16 << 20];
-    let file = File::open(path).expect("opens");
-    file.read_exact_at(&mut bytes, 0).expect("reads");
+    let file = File::open(path).expect("the file opens");
+    file.read_exact_at(&mut bytes, 0)
+        .expect("the read succeeds");
     bytes
 }
 
 #[test]
 fn a_missing_file_is_created_except_under_dev_or_without_a_folder() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let at = |path: &Path| DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(path, ByteSize(DEVICE_BYTES))
     };
-    let (cache, report) = DiskCache::open(at(&folder.path().join("store"))).expect("opens");
+    let (cache, report) =
+        DiskCache::open(at(&folder.path().join("store"))).expect("the cache opens");
     assert!(report.devices[0].created, "{report:?}");
     drop(cache);
-    let (_, report) = DiskCache::open(at(&folder.path().join("store"))).expect("opens");
+    let (_, report) = DiskCache::open(at(&folder.path().join("store"))).expect("the cache opens");
     assert!(!report.devices[0].created, "{report:?}");
-    for (path, said) in [
+    for (path, message) in [
         (folder.path().join("none/store"), "folder does not exist"),
         ("/dev/no-such-device".into(), "no such device"),
     ] {
         let Err(OpenError::Device { source, .. }) = DiskCache::open(at(&path)) else {
             panic!("{} was created", path.display());
         };
-        assert!(source.to_string().contains(said), "{source}");
+        assert!(source.to_string().contains(message), "{source}");
         assert!(!path.exists());
     }
 }

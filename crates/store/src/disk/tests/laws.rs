@@ -15,30 +15,30 @@ fn small(folder: &Path) -> DiskSettings {
 }
 
 fn open(settings: DiskSettings) -> DiskCache {
-    DiskCache::open(settings).expect("opens").0
+    DiskCache::open(settings).expect("the cache opens").0
 }
 
 fn object(cache: &DiskCache, key: u64) -> DiskObject {
-    let candidate = cache.lookup(KeyHash(key)).expect("it is in the index");
+    let candidate = cache.lookup(KeyHash(key)).expect("the key is indexed");
     cache
         .read_head(&candidate, &key.to_le_bytes())
-        .expect("it is there")
+        .expect("the head is read")
 }
 
 fn flip(folder: &Path, offset: u64) {
     let file = folder.join(FILE_NAME);
-    let mut bytes = std::fs::read(&file).expect("reads");
-    bytes[usize::try_from(offset).expect("small")] ^= 1;
-    std::fs::write(&file, bytes).expect("writes");
+    let mut bytes = std::fs::read(&file).expect("the read succeeds");
+    bytes[usize::try_from(offset).expect("the number is small")] ^= 1;
+    std::fs::write(&file, bytes).expect("the write succeeds");
 }
 
 #[test]
 fn a_hash_that_two_keys_share_is_a_miss_for_the_other() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     put(&cache, 1, b"body", true);
-    cache.sync().expect("it is durable");
-    let candidate = cache.lookup(KeyHash(1)).expect("it is in the index");
+    cache.sync().expect("the sync succeeds");
+    let candidate = cache.lookup(KeyHash(1)).expect("the key is indexed");
     assert_eq!(
         cache.read_head(&candidate, b"other").err(),
         Some(Miss::KeyMismatch)
@@ -49,15 +49,17 @@ fn a_hash_that_two_keys_share_is_a_miss_for_the_other() {
 
 #[test]
 fn an_unfinished_write_stores_nothing_and_releases_its_bytes() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     for bytes in [10, 300_000] {
         let mut write = cache
             .begin(KeyHash(1), b"k", Bytes::new(), None)
-            .expect("begins");
-        write.push(vec![1; bytes].into()).expect("pushes");
+            .expect("the write begins");
+        write
+            .push(vec![1; bytes].into())
+            .expect("the push succeeds");
         drop(write);
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         assert_eq!(cache.lookup(KeyHash(1)), None);
     }
     let counters = &cache.counters().devices[0];
@@ -66,12 +68,12 @@ fn an_unfinished_write_stores_nothing_and_releases_its_bytes() {
 
 #[test]
 fn a_body_of_another_length_than_announced_is_not_stored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     let begin = || {
         cache
             .begin(KeyHash(1), b"k", Bytes::new(), Some(10))
-            .expect("begins")
+            .expect("the write begins")
     };
     let mut longer = begin();
     assert_eq!(longer.push(vec![0; 11].into()), Err(WriteError::TooLong));
@@ -81,23 +83,25 @@ fn a_body_of_another_length_than_announced_is_not_stored() {
         "the write has ended"
     );
     let mut shorter = begin();
-    shorter.push(vec![0; 9].into()).expect("pushes");
+    shorter.push(vec![0; 9].into()).expect("the push succeeds");
     assert_eq!(shorter.finish(), Err(WriteError::TooShort));
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     assert_eq!(cache.lookup(KeyHash(1)), None);
 }
 
 #[test]
 fn a_write_above_the_queue_bound_is_dropped_and_counted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(DiskSettings {
         queue_bytes: ByteSize::kib(64),
         ..small(folder.path())
     });
     let mut write = cache
         .begin(KeyHash(1), b"k", Bytes::new(), None)
-        .expect("begins");
-    write.push(vec![0; 60_000].into()).expect("pushes");
+        .expect("the write begins");
+    write
+        .push(vec![0; 60_000].into())
+        .expect("the push succeeds");
     assert_eq!(
         write.push(vec![0; 10_000].into()),
         Err(WriteError::QueueFull)
@@ -105,13 +109,13 @@ fn a_write_above_the_queue_bound_is_dropped_and_counted() {
     let counters = &cache.counters().devices[0];
     assert_eq!((counters.queue_bytes, counters.dropped_queue_full), (0, 1));
     put(&cache, 2, &pattern(2, 30_000), true);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     assert!(get(&cache, 2).is_some(), "the queue is empty again");
 }
 
 #[test]
 fn an_object_that_is_too_large_is_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     let max = cache.object_bytes_max();
     let begin = |key: &[u8], head: Vec<u8>, length| {
@@ -134,60 +138,68 @@ fn an_object_that_is_too_large_is_refused() {
 /// The longest key and head and the largest object that are accepted can be stored.
 #[test]
 fn the_largest_accepted_object_can_be_stored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     let key = vec![1; 65_535];
     let head: Bytes = vec![2; 65_536].into();
     for (hash, length) in [
         (1, 65_536),
-        (2, usize::try_from(cache.object_bytes_max()).expect("small")),
+        (
+            2,
+            usize::try_from(cache.object_bytes_max()).expect("the number is small"),
+        ),
     ] {
         let body = pattern(hash, length);
         let mut write = cache
             .begin(KeyHash(hash), &key, head.clone(), None)
-            .expect("begins");
-        body.chunks(50_000)
-            .for_each(|chunk| write.push(chunk.to_vec().into()).expect("pushes"));
-        write.finish().expect("ends");
-        cache.sync().expect("it is durable");
-        let candidate = cache.lookup(KeyHash(hash)).expect("it is in the index");
-        let object = cache.read_head(&candidate, &key).expect("it is there");
+            .expect("the write begins");
+        for chunk in body.chunks(50_000) {
+            write
+                .push(chunk.to_vec().into())
+                .expect("the push succeeds");
+        }
+        write.finish().expect("the write finishes");
+        cache.sync().expect("the sync succeeds");
+        let candidate = cache.lookup(KeyHash(hash)).expect("the key is indexed");
+        let object = cache.read_head(&candidate, &key).expect("the head is read");
         assert_eq!((object.head(), object.length()), (&head, length as u64));
-        assert!(body.starts_with(&object.read(0..u64::MAX).expect("reads")));
+        assert!(body.starts_with(&object.read(0..u64::MAX).expect("the read succeeds")));
     }
 }
 
 #[test]
 fn a_purge_stops_a_write_in_progress() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     let mut write = cache
         .begin(KeyHash(1), b"k", Bytes::new(), None)
-        .expect("begins");
-    write.push(vec![1; 100].into()).expect("pushes");
+        .expect("the write begins");
+    write.push(vec![1; 100].into()).expect("the push succeeds");
     cache.purge(KeyHash(1), b"k");
     assert_eq!(write.push(vec![1; 100].into()), Err(WriteError::Purged));
     let begun = cache.begin(KeyHash(1), b"k", Bytes::new(), None);
     begun
-        .expect("begins")
+        .expect("the write begins")
         .finish()
         .expect("a newer write is not stopped");
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     assert!(cache.lookup(KeyHash(1)).is_some());
 }
 
 /// Method: copy the file after `purge_synced` and open the copy. The copy is the state after a crash at this moment.
 #[test]
 fn a_synced_purge_survives_a_crash() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     put(&cache, 1, b"body", true);
     put(&cache, 2, b"body", true);
-    cache.sync().expect("it is durable");
-    cache.purge_synced(KeyHash(1), b"k").expect("it is durable");
-    let after = tempfile::tempdir().expect("a folder");
+    cache.sync().expect("the sync succeeds");
+    cache
+        .purge_synced(KeyHash(1), b"k")
+        .expect("the sync succeeds");
+    let after = tempfile::tempdir().expect("the folder is created");
     let file = |folder: &Path| folder.join(FILE_NAME);
-    std::fs::copy(file(folder.path()), file(after.path())).expect("copies");
+    std::fs::copy(file(folder.path()), file(after.path())).expect("the file can be copied");
     let cache = open(small(after.path()));
     assert_eq!(cache.lookup(KeyHash(1)), None);
     assert!(get(&cache, 2).is_some());
@@ -195,75 +207,81 @@ fn a_synced_purge_survives_a_crash() {
 
 #[test]
 fn a_new_head_does_not_change_the_body() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     for (key, bytes) in [(1, 100), (2, 200_000)] {
         let body = pattern(key, bytes);
         put(&cache, key, &body, true);
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         let old = object(&cache, key);
         let updated = cache.update_head(&old, &key.to_le_bytes(), "newer".into());
         updated.expect("the queue has room");
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         let new = object(&cache, key);
         assert_eq!(new.head(), "newer");
-        assert_eq!(new.read(50..60).expect("reads"), body[50..60]);
+        assert_eq!(new.read(50..60).expect("the read succeeds"), body[50..60]);
         let again = cache.update_head(&old, &key.to_le_bytes(), "late".into());
         again.expect("the queue has room");
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         assert_eq!(object(&cache, key).head(), "newer", "the old one is gone");
     }
 }
 
 #[test]
 fn a_range_is_read_without_the_rest() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     let body = pattern(1, 400_000);
     put(&cache, 1, &body, true);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let before = cache.counters().total(|device| device.read_bytes);
     let object = object(&cache, 1);
     assert_eq!(
-        object.read(300_000..300_010).expect("reads"),
+        object.read(300_000..300_010).expect("the read succeeds"),
         body[300_000..300_010]
     );
-    assert_eq!(object.read(400_000..400_010).expect("empty"), Bytes::new());
+    assert_eq!(
+        object.read(400_000..400_010).expect("the read succeeds"),
+        Bytes::new()
+    );
     let read = cache.counters().total(|device| device.read_bytes) - before;
     assert!(read < 150_000, "{read}: a head, a piece's meta and a block");
 }
 
 #[test]
 fn a_flipped_bit_is_a_miss_counted_reported_once_and_found_by_verify() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     (0..4).for_each(|key| put(&cache, key, &pattern(key, 20_000), true));
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     let at = (0..4).map(|key| object(&cache, key).location().offset());
     let at: Vec<_> = at.collect();
     drop(cache);
     flip(folder.path(), at[1] + 15_000); // the body
     flip(folder.path(), at[2] + 20); // the header
-    let found = verify(folder.path(), |_| {}).expect("it is a store");
+    let found = verify(folder.path(), |_| {}).expect("the file is a store");
     assert_eq!(found.problems, 2, "{:?}", found.problems_shown);
 
     let events = Arc::new(Mutex::new(Vec::new()));
     let received = Arc::clone(&events);
     let cache = open(DiskSettings {
         on_event: EventSink::new(move |event| {
-            received.lock().expect("no panic").push(event.clone());
+            received
+                .lock()
+                .expect("no thread panics")
+                .push(event.clone());
         }),
         ..small(folder.path())
     });
-    let here: Vec<_> = (0..4).map(|key| get(&cache, key).is_some()).collect();
-    assert_eq!(here, [true, false, false, true]);
+    let is_hit: Vec<_> = (0..4).map(|key| get(&cache, key).is_some()).collect();
+    assert_eq!(is_hit, [true, false, false, true]);
     assert_eq!(
         cache.lookup(KeyHash(1)),
         None,
         "it is removed from the index"
     );
     assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
-    let events = events.lock().expect("no panic");
+    let events = events.lock().expect("no thread panics");
     assert!(
         matches!(events[..], [DiskEvent::Corrupt { .. }]),
         "{events:?}"
@@ -272,64 +290,64 @@ fn a_flipped_bit_is_a_miss_counted_reported_once_and_found_by_verify() {
 
 #[test]
 fn a_file_that_is_not_a_store_of_this_version_is_rejected_and_not_changed() {
-    for (bytes, says) in [
+    for (bytes, message) in [
         (vec![7; 4 << 20], "not an edgeward store"),
         (
             [&b"edgeward\x02\0\0\0"[..], &[0; 4 << 20]].concat(),
             "format version 2",
         ),
     ] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let file = folder.path().join(FILE_NAME);
-        std::fs::write(&file, &bytes).expect("writes");
-        let error = DiskCache::open(small(folder.path())).expect_err("refused");
-        assert!(error.to_string().contains(says), "{error}");
-        let error = inspect(folder.path(), |_| {}).expect_err("refused");
-        assert!(error.to_string().contains(says), "{error}");
-        assert!(std::fs::read(&file).expect("reads") == bytes);
+        std::fs::write(&file, &bytes).expect("the write succeeds");
+        let error = DiskCache::open(small(folder.path())).expect_err("the input is refused");
+        assert!(error.to_string().contains(message), "{error}");
+        let error = inspect(folder.path(), |_| {}).expect_err("the input is refused");
+        assert!(error.to_string().contains(message), "{error}");
+        assert!(std::fs::read(&file).expect("the read succeeds") == bytes);
     }
 }
 
 #[test]
 fn one_damaged_superblock_is_replaced_by_its_copy_and_two_are_rejected() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     put(&cache, 1, b"body", true);
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     drop(cache);
     flip(folder.path(), 100);
     let cache = open(small(folder.path()));
     assert!(get(&cache, 1).is_some());
     drop(cache);
     flip(folder.path(), 4096 + 100);
-    let error = DiskCache::open(small(folder.path())).expect_err("refused");
+    let error = DiskCache::open(small(folder.path())).expect_err("the input is refused");
     assert!(error.to_string().contains("damaged"), "{error}");
 }
 
 #[test]
 fn a_store_grows_and_does_not_shrink() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let sized = |segments: u64| DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(folder.path(), ByteSize::kib(256 * segments))
     };
     let cache = open(sized(8));
     put(&cache, 1, b"body", true);
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     drop(cache);
     let cache = open(sized(16));
     assert!(get(&cache, 1).is_some());
     assert!(cache.counters().devices[0].capacity_bytes > 14 * 256 * 1024);
     put(&cache, 2, b"body", true);
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     drop(cache);
-    let error = DiskCache::open(sized(8)).expect_err("refused");
+    let error = DiskCache::open(sized(8)).expect_err("the input is refused");
     assert!(error.to_string().contains("has shrunk"), "{error}");
 }
 
 #[test]
 fn keys_are_distributed_among_devices_and_found_after_a_restart() {
-    let folders = [(); 3].map(|()| tempfile::tempdir().expect("a folder"));
+    let folders = [(); 3].map(|()| tempfile::tempdir().expect("the folder is created"));
     let settings = || DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
         devices: folders
@@ -343,7 +361,7 @@ fn keys_are_distributed_among_devices_and_found_after_a_restart() {
     };
     let cache = open(settings());
     (0..60).for_each(|key| put(&cache, key, b"body", true));
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     let objects: Vec<_> = cache
         .counters()
         .devices
@@ -359,7 +377,7 @@ fn keys_are_distributed_among_devices_and_found_after_a_restart() {
 /// Method: read one object repeatedly while ten times the device's capacity is written.
 #[test]
 fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     // At most half of a segment may be reinserted. Two pieces of at most 64 KiB are less than this.
     let bodies = [pattern(0, 3000), pattern(1, 120_000)];
@@ -367,7 +385,7 @@ fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
     for key in 2..600 {
         put(&cache, key, &pattern(key, 50_000), true);
         if key % 4 == 0 {
-            cache.sync().expect("it is durable");
+            cache.sync().expect("the sync succeeds");
             (0..2)
                 .for_each(|key| assert!(get(&cache, key).as_ref() == Some(&bodies[key as usize])));
         }
@@ -380,16 +398,16 @@ fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
 /// Method: set the timers to an hour, so that no timer triggers a write.
 #[test]
 fn an_unwritten_object_is_found_and_read() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let hour = std::time::Duration::from_secs(3600);
     let cache = open(DiskSettings {
         flush_interval: hour,
         sync_interval: hour,
         ..small(folder.path())
     });
-    let (short, newer, cut) = (pattern(1, 50_000), pattern(9, 60_000), pattern(2, 150_000));
+    let (short, newer, in_pieces) = (pattern(1, 50_000), pattern(9, 60_000), pattern(2, 150_000));
     put(&cache, 1, &short, true);
-    put(&cache, 2, &cut, true);
+    put(&cache, 2, &in_pieces, true);
     wait_until_messages_are_taken(&cache);
     let writes = |cache: &DiskCache| cache.counters().total(|device| device.write_ops);
     let before = writes(&cache);
@@ -399,7 +417,9 @@ fn an_unwritten_object_is_found_and_read() {
         panic!("it is in memory");
     };
     assert!(!piece.is_empty() && short[40_000..].starts_with(&piece));
-    let candidate = cache.lookup(KeyHash(1)).expect("it waits");
+    let candidate = cache
+        .lookup(KeyHash(1))
+        .expect("the object is in the buffer");
     assert_eq!(
         cache.read_head(&candidate, b"other").err(),
         Some(Miss::KeyMismatch)
@@ -412,9 +432,9 @@ fn an_unwritten_object_is_found_and_read() {
     assert_eq!(writes(&cache), before);
 
     // A candidate from before the write finds the written object.
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     assert!(cache.read_head(&candidate, &1_u64.to_le_bytes()).is_ok());
-    assert!(get(&cache, 1) == Some(short) && get(&cache, 2) == Some(cut));
+    assert!(get(&cache, 1) == Some(short) && get(&cache, 2) == Some(in_pieces));
 
     // The newest object is found, and a purge takes effect at once.
     let body = |key: u64, body: &[u8]| {
@@ -422,9 +442,9 @@ fn an_unwritten_object_is_found_and_read() {
         let head = format!("head of {key}").into();
         let mut write = cache
             .begin(KeyHash(key), &name, head, None)
-            .expect("it begins");
-        write.push(body.to_vec().into()).expect("it is taken");
-        write.finish().expect("it is whole");
+            .expect("the write begins");
+        write.push(body.to_vec().into()).expect("the push succeeds");
+        write.finish().expect("the body is complete");
         wait_until_messages_are_taken(&cache);
     };
     body(1, &newer);
@@ -435,7 +455,7 @@ fn an_unwritten_object_is_found_and_read() {
     assert_eq!(object(&cache, 1).head(), "new");
     cache.purge(KeyHash(1), b"");
     assert_eq!(cache.lookup(KeyHash(1)), None);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     assert_eq!(cache.lookup(KeyHash(1)), None);
 }
 
@@ -452,7 +472,7 @@ fn wait_until_messages_are_taken(cache: &DiskCache) {
 /// reclaimed.
 #[test]
 fn an_object_hit_before_it_was_written_is_reinserted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let hour = std::time::Duration::from_secs(3600);
     let cache = open(DiskSettings {
         flush_interval: hour,
@@ -476,7 +496,7 @@ fn an_object_hit_before_it_was_written_is_reinserted() {
 /// Method: configure writes so large, and a flush interval so long, that only the sync interval triggers a write.
 #[test]
 fn an_unwritten_object_is_durable_after_the_sync_interval() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(DiskSettings {
         flush_interval: std::time::Duration::from_secs(3600),
         sync_interval: std::time::Duration::from_millis(1),
@@ -494,15 +514,15 @@ fn an_unwritten_object_is_durable_after_the_sync_interval() {
 /// Method: update the head of the old object while a newer object of the same key is in the writer's buffer.
 #[test]
 fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (cache, _) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let (cache, _) = DiskCache::open(settings(folder.path(), 16)).expect("the cache opens");
     put(&cache, 1, &pattern(1, 1000), true);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let old = object(&cache, 1);
     put(&cache, 1, &pattern(2, 2000), true);
     let updated = cache.update_head(&old, &1_u64.to_le_bytes(), "of the old one".into());
     assert_eq!(updated, Ok(()), "it is queued");
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     assert!(get(&cache, 1) == Some(pattern(2, 2000)));
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
 }
@@ -511,16 +531,16 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
 /// the process is killed.
 #[test]
 fn a_completed_purge_survives_a_crash_and_syncs_only_if_the_key_may_be_stored() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let hour = std::time::Duration::from_secs(3600);
     let settings = DiskSettings {
         sync_interval: hour,
         flush_interval: hour,
         ..settings(folder.path(), 16)
     };
-    let (cache, _) = DiskCache::open(settings.clone()).expect("opens");
+    let (cache, _) = DiskCache::open(settings.clone()).expect("the cache opens");
     (0..50).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let syncs = || cache.counters().devices[0].syncs;
     let before = syncs();
     let (sender, receiver) = std::sync::mpsc::channel();
@@ -535,13 +555,14 @@ fn a_completed_purge_survives_a_crash_and_syncs_only_if_the_key_may_be_stored() 
     assert_eq!(syncs(), before);
     assert_eq!(purge(7), Ok(Ok(())));
     assert_eq!(syncs(), before + 1);
-    let copy = tempfile::tempdir().expect("a folder");
-    std::fs::copy(folder.path().join(FILE_NAME), copy.path().join(FILE_NAME)).expect("copies");
+    let copy = tempfile::tempdir().expect("the folder is created");
+    std::fs::copy(folder.path().join(FILE_NAME), copy.path().join(FILE_NAME))
+        .expect("the file can be copied");
     let copied = DiskSettings {
         devices: super::settings(copy.path(), 16).devices,
         ..settings
     };
-    let (found, _) = DiskCache::open(copied).expect("opens");
+    let (found, _) = DiskCache::open(copied).expect("the cache opens");
     assert!(get(&found, 7).is_none());
     assert!(get(&found, 8).is_some());
 }

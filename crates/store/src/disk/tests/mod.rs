@@ -29,11 +29,13 @@ fn put(cache: &DiskCache, key: u64, body: &[u8], announced: bool) {
     let head = format!("head of {key}").into();
     let mut write = cache
         .begin(KeyHash(key), &name, head, length)
-        .expect("it begins");
+        .expect("the write begins");
     for chunk in body.chunks(50_000) {
-        write.push(chunk.to_vec().into()).expect("it is accepted");
+        write
+            .push(chunk.to_vec().into())
+            .expect("the push succeeds");
     }
-    write.finish().expect("it is complete");
+    write.finish().expect("the body is complete");
 }
 
 fn get(cache: &DiskCache, key: u64) -> Option<Vec<u8>> {
@@ -51,8 +53,8 @@ fn get(cache: &DiskCache, key: u64) -> Option<Vec<u8>> {
 
 #[test]
 fn objects_of_every_size_are_read_byte_for_byte() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (cache, report) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let (cache, report) = DiskCache::open(settings(folder.path(), 16)).expect("the cache opens");
     assert!(report.devices[0].formatted);
     let sizes = [
         0,
@@ -70,26 +72,26 @@ fn objects_of_every_size_are_read_byte_for_byte() {
             let key = key as u64 * 2 + u64::from(announced);
             let body = pattern(key, size);
             put(&cache, key, &body, announced);
-            cache.sync().expect("it is durable");
+            cache.sync().expect("the sync succeeds");
             assert!(get(&cache, key) == Some(body), "{size} bytes, {announced}");
         }
     }
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
 }
 
 #[test]
 fn objects_are_found_after_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (cache, _) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let (cache, _) = DiskCache::open(settings(folder.path(), 16)).expect("the cache opens");
     let seed = cache.key_seed();
     for key in 0..20 {
         put(&cache, key, &pattern(key, 150_000), true);
     }
     put(&cache, 99, &pattern(99, 3_000_000), true);
     cache.purge(KeyHash(3), &3_u64.to_le_bytes());
-    cache.close().expect("closes");
+    cache.close().expect("the cache closes");
     drop(cache);
-    let (cache, report) = DiskCache::open(settings(folder.path(), 16)).expect("opens");
+    let (cache, report) = DiskCache::open(settings(folder.path(), 16)).expect("the cache opens");
     assert_eq!(cache.key_seed(), seed);
     assert_eq!(report.devices[0].objects, 20, "{report:?}");
     assert_eq!(report.devices[0].searched, 0, "{report:?}");
@@ -102,11 +104,11 @@ fn objects_are_found_after_a_restart() {
 
 #[test]
 fn a_full_log_evicts_the_oldest_objects() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let (cache, _) = DiskCache::open(settings(folder.path(), 6)).expect("opens");
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let (cache, _) = DiskCache::open(settings(folder.path(), 6)).expect("the cache opens");
     for key in 0..200 {
         put(&cache, key, &pattern(key, 150_000), true);
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
     }
     let present: Vec<_> = (0..200).filter(|&key| get(&cache, key).is_some()).collect();
     assert_eq!(

@@ -67,26 +67,26 @@ struct Expected {
     body: Vec<u8>,
 }
 
-struct Run<'a> {
+struct TestRun<'a> {
     folder: &'a Path,
     reinsertion: Reinsertion,
     cache: DiskCache,
-    known: HashMap<u64, Expected>,
+    expected: HashMap<u64, Expected>,
     version: u64,
     hits: u64,
 }
 
-fn tiny(folder: &Path, reinsertion: Reinsertion) -> DiskCache {
+fn open_tiny(folder: &Path, reinsertion: Reinsertion) -> DiskCache {
     let settings = DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
         reinsertion,
         first_read_bytes: ByteSize(1000),
         ..DiskSettings::new(folder, ByteSize::kib(256 * 9))
     };
-    DiskCache::open(settings).expect("opens").0
+    DiskCache::open(settings).expect("the cache opens").0
 }
 
-impl Run<'_> {
+impl TestRun<'_> {
     fn execute(&mut self, step: &Step) {
         match *step {
             Step::Put {
@@ -110,8 +110,8 @@ impl Run<'_> {
                 write.finish().expect("the queue has room");
                 // Until the new object is written, the old one may be found. The test waits, so that only one
                 // result is correct.
-                self.cache.sync().expect("the device works");
-                self.known.insert(key, Expected { head, body });
+                self.cache.sync().expect("the device accepts all writes");
+                self.expected.insert(key, Expected { head, body });
             }
             Step::Abort { key, bytes } => {
                 let write = self
@@ -124,7 +124,7 @@ impl Run<'_> {
             }
             Step::Purge { key } => {
                 self.cache.purge(KeyHash(key), &name(key));
-                self.known.remove(&key);
+                self.expected.remove(&key);
                 assert_eq!(
                     self.cache.lookup(KeyHash(key)),
                     None,
@@ -142,17 +142,20 @@ impl Run<'_> {
                     .cache
                     .update_head(&object, &name(key), head.clone().into());
                 updated.expect("the queue has room");
-                self.cache.sync().expect("the device works");
+                self.cache.sync().expect("the device accepts all writes");
                 // The object may have been evicted meanwhile. If it is stored, it has one of the two heads.
-                let known = self.known.get_mut(&key).expect("it was read");
+                let expected = self
+                    .expected
+                    .get_mut(&key)
+                    .expect("the object was read before");
                 if let Some(candidate) = self.cache.lookup(KeyHash(key)) {
                     let object = self.cache.read_head(&candidate, &name(key));
                     if object.is_ok_and(|object| object.head() == &head) {
-                        known.head = head;
+                        expected.head = head;
                     }
                 }
             }
-            Step::Sync => self.cache.sync().expect("the device works"),
+            Step::Sync => self.cache.sync().expect("the device accepts all writes"),
             Step::Restart { checkpoint } => self.restart(checkpoint),
         }
     }
@@ -166,17 +169,20 @@ impl Run<'_> {
         let Some(object) = self.object(key) else {
             return;
         };
-        let known = self.known.get(&key).expect("a purged object is not found");
-        assert_eq!(object.head(), &known.head);
-        assert_eq!(object.length(), known.body.len() as u64);
+        let expected = self
+            .expected
+            .get(&key)
+            .expect("a purged object is not found");
+        assert_eq!(object.head(), &expected.head);
+        assert_eq!(object.length(), expected.body.len() as u64);
         let end = (from + bytes).min(object.length());
         let mut at = from;
         while at < end {
             let piece = object.read(at..end).expect("no write is in progress");
             assert!(!piece.is_empty());
-            assert!(piece == known.body[at as usize..][..piece.len()]);
+            assert!(piece == expected.body[at as usize..][..piece.len()]);
             if let NonBlockingRead::Ready(now) = object.read_now(at..end) {
-                assert!(!now.is_empty() && known.body[at as usize..].starts_with(&now));
+                assert!(!now.is_empty() && expected.body[at as usize..].starts_with(&now));
             }
             at += piece.len() as u64;
         }
@@ -186,18 +192,18 @@ impl Run<'_> {
     fn restart(&mut self, checkpoint: bool) {
         let before: Vec<u64> = (0..12).filter(|&key| self.object(key).is_some()).collect();
         if checkpoint {
-            self.cache.close().expect("the device works");
+            self.cache.close().expect("the device accepts all writes");
         } else {
-            self.cache.sync().expect("the device works");
+            self.cache.sync().expect("the device accepts all writes");
         }
         // For a restart without a shutdown, the file is opened as it is now.
         let file = self.folder.join(FILE_NAME);
-        let copy = std::fs::read(&file).expect("reads");
-        let placeholder = tempfile::tempdir().expect("a folder");
-        let other = tiny(placeholder.path(), self.reinsertion);
+        let copy = std::fs::read(&file).expect("the read succeeds");
+        let placeholder = tempfile::tempdir().expect("the folder is created");
+        let other = open_tiny(placeholder.path(), self.reinsertion);
         drop(std::mem::replace(&mut self.cache, other));
-        std::fs::write(&file, copy).expect("writes");
-        self.cache = tiny(self.folder, self.reinsertion);
+        std::fs::write(&file, copy).expect("the write succeeds");
+        self.cache = open_tiny(self.folder, self.reinsertion);
         for key in before {
             assert!(
                 self.object(key).is_some(),
@@ -223,12 +229,12 @@ proptest! {
             Just(Reinsertion::HitsPerByte),
         ],
     ) {
-        let folder = tempfile::tempdir().expect("a folder");
-        let mut run = Run {
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let mut run = TestRun {
             folder: folder.path(),
             reinsertion,
-            cache: tiny(folder.path(), reinsertion),
-            known: HashMap::new(),
+            cache: open_tiny(folder.path(), reinsertion),
+            expected: HashMap::new(),
             version: 0,
             hits: 0,
         };
@@ -239,7 +245,7 @@ proptest! {
             run.read(key, 0, u64::MAX / 2);
         }
         // Pieces of aborted writes may still be queued.
-        run.cache.sync().expect("the device works");
+        run.cache.sync().expect("the device accepts all writes");
         let counters = &run.cache.counters().devices[0];
         prop_assert_eq!(counters.checksum_failures, 0);
         prop_assert_eq!(counters.read_errors + counters.write_errors, 0);

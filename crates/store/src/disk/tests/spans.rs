@@ -26,13 +26,13 @@ fn small(folder: &Path) -> DiskSettings {
 
 /// Opens a cache whose clock shows 1000 seconds.
 fn open(settings: DiskSettings) -> DiskCache {
-    let (cache, _) = DiskCache::open(settings).expect("opens");
+    let (cache, _) = DiskCache::open(settings).expect("the cache opens");
     cache.tick(Timestamp::from_secs(1000));
     cache
 }
 
 fn object(cache: &DiskCache, key: u64) -> DiskObject {
-    let candidate = cache.lookup(KeyHash(key)).expect("it is in the index");
+    let candidate = cache.lookup(KeyHash(key)).expect("the key is indexed");
     match cache.read_head_now(&candidate, &key.to_le_bytes()) {
         NonBlockingRead::Ready(object) => object,
         other => panic!("it was written a moment ago: {other:?}"),
@@ -48,47 +48,49 @@ fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
 
 /// Returns the bytes that a receiver gets from a span.
 fn send_span(mut span: Span) -> Result<Vec<u8>, SendError> {
-    let (ours, mut theirs) = UnixStream::pair().expect("sockets");
-    let mut got = Vec::new();
+    let (ours, mut theirs) = UnixStream::pair().expect("the sockets are created");
+    let mut received = Vec::new();
     while !span.is_empty() {
         let sent = span.send(ours.as_fd(), b"", 50_000)?;
         span.advance(sent as u64);
-        let before = got.len();
-        got.resize(before + sent, 0);
-        theirs.read_exact(&mut got[before..]).expect("it was sent");
+        let before = received.len();
+        received.resize(before + sent, 0);
+        theirs
+            .read_exact(&mut received[before..])
+            .expect("the sent bytes arrive");
     }
-    Ok(got)
+    Ok(received)
 }
 
 /// Returns the body, and how many of its bytes were in spans.
 fn read_all(object: &DiskObject) -> (Vec<u8>, u64) {
-    let (mut got, mut in_spans) = (Vec::new(), 0);
-    while (got.len() as u64) < object.length() {
-        let rest = got.len() as u64..object.length();
+    let (mut received, mut in_spans) = (Vec::new(), 0);
+    while (received.len() as u64) < object.length() {
+        let rest = received.len() as u64..object.length();
         match object.piece_now(rest.clone()) {
-            NonBlockingRead::Ready(Piece::Bytes(bytes)) => got.extend_from_slice(&bytes),
+            NonBlockingRead::Ready(Piece::Bytes(bytes)) => received.extend_from_slice(&bytes),
             NonBlockingRead::WouldBlock => {
-                got.extend_from_slice(&object.read(rest).expect("it is there"));
+                received.extend_from_slice(&object.read(rest).expect("the head is read"));
             }
             NonBlockingRead::Miss(miss) => panic!("{miss:?}"),
             NonBlockingRead::Ready(Piece::Span(span)) => {
                 in_spans += span.len();
-                got.extend_from_slice(&send_span(span).expect("it is there"));
+                received.extend_from_slice(&send_span(span).expect("the head is read"));
             }
         }
     }
-    (got, in_spans)
+    (received, in_spans)
 }
 
 /// Method: store bodies of less than one block, of several blocks, and in pieces. Read each body twice and in parts.
 #[test]
 fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_expires() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     for (key, length) in [(1, 20_000), (2, 65_536), (3, 65_537), (4, 200_000)] {
         let body = pattern(key, length);
         put(&cache, key, &body, true);
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         cache.tick(Timestamp::from_secs(1000));
         let (first, in_spans) = read_all(&object(&cache, key));
         assert!(first == body);
@@ -99,7 +101,7 @@ fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_exp
         let Piece::Span(part) = piece(&object(&cache, key), 10_000..length as u64) else {
             panic!("{length}: a part is a span as well");
         };
-        let part = send_span(part).expect("it is there");
+        let part = send_span(part).expect("the head is read");
         assert!(body[10_000..].starts_with(&part) && !part.is_empty());
     }
     cache.tick(Timestamp::from_secs(1599));
@@ -114,11 +116,11 @@ fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_exp
 
 #[test]
 fn a_small_body_is_read_with_its_head_and_then_sent_from_the_cache() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     let body = pattern(1, 1000);
     put(&cache, 1, &body, true);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let reads = || cache.counters().total(|device| device.read_ops);
     let before = reads();
     assert_eq!(read_all(&object(&cache, 1)), (body.clone(), 0));
@@ -131,18 +133,18 @@ fn a_small_body_is_read_with_its_head_and_then_sent_from_the_cache() {
 #[test]
 fn no_span_is_returned_without_a_time_or_with_verify_every_zero() {
     for (every, ticks, length) in [(EVERY, false, 20_000), (Duration::ZERO, true, 20_000)] {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let settings = DiskSettings {
             verify_every: every,
             ..small(folder.path())
         };
-        let (cache, _) = DiskCache::open(settings).expect("opens");
+        let (cache, _) = DiskCache::open(settings).expect("the cache opens");
         if ticks {
             cache.tick(Timestamp::from_secs(1000));
         }
         let body = pattern(1, length);
         put(&cache, 1, &body, true);
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         for _ in 0..2 {
             assert_eq!(read_all(&object(&cache, 1)), (body.clone(), 0));
         }
@@ -156,20 +158,22 @@ fn flip(folder: &Path, offset: u64) {
         .read(true)
         .write(true)
         .open(folder.join(FILE_NAME))
-        .expect("opens");
+        .expect("the file opens");
     let mut byte = [0];
-    file.read_exact_at(&mut byte, offset).expect("reads");
+    file.read_exact_at(&mut byte, offset)
+        .expect("the read succeeds");
     byte[0] ^= 1;
-    file.write_all_at(&byte, offset).expect("writes");
+    file.write_all_at(&byte, offset)
+        .expect("the write succeeds");
 }
 
 /// Method: flip a bit in the file under the store, before the first read and after it.
 #[test]
 fn a_flipped_bit_is_detected_at_the_first_read_and_after_the_verification_expires() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     (1..=2).for_each(|key| put(&cache, key, &pattern(key, 30_000), true));
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let [early, late] = [1, 2].map(|key| object(&cache, key));
     flip(folder.path(), early.location().offset() + 25_000);
     assert!(matches!(
@@ -196,19 +200,22 @@ fn a_flipped_bit_is_detected_at_the_first_read_and_after_the_verification_expire
 
 #[test]
 fn a_span_of_a_truncated_file_is_lost_and_counted() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     put(&cache, 1, &pattern(1, 100_000), true);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let object = object(&cache, 1);
     read_all(&object);
     let Piece::Span(span) = piece(&object, 0..100_000) else {
         panic!("it was verified");
     };
     let path = folder.path().join(FILE_NAME);
-    let file = File::options().write(true).open(path).expect("opens");
-    file.set_len(4096).expect("cuts");
-    let (ours, _theirs) = UnixStream::pair().expect("sockets");
+    let file = File::options()
+        .write(true)
+        .open(path)
+        .expect("the file opens");
+    file.set_len(4096).expect("the file can be truncated");
+    let (ours, _theirs) = UnixStream::pair().expect("the sockets are created");
     assert!(matches!(
         span.send(ours.as_fd(), b"", u64::MAX),
         Err(SendError::Lost(Miss::Device(_)))
@@ -223,10 +230,10 @@ fn a_span_of_a_truncated_file_is_lost_and_counted() {
 
 #[test]
 fn a_span_of_an_overwritten_segment_is_lost() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     put(&cache, 0, &pattern(0, 30_000), true);
-    cache.sync().expect("it is durable");
+    cache.sync().expect("the sync succeeds");
     let old = object(&cache, 0);
     read_all(&old);
     let Piece::Span(span) = piece(&old, 0..30_000) else {
@@ -237,9 +244,16 @@ fn a_span_of_an_overwritten_segment_is_lost() {
     let mut key = 1;
     let lost = loop {
         put(&cache, key, &pattern(key, 60_000), true);
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         pinned.push(object(&cache, key));
-        match span.send(UnixStream::pair().expect("sockets").0.as_fd(), b"", 1) {
+        match span.send(
+            UnixStream::pair()
+                .expect("the sockets are created")
+                .0
+                .as_fd(),
+            b"",
+            1,
+        ) {
             Err(SendError::Lost(miss)) => break miss,
             // The receiver closes at once, so the socket may return an error.
             Ok(_) | Err(SendError::Receiver(_)) => key += 1,
@@ -264,7 +278,7 @@ fn spans_are_correct_or_lost_while_segments_are_overwritten_past_the_cache() {
 }
 
 fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(DiskSettings {
         direct_writes,
         ..small(folder.path())
@@ -275,20 +289,22 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
     } else {
         1
     };
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let newest = std::sync::atomic::AtomicU64::new(1);
-    let (right, refused) = thread::scope(|scope| {
+    let (correct, lost) = thread::scope(|scope| {
         let readers: Vec<_> = (0..readers)
             .map(|reader| {
-                let (cache, over, newest) = (&cache, &over, &newest);
+                let (cache, is_over, newest) = (&cache, &is_over, &newest);
                 scope.spawn(move || {
-                    let mut kept = std::collections::VecDeque::new();
-                    let (mut right, mut refused) = (0_u64, 0_u64);
-                    let mut turn: u64 = reader;
-                    while !over.load(Ordering::Relaxed) {
-                        turn = turn.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                    let mut pending_spans = std::collections::VecDeque::new();
+                    let (mut correct, mut lost) = (0_u64, 0_u64);
+                    let mut random_state: u64 = reader;
+                    while !is_over.load(Ordering::Relaxed) {
+                        random_state = random_state
+                            .wrapping_mul(6_364_136_223_846_793_005)
+                            .wrapping_add(1);
                         let newest = newest.load(Ordering::Relaxed);
-                        let key = newest.saturating_sub((turn >> 33) % 30);
+                        let key = newest.saturating_sub((random_state >> 33) % 30);
                         let Some(candidate) = cache.lookup(KeyHash(key)) else {
                             continue;
                         };
@@ -303,7 +319,7 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
                                     assert!(expected.starts_with(&bytes), "{key}");
                                 }
                                 NonBlockingRead::Ready(Piece::Span(span)) => {
-                                    kept.push_back((span, expected.clone()));
+                                    pending_spans.push_back((span, expected.clone()));
                                 }
                                 NonBlockingRead::WouldBlock => {
                                     if let Ok(bytes) = object.read(0..90_000) {
@@ -314,36 +330,37 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
                             }
                         }
                         // Some spans are sent at once, others only after many segments were overwritten.
-                        while kept.len() > (turn >> 40) as usize % 60 {
-                            let (span, expected) = kept.pop_front().expect("not empty");
+                        while pending_spans.len() > (random_state >> 40) as usize % 60 {
+                            let (span, expected) =
+                                pending_spans.pop_front().expect("the queue is not empty");
                             match send_span(span) {
                                 Ok(bytes) => {
                                     assert!(expected.starts_with(&bytes), "{key}");
-                                    right += 1;
+                                    correct += 1;
                                 }
-                                Err(SendError::Lost(Miss::Reclaimed)) => refused += 1,
+                                Err(SendError::Lost(Miss::Reclaimed)) => lost += 1,
                                 Err(other) => panic!("{other:?}"),
                             }
                         }
                     }
-                    (right, refused)
+                    (correct, lost)
                 })
             })
             .collect();
         for key in 1..1000 {
             put(&cache, key, &pattern(key, 90_000), true);
             if key % 3 == 0 {
-                cache.sync().expect("it is durable");
+                cache.sync().expect("the sync succeeds");
                 newest.store(key, Ordering::Relaxed);
             }
         }
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         readers
             .into_iter()
-            .map(|reader| reader.join().expect("no wrong byte"))
+            .map(|reader| reader.join().expect("the reader found no wrong byte"))
             .fold((0, 0), |(a, b), (c, d)| (a + c, b + d))
     });
-    assert!(right > 50, "{right} spans sent, {refused} refused");
+    assert!(correct > 50, "{correct} spans sent, {lost} lost");
 }
 
 /// Method: send every object of a full device to its own client, which does not read yet. Objects in the middle of a
@@ -360,7 +377,7 @@ fn bytes_in_sockets_survive_an_overwrite_past_the_cache() {
 }
 
 fn check_overwrite_of_sent_segments(direct_writes: DirectWrites) {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut settings = small(folder.path());
     settings.direct_writes = direct_writes;
     settings.segment_bytes = Some(ByteSize::mib(8));
@@ -373,10 +390,10 @@ fn check_overwrite_of_sent_segments(direct_writes: DirectWrites) {
         for key in keys.clone() {
             put(&cache, key, &pattern(key, 400_000), true);
             if key % 16 == 0 {
-                cache.sync().expect("it is durable");
+                cache.sync().expect("the sync succeeds");
             }
         }
-        cache.sync().expect("it is durable");
+        cache.sync().expect("the sync succeeds");
         keys
     };
     let mut clients = Vec::new();
@@ -391,25 +408,28 @@ fn check_overwrite_of_sent_segments(direct_writes: DirectWrites) {
         let Piece::Span(span) = piece(&object, 0..body_bytes) else {
             panic!("it was verified");
         };
-        let (ours, theirs) = UnixStream::pair().expect("sockets");
-        ours.set_nonblocking(true).expect("a socket");
+        let (ours, theirs) = UnixStream::pair().expect("the sockets are created");
+        ours.set_nonblocking(true)
+            .expect("the socket can be configured");
         let sent = span
             .send(ours.as_fd(), b"head", u64::MAX)
-            .expect("it is there");
+            .expect("the head is read");
         clients.push((key, sent, ours, theirs, object.location().offset()));
     }
     assert!(clients.len() > 15, "{}", clients.len());
     fill(1000);
     fill(2000);
-    let file = std::fs::read(folder.path().join(FILE_NAME)).expect("reads");
+    let file = std::fs::read(folder.path().join(FILE_NAME)).expect("the read succeeds");
     let mut overwritten = 0;
     for (key, sent, _ours, mut theirs, at) in clients {
         let body = pattern(key, 400_000);
         let mut arrived = vec![0; sent];
-        theirs.read_exact(&mut arrived).expect("arrives");
+        theirs
+            .read_exact(&mut arrived)
+            .expect("the sent bytes arrive");
         assert!(sent > 4 && arrived.starts_with(b"head"));
         assert!(body.starts_with(&arrived[4..]), "{key} at {at:#x}");
-        let at = usize::try_from(at).expect("small") + 100_000;
+        let at = usize::try_from(at).expect("the number is small") + 100_000;
         overwritten += u64::from(file[at..at + 1000] != body[100_000 - 200..][..1000]);
     }
     assert!(overwritten > 15, "{overwritten}");

@@ -11,10 +11,10 @@ use bytes::Bytes;
 use edgeward_policy::log::{RecordLocation, SegmentId};
 use edgeward_types::KeyHash;
 
-use super::{AppendError, Draft, Move, TOMBSTONES_PER_RECORD, Writer, unix_secs};
+use super::{AppendError, RecordDraft, Relocation, TOMBSTONES_PER_RECORD, Writer, unix_secs};
 use crate::disk::device::WRITE_ALIGN;
 use crate::disk::format::{
-    BLOCK_BYTES, ENTRY_BYTES, Entry, Extent, Kind, RECORD_HEADER_BYTES, RecordHeader,
+    BLOCK_BYTES, ENTRY_BYTES, Entry, Extent, RECORD_HEADER_BYTES, RecordHeader, RecordKind,
     SegmentHeader, TRAILER_BYTES, Trailer,
 };
 use crate::disk::settings::DirectWrites;
@@ -23,7 +23,7 @@ impl Writer {
     /// Appends a record to the buffer, and reclaims a segment if there is no space.
     pub(super) fn append(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &RecordDraft<'_>,
         body: &[Bytes],
     ) -> Result<Extent, AppendError> {
         if !self.tombstones.is_empty() {
@@ -34,7 +34,7 @@ impl Writer {
 
     pub(super) fn append_in_order(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &RecordDraft<'_>,
         body: &[Bytes],
     ) -> Result<Extent, AppendError> {
         let entries = draft.entries();
@@ -66,7 +66,7 @@ impl Writer {
     /// does not reclaim one.
     pub(in crate::disk) fn append_reinserted(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &RecordDraft<'_>,
         body: &[Bytes],
     ) -> Result<Extent, AppendError> {
         if let Some(position) = self.log.allocate(draft.record_bytes(), draft.entries()) {
@@ -84,7 +84,7 @@ impl Writer {
     pub(super) fn add_record(
         &mut self,
         position: RecordLocation,
-        draft: &Draft<'_>,
+        draft: &RecordDraft<'_>,
         body: &[Bytes],
     ) -> Extent {
         let seed = self.volume.superblock.checksum_seed;
@@ -95,8 +95,10 @@ impl Writer {
             .epoch;
         let header = RecordHeader {
             kind: draft.kind,
-            key_bytes: u16::try_from(draft.key.len()).expect("checked when the write began"),
-            head_bytes: u32::try_from(draft.head.len()).expect("checked when the write began"),
+            key_bytes: u16::try_from(draft.key.len())
+                .expect("the length was checked when the write began"),
+            head_bytes: u32::try_from(draft.head.len())
+                .expect("the length was checked when the write began"),
             item_count: draft.item_count,
             hash: draft.hash.0,
             object_id: draft.object_id,
@@ -105,7 +107,8 @@ impl Writer {
             body_offset: draft.body_offset,
             written_unix_secs: unix_secs(),
         };
-        let start = usize::try_from(position.offset - self.flushed).expect("within the buffer");
+        let start = usize::try_from(position.offset - self.flushed)
+            .expect("the record is within the buffer");
         self.buffer.resize_with_zeros(start + RECORD_HEADER_BYTES);
         self.buffer.extend_from_slice(draft.key);
         self.buffer.extend_from_slice(draft.head);
@@ -116,7 +119,7 @@ impl Writer {
             self.buffer.extend_from_slice(chunk);
         }
         let (meta, body) = self.buffer[start..].split_at_mut(meta_bytes);
-        if matches!(draft.kind, Kind::Object | Kind::Piece) {
+        if matches!(draft.kind, RecordKind::Object | RecordKind::Piece) {
             debug_assert_eq!(body.len() as u64, draft.body_bytes);
             let table = &mut meta[header.table_range()];
             for (item, block) in table
@@ -127,8 +130,9 @@ impl Writer {
             }
         }
         header.seal(meta, seed);
-        let record_bytes = u32::try_from(header.record_bytes()).expect("less than a segment");
-        let offset = u32::try_from(position.offset).expect("less than a segment");
+        let record_bytes =
+            u32::try_from(header.record_bytes()).expect("the length is less than a segment");
+        let offset = u32::try_from(position.offset).expect("the length is less than a segment");
         let entry = |hash| Entry {
             hash,
             object_id: draft.object_id,
@@ -136,9 +140,11 @@ impl Writer {
             record_bytes,
             kind: draft.kind,
         };
-        if draft.kind == Kind::Tombstones {
+        if draft.kind == RecordKind::Tombstones {
             let hashes = draft.table.chunks_exact(8);
-            let hashes = hashes.map(|hash| u64::from_le_bytes(hash.try_into().expect("eight")));
+            let hashes = hashes.map(|hash| {
+                u64::from_le_bytes(hash.try_into().expect("the slice has eight bytes"))
+            });
             self.entries.extend(hashes.map(entry));
         } else {
             self.entries.push(entry(draft.hash.0));
@@ -148,7 +154,7 @@ impl Writer {
             offset: self.volume.segments.start(position.segment) + position.offset,
             epoch,
             body_bytes: u32::try_from(draft.body_bytes).unwrap_or(u32::MAX),
-            meta_bytes: u32::try_from(meta_bytes).expect("less than a segment"),
+            meta_bytes: u32::try_from(meta_bytes).expect("the length is less than a segment"),
         }
     }
 
@@ -157,14 +163,14 @@ impl Writer {
             let count = self.tombstones.len().min(TOMBSTONES_PER_RECORD);
             let hashes = self.tombstones[..count].iter();
             let table: Vec<u8> = hashes.flat_map(|hash| hash.to_le_bytes()).collect();
-            let draft = Draft {
-                kind: Kind::Tombstones,
+            let draft = RecordDraft {
+                kind: RecordKind::Tombstones,
                 hash: KeyHash(0),
                 object_id: 0,
                 key: &[],
                 head: &[],
                 table: &table,
-                item_count: u32::try_from(count).expect("bounded above"),
+                item_count: u32::try_from(count).expect("the count was limited before"),
                 body_bytes: 0,
                 body_offset: 0,
             };
@@ -200,7 +206,10 @@ impl Writer {
             }
             return Ok(());
         }
-        let open = self.log.open().expect("the buffer is of the open segment");
+        let open = self
+            .log
+            .open()
+            .expect("a segment is open while the buffer has records");
         let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
         self.buffer.resize_with_zeros(aligned);
         let at = self.volume.segments.start(open.segment) + self.flushed;
@@ -211,7 +220,7 @@ impl Writer {
         self.buffered_since = None;
         self.pieces_pending.clear();
         self.volume.publish(&mut self.records_pending);
-        for Move { hash, from, to } in self.moves_pending.drain(..) {
+        for Relocation { hash, from, to } in self.moves_pending.drain(..) {
             if self.volume.index.relocate(hash, from, to) {
                 self.volume.counters.reinserted_objects.increment();
             }
@@ -223,7 +232,7 @@ impl Writer {
         let bytes = self.buffer.len() as u64;
         let direct = match self.volume.settings.direct_writes {
             DirectWrites::Never => false,
-            DirectWrites::Auto => self.pace.add_write(bytes, Instant::now()),
+            DirectWrites::Auto => self.write_rate.add_write(bytes, Instant::now()),
             DirectWrites::Always => true,
         };
         let device = &self.volume.device;
@@ -286,7 +295,7 @@ impl Writer {
             .collect();
         let trailer = Trailer {
             entries: u32::try_from(entries.len() / ENTRY_BYTES)
-                .expect("fewer than a segment's units"),
+                .expect("the entries are fewer than the units of a segment"),
             epoch: open.epoch,
             records_end: self.flushed,
             entries_checksum: seed.checksum(&entries),
@@ -357,7 +366,7 @@ impl Writer {
     }
 }
 
-impl Draft<'_> {
+impl RecordDraft<'_> {
     pub(in crate::disk) fn record_bytes(&self) -> u64 {
         let table = if self.table.is_empty() {
             u64::from(self.item_count) * 8
@@ -365,8 +374,8 @@ impl Draft<'_> {
             self.table.len() as u64
         };
         let body = match self.kind {
-            Kind::Object | Kind::Piece => self.body_bytes,
-            Kind::Commit | Kind::Tombstones => 0,
+            RecordKind::Object | RecordKind::Piece => self.body_bytes,
+            RecordKind::Commit | RecordKind::Tombstones => 0,
         };
         let key_and_head = (self.key.len() + self.head.len()) as u64;
         RECORD_HEADER_BYTES as u64 + key_and_head + table + body
@@ -374,7 +383,7 @@ impl Draft<'_> {
 
     /// The number of footer entries of this record.
     fn entries(&self) -> u64 {
-        if self.kind == Kind::Tombstones {
+        if self.kind == RecordKind::Tombstones {
             u64::from(self.item_count)
         } else {
             1

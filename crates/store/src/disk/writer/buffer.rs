@@ -43,14 +43,14 @@ impl PageBuffer {
     }
 
     fn grow_to(&mut self, length: usize) {
-        let room = self.memory.as_ref().map_or(0, |memory| memory.len());
-        if length <= room {
+        let capacity = self.memory.as_ref().map_or(0, |memory| memory.len());
+        if length <= capacity {
             return;
         }
-        let room = length.max(2 * room).next_multiple_of(STEP_BYTES);
-        let mut larger = MmapMut::map_anon(room).unwrap_or_else(|error| {
+        let capacity = length.max(2 * capacity).next_multiple_of(STEP_BYTES);
+        let mut larger = MmapMut::map_anon(capacity).unwrap_or_else(|error| {
             // A `Vec` also panics if no memory is left.
-            panic!("no memory for a write buffer of {room} bytes: {error}")
+            panic!("no memory for a write buffer of {capacity} bytes: {error}")
         });
         larger[..self.length].copy_from_slice(self);
         self.memory = Some(larger);

@@ -36,7 +36,7 @@ use self::pace::WriteRate;
 use super::checkpoint;
 use super::counters::DeviceState;
 use super::error::{SyncError, WriteError};
-use super::format::{Entry, Extent, Kind, block_count_of};
+use super::format::{Entry, Extent, RecordKind, block_count_of};
 use super::location::Location;
 use super::settings::DirectWrites;
 use super::volume::Volume;
@@ -110,13 +110,13 @@ pub(crate) struct Writer {
     /// Objects with a piece in the buffer.
     pieces_pending: Vec<Arc<WriteState>>,
     /// Index entries that move when the buffer is written.
-    pub(super) moves_pending: Vec<Move>,
+    pub(super) moves_pending: Vec<Relocation>,
     /// Hashes of purged keys that are not in a tombstone record yet.
     tombstones: Vec<u64>,
     /// Hashes of purged keys in tombstone records that are not durable yet.
     tombstones_unsynced: Vec<u64>,
     unsynced_bytes: u64,
-    pace: WriteRate,
+    write_rate: WriteRate,
     /// The time when the oldest record in the buffer was appended.
     buffered_since: Option<Instant>,
     /// The time when the oldest data that is not durable was appended.
@@ -133,7 +133,7 @@ pub(crate) struct Writer {
 
 /// A reinserted object and its old and new location.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Move {
+pub(super) struct Relocation {
     pub(super) hash: KeyHash,
     pub(super) from: Location,
     pub(super) to: Location,
@@ -141,8 +141,8 @@ pub(super) struct Move {
 
 /// The fields of a record, except for its body and the fields that the writer fills in.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Draft<'a> {
-    pub(super) kind: Kind,
+pub(super) struct RecordDraft<'a> {
+    pub(super) kind: RecordKind,
     pub(super) hash: KeyHash,
     pub(super) object_id: u64,
     pub(super) key: &'a [u8],
@@ -192,7 +192,7 @@ impl Writer {
             tombstones: Vec::new(),
             tombstones_unsynced: Vec::new(),
             unsynced_bytes: 0,
-            pace: WriteRate::default(),
+            write_rate: WriteRate::default(),
             buffered_since: None,
             unsynced_since: None,
             retry_at: None,

@@ -4,9 +4,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::{Draft, Writer, block_count, table_of};
+use super::{RecordDraft, Writer, block_count, table_of};
 use crate::disk::error::WriteError;
-use crate::disk::format::{Extent, Kind};
+use crate::disk::format::{Extent, RecordKind};
 use crate::disk::location::Location;
 use crate::disk::write::WriteState;
 
@@ -17,8 +17,8 @@ impl Writer {
         body: &[Bytes],
         body_bytes: u64,
     ) {
-        let draft = Draft {
-            kind: Kind::Object,
+        let draft = RecordDraft {
+            kind: RecordKind::Object,
             hash: write.hash,
             object_id: write.id,
             key: &write.key,
@@ -46,8 +46,8 @@ impl Writer {
                 .map(|extent| u64::from(extent.body_bytes))
                 .sum()
         };
-        let draft = Draft {
-            kind: Kind::Piece,
+        let draft = RecordDraft {
+            kind: RecordKind::Piece,
             hash: write.hash,
             object_id: write.id,
             key: &[],
@@ -88,8 +88,8 @@ impl Writer {
             write.drop_as(WriteError::Gone);
         }
         let table = table_of(extents);
-        let draft = Draft {
-            kind: Kind::Commit,
+        let draft = RecordDraft {
+            kind: RecordKind::Commit,
             hash: write.hash,
             object_id,
             key: &write.key,
@@ -136,7 +136,7 @@ impl Writer {
         };
         write.set_body_bytes(old.header.body_bytes);
         match old.header.kind {
-            Kind::Commit => {
+            RecordKind::Commit => {
                 let extents: Vec<_> = Extent::parse_all(&old.table()).collect();
                 // The records of the pieces contain the id of the old object.
                 self.write_commit_of(write, old.header.object_id, &extents);
@@ -152,7 +152,7 @@ impl Writer {
     pub(super) fn write_final_record(
         &mut self,
         write: &Arc<WriteState>,
-        draft: &Draft<'_>,
+        draft: &RecordDraft<'_>,
         body: &[Bytes],
     ) {
         if self.is_paused() {
@@ -165,7 +165,7 @@ impl Writer {
         match self.append(draft, body) {
             Ok(extent) => {
                 let location = Location::from_offset(extent.offset);
-                if draft.kind == Kind::Object {
+                if draft.kind == RecordKind::Object {
                     self.volume.unwritten.insert(write, location, body);
                 }
                 self.records_pending.push((Arc::clone(write), location));

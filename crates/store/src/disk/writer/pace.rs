@@ -13,16 +13,16 @@ const HIGH_RATE: f64 = (32 << 20) as f64;
 #[derive(Debug, Default)]
 pub(super) struct WriteRate {
     bytes: f64,
-    at: Option<Instant>,
+    last_write: Option<Instant>,
 }
 
 impl WriteRate {
     /// Adds the bytes of a write to the bucket. Returns true if the bucket then has more bytes than one second
     /// at [`HIGH_RATE`] drains. The bucket has space for the bytes of two seconds.
     pub(super) fn add_write(&mut self, bytes: u64, now: Instant) -> bool {
-        let before = self.at.replace(now).unwrap_or(now);
-        let emptied = HIGH_RATE * now.saturating_duration_since(before).as_secs_f64();
-        self.bytes = ((self.bytes - emptied).max(0.0) + bytes as f64).min(2.0 * HIGH_RATE);
+        let before = self.last_write.replace(now).unwrap_or(now);
+        let drained = HIGH_RATE * now.saturating_duration_since(before).as_secs_f64();
+        self.bytes = ((self.bytes - drained).max(0.0) + bytes as f64).min(2.0 * HIGH_RATE);
         self.bytes > HIGH_RATE
     }
 }
@@ -35,10 +35,10 @@ mod tests {
 
     /// Simulates writes of 1 MiB, at `per_second` writes per second. Returns the result of `add_write` for each
     /// write.
-    fn run(pace: &mut WriteRate, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
+    fn run(rate: &mut WriteRate, start: Instant, per_second: u32, seconds: u32) -> Vec<bool> {
         let gap = Duration::from_secs(1) / per_second;
         let times = (0..per_second * seconds).map(|write| start + gap * write);
-        times.map(|now| pace.add_write(1 << 20, now)).collect()
+        times.map(|now| rate.add_write(1 << 20, now)).collect()
     }
 
     #[test]
@@ -53,7 +53,7 @@ mod tests {
         let since = fast
             .iter()
             .position(|&fast| fast)
-            .expect("the rate is fast");
+            .expect("the rate counts as fast");
         assert!(since < 100, "after {since} writes");
         assert!(fast[since..].iter().all(|&fast| fast));
     }
@@ -61,10 +61,10 @@ mod tests {
     #[test]
     fn a_device_is_slow_again_two_seconds_after_the_last_write() {
         let start = Instant::now();
-        let mut pace = WriteRate::default();
-        run(&mut pace, start, 1000, 60);
+        let mut rate = WriteRate::default();
+        run(&mut rate, start, 1000, 60);
         let second = Duration::from_secs(1);
-        assert!(pace.add_write(4096, start + 60 * second));
-        assert!(!pace.add_write(4096, start + 62 * second));
+        assert!(rate.add_write(4096, start + 60 * second));
+        assert!(!rate.add_write(4096, start + 62 * second));
     }
 }

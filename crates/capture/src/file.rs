@@ -44,7 +44,7 @@ pub enum CaptureError {
     Corrupt {
         /// The number of complete packets.
         packets: u64,
-        /// The field.
+        /// The name of the field.
         field: &'static str,
         /// The value of the field.
         value: u64,

@@ -30,7 +30,7 @@ pub struct FlowId(pub u64);
 pub enum Direction {
     /// The direction of the first captured packet of the connection.
     Forward,
-    /// The opposite direction.
+    /// The direction opposite to [`Forward`](Self::Forward).
     Reverse,
 }
 
@@ -52,7 +52,7 @@ pub enum FlowEvent<'b> {
         flow: FlowId,
         /// The direction.
         direction: Direction,
-        /// The bytes.
+        /// The bytes that follow the previously emitted bytes of this direction.
         bytes: &'b [u8],
     },
     /// A direction that began has ended.
@@ -69,7 +69,7 @@ pub enum FlowEvent<'b> {
 pub struct FlowCounters {
     /// The number of connections.
     pub flows: u64,
-    /// Retransmitted bytes.
+    /// The number of retransmitted bytes.
     pub repeated: u64,
     /// Bytes that were skipped because they are missing from the capture or arrived too late.
     pub lost: u64,
@@ -120,7 +120,7 @@ struct ByteStream {
 /// A segment that waits behind a gap.
 #[derive(Debug)]
 struct WaitingSegment {
-    /// The captured bytes.
+    /// The captured bytes of the segment.
     bytes: Vec<u8>,
     /// The number of bytes as sent.
     length: u32,

@@ -8,9 +8,9 @@ use crate::file::{LinkType, Packet};
 /// The sender and the receiver of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Endpoints {
-    /// The sender.
+    /// The address of the sender.
     pub from: SocketAddr,
-    /// The receiver.
+    /// The address of the receiver.
     pub to: SocketAddr,
 }
 

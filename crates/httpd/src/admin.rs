@@ -63,8 +63,8 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
 fn host_of(request: &Request<Incoming>) -> Option<&str> {
     let text = match request.uri().authority() {
         Some(authority) => authority.as_str(),
-        // A request without `Host` is accepted: browsers always send `Host`, so it cannot be an attack by DNS
-        // rebinding.
+        // A request without `Host` is accepted. Browsers always send `Host`, so this request does not come from
+        // a browser and cannot be an attack by DNS rebinding.
         None => request.headers().get(HOST)?.to_str().unwrap_or("?"),
     };
     let host = match text.strip_prefix('[') {

@@ -19,7 +19,7 @@ use crate::slots::Slot;
 pub(crate) struct ClientStream<S> {
     stream: S,
     timeout: Duration,
-    /// Ends the stream if it expires. It runs while a write is pending.
+    /// A timer that runs while a write is pending. The stream fails when the timer expires.
     timer: Pin<Box<Sleep>>,
     is_pending: bool,
     /// The number of bytes written since the timer was set.
@@ -46,8 +46,8 @@ impl<S> ClientStream<S> {
         }
     }
 
-    /// Returns the result of a write or flush. If it is pending, starts the timer, and returns an error when
-    /// the timer has expired.
+    /// Returns the result of a write or flush. If the operation is pending, starts the timer, and returns an
+    /// error when the timer has expired.
     fn check<T>(
         &mut self,
         result: Poll<io::Result<T>>,

@@ -38,10 +38,10 @@ pub struct Slot {
     written: Notify,
 }
 
-/// An accepted connection.
+/// A connection that the table has accepted.
 #[derive(Debug)]
 pub struct AcceptedConnection {
-    /// The connection.
+    /// The entry of the connection in the table.
     pub slot: Arc<Slot>,
     /// Completes when the connection must be closed because a new one takes its place.
     pub displaced: oneshot::Receiver<()>,

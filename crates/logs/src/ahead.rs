@@ -1,7 +1,7 @@
 //! Decompresses a log in a separate thread, ahead of the parser.
 //!
-//! This is used if there are at least twice as many threads as logs. The decoder thread sends decoded buffers
-//! through a short queue. The parser sends empty buffers back for reuse.
+//! The separate thread is used if the analysis has at least twice as many threads as logs. The decoder thread
+//! sends decoded buffers through a short queue. The parser sends empty buffers back for reuse.
 
 use std::io::{self, Read};
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};

@@ -45,7 +45,8 @@ pub struct Settings {
     pub zstd_window_log_max: u32,
     /// The number of most requested URLs in the result.
     pub top_max: usize,
-    /// Where to save intermediate results, so that an interrupted analysis can continue.
+    /// The settings of checkpoints, from which an interrupted analysis can continue. `None` disables
+    /// checkpoints.
     pub checkpoint: Option<Checkpoint>,
 }
 
@@ -54,7 +55,7 @@ pub struct Settings {
 pub enum Depth {
     /// Only the number of requests per URL. This is several times faster than [`Full`](Self::Full).
     Counts,
-    /// All statistics.
+    /// All statistics: counts, sizes, the tally and a sample.
     #[default]
     Full,
 }
@@ -90,8 +91,7 @@ pub struct Analysis {
     pub tally: Option<Tally>,
     /// All requests for a sample of the objects, with [`Depth::Full`].
     pub sampled: Option<CompleteSample>,
-    /// The error because of which reading stopped early, for example a full disk. All lines read until then are
-    /// counted.
+    /// The error that stopped reading early, for example a full disk. All lines read until then are counted.
     pub spill_error: Option<SpillError>,
     /// The size of the temporary file at the end of the analysis.
     pub temp: ByteSize,
@@ -243,8 +243,8 @@ pub(crate) fn read_all<I: RequestSink>(
     progress: &(dyn Fn(u64) + Sync),
     sink: impl Fn() -> I + Sync,
 ) -> ReadAll<I> {
-    // The largest logs are read first. If a thread started a large log last, all other threads would wait for
-    // it.
+    // The largest logs are read first. If a thread started a large log last, all other threads would have to
+    // wait for this thread.
     tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
     let threads = settings.threads.max(1);
     let readers = threads.min(tasks.len().max(1));

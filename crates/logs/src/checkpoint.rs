@@ -28,27 +28,27 @@ pub enum CheckpointError {
     /// The folder cannot be used.
     #[error("the checkpoint folder {} cannot be used", .folder.display())]
     Folder {
-        /// The folder.
+        /// The path of the checkpoint folder.
         folder: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// Another process uses the folder.
     #[error("the checkpoint folder {} is in use by another analysis", .folder.display())]
     Busy {
-        /// The folder.
+        /// The path of the checkpoint folder.
         folder: PathBuf,
     },
     /// The checkpoint was made with other options.
     #[error("the checkpoint in {} was made with other options", .folder.display())]
     OtherOptions {
-        /// The folder.
+        /// The path of the checkpoint folder.
         folder: PathBuf,
     },
     /// The checkpoint includes other logs.
     #[error("the checkpoint in {} includes a log that is not among the arguments: {label}", .folder.display())]
     OtherLogs {
-        /// The folder.
+        /// The path of the checkpoint folder.
         folder: PathBuf,
         /// The name of the log that is not among the arguments.
         label: String,
@@ -56,7 +56,7 @@ pub enum CheckpointError {
     /// A log was changed after it was read.
     #[error("{label} has changed since it was read")]
     Changed {
-        /// The log.
+        /// The name of the log.
         label: String,
     },
     /// A pipe cannot be read again.

@@ -25,29 +25,29 @@ pub enum FindError {
     /// The path does not exist.
     #[error("{} cannot be opened", .path.display())]
     Missing {
-        /// The path.
+        /// The path that was given.
         path: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// The folder cannot be read.
     #[error("the folder {} cannot be read", .path.display())]
     Folder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// The pattern is invalid or matches no file.
     #[error("{pattern} matches no file")]
     NoMatch {
-        /// The pattern.
+        /// The pattern that was given.
         pattern: String,
     },
     /// The folder contains no files.
     #[error("the folder {} contains no logs", .path.display())]
     EmptyFolder {
-        /// The folder.
+        /// The path of the folder.
         path: PathBuf,
     },
     /// Stdin is given twice but can be read only once.

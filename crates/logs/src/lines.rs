@@ -15,7 +15,7 @@ pub(crate) enum Line<'b> {
 
 /// Yields the lines of an input with their numbers.
 ///
-/// The last line may end without a line feed. If a read error truncated it, it is not yielded.
+/// The last line may end without a line feed. A last line that was truncated by a read error is not yielded.
 pub(crate) struct Lines<'b> {
     buffer: &'b mut Buffer,
     /// The number of bytes of the buffer that were yielded.

@@ -42,7 +42,7 @@ pub struct ParquetWritten {
     pub rows: u64,
     /// The number of Parquet files.
     pub parquet_files: u64,
-    /// The error because of which writing stopped early. All rows until then are written.
+    /// The error that stopped writing early. All rows until then are written.
     pub write_error: Option<ToParquetError>,
 }
 
@@ -53,23 +53,23 @@ pub enum ToParquetError {
     /// The folder already has files, perhaps with the same requests.
     #[error("{} is not empty", .folder.display())]
     NotEmpty {
-        /// The folder.
+        /// The path of the output folder.
         folder: PathBuf,
     },
     /// The folder cannot be used.
     #[error("{} cannot be used", .folder.display())]
     Folder {
-        /// The folder.
+        /// The path of the output folder.
         folder: PathBuf,
-        /// The reason.
+        /// The error of the system or of the Parquet library.
         source: io::Error,
     },
     /// A file cannot be written, usually because the disk is full.
     #[error("{} cannot be written", .path.display())]
     Write {
-        /// The file.
+        /// The path of the Parquet file.
         path: PathBuf,
-        /// The reason.
+        /// The error of the system or of the Parquet library.
         source: ParquetError,
     },
     /// The requests have so many different days, in random order, that too many files would be written.

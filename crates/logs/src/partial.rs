@@ -35,29 +35,29 @@ pub enum PartialError {
     /// The file cannot be written.
     #[error("{} cannot be written", .path.display())]
     Write {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file cannot be read.
     #[error("{} cannot be read", .path.display())]
     Read {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// The file is not a partial result.
     #[error("{} is not a partial result", .path.display())]
     NotPartialResult {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
     },
     /// Another version of the program wrote the file.
     #[error("{} is a partial result of format {found}; this program reads format {VERSION}", .path.display())]
     Version {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
         /// The version of the file.
         found: u32,
@@ -65,33 +65,33 @@ pub enum PartialError {
     /// The end of the file is missing.
     #[error("{} ends in the middle: it is an incomplete copy of a partial result", .path.display())]
     CutShort {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
     },
     /// The file is corrupt.
     #[error("{} is corrupt: {what}", .path.display())]
     Damaged {
-        /// The path.
+        /// The path of the file.
         path: PathBuf,
-        /// The corrupt part.
+        /// The part of the file that is corrupt.
         what: String,
     },
     /// Two files were made with different options.
     #[error("{} and {} do not fit together: {what}", .path.display(), .other.display())]
     Differs {
-        /// One path.
+        /// The path of one file.
         path: PathBuf,
-        /// The other path.
+        /// The path of the other file.
         other: PathBuf,
-        /// The difference.
+        /// The option that differs.
         what: &'static str,
     },
     /// Two files are copies of one partial result, which would be counted twice.
     #[error("{} and {} are the same partial result", .path.display(), .other.display())]
     Twice {
-        /// One path.
+        /// The path of one file.
         path: PathBuf,
-        /// The other path.
+        /// The path of the other file.
         other: PathBuf,
     },
 }

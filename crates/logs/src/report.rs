@@ -35,7 +35,7 @@ pub struct FileReport {
     pub backwards: Backwards,
     /// The position at which a later run continues, if reading was interrupted.
     pub rest: Option<ResumePoint>,
-    /// The problem because of which the remaining lines were not read.
+    /// The problem that stopped reading before the end of the log, if there was a problem.
     pub problem: Option<FileProblem>,
 }
 
@@ -44,7 +44,7 @@ pub struct FileReport {
 pub struct FileState {
     /// The size in bytes.
     pub bytes: u64,
-    /// The modification time.
+    /// The time of the last modification.
     pub modified: Timestamp,
 }
 
@@ -96,7 +96,7 @@ pub enum FileProblem {
     /// The problem as recorded in a partial result.
     #[error("{what}")]
     Recorded {
-        /// The problem.
+        /// The text of the problem.
         what: String,
         /// A hint, if available.
         hint: Option<String>,

@@ -29,25 +29,25 @@ pub enum SpillError {
     /// The temporary file cannot be created.
     #[error("no temporary file can be created in {}", .folder.display())]
     Create {
-        /// The folder.
+        /// The folder of the temporary file.
         folder: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// The temporary file cannot be written, usually because the disk is full.
     #[error("the temporary file in {} cannot be written", .folder.display())]
     Write {
-        /// The folder.
+        /// The folder of the temporary file.
         folder: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
     /// The temporary file cannot be read.
     #[error("the temporary file in {} cannot be read", .folder.display())]
     Read {
-        /// The folder.
+        /// The folder of the temporary file.
         folder: PathBuf,
-        /// The reason.
+        /// The error of the system.
         source: io::Error,
     },
 }

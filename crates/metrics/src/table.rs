@@ -30,9 +30,9 @@ impl Kind {
 /// A metric without its values.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Definition {
-    /// The name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// The type.
+    /// The type of the metric.
     pub kind: Kind,
     /// The names of the labels.
     pub labels: Vec<&'static str>,
@@ -52,9 +52,9 @@ pub struct Table<T: ?Sized + 'static> {
 /// A metric of a [`Table`].
 #[derive(Debug)]
 pub struct Metric<T: ?Sized + 'static> {
-    /// The name.
+    /// The name of the metric.
     pub name: &'static str,
-    /// The type.
+    /// The type of the metric.
     pub kind: Kind,
     /// The help text: one sentence about the values.
     pub help: &'static str,

@@ -35,7 +35,7 @@ fn wait_until_stored(bed: &TestBed, objects: u64) {
     });
 }
 
-/// A request field because of which the fast path passes the request to hyper.
+/// A request field that makes the fast path pass the request to hyper.
 const HYPER_FIELD: &[(&str, &str)] = &[("pragma", "x-nothing")];
 
 /// Returns the status and the fields that must be equal in both responses. `age` and the value of `ttl` are

@@ -58,7 +58,7 @@ fn bed() -> (TestBed, Arc<EvenNumbers>) {
     (bed, filter_state)
 }
 
-/// The first request is served by the fast path. The others have a field because of which hyper serves them.
+/// The first request is served by the fast path. The other requests have a field that only hyper handles.
 #[test]
 fn an_absent_id_is_answered_without_the_origin() {
     let (bed, _) = bed();

@@ -116,8 +116,8 @@ fn a_field_that_connection_lists_is_not_in_the_vary_key() {
 /// A hit must equal the response that the origin would send to this request.
 ///
 /// Method: the origin answers with the field value that it got. For each pair of values, send a request with
-/// the first value and one with the second. The second request, hit or miss, must get the same text as an
-/// uncached request with the second value.
+/// the first value and then a request with the second value. The second request, hit or miss, must get the same
+/// text as an uncached request with the second value.
 #[test]
 fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
     for (field, values) in [

@@ -295,7 +295,7 @@ fn half_a_request_times_out_with_a_408() {
     client.send(b"GET /pa");
     assert_eq!(client.answer("GET").status, 408);
     assert!(client.is_closed());
-    // It also applies to a request that begins in the same packet as a hit.
+    // The timeout also applies to a request that begins in the same packet as a request with a hit.
     let mut client = bed.connect();
     client.send(b"GET /page HTTP/1.1\r\nHost: example.com\r\n\r\nGET /pa");
     assert_eq!(client.answer("GET").status, 200);

@@ -72,8 +72,8 @@ fn grouped(value: f64) -> String {
     grouped + fraction
 }
 
-/// Formats the figure with the largest of `units` in which it is at least 1. Each unit is `step` times the
-/// previous one.
+/// Formats the figure with the largest of `units` in which its value is at least 1. Each unit is `step` times
+/// the previous one.
 fn scaled(value: f64, step: f64, units: &[&str]) -> String {
     let mut shown = value;
     let mut unit = units[0];

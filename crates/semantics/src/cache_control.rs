@@ -122,7 +122,8 @@ impl FieldScope {
     }
 
     /// Adds an occurrence of the directive. If its list is empty or has a member that is not a field name, the
-    /// directive applies to the whole response, because it is unknown what the sender intended to protect.
+    /// directive applies to the whole response, because the sender intended to protect something that this
+    /// cache cannot identify.
     fn restrict(&mut self, argument: Argument<'_>) {
         if *self == Self::Whole {
             return;

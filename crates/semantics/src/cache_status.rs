@@ -41,7 +41,7 @@ pub enum Outcome {
 pub enum Forward {
     /// The configuration excludes the request from caching.
     Bypass,
-    /// The semantics of the method require it, for example of POST.
+    /// The semantics of the method require forwarding, for example POST.
     Method,
     /// No response is stored for the URI.
     UriMiss,

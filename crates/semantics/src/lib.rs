@@ -5,7 +5,8 @@
 //!
 //! A driver calls the functions in this order:
 //!
-//! 1. [`route()`] decides if the cache may look up the request or must pass it on.
+//! 1. [`route()`] decides if the cache looks up a response for the request, or passes the request to the
+//!    origin.
 //! 2. [`Authority`] and [`RequestTarget`] bring the request to its canonical form, and [`hop_by_hop`] removes
 //!    the fields of the connection. [`Target::write_key`] makes the primary key; [`VaryFields::write_key`] adds
 //!    the secondary key if the resource varies.

@@ -41,7 +41,8 @@ pub struct Heuristic {
     pub percent: u8,
     /// The maximum heuristic lifetime. The default is one day: beyond it RFC 7234 required `Warning: 113`.
     pub lifetime_max: Duration,
-    /// The lifetime without `Last-Modified`. The default is zero, because nothing is known then.
+    /// The lifetime without `Last-Modified`. The default is zero, because the response then gives no hint about
+    /// its lifetime.
     pub without_last_modified: Duration,
 }
 

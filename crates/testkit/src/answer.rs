@@ -48,7 +48,7 @@ pub enum Step {
     SendHeaderLines(u64),
     /// Sends one byte `count` times.
     SendRepeated {
-        /// The byte.
+        /// The byte that is repeated.
         byte: u8,
         /// The number of repetitions.
         count: u64,

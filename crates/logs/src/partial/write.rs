@@ -35,8 +35,7 @@ pub struct PartialWritten {
     pub urls: u64,
     /// The size of the partial result.
     pub bytes: ByteSize,
-    /// The error because of which reading stopped early, for example a full disk. All lines read until then are
-    /// counted.
+    /// The error that stopped reading early, for example a full disk. All lines read until then are counted.
     pub spill_error: Option<SpillError>,
 }
 

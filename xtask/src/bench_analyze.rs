@@ -22,20 +22,22 @@ use engines::Engine;
 use usage::Usage;
 
 pub(crate) const HELP: &str = "\
-Counting a log's requests, beside DuckDB, chDB and awk.
+Compares the counting of requests with DuckDB, chDB and awk.
 
 usage: cargo xtask bench-analyze [options]
 
-  --lines N        of a made-up log [5000000; the goal is stated for 100000000]
+  --lines N        lines of the generated log [5000000; the goal applies to
+                   100000000]
   --urls N         distinct URLs [15 % of the lines]
-  --files N        the log is cut into so many [8]
-  --memory SIZE    what edgeward and the engines may take, in megabytes [700MB]
+  --files N        number of files of the log [8]
+  --memory SIZE    memory limit of edgeward and the engines, in MB [700MB]
   --compress LIST  gz, zst [zst,gz]
-  --python PATH    of duckdb, datafusion with pyarrow, and chdb what this Python
-                   has is measured [bench/scratch/venv/bin/python]
-  --no-awk         leave awk | sort | uniq out, which takes minutes
+  --python PATH    a Python; its packages among duckdb, datafusion with pyarrow
+                   and chdb are measured [bench/scratch/venv/bin/python]
+  --no-awk         skip awk | sort | uniq, which takes minutes
   --edgeward NAME  a cargo profile or a path to the binary [dist]
-  --out FOLDER     logs and results, as analyze.jsonl [bench/scratch/analyze]
+  --out FOLDER     the logs, and the results in analyze.jsonl
+                   [bench/scratch/analyze]
 ";
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -53,7 +55,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         ));
         say(format!(
             "{:<28}{:>9}{:>9}{:>12}{:>10}\n",
-            "engine", "wall s", "CPU s", "µs a line", "RSS MB"
+            "engine", "wall s", "CPU s", "µs/line", "RSS MB"
         ));
         let mut agreed: Option<String> = None;
         for engine in Engine::all(&plan) {
@@ -69,7 +71,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             if *expected != counts {
                 all_agree = false;
                 say(format!(
-                    "  counts {counts}, and the first engine's {expected}\n"
+                    "  counted {counts}, but the first engine counted {expected}\n"
                 ));
             }
             let line = json!({
@@ -125,7 +127,7 @@ impl Plan {
         // Each engine has its own option for the memory limit.
         match memory.strip_suffix("MB").map(str::parse::<u64>) {
             Some(Ok(1..)) => {}
-            _ => bail!("--memory {memory}: a whole number of megabytes, as 1000MB"),
+            _ => bail!("--memory {memory}: write a whole number of megabytes, such as 1000MB"),
         }
         Ok(Self {
             lines,

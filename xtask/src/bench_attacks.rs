@@ -33,24 +33,24 @@ use kinds::{Attack, Body, Strength};
 use stage::Stage;
 
 pub(crate) const HELP: &str = "\
-Hits, misses and memory of an edge while it is attacked.
+Measures hits, misses and memory of an edge during attacks.
 
 usage: cargo xtask bench-attacks [options]
 
   --attacks LIST     pinned-h2, pinned-h1, hpack, slow-posts, closed-windows,
                      rapid-reset, frame-flood, idle, admin, publisher,
                      gateway [all]
-  --strength WHAT    moderate: bodies of 70 MB/s, 20,000 frames and 100 new
-                     connections a second; strong: as many bodies as the
-                     edge fetches, 1,000,000 and 1,000 [moderate]
-  --seconds N        length of the calm phase and of each attack [20]
-  --hot SIZE         the edge's memory tier [128MiB]
-  --server-core N    [0]
-  --client-core N    [1]
+  --strength WHAT    moderate: per second 70 MB of bodies, 20,000 frames, 100
+                     new connections; strong: as many bodies as the edge can
+                     fetch, 1,000,000 frames, 1,000 connections [moderate]
+  --seconds N        duration of the calm phase and of each attack [20]
+  --hot SIZE         capacity of the edge's memory tier [128MiB]
+  --server-core N    core of the edge [0]
+  --client-core N    core of the client, the origin and the attackers [1]
   --edgeward NAME    a cargo profile or a path to the binary [release]
-  --origin-binary NAME  the binary whose `origin` is asked, for an edgeward
-                     whose origin has no `delay` [that of --edgeward]
-  --out FOLDER       runs.jsonl and summary.md [bench/scratch/attacks]
+  --origin-binary NAME  the binary of the origin, if the origin of --edgeward
+                     does not support `delay` [that of --edgeward]
+  --out FOLDER       for runs.jsonl and summary.md [bench/scratch/attacks]
 ";
 
 struct Plan {
@@ -131,8 +131,7 @@ impl Plan {
             strength: {
                 let name = options.text("--strength", "moderate");
                 let known = Strength::ALL.into_iter().find(|one| one.name() == name);
-                known
-                    .with_context(|| format!("--strength {name}: there are moderate and strong"))?
+                known.with_context(|| format!("--strength {name}: write moderate or strong"))?
             },
             seconds: options.number("--seconds", 20)?,
             hot: options.text("--hot", "128MiB"),
@@ -218,15 +217,15 @@ fn summary(machine: &Value, rows: &[Value]) -> String {
     format!(
         "# A well-behaved client beside attacks, {}\n\n\
          `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
-         \"Of the client's time\": the share of hits per second of the core's time that the origin and the attackers \
-         left to the client. All three share one core, and the client uses whatever is left of it.\n\n\
-         Met: these hits stay at or above {HITS_SHARE_MIN} of the calm phase, the misses' p99 below \
-         {MISS_P99_RATIO_MAX} times, memory within (hot + fill budget + base) x {MEMORY_RATIO_MAX}, and no \
-         request of the client failed.\n\n\
-         \"As ordinary traffic\": a client that takes as many bytes as the attack made the edge fetch, instead of the \
-         attack. The attacks are {}.\n\n\
+         \"Of the client's time\": hits per second of the CPU time that was left to the client, divided by the same \
+         value of the calm phase. The origin, the attackers and the client share one core.\n\n\
+         Met: these hits are at least {HITS_SHARE_MIN} of those of the calm phase, the misses' p99 is below \
+         {MISS_P99_RATIO_MAX} times its value in the calm phase, memory is within \
+         (hot + fill budget + base) x {MEMORY_RATIO_MAX}, and no request of the client failed.\n\n\
+         \"As ordinary traffic\": instead of the attack, a second client downloads as many bytes as the attack made \
+         the edge fetch. The strength of the attacks is {}.\n\n\
          | attack | hits/s, calm | attacked | share | of the client's time | as ordinary traffic | miss p99 ms, calm | attacked | ratio \
-         | as ordinary traffic | MiB, most | errors | met |\n\
+         | as ordinary traffic | MiB, largest | errors | met |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|\n{}\n",
         machine["date"].as_str().unwrap_or_default(),
         machine["command"].as_str().unwrap_or_default(),

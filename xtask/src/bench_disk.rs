@@ -22,17 +22,18 @@ use anyhow::bail;
 use crate::{options, say};
 
 pub(crate) const HELP: &str = "\
-The disk cache: bytes written, hits, writing, from outside.
+Measures the disk cache: bytes written, hits, write speed.
 
 usage: cargo xtask bench-disk <what> [options]
 
-  replay   one trace, once for each rule of admission to disk: bytes and
-           operations written, hits by tier, CPU, memory, upstream traffic over
-           time; a page with plots
-  hits     hits from disk in pairs with nginx's cache on the same file system
-  write    streaming writes against fio, and hits from memory meanwhile
+  replay   replays a trace once for each rule of admission to disk: bytes and
+           operations written, hits by tier, CPU, memory, upstream traffic;
+           writes a page with plots
+  hits     compares hits from disk with nginx's cache on the same file system
+  write    compares streaming writes with fio, and measures hits from memory
+           during writes
 
-each has --help
+Each part has --help.
 ";
 
 /// The help texts of the command and its three parts.
@@ -59,6 +60,6 @@ pub(crate) fn run(
             say(HELP);
             Ok(true)
         }
-        Some(other) => bail!("there is no {other} to measure\n  hint: replay, hits or write"),
+        Some(other) => bail!("no part is called {other}\n  hint: write replay, hits or write"),
     }
 }

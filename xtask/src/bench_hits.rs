@@ -38,7 +38,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let cores = std::thread::available_parallelism()?.get();
     ensure!(
         cores >= 2,
-        "the server and wrk need a core each; this machine has {cores}"
+        "the server and wrk need one core each, but this machine has {cores}"
     );
     let ours = plan
         .servers
@@ -214,7 +214,7 @@ fn results_folder(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
             .map(|name| root.join("bench/runs").join(name));
         candidates
             .find(|folder| !folder.exists())
-            .context("a hundred benchmarks in one day")?
+            .context("bench/runs already has a hundred results of today")?
     };
     fs::create_dir_all(&folder).with_context(|| folder.display().to_string())?;
     Ok(folder)
@@ -229,11 +229,11 @@ fn preface(machine: &serde_json::Value) -> String {
         ""
     };
     format!(
-        "# edgeward, nginx and Varnish side by side, {}\n\n\
+        "# edgeward, nginx and Varnish compared, {}\n\n\
          `cargo xtask {}` at commit {}{changes}. {} cores of {}, {}, Linux {}. {}, {}, {}, {}.\n\n\
-         The server has one core, wrk and the origin another. Runs of the servers alternate; a run \
-         counts only if no hit and every miss reached the origin. Each run stands in \
-         [runs.jsonl](runs.jsonl), the machine in [machine.json](machine.json).\n\n",
+         The server has one core; wrk and the origin share another core. Runs of the servers alternate. A run \
+         is valid only if no hit and every miss reached the origin. [runs.jsonl](runs.jsonl) has each run, and \
+         [machine.json](machine.json) describes the machine.\n\n",
         text(&machine["date"]),
         text(&machine["command"]),
         text(&machine["commit"]),
@@ -253,7 +253,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_that_is_not_what_it_claims_does_not_count() {
+    fn a_run_with_errors_or_unexpected_origin_requests_is_invalid() {
         assert_eq!(spoiled(Kind::Hit, 100_000, 0, 0), None);
         assert_eq!(spoiled(Kind::Hit, 100_000, 0, 100), None);
         assert!(spoiled(Kind::Hit, 0, 0, 0).is_some());

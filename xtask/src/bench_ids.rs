@@ -88,7 +88,7 @@ fn measure(
     let server_cpu = database.cpu_seconds()? - cpu_before;
     let server_rss = memory.end();
     let (stolen, ticks) = facts::stolen();
-    let built: Value = serde_json::from_slice(&out).context("what --json printed")?;
+    let built: Value = serde_json::from_slice(&out).context("the output of --json")?;
     let number = |key: &str| built[key].as_f64().unwrap_or(f64::NAN);
     let rounded = |number: f64| (number * 1000.0).round() / 1000.0;
     Ok(json!({
@@ -118,22 +118,23 @@ fn measure(
 fn spoiled(built: &Value, ids: u64) -> Option<String> {
     let (found, setbacks) = (&built["ids"], &built["setbacks"]);
     if *found != json!(ids) {
-        return Some(format!("{found} ids in the filter, {ids} in the table"));
+        return Some(format!("the filter has {found} ids, the table {ids}"));
     }
-    (*setbacks != json!(0)).then(|| format!("the source was gone {setbacks} times"))
+    (*setbacks != json!(0))
+        .then(|| format!("the connection to the database was lost {setbacks} times"))
 }
 
 fn row(run: &Value) -> String {
     let number = |key: &str| run[key].as_f64().unwrap_or(f64::NAN);
     let mib = |key: &str| number(key) / f64::from(1 << 20);
     let note = if run["warming"] == true {
-        "  warming"
+        "  warm-up"
     } else {
         ""
     };
     format!(
-        "{:<18} {:>10} ids  read {:>7.2} s  build {:>6.2} s  CPU {:>6.2} s, server's {:>6.2} s  \
-         RSS {:>5.0} MiB, server's {:>5.0} MiB{note}{}",
+        "{:<18} {:>10} ids  read {:>7.2} s  build {:>6.2} s  CPU {:>6.2} s, database {:>6.2} s  \
+         RSS {:>5.0} MiB, database {:>5.0} MiB{note}{}",
         run["database"].as_str().unwrap_or_default(),
         run["ids"],
         number("read_seconds"),
@@ -151,7 +152,7 @@ fn row(run: &Value) -> String {
 /// Returns the medians as Markdown, with a row for each table.
 fn summary(runs: &[Value]) -> String {
     let mut text = String::from(
-        "\n| | ids | read (fastest) | build | ids/s, both | CPU | its CPU | RSS | its RSS | runs |\n\
+        "\n| | ids | read (fastest) | build | ids/s, read and build | CPU | CPU of the database | RSS | RSS of the database | runs |\n\
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
     let counted = |run: &&Value| run["warming"] == false && run["spoiled"].is_null();
@@ -182,7 +183,7 @@ fn summary(runs: &[Value]) -> String {
         let reads = of("read_seconds");
         let body = run["body_bytes"].as_u64().filter(|bytes| *bytes > 0);
         let body = body.map_or_else(String::new, |bytes| {
-            format!(", rows with {bytes} bytes more")
+            format!(", rows with {bytes} further bytes")
         });
         text += &format!(
             "| {}{body} | {} | {:.2} s ({:.2} s) | {:.2} s | {:.0} | {:.2} s | {:.2} s | {:.0} MiB | {:.0} MiB | {} |\n",
@@ -214,7 +215,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_filter_that_lacks_ids_spoils_its_run() {
+    fn a_run_whose_filter_lacks_ids_is_invalid() {
         let built = |ids: u64, setbacks: u64| json!({"ids": ids, "setbacks": setbacks});
         assert_eq!(spoiled(&built(7, 0), 7), None);
         assert!(spoiled(&built(6, 0), 7).is_some());
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn a_summary_takes_the_median_of_what_counts() {
+    fn a_summary_has_the_median_of_the_valid_runs() {
         let run = |read: f64, warming: bool| {
             json!({"database": "D", "ids": 5, "body_bytes": 0, "warming": warming,
                 "spoiled": null, "read_seconds": read})

@@ -22,24 +22,24 @@ use crate::options::{self, Options};
 use corpus::Corpus;
 
 pub(crate) const HELP: &str = "\
-What the link saves, beside zstd, borg, casync and rsync.
+Compares the link with zstd, borg, casync and rsync.
 
 usage: cargo xtask bench-link [options]
 
-  --averages LIST  chunks' average bytes [8192,65536]
-  --few            the two smaller packages only
-  --synthetic      a corpus made up from a seed, as where there is no network
-  --no-peers       the link alone
-  --fetch          packages only, for `make demo-link`
-  --no-sizes       speed and latency only
-  --rounds N       pairs of passes a row of speed, 0 leaves speed out [5]
-  --corpus FOLDER  packages, fetched if they are not there
+  --averages LIST  average sizes of chunks, in bytes [8192,65536]
+  --few            only the two smaller packages
+  --synthetic      a corpus that is generated from a seed, without a network
+  --no-peers       only the link, without the other tools
+  --fetch          only fetch the packages, for `make demo-link`
+  --no-sizes       only speed and latency
+  --rounds N       pairs of passes for each row of speed; 0 skips speed [5]
+  --corpus FOLDER  packages; missing ones are fetched
                    [bench/scratch/link/corpus]
   --savings PATH   the example link_savings of chunk-store
                    [target/release/examples/link_savings]
   --speed PATH     the example bench_link_speed of link
                    [target/release/examples/bench_link_speed]
-  --out FOLDER     results, as sizes.jsonl and speed.jsonl [bench/scratch/link]
+  --out FOLDER     for sizes.jsonl and speed.jsonl [bench/scratch/link]
 ";
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -106,7 +106,7 @@ impl Plan {
         {
             if !path.is_file() {
                 bail!(
-                    "{} is not there\n  hint: cargo build --release --package {example}",
+                    "{} does not exist\n  hint: cargo build --release --package {example}",
                     path.display()
                 );
             }

@@ -27,19 +27,20 @@ use crate::options::Options;
 use crate::say;
 
 pub(crate) const HELP: &str = "\
-Memory of an edge while objects come and go.
+Measures the memory of an edge with changing objects.
 
 usage: cargo xtask bench-memory [options]
 
-  --objects LIST     small (200 B to 10 KiB), mixed (200 B to 8 MiB),
-                     large (1 to 8 MiB) [all]
-  --hot LIST         capacities [64MiB,128MiB,512MiB]
-  --seconds N        length of each cell, after the cache is full [60]
-  --connections N    clients [16]
-  --workers N        of the edge [2]
-  --policy NAME      of the edge [gdsf]
+  --objects LIST     kinds of objects: small (200 B to 10 KiB), mixed (200 B to
+                     8 MiB), large (1 to 8 MiB) [all]
+  --hot LIST         capacities of the memory tier [64MiB,128MiB,512MiB]
+  --seconds N        duration for each kind and capacity, after the cache is
+                     full [60]
+  --connections N    connections of the clients [16]
+  --workers N        workers of the edge [2]
+  --policy NAME      policy of the edge [gdsf]
   --edgeward NAME    a cargo profile or a path to the binary [release]
-  --out FOLDER       samples.jsonl and summary.md [bench/scratch/memory]
+  --out FOLDER       for samples.jsonl and summary.md [bench/scratch/memory]
 ";
 
 /// Returns the documented base in bytes: the memory of an edge without TLS and disk, besides the cache and the fills
@@ -196,7 +197,7 @@ impl Plan {
         let worst = samples
             .iter()
             .max_by(|a, b| a.of_bound().total_cmp(&b.of_bound()))
-            .context("no sample")?;
+            .context("no sample was taken")?;
         let mut memory: Vec<u64> = samples.iter().map(|sample| sample.memory).collect();
         memory.sort_unstable();
         Ok(json!({
@@ -255,7 +256,7 @@ impl Plan {
     fn summary(&self, machine: &Value, cells: &[Value]) -> String {
         let lines: Vec<_> = cells.iter().map(line).collect();
         format!(
-            "# Memory while objects come and go, {}\n\n\
+            "# Memory while objects enter and leave the cache, {}\n\n\
              `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
              Bound: (hot.capacity + fills at that moment + documented base of {:.1} MiB) x {MEMORY_RATIO_MAX}. \
              Met: no sample is above its bound. \"of bound\" is the largest share of its bound that a \

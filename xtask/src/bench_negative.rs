@@ -24,20 +24,20 @@ use crate::say;
 use stage::{Server, Stage};
 
 pub(crate) const HELP: &str = "\
-An edge with an id filter and one without: hits, 404s.
+Compares an edge with an id filter to one without.
 
 usage: cargo xtask bench-negative [options]
 
-  --ids N            ids in the filter [100000000]
+  --ids N            number of ids in the filter [100000000]
   --runs N           pairs of runs [7]
-  --seconds N        length of a run [4]
-  --connections N    of wrk [64]
-  --server-core N    [0]
-  --client-core N    [1]
+  --seconds N        duration of a run [4]
+  --connections N    connections of wrk [64]
+  --server-core N    core of the servers [0]
+  --client-core N    core of wrk and the origin [1]
   --edgeward NAME    a cargo profile or a path to the binary [release]
-  --folder FOLDER    the filter, kept for the next time [bench/scratch/negative]
-  --build-only       make the filter and stop
-  --out FOLDER       runs.jsonl and summary.md [bench/scratch/negative]
+  --folder FOLDER    the filter, kept for later runs [bench/scratch/negative]
+  --build-only       only build the filter
+  --out FOLDER       for runs.jsonl and summary.md [bench/scratch/negative]
 ";
 
 struct Plan {
@@ -151,7 +151,7 @@ fn measure(
         .arg(format!("http://127.0.0.1:{}/", stage.port(server)))
         .args(["--", kind, &KEYS.to_string(), &plan.ids.to_string()])
         .output()
-        .context("wrk does not start")?;
+        .context("wrk cannot be started")?;
     let cpu = stage.cpu_seconds(server)? - cpu_before;
     let (stolen, ticks) = facts::stolen();
     let to_origin = stage.origin_requests()? - origin_before;
@@ -173,7 +173,7 @@ fn measure(
     };
     if errors > 0 || !is_right {
         bail!(
-            "{} answered {kind} wrongly: {errors} errors, {:.2} % refused, {to_origin} to the origin",
+            "{} answered {kind} requests wrongly: {errors} errors, {:.2} % with status 404, {to_origin} to the origin",
             server.name(),
             refused * 100.0
         );
@@ -217,12 +217,12 @@ fn summary(plan: &Plan, machine: &Value, memory: &Value, runs: &[Value]) -> Stri
         "# An edge with a filter of {} ids, {}\n\n\
          `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
          | requests per CPU-second, median of {} | |\n|---|---|\n\
-         | hits without a filter | {:.0} |\n| hits with it | {:.0} |\n\
-         | ratio, pair by pair | {:.3} ({least:.3} to {most:.3}) |\n\
+         | hits without a filter | {:.0} |\n| hits with a filter | {:.0} |\n\
+         | median ratio of the pairs | {:.3} ({least:.3} to {most:.3}) |\n\
          | 404 from the filter (1 % pass to the origin) | {:.0} |\n\
          | nginx, `return 404` | {:.0} |\n\n\
          | memory | MiB |\n|---|---|\n\
-         | resident, without | {:.1} |\n| resident, with | {:.1} |\n| difference | {:.1} |\n\
+         | resident without the filter | {:.1} |\n| resident with the filter | {:.1} |\n| difference | {:.1} |\n\
          | the filter | {:.1} |\n",
         plan.ids,
         machine["date"].as_str().unwrap_or_default(),
@@ -254,7 +254,11 @@ impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let ids = options.number("--ids", 100_000_000)?;
         // The keys of hits are the first multiples of 7919, and all must be among the ids.
-        ensure!(ids >= KEYS * 7919, "at least {} ids", KEYS * 7919);
+        ensure!(
+            ids >= KEYS * 7919,
+            "--ids needs at least {} ids",
+            KEYS * 7919
+        );
         Ok(Self {
             ids,
             runs: options.number("--runs", 7)?,
@@ -281,16 +285,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_middle_of_an_odd_number_of_runs_is_taken() {
+    fn the_median_of_an_odd_number_of_runs_is_the_middle_one() {
         assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
         assert!(median(&[]).is_nan());
     }
 
     #[test]
-    fn too_few_ids_for_the_hits_are_refused() {
+    fn fewer_ids_than_the_hits_need_are_rejected() {
         let words = ["--ids", "1000"].map(str::to_owned);
         let options = Options::parse(HELP, words.into_iter());
-        let options = options.expect("these are options").expect("no help");
+        let options = options
+            .expect("the options are valid")
+            .expect("the words do not ask for help");
         let refused = Plan::understood(Path::new("/"), &options);
         assert!(refused.is_err_and(|error| error.to_string().contains("at least")));
     }

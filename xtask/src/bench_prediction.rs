@@ -22,18 +22,18 @@ use crate::options::Options;
 use crate::say;
 
 pub(crate) const HELP: &str = "\
-The simulator's hit ratio beside a replay's through HTTP.
+Compares the hit ratio of the simulator with a replay.
 
 usage: cargo xtask bench-prediction TRACE [options]
 
-  --capacities LIST   cache sizes [256KiB,2MiB]
-  --policies LIST     [lru,adaptsize,gdsf]
+  --capacities LIST   capacities of the cache [256KiB,2MiB]
+  --policies LIST     policies of the cache [lru,adaptsize,gdsf]
   --workers LIST      workers of the edge [1,2]
-  --requests N        only the first N of the trace
-  --connections N     of the replay [4]
-  --window N          requests between AdaptSize's tunings [the paper's 250000]
+  --requests N        only the first N requests of the trace
+  --connections N     connections of the replay [4]
+  --window N          requests between two tunings of AdaptSize [250000]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        rows, in prediction.jsonl [bench/scratch/prediction]
+  --out FOLDER        for prediction.jsonl [bench/scratch/prediction]
 ";
 
 /// The maximum difference in percentage points of the object hit ratio: for one worker, and for several workers.
@@ -85,8 +85,8 @@ struct Plan {
 impl Plan {
     fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let trace = options.words().first().map(PathBuf::from);
-        let trace = trace.context("which trace?\n  hint: --help tells the usage")?;
-        ensure!(trace.is_file(), "there is no {}", trace.display());
+        let trace = trace.context("the trace is missing\n  hint: --help prints the usage")?;
+        ensure!(trace.is_file(), "{} does not exist", trace.display());
         Ok(Self {
             trace,
             capacities: options.list("--capacities", "256KiB,2MiB")?,
@@ -137,7 +137,7 @@ impl Plan {
         Client::connect(port)?.get(&format!("/o/1000000?size={PROBE_BYTES}"))?;
         let overhead = hot("used_bytes")?
             .checked_sub(PROBE_BODY_BYTES)
-            .context("the probe was not kept")?;
+            .context("the edge did not store the first object")?;
 
         let limit = self
             .requests
@@ -169,11 +169,13 @@ impl Plan {
             ],
             &more,
         )?;
-        let ratio = |value: &Value| value.as_f64().context("a hit ratio");
+        let ratio = |value: &Value| value.as_f64().context("the JSON has no hit ratio");
         let errors: u64 = replay["errors"]
             .as_object()
             .map_or(0, |kinds| kinds.values().filter_map(Value::as_u64).sum());
-        let requests = replay["requests"].as_u64().context("requests")?;
+        let requests = replay["requests"]
+            .as_u64()
+            .context("the JSON has no requests")?;
         let collapsed = replay["classes"]["collapsed"]["requests"]
             .as_u64()
             .unwrap_or(0);

@@ -83,7 +83,7 @@ fn stage(root: &Path, source: &Path) -> anyhow::Result<usize> {
         } else {
             file.clone()
         });
-        fs::create_dir_all(target.parent().context("a path below the folder")?)?;
+        fs::create_dir_all(target.parent().context("the path has no parent folder")?)?;
         if !is_page {
             fs::copy(root.join(&file), &target)
                 .with_context(|| format!("cannot copy {}", file.display()))?;
@@ -290,7 +290,7 @@ fn broken_links(site: &Path) -> anyhow::Result<Vec<String>> {
             };
             if !resolves {
                 broken.push(format!(
-                    "{}: the link to {link} leads nowhere",
+                    "{}: the target of the link to {link} does not exist",
                     page.display()
                 ));
             }
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_link_behind_code_of_two_lines_is_mapped() {
+    fn a_link_after_code_of_two_lines_is_mapped() {
         let mapped = map_links("`a\nb` [c](d)\n\n`e\n\n[f](g)", |link| {
             Some(format!("x/{link}"))
         });

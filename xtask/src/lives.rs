@@ -12,13 +12,13 @@ use anyhow::Context as _;
 use crate::options::Options;
 
 pub(crate) const HELP: &str = "\
-Random lives of a filter's client, for other languages.
+Writes random test scripts for the filter clients.
 
 usage: cargo xtask lives [options]
 
-  --lives N      how many (40)
-  --first N      the number of the first life, which is its seed (0)
-  --out FILE     where, one life a line (target/filter-lives.jsonl)
+  --lives N      number of scripts [40]
+  --first N      seed of the first script; the next ones count up [0]
+  --out FILE     one script per line [target/filter-lives.jsonl]
 ";
 
 /// Writes the scripts. Returns true if this succeeded.

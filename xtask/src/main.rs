@@ -1,4 +1,4 @@
-//! Commands that need the whole workspace: `cargo xtask <chore>`.
+//! Commands that need the whole workspace: `cargo xtask <command>`.
 
 mod bench_analyze;
 mod bench_attacks;
@@ -106,7 +106,7 @@ fn main() -> ExitCode {
         Some(name) => match CHORES.iter().find(|chore| chore.name == name) {
             Some(chore) => options::run(chore.run, chore.help, root, arguments),
             None => Err(anyhow::anyhow!(
-                "no chore is called {name}\n  hint: cargo xtask --help lists them"
+                "no command is called {name}\n  hint: cargo xtask --help lists the commands"
             )),
         },
     };
@@ -124,21 +124,21 @@ fn main() -> ExitCode {
 /// Returns a list of all commands with the first line of their help.
 fn help() -> String {
     let mut text = String::from(
-        "Chores that need the whole workspace.\n\nusage: cargo xtask <chore> [options]\n\n",
+        "Commands that need the whole workspace.\n\nusage: cargo xtask <command> [options]\n\n",
     );
     let chores = CHORES.iter().map(|chore| (chore.name, chore.help));
     for (name, help) in chores.chain([("bench-disk", bench_disk::HELP)]) {
         let about = help.lines().next().unwrap_or_default();
         _ = writeln!(text, "  {name:<17} {about}");
     }
-    text + "\neach has --help\n"
+    text + "\nEach command has --help.\n"
 }
 
 /// Returns the folder of the workspace's `Cargo.toml`: the parent of this crate's folder.
 fn workspace_root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR"))
         .parent()
-        .expect("xtask lies inside the workspace")
+        .expect("xtask is a folder of the workspace")
         .to_path_buf()
 }
 
@@ -153,7 +153,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_help_fits_a_screen_and_begins_with_what_the_chore_is_for() {
+    fn every_help_fits_on_a_screen_and_has_a_usage_line() {
         let helps = CHORES.iter().map(|chore| (chore.name, chore.help));
         for (name, help) in helps.chain(bench_disk::HELPS) {
             assert!(

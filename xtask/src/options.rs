@@ -57,11 +57,11 @@ impl Options {
             }
             let Some(flag) = flags(help).find(|flag| flag.name == argument) else {
                 let known: Vec<_> = flags(help).map(|flag| flag.name).collect();
-                let way_out = match &known[..] {
+                let hint = match &known[..] {
                     [] => usage(help).to_owned(),
-                    known => format!("there are {}", known.join(", ")),
+                    known => format!("the options are {}", known.join(", ")),
                 };
-                bail!("no option is called {argument}\n  hint: {way_out}");
+                bail!("no option is called {argument}\n  hint: {hint}");
             };
             let value = if flag.takes_value {
                 let value = arguments.next();
@@ -73,7 +73,7 @@ impl Options {
         }
         let usage = usage(help);
         if let Some(surplus) = words.get(words_max(usage)) {
-            bail!("there is no place for {surplus}\n  hint: {usage}");
+            bail!("unexpected argument {surplus}\n  hint: {usage}");
         }
         Ok(Some(Self {
             help,
@@ -90,7 +90,7 @@ impl Options {
     pub(crate) fn given(&self, name: &str) -> Option<&str> {
         assert!(
             flags(self.help).any(|flag| flag.name == name),
-            "{name} is read and the help does not tell of it"
+            "the code reads {name}, but the help does not declare it"
         );
         self.values.get(name).map(String::as_str)
     }
@@ -132,7 +132,7 @@ impl Options {
             found.with_context(|| {
                 let known: Vec<_> = all.iter().copied().map(&spelled).collect();
                 format!(
-                    "{name} {part} is not understood\n  hint: there are {}",
+                    "{name} {part} is invalid\n  hint: the values are {}",
                     known.join(", ")
                 )
             })
@@ -163,7 +163,7 @@ impl Options {
         default: N,
     ) -> anyhow::Result<N> {
         let count = self.number(name, default)?;
-        ensure!(count > N::default(), "{name} wants at least 1");
+        ensure!(count > N::default(), "{name} must be at least 1");
         Ok(count)
     }
 
@@ -175,7 +175,7 @@ impl Options {
 
     pub(crate) fn size(&self, name: &str, default: u64) -> anyhow::Result<u64> {
         self.given(name).map_or(Ok(default), |text| {
-            size(text).with_context(|| format!("{name} {text} is no size; write 64MiB"))
+            size(text).with_context(|| format!("{name} {text} is not a size; write 64MiB"))
         })
     }
 
@@ -184,7 +184,7 @@ impl Options {
         let parts = self.list(name, default)?;
         let sizes = parts.iter().map(|part| {
             let size = size(part).filter(|size| *size > 0);
-            size.with_context(|| format!("{name} {part} is no size; write 16KiB"))
+            size.with_context(|| format!("{name} {part} is not a size; write 16KiB"))
         });
         sizes.collect()
     }
@@ -210,8 +210,8 @@ impl Options {
     fn unclear(&self, name: &str) -> anyhow::Error {
         let value = self.given(name).unwrap_or_default();
         let flag = flags(self.help).find(|flag| flag.name == name);
-        let flag = flag.expect("`given` has looked");
-        anyhow::anyhow!("{name} {value} is not understood\n  hint: {flag}")
+        let flag = flag.expect("the help declares the option");
+        anyhow::anyhow!("{name} {value} is invalid\n  hint: {flag}")
     }
 }
 
@@ -221,14 +221,14 @@ pub(crate) fn edgeward_binary(named: &str, root: &Path) -> anyhow::Result<PathBu
         let path = PathBuf::from(named);
         ensure!(
             path.is_file(),
-            "there is no {named}\n  hint: --edgeward takes a binary's path or a cargo profile"
+            "{named} does not exist\n  hint: --edgeward takes a binary's path or a cargo profile"
         );
         return Ok(path);
     }
     let path = target(root).join(named).join("edgeward");
     ensure!(
         path.is_file(),
-        "there is no {}\n  hint: cargo build --profile {named} -p edgeward-cli",
+        "{} does not exist\n  hint: cargo build --profile {named} -p edgeward-cli",
         path.display()
     );
     Ok(path)
@@ -297,7 +297,7 @@ fn flags(help: &'static str) -> impl Iterator<Item = Flag> {
 
 fn usage(help: &'static str) -> &'static str {
     let line = help.lines().find(|line| line.starts_with("usage: "));
-    line.expect("each help has a line that begins with usage")
+    line.expect("the help has a line that begins with usage")
 }
 
 /// Returns the number of positional arguments in the usage line, with or without brackets.
@@ -314,15 +314,15 @@ mod tests {
     use super::*;
 
     const HELP: &str = "\
-Something measured.
+Measures something.
 
 usage: cargo xtask bench-something [TRACE] [options]
 
-  TRACE           what is sent
-  --disk SIZE     of the disk [1GiB]
-  --runs LIST     how many of each
-                  --many is no option, it is prose that a line began with
-  --few           the small ones
+  TRACE           the trace to send
+  --disk SIZE     size of the disk [1GiB]
+  --runs LIST     numbers of runs
+                  --many is not an option, because of the indentation
+  --few           only the small objects
 ";
 
     fn parse(line: &str) -> anyhow::Result<Option<Options>> {
@@ -330,15 +330,17 @@ usage: cargo xtask bench-something [TRACE] [options]
     }
 
     fn options(line: &str) -> Options {
-        parse(line).expect("understood").expect("no help")
+        parse(line)
+            .expect("the line is valid")
+            .expect("the line does not ask for help")
     }
 
-    fn refusal(told: anyhow::Result<impl fmt::Debug>) -> String {
-        format!("{:#}", told.expect_err("a mistake"))
+    fn error_text(result: anyhow::Result<impl fmt::Debug>) -> String {
+        format!("{:#}", result.expect_err("the input is invalid"))
     }
 
     #[test]
-    fn sizes_come_back_as_they_were_written() {
+    fn a_formatted_size_is_parsed_again() {
         for text in ["64MiB", "1GiB", "16KiB", "1000", "0"] {
             assert_eq!(size(text).map(written).as_deref(), Some(text));
         }
@@ -350,7 +352,7 @@ usage: cargo xtask bench-something [TRACE] [options]
     }
 
     #[test]
-    fn the_help_declares_what_may_be_typed() {
+    fn the_help_declares_options_and_arguments() {
         let declared: Vec<_> = flags(HELP).map(|f| (f.name, f.takes_value)).collect();
         let expected = [("--disk", true), ("--runs", true), ("--few", false)];
         assert_eq!(declared, expected);
@@ -364,7 +366,7 @@ usage: cargo xtask bench-something [TRACE] [options]
     }
 
     #[test]
-    fn words_switches_and_options_may_be_mixed() {
+    fn arguments_switches_and_options_may_be_mixed() {
         let options = options("--few a --disk 2MiB --runs 1,3 --disk 4MiB");
         assert_eq!(options.words(), ["a"]);
         assert!(options.is_set("--few"));
@@ -377,7 +379,7 @@ usage: cargo xtask bench-something [TRACE] [options]
     }
 
     #[test]
-    fn what_was_not_typed_has_its_default() {
+    fn absent_options_have_defaults() {
         let options = options("");
         assert!(!options.is_set("--few"));
         assert_eq!(options.size("--disk", 7).ok(), Some(7));
@@ -390,72 +392,79 @@ usage: cargo xtask bench-something [TRACE] [options]
 
     /// Each error message contains the invalid input and a hint.
     #[test]
-    fn mistakes_are_named_with_a_way_out() {
-        let disk = "hint: --disk SIZE of the disk [1GiB]";
-        let runs = "hint: --runs LIST how many of each";
-        for (told, what, way_out) in [
+    fn an_error_names_the_invalid_input_and_has_a_hint() {
+        let disk = "hint: --disk SIZE size of the disk [1GiB]";
+        let runs = "hint: --runs LIST numbers of runs";
+        for (message, problem, hint) in [
             (
-                refusal(parse("--disc 1")),
+                error_text(parse("--disc 1")),
                 "no option is called --disc",
                 "--disk, --runs, --few",
             ),
             (
-                refusal(parse("-x")),
+                error_text(parse("-x")),
                 "no option is called -x",
                 "--disk, --runs, --few",
             ),
-            (refusal(parse("--disk")), "--disk needs a value", disk),
+            (error_text(parse("--disk")), "--disk needs a value", disk),
             (
-                refusal(parse("a b")),
-                "no place for b",
+                error_text(parse("a b")),
+                "unexpected argument b",
                 "usage: cargo xtask bench-something",
             ),
             (
-                refusal(options("--disk x").size("--disk", 1)),
+                error_text(options("--disk x").size("--disk", 1)),
                 "--disk x",
                 "write 64MiB",
             ),
             (
-                refusal(options("--runs x").number("--runs", 1)),
-                "--runs x is not understood",
+                error_text(options("--runs x").number("--runs", 1)),
+                "--runs x is invalid",
                 runs,
             ),
             (
-                refusal(options("--runs ,").list("--runs", "1")),
-                "--runs , is not understood",
+                error_text(options("--runs ,").list("--runs", "1")),
+                "--runs , is invalid",
                 runs,
             ),
             (
-                refusal(options("--runs 0").count("--runs", 1)),
+                error_text(options("--runs 0").count("--runs", 1)),
                 "--runs",
                 "at least 1",
             ),
             (
-                refusal(options("--runs 0").sizes("--runs", "1")),
+                error_text(options("--runs 0").sizes("--runs", "1")),
                 "--runs 0",
                 "write 16KiB",
             ),
             (
-                refusal(options("--runs c").choice("--runs", &["a", "b"], |it| it)),
+                error_text(options("--runs c").choice("--runs", &["a", "b"], |it| it)),
                 "--runs c",
                 "a, b",
             ),
         ] {
-            assert!(told.contains(what) && told.contains(way_out), "{told}");
+            assert!(
+                message.contains(problem) && message.contains(hint),
+                "{message}"
+            );
         }
     }
 
     #[test]
-    fn help_is_heard_anywhere_but_as_a_value() {
+    fn help_is_recognised_everywhere_except_as_a_value() {
         for line in ["-h", "a --help", "--few -h"] {
-            assert!(parse(line).expect("fine").is_none(), "{line}");
+            assert!(parse(line).expect("the line is valid").is_none(), "{line}");
         }
-        assert!(parse("--runs -h").expect("read later").is_some());
+        assert!(
+            parse("--runs -h")
+                .expect("the value is parsed later")
+                .is_some()
+        );
     }
 
     #[test]
-    #[should_panic(expected = "the help does not tell of it")]
-    fn an_option_that_the_help_does_not_tell_of_cannot_be_read() {
+    #[should_panic(expected = "the help does not declare it")]
+    fn an_undeclared_option_cannot_be_read() {
         _ = options("").given("--secret");
     }
 }

@@ -27,11 +27,11 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-House rules: imports, pure crates, links, replaced words.
+Checks imports, pure crates, links and replaced words.
 
 usage: cargo xtask tidy
 
-  --words FOLDER   check only the words and line lengths of files in this folder
+  --words FOLDER   only words and line lengths of the files in this folder
 ";
 
 /// Files that must exist, because newcomers and packagers look for them first.
@@ -140,11 +140,11 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
 
     for file in MUST_EXIST {
         if !root.join(file).exists() {
-            let hint = "write it, or take it off the list in xtask";
+            let hint = "write the file, or remove it from the list in xtask";
             findings.push(Finding::new(
                 "missing",
                 file,
-                "this file must be here".to_owned(),
+                "this file is missing".to_owned(),
                 hint,
             ));
         }
@@ -171,7 +171,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
                 .iter()
                 .filter(|(_, kind)| **kind == TargetKind::Ships)
             {
-                let source = read(file).context("the file was just read")?;
+                let source = read(file).context("the file was read a moment ago")?;
                 findings.extend(pure::check(&file.display().to_string(), &source));
             }
         }
@@ -262,7 +262,7 @@ fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
     shared_dependencies(manifest)
         .filter(|name| !records.contains(&format!("`{name}`")))
         .map(|name| {
-            let what = format!("nothing in docs/adr says why {name} was chosen");
+            let what = format!("docs/adr does not say why {name} was chosen");
             Finding::new(
                 "reasons",
                 "Cargo.toml",
@@ -280,7 +280,7 @@ fn unused(manifest: &str, packages: &[edges::Package]) -> Vec<Finding> {
         .filter(|name| !packages.iter().any(|package| package.depends_on(name)))
         .map(|name| {
             let what = format!("no crate of the workspace uses {name}");
-            let hint = "drop the line, and its row in docs/adr/README.md";
+            let hint = "remove the line, and its row in docs/adr/README.md";
             Finding::new("unused", "Cargo.toml", what, hint).warning()
         })
         .collect()
@@ -326,7 +326,7 @@ fn files(root: &Path) -> anyhow::Result<Vec<PathBuf>> {
     files.retain(|file| root.join(file).is_file());
     files.sort();
     if files.is_empty() {
-        bail!("there are no files in {}", root.display());
+        bail!("{} has no files", root.display());
     }
     Ok(files)
 }
@@ -373,7 +373,7 @@ mod tests {
             "manifest_path": "crates/x/Cargo.toml",
             "dependencies": [{ "name": "a", "kind": "dev" }],
         }]});
-        let packages = edges::parse_packages(&metadata).expect("as cargo writes it");
+        let packages = edges::parse_packages(&metadata).expect("the JSON has the format of cargo");
         let manifest = "[workspace.dependencies]\na = \"1\"\nb = \"2\"\n";
         let findings = unused(manifest, &packages);
         assert_eq!(findings.len(), 1);

@@ -15,9 +15,8 @@ Rewrites the golden files under vectors/.
 
 usage: cargo xtask vectors [options]
 
-  --guava JARS   jars of Guava and failureaccess, joined by a colon: first let
-                 Guava write its files with Java (17 or later), then let it read
-                 them back
+  --guava JARS   jars of Guava and failureaccess, joined by a colon: Guava
+                 writes its own files and reads ours; needs Java 17 or later
 ";
 
 /// Writes the files. Returns true if all files were written and checked.
@@ -57,7 +56,9 @@ fn guava(root: &Path, jars: &str) -> anyhow::Result<()> {
             .status()
             .context("cannot run java")?;
         if !status.success() {
-            bail!("Guava could not {task} its files\n  hint: Java 17 or later, and both jars");
+            bail!(
+                "Guava could not {task} its files\n  hint: use Java 17 or later, and give both jars"
+            );
         }
     }
     Ok(())

@@ -83,18 +83,18 @@ impl Figure {
     pub const fn name(self) -> &'static str {
         match self {
             Self::HitRatio => "requests answered from the cache",
-            Self::ByteHitRatio => "bytes answered from the cache",
+            Self::ByteHitRatio => "bytes sent from the cache",
             Self::OriginRequests => "requests to the origin",
             Self::OriginBytes => "bytes from the origin",
             Self::Cpu => "CPU",
-            Self::Memory => "memory, at most",
+            Self::Memory => "largest memory use",
             Self::DiskWriteOperations => "write operations of the disk cache",
             Self::DeviceOperations => "operations of the device",
             Self::DiskBytesWritten => "bytes written to disk",
             Self::DiskBytesRead => "bytes read from disk",
-            Self::LatencyP50 => "latency, half within",
-            Self::LatencyP90 => "latency, 90 % within",
-            Self::LatencyP99 => "latency, 99 % within",
+            Self::LatencyP50 => "latency, median",
+            Self::LatencyP90 => "latency, 90th percentile",
+            Self::LatencyP99 => "latency, 99th percentile",
         }
     }
 
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_figure_and_form_is_found_by_its_word() {
+    fn every_figure_and_comparison_is_found_by_its_name_in_a_plan() {
         for figure in Figure::ALL {
             assert_eq!(Figure::from_word(figure.word()), Some(figure));
         }
@@ -213,18 +213,21 @@ mod tests {
     }
 
     #[test]
-    fn two_figures_read_as_people_say_it() {
-        let said = |form: Form, before, after| {
+    fn a_comparison_is_shown_as_a_short_phrase() {
+        let shown = |form: Form, before, after| {
             let compared = form.compare(before, after);
             compared.map_or_else(|| "-".to_owned(), |compared| compared.to_string())
         };
-        assert_eq!(said(Form::TimesFewer, 410.0, 100.0), "4.1\u{a0}times fewer");
-        assert_eq!(said(Form::TimesFewer, 100.0, 150.0), "1.5\u{a0}times more");
-        assert_eq!(said(Form::TimesFewer, 100.0, 100.1), "the same");
-        assert_eq!(said(Form::TimesFewer, 100.0, 0.0), "-");
-        assert_eq!(said(Form::Percent, 0.50, 0.74), "+48.0\u{a0}%");
-        assert_eq!(said(Form::Percent, 2.0, 1.0), "-50.0\u{a0}%");
-        assert_eq!(said(Form::Percent, 0.0, 1.0), "-");
-        assert_eq!(said(Form::Points, 0.601, 0.613), "+1.20\u{a0}points");
+        assert_eq!(
+            shown(Form::TimesFewer, 410.0, 100.0),
+            "4.1\u{a0}times fewer"
+        );
+        assert_eq!(shown(Form::TimesFewer, 100.0, 150.0), "1.5\u{a0}times more");
+        assert_eq!(shown(Form::TimesFewer, 100.0, 100.1), "the same");
+        assert_eq!(shown(Form::TimesFewer, 100.0, 0.0), "-");
+        assert_eq!(shown(Form::Percent, 0.50, 0.74), "+48.0\u{a0}%");
+        assert_eq!(shown(Form::Percent, 2.0, 1.0), "-50.0\u{a0}%");
+        assert_eq!(shown(Form::Percent, 0.0, 1.0), "-");
+        assert_eq!(shown(Form::Points, 0.601, 0.613), "+1.20\u{a0}points");
     }
 }

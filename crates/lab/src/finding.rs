@@ -10,7 +10,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
     let mut findings = Vec::new();
     if let Some(why) = &outcome.unfinished {
         findings.push(format!(
-            "Not the whole plan: {why}. The results so far follow."
+            "The plan is incomplete: {why}. The results so far follow."
         ));
     }
     compared(outcome, &mut findings);
@@ -22,7 +22,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
             }
             End::Failed { why } => findings.push(format!("{} did not run: {why}.", one.name)),
             End::Cut { why } => findings.push(format!(
-                "{} did not finish: {why}. Its curves are shown, and it is not compared.",
+                "{} did not finish: {why}. The report has its curves, but does not compare it.",
                 one.name
             )),
         }
@@ -96,7 +96,7 @@ fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<Strin
     if let Some(gain) = Form::Percent.compare(theirs.hit_ratio, mine.hit_ratio) {
         let much = gain.value.abs();
         parts.push(if much < 0.05 {
-            "as many requests from the cache".to_owned()
+            "the same number of requests from the cache".to_owned()
         } else {
             let more = if gain.value > 0.0 { "more" } else { "fewer" };
             format!("{much:.1} % {more} requests from the cache")
@@ -160,8 +160,8 @@ const TOLD: &[(Figure, &str)] = &[
     (Figure::OriginBytes, "traffic from the origin"),
     (Figure::Cpu, "CPU"),
     (Figure::Memory, "memory"),
-    (Figure::LatencyP50, "time for half of the answers"),
-    (Figure::LatencyP99, "time for 99 of 100 answers"),
+    (Figure::LatencyP50, "median latency"),
+    (Figure::LatencyP99, "p99 latency"),
 ];
 
 /// Returns the contender's name. If the contender represents a group, adds how many contenders of the group ran.
@@ -186,8 +186,8 @@ fn late(outcome: &Outcome, findings: &mut Vec<String>) {
         .collect();
     if !late.is_empty() {
         findings.push(format!(
-            "The machine did not keep up with {} requests a second for {}: its curves are stretched, and its \
-             latencies are those of waiting.",
+            "The machine was too slow for {} requests per second for {}: the curves are stretched, and the \
+             latencies include the wait.",
             outcome.load.rate.unwrap_or(0.0),
             late.join(", ")
         ));
@@ -207,14 +207,14 @@ fn wrong(outcome: &Outcome, findings: &mut Vec<String>) {
                     format!(", such as: {}", sample.detail)
                 });
             findings.push(format!(
-                "{} of the requests to {} failed or were answered wrongly{example}.",
+                "{} of the requests to {} failed or got a wrong response{example}.",
                 Unit::Count.exact(totals.errors as f64),
                 one.name
             ));
         }
     }
     if all_right && outcome.contenders.iter().any(|one| one.totals.is_some()) {
-        findings.push("Every byte of every answer was checked and right.".to_owned());
+        findings.push("Every byte of every response was checked and is correct.".to_owned());
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn a_gain_is_told_and_so_is_a_loss() {
+    fn findings_have_the_gains_and_the_losses() {
         let outcome = outcome(
             vec![
                 one("adaptsize", None, 0.55, 10_000_000),
@@ -273,13 +273,13 @@ mod tests {
                  settings) 60.0.",
                 "Against varnish: 10.0 % more requests from the cache.",
                 "Against nginx 2: 8.3 % fewer requests from the cache and 9.0 times less written to disk.",
-                "Every byte of every answer was checked and right.",
+                "Every byte of every response was checked and is correct.",
             ]
         );
     }
 
     #[test]
-    fn what_is_missing_cut_late_or_wrong_is_said() {
+    fn findings_report_missing_partial_slow_and_wrong_contenders() {
         let mut outcome = outcome(
             vec![
                 one("a", None, 0.5, 0),
@@ -302,25 +302,25 @@ mod tests {
         }
         let said = findings(&outcome);
         assert!(
-            said[0].starts_with("Not the whole plan: interrupted."),
+            said[0].starts_with("The plan is incomplete: interrupted."),
             "{said:#?}"
         );
         assert_eq!(said[1], "Of 100 requests a answered 50.0 from its cache.");
         assert_eq!(said[2], "b was left out: apt has it.");
         assert!(said[3].starts_with("c did not finish: the server died."));
         assert!(
-            said[4].contains("3000 requests a second for a"),
+            said[4].contains("3000 requests per second for a"),
             "{said:#?}"
         );
         assert_eq!(
             said[5],
-            "2 of the requests to a failed or were answered wrongly."
+            "2 of the requests to a failed or got a wrong response."
         );
         assert_eq!(said.len(), 6);
     }
 
     #[test]
-    fn without_a_comparison_the_best_comes_first() {
+    fn without_a_comparison_contenders_are_listed_by_hit_ratio() {
         let mut outcome = outcome(vec![one("a", None, 0.1, 0), one("b", None, 0.2, 0)], &[]);
         outcome.compare = None;
         let said = findings(&outcome);

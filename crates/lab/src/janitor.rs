@@ -76,8 +76,8 @@ fn excess(bytes: u128, looks: u64, capacity_bytes: u64) -> Option<String> {
     let times = mean / capacity_bytes.max(1) as f64;
     (times > 1.0 + TOLERATED).then(|| {
         format!(
-            "it held {times:.1} times what it was given, on average: it does not evict as fast as it stores, and \
-             its hits are flattered by that"
+            "its cache was {times:.1} times as large as its capacity, on average: it evicts more slowly than it \
+             stores, so its hit ratio is too high"
         )
     })
 }
@@ -107,20 +107,20 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_cache_manager_that_sleeps_is_woken() {
+    fn only_a_sleeping_cache_manager_is_terminated() {
         let own = std::process::id();
         assert!(!is_manager(own) && !is_manager(u32::MAX));
         assert!(!sleeps(u32::MAX));
     }
 
     #[test]
-    fn holding_more_than_its_share_is_told_and_a_little_is_not() {
+    fn a_large_excess_over_the_capacity_is_reported_and_a_small_one_is_not() {
         assert_eq!(excess(0, 0, 100), None);
         assert_eq!(excess(10 * 110, 10, 100), None);
-        let told = excess(10 * 250, 10, 100).expect("much");
+        let note = excess(10 * 250, 10, 100).expect("the excess is reported");
         assert!(
-            told.starts_with("it held 2.5 times what it was given"),
-            "{told}"
+            note.starts_with("its cache was 2.5 times as large as its capacity"),
+            "{note}"
         );
     }
 }

@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_device_s_own_line_is_read_and_not_its_partitions() {
+    fn the_line_of_the_device_is_read_and_not_those_of_its_partitions() {
         let text = "\
  254       1 vda1 9 9 9 9 9 9 9 9 0 0 0
  254       0 vda 100 1 800 7 20 2 4096 8 0 9 15
@@ -151,20 +151,20 @@ mod tests {
     }
 
     #[test]
-    fn writes_of_all_devices_are_added_up_and_nothing_is_made_of_other_pages() {
+    fn writes_of_all_devices_are_added_and_a_page_without_devices_has_no_count() {
         let page = serde_json::json!({"disk": {"devices": [{"write_ops": 3}, {"write_ops": 4}]}});
         assert_eq!(store_writes(&page), Some(7));
         assert_eq!(store_writes(&serde_json::json!({"disk": null})), None);
     }
 
     #[test]
-    fn files_count_by_the_blocks_they_take() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn the_size_of_files_is_that_of_their_allocated_blocks() {
+        let folder = tempfile::tempdir().expect("the folder is created");
         let inner = folder.path().join("a/b");
-        fs::create_dir_all(&inner).expect("folders");
+        fs::create_dir_all(&inner).expect("the folders are created");
         assert_eq!(bytes_below(folder.path()), 0);
-        fs::write(inner.join("x"), vec![1; 10_000]).expect("a file");
-        fs::write(folder.path().join("y"), [1]).expect("a file");
+        fs::write(inner.join("x"), vec![1; 10_000]).expect("the file is written");
+        fs::write(folder.path().join("y"), [1]).expect("the file is written");
         let bytes = bytes_below(folder.path());
         // With delayed allocation a file may have no blocks yet, or more blocks than its length needs.
         assert!(bytes <= 64 << 10, "{bytes}");

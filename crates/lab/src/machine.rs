@@ -50,7 +50,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_machine_tells_what_it_is() {
+    fn the_facts_about_this_machine_can_be_read() {
         let facts = facts();
         assert!(facts.cores >= 1);
         assert!(facts.kernel.is_some_and(|release| release.contains('.')));

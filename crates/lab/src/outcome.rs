@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn the_best_of_a_group_stands_for_it_if_it_saw_the_whole_trace() {
+    fn a_group_is_represented_by_its_best_complete_contender() {
         let cut = End::Cut {
             why: "x".to_owned(),
         };
@@ -346,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_is_not_installed_is_no_failure_and_a_wrong_answer_is() {
+    fn a_missing_program_is_no_failure_but_a_wrong_response_is_one() {
         let missing = End::Missing {
             hint: "x".to_owned(),
         };
@@ -362,7 +362,7 @@ mod tests {
     }
 
     #[test]
-    fn totals_begin_where_the_warm_up_ends() {
+    fn totals_do_not_include_the_warm_up() {
         let at = |seconds: f64, n: u64| Sample {
             seconds,
             origin_requests: n,
@@ -378,7 +378,8 @@ mod tests {
             hits: 150,
             ..Counted::default()
         };
-        let totals = Totals::new(&counted, &series, 1.0).expect("two looks");
+        let totals =
+            Totals::new(&counted, &series, 1.0).expect("there are two samples after the warm-up");
         assert_eq!((totals.origin_requests, totals.origin_bytes), (50, 500));
         assert_eq!((totals.hit_ratio, totals.spared_ratio), (0.75, 0.75));
         assert_eq!(totals.cpu_seconds, Some(0.5));

@@ -27,7 +27,7 @@ pub(crate) enum StartError {
     Spawn(#[source] io::Error),
     #[error("it ended at once, with {status}{said}")]
     Ended { status: ExitStatus, said: String },
-    #[error("it gives no right answer within {} s{said}", READY_TIME_MAX.as_secs())]
+    #[error("it sent no correct response within {} s{said}", READY_TIME_MAX.as_secs())]
     Silent { said: String },
     #[error("interrupted")]
     Interrupted,
@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_servers_say() {
+    fn versions_are_found_in_the_output_of_servers() {
         for (said, version) in [
             ("nginx version: nginx/1.22.1\n", Some("1.22.1")),
             (
@@ -241,16 +241,16 @@ mod tests {
     }
 
     #[test]
-    fn a_program_that_ends_at_once_is_told_with_its_last_words() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let program = find("sh").expect("there is a shell");
+    fn the_error_for_a_program_that_ends_at_once_has_its_last_output() {
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let program = find("sh").expect("a shell is installed");
         let arguments = ["-c", "echo first; echo it has no cheese >&2; exit 3"].map(str::to_owned);
-        let port = free_port().expect("a port");
+        let port = free_port().expect("a port is free");
         let error = Server::start(&program, &arguments, folder.path(), port, &Stop::default());
-        let told = error.expect_err("no server").to_string();
+        let message = error.expect_err("the program ends at once").to_string();
         assert!(
-            told.contains("exit status: 3: first / it has no cheese"),
-            "{told}"
+            message.contains("exit status: 3: first / it has no cheese"),
+            "{message}"
         );
     }
 
@@ -261,8 +261,8 @@ mod tests {
     /// read.
     #[test]
     fn a_server_that_never_answers_is_ended_when_a_stop_is_requested() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let program = find("sh").expect("there is a shell");
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let program = find("sh").expect("a shell is installed");
         let arguments = ["-c", "echo $$ > pid; exec cat /dev/zero > /dev/null"].map(str::to_owned);
         let stop = Stop::default();
         let requester = {
@@ -283,13 +283,13 @@ mod tests {
                 pid
             })
         };
-        let port = free_port().expect("a port");
+        let port = free_port().expect("a port is free");
         let started = Server::start(&program, &arguments, folder.path(), port, &stop);
         assert!(
             matches!(started, Err(StartError::Interrupted)),
             "{started:?}"
         );
-        let pid = requester.join().expect("the thread that requests the stop");
+        let pid = requester.join().expect("the requester does not panic");
         let pid = pid.expect("the server wrote its process id");
         assert!(
             !Path::new("/proc").join(pid.to_string()).exists(),

@@ -40,7 +40,7 @@ pub enum LabError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The caches do not fit on the disk or in memory.
-    #[error("the caches need {needed}, and {place} has room for {free}")]
+    #[error("the caches need {needed}, but {place} has only {free} free")]
     NoRoom {
         /// Bytes needed at the same time.
         needed: ByteSize,
@@ -50,7 +50,7 @@ pub enum LabError {
         free: ByteSize,
     },
     /// A stop was requested before the first contender completed.
-    #[error("interrupted before any contender had its turn")]
+    #[error("interrupted before any contender ran")]
     Interrupted,
 }
 
@@ -66,7 +66,7 @@ pub fn run(
     watcher: &dyn Watcher,
 ) -> Result<Outcome, LabError> {
     let source = Source::new(&plan.trace);
-    watcher.begin("looking at the trace", plan.trace.requests);
+    watcher.begin("reading the trace", plan.trace.requests);
     let trace = source.facts(|requests| watcher.at(requests))?;
     check_room(plan, bench, &trace)?;
     let mut outcome = begun(plan, trace);
@@ -174,7 +174,7 @@ fn begun(plan: &Plan, trace: TraceFacts) -> Outcome {
 /// Returns the reason why the outcome does not cover the whole plan.
 fn said_so_far(outcome: &Outcome, plan: &Plan) -> String {
     format!(
-        "{} of {} contenders had their turn when it ended",
+        "{} of {} contenders have run",
         outcome.contenders.len(),
         plan.contenders.len()
     )

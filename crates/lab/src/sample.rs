@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn a_restart_takes_nothing_away_from_what_was_counted() {
+    fn counters_continue_after_a_restart() {
         let before = Sample {
             requests: 100,
             cpu_seconds: Some(2.0),
@@ -268,7 +268,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_lose_nothing_between_them() {
+    fn the_intervals_cover_the_whole_run() {
         for length in [2_u64, 3, 89, 90, 91, 300, 1000] {
             let series: Vec<Sample> = (0..length).map(|n| at(n as f64, n * n)).collect();
             let parts = stretches(&series, |a, b| Some((b.requests - a.requests) as f64));
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_stretch_goes_with_the_one_before() {
+    fn a_short_interval_is_merged_with_the_previous_one() {
         let series = [at(0.0, 0), at(1.0, 1), at(2.0, 2), at(2.1, 3), at(3.1, 4)];
         let ends: Vec<f64> = stretches(&series, |_, _| Some(0.0))
             .iter()
@@ -289,7 +289,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_run_stays_within_its_bound_and_keeps_what_must_be_kept() {
+    fn a_long_series_stays_within_its_bound_and_keeps_required_samples() {
         let mut log = SampleLog::default();
         for n in 0..20_000 {
             log.push(at(n as f64, n), n == 19_999);
@@ -301,9 +301,9 @@ mod tests {
     }
 
     #[test]
-    fn every_column_has_its_cell() {
-        let json = serde_json::to_value(Sample::default()).expect("plain data");
-        let keys = json.as_object().expect("an object");
+    fn every_column_is_a_field_of_a_sample() {
+        let json = serde_json::to_value(Sample::default()).expect("a sample can be serialised");
+        let keys = json.as_object().expect("a sample is an object");
         assert_eq!(keys.len(), Sample::COLUMNS.len());
         assert!(Sample::COLUMNS.iter().all(|name| keys.contains_key(*name)));
     }

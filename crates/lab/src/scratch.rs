@@ -58,18 +58,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_goes_with_its_owner_and_leftovers_go_before() {
-        let parent = tempfile::tempdir().expect("a folder");
+    fn a_folder_is_removed_with_its_owner_and_left_over_folders_before() {
+        let parent = tempfile::tempdir().expect("the folder is created");
         let left = parent.path().join(format!("{PREFIX}4294967295-0"));
         let other = parent.path().join("edgeward-lab-notes");
-        fs::create_dir_all(left.join("inner")).expect("a folder");
-        fs::create_dir(&other).expect("a folder");
-        let first = Scratch::new(parent.path()).expect("a folder");
-        let second = Scratch::new(parent.path()).expect("a folder");
+        fs::create_dir_all(left.join("inner")).expect("the folder is created");
+        fs::create_dir(&other).expect("the folder is created");
+        let first = Scratch::new(parent.path()).expect("the folder is created");
+        let second = Scratch::new(parent.path()).expect("the folder is created");
         assert_ne!(first.path(), second.path());
         assert!(first.path().is_dir() && other.is_dir() && !left.exists());
         let path = first.path().to_owned();
-        fs::write(path.join("x"), "x").expect("a file");
+        fs::write(path.join("x"), "x").expect("the file is written");
         drop(first);
         assert!(!path.exists() && second.path().is_dir());
     }

@@ -76,7 +76,7 @@ mod tests {
     }
 
     #[test]
-    fn a_switch_changes_what_it_names_and_adds_what_is_new() {
+    fn a_switch_replaces_existing_settings_and_adds_new_ones() {
         let settings = [setting("a", "x", 1), setting("b", "x", 2)];
         let changed = changed(&settings, &[setting("b", "x", 3), setting("c", "y", 4)]);
         let shown: Vec<String> = changed.iter().map(line).collect();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_are_shown_to_three_digits_and_sizes_as_they_are() {
+    fn sizes_are_rounded_to_three_digits_unless_they_are_round() {
         assert_eq!(rounded(64 << 20), 64 << 20);
         assert_eq!(rounded(0), 0);
         let near = rounded(123_456_789);

@@ -28,7 +28,7 @@ pub enum TraceError {
     #[error("{0}")]
     Read(#[source] ReadError),
     /// The settings of the synthetic workload contradict each other.
-    #[error("this traffic cannot be made up: {0}")]
+    #[error("this workload cannot be generated: {0}")]
     Workload(#[source] WorkloadError),
     /// No requests are left after the size limit.
     #[error("the trace has no requests")]
@@ -125,7 +125,7 @@ impl Source {
     fn label(&self) -> String {
         match &self.plan.origin {
             TraceOrigin::Generated(generated) => format!(
-                "made-up {} traffic, seed {}",
+                "synthetic {} traffic, seed {}",
                 generated.preset, generated.seed
             ),
             TraceOrigin::File(path) => {
@@ -175,40 +175,46 @@ mod tests {
             records.push(record);
             ControlFlow::Continue(())
         });
-        read.expect("a sound trace");
+        read.expect("the trace is valid");
         records
     }
 
     #[test]
-    fn a_made_up_trace_is_the_same_each_time() {
+    fn a_synthetic_trace_is_the_same_each_time() {
         let source = generated(3000, None);
         assert_eq!(all(&source), all(&source));
-        let facts = source.facts(|_| {}).expect("a sound trace");
+        let facts = source.facts(|_| {}).expect("the trace is valid");
         assert_eq!(facts.requests, 3000);
         assert!((facts.one_hit_share - 0.7).abs() < 0.01, "{facts:?}");
     }
 
     #[test]
-    fn large_objects_are_left_out_and_do_not_count() {
+    fn requests_for_too_large_objects_are_skipped_and_not_counted() {
         let source = generated(3000, Some(10_000));
         let records = all(&source);
         assert!(records.len() < 3000 && records.iter().all(|record| record.size <= 10_000));
         let sum: u64 = records.iter().map(|record| record.size).sum();
-        assert_eq!(source.facts(|_| {}).expect("sound").requested_bytes, sum);
+        assert_eq!(
+            source
+                .facts(|_| {})
+                .expect("the trace is valid")
+                .requested_bytes,
+            sum
+        );
     }
 
     #[test]
-    fn a_file_gives_its_first_requests() {
-        let mut file = tempfile::NamedTempFile::new().expect("a file");
+    fn a_trace_file_is_cut_off_after_the_number_of_requests() {
+        let mut file = tempfile::NamedTempFile::new().expect("the file is created");
         file.write_all(b"0 1 10\n1 2 20\n2 1 10\n3 3 30\n")
-            .expect("written");
+            .expect("the file is written");
         let source = Source::new(&TracePlan {
             origin: TraceOrigin::File(file.path().to_owned()),
             requests: 3,
             size_bytes_max: None,
             line: 1,
         });
-        let facts = source.facts(|_| {}).expect("a sound trace");
+        let facts = source.facts(|_| {}).expect("the trace is valid");
         assert_eq!(
             (facts.requests, facts.objects, facts.footprint_bytes),
             (3, 2, 30)

@@ -72,7 +72,7 @@ impl Turn<'_> {
             _ => process::find(name),
         };
         let Some(program) = program else {
-            let hint = format!("{name} is not installed here; Debian has it in {package}");
+            let hint = format!("{name} is not installed; the Debian package is {package}");
             outcome.end = End::Missing { hint };
             return outcome;
         };
@@ -98,7 +98,8 @@ impl Turn<'_> {
         let failed = |what: &str, why: &dyn std::fmt::Display| End::Failed {
             why: format!("{what}: {why}"),
         };
-        let scratch = Scratch::new(&self.bench.folder).map_err(|why| failed("no folder", &why))?;
+        let scratch = Scratch::new(&self.bench.folder)
+            .map_err(|why| failed("the folder cannot be created", &why))?;
         let in_memory = memory_folder()
             .and_then(|parent| Scratch::new(&parent).ok())
             .filter(|_| matches!(self.contender.server, Server::Nginx { .. }));
@@ -109,13 +110,13 @@ impl Turn<'_> {
             state
                 .outcome
                 .notes
-                .push("there is no /dev/shm: its files in memory lie on disk".to_owned());
+                .push("there is no /dev/shm, so its cache in memory is on disk".to_owned());
         }
         let origin = SyntheticOrigin::start(OriginConfig {
             latency: self.plan.origin_round_trip,
             ..OriginConfig::default()
         })
-        .map_err(|why| failed("no origin", &why))?;
+        .map_err(|why| failed("the origin did not start", &why))?;
 
         let legs = self.legs();
         for (n, leg) in legs.iter().enumerate() {
@@ -124,8 +125,8 @@ impl Turn<'_> {
                 memory_folder: in_memory
                     .as_ref()
                     .map_or_else(|| scratch.path(), Scratch::path),
-                port: free_port().map_err(|why| failed("no port", &why))?,
-                admin_port: free_port().map_err(|why| failed("no port", &why))?,
+                port: free_port().map_err(|why| failed("no port is free", &why))?,
+                admin_port: free_port().map_err(|why| failed("no port is free", &why))?,
                 origin_port: origin.addr().port(),
                 connections: self.plan.load.connections.get(),
                 memory_bytes: self.capacity(self.contender.memory),
@@ -230,7 +231,8 @@ impl RunningLeg<'_> {
         let load = &turn.plan.load;
         let target = |port: u16, path: &str| -> Target {
             let url = format!("http://127.0.0.1:{port}{path}");
-            url.parse().expect("an address of loopback is a target")
+            url.parse()
+                .expect("a URL of the loopback interface is a valid target")
         };
         let warmup = load.warmup.of(turn.trace.requests);
         let mut plan = ReplayPlan::new(&turn.trace.label, target(self.environment.port, ""));
@@ -357,10 +359,7 @@ impl RunningLeg<'_> {
         }
         if self.clock.elapsed() > self.turn.plan.load.time_max {
             let time_max = self.turn.plan.load.time_max;
-            let why = format!(
-                "its time was over, load.time_max = {} s",
-                time_max.as_secs()
-            );
+            let why = format!("it exceeded load.time_max, {} s", time_max.as_secs());
             return Some(End::Cut { why });
         }
         self.death(server)

@@ -91,7 +91,7 @@ impl Pattern {
 
     /// Returns byte `offset` of the object.
     fn byte(self, offset: u64) -> u8 {
-        let within = usize::try_from(offset % WORD_BYTES as u64).expect("below 8");
+        let within = usize::try_from(offset % WORD_BYTES as u64).expect("the remainder is below 8");
         fold(self.weyl_at(offset)).to_le_bytes()[within]
     }
 
@@ -117,7 +117,7 @@ impl Pattern {
 /// Splits `len` bytes from `offset`: returns the number of bytes before the first whole word, and the number of whole
 /// words after them.
 fn split_at_word(offset: u64, len: usize) -> (usize, usize) {
-    let within = usize::try_from(offset % WORD_BYTES as u64).expect("below 8");
+    let within = usize::try_from(offset % WORD_BYTES as u64).expect("the remainder is below 8");
     let lead = ((WORD_BYTES - within) % WORD_BYTES).min(len);
     (lead, (len - lead) / WORD_BYTES)
 }
@@ -127,7 +127,7 @@ const fn fold(weyl: u64) -> u64 {
 }
 
 fn le_word(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("a chunk of exactly 8"))
+    u64::from_le_bytes(bytes.try_into().expect("the slice has 8 bytes"))
 }
 
 const WORD_BYTES: usize = 8;
@@ -152,7 +152,7 @@ mod tests {
         let weyl = u128::from(pattern.key()) + word * 0x9e37_79b9_7f4a_7c15;
         let weyl = weyl % (1 << 64);
         let folded = weyl ^ (weyl >> 32);
-        u8::try_from((folded >> (8 * (offset % 8))) & 0xff).expect("masked")
+        u8::try_from((folded >> (8 * (offset % 8))) & 0xff).expect("the value is masked to a byte")
     }
 
     fn naive_bytes(pattern: Pattern, offset: u64, len: usize) -> Vec<u8> {
@@ -171,7 +171,7 @@ mod tests {
         #![proptest_config(ProptestConfig { failure_persistence: None, cases: 64, ..Default::default() })]
 
         #[test]
-        fn bytes_are_those_of_the_definition(
+        fn the_bytes_match_the_definition(
             id in "[0-9a-z]{1,12}", offset in offsets(), len in lengths(),
         ) {
             let pattern = Pattern::of(&id);
@@ -187,7 +187,7 @@ mod tests {
 
         /// If any single bit is flipped, `first_wrong` returns the exact offset of its byte.
         #[test]
-        fn a_flipped_bit_is_found_where_it_is(
+        fn a_flipped_bit_is_found_at_its_offset(
             id in 0..1_000_000_u64, offset in offsets(), len in lengths(),
             place in any::<prop::sample::Index>(), bit in 0..8_u32,
         ) {
@@ -203,7 +203,7 @@ mod tests {
 
     /// Tests every position of a short body, because most bodies are short.
     #[test]
-    fn a_wrong_byte_is_found_at_every_place_of_a_short_body() {
+    fn a_wrong_byte_is_found_at_every_position_of_a_short_body() {
         let pattern = Pattern::of("7");
         for offset in 0..9 {
             for place in 0..67 {
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn another_object_and_another_place_are_wrong_from_the_first_word() {
+    fn bytes_of_another_object_or_offset_are_wrong_from_the_first_word() {
         let pattern = Pattern::of("1000");
         let others = (0..1000).map(|id| Pattern::of(&id.to_string()));
         for (id, other) in others.enumerate() {

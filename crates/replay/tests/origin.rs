@@ -9,7 +9,7 @@ use edgeward_replay::Pattern;
 use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
 
 fn start(config: OriginConfig) -> Running {
-    SyntheticOrigin::start(config).expect("a free loopback port")
+    SyntheticOrigin::start(config).expect("a loopback port is free")
 }
 
 /// Sends a request with `Connection: close` and returns the head and the body of the response.
@@ -20,15 +20,22 @@ fn ask(addr: SocketAddr, method: &str, target: &str, headers: &str) -> (String, 
         .expect("a timeout can be set");
     let request =
         format!("{method} {target} HTTP/1.1\r\nHost: o\r\nConnection: close\r\n{headers}\r\n");
-    stream.write_all(request.as_bytes()).expect("a request");
+    stream
+        .write_all(request.as_bytes())
+        .expect("the request is sent");
     let mut response = Vec::new();
-    stream.read_to_end(&mut response).expect("a whole response");
+    stream
+        .read_to_end(&mut response)
+        .expect("the whole response is read");
     let end = response
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
-        .expect("a whole head");
+        .expect("the response has a complete head");
     let body = response.split_off(end + 4);
-    (String::from_utf8(response).expect("a head in ASCII"), body)
+    (
+        String::from_utf8(response).expect("the head is ASCII"),
+        body,
+    )
 }
 
 fn get(addr: SocketAddr, target: &str, headers: &str) -> (String, Vec<u8>) {
@@ -36,7 +43,7 @@ fn get(addr: SocketAddr, target: &str, headers: &str) -> (String, Vec<u8>) {
 }
 
 #[test]
-fn an_object_is_as_long_as_asked_and_every_byte_is_its_own() {
+fn an_object_has_the_requested_size_and_the_bytes_of_its_pattern() {
     let origin = start(OriginConfig::default());
     for size in [0, 1, 7, 8, 9, 1023, 131_071, 131_072, 131_073, 3_000_000] {
         let (head, body) = get(origin.addr(), &format!("/o/17?size={size}"), "");
@@ -58,7 +65,7 @@ fn an_object_is_as_long_as_asked_and_every_byte_is_its_own() {
 }
 
 #[test]
-fn a_part_of_a_terabyte_is_sent_from_where_it_lies() {
+fn a_range_of_a_terabyte_has_the_bytes_of_its_offset() {
     let origin = start(OriginConfig::default());
     let target = "/o/big?size=1099511627776";
     let range = "Range: bytes=1099511627003-\r\n";
@@ -80,7 +87,7 @@ fn a_part_of_a_terabyte_is_sent_from_where_it_lies() {
 }
 
 #[test]
-fn head_says_the_length_and_sends_nothing() {
+fn the_response_to_head_has_a_length_and_no_body() {
     let origin = start(OriginConfig::default());
     let (head, body) = ask(origin.addr(), "HEAD", "/o/1?size=1099511627776", "");
     assert!(head.contains("content-length: 1099511627776\r\n"), "{head}");
@@ -89,7 +96,7 @@ fn head_says_the_length_and_sends_nothing() {
 }
 
 #[test]
-fn what_is_known_already_is_not_sent_again() {
+fn a_matching_entity_tag_is_answered_with_304() {
     let origin = start(OriginConfig {
         etag: true,
         ..OriginConfig::default()
@@ -98,7 +105,7 @@ fn what_is_known_already_is_not_sent_again() {
     let etag = head
         .lines()
         .find_map(|line| line.strip_prefix("etag: "))
-        .expect("an entity tag");
+        .expect("the response has an entity tag");
     let condition = format!("If-None-Match: {etag}\r\n");
     let (head, body) = get(origin.addr(), "/o/1?size=100", &condition);
     assert!(head.starts_with("HTTP/1.1 304 Not Modified\r\n"), "{head}");
@@ -112,13 +119,16 @@ fn what_is_known_already_is_not_sent_again() {
 
 /// The head is read from the socket, because hyper adds `date` and the framing headers.
 #[test]
-fn heads_are_as_long_on_the_wire_as_documented() {
+fn heads_on_a_socket_have_the_documented_length() {
     let origin = start(OriginConfig::default());
     for (size, digits) in [(5, 1), (50_000, 5)] {
         let mut stream = TcpStream::connect(origin.addr()).expect("the origin listens");
-        write!(stream, "GET /o/1?size={size} HTTP/1.1\r\nHost: o\r\n\r\n").expect("a request");
+        write!(stream, "GET /o/1?size={size} HTTP/1.1\r\nHost: o\r\n\r\n")
+            .expect("the request is sent");
         let mut response = vec![0; 104 + digits + size];
-        stream.read_exact(&mut response).expect("head and body");
+        stream
+            .read_exact(&mut response)
+            .expect("head and body are read");
         let body = &response[104 + digits..];
         assert!(response[..104 + digits].ends_with(b"\r\n\r\n"));
         assert_eq!(Pattern::of("1").first_wrong(0, body), None);
@@ -126,7 +136,7 @@ fn heads_are_as_long_on_the_wire_as_documented() {
 }
 
 #[test]
-fn a_body_without_a_length_comes_in_chunks() {
+fn a_body_without_a_length_is_sent_in_chunks() {
     let origin = start(OriginConfig::default());
     let (head, body) = get(origin.addr(), "/o/1?size=5&chunked=1&cc=no-store", "");
     assert!(head.contains("transfer-encoding: chunked\r\n"), "{head}");
@@ -135,7 +145,7 @@ fn a_body_without_a_length_comes_in_chunks() {
 }
 
 #[test]
-fn what_is_no_object_is_refused_with_the_way_out() {
+fn invalid_requests_are_rejected_with_a_hint() {
     let origin = start(OriginConfig {
         size_bytes_max: 1000,
         ..OriginConfig::default()
@@ -155,7 +165,7 @@ fn what_is_no_object_is_refused_with_the_way_out() {
 
 /// Two runs with the same seed fail the same requests of a sequence.
 #[test]
-fn errors_are_drawn_from_the_seed() {
+fn the_seed_decides_which_requests_fail() {
     let failed = || -> Vec<bool> {
         let origin = start(OriginConfig {
             error_rate: 0.3,
@@ -176,7 +186,7 @@ fn errors_are_drawn_from_the_seed() {
 }
 
 #[test]
-fn an_answer_waits_for_its_latency() {
+fn a_response_is_delayed_by_the_configured_latency() {
     let origin = start(OriginConfig {
         latency: Duration::from_millis(30),
         ..OriginConfig::default()
@@ -187,7 +197,7 @@ fn an_answer_waits_for_its_latency() {
 }
 
 #[test]
-fn a_response_waits_for_the_delay_of_its_own_request() {
+fn a_response_is_delayed_by_the_delay_of_its_request() {
     let origin = start(OriginConfig::default());
     let target = "/o/1?size=4&delay=300";
     for (method, headers, status) in [
@@ -207,30 +217,38 @@ fn a_response_waits_for_the_delay_of_its_own_request() {
 
 /// The delay begins when the whole request body has arrived, as for an origin that needs the whole upload.
 #[test]
-fn an_upload_is_not_answered_before_its_body_has_come() {
+fn an_upload_is_answered_after_its_whole_body_has_arrived() {
     let origin = start(OriginConfig::default());
     let mut upload = TcpStream::connect(origin.addr()).expect("the origin listens");
     let head = "POST /o/1?size=4&delay=1 HTTP/1.1\r\nHost: o\r\nContent-Length: 2\r\n\r\n";
-    upload.write_all(head.as_bytes()).expect("a head");
-    upload.write_all(b"a").expect("half of the body");
+    upload.write_all(head.as_bytes()).expect("the head is sent");
+    upload.write_all(b"a").expect("half of the body is sent");
     // If the origin did not wait for the body, it would have responded before this request ends.
     let (other, _) = get(origin.addr(), "/o/2?size=4&delay=300", "");
     assert!(other.starts_with("HTTP/1.1 200 "), "{other}");
-    upload.set_nonblocking(true).expect("a socket");
+    upload
+        .set_nonblocking(true)
+        .expect("the socket changes its mode");
     let early = upload.read(&mut [0; 64]).map_err(|error| error.kind());
     assert_eq!(early.err(), Some(std::io::ErrorKind::WouldBlock));
-    upload.set_nonblocking(false).expect("a socket");
-    upload.write_all(b"b").expect("the rest of the body");
+    upload
+        .set_nonblocking(false)
+        .expect("the socket changes its mode");
+    upload
+        .write_all(b"b")
+        .expect("the rest of the body is sent");
     let mut response = [0; 12];
     upload
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("a timeout can be set");
-    upload.read_exact(&mut response).expect("a response");
+    upload
+        .read_exact(&mut response)
+        .expect("the response is read");
     assert_eq!(&response, b"HTTP/1.1 204");
 }
 
 #[test]
-fn workers_share_one_port_and_a_second_origin_does_not() {
+fn workers_share_one_port_but_a_second_origin_cannot_use_it() {
     let origin = start(OriginConfig {
         workers: NonZeroUsize::new(3).expect("not zero"),
         ..OriginConfig::default()
@@ -254,18 +272,18 @@ fn workers_share_one_port_and_a_second_origin_does_not() {
 }
 
 #[test]
-fn connections_beyond_the_bound_wait_their_turn() {
+fn connections_beyond_the_limit_wait() {
     let origin = start(OriginConfig {
         connections_max: NonZeroUsize::MIN,
         ..OriginConfig::default()
     });
     let mut first = TcpStream::connect(origin.addr()).expect("the origin listens");
     let request = b"GET /o/1?size=1 HTTP/1.1\r\nHost: o\r\n\r\n";
-    first.write_all(request).expect("a request");
+    first.write_all(request).expect("the request is sent");
     let mut answer = [0; 15];
-    first.read_exact(&mut answer).expect("an answer");
-    let mut second = TcpStream::connect(origin.addr()).expect("the backlog takes it");
-    second.write_all(request).expect("a request");
+    first.read_exact(&mut answer).expect("the response is read");
+    let mut second = TcpStream::connect(origin.addr()).expect("the backlog accepts the connection");
+    second.write_all(request).expect("the request is sent");
     second
         .set_read_timeout(Some(Duration::from_millis(50)))
         .expect("a timeout can be set");
@@ -274,15 +292,17 @@ fn connections_beyond_the_bound_wait_their_turn() {
     second
         .set_read_timeout(Some(Duration::from_secs(10)))
         .expect("a timeout can be set");
-    second.read_exact(&mut answer).expect("an answer");
+    second
+        .read_exact(&mut answer)
+        .expect("the response is read");
     assert_eq!(origin.stats().counts().connections, 2);
 }
 
 #[test]
-fn the_origin_says_what_it_did() {
+fn the_status_page_has_the_counters() {
     let origin = start(OriginConfig::default());
     get(origin.addr(), "/o/1?size=1000", "");
     let (_, body) = get(origin.addr(), "/status", "");
-    let body = String::from_utf8(body).expect("JSON");
+    let body = String::from_utf8(body).expect("the page is UTF-8");
     assert!(body.contains("\"body_bytes\":1000"), "{body}");
 }

@@ -22,11 +22,11 @@ fn record(key: u64, size: u64) -> Record {
 }
 
 fn replay(plan: &ReplayPlan, records: &[Record]) -> ReplayReport {
-    load::run(plan, records.iter().copied().map(Ok::<_, Infallible>)).expect("a report")
+    load::run(plan, records.iter().copied().map(Ok::<_, Infallible>)).expect("the replay succeeds")
 }
 
 fn plan(url: &str) -> ReplayPlan {
-    let target: Target = url.parse().expect("a loopback URL");
+    let target: Target = url.parse().expect("the URL is valid");
     ReplayPlan {
         timeout: Duration::from_secs(5),
         ..ReplayPlan::new("test", target)
@@ -41,21 +41,27 @@ fn one_connection(origin: &ScriptedOrigin) -> ReplayPlan {
 }
 
 fn synthetic() -> Running {
-    SyntheticOrigin::start(OriginConfig::default()).expect("a free loopback port")
+    SyntheticOrigin::start(OriginConfig::default()).expect("a loopback port is free")
 }
 
 /// Returns the correct body for the request.
 fn right_body(request: &RecordedRequest) -> Vec<u8> {
-    let id = request.path().strip_prefix("/o/").expect("an object");
-    let (_, size) = request.target().split_once("size=").expect("a size");
+    let id = request
+        .path()
+        .strip_prefix("/o/")
+        .expect("the path is that of an object");
+    let (_, size) = request
+        .target()
+        .split_once("size=")
+        .expect("the URL has a size");
     let mut body = Vec::new();
-    let size = size.parse().expect("a number");
+    let size = size.parse().expect("the size is a number");
     Pattern::of(id).append(0, size, &mut body);
     body
 }
 
 #[test]
-fn without_a_cache_everything_is_right_and_nothing_is_a_hit() {
+fn without_a_cache_every_response_is_correct_and_none_is_a_hit() {
     let origin = synthetic();
     let sizes = [0, 1, 7, 100, 5000, 70_000, 1_000_001];
     let records: Vec<Record> = (0..350)
@@ -104,7 +110,7 @@ fn one_connection_keeps_the_order_of_the_trace_under_a_prefix() {
 
 /// The origin acts as a cache and sends `Cache-Status`.
 #[test]
-fn hit_ratios_are_those_of_the_cache_status() {
+fn hit_ratios_are_computed_from_cache_status() {
     let origin = ScriptedOrigin::start();
     origin.otherwise(|request| {
         let status = match request.target() {
@@ -130,7 +136,7 @@ fn hit_ratios_are_those_of_the_cache_status() {
 }
 
 #[test]
-fn requests_of_the_warmup_are_sent_and_not_counted() {
+fn requests_of_the_warm_up_are_sent_but_not_counted() {
     let origin = synthetic();
     let records: Vec<Record> = (0..100).map(|key| record(key, 10)).collect();
     let plan = ReplayPlan {
@@ -151,7 +157,7 @@ fn requests_of_the_warmup_are_sent_and_not_counted() {
 /// Each way in which a response can be wrong has its own error kind, and a wrong response does not affect the next
 /// response.
 #[test]
-fn every_wrong_answer_is_told_by_its_kind() {
+fn each_kind_of_wrong_response_is_counted() {
     let origin = ScriptedOrigin::start();
     origin.otherwise(|request| {
         let mut body = right_body(request);
@@ -208,7 +214,7 @@ fn every_wrong_answer_is_told_by_its_kind() {
 }
 
 #[test]
-fn a_target_that_falls_silent_is_a_timeout_and_not_the_end() {
+fn a_target_that_stops_sending_causes_a_timeout_and_the_replay_continues() {
     let origin = ScriptedOrigin::start();
     origin.otherwise(|request| Answer::ok(right_body(request)));
     origin.on("/o/1", Answer::never());
@@ -241,7 +247,7 @@ fn a_kept_connection_that_was_closed_is_opened_again() {
 }
 
 #[test]
-fn a_target_that_is_not_there_is_told_at_once() {
+fn an_unreachable_target_is_an_error_at_the_start() {
     let unused_addr = ScriptedOrigin::unused_addr();
     let error = load::run(
         &plan(&format!("http://{unused_addr}")),
@@ -277,17 +283,14 @@ fn too_many_failures_in_a_row_end_the_run() {
 }
 
 #[test]
-fn a_broken_trace_ends_the_replay_with_its_error() {
+fn an_error_of_the_trace_ends_the_replay() {
     let origin = synthetic();
-    let records = [Ok(record(1, 1)), Err("line 2 is torn".to_owned())];
+    let records = [Ok(record(1, 1)), Err("line 2 is incomplete".to_owned())];
     let plan = plan(&format!("http://{}", origin.addr()));
-    let error = load::run(&plan, records.into_iter()).expect_err("the trace is broken");
-    assert_eq!(
-        error.to_string(),
-        "the trace cannot be read on after 1 requests"
-    );
+    let error = load::run(&plan, records.into_iter()).expect_err("the trace has an error");
+    assert_eq!(error.to_string(), "cannot read the trace after 1 requests");
     let source = std::error::Error::source(&error).map(ToString::to_string);
-    assert_eq!(source.as_deref(), Some("line 2 is torn"));
+    assert_eq!(source.as_deref(), Some("line 2 is incomplete"));
 }
 
 /// Twenty requests with an interval of one millisecond take at least nineteen milliseconds, because no request
@@ -316,7 +319,7 @@ fn waiting_for_a_connection_is_latency_in_an_open_loop() {
         latency: Duration::from_millis(40),
         ..OriginConfig::default()
     });
-    let origin = origin.expect("a free loopback port");
+    let origin = origin.expect("a loopback port is free");
     let plan = ReplayPlan {
         pacing: Pacing::TraceTime { speedup: 1.0 },
         connections: NonZeroUsize::MIN,
@@ -337,7 +340,7 @@ fn waiting_for_a_connection_is_latency_in_an_open_loop() {
 }
 
 #[test]
-fn a_client_that_is_far_away_waits_that_much_longer() {
+fn the_latency_includes_the_emulated_round_trip_time() {
     let origin = synthetic();
     let plan = ReplayPlan {
         round_trip: Duration::from_millis(30),
@@ -358,7 +361,7 @@ fn a_client_that_is_far_away_waits_that_much_longer() {
 
 /// Method: replay an endless trace with one request per hour, and stop it after the first request.
 #[test]
-fn a_replay_that_is_stopped_reports_what_it_has() {
+fn a_stopped_replay_reports_the_results_so_far() {
     let origin = synthetic();
     let plan = ReplayPlan {
         pacing: Pacing::Rate(1.0 / 3600.0),
@@ -373,19 +376,19 @@ fn a_replay_that_is_stopped_reports_what_it_has() {
             plan.stop.ask();
         });
         let endless = (0..).map(|key| Ok::<_, Infallible>(record(key, 10)));
-        load::run(&plan, endless).expect("a report")
+        load::run(&plan, endless).expect("the replay succeeds")
     });
     assert_eq!((report.requests, report.errors_total), (1, 0));
     assert!(report.stopped_early);
 }
 
 #[test]
-fn the_target_is_watched_from_beginning_to_end() {
+fn the_target_is_monitored_from_the_start_to_the_end() {
     let origin = synthetic();
     let url = format!("http://{}", origin.addr());
     let plan = ReplayPlan {
         pid: Some(std::process::id()),
-        status: Some(format!("{url}/status").parse().expect("a target")),
+        status: Some(format!("{url}/status").parse().expect("the URL is valid")),
         sample_interval: Duration::from_millis(20),
         pacing: Pacing::Rate(500.0),
         ..plan(&url)
@@ -394,13 +397,16 @@ fn the_target_is_watched_from_beginning_to_end() {
     let series = &report.target.series;
     assert!(series.len() >= 3, "{}", series.len());
     assert!(series.is_sorted_by_key(|sample| sample.requests));
-    let last = series.last().expect("a sample");
+    let last = series.last().expect("the series has samples");
     assert_eq!((last.requests, last.body_bytes), (50, 50_000));
-    let told = last.status.as_ref().expect("a status page");
-    assert!(told["body_bytes"].as_u64() >= Some(50_000), "{told}");
+    let page = last
+        .status
+        .as_ref()
+        .expect("the sample has the status page");
+    assert!(page["body_bytes"].as_u64() >= Some(50_000), "{page}");
     assert!(report.target.rss_bytes_max > Some(1 << 20));
     assert!(report.target.cpu_seconds.is_some());
-    let json = serde_json::to_value(&report).expect("a document");
+    let json = serde_json::to_value(&report).expect("the report can be serialised");
     for pointer in [
         "/trace",
         "/requests",
@@ -419,12 +425,12 @@ fn the_target_is_watched_from_beginning_to_end() {
     ] {
         assert!(json.pointer(pointer).is_some(), "{pointer}: {json:#}");
     }
-    let back: ReplayReport = serde_json::from_value(json).expect("the same document");
+    let back: ReplayReport = serde_json::from_value(json).expect("the report can be parsed");
     assert_eq!(back, report);
 }
 
 #[test]
-fn a_process_that_does_not_exist_cannot_be_watched() {
+fn a_process_that_does_not_exist_cannot_be_monitored() {
     let origin = synthetic();
     let plan = ReplayPlan {
         pid: Some(u32::MAX - 1),
@@ -433,5 +439,5 @@ fn a_process_that_does_not_exist_cannot_be_watched() {
     };
     let error = load::run(&plan, [Ok::<_, Infallible>(record(1, 1))].into_iter());
     let error = error.expect_err("no such process").to_string();
-    assert_eq!(error, "cannot watch process 4294967294");
+    assert_eq!(error, "cannot monitor process 4294967294");
 }

@@ -62,7 +62,7 @@ impl Engine {
         match self {
             Self::Counts(1) => "edgeward --counts, 1 thread",
             Self::Counts(_) => "edgeward --counts, 2 threads",
-            Self::Full => "edgeward, all of it",
+            Self::Full => "edgeward, whole analysis",
             Self::DuckDb => "DuckDB, 2 threads",
             Self::DataFusion => "DataFusion, 2 threads",
             Self::ChDb => "chDB, 2 threads",

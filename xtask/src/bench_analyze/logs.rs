@@ -28,7 +28,7 @@ pub(super) fn ensure(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
             // This file is written last. A folder without the file is left over from an interrupted run.
             let mark = folder.join("raw_bytes");
             if !mark.is_file() {
-                say(format!("making {} …\n", folder.display()));
+                say(format!("generating {} …\n", folder.display()));
                 let raw_bytes = make(plan, compression, &folder)?;
                 fs::write(&mark, raw_bytes.to_string())?;
             }
@@ -67,14 +67,14 @@ fn make(plan: &Plan, compression: &str, folder: &Path) -> anyhow::Result<u64> {
         .stderr(Stdio::inherit())
         .spawn()
         .with_context(|| format!("{}", plan.edgeward.display()))?;
-    let mut lines = BufReader::new(generator.stdout.take().expect("it was asked for"));
+    let mut lines = BufReader::new(generator.stdout.take().expect("the stream is a pipe"));
     let mut raw_bytes = 0;
     let mut line = Vec::new();
     for (n, path) in file_names(plan, compression, folder).iter().enumerate() {
         let (begin, end) = (n as u64, n as u64 + 1);
         let count = end * plan.lines / plan.files - begin * plan.lines / plan.files;
         let mut compressor = compressor(compression, path)?;
-        let mut into = compressor.stdin.take().expect("it was asked for");
+        let mut into = compressor.stdin.take().expect("the stream is a pipe");
         for _ in 0..count {
             line.clear();
             raw_bytes += lines.read_until(b'\n', &mut line)? as u64;
@@ -83,11 +83,14 @@ fn make(plan: &Plan, compression: &str, folder: &Path) -> anyhow::Result<u64> {
         drop(into);
         ensure!(
             compressor.wait()?.success(),
-            "{} was not written",
+            "{} could not be written",
             path.display()
         );
     }
-    ensure!(generator.wait()?.success(), "the log could not be made");
+    ensure!(
+        generator.wait()?.success(),
+        "the log could not be generated"
+    );
     Ok(raw_bytes)
 }
 

@@ -30,8 +30,8 @@ pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
-        .context("it cannot be started")?;
-    let mut stdout = child.stdout.take().expect("it was asked for");
+        .context("the program cannot be started")?;
+    let mut stdout = child.stdout.take().expect("the output is a pipe");
     let reader = thread::spawn(move || {
         let mut out = Vec::new();
         stdout.read_to_end(&mut out).map(|_| out)
@@ -40,7 +40,7 @@ pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let mut rss_bytes = 0;
     let cpu = loop {
         let stat = fs::read_to_string(format!("{folder}/stat"))?;
-        let (state, ticks) = state_and_ticks(&stat).context("/proc tells no times")?;
+        let (state, ticks) = state_and_ticks(&stat).context("/proc/PID/stat has no CPU times")?;
         if state == 'Z' {
             break Duration::from_secs_f64(ticks as f64 / ticks_per_second());
         }
@@ -49,7 +49,7 @@ pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     };
     let wall = begun.elapsed();
     let success = child.wait()?.success();
-    let out = reader.join().expect("reading does not panic")?;
+    let out = reader.join().expect("the reader does not panic")?;
     let usage = Usage {
         success,
         wall,
@@ -88,16 +88,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_are_found_behind_any_name() {
+    fn cpu_times_are_parsed_after_any_process_name() {
         let stat = "7 (a) b) Z 1 7 7 0 -1 4 100 0 0 0 10 20 3 4 20 0 1 0 5";
         assert_eq!(state_and_ticks(stat), Some(('Z', 37)));
         assert_eq!(state_and_ticks("7 (a) R 1"), None);
     }
 
     #[test]
-    fn what_a_process_burns_is_charged_to_it() {
+    fn the_cpu_time_of_a_process_is_measured() {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done";
-        let (out, usage) = of(Command::new("sh").args(["-c", script])).expect("sh runs");
+        let (out, usage) = of(Command::new("sh").args(["-c", script])).expect("the shell runs");
         assert_eq!(out, b"done\n");
         assert!(usage.success && usage.cpu > Duration::ZERO, "{usage:?}");
         assert!(

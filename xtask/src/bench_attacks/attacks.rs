@@ -45,10 +45,10 @@ pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow
             let (over, cpu_time) = (Arc::clone(&over), Arc::clone(&cpu_time));
             move || Attacker::new(attack, strength, port).run(&over, &cpu_time)
         })
-        .context("the attacker's thread")?;
+        .context("the thread of the attacker cannot be started")?;
     // Waits until the attacker has had enough turns to open all connections.
     let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
-    thread::sleep(TURN * u32::try_from(turns).expect("some hundred turns"));
+    thread::sleep(TURN * u32::try_from(turns).expect("the number of turns is small"));
     Ok(Running {
         over,
         cpu_time,
@@ -163,7 +163,7 @@ impl Attacker {
                 127,
                 0,
                 1,
-                u8::try_from(self.next_source + 1).expect("at most 16"),
+                u8::try_from(self.next_source + 1).expect("the number is at most 16"),
             );
             let Ok(stream) = connect_from(source, self.port) else {
                 self.refused += 1;
@@ -209,7 +209,7 @@ impl Attacker {
     }
 
     fn body_path(&mut self) -> String {
-        let body = self.attack.body().expect("the attack asks for bodies");
+        let body = self.attack.body().expect("the attack requests bodies");
         body.path(self.key())
     }
 

@@ -65,7 +65,7 @@ pub(super) fn measure(
         (misses, memory.join())
     });
     let others_share = (others_cpu_seconds()? - others_before) / length.as_secs_f64();
-    let mut misses = misses.map_err(|_| anyhow!("the thread of misses panicked"))?;
+    let mut misses = misses.map_err(|_| anyhow!("the thread for misses panicked"))?;
     let mut memory = memory.map_err(|_| anyhow!("the thread that reads the memory panicked"))?;
     misses.sort_unstable_by(f64::total_cmp);
     memory.sort_unstable();
@@ -223,7 +223,7 @@ impl Connection {
         loop {
             let read = self.stream.read(&mut self.buffer[filled..])?;
             if read == 0 {
-                bail!("the connection ended within a response");
+                bail!("the server closed the connection within a response");
             }
             filled += read;
             let Some(end) = self.buffer[..filled]
@@ -239,13 +239,16 @@ impl Connection {
             let length = head
                 .lines()
                 .find_map(|line| line.strip_prefix("content-length:"));
-            let length: usize = length.context("no length")?.trim().parse()?;
+            let length: usize = length
+                .context("the response has no Content-Length")?
+                .trim()
+                .parse()?;
             let mut missing = (end + 4 + length).saturating_sub(filled);
             while missing > 0 {
                 let most = missing.min(self.buffer.len());
                 let read = self.stream.read(&mut self.buffer[..most])?;
                 if read == 0 {
-                    bail!("the connection ended within a body");
+                    bail!("the server closed the connection within a body");
                 }
                 missing -= read;
             }

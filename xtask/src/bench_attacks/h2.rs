@@ -11,7 +11,7 @@ pub(super) fn preface(window: u32) -> Vec<u8> {
 
 /// Appends a frame (RFC 9113 §4.1).
 pub(super) fn frame(into: &mut Vec<u8>, kind: u8, flags: u8, stream: u32, payload: &[u8]) {
-    let length = u32::try_from(payload.len()).expect("payloads here are short");
+    let length = u32::try_from(payload.len()).expect("the payload is short");
     into.extend_from_slice(&length.to_be_bytes()[1..]);
     into.extend_from_slice(&[kind, flags]);
     into.extend_from_slice(&stream.to_be_bytes());
@@ -52,16 +52,16 @@ pub(super) const NEWEST_FIELD: u8 = 0x80 | 62;
 fn integer(block: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     let most = (1_usize << bits) - 1;
     if value < most {
-        block.push(first | u8::try_from(value).expect("it fits the prefix"));
+        block.push(first | u8::try_from(value).expect("the value fits in the prefix"));
         return;
     }
-    block.push(first | u8::try_from(most).expect("it fits the prefix"));
+    block.push(first | u8::try_from(most).expect("the value fits in the prefix"));
     let mut rest = value - most;
     while rest >= 128 {
-        block.push(u8::try_from(rest % 128).expect("below 128") | 0x80);
+        block.push(u8::try_from(rest % 128).expect("the value is below 128") | 0x80);
         rest /= 128;
     }
-    block.push(u8::try_from(rest).expect("below 128"));
+    block.push(u8::try_from(rest).expect("the value is below 128"));
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -85,14 +85,14 @@ mod tests {
 
     /// RFC 7541 §C.1 encodes 10 with a prefix of five bits, 1337 with five, and 42 with eight.
     #[test]
-    fn integers_are_written_as_in_the_examples_of_the_rfc() {
-        let written = |bits, value| {
+    fn integers_are_encoded_as_in_the_examples_of_the_rfc() {
+        let encoded = |bits, value| {
             let mut block = Vec::new();
             integer(&mut block, 0, bits, value);
             block
         };
-        assert_eq!(written(5, 10), [10]);
-        assert_eq!(written(5, 1337), [31, 154, 10]);
-        assert_eq!(written(8, 42), [42]);
+        assert_eq!(encoded(5, 10), [10]);
+        assert_eq!(encoded(5, 1337), [31, 154, 10]);
+        assert_eq!(encoded(8, 42), [42]);
     }
 }

@@ -91,7 +91,7 @@ impl Stage {
                 .arg(folder.join("keys"))
                 .stdout(Stdio::null())
                 .status()?;
-            ensure!(keygen.success(), "no keys for the link");
+            ensure!(keygen.success(), "`edgeward link keygen` failed");
             let folder = folder.display();
             let line = format!(
                 "gateway --listen 127.0.0.1:{edge_port} --allow 127.0.0.1:{origin_port} \
@@ -170,7 +170,7 @@ impl Stage {
     /// Starts a new edge of the link and sends a request through it. All these edges use the same store one after the
     /// other, as after a restart.
     pub(super) fn ask_through_a_new_link(&self, path: &str) -> anyhow::Result<()> {
-        let link = self.link.as_ref().context("no link here")?;
+        let link = self.link.as_ref().context("this server has no link")?;
         let port = free_port()?;
         let _edge = start_link(
             &link.binary,
@@ -195,7 +195,10 @@ impl Stage {
         let line = text
             .lines()
             .find_map(|line| line.strip_prefix("edgeward_origin_bytes_total "));
-        Ok(line.context("no such metric")?.trim().parse()?)
+        Ok(line
+            .context("/metrics has no edgeward_origin_bytes_total")?
+            .trim()
+            .parse()?)
     }
 
     /// Returns the port of the server under attack.

@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_goal_holds_on_its_boundary_and_not_beyond() {
+    fn a_goal_is_met_at_its_bound_and_missed_beyond_it() {
         let goal = |reached, bound| Goal {
             what: String::new(),
             reached,
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_of_an_even_number_lies_between_two() {
+    fn the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() {
         assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
         assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
         assert_eq!(median(Vec::new()), None);

@@ -32,22 +32,23 @@ use limits::{files_allowed, objects_at_most};
 use stage::{Stage, Subject};
 
 pub(crate) const HELP: &str = "\
-Hits from disk, in pairs with nginx's proxy_cache on the same file system.
+Compares hits from disk with nginx's proxy_cache on the same file system.
 
 usage: cargo xtask bench-disk hits [options]
 
-  --sizes LIST        of the objects [16KiB,256KiB,1MiB]
-  --states LIST       of the page cache: warm, cold [warm,cold]
-  --warm-set SIZE     bytes of all objects together, warm [128MiB]
-  --cold-set SIZE     cold; the more, the less of a run is warm again [1GiB]
-  --runs N            of each server [3]
-  --seconds N         of a run [3]
-  --connections N     of wrk [64]
-  --server-core N     [0]
-  --client-core N     [1]
-  --dir FOLDER        where the caches lie [bench/scratch/disk]
+  --sizes LIST        sizes of the objects [16KiB,256KiB,1MiB]
+  --states LIST       states of the page cache: warm, cold [warm,cold]
+  --warm-set SIZE     total size of the objects in the warm state [128MiB]
+  --cold-set SIZE     total size in the cold state; in a larger set, fewer
+                      objects are requested twice in a run [1GiB]
+  --runs N            runs of each server [3]
+  --seconds N         duration of a run [3]
+  --connections N     connections of wrk [64]
+  --server-core N     core of the server [0]
+  --client-core N     core of wrk and the origin [1]
+  --dir FOLDER        folder for the caches [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where hits.jsonl and hits.md go [bench/scratch/disk]
+  --out FOLDER        for hits.jsonl and hits.md [bench/scratch/disk]
 ";
 
 /// The goal: requests per CPU-second, divided by those of the best nginx variant.
@@ -113,7 +114,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             eprintln!("{} {}: {keys} objects", state.name(), written(size));
             if keys < set / size {
                 eprintln!(
-                    "  not {}: nginx keeps each open, and how many files a process may open is limited here (ulimit -Hn)",
+                    "  fewer than {}: nginx keeps the file of each object open, and ulimit -Hn limits the open files",
                     set / size
                 );
             }
@@ -220,12 +221,14 @@ fn spoiled(
     }
     if origin_requests > requests / 1000 {
         return Some(format!(
-            "{origin_requests} of {requests} reached the origin"
+            "{origin_requests} of {requests} requests reached the origin"
         ));
     }
     // The edge may count more requests than wrk, because wrk does not count those that are pending when it stops.
     if let Some(hits) = disk_hits.filter(|&hits| hits < requests) {
-        return Some(format!("only {hits} of {requests} came from disk"));
+        return Some(format!(
+            "only {hits} of {requests} responses came from disk"
+        ));
     }
     (state == State::Warm && from_device > 0.01).then(|| {
         format!(
@@ -258,7 +261,7 @@ fn wrk(
         .arg("--")
         .args([size.to_string(), keys.to_string(), (seed + 1).to_string()])
         .output()
-        .context("wrk does not start")?;
+        .context("wrk cannot be started")?;
     let text = String::from_utf8_lossy(&output.stdout);
     ensure!(output.status.success(), "wrk: {}", text.trim());
     load::parse(&text)
@@ -331,7 +334,7 @@ fn summary(runs: &[Run]) -> String {
         {
             let goal = Goal {
                 what: format!(
-                    "{} hits of {}, to nginx at its best",
+                    "{} hits of {}, divided by those of the best nginx",
                     state.name(),
                     written(size)
                 ),
@@ -342,7 +345,7 @@ fn summary(runs: &[Run]) -> String {
             goals += &format!("{goal}\n");
             if let Some(floor) = of(Subject::Floor, |run| run.per_cpu_second) {
                 goals += &format!(
-                    "      of what sendfile alone answers: edgeward {:.2}, nginx {:.2}\n",
+                    "      divided by those of sendfile alone: edgeward {:.2}, nginx {:.2}\n",
                     ours / floor,
                     best / floor
                 );
@@ -351,7 +354,7 @@ fn summary(runs: &[Run]) -> String {
     }
     for run in runs.iter().filter(|run| run.spoiled.is_some()) {
         goals += &format!(
-            "does not count: {} {}: {}\n",
+            "invalid: {} {}: {}\n",
             run.state.name(),
             written(run.size),
             run.line()
@@ -364,11 +367,11 @@ fn summary(runs: &[Run]) -> String {
 fn on_congestion(system: &str) -> String {
     if system.starts_with("bbr") {
         format!(
-            "\nThe system's congestion control is {system}: nginx sends by it, edgeward by reno since it listens on a loopback address.\n\
-             Both by reno: sysctl net.ipv4.tcp_congestion_control=reno\n"
+            "\nThe system's congestion control is {system}. nginx uses it; edgeward uses reno on a loopback address.\n\
+             To make both use reno: sysctl net.ipv4.tcp_congestion_control=reno\n"
         )
     } else {
-        format!("\nAll send by {system}, the system's congestion control.\n")
+        format!("\nAll servers use {system}, the system's congestion control.\n")
     }
 }
 
@@ -388,7 +391,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_run_counts_only_if_all_of_it_came_from_where_it_should() {
+    fn a_run_with_errors_misses_or_cold_pages_is_invalid() {
         let warm = |errors, origin, hits, device| {
             spoiled(State::Warm, 10_000, errors, origin, hits, device).is_none()
         };
@@ -403,7 +406,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_to_the_nginx_that_does_best() {
+    fn the_goal_compares_with_the_best_nginx_variant() {
         let run = |subject, per_cpu_second| Run {
             size: 16 << 10,
             state: State::Warm,

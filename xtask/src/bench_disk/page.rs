@@ -12,7 +12,7 @@ use crate::options::written;
 const POINTS: usize = 60;
 
 pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
-    let mut page = Page::new("What to write to disk: everything, or what is asked for again?");
+    let mut page = Page::new("Write every object to disk, or only at its second request?");
     findings(&mut page, rows);
     page.fact("trace", plan.trace_name());
     page.fact(
@@ -25,10 +25,10 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.fact("disk", written(plan.disk_bytes));
     page.fact("policy of the memory", plan.policy.clone());
     page.fact(
-        "sent",
+        "rate",
         plan.rate.map_or_else(
-            || "as fast as answers came".to_owned(),
-            |rate| format!("{rate} requests a second, whatever the answers"),
+            || "closed loop".to_owned(),
+            |rate| format!("{rate} requests per second"),
         ),
     );
     page.fact("connections", plan.connections.to_string());
@@ -40,8 +40,8 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.table(reached(goals));
     page.section("Over time");
     page.text(
-        "Each run began with nothing in memory or on disk. Rates are means over stretches of the run; all counts \
-         but the hits are the kernel's or the origin's, not those of what is measured.",
+        "Each run began with an empty cache. Rates are means over intervals of the run. The kernel or the origin counted \
+         all figures except hits and write operations of the store.",
     );
     let axis = Axes {
         by_time: plan.rate.is_some(),
@@ -49,28 +49,28 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.plot(axis.rates(
         rows,
         "Written to disk",
-        "bytes a second",
+        "bytes per second",
         Unit::Bytes,
         |s| s.write_bytes,
     ));
     page.plot(axis.rates(
         rows,
         "Write operations of the store",
-        "operations a second",
+        "operations per second",
         Unit::Count,
         |s| s.store_write_ops,
     ));
     page.plot(axis.rates(
         rows,
         "Upstream traffic",
-        "bytes a second",
+        "bytes per second",
         Unit::Bytes,
         |s| s.origin_bytes,
     ));
     page.plot(axis.rates(
         rows,
         "Requests to the origin",
-        "requests a second",
+        "requests per second",
         Unit::Count,
         |s| s.origin_requests,
     ));
@@ -111,16 +111,16 @@ fn findings(page: &mut Page, rows: &[Row]) {
     let fewer =
         always.gained(|s| s.write_bytes) as f64 / second.gained(|s| s.write_bytes).max(1) as f64;
     page.finding(format!(
-        "Writing at the second request wrote {fewer:.1} times fewer bytes than writing everything."
+        "The rule second-hit wrote {fewer:.1} times fewer bytes than the rule always."
     ));
     page.finding(format!(
-        "{:.1} % of the requests were answered from the cache, {:.1} % when everything was written.",
+        "With second-hit {:.1} % of the requests were answered from the cache, with always {:.1} %.",
         second.hit_ratio() * 100.0,
         always.hit_ratio() * 100.0,
     ));
     if rows.iter().any(|row| row.delay_p50_ms > 1000.0) {
         page.finding(
-            "The machine did not keep up with the rate, so the curves do not show equal traffic at \
+            "The machine was too slow for the rate, so the curves do not show equal traffic at \
              equal times.",
         );
     }
@@ -128,21 +128,21 @@ fn findings(page: &mut Page, rows: &[Row]) {
 
 fn figures(rows: &[Row]) -> Table {
     let mut table = Table::new([
-        Column::words("written to disk"),
-        Column::figures("bytes"),
-        Column::figures("operations"),
-        Column::figures("of the device"),
+        Column::words("admission rule"),
+        Column::figures("bytes written"),
+        Column::figures("write operations"),
+        Column::figures("writes of the device"),
         Column::figures("hits"),
         Column::figures("from RAM"),
         Column::figures("from disk"),
         Column::figures("bytes hit"),
         Column::figures("CPU"),
-        Column::figures("RSS at most"),
-        Column::figures("budget"),
+        Column::figures("largest RSS"),
+        Column::figures("memory budget"),
         Column::figures("upstream"),
         Column::figures("p99"),
     ])
-    .caption("The device's operations are those of the whole machine.");
+    .caption("The writes of the device include those of other programs.");
     let bytes = |n: u64| Unit::Bytes.short(n as f64);
     let percent = |part: f64| format!("{:.2} %", part * 100.0);
     for row in rows {
@@ -168,8 +168,8 @@ fn figures(rows: &[Row]) -> Table {
 fn reached(goals: &[Goal]) -> Table {
     let mut table = Table::new([
         Column::words("goal"),
-        Column::figures("asked"),
-        Column::figures("reached"),
+        Column::figures("required"),
+        Column::figures("measured"),
         Column::figures("verdict"),
     ]);
     for goal in goals {
@@ -237,8 +237,8 @@ impl Axes {
         let mut plot = self
             .plot("Upstream bytes so far, beyond those of the first rule", "bytes", Unit::Bytes)
             .note(
-                "Rising: the rule fetches more. Falling: it fetches less. Below zero: it has paid for its \
-                 beginning.",
+                "Rising: the rule fetches more than the first one. Falling: it fetches less. Below zero: it has \
+                 fetched less since the start.",
             );
         let Some((first, others)) = rows.split_first() else {
             return plot;
@@ -256,7 +256,7 @@ impl Axes {
     fn hits(self, rows: &[Row]) -> Plot {
         let mut plot = self
             .plot("Requests answered from the cache", "hit ratio", Unit::Share)
-            .note("Dashed: from RAM alone.");
+            .note("Dashed: hits from RAM only.");
         for (n, row) in rows.iter().enumerate() {
             let of = |figure: fn(&Sample) -> u64| {
                 stretches(&row.series, |a, b| {
@@ -317,7 +317,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn between_two_samples_upstream_bytes_grow_evenly() {
+    fn upstream_bytes_are_interpolated_between_two_samples() {
         let sample = |requests, origin_bytes| Sample {
             requests,
             origin_bytes,
@@ -342,7 +342,7 @@ mod tests {
     }
 
     #[test]
-    fn a_short_stretch_at_the_end_goes_with_the_one_before() {
+    fn a_short_interval_at_the_end_is_merged_with_the_previous_one() {
         let at = |seconds| Sample {
             seconds,
             ..Sample::default()
@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn stretches_lose_nothing_between_them() {
+    fn the_intervals_cover_the_whole_run() {
         for length in [2_u64, 3, 59, 60, 61, 200, 1000] {
             let series: Vec<Sample> = (0..length)
                 .map(|n| Sample {

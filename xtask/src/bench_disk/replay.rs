@@ -21,24 +21,25 @@ use crate::options::{Options, written};
 use crate::say;
 
 pub(crate) const HELP: &str = "\
-One trace through the real server, once for each rule of admission to disk.
+Replays a trace through the server once for each rule of admission to disk.
 
 usage: cargo xtask bench-disk replay [TRACE] [options]
 
-  TRACE               default: 300,000 requests of web traffic made up by a seed
-  --requests N        only the first N of the trace
-  --max-size SIZE     leave out requests for larger objects
-  --hot SIZE          memory for hot objects [64MiB; 8MiB for the made-up trace]
-  --disk SIZE         [1GiB; 128MiB for the made-up trace]
-  --policy NAME       of the memory tier [lru]
-  --admissions LIST   of the disk tier [always,second-hit]
-  --rate N            requests a second, or max for a closed loop
-                      [1000; 3000 for the made-up trace]
-  --connections N     of the replay [32]
-  --dir FOLDER        where the disk cache lies [bench/scratch/disk]
+  TRACE               default: a synthetic trace of 300,000 web requests
+  --requests N        only the first N requests of the trace
+  --max-size SIZE     skip requests for larger objects
+  --hot SIZE          memory for hot objects [64MiB; 8MiB without TRACE]
+  --disk SIZE         capacity of the disk cache [1GiB; 128MiB without TRACE]
+  --policy NAME       policy of the memory tier [lru]
+  --admissions LIST   admission rules of the disk tier [always,second-hit]
+  --rate N            requests per second, or max for a closed loop
+                      [1000; 3000 without TRACE]
+  --connections N     connections of the replay [32]
+  --dir FOLDER        folder for the disk cache [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        replay.jsonl, series.csv, replay.html [bench/scratch/disk]
-  --json yes          print the rows as JSON too
+  --out FOLDER        for replay.jsonl, series.csv and replay.html
+                      [bench/scratch/disk]
+  --json yes          also print the rows as JSON
 ";
 
 /// The memory budget of the server besides its contents: code, stacks, connections. An idle server uses 11 MiB;
@@ -93,9 +94,9 @@ impl Plan {
         let (trace, hot, disk, requests_per_second) = match options.words() {
             [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20, 3000.0),
             [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30, 1000.0),
-            _ => bail!("one trace at a time"),
+            _ => bail!("give only one trace"),
         };
-        ensure!(trace.is_file(), "there is no {}", trace.display());
+        ensure!(trace.is_file(), "{} does not exist", trace.display());
         let requests = options.number("--requests", 0)?;
         let max_size = options.size("--max-size", 0)?;
         let rate = match options.given("--rate") {
@@ -188,7 +189,7 @@ impl Plan {
             "edgeward replay ended with {}",
             output.status
         );
-        serde_json::from_slice(&output.stdout).context("the replay's document")
+        serde_json::from_slice(&output.stdout).context("the JSON of the replay")
     }
 }
 
@@ -347,31 +348,31 @@ pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
             |from, to| second.upstream(from, to) as f64 / always.upstream(from, to).max(1) as f64;
         goals.extend([
             goal(
-                "bytes written to disk, always to second-hit",
+                "bytes written to disk, always divided by second-hit",
                 fewer(|s| s.write_bytes),
                 Bound::AtLeast(4.0),
                 "x",
             ),
             goal(
-                "write operations of the store, always to second-hit",
+                "write operations of the store, always divided by second-hit",
                 fewer(|s| s.store_write_ops),
                 Bound::AtLeast(4.0),
                 "x",
             ),
             goal(
-                "hit ratio, second-hit less always",
+                "hit ratio, second-hit minus always",
                 (second.hit_ratio() - always.hit_ratio()) * 100.0,
                 Bound::AtLeast(0.0),
                 "points",
             ),
             goal(
-                "upstream bytes in the first fifth, second-hit to always",
+                "upstream bytes in the first fifth, second-hit divided by always",
                 upstream(0.0, 0.2),
                 Bound::AtLeast(1.0),
                 "x",
             ),
             goal(
-                "upstream bytes in the last two fifths, second-hit to always",
+                "upstream bytes in the last two fifths, second-hit divided by always",
                 upstream(0.6, 1.0),
                 Bound::AtMost(1.0),
                 "x",
@@ -380,7 +381,7 @@ pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
     }
     for row in rows {
         let used = row.rss_bytes_max() as f64 / row.rss_budget_bytes().max(1) as f64;
-        let what = format!("RSS at most to its budget, {}", row.admission);
+        let what = format!("largest RSS divided by its budget, {}", row.admission);
         goals.push(goal(&what, used, Bound::AtMost(1.0), "x"));
     }
     goals
@@ -448,7 +449,7 @@ mod tests {
 
     /// The upstream traffic of second-hit is higher at first and lower at the end, so both goals are met.
     #[test]
-    fn goals_look_at_both_ends_of_the_run() {
+    fn upstream_goals_apply_to_the_start_and_the_end_of_the_run() {
         let always = row("always", 800, &[0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 100]);
         let second = row(
             "second-hit",
@@ -465,8 +466,8 @@ mod tests {
     }
 
     #[test]
-    fn one_rule_alone_has_nothing_to_be_compared_with() {
+    fn a_single_rule_has_only_the_goal_for_memory() {
         let goals = goals(&[row("always", 800, &[0, 10])]);
-        assert_eq!(goals.len(), 1, "its memory");
+        assert_eq!(goals.len(), 1, "the goal for memory");
     }
 }

@@ -253,14 +253,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_name_that_ends_another_is_not_taken_for_it() {
+    fn a_key_that_is_the_end_of_another_key_is_not_confused_with_it() {
         let io = "rchar: 1\nsyscw: 2\nread_bytes: 3\nwrite_bytes: 4\ncancelled_write_bytes: 5\n";
         assert_eq!((line(io, "write_bytes"), line(io, "syscw")), (4, 2));
         assert_eq!(line(io, "bytes"), 0);
     }
 
     #[test]
-    fn the_devices_own_line_is_read_and_not_its_partitions() {
+    fn the_line_of_the_device_is_read_and_not_those_of_its_partitions() {
         let text = "\
  254       1 vda1 9 9 9 9 9 9 9 9 0 0 0
  254       0 vda 100 1 800 7 20 2 4096 8 0 9 15
@@ -270,14 +270,14 @@ mod tests {
     }
 
     #[test]
-    fn our_own_process_can_be_read() {
-        let stat = fs::read_to_string("/proc/self/stat").expect("Linux has it");
-        let (_, memory) = cpu_and_memory(&stat).expect("a line as proc(5) has it");
+    fn the_memory_of_this_process_can_be_read() {
+        let stat = fs::read_to_string("/proc/self/stat").expect("Linux has this file");
+        let (_, memory) = cpu_and_memory(&stat).expect("the line has the format of proc(5)");
         assert!(memory > 100_000, "{stat}");
     }
 
     #[test]
-    fn every_column_has_its_cell() {
+    fn a_sample_has_one_cell_per_column() {
         assert_eq!(Sample::default().cells().len(), Sample::COLUMNS.len());
     }
 }

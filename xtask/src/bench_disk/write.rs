@@ -27,20 +27,20 @@ use crate::options::Options;
 use crate::say;
 
 pub(crate) const HELP: &str = "\
-Streaming writes beside fio's, and hits from memory while the disk is written.
+Compares streaming writes with fio; measures hits from memory during writes.
 
 usage: cargo xtask bench-disk write [options]
 
-  --size SIZE         written by each run [1GiB]
-  --runs N            of each [3]
-  --seconds N         of each run with hits from memory [5]
-  --hit-rate N        hits a second [1000]
-  --miss-rate N       misses of 1 MiB a second
-                      [80 % of what the store wrote, at most 200]
-  --edge-config FILE  for the edge that writes, such as disk.direct_writes
-  --dir FOLDER        where is written [bench/scratch/disk]
+  --size SIZE         bytes that each run writes [1GiB]
+  --runs N            runs of each measurement [3]
+  --seconds N         duration of each run with hits from memory [5]
+  --hit-rate N        hits per second [1000]
+  --miss-rate N       misses of 1 MiB per second
+                      [80 % of the store's write speed, at most 200]
+  --edge-config FILE  configuration of the edge that writes to disk
+  --dir FOLDER        folder for the files [bench/scratch/disk]
   --edgeward NAME     a cargo profile or a path to the binary [release]
-  --out FOLDER        where write.jsonl goes [bench/scratch/disk]
+  --out FOLDER        for write.jsonl [bench/scratch/disk]
 ";
 
 const MIB: f64 = 1_048_576.0;
@@ -83,15 +83,15 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
                 );
                 fios.push(speed);
             }
-            Err(error) => eprintln!("  fio is left out: {error:#}"),
+            Err(error) => eprintln!("  fio is skipped: {error:#}"),
         }
     }
-    let store_speed = median(ours).context("no run of the store")?;
+    let store_speed = median(ours).context("the store was not measured")?;
     let mut goals = Vec::new();
     if let Some(fio_speed) = median(fios) {
         goals.push(Goal {
             what: format!(
-                "streaming writes, {:.0} MiB/s to fio's {:.0} MiB/s",
+                "streaming writes, {:.0} MiB/s divided by {:.0} MiB/s of fio",
                 store_speed / MIB,
                 fio_speed / MIB
             ),
@@ -111,11 +111,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let latency = bench.latencies(&rates, &mut note)?;
     for (what, other) in [
         (
-            "p99 of RAM hits, misses written to misses passed on",
+            "p99 of RAM hits, misses on disk divided by misses without disk",
             &latency.passing,
         ),
         (
-            "p99 of RAM hits, misses written to no misses",
+            "p99 of RAM hits, misses on disk divided by no misses",
             &latency.alone,
         ),
     ] {
@@ -127,7 +127,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         });
     }
     say(format!(
-        "p99 of RAM hits: {:.3} ms alone, {:.3} ms with misses passing, {:.3} ms with misses written at {:.0} MiB/s\n",
+        "p99 of RAM hits: {:.3} ms alone, {:.3} ms with misses without disk, {:.3} ms with misses on disk at {:.0} MiB/s\n",
         latency.alone,
         latency.passing,
         latency.writing,
@@ -199,7 +199,7 @@ impl Bench {
             "fio: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
-        let report: Value = serde_json::from_slice(&output.stdout).context("fio's report")?;
+        let report: Value = serde_json::from_slice(&output.stdout).context("the JSON of fio")?;
         report["jobs"][0]["write"]["bw_bytes"]
             .as_f64()
             .context("fio's report has no bw_bytes")
@@ -276,7 +276,7 @@ impl Bench {
                 let (bytes, dropped) = devices(edge)?;
                 load.map_or(Ok(()), ended)?;
                 let report: Value =
-                    serde_json::from_slice(&output.stdout).context("the replay's document")?;
+                    serde_json::from_slice(&output.stdout).context("the JSON of the replay")?;
                 let seconds = report["duration_seconds"].as_f64().unwrap_or(f64::NAN);
                 let speed = (bytes - bytes_before) as f64 / seconds;
                 let p99 = report["hit_latency_ms"]["p99"].as_f64().context("p99")?;
@@ -295,7 +295,7 @@ impl Bench {
                 }
             }
         }
-        let middle = |values| median(values).context("no run");
+        let middle = |values| median(values).context("no run was measured");
         Ok(Latencies {
             alone: middle(alone)?,
             passing: middle(passed)?,

@@ -44,7 +44,7 @@ impl Client {
         let mut status = String::new();
         self.stream.read_line(&mut status)?;
         if !status.starts_with("HTTP/1.1 200") {
-            bail!("{path} was answered with {:?}", status.trim());
+            bail!("the response to {path} is {:?}", status.trim());
         }
         let mut length = None;
         loop {
@@ -67,7 +67,7 @@ impl Client {
         let mut body = vec![0; usize::try_from(length)?];
         self.stream
             .read_exact(&mut body)
-            .with_context(|| format!("{path}: the body"))?;
+            .with_context(|| format!("{path}: the body ended early"))?;
         Ok(body)
     }
 }

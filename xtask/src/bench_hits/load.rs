@@ -67,7 +67,7 @@ pub(crate) fn run(
             "new"
         })
         .output()
-        .context("wrk does not start")?;
+        .context("wrk cannot be started")?;
     let text = String::from_utf8_lossy(&output.stdout);
     if !output.status.success() {
         bail!(
@@ -101,7 +101,7 @@ fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyho
         .arg("--input-file")
         .arg(&list)
         .output()
-        .context("h2load does not start");
+        .context("h2load cannot be started");
     _ = fs::remove_file(&list);
     let output = output?;
     let text = String::from_utf8_lossy(&output.stdout);
@@ -153,11 +153,11 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_script_is_found_among_wrks_own() {
+    fn the_result_line_is_found_in_the_output_of_wrk() {
         let text = "Running 1s test\n  1 threads\nresult {\"requests\":10,\"duration_us\":2000000,\
             \"bytes\":5,\"errors\":{\"connect\":1,\"read\":0,\"write\":0,\"status\":2,\"timeout\":0},\
             \"latency_us\":{\"p50\":1,\"p90\":2,\"p99\":3,\"p999\":4,\"max\":5}}\n";
-        let load = parse(text).expect("a well-formed result");
+        let load = parse(text).expect("the result is valid");
         assert_eq!((load.requests, load.errors), (10, 3));
         assert_eq!(load.duration, Duration::from_secs(2));
         assert_eq!(load.p99_us(), 3.0);
@@ -165,11 +165,11 @@ mod tests {
     }
 
     #[test]
-    fn the_counts_of_h2load_are_read() {
+    fn the_counts_of_h2load_are_parsed() {
         let text = "finished in 4.00s, 2.00 req/s, 3KB/s\n\
             requests: 12 total, 12 started, 10 done, 8 succeeded, 1 failed, 2 errored, 1 timeout\n\
             status codes: 8 2xx, 0 3xx, 1 4xx, 0 5xx\n";
-        let load = parse_h2load(text, Duration::from_secs(4)).expect("a well-formed result");
+        let load = parse_h2load(text, Duration::from_secs(4)).expect("the result is valid");
         assert_eq!((load.requests, load.errors), (8, 4));
         assert!(parse_h2load("finished in 4.00s", Duration::from_secs(4)).is_err());
     }

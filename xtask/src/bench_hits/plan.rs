@@ -6,28 +6,28 @@ use std::path::PathBuf;
 use crate::options::Options;
 
 pub(crate) const HELP: &str = "\
-Requests per CPU-second beside nginx and Varnish; latency.
+Compares requests per CPU-second with nginx and Varnish.
 
 usage: cargo xtask bench-hits [options]
 
-  --sizes LIST        of bodies [1k,16k,128k,1m for hits, 1k,64k for misses]
+  --sizes LIST        body sizes [1k,16k,128k,1m for hits, 1k,64k for misses]
   --transports LIST   http, https, h2 (over TLS) on kept connections; http-new,
                       https-new: a connection per request. Misses and passes
-                      are measured over http alone [all]
+                      are measured only over http [all]
   --kinds LIST        hit, miss (a new storable key each), pass (a new key that
                       must not be stored) [all]
   --servers LIST      edgeward, edgeward-adaptsize, varnish, nginx (sendfile and
                       tcp_nopush on and off) [all]
-  --runs N            of each server and workload [5]
-  --seconds N         length of a run [4]
-  --connections N     of wrk [64]
-  --keys N            hot keys [1000]
-  --server-core N     of the server under test [0]
-  --client-core N     of wrk and the origin [1]
+  --runs N            runs of each server and workload [5]
+  --seconds N         duration of a run [4]
+  --connections N     connections of wrk [64]
+  --keys N            number of keys for hits [1000]
+  --server-core N     core of the measured server [0]
+  --client-core N     core of wrk and the origin [1]
   --edgeward NAME     a cargo profile or a path to the binary [dist]
-  --edgeward-args S   more for `edgeward serve`, separated by spaces
-  --out FOLDER        results [bench/runs/DATE-hits; of a part of the plan
-                      bench/scratch/hits]
+  --edgeward-args S   further arguments of `edgeward serve`
+  --out FOLDER        results [bench/runs/DATE-hits, or bench/scratch/hits for
+                      a part of the plan]
 
 example: cargo xtask bench-hits --sizes 1k --kinds hit --servers edgeward,nginx
 ";
@@ -291,24 +291,24 @@ mod tests {
 
     fn plan(line: &str) -> anyhow::Result<Plan> {
         let words = line.split_whitespace().map(str::to_owned);
-        let options = Options::parse(HELP, words)?.expect("no help is asked for");
+        let options = Options::parse(HELP, words)?.expect("the line does not ask for help");
         Plan::understood(&options)
     }
 
     #[test]
-    fn without_options_it_is_the_whole_plan() {
-        let plan = plan("").expect("no options are fine");
+    fn the_defaults_are_the_whole_plan() {
+        let plan = plan("").expect("options are not required");
         assert!(!plan.partial);
         assert_eq!(plan.workloads.len(), (4 + 1 + 3 + 1 + 3) + 2 + 2);
         assert_eq!(plan.servers.len(), 7);
     }
 
     #[test]
-    fn a_part_of_the_plan_knows_that_it_is_one() {
+    fn options_that_reduce_the_plan_make_it_partial() {
         let plan = plan(
             "--sizes 1k,1m --kinds hit --transports http,h2 --servers edgeward,nginx --runs 3",
         )
-        .expect("these are options");
+        .expect("the options are valid");
         assert!(plan.partial);
         let names: Vec<_> = plan.workloads.iter().map(ToString::to_string).collect();
         assert_eq!(
@@ -319,7 +319,7 @@ mod tests {
     }
 
     #[test]
-    fn mistakes_are_named() {
+    fn invalid_options_are_rejected() {
         for line in [
             "--sizes 1x",
             "--kinds hot",

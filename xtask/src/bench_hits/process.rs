@@ -95,7 +95,7 @@ impl Server {
             if ended.is_some() || Instant::now() > deadline {
                 let log = fs::read_to_string(&self.log).unwrap_or_default();
                 let why = ended.map_or_else(
-                    || "it does not listen".to_owned(),
+                    || "it does not listen on its port".to_owned(),
                     |status| status.to_string(),
                 );
                 bail!("{} did not start: {why}\n{}", self.name, log.trim());
@@ -111,12 +111,12 @@ impl Server {
 
     /// Returns the CPU seconds of the process and its descendants.
     pub(crate) fn cpu_seconds(&self) -> anyhow::Result<f64> {
-        cpu_seconds_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
+        cpu_seconds_of(self.child.id()).with_context(|| format!("{} has ended", self.name))
     }
 
     /// Returns the ids of the process and its descendants.
     pub(crate) fn tree(&self) -> anyhow::Result<BTreeSet<u32>> {
-        tree_of(self.child.id()).with_context(|| format!("{} is gone", self.name))
+        tree_of(self.child.id()).with_context(|| format!("{} has ended", self.name))
     }
 }
 
@@ -147,7 +147,7 @@ fn processes(wanted: u32) -> anyhow::Result<BTreeMap<u32, Process>> {
         }
     }
     if !processes.contains_key(&wanted) {
-        bail!("there is no process {wanted}");
+        bail!("process {wanted} does not exist");
     }
     Ok(processes)
 }
@@ -267,7 +267,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn stat_is_read_whatever_the_process_is_called() {
+    fn stat_is_parsed_after_any_process_name() {
         let stat = "42 (ngi) nx (x)) S 7 42 42 0 -1 4194560 1 2 3 4 10 20 30 40 20 0 1 0";
         assert_eq!(
             parse_stat(stat),
@@ -292,8 +292,8 @@ mod tests {
     }
 
     #[test]
-    fn our_own_cpu_time_can_be_read() {
-        let stat = fs::read_to_string("/proc/self/stat").expect("Linux has it");
+    fn the_cpu_time_of_this_process_can_be_read() {
+        let stat = fs::read_to_string("/proc/self/stat").expect("Linux has this file");
         assert!(parse_stat(&stat).is_some(), "{stat}");
     }
 }

@@ -217,10 +217,7 @@ impl Stage {
             .replace("@DIR@", &self.folder().display().to_string());
         fs::write(&config, text)?;
         let arguments = ["-c".to_owned(), config.display().to_string()];
-        let port = ports
-            .first()
-            .context("nginx has a port for each setting")?
-            .1;
+        let port = ports.first().context("nginx has no port")?.1;
         let server = Server::start(
             "nginx",
             &find("nginx")?,
@@ -280,7 +277,7 @@ impl Stage {
                 };
                 ensure!(
                     got == expected,
-                    "{} answered {path} with other bytes",
+                    "{} sent wrong bytes for {path}",
                     running.subject
                 );
             }
@@ -315,7 +312,7 @@ fn make_certificate(folder: &Path) -> anyhow::Result<()> {
         .args(["-keyout", KEY, "-out", CERTIFICATE])
         .current_dir(folder)
         .output()
-        .context("openssl does not start")?;
+        .context("openssl cannot be started")?;
     let error = String::from_utf8_lossy(&made.stderr);
     ensure!(made.status.success(), "openssl: {}", error.trim());
     Ok(())
@@ -327,7 +324,7 @@ fn get_by_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
         .args(["--max-time", "60", "--header", "Host: bench"])
         .arg(format!("https://127.0.0.1:{port}{path}"))
         .output()
-        .context("curl does not start")?;
+        .context("curl cannot be started")?;
     let error = String::from_utf8_lossy(&got.stderr);
     ensure!(got.status.success(), "curl: {}", error.trim());
     Ok(got.stdout)
@@ -419,14 +416,14 @@ impl Origin {
         let line = status
             .lines()
             .nth(2)
-            .context("nginx's stub_status has a third line")?;
+            .context("the page of stub_status has no third line")?;
         let counted = line
             .split_whitespace()
             .nth(2)
             .and_then(|word| word.parse::<u64>().ok());
         self.asked += 1;
         Ok(counted
-            .context("nginx counts its requests")?
+            .context("the page of stub_status has no number of requests")?
             .saturating_sub(self.asked))
     }
 }

@@ -56,7 +56,7 @@ pub(crate) fn markdown(runs: &[Run], workloads: &[Workload], subjects: &[Subject
     goals(&mut out, runs, workloads);
     let spoiled: Vec<_> = runs.iter().filter(|run| run.spoiled.is_some()).collect();
     if !spoiled.is_empty() {
-        _ = writeln!(out, "### Runs that do not count\n");
+        _ = writeln!(out, "### Invalid runs\n");
         for run in spoiled {
             let why = run.spoiled.as_deref().unwrap_or_default();
             _ = writeln!(out, "- {}, {}: {why}", run.subject, run.workload);
@@ -102,26 +102,43 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
             row(
                 &mut rows,
                 workload,
-                &format!("CPU, to {best}"),
+                &format!("CPU, divided by {best}"),
                 ratio,
                 workload.goal_against_nginx(),
             );
             // nginx's latency is divided by ours, so that more is better in every row.
             let faster = nginx.p99_us / ours.p99_us;
             if !faster.is_nan() {
-                row(&mut rows, workload, &format!("p99, to {best}"), faster, 1.0);
+                row(
+                    &mut rows,
+                    workload,
+                    &format!("p99, {best} divided by edgeward"),
+                    faster,
+                    1.0,
+                );
             }
         }
         if let Some(varnish) = cell(runs, Subject::Varnish, workload) {
             let ratio = ours.per_cpu_second / varnish.per_cpu_second;
             match workload.goal_against_varnish() {
-                Some(goal) => row(&mut rows, workload, "CPU, to varnish", ratio, goal),
-                None => _ = writeln!(rows, "| {workload} | CPU, to varnish | {ratio:.2} | – | |"),
+                Some(goal) => row(&mut rows, workload, "CPU, divided by varnish", ratio, goal),
+                None => {
+                    _ = writeln!(
+                        rows,
+                        "| {workload} | CPU, divided by varnish | {ratio:.2} | – | |"
+                    )
+                }
             }
         }
         if let Some(adaptsize) = cell(runs, Subject::ADAPTSIZE, workload) {
             let ratio = adaptsize.per_cpu_second / ours.per_cpu_second;
-            row(&mut rows, workload, "CPU, adaptsize to lru", ratio, 0.97);
+            row(
+                &mut rows,
+                workload,
+                "CPU, adaptsize divided by lru",
+                ratio,
+                0.97,
+            );
         }
     }
     if !rows.is_empty() {
@@ -217,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn the_median_ignores_an_outlier_and_a_spoiled_run() {
+    fn the_median_ignores_an_outlier_and_an_invalid_run() {
         let mut runs = vec![
             run(FAST, 1.0),
             run(FAST, 3.0),
@@ -225,22 +242,23 @@ mod tests {
             run(FAST, 9.0),
         ];
         runs[3].spoiled = Some("errors".to_owned());
-        let cell = cell(&runs, FAST, WORKLOAD).expect("three runs count");
+        let cell = cell(&runs, FAST, WORKLOAD).expect("three runs are valid");
         assert_eq!((cell.per_cpu_second, cell.runs), (3.0, 3));
         assert_eq!(median(&[1.0, 2.0]), Some(1.5));
         assert_eq!(median(&[]), None);
     }
 
     #[test]
-    fn ratios_are_to_nginx_at_its_best() {
+    fn ratios_compare_with_the_best_nginx_setting() {
         let runs = [run(Subject::LRU, 150.0), run(SLOW, 50.0), run(FAST, 100.0)];
         let text = markdown(&runs, &[WORKLOAD], &[Subject::LRU, SLOW, FAST]);
-        let goal = "| hit 1 KiB | CPU, to nginx sendfile off tcp_nopush off | 1.50 | 1.50 | yes |";
+        let goal =
+            "| hit 1 KiB | CPU, divided by nginx sendfile off tcp_nopush off | 1.50 | 1.50 | yes |";
         assert!(text.contains(goal), "{text}");
     }
 
     #[test]
-    fn a_goal_that_was_missed_stands_out() {
+    fn a_missed_goal_is_printed_in_bold() {
         let runs = [
             run(Subject::LRU, 149.0),
             run(FAST, 100.0),
@@ -249,7 +267,7 @@ mod tests {
         let text = markdown(&runs, &[WORKLOAD], &[Subject::LRU]);
         assert!(text.contains("| 1.49 | 1.50 | **no** |"), "{text}");
         assert!(
-            text.contains("adaptsize to lru | 0.94 | 0.97 | **no** |"),
+            text.contains("adaptsize divided by lru | 0.94 | 0.97 | **no** |"),
             "{text}"
         );
     }

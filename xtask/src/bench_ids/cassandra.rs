@@ -40,11 +40,15 @@ impl Cassandra {
             .arg(&self.folder)
             .arg(self.port.to_string())
             .output()
-            .context("bash is needed")?;
+            .context("scripts/start-cassandra cannot be started: bash is needed")?;
         let text = String::from_utf8_lossy(&said.stderr);
         ensure!(said.status.success(), "{}", text.trim());
-        let pid = fs::read_to_string(self.folder.join("pid")).context("the node's pid")?;
-        self.pid = pid.trim().parse().context("the node's pid")?;
+        let pid = fs::read_to_string(self.folder.join("pid"))
+            .context("the file with the process id of the node")?;
+        self.pid = pid
+            .trim()
+            .parse()
+            .context("the file with the process id of the node")?;
         let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
         self.version = words.iter().take(2).copied().collect::<Vec<_>>().join(" ");
         Ok(())

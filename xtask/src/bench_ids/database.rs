@@ -138,7 +138,7 @@ impl Memory {
 
     pub(super) fn end(self) -> u64 {
         self.ended.store(true, Ordering::Relaxed);
-        self.thread.join().expect("looking does not panic")
+        self.thread.join().expect("the sampler does not panic")
     }
 }
 
@@ -167,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn memory_that_is_touched_is_seen() {
+    fn touched_memory_is_counted() {
         let before = resident(std::process::id());
         let touched = vec![1u8; 64 << 20];
         let after = resident(std::process::id());

@@ -10,21 +10,22 @@ use crate::options::Options;
 use super::database::Kind;
 
 pub(crate) const HELP: &str = "\
-Ids out of PostgreSQL and Cassandra, filters of them.
+Measures scans of ids from PostgreSQL and Cassandra.
 
 usage: cargo xtask bench-ids [options]
 
   --databases LIST   postgres, cassandra [both]
-  --ids LIST         rows of the tables [620000,10000000]
-  --body BYTES       bytes beside the id in each row [0]
+  --ids LIST         numbers of rows, one table for each [620000,10000000]
+  --body BYTES       further bytes in each row beside the id [0]
   --runs N           measured runs of each table [5]
-  --warm N           runs that do not count [until 6 million rows were read]
-  --load-only        make the tables and stop
-  --folder FOLDER    the databases, kept for the next time [bench/scratch/ids]
+  --warm N           warm-up runs [until 6 million rows were read]
+  --load-only        only create the tables
+  --folder FOLDER    the databases, kept for later runs [bench/scratch/ids]
   --edgeward NAME    a cargo profile or a path to a binary, with the feature
                      cassandra [release]
-  --edgeward-args S  more for `edgeward filter build`, separated by spaces
-  --out FOLDER       rows, appended to runs.jsonl [bench/scratch/ids-results]
+  --edgeward-args S  further arguments of `edgeward filter build`
+  --out FOLDER       for runs.jsonl, to which rows are appended
+                     [bench/scratch/ids-results]
 
 example: cargo xtask bench-ids --ids 620000 --edgeward-args '--parallel 4'
 ";
@@ -67,7 +68,7 @@ impl Plan {
         let ids = options.numbers("--ids", "620000,10000000")?;
         ensure!(
             ids.iter().all(|ids| *ids > 0),
-            "a table has one id at least"
+            "a table needs at least one id"
         );
         let body_bytes = options.number("--body", 0)?;
         let table = |ids| Table { ids, body_bytes };
@@ -102,31 +103,31 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_tables_name_tells_what_is_in_it() {
+    fn the_name_of_a_table_has_its_rows_and_body_bytes() {
         let name = |ids, body_bytes| Table { ids, body_bytes }.to_string();
         assert_eq!(name(620_000, 0), "resource_620000");
         assert_eq!(name(5, 1024), "resource_5_1024");
     }
 
     #[test]
-    fn a_small_table_is_read_more_often_before_it_counts() {
+    fn a_small_table_has_more_warm_up_runs() {
         assert_eq!(rounds_to_warm(620_000), 10);
         assert_eq!(rounds_to_warm(10_000_000), 1);
     }
 
     #[test]
-    fn what_is_not_understood_is_named() {
-        let told = |line: &str| {
+    fn an_error_names_the_invalid_option() {
+        let message = |line: &str| {
             let words = line.split(' ').map(str::to_owned);
             let options = Options::parse(HELP, words);
-            let options = options.map(|options| options.expect("no help"));
+            let options = options.map(|options| options.expect("the line does not ask for help"));
             let plan = options.and_then(|options| Plan::understood(Path::new("/"), &options));
-            format!("{:#}", plan.expect_err("wrong"))
+            format!("{:#}", plan.expect_err("the options are invalid"))
         };
-        assert!(told("--ids many").contains("--ids many"));
-        assert!(told("--ids 0").contains("one id at least"));
-        assert!(told("--databases oracle").contains("oracle"));
-        assert!(told("--runs").contains("--runs needs a value"));
-        assert!(told("--fast 1").contains("no option is called --fast"));
+        assert!(message("--ids many").contains("--ids many"));
+        assert!(message("--ids 0").contains("at least one id"));
+        assert!(message("--databases oracle").contains("oracle"));
+        assert!(message("--runs").contains("--runs needs a value"));
+        assert!(message("--fast 1").contains("no option is called --fast"));
     }
 }

@@ -24,7 +24,8 @@ impl Postgres {
     pub(super) fn start(parent: &Path) -> anyhow::Result<Self> {
         let folder = folder(parent, "postgres")?;
         if is_root() {
-            chown(&folder, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER)).context("root may")?;
+            chown(&folder, Some(UNPRIVILEGED_USER), Some(UNPRIVILEGED_USER))
+                .context("the owner of the folder cannot be changed")?;
         }
         let data = folder.join("data");
         if !data.join("PG_VERSION").exists() {
@@ -82,7 +83,7 @@ impl Postgres {
                 .args(["--port", &self.port.to_string(), "--dbname=postgres"])
                 .args(["--command", &sql])
                 .output()
-                .context("psql comes with PostgreSQL")?;
+                .context("psql cannot be started")?;
             let text = String::from_utf8_lossy(&done.stderr);
             ensure!(done.status.success(), "{sql}: {}", text.trim());
         }
@@ -116,7 +117,7 @@ fn as_unprivileged_user(name: &str) -> anyhow::Result<Command> {
         .filter(|program| program.is_file());
     let program = match found.next() {
         Some(program) => program,
-        None => find(name).context("Debian calls the package postgresql")?,
+        None => find(name).context("the Debian package is postgresql")?,
     };
     let mut command = Command::new(if is_root() {
         Path::new("setpriv")

@@ -93,12 +93,12 @@ impl Corpus {
         for package in wanted {
             match package.ensure(folder) {
                 Ok(()) => packages.push(package.name),
-                Err(error) => say(format!("{}: left out: {error:#}\n", package.name)),
+                Err(error) => say(format!("{}: skipped: {error:#}\n", package.name)),
             }
         }
         if packages.is_empty() {
             say(
-                "\nNO PACKAGE COULD BE FETCHED: what follows is of a corpus made up from a seed.\n\n",
+                "\nNO PACKAGE COULD BE FETCHED: the following results are of a generated corpus.\n\n",
             );
             return made_up(folder);
         }
@@ -186,7 +186,7 @@ impl Package {
 
 fn only_file(folder: &Path) -> anyhow::Result<PathBuf> {
     let mut entries = fs::read_dir(folder)?;
-    let entry = entries.next().context("nothing was fetched")??;
+    let entry = entries.next().context("no file was fetched")??;
     ensure!(entries.next().is_none(), "more than one file was fetched");
     Ok(entry.path())
 }
@@ -303,7 +303,7 @@ mod tests {
 
     /// An edition shares nearly all lines, but not all, with the previous one.
     #[test]
-    fn editions_differ_a_little() {
+    fn most_lines_of_two_editions_are_equal() {
         let lines = |edition| -> Vec<Vec<u8>> {
             let text = edited(prose, edition);
             let lines = text.split(|byte| *byte == b'\n');

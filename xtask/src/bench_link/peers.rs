@@ -37,7 +37,7 @@ pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> 
         let work = work.join(program);
         _ = fs::remove_dir_all(&work);
         let outcome = fs::create_dir_all(&work)
-            .context("no folder")
+            .context("the folder cannot be created")
             .and_then(|()| peer(corpus, &work));
         _ = fs::remove_dir_all(&work);
         outcome.map_err(|error| format!("{name}: {error:#}"))
@@ -177,8 +177,9 @@ fn rsync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
             let digits = line.map(|line| line.replace([',', '.', ' '], ""));
             digits.and_then(|digits| digits.parse::<u64>().ok())
         };
-        let sent = figure("Total bytes sent:").context("it tells no bytes")?;
-        let received = figure("Total bytes received:").context("it tells no bytes")?;
+        let sent = figure("Total bytes sent:").context("rsync printed no number of bytes")?;
+        let received =
+            figure("Total bytes received:").context("rsync printed no number of bytes")?;
         bytes.push(sent + received);
         cpu_seconds += used.cpu.as_secs_f64();
     }

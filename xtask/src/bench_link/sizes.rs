@@ -23,7 +23,7 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
     let mut met = true;
     let label = if corpus.synthetic { "SYNTHETIC " } else { "" };
     say(format!(
-        "\n{label}packages, one after the other; how many times smaller\n"
+        "\n{label}packages, one after the other; bytes of the package divided by bytes sent\n"
     ));
     say(format!(
         "{:<18}{:>8}{:>9}{:>9}{:>9}{:>9}{:>10}{:>10}{:>9}\n",
@@ -59,7 +59,11 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
                 }
                 met &= hold(&what("version update"), times(1).min(times(2)), UPDATE_GOAL);
                 let over = times(1).min(times(2)) / zstd;
-                met &= hold(&what("update over zstd -1"), over, UPDATE_OVER_ZSTD_GOAL);
+                met &= hold(
+                    &what("update divided by zstd -1"),
+                    over,
+                    UPDATE_OVER_ZSTD_GOAL,
+                );
             }
             for (step, mut row) in ["first", "update", "second update", "repeated"]
                 .iter()
@@ -171,12 +175,12 @@ fn whole(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<
                     long = Some(long.map_or(times, |best: f64| best.max(times)));
                 }
             }
-            Err(why) => say(format!("{why}: left out\n")),
+            Err(why) => say(format!("{why}: skipped\n")),
         }
     }
     let long = long.unwrap_or(f64::NAN);
     Ok(hold(
-        "whole corpus over zstd --long=27",
+        "whole corpus divided by zstd --long=27",
         link_best / long,
         1.0,
     ))
@@ -196,7 +200,10 @@ fn link(plan: &Plan, average: u32, paths: &[PathBuf]) -> anyhow::Result<Vec<Valu
         .lines()
         .map(serde_json::from_str)
         .collect::<Result<_, _>>()?;
-    ensure!(rows.len() == paths.len(), "link_savings left something out");
+    ensure!(
+        rows.len() == paths.len(),
+        "link_savings did not print a row for each file"
+    );
     Ok(rows)
 }
 
@@ -213,7 +220,7 @@ fn hold(what: &str, value: f64, goal: f64) -> bool {
     let reached = value >= goal;
     if !reached {
         say(format!(
-            "  short of its goal: {what}: {value:.2}, asked for {goal}\n"
+            "  goal missed: {what}: {value:.2}, the goal is {goal}\n"
         ));
     }
     reached

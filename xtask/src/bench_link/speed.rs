@@ -74,7 +74,7 @@ const ADDED_P99_GOAL_US: f64 = 1000.0;
 const RAISED_P99_GOAL_US: f64 = 5000.0;
 
 pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<bool> {
-    say("\nmeasuring speed: a minute or two\n");
+    say("\nmeasuring speed takes about two minutes\n");
     let names = ROWS.map(|row| row.name).join(";");
     let text = measure(plan, corpus, &names, true)? + &measure(plan, corpus, LATENCIES, false)?;
     let measured: Vec<Value> = text
@@ -83,7 +83,7 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         .collect::<Result<_, _>>()?;
     let found = |name: &str| measured.iter().find(|row| row["row"] == name);
     say(format!(
-        "\none core of the busier end; ratios are medians of {} pairs with a plain proxy, `both`: if the two ends share its core\n{:<32}{:>8}{:>8}{:>8}{:>8}{:>9}   {}\n",
+        "\none core of the busier endpoint; ratios to a plain proxy are medians of {} pairs; `both`: both endpoints share the core\n{:<32}{:>8}{:>8}{:>8}{:>8}{:>9}   {}\n",
         plan.rounds,
         "",
         "Gb/s",
@@ -91,12 +91,12 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         "both",
         "goal",
         "smaller",
-        "the product of 2012: Mb/s, ratio"
+        "the commercial product of 2012: Mb/s, ratio"
     ));
     let mut met = true;
     for Row { name, goal, theirs } in ROWS {
         let Some(row) = found(name) else {
-            say(format!("{name:<32}       left out\n"));
+            say(format!("{name:<32}       skipped\n"));
             continue;
         };
         let figure = |field: &str| row[field].as_f64().unwrap_or(f64::NAN);
@@ -115,7 +115,7 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         let reached = goal.is_none_or(|goal| ratio >= goal);
         let small = name != "text, zstd" || smaller >= TEXT_GOAL;
         if !(reached && small) {
-            say("  short of its goal\n");
+            say("  goal missed\n");
             met = false;
         }
     }
@@ -136,14 +136,14 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
         // The undisturbed value excludes requests during which the virtual machine's host took a core away. If
         // this cannot be detected, the value of all requests is used.
         let (micros, of) = match undisturbed {
-            Some(micros) => (micros, "with no processor away"),
+            Some(micros) => (micros, "of undisturbed requests"),
             None => (
                 all.unwrap_or(f64::NAN),
-                "of all; the use of the processors is unknown",
+                "of all requests; disturbances are unknown",
             ),
         };
         say(format!(
-            "{name}: p99 {micros:.0} µs more {of} ({:.0} of all), {goal:.0} at most are asked for\n",
+            "{name}: adds {micros:.0} µs to the p99 {of} ({:.0} µs of all requests); the goal is at most {goal:.0} µs\n",
             all.unwrap_or(f64::NAN)
         ));
         met &= micros <= goal;

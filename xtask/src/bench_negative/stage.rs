@@ -165,7 +165,7 @@ impl Stage {
                 }
                 ensure!(
                     Instant::now() < deadline,
-                    "{} stores nothing",
+                    "{} does not store the objects",
                     server.name()
                 );
                 sleep(Duration::from_millis(10));

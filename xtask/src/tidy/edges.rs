@@ -101,11 +101,11 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Table> {
     for line in rows {
         let cells: Vec<_> = line.trim_matches('|').split('|').map(str::trim).collect();
         let [ring, name, imports] = cells[..] else {
-            bail!("{DOCUMENT}: a row of `{HEADING}` wants three cells: {line}");
+            bail!("{DOCUMENT}: a row of `{HEADING}` must have three cells: {line}");
         };
         let names: Vec<_> = quoted(name).collect();
         let [name_alone] = names[..] else {
-            bail!("{DOCUMENT}: the second cell names one crate in backticks: {line}");
+            bail!("{DOCUMENT}: the second cell must name one crate in backticks: {line}");
         };
         let may_import = if imports.starts_with("everything") {
             Imports::Everything
@@ -143,14 +143,14 @@ pub(crate) fn packages(root: &Path) -> anyhow::Result<Vec<Package>> {
         ])
         .current_dir(root)
         .output()
-        .context("cargo metadata does not start")?;
+        .context("cargo metadata cannot be started")?;
     if !output.status.success() {
         bail!(
             "cargo metadata: {}",
             String::from_utf8_lossy(&output.stderr).trim()
         );
     }
-    let metadata = serde_json::from_slice(&output.stdout).context("cargo metadata's JSON")?;
+    let metadata = serde_json::from_slice(&output.stdout).context("the JSON of cargo metadata")?;
     parse_packages(&metadata)
 }
 
@@ -168,7 +168,7 @@ pub(super) fn parse_packages(metadata: &Value) -> anyhow::Result<Vec<Package>> {
         let manifest = PathBuf::from(text(&package, "manifest_path")?);
         let folder = manifest
             .parent()
-            .context("a manifest lies in a folder")?
+            .context("the path of a manifest has no folder")?
             .to_path_buf();
         let mut roots = Vec::new();
         for target in list(&package, "targets") {
@@ -225,17 +225,14 @@ pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
         let Some(row) = table.get(&package.name) else {
             finding(
                 format!("`{}` is not in the table of {DOCUMENT}", package.name),
-                "decide which ring it stands in and what it may import, and write it there",
+                "add a row with the ring of the crate and the crates that it may import",
             );
             continue;
         };
         if row.planned {
             finding(
-                format!(
-                    "`{}` is here, but {DOCUMENT} calls it planned",
-                    package.name
-                ),
-                "describe what it is now",
+                format!("`{}` exists, but {DOCUMENT} calls it planned", package.name),
+                "remove the word planned",
             );
         }
         for dependency in package.dependencies.iter().filter(|d| !d.for_tests_only) {
@@ -244,30 +241,30 @@ pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
                 if !may_import(table, row, ours) {
                     finding(
                         format!("`{}` may not import `{ours}`", package.name),
-                        "the rule and its reasons: ARCHITECTURE.md, who may import whom",
+                        "see ARCHITECTURE.md, who may import whom",
                     );
                 }
             } else if name == "anyhow" && package.name != "cli" {
                 finding(
                     format!("`{}` depends on anyhow", package.name),
-                    "a library names its errors: one enum per operation",
+                    "a library needs its own error types: one enum per operation",
                 );
             } else if row.ring == "0" && NEED_AN_OPERATING_SYSTEM.contains(&name) {
                 finding(
-                    format!("`{}` decides, and depends on {name}", package.name),
-                    "ring 0 is pure: take what it gives as an argument",
+                    format!("`{}` is pure, but depends on {name}", package.name),
+                    "ring 0 is pure: pass the values of this crate as arguments",
                 );
             }
         }
     }
     for (name, row) in table {
         if !row.planned && !packages.iter().any(|package| package.name == *name) {
-            let what = format!("`{name}` is in the table and there is no such crate");
+            let what = format!("`{name}` is in the table, but the crate does not exist");
             findings.push(Finding::new(
                 "edges",
                 DOCUMENT,
                 what,
-                "call it planned or drop it",
+                "call it planned or remove the row",
             ));
         }
     }
@@ -355,7 +352,7 @@ Some words.
     }
 
     #[test]
-    fn the_testkit_is_for_tests() {
+    fn the_testkit_is_only_for_tests() {
         assert_eq!(
             found(package("proxy", &[("edgeward-testkit", true)])),
             [""; 0]
@@ -367,7 +364,7 @@ Some words.
     }
 
     #[test]
-    fn anyhow_stays_in_cli() {
+    fn only_cli_may_depend_on_anyhow() {
         assert_eq!(
             found(package("proxy", &[("anyhow", false)])),
             ["`proxy` depends on anyhow"]
@@ -376,22 +373,22 @@ Some words.
     }
 
     #[test]
-    fn a_crate_that_decides_has_no_use_for_a_runtime() {
+    fn a_pure_crate_must_not_depend_on_a_runtime() {
         assert_eq!(
             found(package("policy", &[("tokio", false)])),
-            ["`policy` decides, and depends on tokio"]
+            ["`policy` is pure, but depends on tokio"]
         );
     }
 
     #[test]
-    fn a_crate_must_be_in_the_table_and_the_table_must_be_true() {
+    fn crates_and_rows_of_the_table_must_match() {
         assert_eq!(
             found(package("common", &[])),
             ["`common` is not in the table of ARCHITECTURE.md"]
         );
         assert_eq!(
             found(package("dedup", &[])),
-            ["`dedup` is here, but ARCHITECTURE.md calls it planned"]
+            ["`dedup` exists, but ARCHITECTURE.md calls it planned"]
         );
         let table = parse_table(TABLE).expect("the table above is well-formed");
         let gone = check(&table, &[]);
@@ -399,7 +396,7 @@ Some words.
     }
 
     #[test]
-    fn a_malformed_table_is_an_error_not_an_empty_rule() {
+    fn a_malformed_table_is_an_error() {
         assert!(parse_table("# no such heading").is_err());
         assert!(parse_table("### Who may import whom\n\nno table\n## next\n").is_err());
         let two_cells = "### Who may import whom\n| a | b |\n|---|---|\n| 0 | `types` |\n";

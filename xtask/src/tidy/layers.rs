@@ -50,7 +50,10 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Layers> {
                 .collect()
         })
         .collect();
-    anyhow::ensure!(!rows.is_empty(), "the table of proxy's layers has no row");
+    anyhow::ensure!(
+        !rows.is_empty(),
+        "the table of the layers of proxy has no rows"
+    );
     Ok(Layers(rows))
 }
 
@@ -86,7 +89,7 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
             if file.as_os_str() != "lib.rs" {
                 report
                     .findings
-                    .push(finding(&place, format!("`{layer}` is no layer"), LISTED));
+                    .push(finding(&place, format!("`{layer}` is not a layer"), LISTED));
             }
             continue;
         };
@@ -104,7 +107,7 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
                         report.findings.push(finding(&place, what, DOWNWARD));
                     }
                     None => {
-                        let what = format!("imports `{}` from no layer", path.join("::"));
+                        let what = format!("imports `{}`, which is in no layer", path.join("::"));
                         report.findings.push(finding(&place, what, DOWNWARD));
                     }
                 }
@@ -124,7 +127,10 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
                 }
                 Some(_) => {}
                 None => {
-                    let what = format!("imports `{}` by way of the layer", path.join("::"));
+                    let what = format!(
+                        "imports `{}` through the layer, not by its module",
+                        path.join("::")
+                    );
                     report.findings.push(finding(&place, what, BY_MODULE));
                 }
             }
@@ -227,8 +233,8 @@ const LINES_MAX: usize = 500;
 
 const HEADING: &str = "\n### The layers of `proxy`\n";
 const LISTED: &str = "move it into a layer, or list the layer in ARCHITECTURE.md";
-const DOWNWARD: &str = "move what both need to a lower module, or pass it as an argument";
-const SPLIT: &str = "look for the second topic and move it to a file of its own";
+const DOWNWARD: &str = "move the shared code to a lower module, or pass a value as an argument";
+const SPLIT: &str = "move one topic of the file to a new file";
 const BY_MODULE: &str = "name the module: `super::module::Item`";
 
 #[cfg(test)]
@@ -239,7 +245,7 @@ mod tests {
         | `left`, `right` | – |\n| `base` | – |\n\n## Next\n";
 
     fn report(files: &[(&str, &str)]) -> Report {
-        let layers = parse_table(TABLE).expect("a table");
+        let layers = parse_table(TABLE).expect("the table is valid");
         let files: Vec<_> = files
             .iter()
             .map(|(file, source)| (PathBuf::from(file), (*source).to_owned()))
@@ -256,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_printed_lowest_first() {
+    fn the_lowest_layer_and_module_come_first() {
         let report = report(&[
             ("top/mod.rs", "mod a; pub use a::A;"),
             ("top/a.rs", "use crate::{base::clock::Clock, left::Left};"),
@@ -307,9 +313,12 @@ mod tests {
     }
 
     #[test]
-    fn a_module_names_its_neighbours_themselves() {
+    fn a_module_imports_other_modules_of_its_layer_by_name() {
         let files = [("base/a.rs", "use super::{B, b};"), ("base/b.rs", "")];
-        assert_eq!(found(&files), ["imports `base::B` by way of the layer"]);
+        assert_eq!(
+            found(&files),
+            ["imports `base::B` through the layer, not by its module"]
+        );
     }
 
     #[test]

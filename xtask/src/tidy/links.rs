@@ -24,12 +24,12 @@ pub(crate) fn check(
         };
         let place = || format!("{}:{line}", file.display());
         let Some(there) = read(&meant) else {
-            let what = format!("the link to {target} leads nowhere");
+            let what = format!("the target of the link to {target} does not exist");
             findings.push(Finding::new(
                 "links",
                 place(),
                 what,
-                "mend the path or drop the link",
+                "correct the path or remove the link",
             ));
             continue;
         };
@@ -124,14 +124,17 @@ mod tests {
     }
 
     #[test]
-    fn a_link_to_nothing_is_found() {
-        assert_eq!(found("[a](gone.md)"), ["the link to gone.md leads nowhere"]);
+    fn a_link_to_a_missing_file_is_found() {
+        assert_eq!(
+            found("[a](gone.md)"),
+            ["the target of the link to gone.md does not exist"]
+        );
         assert_eq!(found("![plot](img/gone.png)").len(), 1);
         assert_eq!(found("[a]: gone.md").len(), 1);
     }
 
     #[test]
-    fn a_link_to_a_heading_that_is_not_there_is_found() {
+    fn a_link_to_a_missing_heading_is_found() {
         assert_eq!(
             found("[a](../README.md#three)"),
             ["README.md has no heading #three"]

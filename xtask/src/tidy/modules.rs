@@ -63,12 +63,12 @@ pub(crate) fn dead(sources: &[PathBuf], reached: &BTreeMap<PathBuf, TargetKind>)
         .iter()
         .filter(|source| !reached.contains_key(*source))
         .map(|source| {
-            let what = "no target reaches this file".to_owned();
+            let what = "this file belongs to no target".to_owned();
             Finding::new(
                 "dead file",
                 source.display(),
                 what,
-                "name it in a `mod` line or delete it",
+                "add a `mod` line for it or delete it",
             )
         })
         .collect()
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn every_way_to_name_a_module_reaches_its_file() {
+    fn every_form_of_a_module_declaration_finds_its_file() {
         let reached = reached();
         for (name, _) in FILES {
             assert!(
@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn what_only_tests_reach_does_not_ship() {
+    fn a_module_that_only_tests_declare_is_not_shipped() {
         let reached = reached();
         let kind = |name: &str| reached[Path::new(name)];
         assert_eq!(kind("c/src/a/b.rs"), TargetKind::Ships);
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_no_module_names_is_dead() {
+    fn a_file_that_no_module_declares_is_dead() {
         let sources = [
             PathBuf::from("c/src/a.rs"),
             PathBuf::from("c/src/forgotten.rs"),

@@ -37,9 +37,10 @@ const BANNED: [(&str, &str); 21] = [
 ];
 
 const NOW: &str = "take `now: Timestamp` as an argument";
-const DRIVER: &str = "hand bytes in and actions out; a driver in ring 1 or 2 carries them out";
-const SEED: &str = "draw from an owned stream that the run's seed began";
-const OBSERVER: &str = "say what happened in the return value or through an observer";
+const DRIVER: &str =
+    "take bytes as arguments and return actions; a driver in ring 1 or 2 does the I/O";
+const SEED: &str = "use a generator that is seeded with the seed of the run";
+const OBSERVER: &str = "report events in the return value or to an observer";
 
 /// Returns the banned phrases in the shipped code of a ring-0 file.
 pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
@@ -49,7 +50,7 @@ pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
         let words = tokenize(phrase);
         for at in matches(&code, &words) {
             let place = format!("{place}:{}", code[at].line);
-            let what = format!("`{phrase}` in a crate that decides");
+            let what = format!("`{phrase}` in a pure crate");
             findings.push(Finding::new("pure", place, what, hint));
         }
     }
@@ -96,13 +97,13 @@ mod tests {
     }
 
     #[test]
-    fn a_grouped_import_does_not_hide_it() {
+    fn a_banned_phrase_is_found_in_a_grouped_import() {
         assert_eq!(found("use std::{fmt, fs::{self, File}};").len(), 2);
         assert_eq!(found("use std::time::{Duration, Instant};").len(), 1);
     }
 
     #[test]
-    fn tests_comments_strings_and_own_modules_may_say_it() {
+    fn tests_comments_strings_and_own_modules_may_have_a_banned_phrase() {
         assert_eq!(
             found("// std::fs\nfn f() -> &'static str { \"std::net\" }"),
             [""; 0]

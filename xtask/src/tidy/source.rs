@@ -224,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn modules_know_where_they_stand_and_whether_they_are_tests() {
+    fn modules_are_found_with_their_path_and_whether_they_are_tests() {
         let source = r#"
             pub(crate) mod a;
             mod inline { mod b; fn f() { } }
@@ -253,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn grouped_imports_are_written_out() {
+    fn grouped_imports_are_expanded() {
         let tokens = without_tests("use std::{fs, io::{self, Read}}; x::y();");
         let text: Vec<_> = with_uses_expanded(&tokens).iter().map(|t| t.text).collect();
         assert_eq!(

@@ -17,7 +17,7 @@ pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
             _ => continue,
         };
         let place = format!("{place}:{line}");
-        let hint = "mend the cause, or say `#[expect(.., reason = \"..\")]`";
+        let hint = "remove the cause, or write `#[expect(.., reason = \"..\")]`";
         findings.push(Finding::new(
             "allow",
             place,
@@ -38,12 +38,12 @@ pub(crate) fn module_doc(place: &str, source: &str) -> Option<Finding> {
         .find(|line| !line.trim().is_empty())?
         .starts_with("//!");
     (!opens_with_doc).then(|| {
-        let what = "the file does not open with a module doc".to_owned();
+        let what = "the file does not begin with a module doc".to_owned();
         Finding::new(
             "story",
             place,
             what,
-            "begin with `//!` and what the file is for",
+            "begin with `//!` and the purpose of the file",
         )
     })
 }
@@ -52,7 +52,13 @@ pub(crate) fn length(place: &str, source: &str) -> Option<Finding> {
     let lines = source.lines().count();
     (lines > LINES_MAX).then(|| {
         let what = format!("{lines} lines, more than {LINES_MAX}");
-        Finding::new("length", place, what, "look for the second story").warning()
+        Finding::new(
+            "length",
+            place,
+            what,
+            "move one topic of the file to a new file",
+        )
+        .warning()
     })
 }
 
@@ -70,8 +76,8 @@ pub(crate) fn no_machine_paths(place: &str, text: &str) -> Vec<Finding> {
                 before.is_none_or(|c| c.is_whitespace() || "\"'`=(<[:".contains(c))
             });
             if from_the_top {
-                let what = format!("{path} is a path of one machine");
-                let hint = "say where it is relative to the checkout, or take it as an argument";
+                let what = format!("{path} is a path that exists on one machine only");
+                let hint = "write the path relative to the checkout, or take it as an argument";
                 findings.push(Finding::new(
                     "paths",
                     format!("{place}:{}", at + 1),
@@ -99,19 +105,19 @@ mod tests {
     }
 
     #[test]
-    fn a_file_without_a_story_is_found() {
-        assert!(module_doc("x.rs", "\n//! A story.\nfn f() {}").is_none());
+    fn a_file_without_a_module_doc_is_found() {
+        assert!(module_doc("x.rs", "\n//! A doc.\nfn f() {}").is_none());
         assert!(module_doc("x.rs", "// Not one.\nfn f() {}").is_some());
         assert!(module_doc("x.rs", "").is_none());
         assert!(module_doc("x/tests.rs", "use super::*;").is_none());
     }
 
     #[test]
-    fn length_warns_past_the_limit_and_not_before() {
+    fn a_file_beyond_the_limit_of_lines_causes_a_warning() {
         let lines = |n: usize| "x\n".repeat(n);
         assert!(length("x.rs", &lines(LINES_MAX)).is_none());
-        let finding = length("x.rs", &lines(LINES_MAX + 1)).expect("one line too many");
-        assert!(!finding.fails, "a long file is a hint, not a failure");
+        let finding = length("x.rs", &lines(LINES_MAX + 1)).expect("the file is too long");
+        assert!(!finding.fails, "a long file is a warning, not an error");
     }
 
     #[test]

@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn strings_are_one_token_whatever_they_hold() {
+    fn a_string_is_one_token_for_any_content() {
         assert_eq!(texts(r##"x("a // \" b", r#"c " d"#, b"e")"##).len(), 8);
         assert_eq!(texts("\"std::fs\"")[0], "\"std::fs\"");
     }
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn words_that_begin_like_a_string_prefix_stay_words() {
+    fn words_that_begin_with_a_string_prefix_are_words() {
         assert_eq!(
             texts("break; r#type br c"),
             ["break", ";", "type", "br", "c"]

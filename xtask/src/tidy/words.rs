@@ -121,7 +121,7 @@ pub(crate) fn check(replaced: &ReplacedWords, file: &Path, text: &str) -> Vec<Fi
                 "turned",
                 format!("{place}:{}", word.line),
                 format!("a sentence begins with \"{}\"", word.text),
-                "begin with the subject: a noun of the field",
+                "begin with the subject of the sentence",
             ));
         }
     }
@@ -291,7 +291,7 @@ fn types(replaced: &ReplacedWords, place: &str, source: &str) -> Vec<Finding> {
                 "words",
                 format!("{place}:{}", pair[1].line),
                 format!("a type is named {}", pair[1].text),
-                &format!("name it after what it holds: {}", row.instead),
+                &format!("name the type after its content: {}", row.instead),
             ));
         }
     }
@@ -327,7 +327,7 @@ mod tests {
         | do not name a type | name it |\n|---|---|\n| Foo, Bar | `Baz` |\n";
 
     fn findings(file: &str, text: &str) -> Vec<String> {
-        let replaced = ReplacedWords::parse(LISTS).expect("lists");
+        let replaced = ReplacedWords::parse(LISTS).expect("the lists are valid");
         let findings = check(&replaced, Path::new(file), text);
         findings
             .iter()
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sentence_that_begins_with_a_turning_word_is_found_unless_it_asks() {
+    fn a_sentence_that_begins_with_a_banned_word_is_found_unless_it_is_a_question() {
         assert_eq!(findings("a.rs", "/// Whether it fits."), ["a.rs:1 turned"]);
         assert_eq!(
             findings("a.rs", "/// It fits. Of\n/// which one."),
@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_line_is_found_but_for_tables_and_links() {
+    fn a_long_line_is_found_except_in_tables_and_with_links() {
         let long = "x".repeat(COLUMNS_MAX + 1);
         assert_eq!(findings("a.md", &long), ["a.md:1 columns"]);
         assert_eq!(findings("a.md", &long[1..]), [""; 0]);

@@ -151,7 +151,7 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
         (
             "server = \"nginx\"",
             "server = \"ngnix\"",
-            "contender[2].server = \"ngnix\" is not known here",
+            "contender[2].server = \"ngnix\" is not a known value",
         ),
         (
             "connections = 4",
@@ -230,11 +230,11 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     assert_eq!(status.code(), Some(1), "{}", text(&out.stderr));
     let printed = text(&out.stdout);
     assert!(
-        printed.starts_with("Not the whole plan: 1 of 3 contenders"),
+        printed.starts_with("The plan is incomplete: 1 of 3 contenders"),
         "{printed}"
     );
     let page = fs::read_to_string(page).expect("the page is there");
-    assert!(page.contains("interrupted") && page.contains("Not the whole plan"));
+    assert!(page.contains("interrupted") && page.contains("The plan is incomplete"));
     assert!(!store.exists(), "{store:?} is left behind");
     let leftover = fs::read_dir("/proc")
         .expect("Linux has it")

@@ -20,7 +20,11 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
         |a, b| Some((b.cpu_seconds? - a.cpu_seconds?).max(0.0) / (b.seconds - a.seconds)),
     ));
     page.plot(all.levels(
-        plot("Memory", "processes and files in memory", Unit::Bytes),
+        plot(
+            "Memory",
+            "bytes of processes and files in memory",
+            Unit::Bytes,
+        ),
         |sample| sample.memory_bytes.map(|bytes| bytes as f64),
     ));
     let per_second = |figure: fn(&Sample) -> Option<u64>| {
@@ -34,51 +38,57 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
             all.rates(
                 plot(
                     "Disk operations: writes of the disk cache",
-                    "writes a second",
+                    "writes per second",
                     Unit::Count,
                 )
-                .note("As the server counts them; not all do."),
+                .note("Counted by the server; not every server counts them."),
                 per_second(|sample| sample.store_write_operations),
             ),
         );
     }
     if all.any(|sample| sample.device_operations.unwrap_or(0) > 0) {
-        page.plot(all.rates(
-            plot("Disk operations: reads and writes of the device", "operations a second", Unit::Count)
-                .note("All operations of the machine, with those of the kernel's write-back and of other programs."),
-            per_second(|sample| sample.device_operations),
-        ));
+        page.plot(
+            all.rates(
+                plot(
+                    "Disk operations: reads and writes of the device",
+                    "operations per second",
+                    Unit::Count,
+                )
+                .note("Includes operations of the kernel's write-back and of other programs."),
+                per_second(|sample| sample.device_operations),
+            ),
+        );
     }
     if all.any(|sample| sample.disk_write_bytes.unwrap_or(0) > 1 << 20) {
         page.plot(all.rates(
-            plot("Bytes written to disk", "bytes a second", Unit::Bytes),
+            plot("Bytes written to disk", "bytes per second", Unit::Bytes),
             per_second(|sample| sample.disk_write_bytes),
         ));
     }
     page.plot(all.rates(
-        plot("Traffic from the origin", "bytes a second", Unit::Bytes),
+        plot("Traffic from the origin", "bytes per second", Unit::Bytes),
         per_second(|sample| Some(sample.origin_bytes)),
     ));
     page.plot(all.rates(
-        plot("Traffic to the clients", "bytes a second", Unit::Bytes).note(
-            "Without what failed. Where a server keeps up with the rate, all curves are one.",
+        plot("Traffic to the clients", "bytes per second", Unit::Bytes).note(
+            "Without failed requests. The curves of servers that keep up with the rate coincide.",
         ),
         per_second(|sample| Some(sample.body_bytes)),
     ));
     type Latency = fn(&Sample) -> Option<f64>;
     let latencies: [(&str, Latency); 3] = [
-        ("Latency: half of the answers within", |s| s.latency_p50_ms),
-        ("Latency: 90 % of the answers within", |s| s.latency_p90_ms),
-        ("Latency: 99 % of the answers within", |s| s.latency_p99_ms),
+        ("Latency: median", |s| s.latency_p50_ms),
+        ("Latency: 90th percentile", |s| s.latency_p90_ms),
+        ("Latency: 99th percentile", |s| s.latency_p99_ms),
     ];
     for (title, figure) in latencies {
-        let axis = Axis::new("to the last byte", Unit::Seconds).log();
+        let axis = Axis::new("latency to the last byte", Unit::Seconds).log();
         page.plot(all.levels(Plot::new(title, time(), axis), move |sample| {
             figure(sample).map(|ms| ms / 1e3)
         }));
     }
     page.plot(all.levels(
-        plot("Connections", "sockets the server has open", Unit::Count),
+        plot("Connections", "open sockets of the server", Unit::Count),
         |sample| sample.sockets.map(|sockets| sockets as f64),
     ));
 }

@@ -39,9 +39,10 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
 /// Adds tables with the published figures beside the measured ones. There is one table for each source and pair of
 /// contenders, because a table with more columns would not fit on a phone.
 fn sources(page: &mut Page, outcome: &Outcome) {
-    page.section("Beside the sources");
+    page.section("Comparison with published figures");
     page.text(
-        "Other traffic, another machine, another size of cache: the direction compares, the amount only loosely.",
+        "The sources used other traffic, machines and cache sizes. Compare whether a figure rises or falls, and only \
+         roughly by how much.",
     );
     let mut left: Vec<&SourceFigure> = outcome.sources.iter().collect();
     while let Some(&first) = left.first() {
@@ -55,11 +56,11 @@ fn sources(page: &mut Page, outcome: &Outcome) {
         };
         let mut table = Table::new([
             Column::words("figure"),
-            Column::words("there"),
-            Column::words("here"),
+            Column::words("published"),
+            Column::words("measured"),
         ])
         .caption(format!(
-            "{} → {}; there: {}",
+            "{} → {}; source: {}",
             name(before, &first.before),
             name(after, &first.after),
             first.from
@@ -83,7 +84,7 @@ fn here(
     after: Option<&ContenderOutcome>,
 ) -> String {
     let (Some(before), Some(after)) = (before, after) else {
-        return "one of them did not run".to_owned();
+        return "a contender did not run".to_owned();
     };
     let is_latency = matches!(
         source.figure,
@@ -131,7 +132,7 @@ fn figures(outcome: &Outcome) -> Table {
             .is_some_and(|t| t.device_operations.is_some())
     }) {
         table = table.caption(
-            "Without the warm-up. Operations of the device are those of the whole machine, its other programs' too.",
+            "Without the warm-up. Operations of the device include those of other programs.",
         );
     } else {
         table = table.caption("Without the warm-up.");
@@ -159,7 +160,7 @@ fn figures(outcome: &Outcome) -> Table {
             })
         });
         if figure == Figure::HitRatio {
-            row("the same, counted at the origin", &|totals| {
+            row("requests that did not reach the origin", &|totals| {
                 Some(format!("{:.2} %", totals.spared_ratio * 100.0))
             });
         }
@@ -172,21 +173,21 @@ fn figures(outcome: &Outcome) -> Table {
 fn along(outcome: &Outcome) -> String {
     let load = &outcome.load;
     let turns = if load.together {
-        "All contenders ran at the same time, each with an origin of its own"
+        "All contenders ran at the same time, each with its own origin"
     } else {
-        "Each contender had a turn of its own; the turns are laid over each other"
+        "The contenders ran one after the other; the time axis begins with the load of each contender"
     };
     let same = match load.rate {
         Some(rate) => format!(
-            "at {} requests a second, so the same second is the same traffic for all",
+            "at {} requests per second, so each second has the same traffic for all",
             Unit::Count.exact(rate)
         ),
-        None => "as fast as answers came, so a faster one is done sooner".to_owned(),
+        None => "as fast as responses arrived, so a faster contender ended earlier".to_owned(),
     };
     let emulated = match (load.round_trip_ms > 0.0, load.origin_round_trip_ms > 0.0) {
         (false, false) => String::new(),
         _ => format!(
-            " Distances are emulated: {} ms to the clients and back, {} ms to the origin.",
+            " Emulated round-trip times: {} ms to the clients, {} ms to the origin.",
             load.round_trip_ms, load.origin_round_trip_ms
         ),
     };
@@ -198,15 +199,15 @@ fn contenders(outcome: &Outcome) -> Table {
         Column::words("contender"),
         Column::words("program"),
         Column::words("settings"),
-        Column::words("its turn"),
+        Column::words("run"),
     ]);
     for one in &outcome.contenders {
         let version = one.version.as_deref().unwrap_or("");
         let ended = match &one.end {
-            End::Whole => "whole".to_owned(),
+            End::Whole => "complete".to_owned(),
             End::Missing { hint } => format!("left out: {hint}"),
             End::Failed { why } => format!("failed: {why}"),
-            End::Cut { why } => format!("cut: {why}"),
+            End::Cut { why } => format!("ended early: {why}"),
         };
         table.row([
             one.name.clone(),
@@ -234,11 +235,11 @@ fn facts(page: &mut Page, outcome: &Outcome, command: &str) {
         "program",
         concat!("edgeward ", env!("CARGO_PKG_VERSION"), ", lab"),
     )
-    .fact("to repeat it", command)
+    .fact("command", command)
     .fact(
         "trace",
         format!(
-            "{}: {} requests of {} for {} objects of {}, {:.1} % of them asked for once",
+            "{}: {} requests of {} for {} objects of {}, {:.1} % of them requested once",
             trace.label,
             count(trace.requests),
             Unit::Bytes.short(trace.requested_bytes as f64),
@@ -250,7 +251,7 @@ fn facts(page: &mut Page, outcome: &Outcome, command: &str) {
     .fact(
         "load",
         format!(
-            "{} connections; the first {} requests warm up and are not in the figures",
+            "{} connections; the first {} requests are the warm-up and are not in the figures",
             load.connections,
             count(load.warmup_requests)
         ),
@@ -267,7 +268,9 @@ fn facts(page: &mut Page, outcome: &Outcome, command: &str) {
             .map_or_else(String::new, |after| format!(", {after} at the end"));
         page.fact(
             "load average",
-            format!("{before} before{after}; load, origin and contender share the machine"),
+            format!(
+                "{before} before{after}; load generator, origin and contender share the machine"
+            ),
         );
     }
 }

@@ -53,12 +53,12 @@ fn outcome() -> Outcome {
 }
 
 #[test]
-fn their_figure_stands_beside_ours() {
+fn a_published_figure_has_the_measured_one_beside_it() {
     let html = page(&outcome(), "edgeward lab x.toml");
     for text in [
         "Before &amp; after",
         "Why &lt;we&gt; ask",
-        "before → after; there: an author, 2017",
+        "before → after; source: an author, 2017",
         "<td>4 times fewer</td><td>4.0\u{a0}times fewer</td>",
         "an author, 2017",
         "edgeward lab x.toml",
@@ -72,7 +72,7 @@ fn their_figure_stands_beside_ours() {
 
 /// Each pair of contenders of a source has one table with all figures of the pair.
 #[test]
-fn every_pair_has_its_table_and_every_source_its_row() {
+fn each_pair_of_contenders_has_a_table_and_each_source_a_row() {
     let mut outcome = outcome();
     let first = outcome.sources[0].clone();
     let turned = SourceFigure {
@@ -82,12 +82,12 @@ fn every_pair_has_its_table_and_every_source_its_row() {
     };
     outcome.sources = vec![first.clone(), turned, first];
     let html = page(&outcome, "x");
-    assert_eq!(html.matches("; there: an author, 2017").count(), 2);
+    assert_eq!(html.matches("; source: an author, 2017").count(), 2);
     assert_eq!(html.matches("<td>4 times fewer</td>").count(), 3);
 }
 
 #[test]
-fn latencies_of_waiting_are_not_compared() {
+fn latencies_are_not_compared_if_the_machine_was_too_slow() {
     let mut outcome = outcome();
     outcome.sources[0].figure = Figure::LatencyP99;
     for one in &mut outcome.contenders {
@@ -111,15 +111,15 @@ fn a_contender_that_did_not_finish_is_marked_and_not_compared() {
     let html = page(&outcome, "edgeward lab x.toml");
     for text in [
         "after (partial)",
-        "one of them did not run",
-        "cut: the server died, with signal: 9 (SIGKILL)",
+        "a contender did not run",
+        "ended early: the server died, with signal: 9 (SIGKILL)",
     ] {
         assert!(html.contains(text), "{text}");
     }
 }
 
 #[test]
-fn without_any_figures_there_is_still_a_page() {
+fn a_run_without_figures_has_a_page() {
     let mut outcome = outcome();
     outcome.contenders = vec![ContenderOutcome {
         name: "nginx".to_owned(),

@@ -12,7 +12,7 @@ pub(super) fn read(table: Table<'_>) -> Option<Contender> {
         Some(entry) => entry.choice(&Server::WORDS),
         None => {
             let hint = format!(
-                "write server = \"edgeward\"; there are {}",
+                "write server = \"edgeward\"; the servers are {}",
                 Server::WORDS.join(", ")
             );
             table.missing("server", hint);
@@ -39,8 +39,8 @@ pub(super) fn read(table: Table<'_>) -> Option<Contender> {
         capacities(&table, word, memory.is_some(), disk.is_some());
         if workers.is_some() && matches!(word, "varnish") {
             table.wrong(
-                "Varnish has threads, not workers",
-                "leave workers out: it gets a thread for each connection",
+                "Varnish has no workers",
+                "remove workers: Varnish gets a thread for each connection",
             );
         }
     }
@@ -63,7 +63,7 @@ fn capacities(table: &Table<'_>, word: &str, memory: bool, disk: bool) {
         ("edgeward", false, _) => table.missing("memory", "write memory = \"64MiB\", or \"1%\" of the trace's objects"),
         ("trafficserver", _, false) => table.missing(
             "disk",
-            "Traffic Server always has a disk cache: write disk = \"256MiB\"; memory is its cache in RAM before that",
+            "Traffic Server always has a disk cache: write disk = \"256MiB\"; memory is the size of its additional cache in RAM",
         ),
         ("nginx", false, false) | ("varnish", false, false) => {
             table.missing("memory", "write memory = \"64MiB\", or disk = \"1GiB\"");
@@ -73,7 +73,7 @@ fn capacities(table: &Table<'_>, word: &str, memory: bool, disk: bool) {
             "write memory (a folder in memory) or disk (one on disk), not both",
         ),
         ("varnish", true, true) => table.wrong(
-            "Varnish keeps an object in one place",
+            "Varnish has one cache: in memory or on disk",
             "write memory (its malloc storage) or disk (its file storage), not both",
         ),
         _ => {}
@@ -116,7 +116,7 @@ fn read_switch(table: Table<'_>) -> Option<Switch> {
         None => {
             table.missing(
                 "config",
-                "write what changes below [contender.switch.config.…]",
+                "write the changed keys below [contender.switch.config.…]",
             );
             None
         }
@@ -141,7 +141,7 @@ fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
         for (key, entry) in inner.all() {
             let path = format!("{name}.{key}");
             if let Some((_, hint)) = OURS.iter().find(|(ours, _)| *ours == path) {
-                entry.wrong("is the lab's to set", *hint);
+                entry.wrong("is set by the lab", *hint);
                 sound = false;
                 continue;
             }
@@ -161,12 +161,15 @@ fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
 
 /// Keys of the edge that only the lab sets, each with the hint for a plan that has the key.
 const OURS: [(&str, &str); 7] = [
-    ("listener.address", "it takes a free port"),
-    ("origin.url", "it starts an origin of its own"),
-    ("admin.address", "it takes a free port"),
+    ("listener.address", "the lab selects a free port"),
+    ("origin.url", "the lab starts its own origin"),
+    ("admin.address", "the lab selects a free port"),
     ("server.workers", "write workers = 1 in the contender"),
     ("hot.capacity", "write memory = \"64MiB\" in the contender"),
-    ("disk_device.path", "it makes a folder; --dir says where"),
+    (
+        "disk_device.path",
+        "the lab creates a folder below that of --dir",
+    ),
     (
         "disk_device.capacity",
         "write disk = \"1GiB\" in the contender",

@@ -15,7 +15,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_far_from_all_words_has_no_nearest() {
+    fn a_word_far_from_all_known_words_has_no_suggestion() {
         let known = ["memory", "disk", "server"];
         assert_eq!(nearest("memroy", known.into_iter()), Some("memory"));
         assert_eq!(nearest("colour", known.into_iter()), None);

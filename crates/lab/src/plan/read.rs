@@ -33,7 +33,10 @@ impl Plan {
             if line != last_line {
                 let shown = sink.excerpt(&span);
                 let (message, hint) = match error.message() {
-                    "duplicate key" => (format!("{shown} is given twice"), "keep one of the two"),
+                    "duplicate key" => (
+                        format!("{shown} is given twice"),
+                        "remove one of the two lines",
+                    ),
                     other if shown.is_empty() => (format!("this is not TOML: {other}"), ""),
                     other => (format!("this is not TOML: {other} at `{shown}`"), ""),
                 };
@@ -71,7 +74,7 @@ fn read(document: Table<'_>) -> Option<Plan> {
         .map_or(Some(Duration::ZERO), origin);
     let tables = document.tables("contender");
     if tables.is_empty() && document.entry("contender").is_none() {
-        document.missing("contender", "write [[contender]] once for each");
+        document.missing("contender", "write [[contender]] for each contender");
     }
     if tables.len() > CONTENDERS_MAX {
         document.wrong(
@@ -101,8 +104,8 @@ fn read(document: Table<'_>) -> Option<Plan> {
         if !names.insert(contender.name.clone()) {
             document.wrong_at(
                 line,
-                format!("there are two contenders called {}", contender.name),
-                "give each a name of its own",
+                format!("two contenders have the name {}", contender.name),
+                "give each contender its own name",
             );
             sound = false;
         }
@@ -130,8 +133,8 @@ fn read(document: Table<'_>) -> Option<Plan> {
             ) {
                 document.wrong_at(
                     contender.line,
-                    "a contender that is switched runs alone",
-                    "write order = \"in-turn\", or leave [contender.switch] out",
+                    "a contender with a switch cannot run together with others",
+                    "write order = \"in-turn\", or remove [contender.switch]",
                 );
                 sound = false;
             }
@@ -170,7 +173,7 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
     let origin = match (&file, &preset) {
         (Some(file), None) => {
             for entry in made_up.iter().flatten() {
-                entry.wrong("is for made-up traffic", "leave it out beside file");
+                entry.wrong("is for a synthetic trace", "remove this key or file");
             }
             file.text()
                 .map(|path| TraceOrigin::File(PathBuf::from(path)))
@@ -181,7 +184,7 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
                 let known = Preset::from_str(name).ok();
                 if known.is_none() {
                     let names: Vec<_> = Preset::ALL.iter().map(|p| p.name()).collect();
-                    preset.wrong("is no preset", format!("use {}", names.join(", ")));
+                    preset.wrong("is not a preset", format!("use {}", names.join(", ")));
                 }
                 known
             });
@@ -203,8 +206,8 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
         }
         _ => {
             table.wrong(
-                "a trace is made up or read",
-                "write preset = \"web\" or file = \"…\", one of the two",
+                "a trace needs either a preset or a file",
+                "write preset = \"web\" or file = \"…\"",
             );
             None
         }
@@ -221,7 +224,7 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
 impl Default for LoadPlan {
     fn default() -> Self {
         Self {
-            connections: NonZeroUsize::new(32).expect("not zero"),
+            connections: NonZeroUsize::new(32).expect("the number is not zero"),
             rate: None,
             // The behaviour of a cache that is still filling says little about its steady state.
             warmup: Amount::Share(0.2),
@@ -243,7 +246,7 @@ fn load(table: Table<'_>) -> Option<LoadPlan> {
         if rate.is_none() && !closed {
             entry.wrong(
                 "is not a rate",
-                "write 2000 (requests a second), or \"closed\" for as fast as answers come",
+                "write 2000 (requests per second), or \"closed\" for a closed loop",
             );
             return None;
         }
@@ -302,7 +305,7 @@ fn compare(table: Table<'_>, known: &[&str]) -> Option<Compare> {
             all
         }),
         None => {
-            table.missing("with", "write with = [\"the others\"]");
+            table.missing("with", "write with = [\"nginx\", \"varnish\"]");
             None
         }
     };
@@ -341,8 +344,8 @@ fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
         }
     };
     let (before, after) = (side("before"), side("after"));
-    let says = table.needed_text("says", "write what they measured, in words");
-    let from = table.needed_text("from", "write who says so");
+    let says = table.needed_text("says", "write the published figure in words");
+    let from = table.needed_text("from", "write the citation");
     table.finish();
     Some(SourceFigure {
         figure: figure?,
@@ -360,7 +363,7 @@ fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
     if !found {
         entry.wrong(
             &format!("names {name}, which is neither a contender nor a group"),
-            format!("there are {}", known.join(", ")),
+            format!("the names are {}", known.join(", ")),
         );
     }
     found

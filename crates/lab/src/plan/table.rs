@@ -202,7 +202,7 @@ impl<'a> Table<'a> {
                 let message = format!("there is no key {}", entry.path);
                 let hint = match nearest(key, asked.iter().copied()) {
                     Some(near) => format!("did you mean {near}?"),
-                    None => format!("here are {}", asked.join(", ")),
+                    None => format!("the keys here are {}", asked.join(", ")),
                 };
                 self.sink.at(entry.line, message, hint);
             }

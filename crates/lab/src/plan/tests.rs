@@ -90,7 +90,7 @@ from = "a paper"
 
 /// Returns the line, message and hint of each problem.
 fn wrong(text: &str) -> Vec<(usize, String, String)> {
-    let problems = Plan::parse(text).expect_err("this plan is wrong");
+    let problems = Plan::parse(text).expect_err("the plan is invalid");
     let parts = problems.into_iter();
     parts
         .map(|p| (p.line, p.message, p.hint.unwrap_or_default()))
@@ -98,8 +98,8 @@ fn wrong(text: &str) -> Vec<(usize, String, String)> {
 }
 
 #[test]
-fn what_is_left_out_has_a_default() {
-    let plan = Plan::parse(SMALL).expect("a plan");
+fn absent_keys_have_defaults() {
+    let plan = Plan::parse(SMALL).expect("the plan is valid");
     assert_eq!(plan.load, LoadPlan::default());
     assert_eq!(plan.trace.requests, 1000);
     assert_eq!(plan.origin_round_trip, Duration::ZERO);
@@ -109,15 +109,24 @@ fn what_is_left_out_has_a_default() {
     assert_eq!((contender.name.as_str(), contender.line), ("varnish", 8));
     assert_eq!(contender.memory, Some(Size::Share(0.01)));
     assert_eq!(
-        contender.memory.expect("given").of(1 << 40),
+        contender
+            .memory
+            .expect("the plan has a memory capacity")
+            .of(1 << 40),
         (1 << 40) / 100
     );
-    assert_eq!(contender.memory.expect("given").of(10), 1 << 20);
+    assert_eq!(
+        contender
+            .memory
+            .expect("the plan has a memory capacity")
+            .of(10),
+        1 << 20
+    );
 }
 
 #[test]
-fn everything_that_can_be_said_is_understood() {
-    let plan = Plan::parse(FULL).expect("a plan");
+fn a_plan_with_all_keys_is_parsed() {
+    let plan = Plan::parse(FULL).expect("the plan is valid");
     assert_eq!(plan.load.rate, Some(2500.5));
     assert_eq!(plan.load.warmup.of(200_000), 1000);
     assert_eq!(plan.load.round_trip, Duration::from_millis(30));
@@ -145,21 +154,21 @@ fn everything_that_can_be_said_is_understood() {
             "hot.window_requests=20000"
         ]
     );
-    let switch = switch.as_ref().expect("a switch");
+    let switch = switch.as_ref().expect("the plan has a switch");
     assert_eq!((switch.at.of(200_000), switch.settings.len()), (100_000, 1));
-    let min_uses = NonZeroU64::new(2).expect("not zero");
+    let min_uses = NonZeroU64::new(2).expect("the number is not zero");
     assert_eq!(plan.contenders[1].server, Server::Nginx { min_uses });
     assert_eq!(plan.sources[0].figure, Figure::HitRatio);
 }
 
 /// Each case replaces one line of the full plan and checks the reported problem.
 #[test]
-fn a_mistake_is_told_with_its_line_its_key_and_the_way_out() {
+fn a_problem_has_the_line_the_key_and_a_hint() {
     for (line, instead, message, hint) in [
         (
             "preset = \"web\"",
             "preset = \"wep\"",
-            "trace.preset = \"wep\" is no preset",
+            "trace.preset = \"wep\" is not a preset",
             "use web,",
         ),
         (
@@ -171,7 +180,7 @@ fn a_mistake_is_told_with_its_line_its_key_and_the_way_out() {
         (
             "requests = 200_000",
             "requests = 7",
-            "trace.requests = 7 is not a number that fits here",
+            "trace.requests = 7 is not a number in the allowed range",
             "from 100 to",
         ),
         (
@@ -195,19 +204,19 @@ fn a_mistake_is_told_with_its_line_its_key_and_the_way_out() {
         (
             "round_trip = \"30ms\"",
             "round_trip = 30",
-            "load.round_trip = 30 is not a time that fits here",
+            "load.round_trip = 30 is not a time in the allowed range",
             "\"30ms\"",
         ),
         (
             "order = \"in-turn\"",
             "order = \"inturn\"",
-            "load.order = \"inturn\" is not known here",
+            "load.order = \"inturn\" is not a known value",
             "did you mean \"in-turn\"?",
         ),
         (
             "disk = \"50%\"",
             "disk = \"half\"",
-            "contender[0].disk = \"half\" is not a size that fits here",
+            "contender[0].disk = \"half\" is not a size in the allowed range",
             "64MiB",
         ),
         (
@@ -232,37 +241,37 @@ fn a_mistake_is_told_with_its_line_its_key_and_the_way_out() {
             "workers = 2",
             "server = \"apache\"",
             "server is given twice",
-            "keep one of the two",
+            "remove one of the two lines",
         ),
         (
             "subject = \"ours\"",
             "subject = \"theirs\"",
             "names theirs, which is neither a contender nor a group",
-            "there are ours",
+            "the names are ours",
         ),
         (
             "figure = \"hit-ratio\"",
             "figure = \"hits\"",
-            "source[0].figure = \"hits\" is not known here",
+            "source[0].figure = \"hits\" is not a known value",
             "hit-ratio",
         ),
         (
             "policy = \"adaptsize\"",
             "capacity = \"1MiB\"",
-            "contender[0].config.hot.capacity = \"1MiB\" is the lab's to set",
+            "contender[0].config.hot.capacity = \"1MiB\" is set by the lab",
             "memory =",
         ),
         (
             "policy = \"adaptsize\"",
             "policy = [1]",
-            "contender[0].config.hot.policy = [1] cannot be set here",
+            "contender[0].config.hot.policy = [1] has a type that is not supported here",
             "write text",
         ),
         (
             "name = \"ours\"",
             "name = \"varnish\"",
-            "there are two contenders called varnish",
-            "a name of its own",
+            "two contenders have the name varnish",
+            "its own name",
         ),
         (
             "title = \"Which is better?\"",
@@ -279,23 +288,28 @@ fn a_mistake_is_told_with_its_line_its_key_and_the_way_out() {
     ] {
         assert!(FULL.contains(line), "{line}");
         let found = wrong(&FULL.replacen(line, instead, 1));
-        let told = found
+        let problem = found
             .iter()
             .find(|(_, text, _)| text.contains(message))
             .unwrap_or_else(|| panic!("{instead}: {found:#?}"));
-        assert!(told.2.contains(hint), "{instead}: {told:?}");
-        let expected = FULL.lines().position(|one| one == line).expect("a line") + 1;
-        let far =
-            message.contains("missing") || message.contains("cache:") || message.contains("called");
+        assert!(problem.2.contains(hint), "{instead}: {problem:?}");
+        let expected = FULL
+            .lines()
+            .position(|one| one == line)
+            .expect("the text has this line")
+            + 1;
+        let far = message.contains("missing")
+            || message.contains("cache:")
+            || message.contains("two contenders");
         assert!(
-            far || told.0 == expected,
-            "{instead}: {told:?}, line {expected}"
+            far || problem.0 == expected,
+            "{instead}: {problem:?}, line {expected}"
         );
     }
 }
 
 #[test]
-fn all_mistakes_are_told_at_once_in_the_order_of_their_lines() {
+fn all_problems_are_reported_at_once_in_the_order_of_their_lines() {
     let text = FULL
         .replace("seed = 3", "sead = 3")
         .replace("workers = 2", "workers = 0")
@@ -306,7 +320,7 @@ fn all_mistakes_are_told_at_once_in_the_order_of_their_lines() {
 }
 
 #[test]
-fn an_empty_plan_says_what_a_plan_needs() {
+fn an_empty_plan_reports_all_required_keys() {
     let messages: Vec<String> = wrong("").into_iter().map(|(_, text, _)| text).collect();
     assert_eq!(
         messages,
@@ -319,10 +333,10 @@ fn an_empty_plan_says_what_a_plan_needs() {
 }
 
 #[test]
-fn contenders_that_run_together_cannot_be_switched_and_there_are_not_too_many() {
+fn a_switch_needs_contenders_in_turn_and_their_number_is_limited() {
     let together = FULL.replace("order = \"in-turn\"", "order = \"together\"");
     let found = wrong(&together);
-    assert!(found[0].1.contains("runs alone"), "{found:?}");
+    assert!(found[0].1.contains("cannot run together"), "{found:?}");
     let many: String = (0..17)
         .map(|n| format!("[[contender]]\nname = \"v{n}\"\nserver = \"varnish\"\nmemory = \"1%\"\n"))
         .collect();
@@ -340,14 +354,14 @@ proptest! {
 
     /// For any text, the parser returns a plan, or problems with valid line numbers.
     #[test]
-    fn any_text_is_a_plan_or_has_a_problem_with_a_line(text in "\\PC{0,200}") {
+    fn any_text_is_a_plan_or_has_problems_with_line_numbers(text in "\\PC{0,200}") {
         prop_assert!(sound(&text));
     }
 
     /// A valid plan is damaged: some bytes are removed and others inserted. The parser returns a plan or
     /// problems, and does not panic.
     #[test]
-    fn a_damaged_plan_is_told_and_not_a_panic(
+    fn a_damaged_plan_has_problems_and_does_not_panic(
         at in 0..FULL.len(),
         cut in 0_usize..40,
         more in "[ -~\\n]{0,12}",

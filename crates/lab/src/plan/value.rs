@@ -22,8 +22,8 @@ impl<'a> Entry<'a> {
         let chars = text.chars().count();
         if text.trim().is_empty() || chars > TEXT_CHARS_MAX || text.chars().any(char::is_control) {
             self.wrong(
-                "is not a line of text",
-                format!("write 1 to {TEXT_CHARS_MAX} characters, without breaks"),
+                "is not one line of text",
+                format!("write 1 to {TEXT_CHARS_MAX} characters, without line breaks"),
             );
             return None;
         }
@@ -41,7 +41,7 @@ impl<'a> Entry<'a> {
             .collect();
         let texts = texts.filter(|texts| !texts.is_empty() && texts.len() <= LIST_MAX);
         if texts.is_none() {
-            self.wrong("is not a list of names", "write [\"one\", \"another\"]");
+            self.wrong("is not a list of names", "write [\"nginx\", \"varnish\"]");
         }
         texts
     }
@@ -53,7 +53,7 @@ impl<'a> Entry<'a> {
         if number.is_none() {
             let (least, most) = bounds.into_inner();
             self.wrong(
-                "is not a number that fits here",
+                "is not a number in the allowed range",
                 format!("write a whole number from {least} to {most}"),
             );
         }
@@ -69,7 +69,7 @@ impl<'a> Entry<'a> {
                 Some(near) => format!("did you mean \"{near}\"?"),
                 None => format!("use {}", words.join(", ")),
             };
-            self.wrong("is not known here", hint);
+            self.wrong("is not a known value", hint);
         }
         found
     }
@@ -81,7 +81,7 @@ impl<'a> Entry<'a> {
         if time.is_none() {
             let (least, most) = bounds.into_inner();
             self.wrong(
-                "is not a time that fits here",
+                "is not a time in the allowed range",
                 format!("write \"30ms\", \"2s\" or \"5min\", from {least:?} to {most:?}"),
             );
         }
@@ -131,7 +131,7 @@ impl<'a> Entry<'a> {
         if bytes.is_none() {
             let (least, most) = bounds.into_inner();
             self.wrong(
-                "is not a size that fits here",
+                "is not a size in the allowed range",
                 format!(
                     "write \"64MiB\", from {} to {}",
                     ByteSize(least),
@@ -151,7 +151,7 @@ impl<'a> Entry<'a> {
         let share = percent(text).filter(|share| *share > 0.0 && *share <= 10.0);
         if share.is_none() {
             self.wrong(
-                "is no share of the trace's objects",
+                "is not a share of the trace's objects",
                 "write \"1%\", more than 0 and up to 1000%",
             );
         }
@@ -168,7 +168,7 @@ impl<'a> Entry<'a> {
         };
         if setting.is_none() && !matches!(self.value.get_ref(), DeValue::String(_)) {
             self.wrong(
-                "cannot be set here",
+                "has a type that is not supported here",
                 "write text, a whole number, true or false",
             );
         }
@@ -242,7 +242,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times_and_shares_read_as_people_write_them() {
+    fn times_and_shares_are_parsed_in_their_usual_forms() {
         for (text, micros) in [
             ("30ms", 30_000),
             ("1.5s", 1_500_000),

@@ -28,7 +28,7 @@ fn contender(server: Server) -> Contender {
         server,
         memory: Some(Size::Bytes(1 << 20)),
         disk: None,
-        workers: NonZeroUsize::new(2).expect("not zero"),
+        workers: NonZeroUsize::new(2).expect("the number is not zero"),
         line: 1,
     }
 }
@@ -40,7 +40,7 @@ fn file<'a>(recipe: &'a Recipe, name: &str) -> &'a str {
 
 /// The configuration file is valid TOML and has the given values, also if a value has special characters.
 #[test]
-fn an_edge_gets_the_plan_s_settings_and_ours_as_toml() {
+fn the_configuration_of_an_edge_has_the_settings_of_the_plan_and_of_the_lab() {
     let nasty = "a \"quoted\" \\ back\tslash";
     let setting = |table: &str, key: &str, value| Setting {
         table: table.to_owned(),
@@ -70,11 +70,14 @@ fn an_edge_gets_the_plan_s_settings_and_ours_as_toml() {
         document.get_ref()[name]
             .get_ref()
             .as_table()
-            .expect("a table")
+            .expect("the value is a table")
     };
     assert_eq!(table("hot")["policy"].get_ref().as_str(), Some(nasty));
     let number = |name: &str, key: &str| {
-        let value = table(name)[key].get_ref().as_integer().expect("a number");
+        let value = table(name)[key]
+            .get_ref()
+            .as_integer()
+            .expect("the value is a number");
         value.as_str().to_owned()
     };
     assert_eq!(number("hot", "capacity"), "16777216");
@@ -90,9 +93,9 @@ fn an_edge_gets_the_plan_s_settings_and_ours_as_toml() {
 }
 
 #[test]
-fn nginx_keeps_its_files_where_the_plan_gave_it_room() {
+fn nginx_has_its_cache_in_memory_or_on_disk_like_the_plan() {
     let server = Server::Nginx {
-        min_uses: NonZeroU64::new(3).expect("not zero"),
+        min_uses: NonZeroU64::new(3).expect("the number is not zero"),
     };
     let in_memory = recipe(
         &contender(server.clone()),
@@ -114,7 +117,7 @@ fn nginx_keeps_its_files_where_the_plan_gave_it_room() {
 }
 
 #[test]
-fn varnish_has_a_thread_for_every_connection() {
+fn varnish_has_more_threads_than_connections() {
     let recipe_of =
         |memory, disk| recipe(&contender(Server::Varnish), &[], &environment(memory, disk));
     let arguments = recipe_of(Some(9 << 20), None).arguments.join(" ");
@@ -128,7 +131,7 @@ fn varnish_has_a_thread_for_every_connection() {
 }
 
 #[test]
-fn traffic_server_lies_in_its_folder_alone() {
+fn traffic_server_uses_only_files_in_its_folder() {
     let server = Server::TrafficServer;
     let recipe = recipe(
         &contender(server),

@@ -67,11 +67,11 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn an_alarm_never_rings_early_and_rings_again() {
-        let alarm = Alarm::new().expect("a timer");
+    async fn an_alarm_is_never_early_and_can_be_used_again() {
+        let alarm = Alarm::new().expect("the timer is created");
         for micros in [0, 50, 3000] {
             let when = Instant::now() + Duration::from_micros(micros);
-            alarm.until(when).await.expect("a ring");
+            alarm.until(when).await.expect("the timer expires");
             assert!(Instant::now() >= when);
         }
     }

@@ -144,14 +144,14 @@ mod tests {
     fn class(lines: &[(&'static str, &'static str)]) -> Class {
         let mut headers = HeaderMap::new();
         for (name, value) in lines {
-            headers.append(*name, value.parse().expect("a header value"));
+            headers.append(*name, value.parse().expect("the header value is valid"));
         }
         Class::of(&headers)
     }
 
     /// The lines are the examples of RFC 9211, section 3, and further edge cases.
     #[test]
-    fn a_cache_status_has_one_class() {
+    fn each_cache_status_has_its_class() {
         for (line, expected) in [
             ("ExampleCache; hit", Class::Hit),
             ("ExampleCache; hit; ttl=376", Class::Hit),
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_the_nearest_cache() {
+    fn the_last_line_is_that_of_the_nearest_cache() {
         let lines = [
             ("cache-status", "Far; hit"),
             ("cache-status", "Near; fwd=miss"),
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn older_caches_are_understood_by_their_x_cache() {
+    fn x_cache_is_used_without_a_cache_status() {
         assert_eq!(class(&[("x-cache", "HIT")]), Class::Hit);
         assert_eq!(class(&[("x-cache", "MISS from squid")]), Class::Miss);
         assert_eq!(class(&[("x-cache", "Hit-Front")]), Class::Hit);

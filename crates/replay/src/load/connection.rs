@@ -57,7 +57,7 @@ impl Connection {
     pub(super) async fn perform(&mut self, job: &Job) -> Result<Answer, Failure> {
         let id = job.key.to_string();
         let uri = format!("{}/o/{id}?size={}", self.target.prefix(), job.size);
-        let uri = Uri::try_from(uri).expect("a prefix from a URL, then letters and digits");
+        let uri = Uri::try_from(uri).expect("a prefix from a URL with letters and digits is a URI");
         self.watchdog.stir();
         let response = self.send(uri).await?;
         let first_byte = Instant::now();
@@ -112,7 +112,7 @@ impl Connection {
         };
         let opened = match self.watchdog.guard(pin!(open)).await {
             Ok(opened) => opened,
-            Err(Bite) => return Err(timed_out(&self.watchdog, "to be connected")),
+            Err(Bite) => return Err(timed_out(&self.watchdog, "while connecting")),
         };
         opened.map_err(|error| {
             failure(
@@ -141,7 +141,7 @@ impl Connection {
                 };
                 failure(kind, in_full(&error))
             }
-            Err(Bite) => timed_out(&self.watchdog, "for the head"),
+            Err(Bite) => timed_out(&self.watchdog, "before the head of the response"),
         };
         self.wire = None;
         Err(failure)
@@ -167,11 +167,11 @@ impl Connection {
                 },
                 Ok(Some(Err(error))) => {
                     self.wire = None;
-                    let detail = format!("{at} of {size} bytes, then {}", in_full(&error));
+                    let detail = format!("error after {at} of {size} bytes: {}", in_full(&error));
                     return Err(failure(ErrorKind::ShortBody, detail));
                 }
                 Err(Bite) => {
-                    let failure = timed_out(&self.watchdog, &format!("{at} of {size} bytes in,"));
+                    let failure = timed_out(&self.watchdog, &format!("after {at} of {size} bytes"));
                     self.wire = None;
                     return Err(failure);
                 }
@@ -321,11 +321,11 @@ impl Watchdog {
     }
 }
 
-fn timed_out(watchdog: &Watchdog, what: &str) -> Failure {
+fn timed_out(watchdog: &Watchdog, moment: &str) -> Failure {
     let timeout = watchdog.timeout;
     failure(
         ErrorKind::Timeout,
-        format!("{what} nothing came for {timeout:?}"),
+        format!("no data for {timeout:?} {moment}"),
     )
 }
 

@@ -148,17 +148,17 @@ mod tests {
 
     proptest! {
         #[test]
-        fn a_latency_comes_back_to_within_one_part_in_64(nanos in 0_u64..4_000_000_000_000) {
+        fn the_error_of_a_percentile_is_at_most_one_part_in_64(nanos in 0_u64..4_000_000_000_000) {
             let counts = LatencyCounts::default();
             counts.count(Duration::from_nanos(nanos));
-            let told = counts.snapshot().quantile(0.5).expect("one is there").as_nanos() as f64;
+            let median = counts.snapshot().quantile(0.5).expect("a latency was counted").as_nanos() as f64;
             // The error is half a bucket, or half a unit below 64 units.
-            let off = (told - nanos as f64).abs();
-            prop_assert!(off <= (nanos as f64 / 64.0).max(1024.0), "{nanos} told as {told}");
+            let off = (median - nanos as f64).abs();
+            prop_assert!(off <= (nanos as f64 / 64.0).max(1024.0), "{nanos} counted, {median} returned");
         }
 
         #[test]
-        fn buckets_follow_each_other_in_order(a in 0_u64..1 << 43, b in 0_u64..1 << 43) {
+        fn a_longer_latency_is_not_in_a_lower_bucket(a in 0_u64..1 << 43, b in 0_u64..1 << 43) {
             let (a, b) = (a.min(b), a.max(b));
             prop_assert!(bucket(Duration::from_nanos(a)) <= bucket(Duration::from_nanos(b)));
             prop_assert!(bucket(Duration::from_nanos(b)) < BUCKETS);
@@ -167,7 +167,7 @@ mod tests {
 
     /// The expected percentiles are those of the sorted list.
     #[test]
-    fn percentiles_of_a_stretch_are_those_of_its_answers_alone() {
+    fn percentiles_of_an_interval_exclude_earlier_responses() {
         let counts = LatencyCounts::default();
         (0..1000).for_each(|_| counts.count(Duration::from_secs(9)));
         let before = counts.snapshot();
@@ -181,8 +181,12 @@ mod tests {
             (0.99, 990.0),
             (1.0, 1000.0),
         ] {
-            let told = stretch.quantile(share).expect("a thousand").as_secs_f64() * 1000.0;
-            assert!((told - ms).abs() <= ms / 64.0, "{share}: {told} ms");
+            let quantile = stretch
+                .quantile(share)
+                .expect("latencies were counted")
+                .as_secs_f64()
+                * 1000.0;
+            assert!((quantile - ms).abs() <= ms / 64.0, "{share}: {quantile} ms");
         }
         assert_eq!(
             counts.snapshot().since(&counts.snapshot()).quantile(0.5),
@@ -191,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_times_share_the_last_bucket() {
+    fn the_longest_latency_is_in_the_last_bucket() {
         assert_eq!(bucket(Duration::MAX), BUCKETS - 1);
         assert_eq!(bucket(Duration::ZERO), 0);
     }

@@ -54,7 +54,7 @@ pub enum ReplayError {
         source: io::Error,
     },
     /// Reading the trace failed.
-    #[error("the trace cannot be read on after {requests} requests")]
+    #[error("cannot read the trace after {requests} requests")]
     Trace {
         /// The number of requests read before.
         requests: u64,
@@ -68,7 +68,7 @@ pub enum ReplayError {
         source: io::Error,
     },
     /// The process to monitor does not exist.
-    #[error("cannot watch process {pid}")]
+    #[error("cannot monitor process {pid}")]
     Monitor {
         /// The process id.
         pid: u32,

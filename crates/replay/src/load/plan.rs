@@ -78,7 +78,7 @@ impl ReplayPlan {
         Self {
             trace: trace.into(),
             target,
-            connections: NonZeroUsize::new(32).expect("not zero"),
+            connections: NonZeroUsize::new(32).expect("the number is not zero"),
             workers: NonZeroUsize::MIN,
             pacing: Pacing::Closed,
             requests_max: None,
@@ -87,7 +87,7 @@ impl ReplayPlan {
             settle_sizes: true,
             round_trip: Duration::ZERO,
             timeout: Duration::from_secs(30),
-            failures_in_a_row_max: NonZeroU64::new(1000).expect("not zero"),
+            failures_in_a_row_max: NonZeroU64::new(1000).expect("the number is not zero"),
             pid: None,
             status: None,
             sample_interval: Duration::from_secs(1),
@@ -207,19 +207,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_is_a_plain_http_url() {
-        let target: Target = "http://127.0.0.1:8080".parse().expect("a target");
+    fn a_target_is_an_http_url() {
+        let target: Target = "http://127.0.0.1:8080"
+            .parse()
+            .expect("the target is valid");
         assert_eq!(target.addr(), SocketAddr::from(([127, 0, 0, 1], 8080)));
         assert_eq!(target.host(), "127.0.0.1:8080");
         assert_eq!(target.prefix(), "");
-        let target: Target = "http://[::1]/a/b/".parse().expect("a target");
+        let target: Target = "http://[::1]/a/b/".parse().expect("the target is valid");
         assert_eq!(target.addr().to_string(), "[::1]:80");
         assert_eq!(target.host(), "[::1]");
         assert_eq!(target.prefix(), "/a/b");
     }
 
     #[test]
-    fn what_is_not_plain_http_is_refused_with_the_way_out() {
+    fn other_urls_are_rejected_with_a_hint() {
         for text in [
             "",
             "127.0.0.1:8080",

@@ -171,7 +171,10 @@ mod tests {
     use super::*;
 
     fn plan() -> ReplayPlan {
-        ReplayPlan::new("t", "http://127.0.0.1:1".parse().expect("a target"))
+        ReplayPlan::new(
+            "t",
+            "http://127.0.0.1:1".parse().expect("the target is valid"),
+        )
     }
 
     fn record(key: u64, size: u64) -> Record {
@@ -192,19 +195,19 @@ mod tests {
             feeder.finish()
         });
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        let jobs = runtime.expect("a runtime").block_on(async {
+        let jobs = runtime.expect("the runtime starts").block_on(async {
             let mut jobs = Vec::new();
             while let Some(job) = queue.next().await {
                 jobs.push((job.number, job.key, job.size));
             }
             jobs
         });
-        let fed = feeding.join().expect("no panic");
+        let fed = feeding.join().expect("the feeder does not panic");
         (jobs, fed)
     }
 
     #[test]
-    fn requests_come_out_in_trace_order_over_many_batches() {
+    fn requests_are_received_in_trace_order_over_many_batches() {
         let sizes: Vec<(u64, u64)> = (0..5000).map(|n| (n * 7, n)).collect();
         let (jobs, _) = through(&plan(), &sizes);
         let expected: Vec<_> = (0..5000).map(|n| (n, n * 7, n)).collect();
@@ -212,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_keeps_its_first_size_unless_told_otherwise() {
+    fn an_object_keeps_its_first_size_unless_the_plan_disables_this() {
         let sizes = [(1, 10), (2, 7), (1, 99), (1, 10)];
         let (jobs, fed) = through(&plan(), &sizes);
         assert_eq!(jobs, [(0, 1, 10), (1, 2, 7), (2, 1, 10), (3, 1, 10)]);
@@ -227,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn objects_too_large_are_left_out_and_do_not_count_to_the_limit() {
+    fn requests_for_too_large_objects_are_skipped_and_do_not_count_towards_the_limit() {
         let plan = ReplayPlan {
             size_bytes_max: Some(10),
             requests_max: NonZeroU64::new(2),
@@ -239,14 +242,14 @@ mod tests {
     }
 
     #[test]
-    fn a_closed_queue_releases_a_feeder_that_waits_for_room() {
+    fn closing_the_queue_ends_a_feeder_that_waits_for_space() {
         let (mut feeder, queue) = new(&plan());
         let feeding = std::thread::spawn(move || {
             let mut endless = (0..).map(|key| record(key, 1));
             endless.try_for_each(|record| feeder.push(record))
         });
         queue.close();
-        let ended = feeding.join().expect("no panic");
+        let ended = feeding.join().expect("the feeder does not panic");
         assert_eq!(ended, ControlFlow::Break(()));
     }
 }

@@ -99,23 +99,23 @@ mod tests {
         (0..)
             .zip(times_ms)
             .map(|(n, &ms)| schedule.due(n, Timestamp::from_millis(ms)))
-            .map(|due| due.map(|due| u64::try_from(due.as_micros()).expect("small")))
+            .map(|due| due.map(|due| u64::try_from(due.as_micros()).expect("the number fits")))
             .collect()
     }
 
     #[test]
-    fn a_closed_loop_has_no_times() {
+    fn a_closed_loop_has_no_due_times() {
         assert_eq!(dues(Pacing::Closed, &[5, 6]), [None, None]);
     }
 
     #[test]
-    fn a_rate_spaces_requests_evenly_whatever_the_trace_says() {
+    fn a_rate_ignores_the_times_of_the_trace() {
         let due = dues(Pacing::Rate(400.0), &[9, 1, 7]);
         assert_eq!(due, [Some(0), Some(2500), Some(5000)]);
     }
 
     #[test]
-    fn trace_time_is_divided_and_never_runs_back() {
+    fn trace_times_are_divided_by_the_speedup_and_never_decrease() {
         let pacing = Pacing::TraceTime { speedup: 4.0 };
         let due = dues(pacing, &[1000, 1008, 1004, 900, 1009]);
         let expected = [0, 2000, 2000, 2000, 2250];
@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_next_to_nothing_is_far_away_and_not_a_panic() {
+    fn a_very_low_rate_does_not_panic() {
         let mut schedule = Schedule::new(Pacing::Rate(1e-300));
         schedule.due(0, Timestamp::ZERO);
         assert_eq!(schedule.due(1, Timestamp::ZERO), Some(NEVER));
@@ -137,13 +137,15 @@ mod tests {
     ///
     /// Method: simulate the connection in virtual time.
     #[test]
-    fn a_stall_is_charged_to_every_request_it_kept_waiting() {
+    fn the_latency_of_each_request_includes_its_wait_during_a_stall() {
         let (service, stall) = (Duration::from_micros(100), Duration::from_secs(1));
         let mut schedule = Schedule::new(Pacing::Rate(1000.0));
         let mut now = Duration::ZERO;
         let mut spans = Vec::new();
         for n in 0..4000 {
-            let due = schedule.due(n, Timestamp::ZERO).expect("a time");
+            let due = schedule
+                .due(n, Timestamp::ZERO)
+                .expect("a rate has due times");
             let sent = now.max(due);
             let end = sent + if n == 1000 { stall } else { service };
             now = end;
@@ -160,14 +162,14 @@ mod tests {
         // The backlog of 1000 shrinks by 0.9 per request served, so about 1110 requests wait.
         assert!((1100..1120).contains(&waited), "{waited}");
         let total: Duration = spans.iter().filter(slow).map(|span| span.total).sum();
-        let mean = total / u32::try_from(waited).expect("small");
+        let mean = total / u32::try_from(waited).expect("the number fits");
         assert!((480..520).contains(&mean.as_millis()), "{mean:?}");
         let from_sending = |span: &&Spans| span.total - span.send_delay > service;
         assert_eq!(spans.iter().filter(from_sending).count(), 1);
     }
 
     #[test]
-    fn without_a_time_latency_counts_from_the_sending() {
+    fn without_a_due_time_latency_is_measured_from_the_send_time() {
         let ms = Duration::from_millis;
         let moments = Moments {
             due: None,

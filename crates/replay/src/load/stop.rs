@@ -51,9 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_waits_is_woken_and_what_comes_later_does_not_begin() {
+    fn a_stop_ends_waiting_work_and_prevents_later_work() {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
-        runtime.expect("a runtime").block_on(async {
+        runtime.expect("the runtime starts").block_on(async {
             let stop = Stop::default();
             assert_eq!(stop.before(async { 7 }).await, Some(7));
             let waiting = stop.before(std::future::pending::<()>());

@@ -99,7 +99,7 @@ impl Tally {
         // With a precision of three digits from 100 ns to one hour, a histogram needs about 200 KiB.
         let histogram = || {
             Histogram::new_with_bounds(100, 3_600_000_000_000, 3)
-                .expect("bounds and digits are within what the library takes")
+                .expect("the library supports these bounds and digits")
         };
         Self {
             requests: 0,
@@ -165,7 +165,8 @@ impl Tally {
             (&mut self.hit_total, &other.hit_total),
             (&mut self.other_total, &other.other_total),
         ] {
-            mine.add(theirs).expect("all have the same bounds");
+            mine.add(theirs)
+                .expect("all histograms have the same bounds");
         }
     }
 

@@ -208,10 +208,10 @@ impl Watch {
         if let Some(target) = &self.config.status {
             match status::fetch(target) {
                 Ok(page) => {
-                    let told = page.get("pid").and_then(serde_json::Value::as_u64);
-                    let told = told.and_then(|pid| u32::try_from(pid).ok());
+                    let reported = page.get("pid").and_then(serde_json::Value::as_u64);
+                    let reported = reported.and_then(|pid| u32::try_from(pid).ok());
                     if self.report.pid.is_none() && self.report.series.is_empty() {
-                        self.report.pid = told.filter(|&pid| proc::Process(pid).stat().is_ok());
+                        self.report.pid = reported.filter(|&pid| proc::Process(pid).stat().is_ok());
                     }
                     sample.status = Some(page);
                 }
@@ -239,12 +239,14 @@ impl Watch {
         ];
         let no_network = first.network.is_none();
         for (_, what) in missing.into_iter().filter(|&(missing, _)| missing) {
-            self.note(format!("{what}: not allowed to read them of process {pid}"));
+            self.note(format!(
+                "{what} of process {pid}: no permission to read them"
+            ));
         }
         if no_network {
             self.note(
                 "network bytes: Linux counts them per network namespace, and the process \
-                 shares one with others"
+                 shares its namespace with others"
                     .to_owned(),
             );
         }
@@ -292,7 +294,7 @@ mod tests {
 
     /// The series of a long run is bounded and evenly spaced.
     #[test]
-    fn a_long_run_keeps_every_second_sample_then_every_fourth() {
+    fn a_long_series_is_bounded_and_evenly_spaced() {
         let config = MonitorConfig {
             pid: None,
             status: None,

@@ -37,7 +37,8 @@ pub struct Network {
 impl Process {
     pub(super) fn stat(self) -> io::Result<Stat> {
         let text = self.read("stat")?;
-        Stat::parse(&text).ok_or_else(|| io::Error::other("/proc/PID/stat has another form"))
+        Stat::parse(&text)
+            .ok_or_else(|| io::Error::other("/proc/PID/stat has an unexpected format"))
     }
 
     /// Writes the resource use into the sample. Fields that the monitor may not read stay `None`.
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn loopback_is_no_network() {
+    fn bytes_of_loopback_are_not_counted() {
         let text = "\
 Inter-|   Receive                                                |  Transmit
  face |bytes packets errs drop fifo frame compressed multicast|bytes packets errs drop fifo colls carrier compressed
@@ -209,10 +210,10 @@ Inter-|   Receive                                                |  Transmit
     }
 
     #[test]
-    fn this_very_process_can_be_watched() {
+    fn this_process_can_be_monitored() {
         let process = Process(std::process::id());
         let mut sample = Sample::default();
-        let stat = process.stat().expect("we exist");
+        let stat = process.stat().expect("this process exists");
         process.fill(&stat, &mut sample);
         assert!(sample.rss_bytes > Some(100_000));
         assert!(sample.threads >= Some(1));
@@ -221,19 +222,20 @@ Inter-|   Receive                                                |  Transmit
     }
 
     #[test]
-    fn a_file_in_memory_counts_though_it_is_not_mapped() {
+    fn an_unmapped_file_in_memory_counts_as_memory() {
         let process = Process(std::process::id());
         let memory = || {
             let mut sample = Sample::default();
-            process.fill(&process.stat().expect("we exist"), &mut sample);
+            process.fill(&process.stat().expect("this process exists"), &mut sample);
             sample
                 .rss_bytes
                 .expect("the memory of this process is known")
         };
         let file = rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC);
-        let file = fs::File::from(file.expect("a file in memory"));
+        let file = fs::File::from(file.expect("the file in memory is created"));
         let before = memory();
-        file.write_all_at(&[1; 16 << 20], 0).expect("memory");
+        file.write_all_at(&[1; 16 << 20], 0)
+            .expect("the file is written");
         // Other tests of this process allocate and free memory meanwhile.
         assert!(memory() > before + (8 << 20));
     }

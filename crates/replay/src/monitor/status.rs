@@ -51,8 +51,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_is_json_behind_a_head_of_status_200() {
-        let page = parse(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n{\"pid\":7}").expect("a page");
+    fn a_page_is_the_json_body_of_a_response_with_status_200() {
+        let page =
+            parse(b"HTTP/1.1 200 OK\r\nX: y\r\n\r\n{\"pid\":7}").expect("the response has a page");
         assert_eq!(page["pid"], 7);
         for (answer, hint) in [
             (&b"garbage"[..], "not an HTTP response"),

@@ -127,19 +127,19 @@ mod tests {
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
-            .expect("there is a shell");
+            .expect("a shell is installed");
         // The child runs before the line is printed, and ends with its input.
         let mut line = [0; 3];
-        let stdout = shell.stdout.as_mut().expect("a pipe");
-        io::Read::read_exact(stdout, &mut line).expect("a line");
+        let stdout = shell.stdout.as_mut().expect("the output is a pipe");
+        io::Read::read_exact(stdout, &mut line).expect("the shell prints a line");
         let found = (0..10_000)
-            .map(|_| usage_of_tree(shell.id()).expect("it runs"))
+            .map(|_| usage_of_tree(shell.id()).expect("the shell runs"))
             .find(|usage| usage.processes == 2);
         assert_eq!(children_of(shell.id()).len(), 1);
         _ = Command::new("kill").arg(shell.id().to_string()).status();
         drop(shell.stdin.take());
-        shell.wait().expect("it ends");
-        let usage = found.expect("a shell and its child");
+        shell.wait().expect("the shell ends");
+        let usage = found.expect("the shell and its child are counted");
         assert!(usage.memory_bytes > 100_000, "{usage:?}");
         assert!(usage.threads >= 2);
         assert!(usage_of_tree(u32::MAX).is_err());

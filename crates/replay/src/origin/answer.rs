@@ -196,7 +196,7 @@ fn etag(pattern: Pattern, size: u64) -> HeaderValue {
 }
 
 fn text(text: String) -> HeaderValue {
-    HeaderValue::try_from(text).expect("written from digits and letters")
+    HeaderValue::try_from(text).expect("the text has visible characters only")
 }
 
 /// The number of digits of 2^40, the largest size.
@@ -211,10 +211,11 @@ mod tests {
     use super::*;
 
     fn answer_to(query: &str, asked: &[(HeaderName, &str)], config: &OriginConfig) -> Answer {
-        let request = OriginRequest::read("/o/17", Some(query), 1 << 40).expect("an ask");
+        let request =
+            OriginRequest::read("/o/17", Some(query), 1 << 40).expect("the request is valid");
         let mut headers = HeaderMap::new();
         for (name, value) in asked {
-            headers.append(name, value.parse().expect("a header value"));
+            headers.append(name, value.parse().expect("the header value is valid"));
         }
         answer(request, Pattern::of("17"), &Method::GET, &headers, config)
     }
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn one_part_of_an_object_is_sent_alone() {
+    fn a_range_request_gets_the_bytes_of_its_range() {
         for (range, status, bytes) in [
             ("bytes=0-0", 206, 0..1),
             ("bytes=10-19", 206, 10..20),
@@ -264,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn conditions_are_answered_in_the_order_of_the_standard() {
+    fn conditions_are_evaluated_in_the_order_of_the_standard() {
         let config = with_validators();
         let fresh = answer_to("size=100", &[], &config);
         let tag = shown(&fresh, &ETAG);
@@ -301,7 +302,7 @@ mod tests {
 
     /// With entity tags all heads have the same length. Without tags, the length grows with the digits of the size.
     #[test]
-    fn heads_are_as_long_as_documented() {
+    fn heads_have_the_documented_length() {
         let head_bytes = |answer: &Answer| -> usize {
             let lines = answer.headers.iter();
             let lines = lines.map(|(name, value)| name.as_str().len() + 2 + value.len() + 2);
@@ -322,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn the_query_goes_before_the_configuration() {
+    fn the_query_overrides_the_configuration() {
         let config = OriginConfig::default();
         let cc = |query| shown(&answer_to(query, &[], &config), &CACHE_CONTROL);
         assert_eq!(cc("size=1"), "max-age=86400");

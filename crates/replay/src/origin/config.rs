@@ -74,7 +74,7 @@ impl Default for OriginConfig {
             headers: Vec::new(),
             size_bytes_max: super::OBJECT_BYTES_MAX,
             // Far more than a proxy opens to one origin, and within the usual limit of 65,536 descriptors.
-            connections_max: NonZeroUsize::new(16_384).expect("not zero"),
+            connections_max: NonZeroUsize::new(16_384).expect("the number is not zero"),
             seed: Seed(1),
         }
     }
@@ -110,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn latency_stays_within_its_jitter_and_fills_it() {
+    fn latencies_cover_the_range_of_the_jitter() {
         let config = OriginConfig {
             latency: Duration::from_millis(20),
             jitter: Duration::from_millis(5),
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_come_at_their_rate_and_the_same_ones_for_a_seed() {
+    fn errors_have_the_configured_rate_and_depend_on_the_seed() {
         let failing = |rate: f64, seed: u64| -> Vec<u64> {
             let config = OriginConfig {
                 error_rate: rate,

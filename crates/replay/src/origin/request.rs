@@ -30,10 +30,10 @@ pub(super) struct OriginRequest<'a> {
 #[non_exhaustive]
 pub enum OriginRequestError {
     /// The path is not `/o/<id>`.
-    #[error("no object here: ask for /o/<id>?size=<bytes>")]
+    #[error("this is not an object: request /o/<id>?size=<bytes>")]
     NoObject,
     /// The parameter `size` is missing.
-    #[error("how large is the object? add ?size=<bytes>")]
+    #[error("the size of the object is missing: add ?size=<bytes>")]
     NoSize,
     /// The size is not a number, or too large.
     #[error("size={text} is not a number from 0 to {max}")]
@@ -97,7 +97,7 @@ impl<'a> OriginRequest<'a> {
                         .ok_or_else(|| bad("h", &line, "write h=Name:value"))?;
                     let name = name
                         .parse()
-                        .map_err(|_| bad("h", &line, "that is no name of a header"))?;
+                        .map_err(|_| bad("h", &line, "this is not the name of a header"))?;
                     request.push("h", name, value.trim())?;
                 }
                 "status" => {
@@ -130,11 +130,15 @@ impl<'a> OriginRequest<'a> {
         value: &str,
     ) -> Result<(), OriginRequestError> {
         if self.headers.len() >= HEADERS_MAX {
-            return Err(bad(from, value, "sixteen headers are enough"));
+            return Err(bad(from, value, "at most sixteen headers"));
         }
         // hyper adds the framing headers. A second framing header would make the message invalid.
         if FRAMING.contains(&name.as_str()) {
-            return Err(bad(from, name.as_str(), "framing is the origin's own"));
+            return Err(bad(
+                from,
+                name.as_str(),
+                "the origin itself sets the framing headers",
+            ));
         }
         self.headers.push((name, header_value(from, value)?));
         Ok(())
@@ -143,7 +147,7 @@ impl<'a> OriginRequest<'a> {
 
 fn header_value(name: &'static str, value: &str) -> Result<HeaderValue, OriginRequestError> {
     HeaderValue::from_bytes(decode(value).as_bytes())
-        .map_err(|_| bad(name, value, "header values are visible characters"))
+        .map_err(|_| bad(name, value, "header values have visible characters only"))
 }
 
 fn bad(name: &'static str, value: &str, hint: &'static str) -> OriginRequestError {
@@ -171,7 +175,7 @@ fn decode(text: &str) -> Cow<'_, str> {
         bytes.push(match (first, encoded) {
             (_, Some((high, low))) => {
                 rest = &tail[2..];
-                u8::try_from(high * 16 + low).expect("two hex digits")
+                u8::try_from(high * 16 + low).expect("two hex digits are below 256")
             }
             (b'+', None) => b' ',
             (&byte, None) => byte,
@@ -206,18 +210,18 @@ mod tests {
     }
 
     #[test]
-    fn an_object_is_asked_for_by_id_and_size() {
-        let request = read("/o/17?size=5").expect("an ask");
+    fn a_request_has_the_id_and_size_of_an_object() {
+        let request = read("/o/17?size=5").expect("the request is valid");
         assert_eq!((request.id, request.size), ("17", 5));
-        let request = read("/o/a/b.html?x=1&size=1099511627776&y").expect("an ask");
+        let request = read("/o/a/b.html?x=1&size=1099511627776&y").expect("the request is valid");
         assert_eq!((request.id, request.size), ("a/b.html", 1 << 40));
     }
 
     #[test]
-    fn the_query_shapes_the_answer() {
+    fn the_query_sets_properties_of_the_response() {
         let target =
             "/o/1?size=1&cc=max-age%3D5%2c+private&vary=Accept&h=X-A:%20b&status=404&chunked=1";
-        let request = read(target).expect("an ask");
+        let request = read(target).expect("the request is valid");
         let cache_control = Some(Some(HeaderValue::from_static("max-age=5, private")));
         assert_eq!(request.cache_control, cache_control);
         let shown: Vec<String> = request
@@ -229,14 +233,14 @@ mod tests {
         assert_eq!(request.status, StatusCode::NOT_FOUND);
         assert!(request.chunked);
         assert_eq!(request.delay, Duration::ZERO);
-        let late = read("/o/1?size=1&delay=600000").expect("an ask");
+        let late = read("/o/1?size=1&delay=600000").expect("the request is valid");
         assert_eq!(late.delay, Duration::from_secs(600));
-        let silent = read("/o/1?size=1&cc=").expect("an ask");
+        let silent = read("/o/1?size=1&cc=").expect("the request is valid");
         assert_eq!(silent.cache_control, Some(None));
     }
 
     #[test]
-    fn what_is_no_object_is_told_the_way_out() {
+    fn invalid_requests_are_rejected_with_a_hint() {
         for (target, hint) in [
             ("/", "/o/<id>?size=<bytes>"),
             ("/o/", "/o/<id>?size=<bytes>"),
@@ -245,7 +249,7 @@ mod tests {
             ("/o/1?size=-1", "not a number from 0 to"),
             ("/o/1?size=1099511627777", "to 1099511627776"),
             ("/o/1?size=1&h=x", "h=Name:value"),
-            ("/o/1?size=1&h=a%20b:c", "no name"),
+            ("/o/1?size=1&h=a%20b:c", "not the name"),
             ("/o/1?size=1&h=Content-Length:4", "framing"),
             ("/o/1?size=1&cc=%0a", "visible"),
             ("/o/1?size=1&status=304", "not 304"),
@@ -263,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn percent_encoding_that_is_broken_stays_as_it_is() {
+    fn malformed_percent_encoding_stays_unchanged() {
         for (encoded, plain) in [("%", "%"), ("%4", "%4"), ("%zz1", "%zz1"), ("a%41+", "aA ")] {
             assert_eq!(decode(encoded), plain);
         }

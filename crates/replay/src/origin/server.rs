@@ -172,7 +172,10 @@ impl Worker {
         loop {
             let permits = Arc::clone(&self.permits);
             let next = async {
-                let permit = permits.acquire_owned().await.expect("never closed");
+                let permit = permits
+                    .acquire_owned()
+                    .await
+                    .expect("the semaphore is never closed");
                 (permit, listener.accept().await)
             };
             tokio::select! {
@@ -226,7 +229,8 @@ impl Worker {
         let fate = self.config.fate(self.stats.request());
         let (head, mut upload) = request.into_parts();
         if head.uri.path() == "/status" {
-            let counts = serde_json::to_vec(&self.stats.counts()).expect("numbers under names");
+            let counts =
+                serde_json::to_vec(&self.stats.counts()).expect("the counters can be serialised");
             let mut response = Response::new(OriginBody::Text(counts.into()));
             let json = HeaderValue::from_static("application/json");
             response.headers_mut().insert(CONTENT_TYPE, json);

@@ -41,7 +41,7 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
     };
     let port: u16 = next("the port")?.parse().context("the port")?;
     let file = File::open(next("the file")?)?;
-    let size: u64 = next("the size of its objects")?
+    let size: u64 = next("the size of the objects")?
         .parse()
         .context("the size")?;
     let keys = file.metadata()?.len() / (HEAD_BYTES + size);
@@ -133,7 +133,8 @@ impl Floor {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
                 Err(_) | Ok(0) => self.clients[at] = None,
                 Ok(read) => {
-                    let key = key_of(&request[..read]).context("no request for an object")?;
+                    let key =
+                        key_of(&request[..read]).context("the request is not for an object")?;
                     ensure!((1..=self.keys).contains(&key), "there is no object {key}");
                     // The socket buffer is empty while the client waits for a response, so the head fits.
                     answer.stream.write_all(&self.head)?;
@@ -158,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_names_its_object() {
+    fn the_key_is_parsed_from_the_request() {
         assert_eq!(key_of(b"GET /o/17?size=4 HTTP/1.1\r\n\r\n"), Some(17));
         assert_eq!(key_of(b"GET /o/?size=4 HTTP/1.1\r\n\r\n"), None);
         assert_eq!(key_of(b"POST /o/17?size=4"), None);

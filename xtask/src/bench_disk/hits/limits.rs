@@ -51,14 +51,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nginx_opens_no_more_than_it_may() {
+    fn the_number_of_objects_fits_the_limit_of_open_files() {
         assert_eq!(objects_at_most(20_000, 64), 4888);
         assert_eq!(objects_at_most(FILES_WANTED, 64), 49_888);
         assert_eq!(objects_at_most(10, 64), 1);
     }
 
     #[test]
-    fn what_is_allowed_is_what_a_child_gets() {
+    fn the_hard_limit_is_at_least_the_returned_limit() {
         let allowed = files_allowed();
         assert!(allowed > 0 && allowed <= FILES_WANTED);
         let hard = getrlimit(Resource::Nofile).maximum;

@@ -229,7 +229,7 @@ impl Stage {
                 let got = Client::connect(*port)?.get(&self.path(key))?;
                 ensure!(
                     got == expected,
-                    "{subject} answered object {key} with other bytes"
+                    "{subject} sent wrong bytes for object {key}"
                 );
             }
         }

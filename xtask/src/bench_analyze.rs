@@ -41,8 +41,8 @@ usage: cargo xtask bench-analyze [options]
 ";
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(root, options)?;
-    let sets = logs::ensure(&plan)?;
+    let plan = Plan::from_options(root, options)?;
+    let sets = logs::ensure_logs(&plan)?;
     let mut all_agree = true;
     let mut results = String::new();
     for set in &sets {
@@ -121,7 +121,7 @@ struct Plan {
 }
 
 impl Plan {
-    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+    fn from_options(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let lines = options.number("--lines", 5_000_000)?;
         let memory = options.text("--memory", "700MB");
         // Each engine has its own option for the memory limit.

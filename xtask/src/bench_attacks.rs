@@ -14,7 +14,7 @@ mod cpu_time;
 mod h2;
 mod kinds;
 mod ordinary;
-mod stage;
+mod test_servers;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -30,7 +30,7 @@ use crate::options::{Options, edgeward_binary};
 use crate::say;
 
 use kinds::{Attack, Body, Strength};
-use stage::Stage;
+use test_servers::TestServers;
 
 pub(crate) const HELP: &str = "\
 Measures hits, misses and memory of an edge during attacks.
@@ -73,25 +73,31 @@ const MISS_P99_RATIO_MAX: f64 = 2.0;
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::parse(root, options)?;
     fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
-    stage::pin_this_process(plan.client_core)?;
+    test_servers::pin_this_process(plan.client_core)?;
     let machine = facts::here(root, &plan.edgeward);
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     let mut rows = Vec::new();
     for &attack in &plan.attacks {
         // Each attack gets a fresh edge, so that the effects of one attack do not change the figures of the next.
-        let stage = Stage::set(&plan, attack)?;
+        let test_servers = TestServers::start(&plan, attack)?;
         let seconds = Duration::from_secs(plan.seconds);
-        let memory_bytes_bound = stage.memory_bytes_bound;
-        client::fill(&stage)?;
-        let calm = client::measure(&stage, seconds, || 0.0)?;
-        let running = attacks::start(attack, plan.strength, &stage)?;
-        let bytes_before = attack.body().map(|_| stage.origin_bytes()).transpose()?;
-        let attacked = client::measure(&stage, seconds, || running.cpu_seconds())?;
+        let memory_bytes_bound = test_servers.memory_bytes_bound;
+        client::fill(&test_servers)?;
+        let calm = client::measure(&test_servers, seconds, || 0.0)?;
+        let running = attacks::start(attack, plan.strength, &test_servers)?;
+        let bytes_before = attack
+            .body()
+            .map(|_| test_servers.origin_bytes())
+            .transpose()?;
+        let attacked = client::measure(&test_servers, seconds, || running.cpu_seconds())?;
         let sent = running.stop();
-        let bytes_after = attack.body().map(|_| stage.origin_bytes()).transpose()?;
+        let bytes_after = attack
+            .body()
+            .map(|_| test_servers.origin_bytes())
+            .transpose()?;
         let rate = bytes_before.zip(bytes_after);
         let rate = rate.map(|(before, after)| (after - before) / seconds.as_secs_f64());
-        drop(stage);
+        drop(test_servers);
         let ordinary = match attack.body().zip(rate) {
             Some((body, rate)) => beside_ordinary_traffic(&plan, attack, body, rate)?,
             None => Value::Null,
@@ -155,11 +161,11 @@ fn beside_ordinary_traffic(
     body: Body,
     bytes_per_second: f64,
 ) -> anyhow::Result<Value> {
-    let stage = Stage::set(plan, attack)?;
-    client::fill(&stage)?;
-    let running = ordinary::start(body, bytes_per_second, stage.port());
+    let test_servers = TestServers::start(plan, attack)?;
+    client::fill(&test_servers)?;
+    let running = ordinary::start(body, bytes_per_second, test_servers.port());
     let length = Duration::from_secs(plan.seconds);
-    let mut measured = client::measure(&stage, length, || running.cpu_seconds())?;
+    let mut measured = client::measure(&test_servers, length, || running.cpu_seconds())?;
     measured["taken"] = running.stop();
     Ok(measured)
 }

@@ -55,7 +55,7 @@ pub(crate) fn run(
         Some("hits") => options::run(hits::run, hits::HELP, root, arguments),
         Some("write") => options::run(write::run, write::HELP, root, arguments),
         // `hits` starts this command.
-        Some("floor") => hits::floor::run(arguments),
+        Some("floor") => hits::sendfile_server::run(arguments),
         Some("--help" | "-h" | "help") | None => {
             say(HELP);
             Ok(true)

@@ -29,12 +29,12 @@ use crate::say;
 
 pub(crate) use plan::HELP;
 use plan::{Kind, Plan, Subject, Workload};
-use subjects::{Running, Stage};
+use subjects::{RunningServer, TestServers};
 use summary::Run;
 
 /// Returns true if every run is valid.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(options)?;
+    let plan = Plan::from_options(options)?;
     let cores = std::thread::available_parallelism()?.get();
     ensure!(
         cores >= 2,
@@ -66,7 +66,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     }
     say(summary::markdown(&runs, &plan.workloads, &plan.servers));
     say(format!("raw results: {}\n", out.display()));
-    Ok(runs.iter().all(|run| run.spoiled.is_none()))
+    Ok(runs.iter().all(|run| run.invalid_reason.is_none()))
 }
 
 fn measure_workload(
@@ -77,11 +77,11 @@ fn measure_workload(
     raw: &mut File,
 ) -> anyhow::Result<Vec<Run>> {
     eprintln!("{workload}");
-    let mut stage = Stage::set(plan, root, edgeward, workload)?;
-    let subjects = stage.subjects().to_vec();
+    let mut test_servers = TestServers::start(plan, root, edgeward, workload)?;
+    let subjects = test_servers.subjects().to_vec();
     for &running in &subjects {
         if workload.kind == Kind::Hit {
-            stage.fill(running, workload, plan.keys)?;
+            test_servers.fill(running, workload, plan.keys)?;
         }
         // This run is a warm-up for connections, allocators and branch predictors. Its result is dropped.
         load::run(
@@ -97,9 +97,9 @@ fn measure_workload(
     for round in 0..plan.runs {
         for position in 0..subjects.len() {
             let running = subjects[(position + round as usize) % subjects.len()];
-            let run = measure(plan, root, &mut stage, running, workload, round, raw)?;
+            let run = measure(plan, root, &mut test_servers, running, workload, round, raw)?;
             let note = run
-                .spoiled
+                .invalid_reason
                 .as_ref()
                 .map_or(String::new(), |why| format!("  ! {why}"));
             eprintln!(
@@ -117,20 +117,20 @@ fn measure_workload(
 fn measure(
     plan: &Plan,
     root: &Path,
-    stage: &mut Stage,
-    running: Running,
+    test_servers: &mut TestServers,
+    running: RunningServer,
     workload: Workload,
     round: u32,
     raw: &mut File,
 ) -> anyhow::Result<Run> {
-    let origin_before = stage.origin_requests()?;
+    let origin_before = test_servers.origin_requests()?;
     let (stolen_before, ticks_before) = facts::stolen();
-    let cpu_before = stage.cpu_seconds(running)?;
+    let cpu_before = test_servers.cpu_seconds(running)?;
     let duration = Duration::from_secs(plan.seconds.into());
     let load = load::run(plan, root, workload, running.port, duration, tag())?;
-    let cpu_seconds = stage.cpu_seconds(running)? - cpu_before;
+    let cpu_seconds = test_servers.cpu_seconds(running)? - cpu_before;
     let (stolen, ticks) = facts::stolen();
-    let origin_requests = stage.origin_requests()? - origin_before;
+    let origin_requests = test_servers.origin_requests()? - origin_before;
     ensure!(
         cpu_seconds > 0.0,
         "{} used no CPU time for {} requests",
@@ -138,7 +138,7 @@ fn measure(
         load.requests
     );
 
-    let spoiled = spoiled(workload.kind, load.requests, load.errors, origin_requests);
+    let invalid_reason = invalid_reason(workload.kind, load.requests, load.errors, origin_requests);
     let seconds = load.duration.as_secs_f64();
     let per_cpu_second = load.requests as f64 / cpu_seconds;
     let line = json!({
@@ -159,7 +159,7 @@ fn measure(
         "origin_requests": origin_requests,
         "stolen_share": (stolen - stolen_before) as f64 / (ticks - ticks_before).max(1) as f64,
         "load_average": facts::load_average(),
-        "spoiled": spoiled,
+        "spoiled": invalid_reason,
     });
     writeln!(raw, "{line}")?;
     Ok(Run {
@@ -167,12 +167,12 @@ fn measure(
         subject: running.subject,
         per_cpu_second,
         p99_us: load.p99_us(),
-        spoiled,
+        invalid_reason,
     })
 }
 
 /// Returns the reason why a run is invalid, or `None` for a valid run.
-fn spoiled(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Option<String> {
+fn invalid_reason(kind: Kind, requests: u64, errors: u64, origin_requests: u64) -> Option<String> {
     if errors > 0 {
         return Some(format!("{errors} of {requests} requests failed"));
     }
@@ -254,13 +254,13 @@ mod tests {
 
     #[test]
     fn a_run_with_errors_or_unexpected_origin_requests_is_invalid() {
-        assert_eq!(spoiled(Kind::Hit, 100_000, 0, 0), None);
-        assert_eq!(spoiled(Kind::Hit, 100_000, 0, 100), None);
-        assert!(spoiled(Kind::Hit, 0, 0, 0).is_some());
-        assert!(spoiled(Kind::Hit, 100_000, 0, 101).is_some());
-        assert!(spoiled(Kind::Hit, 100_000, 1, 0).is_some());
-        assert_eq!(spoiled(Kind::Miss, 100_000, 0, 100_064), None);
-        assert_eq!(spoiled(Kind::Pass, 100_000, 0, 99_000), None);
-        assert!(spoiled(Kind::Miss, 100_000, 0, 98_999).is_some());
+        assert_eq!(invalid_reason(Kind::Hit, 100_000, 0, 0), None);
+        assert_eq!(invalid_reason(Kind::Hit, 100_000, 0, 100), None);
+        assert!(invalid_reason(Kind::Hit, 0, 0, 0).is_some());
+        assert!(invalid_reason(Kind::Hit, 100_000, 0, 101).is_some());
+        assert!(invalid_reason(Kind::Hit, 100_000, 1, 0).is_some());
+        assert_eq!(invalid_reason(Kind::Miss, 100_000, 0, 100_064), None);
+        assert_eq!(invalid_reason(Kind::Pass, 100_000, 0, 99_000), None);
+        assert!(invalid_reason(Kind::Miss, 100_000, 0, 98_999).is_some());
     }
 }

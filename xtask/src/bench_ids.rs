@@ -28,7 +28,7 @@ pub(crate) use plan::HELP;
 use plan::{Plan, Table};
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(root, options)?;
+    let plan = Plan::from_options(root, options)?;
     fs::create_dir_all(&plan.folder).with_context(|| plan.folder.display().to_string())?;
     fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
     let machine = facts::here(root, &plan.edgeward);
@@ -74,10 +74,10 @@ fn measure(
 ) -> anyhow::Result<Value> {
     let file = plan.folder.join("measured.ids");
     let query = format!("SELECT id FROM {table}");
-    let memory = Memory::watch(database.pid());
+    let memory = Memory::sample(database.pid());
     let cpu_before = database.cpu_seconds()?;
     let (stolen_before, ticks_before) = facts::stolen();
-    let (out, used) = usage::of(
+    let (out, used) = usage::measure(
         Command::new(&plan.edgeward)
             .args(["filter", "build", "--source", &database.address()])
             .args(["--query", &query, "--fpr", "1%", "--json", "--output"])
@@ -110,12 +110,12 @@ fn measure(
         "stolen_share": rounded((stolen - stolen_before) as f64 / (ticks - ticks_before).max(1) as f64),
         "load_average": facts::load_average(),
         "commit": machine["commit"],
-        "spoiled": spoiled(&built, table.ids),
+        "spoiled": invalid_reason(&built, table.ids),
     }))
 }
 
 /// Returns the reason why a run is invalid, or `None` for a valid run.
-fn spoiled(built: &Value, ids: u64) -> Option<String> {
+fn invalid_reason(built: &Value, ids: u64) -> Option<String> {
     let (found, setbacks) = (&built["ids"], &built["setbacks"]);
     if *found != json!(ids) {
         return Some(format!("the filter has {found} ids, the table {ids}"));
@@ -217,10 +217,10 @@ mod tests {
     #[test]
     fn a_run_whose_filter_lacks_ids_is_invalid() {
         let built = |ids: u64, setbacks: u64| json!({"ids": ids, "setbacks": setbacks});
-        assert_eq!(spoiled(&built(7, 0), 7), None);
-        assert!(spoiled(&built(6, 0), 7).is_some());
-        assert!(spoiled(&built(7, 1), 7).is_some());
-        assert!(spoiled(&json!({}), 7).is_some());
+        assert_eq!(invalid_reason(&built(7, 0), 7), None);
+        assert!(invalid_reason(&built(6, 0), 7).is_some());
+        assert!(invalid_reason(&built(7, 1), 7).is_some());
+        assert!(invalid_reason(&json!({}), 7).is_some());
     }
 
     #[test]

@@ -43,7 +43,7 @@ usage: cargo xtask bench-link [options]
 ";
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(root, options)?;
+    let plan = Plan::from_options(root, options)?;
     if plan.fetch {
         return Corpus::ensure(&plan.corpus, plan.few, plan.synthetic).map(|_| true);
     }
@@ -69,9 +69,9 @@ struct Plan {
 }
 
 impl Plan {
-    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+    fn from_options(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let examples = options::target(root).join("release/examples");
-        let example = |name: &str, example| match options.given(name) {
+        let example = |name: &str, example| match options.value(name) {
             Some(path) => root.join(path),
             None => examples.join(example),
         };

@@ -168,7 +168,7 @@ impl Plan {
             let clients: Vec<_> = (1..=self.connections)
                 .map(|client| {
                     let (port, over, bytes) = (edge.port, &over, &bytes);
-                    scope.spawn(move || ask(port, objects, client, over, bytes))
+                    scope.spawn(move || request_objects(port, objects, client, over, bytes))
                 })
                 .collect();
             let samples = self.sample(&edge, capacity, &bytes);
@@ -307,7 +307,7 @@ fn line(cell: &Value) -> String {
 
 /// Requests objects until `over` is set. One request in sixteen is for a popular object, one in four is for the
 /// object that was new ten objects ago, and the others are for new objects.
-fn ask(
+fn request_objects(
     port: u16,
     objects: Objects,
     client: u64,

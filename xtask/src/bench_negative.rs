@@ -5,7 +5,7 @@
 //! ids. For comparison, nginx with `return 404` gets the same requests. The resident sets of both edges are
 //! shown beside the filter's size.
 
-mod stage;
+mod test_servers;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -21,7 +21,7 @@ use crate::bench_hits::process::find;
 use crate::options::Options;
 use crate::say;
 
-use stage::{Server, Stage};
+use test_servers::{Server, TestServers};
 
 pub(crate) const HELP: &str = "\
 Compares an edge with an id filter to one without.
@@ -54,7 +54,7 @@ struct Plan {
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(root, options)?;
+    let plan = Plan::from_options(root, options)?;
     for folder in [&plan.folder, &plan.out] {
         fs::create_dir_all(folder).with_context(|| folder.display().to_string())?;
     }
@@ -63,26 +63,34 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         return Ok(true);
     }
     let machine = facts::here(root, &plan.edgeward);
-    let stage = Stage::set(&plan, root, &filter)?;
-    let memory = stage.memory(&filter)?;
-    stage.fill()?;
+    let test_servers = TestServers::start(&plan, root, &filter)?;
+    let memory = test_servers.memory(&filter)?;
+    test_servers.fill()?;
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     writeln!(raw, "{memory}")?;
     let mut runs = Vec::new();
     // These runs are a warm-up for connections, allocators and branch predictors. Their results are dropped.
-    for (server, kind) in WHAT {
-        measure(&plan, root, &stage, server, kind, 1, 0)?;
+    for (server, kind) in MEASUREMENTS {
+        measure(&plan, root, &test_servers, server, kind, 1, 0)?;
     }
     for round in 0..plan.runs {
-        for position in 0..WHAT.len() {
+        for position in 0..MEASUREMENTS.len() {
             // The order changes with each round, so that neither edge is always first.
             let turn = if round % 2 == 0 {
                 position
             } else {
-                WHAT.len() - 1 - position
+                MEASUREMENTS.len() - 1 - position
             };
-            let (server, kind) = WHAT[turn];
-            let run = measure(&plan, root, &stage, server, kind, plan.seconds, round)?;
+            let (server, kind) = MEASUREMENTS[turn];
+            let run = measure(
+                &plan,
+                root,
+                &test_servers,
+                server,
+                kind,
+                plan.seconds,
+                round,
+            )?;
             eprintln!(
                 "  {:<30} {kind:<7} {:>9.0} /CPU-s",
                 server.name(),
@@ -100,10 +108,10 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
 }
 
 /// The servers and the kinds of requests in each round.
-const WHAT: [(Server, &str); 4] = [
-    (Server::Without, "hit"),
-    (Server::With, "hit"),
-    (Server::With, "absent"),
+const MEASUREMENTS: [(Server, &str); 4] = [
+    (Server::WithoutFilter, "hit"),
+    (Server::WithFilter, "hit"),
+    (Server::WithFilter, "absent"),
     (Server::Nginx, "absent"),
 ];
 
@@ -132,15 +140,15 @@ fn filter(plan: &Plan) -> anyhow::Result<PathBuf> {
 fn measure(
     plan: &Plan,
     root: &Path,
-    stage: &Stage,
+    test_servers: &TestServers,
     server: Server,
     kind: &str,
     seconds: u64,
     round: u32,
 ) -> anyhow::Result<Value> {
-    let origin_before = stage.origin_requests()?;
+    let origin_before = test_servers.origin_requests()?;
     let (stolen_before, ticks_before) = facts::stolen();
-    let cpu_before = stage.cpu_seconds(server)?;
+    let cpu_before = test_servers.cpu_seconds(server)?;
     let output = Command::new("taskset")
         .args(["--cpu-list", &plan.client_core.to_string()])
         .arg(find("wrk")?)
@@ -148,13 +156,13 @@ fn measure(
         .args(["--connections", &plan.connections.to_string()])
         .args(["--duration", &format!("{seconds}s"), "--script"])
         .arg(root.join("bench/negative/load.lua"))
-        .arg(format!("http://127.0.0.1:{}/", stage.port(server)))
+        .arg(format!("http://127.0.0.1:{}/", test_servers.port(server)))
         .args(["--", kind, &KEYS.to_string(), &plan.ids.to_string()])
         .output()
         .context("wrk cannot be started")?;
-    let cpu = stage.cpu_seconds(server)? - cpu_before;
+    let cpu = test_servers.cpu_seconds(server)? - cpu_before;
     let (stolen, ticks) = facts::stolen();
-    let to_origin = stage.origin_requests()? - origin_before;
+    let to_origin = test_servers.origin_requests()? - origin_before;
     let text = String::from_utf8_lossy(&output.stdout);
     let line = text.lines().find_map(|line| line.strip_prefix("result "));
     let line = line.with_context(|| format!("wrk's script printed no result:\n{text}"))?;
@@ -200,14 +208,17 @@ fn summary(plan: &Plan, machine: &Value, memory: &Value, runs: &[Value]) -> Stri
         let speed = |run: &Value| run["requests_per_cpu_second"].as_f64();
         runs.iter().filter(of).filter_map(speed).collect()
     };
-    let (without, with) = (speeds(Server::Without, "hit"), speeds(Server::With, "hit"));
+    let (without, with) = (
+        speeds(Server::WithoutFilter, "hit"),
+        speeds(Server::WithFilter, "hit"),
+    );
     let ratios = with
         .iter()
         .zip(&without)
         .map(|(with, without)| with / without);
     let ratios: Vec<f64> = ratios.collect();
     let (absent, nginx) = (
-        speeds(Server::With, "absent"),
+        speeds(Server::WithFilter, "absent"),
         speeds(Server::Nginx, "absent"),
     );
     let mib = |key: &str| memory[key].as_f64().unwrap_or(f64::NAN) / f64::from(1 << 20);
@@ -251,7 +262,7 @@ fn median(numbers: &[f64]) -> f64 {
 }
 
 impl Plan {
-    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+    fn from_options(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let ids = options.number("--ids", 100_000_000)?;
         // The keys of hits are the first multiples of 7919, and all must be among the ids.
         ensure!(
@@ -297,7 +308,7 @@ mod tests {
         let options = options
             .expect("the options are valid")
             .expect("the words do not ask for help");
-        let refused = Plan::understood(Path::new("/"), &options);
+        let refused = Plan::from_options(Path::new("/"), &options);
         assert!(refused.is_err_and(|error| error.to_string().contains("at least")));
     }
 }

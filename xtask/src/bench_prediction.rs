@@ -47,7 +47,7 @@ const PROBE_BYTES: u64 = 1024;
 const PROBE_BODY_BYTES: u64 = 1088;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(root, options)?;
+    let plan = Plan::from_options(root, options)?;
     fs::create_dir_all(&plan.out)?;
     let mut rows = Vec::new();
     for &workers in &plan.workers {
@@ -83,8 +83,8 @@ struct Plan {
 }
 
 impl Plan {
-    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
-        let trace = options.words().first().map(PathBuf::from);
+    fn from_options(root: &Path, options: &Options) -> anyhow::Result<Self> {
+        let trace = options.positional().first().map(PathBuf::from);
         let trace = trace.context("the trace is missing\n  hint: --help prints the usage")?;
         ensure!(trace.is_file(), "{} does not exist", trace.display());
         Ok(Self {

@@ -36,8 +36,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
                 .with_context(|| format!("cannot remove {}", folder.display()))?;
         }
     }
-    let pages = stage(root, &source)?;
-    let mdbook = options.given("--mdbook").unwrap_or("mdbook");
+    let pages = copy_pages(root, &source)?;
+    let mdbook = options.value("--mdbook").unwrap_or("mdbook");
     let status = Command::new(mdbook)
         .arg("build")
         .arg(&source)
@@ -60,7 +60,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
 }
 
 /// Copies all pages with their linked files to `source`. Returns the number of pages.
-fn stage(root: &Path, source: &Path) -> anyhow::Result<usize> {
+fn copy_pages(root: &Path, source: &Path) -> anyhow::Result<usize> {
     let contents = fs::read_to_string(root.join(CONTENTS))
         .with_context(|| format!("cannot read {CONTENTS}"))?;
     let listed = linked_files(Path::new(CONTENTS), &contents);

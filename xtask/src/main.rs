@@ -22,7 +22,7 @@ use std::process::ExitCode;
 use options::Options;
 
 /// A command, with the options that its help declares.
-struct Chore {
+struct Subcommand {
     name: &'static str,
     help: &'static str,
     /// Executes the command. Returns true on success, and false if a check failed or a goal was missed.
@@ -30,63 +30,63 @@ struct Chore {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const CHORES: [Chore; 12] = [
-    Chore {
+const SUBCOMMANDS: [Subcommand; 12] = [
+    Subcommand {
         name: "tidy",
         help: tidy::HELP,
         run: tidy::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-analyze",
         help: bench_analyze::HELP,
         run: bench_analyze::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-attacks",
         help: bench_attacks::HELP,
         run: bench_attacks::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-hits",
         help: bench_hits::HELP,
         run: bench_hits::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-ids",
         help: bench_ids::HELP,
         run: bench_ids::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-link",
         help: bench_link::HELP,
         run: bench_link::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-memory",
         help: bench_memory::HELP,
         run: bench_memory::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-negative",
         help: bench_negative::HELP,
         run: bench_negative::run,
     },
-    Chore {
+    Subcommand {
         name: "bench-prediction",
         help: bench_prediction::HELP,
         run: bench_prediction::run,
     },
-    Chore {
+    Subcommand {
         name: "docs-site",
         help: docs_site::HELP,
         run: docs_site::run,
     },
-    Chore {
+    Subcommand {
         name: "lives",
         help: lives::HELP,
         run: lives::run,
     },
-    Chore {
+    Subcommand {
         name: "vectors",
         help: vectors::HELP,
         run: vectors::run,
@@ -96,15 +96,15 @@ const CHORES: [Chore; 12] = [
 fn main() -> ExitCode {
     let root = &workspace_root();
     let mut arguments = std::env::args().skip(1);
-    let chore = arguments.next();
-    let outcome = match chore.as_deref() {
+    let command = arguments.next();
+    let outcome = match command.as_deref() {
         Some("help" | "--help" | "-h") | None => {
             say(help());
             Ok(true)
         }
         Some("bench-disk") => bench_disk::run(root, arguments),
-        Some(name) => match CHORES.iter().find(|chore| chore.name == name) {
-            Some(chore) => options::run(chore.run, chore.help, root, arguments),
+        Some(name) => match SUBCOMMANDS.iter().find(|command| command.name == name) {
+            Some(command) => options::run(command.run, command.help, root, arguments),
             None => Err(anyhow::anyhow!(
                 "no command is called {name}\n  hint: cargo xtask --help lists the commands"
             )),
@@ -126,8 +126,10 @@ fn help() -> String {
     let mut text = String::from(
         "Commands that need the whole workspace.\n\nusage: cargo xtask <command> [options]\n\n",
     );
-    let chores = CHORES.iter().map(|chore| (chore.name, chore.help));
-    for (name, help) in chores.chain([("bench-disk", bench_disk::HELP)]) {
+    let commands = SUBCOMMANDS
+        .iter()
+        .map(|command| (command.name, command.help));
+    for (name, help) in commands.chain([("bench-disk", bench_disk::HELP)]) {
         let about = help.lines().next().unwrap_or_default();
         _ = writeln!(text, "  {name:<17} {about}");
     }
@@ -154,7 +156,9 @@ mod tests {
 
     #[test]
     fn every_help_fits_on_a_screen_and_has_a_usage_line() {
-        let helps = CHORES.iter().map(|chore| (chore.name, chore.help));
+        let helps = SUBCOMMANDS
+            .iter()
+            .map(|command| (command.name, command.help));
         for (name, help) in helps.chain(bench_disk::HELPS) {
             assert!(
                 help.contains(&format!("\n\nusage: cargo xtask {name}")),

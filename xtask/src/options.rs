@@ -1,7 +1,7 @@
-//! Parses the command line of a chore according to its help text.
+//! Parses the arguments of a command according to its help text.
 //!
 //! The help text defines the options. A line that begins with `--runs N` declares an option with a value; a line that
-//! begins with `--few` declares a switch. Words in capitals after `usage: cargo xtask <chore>` set the number of
+//! begins with `--few` declares a switch. Words in capitals after `usage: cargo xtask <command>` set the number of
 //! positional arguments. Every option therefore has a line of help, no line describes an option that does not exist,
 //! and the error for an invalid value shows the line of help.
 //!
@@ -26,15 +26,15 @@ pub(crate) struct Options {
     values: BTreeMap<&'static str, String>,
 }
 
-/// Runs a chore with the arguments, or prints its help.
+/// Runs a command with the arguments, or prints its help.
 pub(crate) fn run(
-    chore: fn(&Path, &Options) -> anyhow::Result<bool>,
+    command: fn(&Path, &Options) -> anyhow::Result<bool>,
     help: &'static str,
     root: &Path,
     arguments: impl Iterator<Item = String>,
 ) -> anyhow::Result<bool> {
     if let Some(options) = Options::parse(help, arguments)? {
-        return chore(root, &options);
+        return command(root, &options);
     }
     say(help);
     Ok(true)
@@ -82,12 +82,12 @@ impl Options {
         }))
     }
 
-    pub(crate) fn words(&self) -> &[String] {
+    pub(crate) fn positional(&self) -> &[String] {
         &self.words
     }
 
     /// Returns the value of an option, if it was given.
-    pub(crate) fn given(&self, name: &str) -> Option<&str> {
+    pub(crate) fn value(&self, name: &str) -> Option<&str> {
         assert!(
             flags(self.help).any(|flag| flag.name == name),
             "the code reads {name}, but the help does not declare it"
@@ -101,19 +101,19 @@ impl Options {
     }
 
     pub(crate) fn is_set(&self, switch: &str) -> bool {
-        self.given(switch).is_some()
+        self.value(switch).is_some()
     }
 
     pub(crate) fn text(&self, name: &str, default: &str) -> String {
-        self.given(name).unwrap_or(default).to_owned()
+        self.value(name).unwrap_or(default).to_owned()
     }
 
     /// Returns the comma-separated values of an option; at least one.
     pub(crate) fn list(&self, name: &str, default: &str) -> anyhow::Result<Vec<String>> {
-        let parts = self.given(name).unwrap_or(default).split(',');
+        let parts = self.value(name).unwrap_or(default).split(',');
         let named = parts.map(str::trim).filter(|part| !part.is_empty());
         let list: Vec<_> = named.map(str::to_owned).collect();
-        ensure!(!list.is_empty(), "{}", self.unclear(name));
+        ensure!(!list.is_empty(), "{}", self.invalid_value(name));
         Ok(list)
     }
 
@@ -124,7 +124,7 @@ impl Options {
         all: &[T],
         spelled: impl Fn(T) -> &'static str,
     ) -> anyhow::Result<Vec<T>> {
-        if self.given(name).is_none() {
+        if self.value(name).is_none() {
             return Ok(all.to_vec());
         }
         let chosen = self.list(name, "")?.into_iter().map(|part| {
@@ -142,7 +142,7 @@ impl Options {
 
     /// Returns the space-separated values of an option.
     pub(crate) fn line(&self, name: &str) -> Vec<String> {
-        let words = self.given(name).unwrap_or_default().split_whitespace();
+        let words = self.value(name).unwrap_or_default().split_whitespace();
         words.map(str::to_owned).collect()
     }
 
@@ -152,8 +152,8 @@ impl Options {
 
     /// Like `number`, but returns `None` if the option was not given.
     pub(crate) fn number_given<N: FromStr>(&self, name: &str) -> anyhow::Result<Option<N>> {
-        let number = |text: &str| text.parse().map_err(|_| self.unclear(name));
-        self.given(name).map(number).transpose()
+        let number = |text: &str| text.parse().map_err(|_| self.invalid_value(name));
+        self.value(name).map(number).transpose()
     }
 
     /// Like `number`, but rejects zero.
@@ -170,11 +170,11 @@ impl Options {
     pub(crate) fn numbers<N: FromStr>(&self, name: &str, default: &str) -> anyhow::Result<Vec<N>> {
         let parts = self.list(name, default)?;
         let numbers: Option<_> = parts.iter().map(|part| part.parse().ok()).collect();
-        numbers.with_context(|| self.unclear(name))
+        numbers.with_context(|| self.invalid_value(name))
     }
 
     pub(crate) fn size(&self, name: &str, default: u64) -> anyhow::Result<u64> {
-        self.given(name).map_or(Ok(default), |text| {
+        self.value(name).map_or(Ok(default), |text| {
             size(text).with_context(|| format!("{name} {text} is not a size; write 64MiB"))
         })
     }
@@ -191,7 +191,7 @@ impl Options {
 
     /// Returns a path. A relative path is below the workspace.
     pub(crate) fn path(&self, name: &str, root: &Path, default: &str) -> PathBuf {
-        root.join(self.given(name).unwrap_or(default))
+        root.join(self.value(name).unwrap_or(default))
     }
 
     /// Like `path`, but creates the folder. Version control ignores the default folders.
@@ -203,12 +203,12 @@ impl Options {
 
     /// Returns the path of the `edgeward` binary to measure.
     pub(crate) fn edgeward(&self, root: &Path, default: &str) -> anyhow::Result<PathBuf> {
-        edgeward_binary(self.given("--edgeward").unwrap_or(default), root)
+        edgeward_binary(self.value("--edgeward").unwrap_or(default), root)
     }
 
     /// Returns the error for an invalid value, with the option's line of help.
-    fn unclear(&self, name: &str) -> anyhow::Error {
-        let value = self.given(name).unwrap_or_default();
+    fn invalid_value(&self, name: &str) -> anyhow::Error {
+        let value = self.value(name).unwrap_or_default();
         let flag = flags(self.help).find(|flag| flag.name == name);
         let flag = flag.expect("the help declares the option");
         anyhow::anyhow!("{name} {value} is invalid\n  hint: {flag}")
@@ -254,7 +254,7 @@ fn size(text: &str) -> Option<u64> {
 }
 
 /// Formats a number of bytes for [`size`], in the largest unit that divides the number.
-pub(crate) fn written(bytes: u64) -> String {
+pub(crate) fn format_size(bytes: u64) -> String {
     match bytes {
         n if n > 0 && n % (1 << 30) == 0 => format!("{}GiB", n >> 30),
         n if n > 0 && n % (1 << 20) == 0 => format!("{}MiB", n >> 20),
@@ -342,7 +342,7 @@ usage: cargo xtask bench-something [TRACE] [options]
     #[test]
     fn a_formatted_size_is_parsed_again() {
         for text in ["64MiB", "1GiB", "16KiB", "1000", "0"] {
-            assert_eq!(size(text).map(written).as_deref(), Some(text));
+            assert_eq!(size(text).map(format_size).as_deref(), Some(text));
         }
         assert_eq!(size("16k"), Some(16 << 10));
         assert_eq!(size("1m"), Some(1 << 20));
@@ -368,7 +368,7 @@ usage: cargo xtask bench-something [TRACE] [options]
     #[test]
     fn arguments_switches_and_options_may_be_mixed() {
         let options = options("--few a --disk 2MiB --runs 1,3 --disk 4MiB");
-        assert_eq!(options.words(), ["a"]);
+        assert_eq!(options.positional(), ["a"]);
         assert!(options.is_set("--few"));
         assert_eq!(options.size("--disk", 1).ok(), Some(4 << 20));
         assert_eq!(options.numbers::<u32>("--runs", "").ok(), Some(vec![1, 3]));
@@ -465,6 +465,6 @@ usage: cargo xtask bench-something [TRACE] [options]
     #[test]
     #[should_panic(expected = "the help does not declare it")]
     fn an_undeclared_option_cannot_be_read() {
-        _ = options("").given("--secret");
+        _ = options("").value("--secret");
     }
 }

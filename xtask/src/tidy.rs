@@ -59,27 +59,27 @@ const TEXT: [&str; 9] = [
 #[derive(Debug)]
 struct Finding {
     rule: &'static str,
-    place: String,
-    what: String,
+    position: String,
+    problem: String,
     hint: String,
     /// True for an error. A warning is printed and does not fail the run.
-    fails: bool,
+    is_error: bool,
 }
 
 impl Finding {
-    fn new(rule: &'static str, place: impl Display, what: String, hint: &str) -> Self {
+    fn new(rule: &'static str, position: impl Display, problem: String, hint: &str) -> Self {
         Self {
             rule,
-            place: place.to_string(),
-            what,
+            position: position.to_string(),
+            problem,
             hint: hint.to_owned(),
-            fails: true,
+            is_error: true,
         }
     }
 
     fn warning(self) -> Self {
         Self {
-            fails: false,
+            is_error: false,
             ..self
         }
     }
@@ -87,7 +87,7 @@ impl Finding {
 
 /// Prints the order of the modules of `proxy` and all findings. Returns true if there are no errors.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    if let Some(prefix) = options.given("--words") {
+    if let Some(prefix) = options.value("--words") {
         return words_below(root, prefix);
     }
     let (findings, order) = check(root)?;
@@ -103,7 +103,7 @@ fn words_below(root: &Path, prefix: &str) -> anyhow::Result<bool> {
     let replaced = replaced_words(root)?;
     let mut findings = Vec::new();
     for file in files(root)?.iter().filter(|file| file.starts_with(prefix)) {
-        if let Some(text) = present(&root.join(file)) {
+        if let Some(text) = text_if_present(&root.join(file)) {
             findings.extend(words::check(&replaced, file, &text));
         }
     }
@@ -113,13 +113,13 @@ fn words_below(root: &Path, prefix: &str) -> anyhow::Result<bool> {
 /// Prints findings and their number. Returns true if there are no errors.
 fn print(findings: &[Finding]) -> bool {
     for finding in findings {
-        let level = if finding.fails { "error" } else { "warning" };
+        let level = if finding.is_error { "error" } else { "warning" };
         say(format!(
             "{level}: {}: {} [{}]\n  hint: {}\n",
-            finding.place, finding.what, finding.rule, finding.hint
+            finding.position, finding.problem, finding.rule, finding.hint
         ));
     }
-    let errors = findings.iter().filter(|finding| finding.fails).count();
+    let errors = findings.iter().filter(|finding| finding.is_error).count();
     say(format!(
         "tidy: {errors} errors, {} warnings\n",
         findings.len() - errors
@@ -169,7 +169,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
         if table.get(&package.name).is_some_and(|row| row.ring == "0") {
             for (file, _) in of_package
                 .iter()
-                .filter(|(_, kind)| **kind == TargetKind::Ships)
+                .filter(|(_, kind)| **kind == TargetKind::Shipped)
             {
                 let source = read(file).context("the file was read a moment ago")?;
                 findings.extend(pure::check(&file.display().to_string(), &source));
@@ -191,7 +191,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
 
     let of_proxy: Vec<_> = reached
         .iter()
-        .filter(|(_, kind)| **kind == TargetKind::Ships)
+        .filter(|(_, kind)| **kind == TargetKind::Shipped)
         .filter_map(|(file, _)| {
             Some((
                 file.strip_prefix(layers::ROOT).ok()?.to_owned(),
@@ -227,7 +227,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
                     if whole.is_dir() {
                         Some(String::new())
                     } else {
-                        present(&whole)
+                        text_if_present(&whole)
                     }
                 };
                 findings.extend(links::check(file, &text, &read));
@@ -235,13 +235,13 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
             _ => {}
         }
     }
-    findings.sort_by(|a, b| (a.fails, &a.place).cmp(&(b.fails, &b.place)));
+    findings.sort_by(|a, b| (a.is_error, &a.position).cmp(&(b.is_error, &b.position)));
     Ok((findings, layers.order))
 }
 
 /// Returns the text of a file, or an empty text for a file that is not UTF-8, such as a picture. Returns `None`
 /// if the file does not exist.
-fn present(file: &Path) -> Option<String> {
+fn text_if_present(file: &Path) -> Option<String> {
     file.is_file()
         .then(|| fs::read_to_string(file).unwrap_or_default())
 }
@@ -251,14 +251,14 @@ fn dependencies(root: &Path, packages: &[edges::Package]) -> anyhow::Result<Vec<
     let manifest = fs::read_to_string(root.join("Cargo.toml")).context("Cargo.toml")?;
     let mut records = String::new();
     for entry in fs::read_dir(root.join("docs/adr")).context("docs/adr")? {
-        records.push_str(&present(&entry?.path()).unwrap_or_default());
+        records.push_str(&text_if_present(&entry?.path()).unwrap_or_default());
     }
-    let mut findings = unexplained(&manifest, &records);
+    let mut findings = without_reason(&manifest, &records);
     findings.extend(unused(&manifest, packages));
     Ok(findings)
 }
 
-fn unexplained(manifest: &str, records: &str) -> Vec<Finding> {
+fn without_reason(manifest: &str, records: &str) -> Vec<Finding> {
     shared_dependencies(manifest)
         .filter(|name| !records.contains(&format!("`{name}`")))
         .map(|name| {
@@ -354,16 +354,20 @@ mod tests {
     #[test]
     fn this_checkout_is_tidy() {
         let (findings, _) = check(&crate::workspace_root()).expect("the checkout can be read");
-        let errors: Vec<_> = findings.iter().filter(|finding| finding.fails).collect();
+        let errors: Vec<_> = findings.iter().filter(|finding| finding.is_error).collect();
         assert!(errors.is_empty(), "cargo xtask tidy finds: {errors:#?}");
     }
 
     #[test]
     fn a_dependency_without_a_reason_is_found() {
         let manifest = "[workspace.dependencies]\n# why\nedgeward-x = { }\na = \"1\"\nb = \"2\"\n\n[x]\nc = 1\n";
-        let findings = unexplained(manifest, "| `a` | because |");
+        let findings = without_reason(manifest, "| `a` | because |");
         assert_eq!(findings.len(), 1);
-        assert!(findings[0].what.contains(" b "), "{}", findings[0].what);
+        assert!(
+            findings[0].problem.contains(" b "),
+            "{}",
+            findings[0].problem
+        );
     }
 
     #[test]
@@ -377,7 +381,7 @@ mod tests {
         let manifest = "[workspace.dependencies]\na = \"1\"\nb = \"2\"\n";
         let findings = unused(manifest, &packages);
         assert_eq!(findings.len(), 1);
-        assert_eq!(findings[0].what, "no crate of the workspace uses b");
-        assert!(!findings[0].fails);
+        assert_eq!(findings[0].problem, "no crate of the workspace uses b");
+        assert!(!findings[0].is_error);
     }
 }

@@ -21,7 +21,7 @@ usage: cargo xtask vectors [options]
 
 /// Writes the files. Returns true if all files were written and checked.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    if let Some(jars) = options.given("--guava") {
+    if let Some(jars) = options.value("--guava") {
         guava(root, jars)?;
     }
     // Each package has a test that compares its code with the files and writes them on request.

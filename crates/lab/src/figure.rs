@@ -136,7 +136,7 @@ impl Figure {
 
 /// The way in which two values of a figure are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Form {
+pub enum ComparisonKind {
     /// The first value divided by the second: "4.1 times fewer".
     TimesFewer,
     /// The change from the first value to the second, in percent of the first: "+47 %".
@@ -145,7 +145,7 @@ pub enum Form {
     Points,
 }
 
-impl Form {
+impl ComparisonKind {
     /// All ways of comparison.
     pub const ALL: [Self; 3] = [Self::TimesFewer, Self::Percent, Self::Points];
 
@@ -160,39 +160,46 @@ impl Form {
 
     /// Returns the comparison with this name in a plan.
     pub fn from_word(word: &str) -> Option<Self> {
-        Self::ALL.into_iter().find(|form| form.word() == word)
+        Self::ALL
+            .into_iter()
+            .find(|comparison| comparison.word() == word)
     }
 
     /// Compares two values. Returns `None` if the result is not a finite number.
-    pub fn compare(self, before: f64, after: f64) -> Option<Compared> {
+    pub fn compare(self, before: f64, after: f64) -> Option<ComparisonResult> {
         let value = match self {
             Self::TimesFewer => before / after,
             Self::Percent => (after / before - 1.0) * 100.0,
             Self::Points => (after - before) * 100.0,
         };
-        value.is_finite().then_some(Compared { form: self, value })
+        value.is_finite().then_some(ComparisonResult {
+            comparison: self,
+            value,
+        })
     }
 }
 
 /// The result of a comparison, ready for display.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Compared {
-    form: Form,
-    /// A factor, percent or percentage points, according to `form`.
+pub struct ComparisonResult {
+    comparison: ComparisonKind,
+    /// A factor, percent or percentage points, according to `comparison`.
     pub value: f64,
 }
 
-impl fmt::Display for Compared {
+impl fmt::Display for ComparisonResult {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.form {
+        match self.comparison {
             // A difference of less than 0.5 % is shown as no difference.
-            Form::TimesFewer if (self.value - 1.0).abs() < 0.005 => f.write_str("the same"),
-            Form::TimesFewer if self.value >= 1.0 => {
+            ComparisonKind::TimesFewer if (self.value - 1.0).abs() < 0.005 => {
+                f.write_str("the same")
+            }
+            ComparisonKind::TimesFewer if self.value >= 1.0 => {
                 write!(f, "{:.1}\u{a0}times fewer", self.value)
             }
-            Form::TimesFewer => write!(f, "{:.1}\u{a0}times more", 1.0 / self.value),
-            Form::Percent => write!(f, "{:+.1}\u{a0}%", self.value),
-            Form::Points => write!(f, "{:+.2}\u{a0}points", self.value),
+            ComparisonKind::TimesFewer => write!(f, "{:.1}\u{a0}times more", 1.0 / self.value),
+            ComparisonKind::Percent => write!(f, "{:+.1}\u{a0}%", self.value),
+            ComparisonKind::Points => write!(f, "{:+.2}\u{a0}points", self.value),
         }
     }
 }
@@ -206,28 +213,37 @@ mod tests {
         for figure in Figure::ALL {
             assert_eq!(Figure::from_word(figure.word()), Some(figure));
         }
-        for form in Form::ALL {
-            assert_eq!(Form::from_word(form.word()), Some(form));
+        for comparison in ComparisonKind::ALL {
+            assert_eq!(
+                ComparisonKind::from_word(comparison.word()),
+                Some(comparison)
+            );
         }
         assert_eq!(Figure::from_word("luck"), None);
     }
 
     #[test]
     fn a_comparison_is_shown_as_a_short_phrase() {
-        let shown = |form: Form, before, after| {
-            let compared = form.compare(before, after);
+        let shown = |comparison: ComparisonKind, before, after| {
+            let compared = comparison.compare(before, after);
             compared.map_or_else(|| "-".to_owned(), |compared| compared.to_string())
         };
         assert_eq!(
-            shown(Form::TimesFewer, 410.0, 100.0),
+            shown(ComparisonKind::TimesFewer, 410.0, 100.0),
             "4.1\u{a0}times fewer"
         );
-        assert_eq!(shown(Form::TimesFewer, 100.0, 150.0), "1.5\u{a0}times more");
-        assert_eq!(shown(Form::TimesFewer, 100.0, 100.1), "the same");
-        assert_eq!(shown(Form::TimesFewer, 100.0, 0.0), "-");
-        assert_eq!(shown(Form::Percent, 0.50, 0.74), "+48.0\u{a0}%");
-        assert_eq!(shown(Form::Percent, 2.0, 1.0), "-50.0\u{a0}%");
-        assert_eq!(shown(Form::Percent, 0.0, 1.0), "-");
-        assert_eq!(shown(Form::Points, 0.601, 0.613), "+1.20\u{a0}points");
+        assert_eq!(
+            shown(ComparisonKind::TimesFewer, 100.0, 150.0),
+            "1.5\u{a0}times more"
+        );
+        assert_eq!(shown(ComparisonKind::TimesFewer, 100.0, 100.1), "the same");
+        assert_eq!(shown(ComparisonKind::TimesFewer, 100.0, 0.0), "-");
+        assert_eq!(shown(ComparisonKind::Percent, 0.50, 0.74), "+48.0\u{a0}%");
+        assert_eq!(shown(ComparisonKind::Percent, 2.0, 1.0), "-50.0\u{a0}%");
+        assert_eq!(shown(ComparisonKind::Percent, 0.0, 1.0), "-");
+        assert_eq!(
+            shown(ComparisonKind::Points, 0.601, 0.613),
+            "+1.20\u{a0}points"
+        );
     }
 }

@@ -2,8 +2,8 @@
 
 use edgeward_report::Unit;
 
-use crate::figure::{Figure, Form};
-use crate::outcome::{ContenderOutcome, End, Outcome, Totals};
+use crate::figure::{ComparisonKind, Figure};
+use crate::outcome::{ContenderOutcome, Outcome, RunEnd, Totals};
 
 /// Returns the findings as sentences, the most important first.
 pub fn findings(outcome: &Outcome) -> Vec<String> {
@@ -13,15 +13,17 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
             "The plan is incomplete: {why}. The results so far follow."
         ));
     }
-    compared(outcome, &mut findings);
+    add_comparison(outcome, &mut findings);
     for one in &outcome.contenders {
         match &one.end {
-            End::Whole => {}
-            End::Missing { hint } => {
+            RunEnd::Completed => {}
+            RunEnd::NotInstalled { hint } => {
                 findings.push(format!("{} was left out: {hint}.", one.name));
             }
-            End::Failed { why } => findings.push(format!("{} did not run: {why}.", one.name)),
-            End::Cut { why } => findings.push(format!(
+            RunEnd::NotStarted { why } => {
+                findings.push(format!("{} did not run: {why}.", one.name))
+            }
+            RunEnd::EndedEarly { why } => findings.push(format!(
                 "{} did not finish: {why}. The report has its curves, but does not compare it.",
                 one.name
             )),
@@ -32,57 +34,61 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
             findings.push(format!("{}: {note}.", one.name));
         }
     }
-    late(outcome, &mut findings);
-    wrong(outcome, &mut findings);
+    report_late(outcome, &mut findings);
+    report_errors(outcome, &mut findings);
     findings
 }
 
 /// Compares the subject of the comparison with the other contenders: first the hit ratios of all, then one sentence
 /// per other contender with the figures that differ.
-fn compared(outcome: &Outcome, findings: &mut Vec<String>) {
-    let Some(compare) = &outcome.compare else {
-        return ranking(outcome, findings);
+fn add_comparison(outcome: &Outcome, findings: &mut Vec<String>) {
+    let Some(compare) = &outcome.comparison else {
+        return add_ranking(outcome, findings);
     };
-    let Some(subject) = outcome.standing_for(&compare.subject) else {
-        return ranking(outcome, findings);
+    let Some(subject) = outcome.representative(&compare.subject) else {
+        return add_ranking(outcome, findings);
     };
     let others: Vec<&ContenderOutcome> = compare
         .with
         .iter()
-        .filter_map(|name| outcome.standing_for(name))
+        .filter_map(|name| outcome.representative(name))
         .collect();
     let mut sentence = format!(
         "Of 100 requests {} answered {} from its cache",
-        called(outcome, subject, &compare.subject),
-        of_hundred(subject)
+        display_name(outcome, subject, &compare.subject),
+        hits_per_hundred(subject)
     );
     for (other, name) in others.iter().zip(&compare.with) {
-        sentence += &format!(", {} {}", called(outcome, other, name), of_hundred(other));
+        sentence += &format!(
+            ", {} {}",
+            display_name(outcome, other, name),
+            hits_per_hundred(other)
+        );
     }
     findings.push(sentence + ".");
     for other in others {
-        if let Some(sentence) = against(subject, other) {
+        if let Some(sentence) = difference_sentence(subject, other) {
             findings.push(sentence);
         }
     }
 }
 
 /// Lists the contenders by hit ratio, for plans without a comparison.
-fn ranking(outcome: &Outcome, findings: &mut Vec<String>) {
-    let mut whole: Vec<&ContenderOutcome> = outcome
+fn add_ranking(outcome: &Outcome, findings: &mut Vec<String>) {
+    let mut complete: Vec<&ContenderOutcome> = outcome
         .contenders
         .iter()
-        .filter(|one| one.end.is_whole() && one.totals.is_some())
+        .filter(|one| one.end.is_complete() && one.totals.is_some())
         .collect();
-    whole.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
-    if let [best, others @ ..] = &whole[..] {
+    complete.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
+    if let [best, others @ ..] = &complete[..] {
         let mut sentence = format!(
             "Of 100 requests {} answered {} from its cache",
             best.name,
-            of_hundred(best)
+            hits_per_hundred(best)
         );
         for other in others {
-            sentence += &format!(", {} {}", other.name, of_hundred(other));
+            sentence += &format!(", {} {}", other.name, hits_per_hundred(other));
         }
         findings.push(sentence + ".");
     }
@@ -90,25 +96,25 @@ fn ranking(outcome: &Outcome, findings: &mut Vec<String>) {
 
 /// Returns a sentence with the differences between two contenders: the hit ratios, and each figure that differs by 10
 /// % or more.
-fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<String> {
+fn difference_sentence(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<String> {
     let (mine, theirs) = (subject.totals.as_ref()?, other.totals.as_ref()?);
     let mut parts = Vec::new();
-    if let Some(gain) = Form::Percent.compare(theirs.hit_ratio, mine.hit_ratio) {
-        let much = gain.value.abs();
-        parts.push(if much < 0.05 {
+    if let Some(gain) = ComparisonKind::Percent.compare(theirs.hit_ratio, mine.hit_ratio) {
+        let percent = gain.value.abs();
+        parts.push(if percent < 0.05 {
             "the same number of requests from the cache".to_owned()
         } else {
             let more = if gain.value > 0.0 { "more" } else { "fewer" };
-            format!("{much:.1} % {more} requests from the cache")
+            format!("{percent:.1} % {more} requests from the cache")
         });
     }
-    let waited = subject.was_late() || other.was_late();
-    for (figure, words) in TOLD {
+    let one_was_late = subject.was_late() || other.was_late();
+    for (figure, words) in COMPARED_FIGURES {
         let is_latency = matches!(figure, Figure::LatencyP50 | Figure::LatencyP99);
-        if is_latency && waited {
+        if is_latency && one_was_late {
             continue;
         }
-        if let Some(part) = differs(*figure, words, theirs, mine) {
+        if let Some(part) = difference_phrase(*figure, words, theirs, mine) {
             parts.push(part);
         }
     }
@@ -123,7 +129,12 @@ fn against(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<Strin
 
 /// Compares one figure. Returns a phrase such as `3.1 times less written to disk`, or `None` if the difference is
 /// below 10 %.
-fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Option<String> {
+fn difference_phrase(
+    figure: Figure,
+    words: &str,
+    theirs: &Totals,
+    mine: &Totals,
+) -> Option<String> {
     let (theirs, mine) = (figure.of(theirs)?, figure.of(mine)?);
     // Very small values are not worth a sentence.
     let floor = match figure.unit() {
@@ -155,7 +166,7 @@ fn differs(figure: Figure, words: &str, theirs: &Totals, mine: &Totals) -> Optio
 }
 
 /// The figures that the findings mention, each with the words that follow `less` or `more`.
-const TOLD: &[(Figure, &str)] = &[
+const COMPARED_FIGURES: &[(Figure, &str)] = &[
     (Figure::DiskBytesWritten, "written to disk"),
     (Figure::OriginBytes, "traffic from the origin"),
     (Figure::Cpu, "CPU"),
@@ -165,19 +176,21 @@ const TOLD: &[(Figure, &str)] = &[
 ];
 
 /// Returns the contender's name. If the contender represents a group, adds how many contenders of the group ran.
-fn called(outcome: &Outcome, one: &ContenderOutcome, asked: &str) -> String {
+fn display_name(outcome: &Outcome, one: &ContenderOutcome, requested_name: &str) -> String {
     let ran = outcome
         .contenders
         .iter()
-        .filter(|other| other.group.as_deref() == Some(asked) && other.totals.is_some());
+        .filter(|other| other.group.as_deref() == Some(requested_name) && other.totals.is_some());
     match ran.count() {
-        n if n > 1 && one.name != asked => format!("{} (the best of {n} settings)", one.name),
+        n if n > 1 && one.name != requested_name => {
+            format!("{} (the best of {n} settings)", one.name)
+        }
         _ => one.name.clone(),
     }
 }
 
 /// Reports contenders whose requests were sent later than planned, because the machine was too slow for the rate.
-fn late(outcome: &Outcome, findings: &mut Vec<String>) {
+fn report_late(outcome: &Outcome, findings: &mut Vec<String>) {
     let late: Vec<&str> = outcome
         .contenders
         .iter()
@@ -194,7 +207,7 @@ fn late(outcome: &Outcome, findings: &mut Vec<String>) {
     }
 }
 
-fn wrong(outcome: &Outcome, findings: &mut Vec<String>) {
+fn report_errors(outcome: &Outcome, findings: &mut Vec<String>) {
     let mut all_right = true;
     for one in &outcome.contenders {
         let Some(totals) = &one.totals else { continue };
@@ -222,14 +235,14 @@ fn ratio(one: &ContenderOutcome) -> f64 {
     one.totals.as_ref().map_or(0.0, |totals| totals.hit_ratio)
 }
 
-fn of_hundred(one: &ContenderOutcome) -> String {
+fn hits_per_hundred(one: &ContenderOutcome) -> String {
     format!("{:.1}", ratio(one) * 100.0)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::plan::Compare;
+    use crate::plan::ComparisonPlan;
 
     fn one(name: &str, group: Option<&str>, hit_ratio: f64, written: u64) -> ContenderOutcome {
         ContenderOutcome {
@@ -250,8 +263,8 @@ mod tests {
         let subject = contenders[0].name.clone();
         let with = with.iter().map(|name| (*name).to_owned()).collect();
         Outcome {
-            compare: Some(Compare { subject, with }),
-            ..Outcome::of(contenders)
+            comparison: Some(ComparisonPlan { subject, with }),
+            ..Outcome::with_contenders(contenders)
         }
     }
 
@@ -290,42 +303,45 @@ mod tests {
         );
         outcome.unfinished = Some("interrupted".to_owned());
         outcome.load.rate = Some(3000.0);
-        outcome.contenders[1].end = End::Missing {
+        outcome.contenders[1].end = RunEnd::NotInstalled {
             hint: "apt has it".to_owned(),
         };
-        outcome.contenders[2].end = End::Cut {
+        outcome.contenders[2].end = RunEnd::EndedEarly {
             why: "the server died".to_owned(),
         };
         if let Some(totals) = &mut outcome.contenders[0].totals {
             totals.errors = 2;
             totals.send_delay_p50_ms = 900.0;
         }
-        let said = findings(&outcome);
+        let sentences = findings(&outcome);
         assert!(
-            said[0].starts_with("The plan is incomplete: interrupted."),
-            "{said:#?}"
-        );
-        assert_eq!(said[1], "Of 100 requests a answered 50.0 from its cache.");
-        assert_eq!(said[2], "b was left out: apt has it.");
-        assert!(said[3].starts_with("c did not finish: the server died."));
-        assert!(
-            said[4].contains("3000 requests per second for a"),
-            "{said:#?}"
+            sentences[0].starts_with("The plan is incomplete: interrupted."),
+            "{sentences:#?}"
         );
         assert_eq!(
-            said[5],
+            sentences[1],
+            "Of 100 requests a answered 50.0 from its cache."
+        );
+        assert_eq!(sentences[2], "b was left out: apt has it.");
+        assert!(sentences[3].starts_with("c did not finish: the server died."));
+        assert!(
+            sentences[4].contains("3000 requests per second for a"),
+            "{sentences:#?}"
+        );
+        assert_eq!(
+            sentences[5],
             "2 of the requests to a failed or got a wrong response."
         );
-        assert_eq!(said.len(), 6);
+        assert_eq!(sentences.len(), 6);
     }
 
     #[test]
     fn without_a_comparison_contenders_are_listed_by_hit_ratio() {
         let mut outcome = outcome(vec![one("a", None, 0.1, 0), one("b", None, 0.2, 0)], &[]);
-        outcome.compare = None;
-        let said = findings(&outcome);
+        outcome.comparison = None;
+        let sentences = findings(&outcome);
         assert_eq!(
-            said[0],
+            sentences[0],
             "Of 100 requests b answered 20.0 from its cache, a 10.0."
         );
     }

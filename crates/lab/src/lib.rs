@@ -7,20 +7,20 @@
 //! results. [`page()`] renders them as a report and shows published figures beside the measured ones.
 //!
 //! ```text
-//! plan ─▶ recipe ─▶ process ◀── look ─▶ sample ─▶ outcome ─▶ finding, page
+//! plan ─▶ recipe ─▶ process ◀ sampler ─▶ sample ─▶ outcome ─▶ finding, page
 //!           │          ▲                  ▲
 //!         (texts)    replay ─────────── origin
 //! ```
 //!
 //! The modules `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` are pure: they do no I/O.
-//! `process`, `look`, `turn` and `run` do the I/O.
+//! `process`, `sampler`, `contender_run` and `run` do the I/O.
 #![forbid(unsafe_code)]
 
+mod contender_run;
 mod figure;
 mod finding;
-mod janitor;
-mod look;
 mod machine;
+mod nginx_capacity;
 mod outcome;
 mod page;
 mod plan;
@@ -28,20 +28,20 @@ mod process;
 mod recipe;
 mod run;
 mod sample;
+mod sampler;
 mod scratch;
 mod settings;
 mod source;
-mod turn;
 
 pub use edgeward_replay::load::Stop;
-pub use figure::{Compared, Figure, Form};
+pub use figure::{ComparisonKind, ComparisonResult, Figure};
 pub use finding::findings;
-pub use outcome::{ContenderOutcome, End, LoadFacts, Machine, Outcome, Totals, TraceFacts};
+pub use outcome::{ContenderOutcome, LoadFacts, Machine, Outcome, RunEnd, Totals, TraceFacts};
 pub use page::page;
 pub use plan::{
-    Amount, Compare, Contender, Generated, LoadPlan, Order, Plan, Problem, Server, Setting,
+    Amount, ComparisonPlan, Contender, Generated, LoadPlan, Order, Plan, Problem, Server, Setting,
     SettingValue, Size, SourceFigure, Switch, TraceOrigin, TracePlan,
 };
-pub use run::{Bench, LabError, Watcher, run};
+pub use run::{LabError, LabPaths, ProgressObserver, run};
 pub use sample::Sample;
 pub use source::TraceError;

@@ -5,7 +5,7 @@
 use edgeward_replay::load::{ErrorSample, Latencies};
 use serde::Serialize;
 
-use crate::plan::{Compare, SourceFigure};
+use crate::plan::{ComparisonPlan, SourceFigure};
 use crate::sample::Sample;
 
 /// All results of one experiment.
@@ -28,7 +28,7 @@ pub struct Outcome {
     pub contenders: Vec<ContenderOutcome>,
     /// The comparison that the findings describe.
     #[serde(skip)]
-    pub compare: Option<Compare>,
+    pub comparison: Option<ComparisonPlan>,
     /// Published figures, shown beside the measured ones.
     #[serde(skip)]
     pub sources: Vec<SourceFigure>,
@@ -101,7 +101,7 @@ pub struct ContenderOutcome {
     /// The settings, one readable line each.
     pub settings: Vec<String>,
     /// How the contender's run ended.
-    pub end: End,
+    pub end: RunEnd,
     /// The totals after the warm-up.
     pub totals: Option<Totals>,
     /// The end of the warm-up, in seconds since the load began.
@@ -120,42 +120,46 @@ impl ContenderOutcome {
     /// Returns true if the median request was sent more than 250 ms late, because the machine was too slow for
     /// the rate. The median ignores short delays.
     pub(crate) fn was_late(&self) -> bool {
-        let late = |totals: &Totals| totals.send_delay_p50_ms > LATE_MS;
+        let late = |totals: &Totals| totals.send_delay_p50_ms > SEND_DELAY_LATE_MS;
         self.totals.as_ref().is_some_and(late)
     }
 }
 
-const LATE_MS: f64 = 250.0;
+const SEND_DELAY_LATE_MS: f64 = 250.0;
 
 /// How the run of a contender ended.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(tag = "how", rename_all = "snake_case")]
 #[non_exhaustive]
-pub enum End {
+pub enum RunEnd {
     /// The whole trace was sent.
     #[default]
-    Whole,
+    #[serde(rename = "whole")]
+    Completed,
     /// The program is not installed.
-    Missing {
+    #[serde(rename = "missing")]
+    NotInstalled {
         /// How to install it.
         hint: String,
     },
     /// The server did not start.
-    Failed {
+    #[serde(rename = "failed")]
+    NotStarted {
         /// The cause.
         why: String,
     },
     /// The run ended early. The samples so far are kept.
-    Cut {
+    #[serde(rename = "cut")]
+    EndedEarly {
         /// The cause.
         why: String,
     },
 }
 
-impl End {
+impl RunEnd {
     /// Returns true if the whole trace was sent.
-    pub fn is_whole(&self) -> bool {
-        *self == Self::Whole
+    pub fn is_complete(&self) -> bool {
+        *self == Self::Completed
     }
 }
 
@@ -208,7 +212,7 @@ pub struct Totals {
 
 /// The exact counts of the load after the warm-up.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Counted {
+pub(crate) struct LoadCounts {
     pub(crate) requests: u64,
     pub(crate) errors: u64,
     pub(crate) hits: u64,
@@ -220,42 +224,42 @@ pub(crate) struct Counted {
 
 impl Totals {
     /// Computes the totals from the counts of the load and from the samples after the warm-up.
-    pub(crate) fn new(counted: &Counted, series: &[Sample], warm_seconds: f64) -> Option<Self> {
+    pub(crate) fn new(counts: &LoadCounts, series: &[Sample], warm_seconds: f64) -> Option<Self> {
         let first = series.iter().find(|sample| sample.seconds >= warm_seconds);
         let (first, last) = (first?, series.last()?);
-        let gained = |figure: fn(&Sample) -> u64| figure(last).saturating_sub(figure(first));
-        let maybe =
+        let growth = |figure: fn(&Sample) -> u64| figure(last).saturating_sub(figure(first));
+        let optional_growth =
             |figure: fn(&Sample) -> Option<u64>| Some(figure(last)?.saturating_sub(figure(first)?));
         let quantile = |share| {
-            let took = counted.latencies.quantile(share)?;
+            let took = counts.latencies.quantile(share)?;
             Some(took.as_secs_f64() * 1e3)
         };
-        let origin_requests = gained(|sample| sample.origin_requests);
-        let seen = series.iter().filter(|s| s.seconds >= warm_seconds);
+        let origin_requests = growth(|sample| sample.origin_requests);
+        let measured = series.iter().filter(|s| s.seconds >= warm_seconds);
         Some(Self {
             seconds: last.seconds - first.seconds,
-            requests: counted.requests,
-            errors: counted.errors,
-            hits: counted.hits,
-            hit_ratio: share(counted.hits, counted.requests),
-            spared_ratio: 1.0 - share(origin_requests, counted.requests).min(1.0),
-            body_bytes: counted.body_bytes,
-            byte_hit_ratio: share(counted.hit_bytes, counted.body_bytes),
+            requests: counts.requests,
+            errors: counts.errors,
+            hits: counts.hits,
+            hit_ratio: share(counts.hits, counts.requests),
+            spared_ratio: 1.0 - share(origin_requests, counts.requests).min(1.0),
+            body_bytes: counts.body_bytes,
+            byte_hit_ratio: share(counts.hit_bytes, counts.body_bytes),
             origin_requests,
-            origin_bytes: gained(|sample| sample.origin_bytes),
+            origin_bytes: growth(|sample| sample.origin_bytes),
             cpu_seconds: last
                 .cpu_seconds
                 .zip(first.cpu_seconds)
                 .map(|(last, first)| (last - first).max(0.0)),
-            memory_bytes_max: seen.filter_map(|sample| sample.memory_bytes).max(),
-            disk_read_bytes: maybe(|sample| sample.disk_read_bytes),
-            disk_write_bytes: maybe(|sample| sample.disk_write_bytes),
-            store_write_operations: maybe(|sample| sample.store_write_operations),
-            device_operations: maybe(|sample| sample.device_operations),
+            memory_bytes_max: measured.filter_map(|sample| sample.memory_bytes).max(),
+            disk_read_bytes: optional_growth(|sample| sample.disk_read_bytes),
+            disk_write_bytes: optional_growth(|sample| sample.disk_write_bytes),
+            store_write_operations: optional_growth(|sample| sample.store_write_operations),
+            device_operations: optional_growth(|sample| sample.device_operations),
             latency_p50_ms: quantile(0.5),
             latency_p90_ms: quantile(0.9),
             latency_p99_ms: quantile(0.99),
-            send_delay_p50_ms: counted.send_delay_p50_ms,
+            send_delay_p50_ms: counts.send_delay_p50_ms,
         })
     }
 }
@@ -270,21 +274,21 @@ pub(crate) fn share(part: u64, whole: u64) -> f64 {
 impl Outcome {
     /// Returns the contender with this name, or the contender of this group with the highest hit ratio. Skips
     /// contenders that did not complete the trace.
-    pub fn standing_for(&self, name: &str) -> Option<&ContenderOutcome> {
+    pub fn representative(&self, name: &str) -> Option<&ContenderOutcome> {
         let ratio = |one: &ContenderOutcome| one.totals.as_ref().map_or(0.0, |t| t.hit_ratio);
         self.contenders
             .iter()
             .filter(|one| one.name == name || one.group.as_deref() == Some(name))
-            .filter(|one| one.end.is_whole() && one.totals.is_some())
+            .filter(|one| one.end.is_complete() && one.totals.is_some())
             .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
     }
 
     /// Returns true if all contenders completed and every response was correct. A missing program is not a failure.
     pub fn is_good(&self) -> bool {
         let good = |one: &ContenderOutcome| match one.end {
-            End::Whole => one.totals.as_ref().is_some_and(|totals| totals.errors == 0),
-            End::Missing { .. } => true,
-            End::Failed { .. } | End::Cut { .. } => false,
+            RunEnd::Completed => one.totals.as_ref().is_some_and(|totals| totals.errors == 0),
+            RunEnd::NotInstalled { .. } => true,
+            RunEnd::NotStarted { .. } | RunEnd::EndedEarly { .. } => false,
         };
         self.unfinished.is_none() && self.contenders.iter().all(good)
     }
@@ -293,7 +297,7 @@ impl Outcome {
 #[cfg(test)]
 impl Outcome {
     /// Returns an outcome with these contenders and empty facts, for tests.
-    pub(crate) fn of(contenders: Vec<ContenderOutcome>) -> Self {
+    pub(crate) fn with_contenders(contenders: Vec<ContenderOutcome>) -> Self {
         Self {
             title: "t".to_owned(),
             about: None,
@@ -301,7 +305,7 @@ impl Outcome {
             trace: TraceFacts::default(),
             load: LoadFacts::default(),
             machine: Machine::default(),
-            compare: None,
+            comparison: None,
             contenders,
             sources: Vec::new(),
         }
@@ -312,7 +316,7 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn one(name: &str, group: Option<&str>, hit_ratio: f64, end: End) -> ContenderOutcome {
+    fn one(name: &str, group: Option<&str>, hit_ratio: f64, end: RunEnd) -> ContenderOutcome {
         ContenderOutcome {
             name: name.to_owned(),
             group: group.map(str::to_owned),
@@ -327,16 +331,20 @@ mod tests {
 
     #[test]
     fn a_group_is_represented_by_its_best_complete_contender() {
-        let cut = End::Cut {
+        let cut = RunEnd::EndedEarly {
             why: "x".to_owned(),
         };
-        let outcome = Outcome::of(vec![
-            one("n1", Some("nginx"), 0.4, End::Whole),
-            one("n2", Some("nginx"), 0.5, End::Whole),
+        let outcome = Outcome::with_contenders(vec![
+            one("n1", Some("nginx"), 0.4, RunEnd::Completed),
+            one("n2", Some("nginx"), 0.5, RunEnd::Completed),
             one("n3", Some("nginx"), 0.9, cut),
-            one("alone", None, 0.3, End::Whole),
+            one("alone", None, 0.3, RunEnd::Completed),
         ]);
-        let name = |asked| outcome.standing_for(asked).map(|one| one.name.as_str());
+        let name = |requested| {
+            outcome
+                .representative(requested)
+                .map(|one| one.name.as_str())
+        };
         assert_eq!(name("nginx"), Some("n2"));
         assert_eq!(name("n1"), Some("n1"));
         assert_eq!(name("alone"), Some("alone"));
@@ -347,11 +355,11 @@ mod tests {
 
     #[test]
     fn a_missing_program_is_no_failure_but_a_wrong_response_is_one() {
-        let missing = End::Missing {
+        let missing = RunEnd::NotInstalled {
             hint: "x".to_owned(),
         };
-        let mut outcome = Outcome::of(vec![
-            one("a", None, 0.5, End::Whole),
+        let mut outcome = Outcome::with_contenders(vec![
+            one("a", None, 0.5, RunEnd::Completed),
             one("b", None, 0.0, missing),
         ]);
         assert!(outcome.is_good());
@@ -363,7 +371,7 @@ mod tests {
 
     #[test]
     fn totals_do_not_include_the_warm_up() {
-        let at = |seconds: f64, n: u64| Sample {
+        let sample_at = |seconds: f64, n: u64| Sample {
             seconds,
             origin_requests: n,
             origin_bytes: n * 10,
@@ -372,23 +380,23 @@ mod tests {
             disk_write_bytes: (n > 0).then_some(n),
             ..Sample::default()
         };
-        let series = [at(0.0, 0), at(1.0, 100), at(2.0, 150)];
-        let counted = Counted {
+        let series = [sample_at(0.0, 0), sample_at(1.0, 100), sample_at(2.0, 150)];
+        let counts = LoadCounts {
             requests: 200,
             hits: 150,
-            ..Counted::default()
+            ..LoadCounts::default()
         };
         let totals =
-            Totals::new(&counted, &series, 1.0).expect("there are two samples after the warm-up");
+            Totals::new(&counts, &series, 1.0).expect("there are two samples after the warm-up");
         assert_eq!((totals.origin_requests, totals.origin_bytes), (50, 500));
         assert_eq!((totals.hit_ratio, totals.spared_ratio), (0.75, 0.75));
         assert_eq!(totals.cpu_seconds, Some(0.5));
         assert_eq!(totals.memory_bytes_max, Some(900));
         assert_eq!(totals.disk_write_bytes, Some(50));
         assert_eq!(totals.latency_p50_ms, None);
-        assert!(Totals::new(&counted, &series, 9.0).is_none());
+        assert!(Totals::new(&counts, &series, 9.0).is_none());
         assert_eq!(
-            Totals::new(&counted, &series, 0.0).and_then(|t| t.disk_write_bytes),
+            Totals::new(&counts, &series, 0.0).and_then(|t| t.disk_write_bytes),
             None
         );
     }

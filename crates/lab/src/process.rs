@@ -25,10 +25,10 @@ pub(crate) struct Server {
 pub(crate) enum StartError {
     #[error("it cannot be started: {0}")]
     Spawn(#[source] io::Error),
-    #[error("it ended at once, with {status}{said}")]
-    Ended { status: ExitStatus, said: String },
-    #[error("it sent no correct response within {} s{said}", READY_TIME_MAX.as_secs())]
-    Silent { said: String },
+    #[error("it ended at once, with {status}{output}")]
+    Ended { status: ExitStatus, output: String },
+    #[error("it sent no correct response within {} s{output}", READY_TIME_MAX.as_secs())]
+    Silent { output: String },
     #[error("interrupted")]
     Interrupted,
 }
@@ -52,7 +52,7 @@ impl Server {
             .open(&log)
             .map_err(StartError::Spawn)?;
         // If the lab is killed, only the kernel can terminate the child.
-        let mut command = match find("setpriv") {
+        let mut command = match find_program("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
                 command.args(["--pdeathsig", "TERM", "--"]).arg(program);
@@ -81,26 +81,26 @@ impl Server {
         loop {
             // Another program may listen on this port. Our server must be alive and must return a response of our
             // origin.
-            if let Some(status) = self.ended() {
-                let said = self.last_words();
-                return Err(StartError::Ended { status, said });
+            if let Some(status) = self.exit_status() {
+                let output = self.last_output();
+                return Err(StartError::Ended { status, output });
             }
-            if answers(port).unwrap_or(false) {
+            if responds(port).unwrap_or(false) {
                 return Ok(());
             }
-            if stop.is_asked() {
+            if stop.is_requested() {
                 return Err(StartError::Interrupted);
             }
             if Instant::now() > deadline {
-                let said = self.last_words();
-                return Err(StartError::Silent { said });
+                let output = self.last_output();
+                return Err(StartError::Silent { output });
             }
             thread::sleep(POLL);
         }
     }
 
     /// Returns the exit status if the process has ended.
-    pub(crate) fn ended(&mut self) -> Option<ExitStatus> {
+    pub(crate) fn exit_status(&mut self) -> Option<ExitStatus> {
         self.child.try_wait().ok().flatten()
     }
 
@@ -110,7 +110,7 @@ impl Server {
 
     /// Returns the last lines that the process wrote, after a colon, or an empty string. The caller appends the
     /// result to a sentence.
-    pub(crate) fn last_words(&self) -> String {
+    pub(crate) fn last_output(&self) -> String {
         let text = fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);
         let lines: Vec<&str> = text
@@ -118,12 +118,12 @@ impl Server {
             .map(str::trim)
             .filter(|line| !line.is_empty())
             .collect();
-        let tail = &lines[lines.len().saturating_sub(WORDS_LINES)..];
+        let tail = &lines[lines.len().saturating_sub(OUTPUT_LINES_MAX)..];
         if tail.is_empty() {
             return String::new();
         }
-        let said: String = tail.join(" / ").chars().take(WORDS_CHARS).collect();
-        format!(": {said}")
+        let output: String = tail.join(" / ").chars().take(OUTPUT_CHARS_MAX).collect();
+        format!(": {output}")
     }
 }
 
@@ -131,7 +131,7 @@ impl Drop for Server {
     fn drop(&mut self) {
         // On SIGTERM the nginx master terminates its workers, and an edge saves its index.
         _ = kill_process(Pid::from_child(&self.child), Signal::TERM);
-        let deadline = Instant::now() + END_TIME_MAX;
+        let deadline = Instant::now() + STOP_TIME_MAX;
         while Instant::now() < deadline && matches!(self.child.try_wait(), Ok(None)) {
             thread::sleep(POLL);
         }
@@ -143,18 +143,18 @@ impl Drop for Server {
 }
 
 /// Returns true if the server on `port` returns a correct response of our origin.
-fn answers(port: u16) -> io::Result<bool> {
+fn responds(port: u16) -> io::Result<bool> {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
-    let mut stream = TcpStream::connect_timeout(&addr, ANSWER_TIME_MAX)?;
-    stream.set_read_timeout(Some(ANSWER_TIME_MAX))?;
-    stream.set_write_timeout(Some(ANSWER_TIME_MAX))?;
+    let mut stream = TcpStream::connect_timeout(&addr, RESPONSE_TIME_MAX)?;
+    stream.set_read_timeout(Some(RESPONSE_TIME_MAX))?;
+    stream.set_write_timeout(Some(RESPONSE_TIME_MAX))?;
     write!(
         stream,
         "GET /o/lab-is-it-there?size=1&cc=no-store HTTP/1.1\r\nHost: {addr}\r\nConnection: close\r\n\r\n"
     )?;
-    let mut answer = Vec::new();
-    stream.take(4096).read_to_end(&mut answer)?;
-    Ok(answer.starts_with(b"HTTP/1.1 200 "))
+    let mut response = Vec::new();
+    stream.take(4096).read_to_end(&mut response)?;
+    Ok(response.starts_with(b"HTTP/1.1 200 "))
 }
 
 /// Returns a port of the loopback interface that is currently free.
@@ -165,10 +165,10 @@ pub(crate) fn free_port() -> io::Result<u16> {
 
 /// Finds a program in `PATH` and in the `sbin` folders. An ordinary user's `PATH` does not contain the `sbin`
 /// folders.
-pub(crate) fn find(program: &str) -> Option<PathBuf> {
+pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
-    let more = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
-    let candidates = std::env::split_paths(&path).chain(more);
+    let sbin_folders = ["/usr/sbin", "/usr/local/sbin", "/sbin"].map(PathBuf::from);
+    let candidates = std::env::split_paths(&path).chain(sbin_folders);
     let mut candidates = candidates.map(|folder| folder.join(program));
     candidates.find(|candidate| candidate.is_file())
 }
@@ -182,18 +182,18 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
         .stderr(Stdio::piped())
         .spawn()
         .ok()?;
-    let deadline = Instant::now() + ANSWER_TIME_MAX;
+    let deadline = Instant::now() + RESPONSE_TIME_MAX;
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         thread::sleep(POLL);
     }
     // A short output fits in the pipe, so the program can end without a reader. A program that writes more
     // blocks; it is killed, and its output so far is used.
     _ = child.kill();
-    let mut said = Vec::new();
-    _ = child.stdout.take()?.take(4096).read_to_end(&mut said);
-    _ = child.stderr.take()?.take(4096).read_to_end(&mut said);
+    let mut output = Vec::new();
+    _ = child.stdout.take()?.take(4096).read_to_end(&mut output);
+    _ = child.stderr.take()?.take(4096).read_to_end(&mut output);
     _ = child.wait();
-    version_in(&String::from_utf8_lossy(&said))
+    version_in(&String::from_utf8_lossy(&output))
 }
 
 /// Returns the first version number in the text, such as `1.22.1`.
@@ -208,14 +208,14 @@ fn version_in(text: &str) -> Option<String> {
 const READY_TIME_MAX: Duration = Duration::from_secs(30);
 
 /// An edge that drains and saves its index may take ten seconds; nginx and Varnish take less.
-const END_TIME_MAX: Duration = Duration::from_secs(20);
+const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
-const ANSWER_TIME_MAX: Duration = Duration::from_secs(2);
+const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(20);
 
-const WORDS_LINES: usize = 4;
-const WORDS_CHARS: usize = 600;
+const OUTPUT_LINES_MAX: usize = 4;
+const OUTPUT_CHARS_MAX: usize = 600;
 
 #[cfg(test)]
 mod tests {
@@ -223,7 +223,7 @@ mod tests {
 
     #[test]
     fn versions_are_found_in_the_output_of_servers() {
-        for (said, version) in [
+        for (output, version) in [
             ("nginx version: nginx/1.22.1\n", Some("1.22.1")),
             (
                 "varnishd (varnish-7.1.1 revision 7cee1c)\nCopyright (c) 2006 X",
@@ -236,14 +236,14 @@ mod tests {
             ("hello.", None),
             ("", None),
         ] {
-            assert_eq!(version_in(said).as_deref(), version, "{said}");
+            assert_eq!(version_in(output).as_deref(), version, "{output}");
         }
     }
 
     #[test]
     fn the_error_for_a_program_that_ends_at_once_has_its_last_output() {
         let folder = tempfile::tempdir().expect("the folder is created");
-        let program = find("sh").expect("a shell is installed");
+        let program = find_program("sh").expect("a shell is installed");
         let arguments = ["-c", "echo first; echo it has no cheese >&2; exit 3"].map(str::to_owned);
         let port = free_port().expect("a port is free");
         let error = Server::start(&program, &arguments, folder.path(), port, &Stop::default());
@@ -262,7 +262,7 @@ mod tests {
     #[test]
     fn a_server_that_never_answers_is_ended_when_a_stop_is_requested() {
         let folder = tempfile::tempdir().expect("the folder is created");
-        let program = find("sh").expect("a shell is installed");
+        let program = find_program("sh").expect("a shell is installed");
         let arguments = ["-c", "echo $$ > pid; exec cat /dev/zero > /dev/null"].map(str::to_owned);
         let stop = Stop::default();
         let requester = {
@@ -279,7 +279,7 @@ mod tests {
                     }
                     thread::sleep(POLL);
                 };
-                stop.ask();
+                stop.request();
                 pid
             })
         };

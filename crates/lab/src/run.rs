@@ -7,15 +7,15 @@ use std::thread;
 use edgeward_replay::load::Stop;
 use edgeward_types::ByteSize;
 
+use crate::contender_run::ContenderRun;
 use crate::machine;
 use crate::outcome::{ContenderOutcome, LoadFacts, Outcome, TraceFacts};
 use crate::plan::{Contender, Order, Plan, Server};
-use crate::source::{Source, TraceError};
-use crate::turn::Turn;
+use crate::source::{TraceError, TraceSource};
 
 /// The paths that an experiment uses.
 #[derive(Clone, Debug)]
-pub struct Bench {
+pub struct LabPaths {
     /// The path of the `edgeward` binary.
     pub edgeward: PathBuf,
     /// The folder for caches. Each contender's folder in it is removed after its run.
@@ -23,13 +23,13 @@ pub struct Bench {
 }
 
 /// Receives the progress of an experiment.
-pub trait Watcher: Sync {
+pub trait ProgressObserver: Sync {
     /// A step begins. `what` describes it, and it will process `requests` requests.
-    fn begin(&self, what: &str, requests: u64);
+    fn begin_step(&self, what: &str, requests: u64);
     /// The current step has processed this many requests since it began.
-    fn at(&self, requests: u64);
+    fn set_progress(&self, requests: u64);
     /// Another contender ended, or the experiment ended. `outcome` has the results so far.
-    fn so_far(&self, outcome: &Outcome);
+    fn contender_ended(&self, outcome: &Outcome);
 }
 
 /// Why an experiment has no outcome.
@@ -40,12 +40,12 @@ pub enum LabError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The caches do not fit on the disk or in memory.
-    #[error("the caches need {needed}, but {place} has only {free} free")]
-    NoRoom {
+    #[error("the caches need {needed}, but {location} has only {free} free")]
+    NotEnoughSpace {
         /// Bytes needed at the same time.
         needed: ByteSize,
         /// The folder that is too small, or `memory`.
-        place: String,
+        location: String,
         /// Free bytes.
         free: ByteSize,
     },
@@ -61,95 +61,99 @@ pub enum LabError {
 /// Returns an error if no contender can run at all.
 pub fn run(
     plan: &Plan,
-    bench: &Bench,
+    paths: &LabPaths,
     stop: &Stop,
-    watcher: &dyn Watcher,
+    observer: &dyn ProgressObserver,
 ) -> Result<Outcome, LabError> {
-    let source = Source::new(&plan.trace);
-    watcher.begin("reading the trace", plan.trace.requests);
-    let trace = source.facts(|requests| watcher.at(requests))?;
-    check_room(plan, bench, &trace)?;
-    let mut outcome = begun(plan, trace);
+    let source = TraceSource::new(&plan.trace);
+    observer.begin_step("reading the trace", plan.trace.requests);
+    let trace = source.facts(|requests| observer.set_progress(requests))?;
+    check_free_space(plan, paths, &trace)?;
+    let mut outcome = initial_outcome(plan, trace);
     match plan.load.order {
         Order::InTurn => {
             for contender in &plan.contenders {
-                if stop.is_asked() {
+                if stop.is_requested() {
                     break;
                 }
-                watcher.begin(&contender.name, outcome.trace.requests);
-                let had = take(plan, contender, &outcome.trace, bench, stop, &|requests| {
-                    watcher.at(requests);
-                });
-                outcome.contenders.push(had);
-                outcome.unfinished = Some(said_so_far(&outcome, plan));
-                watcher.so_far(&outcome);
+                observer.begin_step(&contender.name, outcome.trace.requests);
+                let result =
+                    run_contender(plan, contender, &outcome.trace, paths, stop, &|requests| {
+                        observer.set_progress(requests);
+                    });
+                outcome.contenders.push(result);
+                outcome.unfinished = Some(incomplete_reason(&outcome, plan));
+                observer.contender_ended(&outcome);
             }
         }
         Order::Together => {
             let all = plan.contenders.len() as u64;
-            watcher.begin("all together", outcome.trace.requests.saturating_mul(all));
-            outcome.contenders = together(plan, &outcome.trace, bench, stop, watcher);
+            observer.begin_step("all together", outcome.trace.requests.saturating_mul(all));
+            outcome.contenders = run_together(plan, &outcome.trace, paths, stop, observer);
         }
     }
     if outcome.contenders.is_empty() {
         return Err(LabError::Interrupted);
     }
-    outcome.unfinished = stop.is_asked().then(|| said_so_far(&outcome, plan));
+    outcome.unfinished = stop
+        .is_requested()
+        .then(|| incomplete_reason(&outcome, plan));
     outcome.machine.load_after = machine::load_average();
-    watcher.so_far(&outcome);
+    observer.contender_ended(&outcome);
     Ok(outcome)
 }
 
-fn take(
+fn run_contender(
     plan: &Plan,
     contender: &Contender,
     trace: &TraceFacts,
-    bench: &Bench,
+    paths: &LabPaths,
     stop: &Stop,
     progress: &(dyn Fn(u64) + Sync),
 ) -> ContenderOutcome {
-    let turn = Turn {
+    let contender_run = ContenderRun {
         plan,
         contender,
         trace,
-        bench,
+        paths,
         stop,
         progress,
     };
-    turn.take()
+    contender_run.run()
 }
 
-fn together(
+fn run_together(
     plan: &Plan,
     trace: &TraceFacts,
-    bench: &Bench,
+    paths: &LabPaths,
     stop: &Stop,
-    watcher: &dyn Watcher,
+    observer: &dyn ProgressObserver,
 ) -> Vec<ContenderOutcome> {
-    let done: Vec<AtomicU64> = plan.contenders.iter().map(|_| AtomicU64::new(0)).collect();
-    let done = &done;
+    let counts: Vec<AtomicU64> = plan.contenders.iter().map(|_| AtomicU64::new(0)).collect();
+    let counts = &counts;
     thread::scope(|scope| {
-        let turns: Vec<_> = plan
+        let runs: Vec<_> = plan
             .contenders
             .iter()
-            .zip(done)
-            .map(|(contender, mine)| {
+            .zip(counts)
+            .map(|(contender, own_count)| {
                 scope.spawn(move || {
-                    take(plan, contender, trace, bench, stop, &|requests| {
-                        mine.store(requests, Ordering::Relaxed);
-                        let all = done.iter().map(|one| one.load(Ordering::Relaxed));
-                        watcher.at(all.sum());
+                    run_contender(plan, contender, trace, paths, stop, &|requests| {
+                        own_count.store(requests, Ordering::Relaxed);
+                        let all = counts.iter().map(|one| one.load(Ordering::Relaxed));
+                        observer.set_progress(all.sum());
                     })
                 })
             })
             .collect();
-        let had = turns.into_iter().map(thread::ScopedJoinHandle::join);
-        had.map(|turn| turn.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let result = runs.into_iter().map(thread::ScopedJoinHandle::join);
+        result
+            .map(|turn| turn.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
 }
 
-fn begun(plan: &Plan, trace: TraceFacts) -> Outcome {
+fn initial_outcome(plan: &Plan, trace: TraceFacts) -> Outcome {
     let load = &plan.load;
     Outcome {
         title: plan.title.clone(),
@@ -166,13 +170,13 @@ fn begun(plan: &Plan, trace: TraceFacts) -> Outcome {
         trace,
         machine: machine::facts(),
         contenders: Vec::new(),
-        compare: plan.compare.clone(),
+        comparison: plan.comparison.clone(),
         sources: plan.sources.clone(),
     }
 }
 
 /// Returns the reason why the outcome does not cover the whole plan.
-fn said_so_far(outcome: &Outcome, plan: &Plan) -> String {
+fn incomplete_reason(outcome: &Outcome, plan: &Plan) -> String {
     format!(
         "{} of {} contenders have run",
         outcome.contenders.len(),
@@ -181,7 +185,7 @@ fn said_so_far(outcome: &Outcome, plan: &Plan) -> String {
 }
 
 /// Checks that disk and memory have room for the caches that exist at the same time, with a reserve.
-fn check_room(plan: &Plan, bench: &Bench, trace: &TraceFacts) -> Result<(), LabError> {
+fn check_free_space(plan: &Plan, paths: &LabPaths, trace: &TraceFacts) -> Result<(), LabError> {
     let of =
         |size: Option<crate::plan::Size>| size.map_or(0, |size| size.of(trace.footprint_bytes));
     let needed = |each: &dyn Fn(&Contender) -> u64| {
@@ -191,19 +195,19 @@ fn check_room(plan: &Plan, bench: &Bench, trace: &TraceFacts) -> Result<(), LabE
             Order::Together => each.fold(0, u64::saturating_add),
         }
     };
-    let check = |needed: u64, free: u64, place: &dyn Fn() -> String| {
+    let check = |needed: u64, free: u64, location: &dyn Fn() -> String| {
         if needed.saturating_add(needed / 8) <= free {
             return Ok(());
         }
-        Err(LabError::NoRoom {
+        Err(LabError::NotEnoughSpace {
             needed: ByteSize(needed),
-            place: place(),
+            location: location(),
             free: ByteSize(free),
         })
     };
     let disk = needed(&|contender| of(contender.disk));
-    if let (1.., Ok(free)) = (disk, machine::free_bytes(&bench.folder)) {
-        check(disk, free, &|| bench.folder.display().to_string())?;
+    if let (1.., Ok(free)) = (disk, machine::free_bytes(&paths.folder)) {
+        check(disk, free, &|| paths.folder.display().to_string())?;
     }
     let memory = needed(&|contender| of(contender.memory));
     if let Some(free) = machine::free_memory_bytes() {

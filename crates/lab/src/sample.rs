@@ -104,7 +104,7 @@ impl Sample {
 
     /// Subtracts `zero`, the counts from before the load began. The start of the server used CPU time, the device and
     /// the origin, too.
-    pub(crate) fn since(&mut self, zero: &Self) {
+    pub(crate) fn subtract(&mut self, zero: &Self) {
         fn less(mine: &mut Option<u64>, zero: Option<u64>) {
             *mine = mine.zip(zero).map(|(mine, zero)| mine.saturating_sub(zero));
         }
@@ -124,7 +124,7 @@ impl Sample {
     }
 
     /// Adds `before`, the counts up to the restart of the server.
-    pub(crate) fn after(&mut self, before: &Self) {
+    pub(crate) fn add(&mut self, before: &Self) {
         fn add<T: std::ops::AddAssign + Copy>(mine: &mut Option<T>, earlier: Option<T>) {
             if let (Some(mine), Some(earlier)) = (mine, earlier) {
                 *mine += earlier;
@@ -153,19 +153,19 @@ impl Sample {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampleLog {
     samples: Vec<Sample>,
-    every: u64,
-    looks: u64,
+    stride: u64,
+    offered: u64,
 }
 
 impl SampleLog {
-    /// Adds the sample if `must` is true or if its turn has come at the current sampling rate; drops it otherwise.
-    pub(crate) fn push(&mut self, sample: Sample, must: bool) {
-        self.looks += 1;
-        if must || self.looks.is_multiple_of(self.every.max(1)) {
+    /// Adds the sample if `is_required` is true or if its turn has come at the current sampling rate; drops it otherwise.
+    pub(crate) fn push(&mut self, sample: Sample, is_required: bool) {
+        self.offered += 1;
+        if is_required || self.offered.is_multiple_of(self.stride.max(1)) {
             self.samples.push(sample);
         }
         if self.samples.len() >= SAMPLES_MAX {
-            self.every = self.every.max(1) * 2;
+            self.stride = self.stride.max(1) * 2;
             let mut keep = false;
             self.samples.retain(|_| {
                 keep = !keep;
@@ -185,11 +185,11 @@ impl SampleLog {
 
 /// Divides the run into at most as many intervals as a plot can show, and computes one value per interval from the
 /// samples at the interval's ends. Returns the end of each interval in seconds, with the value.
-pub(crate) fn stretches(
+pub(crate) fn interval_values(
     series: &[Sample],
     figure: impl Fn(&Sample, &Sample) -> Option<f64>,
 ) -> Vec<(f64, f64)> {
-    let step = series.len().div_ceil(STRETCHES_MAX).max(1);
+    let step = series.len().div_ceil(INTERVALS_MAX).max(1);
     let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();
     if let Some(last) = series
         .last()
@@ -198,23 +198,24 @@ pub(crate) fn stretches(
         ends.push(last);
     }
     // Rates over a very short interval are meaningless, so a short interval is merged with the previous one.
-    let usual = match ends[..] {
+    let mean_length = match ends[..] {
         [a, .., b] => (b.seconds - a.seconds) / (ends.len() - 1) as f64,
         _ => 0.0,
     };
-    let mut long: Vec<&Sample> = Vec::with_capacity(ends.len());
+    let mut kept_ends: Vec<&Sample> = Vec::with_capacity(ends.len());
     for end in ends {
-        match long[..] {
+        match kept_ends[..] {
             [.., before, last]
-                if end.seconds - last.seconds < usual / 2.0 && before.seconds < last.seconds =>
+                if end.seconds - last.seconds < mean_length / 2.0
+                    && before.seconds < last.seconds =>
             {
-                long.pop();
+                kept_ends.pop();
             }
             _ => {}
         }
-        long.push(end);
+        kept_ends.push(end);
     }
-    let pairs = long
+    let pairs = kept_ends
         .windows(2)
         .filter(|pair| pair[1].seconds > pair[0].seconds);
     pairs
@@ -225,13 +226,13 @@ pub(crate) fn stretches(
 /// The maximum number of samples: more than an hour at one sample per second.
 const SAMPLES_MAX: usize = 4096;
 
-const STRETCHES_MAX: usize = 90;
+const INTERVALS_MAX: usize = 90;
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn at(seconds: f64, requests: u64) -> Sample {
+    fn sample_at(seconds: f64, requests: u64) -> Sample {
         Sample {
             seconds,
             requests,
@@ -255,12 +256,12 @@ mod tests {
             origin_requests: 60,
             ..Sample::default()
         };
-        now.since(&Sample {
+        now.subtract(&Sample {
             origin_requests: 55,
             cpu_seconds: Some(0.25),
             ..Sample::default()
         });
-        now.after(&before);
+        now.add(&before);
         assert_eq!((now.requests, now.cpu_seconds), (111, Some(2.25)));
         assert_eq!(now.store_write_operations, None);
         // Five of the requests to the origin were sent after the restart.
@@ -270,18 +271,24 @@ mod tests {
     #[test]
     fn the_intervals_cover_the_whole_run() {
         for length in [2_u64, 3, 89, 90, 91, 300, 1000] {
-            let series: Vec<Sample> = (0..length).map(|n| at(n as f64, n * n)).collect();
-            let parts = stretches(&series, |a, b| Some((b.requests - a.requests) as f64));
+            let series: Vec<Sample> = (0..length).map(|n| sample_at(n as f64, n * n)).collect();
+            let parts = interval_values(&series, |a, b| Some((b.requests - a.requests) as f64));
             let sum: f64 = parts.iter().map(|part| part.1).sum();
             assert_eq!(sum as u64, (length - 1) * (length - 1), "{length} samples");
-            assert!(parts.len() <= STRETCHES_MAX + 1);
+            assert!(parts.len() <= INTERVALS_MAX + 1);
         }
     }
 
     #[test]
     fn a_short_interval_is_merged_with_the_previous_one() {
-        let series = [at(0.0, 0), at(1.0, 1), at(2.0, 2), at(2.1, 3), at(3.1, 4)];
-        let ends: Vec<f64> = stretches(&series, |_, _| Some(0.0))
+        let series = [
+            sample_at(0.0, 0),
+            sample_at(1.0, 1),
+            sample_at(2.0, 2),
+            sample_at(2.1, 3),
+            sample_at(3.1, 4),
+        ];
+        let ends: Vec<f64> = interval_values(&series, |_, _| Some(0.0))
             .iter()
             .map(|part| part.0)
             .collect();
@@ -292,7 +299,7 @@ mod tests {
     fn a_long_series_stays_within_its_bound_and_keeps_required_samples() {
         let mut log = SampleLog::default();
         for n in 0..20_000 {
-            log.push(at(n as f64, n), n == 19_999);
+            log.push(sample_at(n as f64, n), n == 19_999);
         }
         let samples = log.into_samples();
         assert!(samples.len() < SAMPLES_MAX);

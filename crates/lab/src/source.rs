@@ -37,11 +37,11 @@ pub enum TraceError {
 
 /// A trace that can be read several times.
 #[derive(Clone, Debug)]
-pub(crate) struct Source {
+pub(crate) struct TraceSource {
     plan: TracePlan,
 }
 
-impl Source {
+impl TraceSource {
     pub(crate) fn new(plan: &TracePlan) -> Self {
         Self { plan: plan.clone() }
     }
@@ -52,14 +52,14 @@ impl Source {
         mut each: impl FnMut(Record) -> ControlFlow<()>,
     ) -> Result<(), TraceError> {
         let size_max = self.plan.size_bytes_max.unwrap_or(u64::MAX);
-        let mut left = self.plan.requests;
+        let mut remaining = self.plan.requests;
         let mut take = |record: Record| {
             if record.size > size_max {
                 return ControlFlow::Continue(());
             }
-            left -= 1;
+            remaining -= 1;
             each(record)?;
-            if left == 0 {
+            if remaining == 0 {
                 ControlFlow::Break(())
             } else {
                 ControlFlow::Continue(())
@@ -95,15 +95,15 @@ impl Source {
         Ok(())
     }
 
-    /// Reads the trace once and returns facts about it. `seen` receives the number of requests read so far.
-    pub(crate) fn facts(&self, mut seen: impl FnMut(u64)) -> Result<TraceFacts, TraceError> {
+    /// Reads the trace once and returns facts about it. `progress` receives the number of requests read so far.
+    pub(crate) fn facts(&self, mut progress: impl FnMut(u64)) -> Result<TraceFacts, TraceError> {
         let mut summary = Summary::default();
         let mut requests = 0;
         self.for_each(|record| {
             summary.add(&record);
             requests += 1;
-            if requests % SEEN_STEP == 0 {
-                seen(requests);
+            if requests % PROGRESS_STEP == 0 {
+                progress(requests);
             }
             ControlFlow::Continue(())
         })?;
@@ -144,7 +144,7 @@ fn workload(generated: &Generated, requests: u64) -> Workload {
     workload
 }
 
-const SEEN_STEP: u64 = 1 << 16;
+const PROGRESS_STEP: u64 = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -154,8 +154,8 @@ mod tests {
 
     use super::*;
 
-    fn generated(requests: u64, size_bytes_max: Option<u64>) -> Source {
-        Source::new(&TracePlan {
+    fn generated(requests: u64, size_bytes_max: Option<u64>) -> TraceSource {
+        TraceSource::new(&TracePlan {
             origin: TraceOrigin::Generated(Generated {
                 preset: Preset::Small,
                 seed: 7,
@@ -169,7 +169,7 @@ mod tests {
         })
     }
 
-    fn all(source: &Source) -> Vec<Record> {
+    fn all(source: &TraceSource) -> Vec<Record> {
         let mut records = Vec::new();
         let read = source.for_each(|record| {
             records.push(record);
@@ -208,7 +208,7 @@ mod tests {
         let mut file = tempfile::NamedTempFile::new().expect("the file is created");
         file.write_all(b"0 1 10\n1 2 20\n2 1 10\n3 3 30\n")
             .expect("the file is written");
-        let source = Source::new(&TracePlan {
+        let source = TraceSource::new(&TracePlan {
             origin: TraceOrigin::File(file.path().to_owned()),
             requests: 3,
             size_bytes_max: None,
@@ -219,7 +219,7 @@ mod tests {
             (facts.requests, facts.objects, facts.footprint_bytes),
             (3, 2, 30)
         );
-        let nowhere = Source::new(&TracePlan {
+        let nowhere = TraceSource::new(&TracePlan {
             origin: TraceOrigin::File("/nowhere/at/all".into()),
             requests: 3,
             size_bytes_max: None,

@@ -21,7 +21,7 @@ pub struct Pattern {
 
 impl Pattern {
     /// Returns the pattern of the object with this id, as written in the URL.
-    pub fn of(id: &str) -> Self {
+    pub fn for_id(id: &str) -> Self {
         // FNV-1a, then the finaliser of splitmix64: ids are short and often consecutive numbers, and their keys must
         // still differ widely.
         let hash = id.bytes().fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| {
@@ -42,8 +42,8 @@ impl Pattern {
         self.fill_within_word(offset, head);
         let (body, tail) = rest.split_at_mut(words * WORD_BYTES);
         let mut weyl = self.weyl_at(offset + lead as u64);
-        for place in body.chunks_exact_mut(WORD_BYTES) {
-            place.copy_from_slice(&fold(weyl).to_le_bytes());
+        for position in body.chunks_exact_mut(WORD_BYTES) {
+            position.copy_from_slice(&fold(weyl).to_le_bytes());
             weyl = weyl.wrapping_add(STEP);
         }
         tail.copy_from_slice(&fold(weyl).to_le_bytes()[..tail.len()]);
@@ -96,8 +96,8 @@ impl Pattern {
     }
 
     fn fill_within_word(self, offset: u64, out: &mut [u8]) {
-        for (at, place) in (offset..).zip(out) {
-            *place = self.byte(at);
+        for (at, position) in (offset..).zip(out) {
+            *position = self.byte(at);
         }
     }
 
@@ -174,7 +174,7 @@ mod tests {
         fn the_bytes_match_the_definition(
             id in "[0-9a-z]{1,12}", offset in offsets(), len in lengths(),
         ) {
-            let pattern = Pattern::of(&id);
+            let pattern = Pattern::for_id(&id);
             let expected = naive_bytes(pattern, offset, len);
             let mut filled = vec![0; len];
             pattern.fill(offset, &mut filled);
@@ -189,36 +189,36 @@ mod tests {
         #[test]
         fn a_flipped_bit_is_found_at_its_offset(
             id in 0..1_000_000_u64, offset in offsets(), len in lengths(),
-            place in any::<prop::sample::Index>(), bit in 0..8_u32,
+            position in any::<prop::sample::Index>(), bit in 0..8_u32,
         ) {
             prop_assume!(len > 0);
-            let pattern = Pattern::of(&id.to_string());
+            let pattern = Pattern::for_id(&id.to_string());
             let mut bytes = vec![0; len];
             pattern.fill(offset, &mut bytes);
-            let place = place.index(len);
-            bytes[place] ^= 1 << bit;
-            prop_assert_eq!(pattern.first_wrong(offset, &bytes), Some(offset + place as u64));
+            let position = position.index(len);
+            bytes[position] ^= 1 << bit;
+            prop_assert_eq!(pattern.first_wrong(offset, &bytes), Some(offset + position as u64));
         }
     }
 
     /// Tests every position of a short body, because most bodies are short.
     #[test]
     fn a_wrong_byte_is_found_at_every_position_of_a_short_body() {
-        let pattern = Pattern::of("7");
+        let pattern = Pattern::for_id("7");
         for offset in 0..9 {
-            for place in 0..67 {
+            for position in 0..67 {
                 let mut bytes = naive_bytes(pattern, offset, 67);
-                bytes[place] = !bytes[place];
+                bytes[position] = !bytes[position];
                 let found = pattern.first_wrong(offset, &bytes);
-                assert_eq!(found, Some(offset + place as u64), "offset {offset}");
+                assert_eq!(found, Some(offset + position as u64), "offset {offset}");
             }
         }
     }
 
     #[test]
     fn bytes_of_another_object_or_offset_are_wrong_from_the_first_word() {
-        let pattern = Pattern::of("1000");
-        let others = (0..1000).map(|id| Pattern::of(&id.to_string()));
+        let pattern = Pattern::for_id("1000");
+        let others = (0..1000).map(|id| Pattern::for_id(&id.to_string()));
         for (id, other) in others.enumerate() {
             let bytes = naive_bytes(other, 0, 8);
             assert!(pattern.first_wrong(0, &bytes).is_some(), "id {id}");
@@ -233,7 +233,7 @@ mod tests {
     #[test]
     fn the_first_bytes_of_an_object_never_change() {
         let mut bytes = [0; 12];
-        Pattern::of("42").fill(0, &mut bytes);
+        Pattern::for_id("42").fill(0, &mut bytes);
         assert_eq!(format!("{bytes:02x?}"), GOLDEN);
     }
 

@@ -9,7 +9,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Serialize};
 
-use crate::load::queue::Fed;
+use crate::load::queue::FeedCounts;
 use crate::load::tally::Tally;
 use crate::load::{Class, ErrorKind, ErrorSample, Pacing, ReplayPlan};
 use crate::monitor::TargetReport;
@@ -152,7 +152,7 @@ impl ReplayReport {
         plan: &ReplayPlan,
         tally: Tally,
         span: Duration,
-        fed: Fed,
+        feed_counts: FeedCounts,
         cpu: Option<Duration>,
         stopped_early: bool,
         target: TargetReport,
@@ -185,8 +185,8 @@ impl ReplayReport {
             },
             requests,
             warmup_requests: plan.live.requests().saturating_sub(requests),
-            skipped_requests: fed.skipped,
-            resized_requests: fed.resized,
+            skipped_requests: feed_counts.skipped,
+            resized_requests: feed_counts.resized,
             hits,
             object_hit_ratio: ratio(hits as f64, requests as f64),
             byte_hit_ratio: ratio(hit_bytes as f64, body_bytes as f64),

@@ -6,9 +6,9 @@ use std::num::NonZeroUsize;
 use std::time::{Duration, Instant};
 
 use edgeward_replay::Pattern;
-use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
+use edgeward_replay::origin::{OriginConfig, RunningOrigin, SyntheticOrigin};
 
-fn start(config: OriginConfig) -> Running {
+fn start(config: OriginConfig) -> RunningOrigin {
     SyntheticOrigin::start(config).expect("a loopback port is free")
 }
 
@@ -54,7 +54,7 @@ fn an_object_has_the_requested_size_and_the_bytes_of_its_pattern() {
             "{head}"
         );
         assert_eq!(body.len(), size);
-        assert_eq!(Pattern::of("17").first_wrong(0, &body), None);
+        assert_eq!(Pattern::for_id("17").first_wrong(0, &body), None);
     }
     let counts = origin.stats().counts();
     assert_eq!(counts.requests, 10);
@@ -79,7 +79,7 @@ fn a_range_of_a_terabyte_has_the_bytes_of_its_offset() {
         "{head}"
     );
     assert_eq!(body.len(), 773);
-    let pattern = Pattern::of("big");
+    let pattern = Pattern::for_id("big");
     assert_eq!(pattern.first_wrong(1_099_511_627_003, &body), None);
     let (head, body) = get(origin.addr(), "/o/1?size=5", "Range: bytes=5-\r\n");
     assert!(head.starts_with("HTTP/1.1 416 "), "{head}");
@@ -131,7 +131,7 @@ fn heads_on_a_socket_have_the_documented_length() {
             .expect("head and body are read");
         let body = &response[104 + digits..];
         assert!(response[..104 + digits].ends_with(b"\r\n\r\n"));
-        assert_eq!(Pattern::of("1").first_wrong(0, body), None);
+        assert_eq!(Pattern::for_id("1").first_wrong(0, body), None);
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use edgeward_replay::load::{self, Class, ErrorKind, LiveCounts, Pacing, ReplayPlan, Target};
-use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
+use edgeward_replay::origin::{OriginConfig, RunningOrigin, SyntheticOrigin};
 use edgeward_replay::{Pattern, ReplayReport};
 use edgeward_testkit::{Answer, RecordedRequest, ScriptedOrigin};
 use edgeward_trace::Record;
@@ -40,7 +40,7 @@ fn one_connection(origin: &ScriptedOrigin) -> ReplayPlan {
     }
 }
 
-fn synthetic() -> Running {
+fn synthetic() -> RunningOrigin {
     SyntheticOrigin::start(OriginConfig::default()).expect("a loopback port is free")
 }
 
@@ -56,7 +56,7 @@ fn right_body(request: &RecordedRequest) -> Vec<u8> {
         .expect("the URL has a size");
     let mut body = Vec::new();
     let size = size.parse().expect("the size is a number");
-    Pattern::of(id).append(0, size, &mut body);
+    Pattern::for_id(id).append(0, size, &mut body);
     body
 }
 
@@ -351,7 +351,7 @@ fn the_latency_includes_the_emulated_round_trip_time() {
     let report = replay(&plan, &records);
     assert_eq!((report.requests, report.errors_total), (20, 0));
     assert!(report.latency_ms.p50 >= 30.0, "{:?}", report.latency_ms);
-    let live = plan.live.counted_latencies();
+    let live = plan.live.latencies_after_warmup();
     assert_eq!(live.len(), 20);
     assert!(
         live.quantile(0.5) >= Some(Duration::from_millis(29)),
@@ -373,7 +373,7 @@ fn a_stopped_replay_reports_the_results_so_far() {
             while plan.live.requests() == 0 {
                 std::thread::yield_now();
             }
-            plan.stop.ask();
+            plan.stop.request();
         });
         let endless = (0..).map(|key| Ok::<_, Infallible>(record(key, 10)));
         load::run(&plan, endless).expect("the replay succeeds")

@@ -29,7 +29,7 @@ impl Engine {
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut engines = vec![Self::Counts(1), Self::Counts(2), Self::Full];
         for engine in [Self::DuckDb, Self::DataFusion, Self::ChDb] {
-            if engine.is_here(plan) {
+            if engine.is_installed(plan) {
                 engines.push(engine);
             }
         }
@@ -40,7 +40,7 @@ impl Engine {
     }
 
     /// Returns true if the plan's Python has the engine's package.
-    fn is_here(self, plan: &Plan) -> bool {
+    fn is_installed(self, plan: &Plan) -> bool {
         let package = match self {
             Self::DuckDb => "duckdb",
             Self::DataFusion => "datafusion, pyarrow",
@@ -73,7 +73,7 @@ impl Engine {
     /// Returns the numbers of requests, URLs and URLs requested once, and the resource use.
     pub(super) fn run(self, plan: &Plan, set: &LogSet) -> anyhow::Result<(String, Usage)> {
         let mut command = self.command(plan, set);
-        let (out, usage) = usage::of(&mut command).with_context(|| self.name().to_owned())?;
+        let (out, usage) = usage::measure(&mut command).with_context(|| self.name().to_owned())?;
         ensure!(usage.success, "{} failed", self.name());
         let text = String::from_utf8(out)?;
         if !matches!(self, Self::Counts(_) | Self::Full) {

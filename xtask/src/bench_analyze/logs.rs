@@ -19,20 +19,20 @@ pub(super) struct LogSet {
 }
 
 /// Returns the logs of a plan, and generates missing ones.
-pub(super) fn ensure(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
+pub(super) fn ensure_logs(plan: &Plan) -> anyhow::Result<Vec<LogSet>> {
     plan.compressions
         .iter()
         .map(|&compression| {
             let name = format!("{}-{}-{}-{compression}", plan.lines, plan.urls, plan.files);
             let folder = plan.out.join(name);
             // This file is written last. A folder without the file is left over from an interrupted run.
-            let mark = folder.join("raw_bytes");
-            if !mark.is_file() {
+            let completion_file = folder.join("raw_bytes");
+            if !completion_file.is_file() {
                 say(format!("generating {} …\n", folder.display()));
-                let raw_bytes = make(plan, compression, &folder)?;
-                fs::write(&mark, raw_bytes.to_string())?;
+                let raw_bytes = generate(plan, compression, &folder)?;
+                fs::write(&completion_file, raw_bytes.to_string())?;
             }
-            let raw_bytes = fs::read_to_string(&mark)?.trim().parse()?;
+            let raw_bytes = fs::read_to_string(&completion_file)?.trim().parse()?;
             let files = file_names(plan, compression, &folder);
             let bytes = files
                 .iter()
@@ -54,7 +54,7 @@ fn file_names(plan: &Plan, compression: &str, folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-fn make(plan: &Plan, compression: &str, folder: &Path) -> anyhow::Result<u64> {
+fn generate(plan: &Plan, compression: &str, folder: &Path) -> anyhow::Result<u64> {
     fs::create_dir_all(folder)?;
     let mut generator = Command::new(&plan.edgeward)
         .args([

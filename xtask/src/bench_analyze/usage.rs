@@ -23,7 +23,7 @@ pub(crate) struct Usage {
 ///
 /// A process that has ended stays in `/proc` until its parent waits for it, and its times are then final. Its
 /// memory is released when it ends, so the peak is read every few milliseconds while the process runs.
-pub(crate) fn of(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
+pub(crate) fn measure(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let shell = command.get_program() == "sh";
     let begun = Instant::now();
     let mut child = command
@@ -97,7 +97,8 @@ mod tests {
     #[test]
     fn the_cpu_time_of_a_process_is_measured() {
         let script = "i=0; while [ $i -lt 200000 ]; do i=$((i+1)); done; echo done";
-        let (out, usage) = of(Command::new("sh").args(["-c", script])).expect("the shell runs");
+        let (out, usage) =
+            measure(Command::new("sh").args(["-c", script])).expect("the shell runs");
         assert_eq!(out, b"done\n");
         assert!(usage.success && usage.cpu > Duration::ZERO, "{usage:?}");
         assert!(

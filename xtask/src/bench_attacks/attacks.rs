@@ -15,17 +15,17 @@ use serde_json::{Value, json};
 use super::cpu_time::{CpuTime, ThreadTime};
 use super::h2::{self, Method};
 use super::kinds::{Attack, Strength};
-use super::stage::Stage;
+use super::test_servers::TestServers;
 
 /// An attack that runs in its own thread.
-pub(super) struct Running {
+pub(super) struct RunningAttack {
     over: Arc<AtomicBool>,
     cpu_time: Arc<CpuTime>,
     thread: JoinHandle<Value>,
 }
 
 /// The maximum duration of an attack.
-const LENGTH_MAX: Duration = Duration::from_secs(15 * 60);
+const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 
 /// The duration of a turn; there are 50 turns per second.
 const TURN: Duration = Duration::from_millis(20);
@@ -35,10 +35,14 @@ const TURN: Duration = Duration::from_millis(20);
 const SLOW_STRIDE: usize = 25;
 
 /// Starts the attack. Returns when its first connections are open.
-pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow::Result<Running> {
+pub(super) fn start(
+    attack: Attack,
+    strength: Strength,
+    test_servers: &TestServers,
+) -> anyhow::Result<RunningAttack> {
     let over = Arc::new(AtomicBool::new(false));
     let cpu_time = Arc::new(CpuTime::default());
-    let port = stage.port();
+    let port = test_servers.port();
     let thread = thread::Builder::new()
         .name(attack.name().to_owned())
         .spawn({
@@ -49,14 +53,14 @@ pub(super) fn start(attack: Attack, strength: Strength, stage: &Stage) -> anyhow
     // Waits until the attacker has had enough turns to open all connections.
     let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
     thread::sleep(TURN * u32::try_from(turns).expect("the number of turns is small"));
-    Ok(Running {
+    Ok(RunningAttack {
         over,
         cpu_time,
         thread,
     })
 }
 
-impl Running {
+impl RunningAttack {
     /// Returns the seconds of CPU time that the attackers have used.
     pub(super) fn cpu_seconds(&self) -> f64 {
         self.cpu_time.seconds()
@@ -73,7 +77,7 @@ struct Attacker {
     attack: Attack,
     strength: Strength,
     port: u16,
-    connections: Vec<Open>,
+    connections: Vec<AttackConnection>,
     opened: u64,
     refused: u64,
     closed_by_server: u64,
@@ -86,7 +90,7 @@ struct Attacker {
 }
 
 /// A connection and the next stream on it.
-struct Open {
+struct AttackConnection {
     stream: TcpStream,
     stream_id: u32,
     turns: u32,
@@ -114,10 +118,10 @@ impl Attacker {
         let begun = Instant::now();
         let mut most = 0;
         let mut used = ThreadTime::default();
-        while !over.load(Ordering::Relaxed) && begun.elapsed() < LENGTH_MAX {
+        while !over.load(Ordering::Relaxed) && begun.elapsed() < DURATION_MAX {
             let turn = Instant::now();
-            self.open_some();
-            self.go_on();
+            self.open_connections();
+            self.send_next_bytes();
             most = most.max(self.connections.len());
             cpu_time.add(&mut used);
             thread::sleep(TURN.saturating_sub(turn.elapsed()));
@@ -133,7 +137,7 @@ impl Attacker {
         })
     }
 
-    fn open_some(&mut self) {
+    fn open_connections(&mut self) {
         self.turns += 1;
         let first = self.attack.opened_a_turn(self.strength);
         if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
@@ -170,8 +174,8 @@ impl Attacker {
                 return;
             };
             self.opened += 1;
-            let first = self.first();
-            let mut open = Open {
+            let first = self.first_bytes();
+            let mut open = AttackConnection {
                 stream,
                 stream_id: 1,
                 turns: 0,
@@ -183,7 +187,7 @@ impl Attacker {
     }
 
     /// Returns the first bytes that a new connection sends.
-    fn first(&mut self) -> Vec<u8> {
+    fn first_bytes(&mut self) -> Vec<u8> {
         match self.attack {
             Attack::PinnedH2 | Attack::ClosedWindows => h2::preface(0),
             Attack::Hpack | Attack::RapidReset | Attack::FrameFlood => h2::preface(65_535),
@@ -214,7 +218,7 @@ impl Attacker {
     }
 
     /// Sends the bytes of this turn on each connection and drops the connections that the server closed.
-    fn go_on(&mut self) {
+    fn send_next_bytes(&mut self) {
         let mut kept = Vec::new();
         let turn = self.turns as usize;
         for (nth, mut open) in std::mem::take(&mut self.connections)
@@ -225,8 +229,9 @@ impl Attacker {
                 kept.push(open);
                 continue;
             }
-            let due = self.due(&mut open);
-            let is_alive = self.drain(&mut open) && (due.is_empty() || self.send(&mut open, &due));
+            let due = self.next_bytes(&mut open);
+            let is_alive =
+                self.read_responses(&mut open) && (due.is_empty() || self.send(&mut open, &due));
             if is_alive {
                 kept.push(open);
             } else {
@@ -236,7 +241,7 @@ impl Attacker {
         self.connections = kept;
     }
 
-    fn due(&mut self, open: &mut Open) -> Vec<u8> {
+    fn next_bytes(&mut self, open: &mut AttackConnection) -> Vec<u8> {
         open.turns += 1;
         let mut bytes = Vec::new();
         match self.attack {
@@ -312,7 +317,7 @@ impl Attacker {
 
     /// Reads the responses to floods, so that the server is not blocked by a full socket. Other attacks read no
     /// response on purpose. Returns false if the server has closed the connection.
-    fn drain(&mut self, open: &mut Open) -> bool {
+    fn read_responses(&mut self, open: &mut AttackConnection) -> bool {
         let reads = matches!(
             self.attack,
             Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
@@ -332,7 +337,7 @@ impl Attacker {
     }
 
     /// Writes to the socket without waiting. Returns false if the connection must be closed.
-    fn send(&mut self, open: &mut Open, bytes: &[u8]) -> bool {
+    fn send(&mut self, open: &mut AttackConnection, bytes: &[u8]) -> bool {
         match open.stream.write(bytes) {
             // If only a part of a frame was written, the next frame would be a protocol error. The attacker therefore
             // closes the connection.
@@ -346,7 +351,7 @@ impl Attacker {
 }
 
 /// Appends a HEADERS frame for the connection's next stream.
-fn request(bytes: &mut Vec<u8>, open: &mut Open, block: &[u8], flags: u8) {
+fn request(bytes: &mut Vec<u8>, open: &mut AttackConnection, block: &[u8], flags: u8) {
     h2::frame(
         bytes,
         h2::HEADERS,

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, anyhow, bail};
 use serde_json::{Value, json};
 
-use super::stage::{Service, Stage};
+use super::test_servers::{Service, TestServers};
 
 /// The number of connections for hits.
 const HIT_CONNECTIONS: usize = 4;
@@ -36,11 +36,12 @@ static NEXT_MISS: AtomicU64 = AtomicU64::new(1 << 40);
 /// The client shares its core with the origin and the attackers. The CPU time that they take from the client is no
 /// property of the edge. `hits_per_client_second` therefore divides the hits by the time that was left to the client.
 pub(super) fn measure(
-    stage: &Stage,
+    test_servers: &TestServers,
     length: Duration,
     others_cpu_seconds: impl Fn() -> f64,
 ) -> anyhow::Result<Value> {
-    let others_cpu_seconds = || anyhow::Ok(stage.origin_cpu_seconds()? + others_cpu_seconds());
+    let others_cpu_seconds =
+        || anyhow::Ok(test_servers.origin_cpu_seconds()? + others_cpu_seconds());
     let others_before = others_cpu_seconds()?;
     let end = Instant::now() + length;
     let errors = AtomicU64::new(0);
@@ -49,13 +50,13 @@ pub(super) fn measure(
     let (misses, memory) = thread::scope(|scope| {
         for n in 0..HIT_CONNECTIONS {
             let (hits, errors) = (&hits, &errors);
-            scope.spawn(move || ask_for_hits(stage, n as u64, end, hits, errors));
+            scope.spawn(move || request_hits(test_servers, n as u64, end, hits, errors));
         }
-        let misses = scope.spawn(|| ask_for_misses(stage, end, &errors));
+        let misses = scope.spawn(|| request_misses(test_servers, end, &errors));
         let memory = scope.spawn(|| {
             let mut samples = Vec::new();
             while !over.load(Ordering::Relaxed) {
-                samples.extend(stage.memory_bytes());
+                samples.extend(test_servers.memory_bytes());
                 thread::sleep(Duration::from_millis(100));
             }
             samples
@@ -90,8 +91,8 @@ pub(super) fn measure(
 }
 
 /// Requests all keys of hits once, so that the edge stores them.
-pub(super) fn fill(stage: &Stage) -> anyhow::Result<()> {
-    if stage.service != Service::Edge {
+pub(super) fn fill(test_servers: &TestServers) -> anyhow::Result<()> {
+    if test_servers.service != Service::Edge {
         return Ok(());
     }
     // The origin takes 20 ms per response, so several connections are used.
@@ -99,7 +100,7 @@ pub(super) fn fill(stage: &Stage) -> anyhow::Result<()> {
         let parts: Vec<_> = (0..FILL_CONNECTIONS)
             .map(|n| {
                 scope.spawn(move || {
-                    let mut connection = Connection::open(stage.port())?;
+                    let mut connection = Connection::open(test_servers.port())?;
                     (n..HIT_KEYS)
                         .step_by(FILL_CONNECTIONS as usize)
                         .try_for_each(|key| connection.get(&hit(key)))
@@ -122,7 +123,13 @@ pub(super) fn next_key() -> u64 {
 }
 
 /// Requests paths that the server answers from memory: objects of the edge, or a page of another server.
-fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &AtomicU64) {
+fn request_hits(
+    test_servers: &TestServers,
+    n: u64,
+    end: Instant,
+    hits: &AtomicU64,
+    errors: &AtomicU64,
+) {
     // On Linux, nice applies to the calling thread. Without it, the latency of a miss would include the time
     // for which the threads of hits occupy the core.
     _ = rustix::process::nice(HITS_NICE);
@@ -130,13 +137,13 @@ fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &
     let mut key = n * 7919;
     while Instant::now() < end {
         key = (key + 7919) % HIT_KEYS;
-        let path = match stage.service {
+        let path = match test_servers.service {
             Service::Edge => hit(key),
             Service::Gateway => hit(key),
             Service::Admin => "/status".to_owned(),
             Service::Publisher => "/sets/bench".to_owned(),
         };
-        match ask(&mut connection, stage.client_port(), &path) {
+        match request(&mut connection, test_servers.client_port(), &path) {
             Ok(()) => _ = hits.fetch_add(1, Ordering::Relaxed),
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
@@ -145,11 +152,11 @@ fn ask_for_hits(stage: &Stage, n: u64, end: Instant, hits: &AtomicU64, errors: &
 
 /// Requests objects with new keys, and returns the latencies in milliseconds. For a server without misses, each
 /// request gets a new connection; for the gateway, each request gets a new edge of the link.
-fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
+fn request_misses(test_servers: &TestServers, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     let mut latencies = Vec::new();
     let mut connection = None;
     while Instant::now() < end {
-        let path = match stage.service {
+        let path = match test_servers.service {
             Service::Edge => {
                 format!("/o/{}?size=4096", next_key())
             }
@@ -157,19 +164,19 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
             Service::Admin => "/metrics".to_owned(),
             Service::Publisher => "/sets/bench".to_owned(),
         };
-        if stage.service != Service::Edge {
+        if test_servers.service != Service::Edge {
             connection = None;
         }
         let begun = Instant::now();
-        let asked = match stage.service {
-            Service::Gateway => stage.ask_through_a_new_link(&path),
-            _ => ask(&mut connection, stage.client_port(), &path),
+        let result = match test_servers.service {
+            Service::Gateway => test_servers.request_through_new_link(&path),
+            _ => request(&mut connection, test_servers.client_port(), &path),
         };
-        match asked {
+        match result {
             Ok(()) => latencies.push(begun.elapsed().as_secs_f64() * 1e3),
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
-        if stage.service != Service::Edge {
+        if test_servers.service != Service::Edge {
             // The server renders the page for each request. The pause limits this work to that of a monitoring
             // system.
             thread::sleep(Duration::from_millis(5));
@@ -180,7 +187,7 @@ fn ask_for_misses(stage: &Stage, end: Instant, errors: &AtomicU64) -> Vec<f64> {
 
 /// Sends one request over the kept connection, if there is one. A server may close a kept connection at any time; the
 /// request is then repeated on a new connection (RFC 9112 §9.3.1).
-pub(super) fn ask(
+pub(super) fn request(
     connection: &mut Option<Connection>,
     port: u16,
     path: &str,

@@ -1,6 +1,6 @@
 //! The kinds of attacks, with their connections and their strength.
 
-use super::stage::Service;
+use super::test_servers::Service;
 
 /// An attack on a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::client::{Connection, ask, next_key};
+use super::client::{Connection, next_key, request};
 use super::cpu_time::{CpuTime, ThreadTime};
 use super::kinds::Body;
 
@@ -18,7 +18,7 @@ use super::kinds::Body;
 const CONNECTIONS: u32 = 8;
 
 /// The running control.
-pub(super) struct Running {
+pub(super) struct RunningControl {
     over: Arc<AtomicBool>,
     bodies: Arc<AtomicU64>,
     cpu_time: Arc<CpuTime>,
@@ -29,7 +29,7 @@ pub(super) struct Running {
 
 /// Starts the control, which fetches bodies at `bytes_per_second`, or as fast as possible if this rate is not
 /// reached.
-pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
+pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> RunningControl {
     let over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));
     let cpu_time = Arc::new(CpuTime::default());
@@ -51,7 +51,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
                     continue;
                 }
                 due += interval;
-                if ask(&mut connection, port, &body.path(next_key())).is_ok() {
+                if request(&mut connection, port, &body.path(next_key())).is_ok() {
                     bodies.fetch_add(1, Ordering::Relaxed);
                 }
                 cpu_time.add(&mut used);
@@ -59,7 +59,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
         })
     });
     let threads = threads.collect();
-    Running {
+    RunningControl {
         over,
         bodies,
         cpu_time,
@@ -69,7 +69,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> Running {
     }
 }
 
-impl Running {
+impl RunningControl {
     /// Returns the CPU time that the control has used, in seconds.
     pub(super) fn cpu_seconds(&self) -> f64 {
         self.cpu_time.seconds()

@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 #[derive(Clone, Debug)]
 pub(crate) struct Goal {
     pub(crate) what: String,
-    pub(crate) reached: f64,
+    pub(crate) measured: f64,
     pub(crate) bound: Bound,
     /// The unit of both values, such as `x` or `MiB`.
     pub(crate) unit: &'static str,
@@ -22,19 +22,19 @@ pub(crate) enum Bound {
 }
 
 impl Goal {
-    pub(crate) fn holds(&self) -> bool {
+    pub(crate) fn is_met(&self) -> bool {
         match self.bound {
-            Bound::AtLeast(goal) => self.reached >= goal,
-            Bound::AtMost(goal) => self.reached <= goal,
+            Bound::AtLeast(goal) => self.measured >= goal,
+            Bound::AtMost(goal) => self.measured <= goal,
         }
     }
 
     /// Returns `ok`, or `short` if the goal is missed.
     pub(crate) fn verdict(&self) -> &'static str {
-        if self.holds() { "ok" } else { "short" }
+        if self.is_met() { "ok" } else { "short" }
     }
 
-    pub(crate) fn asked(&self) -> String {
+    pub(crate) fn bound_text(&self) -> String {
         let (sign, goal) = match self.bound {
             Bound::AtLeast(goal) => ('≥', goal),
             Bound::AtMost(goal) => ('≤', goal),
@@ -42,16 +42,16 @@ impl Goal {
         format!("{sign} {goal:.2} {}", self.unit)
     }
 
-    pub(crate) fn found(&self) -> String {
-        format!("{:.2} {}", self.reached, self.unit)
+    pub(crate) fn measured_text(&self) -> String {
+        format!("{:.2} {}", self.measured, self.unit)
     }
 
     pub(crate) fn json(&self) -> Value {
         json!({
             "goal": self.what,
-            "asked": self.asked(),
-            "reached": self.reached,
-            "holds": self.holds(),
+            "asked": self.bound_text(),
+            "reached": self.measured,
+            "holds": self.is_met(),
         })
     }
 }
@@ -63,8 +63,8 @@ impl fmt::Display for Goal {
             "{:<5} {:<62} {:>14}  goal {}",
             self.verdict(),
             self.what,
-            self.found(),
-            self.asked()
+            self.measured_text(),
+            self.bound_text()
         )
     }
 }
@@ -86,19 +86,19 @@ mod tests {
 
     #[test]
     fn a_goal_is_met_at_its_bound_and_missed_beyond_it() {
-        let goal = |reached, bound| Goal {
+        let goal = |measured, bound| Goal {
             what: String::new(),
-            reached,
+            measured,
             bound,
             unit: "x",
         };
-        assert!(goal(4.0, Bound::AtLeast(4.0)).holds());
-        assert!(!goal(3.99, Bound::AtLeast(4.0)).holds());
-        assert!(goal(1.1, Bound::AtMost(1.1)).holds());
-        assert!(!goal(1.11, Bound::AtMost(1.1)).holds());
+        assert!(goal(4.0, Bound::AtLeast(4.0)).is_met());
+        assert!(!goal(3.99, Bound::AtLeast(4.0)).is_met());
+        assert!(goal(1.1, Bound::AtMost(1.1)).is_met());
+        assert!(!goal(1.11, Bound::AtMost(1.1)).is_met());
         // A value that could not be measured does not reach the goal.
-        assert!(!goal(f64::NAN, Bound::AtMost(1.1)).holds());
-        assert!(!goal(f64::NAN, Bound::AtLeast(1.1)).holds());
+        assert!(!goal(f64::NAN, Bound::AtMost(1.1)).is_met());
+        assert!(!goal(f64::NAN, Bound::AtLeast(1.1)).is_met());
     }
 
     #[test]

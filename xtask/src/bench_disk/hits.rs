@@ -8,9 +8,9 @@
 //! dropped before each run (`posix_fadvise` after a sync). Pages of other programs and the file system's
 //! metadata stay cached. Cached metadata helps nginx, which has many files, more than edgeward.
 
-pub(super) mod floor;
 mod limits;
-mod stage;
+pub(super) mod sendfile_server;
+mod test_servers;
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -26,10 +26,10 @@ use super::sample::share;
 use crate::bench_hits::facts;
 use crate::bench_hits::load;
 use crate::bench_hits::process::find;
-use crate::options::{Options, written};
+use crate::options::{Options, format_size};
 use crate::say;
 use limits::{files_allowed, objects_at_most};
-use stage::{Stage, Subject};
+use test_servers::{Subject, TestServers};
 
 pub(crate) const HELP: &str = "\
 Compares hits from disk with nginx's proxy_cache on the same file system.
@@ -78,7 +78,7 @@ struct Run {
     p99_us: f64,
     /// The bytes read from the device, as a share of the body bytes sent.
     from_device: f64,
-    spoiled: Option<String>,
+    invalid_reason: Option<String>,
 }
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -111,58 +111,70 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
                 cold_set
             };
             let keys = (set / size).clamp(1, most);
-            eprintln!("{} {}: {keys} objects", state.name(), written(size));
+            eprintln!("{} {}: {keys} objects", state.name(), format_size(size));
             if keys < set / size {
                 eprintln!(
                     "  fewer than {}: nginx keeps the file of each object open, and ulimit -Hn limits the open files",
                     set / size
                 );
             }
-            let mut stage = Stage::set(&plan, root, &edgeward, &folder, size, keys)?;
+            let mut test_servers = TestServers::start(&plan, root, &edgeward, &folder, size, keys)?;
             for round in 0..plan.runs {
-                for position in 0..stage.subjects().len() {
-                    let turn = (position + round as usize) % stage.subjects().len();
-                    let subject = stage.subjects()[turn];
-                    let run = measure(&plan, root, &mut stage, subject, state, round, &mut raw)?;
+                for position in 0..test_servers.subjects().len() {
+                    let turn = (position + round as usize) % test_servers.subjects().len();
+                    let subject = test_servers.subjects()[turn];
+                    let run = measure(
+                        &plan,
+                        root,
+                        &mut test_servers,
+                        subject,
+                        state,
+                        round,
+                        &mut raw,
+                    )?;
                     eprintln!("  {}", run.line());
                     runs.push(run);
                 }
             }
         }
     }
-    let text = summary(&runs) + &on_congestion(&congestion);
+    let text = summary(&runs) + &congestion_text(&congestion);
     fs::write(out.join("hits.md"), &text)?;
     say(text);
-    Ok(runs.iter().all(|run| run.spoiled.is_none()))
+    Ok(runs.iter().all(|run| run.invalid_reason.is_none()))
 }
 
 fn measure(
     plan: &Plan,
     root: &Path,
-    stage: &mut Stage,
+    test_servers: &mut TestServers,
     subject: Subject,
     state: State,
     round: u32,
     raw: &mut File,
 ) -> anyhow::Result<Run> {
     if state == State::Cold {
-        stage.forget_pages(subject)?;
+        test_servers.forget_pages(subject)?;
     }
-    let origin_before = stage.origin_requests()?;
-    let disk_before = stage.disk_hits(subject)?;
-    let read_before = stage.read_bytes(subject)?;
-    let cpu_before = stage.cpu_seconds(subject)?;
-    let (size, keys) = (stage.size, stage.keys);
-    let load = wrk(plan, root, size, keys, stage.port(subject), round)?;
-    let cpu_seconds = stage.cpu_seconds(subject)? - cpu_before;
-    let read_bytes = stage.read_bytes(subject)?.saturating_sub(read_before);
-    let disk_hits = stage
+    let origin_before = test_servers.origin_requests()?;
+    let disk_before = test_servers.disk_hits(subject)?;
+    let read_before = test_servers.read_bytes(subject)?;
+    let cpu_before = test_servers.cpu_seconds(subject)?;
+    let (size, keys) = (test_servers.size, test_servers.keys);
+    let load = wrk(plan, root, size, keys, test_servers.port(subject), round)?;
+    let cpu_seconds = test_servers.cpu_seconds(subject)? - cpu_before;
+    let read_bytes = test_servers
+        .read_bytes(subject)?
+        .saturating_sub(read_before);
+    let disk_hits = test_servers
         .disk_hits(subject)?
         .zip(disk_before)
         .map(|(a, b)| a - b);
-    let origin_requests = stage.origin_requests()?.saturating_sub(origin_before);
+    let origin_requests = test_servers
+        .origin_requests()?
+        .saturating_sub(origin_before);
     let from_device = share(read_bytes, load.requests * size);
-    let spoiled = spoiled(
+    let invalid_reason = invalid_reason(
         state,
         load.requests,
         load.errors,
@@ -190,7 +202,7 @@ fn measure(
         "disk_hits": disk_hits,
         "device_read_bytes": read_bytes,
         "load_average": facts::load_average(),
-        "spoiled": spoiled,
+        "spoiled": invalid_reason,
     });
     writeln!(raw, "{line}")?;
     Ok(Run {
@@ -200,12 +212,12 @@ fn measure(
         per_cpu_second,
         p99_us: load.p99_us(),
         from_device,
-        spoiled,
+        invalid_reason,
     })
 }
 
 /// Returns the reason why a run is invalid, or `None` for a valid run.
-fn spoiled(
+fn invalid_reason(
     state: State,
     requests: u64,
     errors: u64,
@@ -270,7 +282,7 @@ fn wrk(
 impl Run {
     fn line(&self) -> String {
         let note = self
-            .spoiled
+            .invalid_reason
             .as_ref()
             .map_or_else(String::new, |why| format!("  ! {why}"));
         format!(
@@ -309,7 +321,7 @@ fn summary(runs: &[Run]) -> String {
         let of = |subject: Subject, figure: fn(&Run) -> f64| {
             let counted = runs.iter().filter(|run| {
                 (run.state, run.size, run.subject) == (state, size, subject)
-                    && run.spoiled.is_none()
+                    && run.invalid_reason.is_none()
             });
             median(counted.map(figure).collect())
         };
@@ -324,7 +336,7 @@ fn summary(runs: &[Run]) -> String {
             out += &format!(
                 "| {} | {} | {subject} | {rate:.0} | {:.2} ms | {:.0} % |\n",
                 state.name(),
-                written(size),
+                format_size(size),
                 of(subject, |run| run.p99_us).unwrap_or(f64::NAN) / 1000.0,
                 of(subject, |run| run.from_device).unwrap_or(f64::NAN) * 100.0,
             );
@@ -336,27 +348,27 @@ fn summary(runs: &[Run]) -> String {
                 what: format!(
                     "{} hits of {}, divided by those of the best nginx",
                     state.name(),
-                    written(size)
+                    format_size(size)
                 ),
-                reached: ours / best,
+                measured: ours / best,
                 bound: Bound::AtLeast(GOAL),
                 unit: "x",
             };
             goals += &format!("{goal}\n");
-            if let Some(floor) = of(Subject::Floor, |run| run.per_cpu_second) {
+            if let Some(sendfile_server) = of(Subject::SendfileServer, |run| run.per_cpu_second) {
                 goals += &format!(
                     "      divided by those of sendfile alone: edgeward {:.2}, nginx {:.2}\n",
-                    ours / floor,
-                    best / floor
+                    ours / sendfile_server,
+                    best / sendfile_server
                 );
             }
         }
     }
-    for run in runs.iter().filter(|run| run.spoiled.is_some()) {
+    for run in runs.iter().filter(|run| run.invalid_reason.is_some()) {
         goals += &format!(
             "invalid: {} {}: {}\n",
             run.state.name(),
-            written(run.size),
+            format_size(run.size),
             run.line()
         );
     }
@@ -364,7 +376,7 @@ fn summary(runs: &[Run]) -> String {
 }
 
 /// Returns a sentence about the congestion controls that edgeward and nginx used.
-fn on_congestion(system: &str) -> String {
+fn congestion_text(system: &str) -> String {
     if system.starts_with("bbr") {
         format!(
             "\nThe system's congestion control is {system}. nginx uses it; edgeward uses reno on a loopback address.\n\
@@ -376,13 +388,13 @@ fn on_congestion(system: &str) -> String {
 }
 
 /// Returns the number of bytes that a process has read from devices.
-fn read_by(pid: u32) -> u64 {
+fn device_read_bytes(pid: u32) -> u64 {
     fs::read_to_string(format!("/proc/{pid}/io"))
-        .map_or(0, |text| super::sample::line(&text, "read_bytes"))
+        .map_or(0, |text| super::sample::counter(&text, "read_bytes"))
 }
 
 /// Returns the number of disk hits on the status page of an edge.
-fn disk_hits_in(status: &Value) -> u64 {
+fn disk_hits_on_page(status: &Value) -> u64 {
     super::servers::count(&status["disk_lookups"], "hit")
 }
 
@@ -393,7 +405,7 @@ mod tests {
     #[test]
     fn a_run_with_errors_misses_or_cold_pages_is_invalid() {
         let warm = |errors, origin, hits, device| {
-            spoiled(State::Warm, 10_000, errors, origin, hits, device).is_none()
+            invalid_reason(State::Warm, 10_000, errors, origin, hits, device).is_none()
         };
         assert!(warm(0, 0, Some(10_064), 0.0));
         assert!(warm(0, 10, None, 0.01));
@@ -401,8 +413,8 @@ mod tests {
         assert!(!warm(0, 11, None, 0.0));
         assert!(!warm(0, 0, Some(9_999), 0.0));
         assert!(!warm(0, 0, None, 0.02));
-        assert!(spoiled(State::Warm, 0, 0, 0, None, 0.0).is_some());
-        assert!(spoiled(State::Cold, 10_000, 0, 0, None, 0.9).is_none());
+        assert!(invalid_reason(State::Warm, 0, 0, 0, None, 0.0).is_some());
+        assert!(invalid_reason(State::Cold, 10_000, 0, 0, None, 0.9).is_none());
     }
 
     #[test]
@@ -414,13 +426,13 @@ mod tests {
             per_cpu_second,
             p99_us: 1.0,
             from_device: 0.0,
-            spoiled: None,
+            invalid_reason: None,
         };
         let runs = [
             run(Subject::Edgeward, 260.0),
             run(Subject::ALL[1], 200.0),
             run(Subject::ALL[2], 100.0),
-            run(Subject::Floor, 520.0),
+            run(Subject::SendfileServer, 520.0),
         ];
         let text = summary(&runs);
         assert!(text.contains("ok ") && text.contains("1.30 x"), "{text}");

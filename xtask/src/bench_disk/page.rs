@@ -6,23 +6,23 @@ use super::goal::Goal;
 use super::replay::{Plan, Row};
 use super::sample::{Sample, share};
 use crate::bench_hits::facts;
-use crate::options::written;
+use crate::options::format_size;
 
 /// The approximate number of points of a curve. Each point is a mean over an interval of the run.
 const POINTS: usize = 60;
 
 pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     let mut page = Page::new("Write every object to disk, or only at its second request?");
-    findings(&mut page, rows);
+    add_findings(&mut page, rows);
     page.fact("trace", plan.trace_name());
     page.fact(
         "requests",
         rows.first()
-            .map_or(0, |row| row.gained(|s| s.requests))
+            .map_or(0, |row| row.growth(|s| s.requests))
             .to_string(),
     );
-    page.fact("memory for hot objects", written(plan.hot_bytes));
-    page.fact("disk", written(plan.disk_bytes));
+    page.fact("memory for hot objects", format_size(plan.hot_bytes));
+    page.fact("disk", format_size(plan.disk_bytes));
     page.fact("policy of the memory", plan.policy.clone());
     page.fact(
         "rate",
@@ -36,14 +36,14 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.fact("command", command());
 
     page.section("Figures");
-    page.table(figures(rows));
-    page.table(reached(goals));
+    page.table(figure_table(rows));
+    page.table(goal_table(goals));
     page.section("Over time");
     page.text(
         "Each run began with an empty cache. Rates are means over intervals of the run. The kernel or the origin counted \
          all figures except hits and write operations of the store.",
     );
-    let axis = Axes {
+    let axis = TimeOrRequests {
         by_time: plan.rate.is_some(),
     };
     page.plot(axis.rates(
@@ -82,12 +82,12 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
         let points = row
             .series
             .iter()
-            .map(|s| (axis.place(s), s.rss_bytes as f64));
+            .map(|s| (axis.x_value(s), s.rss_bytes as f64));
         memory.add(Series::line(&row.admission, points).colour(n));
-        let busy = stretches(&row.series, |a, b| {
+        let cpu_shares = interval_values(&row.series, |a, b| {
             (b.cpu_ms.saturating_sub(a.cpu_ms)) as f64 / 1000.0 / (b.seconds - a.seconds)
         });
-        cpu.add(Series::line(&row.admission, axis.placed(busy)).colour(n));
+        cpu.add(Series::line(&row.admission, axis.points(cpu_shares)).colour(n));
     }
     page.plot(memory);
     page.plot(cpu);
@@ -103,13 +103,13 @@ fn command() -> String {
     words.collect::<Vec<_>>().join(" ")
 }
 
-fn findings(page: &mut Page, rows: &[Row]) {
+fn add_findings(page: &mut Page, rows: &[Row]) {
     let named = |name: &str| rows.iter().find(|row| row.admission == name);
     let (Some(always), Some(second)) = (named("always"), named("second-hit")) else {
         return;
     };
     let fewer =
-        always.gained(|s| s.write_bytes) as f64 / second.gained(|s| s.write_bytes).max(1) as f64;
+        always.growth(|s| s.write_bytes) as f64 / second.growth(|s| s.write_bytes).max(1) as f64;
     page.finding(format!(
         "The rule second-hit wrote {fewer:.1} times fewer bytes than the rule always."
     ));
@@ -126,7 +126,7 @@ fn findings(page: &mut Page, rows: &[Row]) {
     }
 }
 
-fn figures(rows: &[Row]) -> Table {
+fn figure_table(rows: &[Row]) -> Table {
     let mut table = Table::new([
         Column::words("admission rule"),
         Column::figures("bytes written"),
@@ -148,9 +148,9 @@ fn figures(rows: &[Row]) -> Table {
     for row in rows {
         table.row([
             row.admission.clone(),
-            bytes(row.gained(|s| s.write_bytes)),
-            row.gained(|s| s.store_write_ops).to_string(),
-            row.gained(|s| s.device_write_ops).to_string(),
+            bytes(row.growth(|s| s.write_bytes)),
+            row.growth(|s| s.store_write_ops).to_string(),
+            row.growth(|s| s.device_write_ops).to_string(),
             percent(row.hit_ratio()),
             percent(row.hit_ratio() - row.disk_hit_ratio()),
             percent(row.disk_hit_ratio()),
@@ -158,14 +158,14 @@ fn figures(rows: &[Row]) -> Table {
             Unit::Seconds.short(row.cpu_seconds()),
             bytes(row.rss_bytes_max()),
             bytes(row.rss_budget_bytes()),
-            bytes(row.gained(|s| s.origin_bytes)),
+            bytes(row.growth(|s| s.origin_bytes)),
             Unit::Seconds.short(row.p99_ms / 1000.0),
         ]);
     }
     table
 }
 
-fn reached(goals: &[Goal]) -> Table {
+fn goal_table(goals: &[Goal]) -> Table {
     let mut table = Table::new([
         Column::words("goal"),
         Column::figures("required"),
@@ -175,8 +175,8 @@ fn reached(goals: &[Goal]) -> Table {
     for goal in goals {
         table.row([
             goal.what.clone(),
-            goal.asked(),
-            goal.found(),
+            goal.bound_text(),
+            goal.measured_text(),
             goal.verdict().to_owned(),
         ]);
     }
@@ -185,12 +185,12 @@ fn reached(goals: &[Goal]) -> Table {
 
 /// The horizontal axis.
 #[derive(Clone, Copy)]
-struct Axes {
+struct TimeOrRequests {
     by_time: bool,
 }
 
-impl Axes {
-    fn place(self, sample: &Sample) -> f64 {
+impl TimeOrRequests {
+    fn x_value(self, sample: &Sample) -> f64 {
         if self.by_time {
             sample.seconds
         } else {
@@ -207,10 +207,10 @@ impl Axes {
         Plot::new(title, along, Axis::new(label, unit))
     }
 
-    fn placed(self, points: Vec<(&Sample, f64)>) -> Vec<(f64, f64)> {
+    fn points(self, points: Vec<(&Sample, f64)>) -> Vec<(f64, f64)> {
         let placed = points
             .into_iter()
-            .map(|(sample, y)| (self.place(sample), y));
+            .map(|(sample, y)| (self.x_value(sample), y));
         placed.collect()
     }
 
@@ -224,10 +224,10 @@ impl Axes {
     ) -> Plot {
         let mut plot = self.plot(title, label, unit);
         for (n, row) in rows.iter().enumerate() {
-            let points = stretches(&row.series, |a, b| {
+            let points = interval_values(&row.series, |a, b| {
                 figure(b).saturating_sub(figure(a)) as f64 / (b.seconds - a.seconds)
             });
-            plot.add(Series::line(&row.admission, self.placed(points)).colour(n));
+            plot.add(Series::line(&row.admission, self.points(points)).colour(n));
         }
         plot
     }
@@ -246,7 +246,7 @@ impl Axes {
         for (n, row) in others.iter().enumerate() {
             let points = row.series.iter().map(|sample| {
                 let more = sample.origin_bytes as f64 - upstream_at(&first.series, sample.requests);
-                (self.place(sample), more)
+                (self.x_value(sample), more)
             });
             plot.add(Series::line(&row.admission, points).colour(n + 1));
         }
@@ -259,13 +259,13 @@ impl Axes {
             .note("Dashed: hits from RAM only.");
         for (n, row) in rows.iter().enumerate() {
             let of = |figure: fn(&Sample) -> u64| {
-                stretches(&row.series, |a, b| {
+                interval_values(&row.series, |a, b| {
                     let requests = b.requests.saturating_sub(a.requests);
                     share(figure(b).saturating_sub(figure(a)), requests)
                 })
             };
-            let both = self.placed(of(|s| s.hits));
-            let memory = self.placed(of(|s| s.hits.saturating_sub(s.disk_hits)));
+            let both = self.points(of(|s| s.hits));
+            let memory = self.points(of(|s| s.hits.saturating_sub(s.disk_hits)));
             plot.add(Series::line(&row.admission, both).colour(n));
             let name = format!("{}, RAM", row.admission);
             plot.add(Series::line(name, memory).colour(n).dashed());
@@ -289,7 +289,10 @@ fn upstream_at(series: &[Sample], requests: u64) -> f64 {
 
 /// Divides the run into intervals, and computes one value per interval from the samples at the interval's ends.
 /// A short interval at the end of the run is merged with the previous interval.
-fn stretches(series: &[Sample], figure: impl Fn(&Sample, &Sample) -> f64) -> Vec<(&Sample, f64)> {
+fn interval_values(
+    series: &[Sample],
+    figure: impl Fn(&Sample, &Sample) -> f64,
+) -> Vec<(&Sample, f64)> {
     let step = series.len().div_ceil(POINTS).max(1);
     let mut ends: Vec<&Sample> = series.iter().step_by(step).collect();
     if let Some(last) = series
@@ -348,7 +351,7 @@ mod tests {
             ..Sample::default()
         };
         let series = [at(0.0), at(1.0), at(2.0), at(2.1)];
-        let ends: Vec<f64> = stretches(&series, |_, _| 0.0)
+        let ends: Vec<f64> = interval_values(&series, |_, _| 0.0)
             .iter()
             .map(|p| p.0.seconds)
             .collect();
@@ -365,7 +368,7 @@ mod tests {
                     ..Sample::default()
                 })
                 .collect();
-            let parts = stretches(&series, |a, b| (b.requests - a.requests) as f64);
+            let parts = interval_values(&series, |a, b| (b.requests - a.requests) as f64);
             let sum: f64 = parts.iter().map(|part| part.1).sum();
             assert_eq!(sum as u64, (length - 1) * (length - 1), "{length} samples");
             assert!(parts.len() <= POINTS + 1);

@@ -13,11 +13,11 @@ use serde_json::{Value, json};
 
 use super::goal::{Bound, Goal};
 use super::page;
-use super::sample::{Sample, Sampler, Watched, device_of, share};
+use super::sample::{Sample, SampleTargets, Sampler, device_of, share};
 use super::servers::{Edge, Origin};
 use crate::bench_hits::facts;
 use crate::bench_hits::process::Scratch;
-use crate::options::{Options, written};
+use crate::options::{Options, format_size};
 use crate::say;
 
 pub(crate) const HELP: &str = "\
@@ -47,7 +47,7 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
 const PROGRAM_BYTES: u64 = 48 << 20;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let plan = Plan::understood(root, options)?;
+    let plan = Plan::from_options(root, options)?;
     let mut rows = Vec::new();
     for admission in &plan.admissions {
         let row = plan.measure(admission)?;
@@ -58,8 +58,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     for goal in &goals {
         say(format!("{goal}\n"));
     }
-    write_down(&plan, &rows, &goals)?;
-    if options.given("--json") == Some("yes") {
+    write_results(&plan, &rows, &goals)?;
+    if options.value("--json") == Some("yes") {
         rows.iter()
             .for_each(|row| say(format!("{}\n", row.json(&plan))));
     }
@@ -88,18 +88,23 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+    fn from_options(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let edgeward = options.edgeward(root, "release")?;
         let folder = options.folder("--dir", root, "bench/scratch/disk")?;
-        let (trace, hot, disk, requests_per_second) = match options.words() {
-            [] => (made_up(&edgeward, &folder)?, 8 << 20, 128 << 20, 3000.0),
+        let (trace, hot, disk, requests_per_second) = match options.positional() {
+            [] => (
+                synthetic_trace(&edgeward, &folder)?,
+                8 << 20,
+                128 << 20,
+                3000.0,
+            ),
             [trace] => (PathBuf::from(trace), 64 << 20, 1 << 30, 1000.0),
             _ => bail!("give only one trace"),
         };
         ensure!(trace.is_file(), "{} does not exist", trace.display());
         let requests = options.number("--requests", 0)?;
         let max_size = options.size("--max-size", 0)?;
-        let rate = match options.given("--rate") {
+        let rate = match options.value("--rate") {
             Some("max") => None,
             _ => Some(options.number("--rate", requests_per_second)?),
         };
@@ -131,14 +136,14 @@ impl Plan {
         let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
         let more = format!(
             "--hot {} --policy {} --disk {} --disk-size {} --disk-admission {admission}",
-            written(self.hot_bytes),
+            format_size(self.hot_bytes),
             self.policy,
             store.display(),
-            written(self.disk_bytes),
+            format_size(self.disk_bytes),
         );
         let edge = Edge::start(&self.edgeward, "edge", &origin, &more, None, &scratch.path)?;
         let load_before = facts::load_average();
-        let sampler = Sampler::start(Watched {
+        let sampler = Sampler::start(SampleTargets {
             label: admission.to_owned(),
             pid: edge.server.pid(),
             admin: edge.admin,
@@ -194,7 +199,7 @@ impl Plan {
 }
 
 /// Generates a trace from a seed once, so that no trace file is needed.
-fn made_up(edgeward: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
+fn synthetic_trace(edgeward: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
     let path = folder.join("web-300k.oracleGeneral");
     if !path.is_file() {
         let status = Command::new(edgeward)
@@ -231,7 +236,7 @@ pub(crate) struct Row {
 
 impl Row {
     /// Returns the growth of a counter over the run.
-    pub(crate) fn gained(&self, figure: fn(&Sample) -> u64) -> u64 {
+    pub(crate) fn growth(&self, figure: fn(&Sample) -> u64) -> u64 {
         let ends = self.series.first().zip(self.series.last());
         ends.map_or(0, |(first, last)| {
             figure(last).saturating_sub(figure(first))
@@ -239,15 +244,15 @@ impl Row {
     }
 
     pub(crate) fn hit_ratio(&self) -> f64 {
-        share(self.gained(|s| s.hits), self.gained(|s| s.requests))
+        share(self.growth(|s| s.hits), self.growth(|s| s.requests))
     }
 
     pub(crate) fn disk_hit_ratio(&self) -> f64 {
-        share(self.gained(|s| s.disk_hits), self.gained(|s| s.requests))
+        share(self.growth(|s| s.disk_hits), self.growth(|s| s.requests))
     }
 
     pub(crate) fn cpu_seconds(&self) -> f64 {
-        self.gained(|s| s.cpu_ms) as f64 / 1000.0
+        self.growth(|s| s.cpu_ms) as f64 / 1000.0
     }
 
     pub(crate) fn rss_bytes_max(&self) -> u64 {
@@ -263,7 +268,7 @@ impl Row {
 
     /// Returns the upstream bytes of a part of the run. `from` and `to` are shares of the requests, from 0 to 1.
     fn upstream(&self, from: f64, to: f64) -> u64 {
-        let all = self.gained(|s| s.requests) as f64;
+        let all = self.growth(|s| s.requests) as f64;
         let at = |place: f64| {
             let reached = self
                 .series
@@ -282,16 +287,16 @@ impl Row {
             "{:<12} written {:>8.0} MiB in {:>6} operations  hits {:>5.2} % (RAM {:>5.2}, disk {:>5.2}), bytes {:>5.2} %  \
              CPU {:>5.1} s  RSS {:>4.0} MiB  upstream {:>7.0} MiB, {} requests  {:.0} s, p99 {:.1} ms, {} errors",
             self.admission,
-            mib(self.gained(|s| s.write_bytes)),
-            self.gained(|s| s.store_write_ops),
+            mib(self.growth(|s| s.write_bytes)),
+            self.growth(|s| s.store_write_ops),
             self.hit_ratio() * 100.0,
             (self.hit_ratio() - self.disk_hit_ratio()) * 100.0,
             self.disk_hit_ratio() * 100.0,
             self.byte_hit_ratio * 100.0,
             self.cpu_seconds(),
             mib(self.rss_bytes_max()),
-            mib(self.gained(|s| s.origin_bytes)),
-            self.gained(|s| s.origin_requests),
+            mib(self.growth(|s| s.origin_bytes)),
+            self.growth(|s| s.origin_requests),
             self.seconds,
             self.p99_ms,
             self.errors,
@@ -302,7 +307,7 @@ impl Row {
         json!({
             "date": facts::today(),
             "trace": plan.trace_name(),
-            "requests": self.gained(|s| s.requests),
+            "requests": self.growth(|s| s.requests),
             "body_bytes": self.body_bytes,
             "hot_bytes": plan.hot_bytes,
             "disk_bytes": plan.disk_bytes,
@@ -315,20 +320,20 @@ impl Row {
             "hit_ratio": self.hit_ratio(),
             "disk_hit_ratio": self.disk_hit_ratio(),
             "byte_hit_ratio": self.byte_hit_ratio,
-            "process_write_bytes": self.gained(|s| s.write_bytes),
-            "process_read_bytes": self.gained(|s| s.read_bytes),
-            "process_write_calls": self.gained(|s| s.write_calls),
-            "store_written_bytes": self.gained(|s| s.store_written_bytes),
-            "store_write_ops": self.gained(|s| s.store_write_ops),
-            "store_syncs": self.gained(|s| s.store_syncs),
-            "store_dropped": self.gained(|s| s.store_dropped),
-            "device_write_ops": self.gained(|s| s.device_write_ops),
-            "device_write_bytes": self.gained(|s| s.device_write_bytes),
+            "process_write_bytes": self.growth(|s| s.write_bytes),
+            "process_read_bytes": self.growth(|s| s.read_bytes),
+            "process_write_calls": self.growth(|s| s.write_calls),
+            "store_written_bytes": self.growth(|s| s.store_written_bytes),
+            "store_write_ops": self.growth(|s| s.store_write_ops),
+            "store_syncs": self.growth(|s| s.store_syncs),
+            "store_dropped": self.growth(|s| s.store_dropped),
+            "device_write_ops": self.growth(|s| s.device_write_ops),
+            "device_write_bytes": self.growth(|s| s.device_write_bytes),
             "cpu_seconds": self.cpu_seconds(),
             "rss_bytes_max": self.rss_bytes_max(),
             "rss_budget_bytes": self.rss_budget_bytes(),
-            "upstream_bytes": self.gained(|s| s.origin_bytes),
-            "upstream_requests": self.gained(|s| s.origin_requests),
+            "upstream_bytes": self.growth(|s| s.origin_bytes),
+            "upstream_requests": self.growth(|s| s.origin_requests),
             "p99_ms": self.p99_ms,
             "send_delay_p50_ms": self.delay_p50_ms,
             "load_average": [self.load_average.0, self.load_average.1],
@@ -342,7 +347,7 @@ pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
     let mut goals = Vec::new();
     if let (Some(always), Some(second)) = (named("always"), named("second-hit")) {
         let fewer = |figure: fn(&Sample) -> u64| {
-            always.gained(figure) as f64 / second.gained(figure).max(1) as f64
+            always.growth(figure) as f64 / second.growth(figure).max(1) as f64
         };
         let upstream =
             |from, to| second.upstream(from, to) as f64 / always.upstream(from, to).max(1) as f64;
@@ -387,16 +392,16 @@ pub(crate) fn goals(rows: &[Row]) -> Vec<Goal> {
     goals
 }
 
-fn goal(what: &str, reached: f64, bound: Bound, unit: &'static str) -> Goal {
+fn goal(what: &str, measured: f64, bound: Bound, unit: &'static str) -> Goal {
     Goal {
         what: what.to_owned(),
-        reached,
+        measured,
         bound,
         unit,
     }
 }
 
-fn write_down(plan: &Plan, rows: &[Row], goals: &[Goal]) -> anyhow::Result<()> {
+fn write_results(plan: &Plan, rows: &[Row], goals: &[Goal]) -> anyhow::Result<()> {
     let mut lines = String::new();
     let mut table = format!("admission,{}\n", Sample::COLUMNS.join(","));
     for row in rows {
@@ -457,12 +462,12 @@ mod tests {
             &[0, 15, 30, 40, 50, 58, 64, 68, 72, 76, 80],
         );
         let goals = goals(&[always, second]);
-        let found: Vec<_> = goals.iter().map(Goal::found).collect();
+        let found: Vec<_> = goals.iter().map(Goal::measured_text).collect();
         assert_eq!(
             found[..5],
             ["4.00 x", "4.00 x", "0.00 points", "1.50 x", "0.40 x"]
         );
-        assert!(goals.iter().all(Goal::holds), "{found:?}");
+        assert!(goals.iter().all(Goal::is_met), "{found:?}");
     }
 
     #[test]

@@ -75,7 +75,7 @@ figures! {
 
 /// The processes and the device to sample.
 #[derive(Clone, Debug)]
-pub(crate) struct Watched {
+pub(crate) struct SampleTargets {
     pub(crate) label: String,
     pub(crate) pid: u32,
     pub(crate) admin: u16,
@@ -94,9 +94,9 @@ pub(crate) struct Sampler {
 }
 
 impl Sampler {
-    pub(crate) fn start(watched: Watched) -> Self {
+    pub(crate) fn start(targets: SampleTargets) -> Self {
         let (stop, stopped) = mpsc::channel();
-        let thread = thread::spawn(move || watch(&watched, &stopped));
+        let thread = thread::spawn(move || take_samples(&targets, &stopped));
         Self { stop, thread }
     }
 
@@ -110,14 +110,17 @@ impl Sampler {
     }
 }
 
-fn watch(watched: &Watched, stopped: &mpsc::Receiver<()>) -> anyhow::Result<Vec<Sample>> {
+fn take_samples(
+    targets: &SampleTargets,
+    stopped: &mpsc::Receiver<()>,
+) -> anyhow::Result<Vec<Sample>> {
     let started = Instant::now();
     let mut samples = Vec::new();
     let mut next = started;
     loop {
-        let asked = samples.len() as u64 + 1;
-        let sample = look(watched, started, asked)?;
-        progress(watched, &sample, samples.len());
+        let origin_polls = samples.len() as u64 + 1;
+        let sample = take_sample(targets, started, origin_polls)?;
+        progress(targets, &sample, samples.len());
         samples.push(sample);
         next = (next + INTERVAL).max(Instant::now());
         let wait = next.saturating_duration_since(Instant::now());
@@ -125,22 +128,26 @@ fn watch(watched: &Watched, stopped: &mpsc::Receiver<()>) -> anyhow::Result<Vec<
             break;
         };
     }
-    samples.push(look(watched, started, samples.len() as u64 + 1)?);
+    samples.push(take_sample(targets, started, samples.len() as u64 + 1)?);
     if stderr().is_terminal() {
         eprintln!();
     }
     Ok(samples)
 }
 
-fn look(watched: &Watched, started: Instant, asked: u64) -> anyhow::Result<Sample> {
-    let edge = status(watched.admin).context("the edge's status")?;
-    let origin = status(watched.origin).context("the origin's status")?;
-    let process = |file| fs::read_to_string(format!("/proc/{}/{file}", watched.pid));
+fn take_sample(
+    targets: &SampleTargets,
+    started: Instant,
+    origin_polls: u64,
+) -> anyhow::Result<Sample> {
+    let edge = status(targets.admin).context("the edge's status")?;
+    let origin = status(targets.origin).context("the origin's status")?;
+    let process = |file| fs::read_to_string(format!("/proc/{}/{file}", targets.pid));
     let io = process("io").context("/proc/PID/io of the edge")?;
     let (cpu_ms, rss_bytes) = cpu_and_memory(&process("stat")?).context("/proc/PID/stat")?;
-    let (device_write_ops, device_write_bytes) = watched
+    let (device_write_ops, device_write_bytes) = targets
         .device
-        .and_then(|device| written_by(&fs::read_to_string("/proc/diskstats").ok()?, device))
+        .and_then(|device| completed_writes(&fs::read_to_string("/proc/diskstats").ok()?, device))
         .unwrap_or_default();
     let devices = &edge["disk"]["devices"];
     Ok(Sample {
@@ -148,13 +155,13 @@ fn look(watched: &Watched, started: Instant, asked: u64) -> anyhow::Result<Sampl
         requests: total(&edge["requests"], ""),
         hits: count(&edge["requests"], "hit") + count(&edge["requests"], "hit-stale"),
         disk_hits: count(&edge["disk_lookups"], "hit") + count(&edge["disk_lookups"], "stale"),
-        origin_requests: count(&origin, "requests").saturating_sub(asked),
+        origin_requests: count(&origin, "requests").saturating_sub(origin_polls),
         origin_bytes: count(&origin, "body_bytes"),
         cpu_ms,
         rss_bytes,
-        read_bytes: line(&io, "read_bytes"),
-        write_bytes: line(&io, "write_bytes"),
-        write_calls: line(&io, "syscw"),
+        read_bytes: counter(&io, "read_bytes"),
+        write_bytes: counter(&io, "write_bytes"),
+        write_calls: counter(&io, "syscw"),
         store_written_bytes: total(devices, "written_bytes"),
         store_write_ops: total(devices, "write_ops"),
         store_syncs: total(devices, "syncs"),
@@ -167,14 +174,14 @@ fn look(watched: &Watched, started: Instant, asked: u64) -> anyhow::Result<Sampl
 }
 
 /// Prints the progress: on a terminal, one line that is overwritten; otherwise a new line every 20 samples.
-fn progress(watched: &Watched, sample: &Sample, ticks: usize) {
-    let done = watched.requests_total.map_or_else(String::new, |total| {
+fn progress(targets: &SampleTargets, sample: &Sample, ticks: usize) {
+    let done = targets.requests_total.map_or_else(String::new, |total| {
         let share = sample.requests as f64 / total.max(1) as f64;
         format!(" {:>3.0} %", share * 100.0)
     });
     let line = format!(
         "{:<12}{done} {:>9} requests {:>4.0} s  hits {:>4.1} % (disk {:>4.1} %)  written {:>7.1} MiB  RSS {:>4} MiB",
-        watched.label,
+        targets.label,
         sample.requests,
         sample.seconds,
         share(sample.hits, sample.requests) * 100.0,
@@ -209,7 +216,7 @@ pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
 
 /// Returns the completed writes and the bytes written of a device. A sector has 512 bytes here for every device
 /// (Documentation/admin-guide/iostats.rst).
-fn written_by(diskstats: &str, (major, minor): (u64, u64)) -> Option<(u64, u64)> {
+fn completed_writes(diskstats: &str, (major, minor): (u64, u64)) -> Option<(u64, u64)> {
     let mut lines = diskstats.lines().map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let number = |n: usize| fields.get(n).and_then(|text| text.parse::<u64>().ok());
@@ -234,7 +241,7 @@ fn cpu_and_memory(stat: &str) -> Option<(u64, u64)> {
 }
 
 /// Returns the value of a key in `/proc/PID/io`, or 0 if the key is missing.
-pub(crate) fn line(text: &str, name: &str) -> u64 {
+pub(crate) fn counter(text: &str, name: &str) -> u64 {
     text.lines()
         .find_map(|line| {
             line.strip_prefix(name)?
@@ -255,8 +262,8 @@ mod tests {
     #[test]
     fn a_key_that_is_the_end_of_another_key_is_not_confused_with_it() {
         let io = "rchar: 1\nsyscw: 2\nread_bytes: 3\nwrite_bytes: 4\ncancelled_write_bytes: 5\n";
-        assert_eq!((line(io, "write_bytes"), line(io, "syscw")), (4, 2));
-        assert_eq!(line(io, "bytes"), 0);
+        assert_eq!((counter(io, "write_bytes"), counter(io, "syscw")), (4, 2));
+        assert_eq!(counter(io, "bytes"), 0);
     }
 
     #[test]
@@ -265,8 +272,8 @@ mod tests {
  254       1 vda1 9 9 9 9 9 9 9 9 0 0 0
  254       0 vda 100 1 800 7 20 2 4096 8 0 9 15
 ";
-        assert_eq!(written_by(text, (254, 0)), Some((20, 4096 * 512)));
-        assert_eq!(written_by(text, (7, 0)), None);
+        assert_eq!(completed_writes(text, (254, 0)), Some((20, 4096 * 512)));
+        assert_eq!(completed_writes(text, (7, 0)), None);
     }
 
     #[test]

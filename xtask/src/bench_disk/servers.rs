@@ -36,10 +36,10 @@ impl Origin {
 
     /// Returns the number of requests that the origin has received so far, without those of this method.
     ///
-    /// The origin counts each call of this method as a request. `asked` is the number of these calls.
-    pub(crate) fn requests(&self, asked: &mut u64) -> anyhow::Result<u64> {
-        *asked += 1;
-        Ok(count(&status(self.port)?, "requests").saturating_sub(*asked))
+    /// The origin counts each call of this method as a request. `polls` is the number of these calls.
+    pub(crate) fn requests(&self, polls: &mut u64) -> anyhow::Result<u64> {
+        *polls += 1;
+        Ok(count(&status(self.port)?, "requests").saturating_sub(*polls))
     }
 }
 

@@ -56,7 +56,7 @@ const MISS_RATE_MAX: f64 = 200.0;
 const LEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
-    let bench = Bench {
+    let benchmark = WriteBenchmark {
         edgeward: options.edgeward(root, "release")?,
         folder: options.folder("--dir", root, "bench/scratch/disk")?,
         config: options.text("--edge-config", ""),
@@ -72,11 +72,11 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
 
     let example = build_example(root)?;
     let (mut ours, mut fios) = (Vec::new(), Vec::new());
-    for round in 0..bench.runs {
-        let speed = bench.store(&example, size)?;
+    for round in 0..benchmark.runs {
+        let speed = benchmark.store(&example, size)?;
         note(json!({ "what": "store", "round": round, "bytes": size, "run": speed }));
         ours.extend(speed["bytes_per_second"].as_f64());
-        match bench.fio(size) {
+        match benchmark.fio(size) {
             Ok(speed) => {
                 note(
                     json!({ "what": "fio", "round": round, "bytes": size, "bytes_per_second": speed }),
@@ -95,7 +95,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
                 store_speed / MIB,
                 fio_speed / MIB
             ),
-            reached: store_speed / fio_speed,
+            measured: store_speed / fio_speed,
             bound: Bound::AtLeast(0.8),
             unit: "x",
         });
@@ -108,7 +108,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         hits: options.number("--hit-rate", 1000.0)?,
         misses: options.number("--miss-rate", all.max(1.0))?,
     };
-    let latency = bench.latencies(&rates, &mut note)?;
+    let latency = benchmark.latencies(&rates, &mut note)?;
     for (what, other) in [
         (
             "p99 of RAM hits, misses on disk divided by misses without disk",
@@ -121,7 +121,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     ] {
         goals.push(Goal {
             what: what.to_owned(),
-            reached: latency.writing / other,
+            measured: latency.writing / other,
             bound: Bound::AtMost(1.1),
             unit: "x",
         });
@@ -142,7 +142,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     Ok(latency.errors == 0)
 }
 
-struct Bench {
+struct WriteBenchmark {
     edgeward: PathBuf,
     folder: PathBuf,
     /// The configuration file of the edge that writes; empty for the defaults.
@@ -165,9 +165,9 @@ struct Latencies {
     errors: u64,
 }
 
-impl Bench {
+impl WriteBenchmark {
     fn store(&self, example: &Path, size: u64) -> anyhow::Result<Value> {
-        let scratch = self.settled()?;
+        let scratch = self.synced_folder()?;
         let output = Command::new(example)
             .arg(&scratch.path)
             .arg((size >> 20).to_string())
@@ -184,7 +184,7 @@ impl Bench {
     /// Returns the write speed of fio in bytes per second.
     fn fio(&self, size: u64) -> anyhow::Result<f64> {
         let fio = find("fio")?;
-        let scratch = self.settled()?;
+        let scratch = self.synced_folder()?;
         let output = Command::new(fio)
             .args(["--name=write", "--rw=write", "--bs=1m", "--ioengine=psync"])
             .args(["--fallocate=posix", "--fdatasync=64", "--end_fsync=1"])
@@ -206,14 +206,14 @@ impl Bench {
     }
 
     /// Creates a folder, and syncs its file system, so that no writes of earlier runs are pending.
-    fn settled(&self) -> anyhow::Result<Scratch> {
+    fn synced_folder(&self) -> anyhow::Result<Scratch> {
         let scratch = Scratch::new(&self.folder)?;
         syncfs(File::open(&scratch.path)?).context("syncfs")?;
         Ok(scratch)
     }
 
     fn latencies(&self, rates: &Rates, note: &mut impl FnMut(Value)) -> anyhow::Result<Latencies> {
-        let scratch = self.settled()?;
+        let scratch = self.synced_folder()?;
         let store = scratch.path.join("store");
         fs::create_dir(&store)?;
         let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
@@ -274,7 +274,7 @@ impl Bench {
                 let (bytes_before, dropped_before) = devices(edge)?;
                 let output = self.replay(edge, &hits, rates.hits).output()?;
                 let (bytes, dropped) = devices(edge)?;
-                load.map_or(Ok(()), ended)?;
+                load.map_or(Ok(()), wait_for_success)?;
                 let report: Value =
                     serde_json::from_slice(&output.stdout).context("the JSON of the replay")?;
                 let seconds = report["duration_seconds"].as_f64().unwrap_or(f64::NAN);
@@ -316,7 +316,7 @@ impl Bench {
     }
 }
 
-fn ended(mut child: Child) -> anyhow::Result<()> {
+fn wait_for_success(mut child: Child) -> anyhow::Result<()> {
     let status = child.wait()?;
     ensure!(status.success(), "the replay of misses ended with {status}");
     Ok(())

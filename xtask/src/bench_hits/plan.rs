@@ -241,7 +241,7 @@ impl fmt::Display for Workload {
 }
 
 impl Plan {
-    pub(crate) fn understood(options: &Options) -> anyhow::Result<Self> {
+    pub(crate) fn from_options(options: &Options) -> anyhow::Result<Self> {
         let runs = options.count("--runs", 5)?;
         // With these options, the figures remain comparable with those of the whole plan.
         let harmless = ["--edgeward", "--out", "--runs"];
@@ -249,7 +249,7 @@ impl Plan {
         let asked = |subject: &Subject| families.contains(&subject.family());
         let kinds = options.choice("--kinds", &Kind::ALL, Kind::name)?;
         let transports = options.choice("--transports", &Transport::ALL, Transport::name)?;
-        let sizes = match options.given("--sizes") {
+        let sizes = match options.value("--sizes") {
             Some(_) => Some(options.sizes("--sizes", "")?),
             None => None,
         };
@@ -279,7 +279,7 @@ impl Plan {
             client_core: options.number("--client-core", 1)?,
             edgeward: options.text("--edgeward", "dist"),
             edgeward_args: options.line("--edgeward-args"),
-            out: options.given("--out").map(PathBuf::from),
+            out: options.value("--out").map(PathBuf::from),
             partial: runs < 5 || options.names().any(|name| !harmless.contains(&name)),
         })
     }
@@ -292,7 +292,7 @@ mod tests {
     fn plan(line: &str) -> anyhow::Result<Plan> {
         let words = line.split_whitespace().map(str::to_owned);
         let options = Options::parse(HELP, words)?.expect("the line does not ask for help");
-        Plan::understood(&options)
+        Plan::from_options(&options)
     }
 
     #[test]

@@ -16,25 +16,25 @@ const FILL_ROUNDS_MAX: u32 = 30;
 
 /// All processes for one workload.
 #[derive(Debug)]
-pub(crate) struct Stage {
+pub(crate) struct TestServers {
     origin: Origin,
     servers: Vec<Server>,
-    subjects: Vec<Running>,
+    subjects: Vec<RunningServer>,
     // Declared last, so that the folders are removed after the processes that write into them have ended.
     _scratch: Vec<Scratch>,
 }
 
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Running {
+pub(crate) struct RunningServer {
     pub(crate) subject: Subject,
     pub(crate) port: u16,
     /// The index of the server process. The four nginx settings are ports of one process.
     server: usize,
 }
 
-impl Stage {
+impl TestServers {
     /// Starts the servers of `plan` for `workload`.
-    pub(crate) fn set(
+    pub(crate) fn start(
         plan: &Plan,
         root: &Path,
         edgeward: &Path,
@@ -51,7 +51,7 @@ impl Stage {
         // Varnish runs code from its folder, and /dev/shm may be mounted noexec.
         let on_disk = Scratch::new(&std::env::temp_dir())?;
         let origin = Origin::start(plan, root, &scratch.path, workload.size)?;
-        let mut stage = Self {
+        let mut test_servers = Self {
             origin,
             servers: Vec::new(),
             subjects: Vec::new(),
@@ -60,13 +60,13 @@ impl Stage {
         let capacity = capacity(plan, workload);
         let tls = workload.transport.is_tls();
         if tls {
-            make_certificate(stage.folder())?;
+            make_certificate(test_servers.folder())?;
         }
         let servers = plan.servers.iter().copied();
         let servers: Vec<_> = servers
-            .filter(|s| takes_part(*s, workload.transport))
+            .filter(|s| is_measured(*s, workload.transport))
             .collect();
-        stage.start_nginx(plan, root, &servers, tls, capacity)?;
+        test_servers.start_nginx(plan, root, &servers, tls, capacity)?;
         for &subject in &servers {
             match subject {
                 Subject::Edgeward { policy } => {
@@ -74,30 +74,30 @@ impl Stage {
                     let mut arguments = words(&format!(
                         "serve --listen 127.0.0.1:{port} --origin http://127.0.0.1:{} \
                          --hot {capacity} --workers 1 --policy {policy}",
-                        stage.origin.port
+                        test_servers.origin.port
                     ));
                     if tls {
                         for (flag, file) in [("--tls-cert", CERTIFICATE), ("--tls-key", KEY)] {
-                            let path = stage.folder().join(file).display().to_string();
+                            let path = test_servers.folder().join(file).display().to_string();
                             arguments.extend([flag.to_owned(), path]);
                         }
                     }
                     arguments.extend(plan.edgeward_args.iter().cloned());
-                    stage.start(plan, subject, edgeward, &arguments, port)?;
+                    test_servers.start_server(plan, subject, edgeward, &arguments, port)?;
                 }
-                Subject::Varnish => stage.start_varnish(plan, root, capacity)?,
+                Subject::Varnish => test_servers.start_varnish(plan, root, capacity)?,
                 Subject::Nginx { .. } => {}
             }
         }
-        stage.check(workload)?;
-        Ok(stage)
+        test_servers.check(workload)?;
+        Ok(test_servers)
     }
 
-    pub(crate) fn subjects(&self) -> &[Running] {
+    pub(crate) fn subjects(&self) -> &[RunningServer] {
         &self.subjects
     }
 
-    pub(crate) fn cpu_seconds(&self, running: Running) -> anyhow::Result<f64> {
+    pub(crate) fn cpu_seconds(&self, running: RunningServer) -> anyhow::Result<f64> {
         self.servers[running.server].cpu_seconds()
     }
 
@@ -109,7 +109,7 @@ impl Stage {
     /// Requests all hot keys repeatedly until no request reaches the origin.
     pub(crate) fn fill(
         &mut self,
-        running: Running,
+        running: RunningServer,
         workload: Workload,
         keys: u64,
     ) -> anyhow::Result<()> {
@@ -119,7 +119,7 @@ impl Stage {
             if workload.transport.is_tls() {
                 // curl requests a range of keys over one connection.
                 let path = format!("/h/{}/[1-{keys}]", workload.size);
-                get_by_tls(running.port, &path)?;
+                get_over_tls(running.port, &path)?;
             } else {
                 let mut client = Client::connect(running.port)?;
                 for key in 1..=keys {
@@ -141,7 +141,7 @@ impl Stage {
         &self._scratch[0].path
     }
 
-    fn start(
+    fn start_server(
         &mut self,
         plan: &Plan,
         subject: Subject,
@@ -158,7 +158,7 @@ impl Stage {
             port,
             self.folder(),
         )?;
-        self.subjects.push(Running {
+        self.subjects.push(RunningServer {
             subject,
             port,
             server: self.servers.len(),
@@ -227,7 +227,7 @@ impl Stage {
             self.folder(),
         )?;
         for (subject, port) in ports {
-            self.subjects.push(Running {
+            self.subjects.push(RunningServer {
                 subject,
                 port,
                 server: self.servers.len(),
@@ -255,7 +255,7 @@ impl Stage {
             threads = (plan.connections + 50).max(100),
             most = (plan.connections + 50).max(100) * 2,
         ));
-        self.start(plan, Subject::Varnish, &find("varnishd")?, &arguments, port)
+        self.start_server(plan, Subject::Varnish, &find("varnishd")?, &arguments, port)
     }
 
     /// Sends one request to each server and compares the response with the file, so that a misconfigured server
@@ -271,7 +271,7 @@ impl Stage {
             for _ in 0..2 {
                 let path = format!("/{prefix}/{}/check", workload.size);
                 let got = if workload.transport.is_tls() {
-                    get_by_tls(running.port, &path)?
+                    get_over_tls(running.port, &path)?
                 } else {
                     Client::connect(running.port)?.get(&path)?
                 };
@@ -288,7 +288,7 @@ impl Stage {
 
 /// Returns true if the server is measured with the transport. Varnish has no TLS. nginx does not send encrypted
 /// bodies with `sendfile`, so only two of its settings are measured with TLS.
-fn takes_part(subject: Subject, transport: Transport) -> bool {
+fn is_measured(subject: Subject, transport: Transport) -> bool {
     match subject {
         Subject::Varnish => !transport.is_tls(),
         Subject::Nginx {
@@ -318,7 +318,7 @@ fn make_certificate(folder: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn get_by_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
+fn get_over_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
     let got = Command::new(find("curl")?)
         .args(["--silent", "--show-error", "--fail", "--insecure"])
         .args(["--max-time", "60", "--header", "Host: bench"])

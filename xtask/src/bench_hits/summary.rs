@@ -12,7 +12,7 @@ pub(crate) struct Run {
     pub(crate) per_cpu_second: f64,
     pub(crate) p99_us: f64,
     /// The reason why the run is invalid; `None` for a valid run.
-    pub(crate) spoiled: Option<String>,
+    pub(crate) invalid_reason: Option<String>,
 }
 
 /// The medians of one server and workload.
@@ -54,11 +54,14 @@ pub(crate) fn markdown(runs: &[Run], workloads: &[Workload], subjects: &[Subject
         },
     );
     goals(&mut out, runs, workloads);
-    let spoiled: Vec<_> = runs.iter().filter(|run| run.spoiled.is_some()).collect();
-    if !spoiled.is_empty() {
+    let invalid_reason: Vec<_> = runs
+        .iter()
+        .filter(|run| run.invalid_reason.is_some())
+        .collect();
+    if !invalid_reason.is_empty() {
         _ = writeln!(out, "### Invalid runs\n");
-        for run in spoiled {
-            let why = run.spoiled.as_deref().unwrap_or_default();
+        for run in invalid_reason {
+            let why = run.invalid_reason.as_deref().unwrap_or_default();
             _ = writeln!(out, "- {}, {}: {why}", run.subject, run.workload);
         }
         out.push('\n');
@@ -178,7 +181,7 @@ fn cell(runs: &[Run], subject: Subject, workload: Workload) -> Option<Cell> {
     let counted: Vec<_> = runs
         .iter()
         .filter(|run| run.subject == subject && run.workload == workload)
-        .filter(|run| run.spoiled.is_none())
+        .filter(|run| run.invalid_reason.is_none())
         .collect();
     let rates: Vec<_> = counted.iter().map(|run| run.per_cpu_second).collect();
     let per_cpu_second = median(&rates)?;
@@ -229,7 +232,7 @@ mod tests {
             subject,
             per_cpu_second,
             p99_us: 500.0,
-            spoiled: None,
+            invalid_reason: None,
         }
     }
 
@@ -241,7 +244,7 @@ mod tests {
             run(FAST, 1000.0),
             run(FAST, 9.0),
         ];
-        runs[3].spoiled = Some("errors".to_owned());
+        runs[3].invalid_reason = Some("errors".to_owned());
         let cell = cell(&runs, FAST, WORKLOAD).expect("three runs are valid");
         assert_eq!((cell.per_cpu_second, cell.runs), (3.0, 3));
         assert_eq!(median(&[1.0, 2.0]), Some(1.5));

@@ -36,13 +36,13 @@ impl Cassandra {
     }
 
     fn run(&mut self) -> anyhow::Result<()> {
-        let said = Command::new(&self.script)
+        let output = Command::new(&self.script)
             .arg(&self.folder)
             .arg(self.port.to_string())
             .output()
             .context("scripts/start-cassandra cannot be started: bash is needed")?;
-        let text = String::from_utf8_lossy(&said.stderr);
-        ensure!(said.status.success(), "{}", text.trim());
+        let text = String::from_utf8_lossy(&output.output);
+        ensure!(output.status.success(), "{}", text.trim());
         let pid = fs::read_to_string(self.folder.join("pid"))
             .context("the file with the process id of the node")?;
         self.pid = pid

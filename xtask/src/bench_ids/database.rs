@@ -78,8 +78,8 @@ impl Database {
 
     /// Loads a table, if no earlier run has loaded it, and waits until the server is idle.
     pub(super) fn ensure_loaded(&self, root: &Path, table: Table) -> anyhow::Result<()> {
-        let mark = self.folder().join(format!("loaded-{table}"));
-        if !mark.exists() {
+        let completion_file = self.folder().join(format!("loaded-{table}"));
+        if !completion_file.exists() {
             let began = Instant::now();
             match self {
                 Self::Postgres(server) => server.load(table)?,
@@ -87,7 +87,8 @@ impl Database {
             }
             let seconds = began.elapsed().as_secs_f64();
             eprintln!("{}: {table} loaded in {seconds:.0} s", self.version());
-            fs::write(&mark, "").with_context(|| mark.display().to_string())?;
+            fs::write(&completion_file, "")
+                .with_context(|| completion_file.display().to_string())?;
         }
         self.settle()
     }
@@ -122,13 +123,13 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub(super) fn watch(pid: u32) -> Self {
+    pub(super) fn sample(pid: u32) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
-        let seen = Arc::clone(&ended);
+        let should_end = Arc::clone(&ended);
         let thread = thread::spawn(move || {
             let mut most = 0;
-            while !seen.load(Ordering::Relaxed) {
-                most = most.max(resident(pid));
+            while !should_end.load(Ordering::Relaxed) {
+                most = most.max(resident_bytes(pid));
                 sleep(Duration::from_millis(50));
             }
             most
@@ -144,7 +145,7 @@ impl Memory {
 
 /// Returns the resident memory of a process and its children in bytes: the private pages of all processes, and the
 /// shared pages of the process with most of them.
-fn resident(pid: u32) -> u64 {
+fn resident_bytes(pid: u32) -> u64 {
     let processes = tree_of(pid).unwrap_or_default();
     let (mut private, mut shared) = (0, 0);
     for pid in processes {
@@ -168,9 +169,9 @@ mod tests {
 
     #[test]
     fn touched_memory_is_counted() {
-        let before = resident(std::process::id());
+        let before = resident_bytes(std::process::id());
         let touched = vec![1u8; 64 << 20];
-        let after = resident(std::process::id());
+        let after = resident_bytes(std::process::id());
         assert!(touched[before as usize % touched.len()] == 1);
         assert!(after >= before + (60 << 20), "{before} {after}");
     }

@@ -64,7 +64,7 @@ impl fmt::Display for Table {
 }
 
 impl Plan {
-    pub(super) fn understood(root: &Path, options: &Options) -> anyhow::Result<Self> {
+    pub(super) fn from_options(root: &Path, options: &Options) -> anyhow::Result<Self> {
         let ids = options.numbers("--ids", "620000,10000000")?;
         ensure!(
             ids.iter().all(|ids| *ids > 0),
@@ -121,7 +121,7 @@ mod tests {
             let words = line.split(' ').map(str::to_owned);
             let options = Options::parse(HELP, words);
             let options = options.map(|options| options.expect("the line does not ask for help"));
-            let plan = options.and_then(|options| Plan::understood(Path::new("/"), &options));
+            let plan = options.and_then(|options| Plan::from_options(Path::new("/"), &options));
             format!("{:#}", plan.expect_err("the options are invalid"))
         };
         assert!(message("--ids many").contains("--ids many"));

@@ -83,7 +83,7 @@ impl Corpus {
     /// Returns the corpus in `folder` and fetches missing packages. `few` skips the large packages.
     pub(crate) fn ensure(folder: &Path, few: bool, synthetic: bool) -> anyhow::Result<Self> {
         if synthetic {
-            return made_up(folder);
+            return synthetic_corpus(folder);
         }
         let wanted: Vec<Package> = PACKAGES
             .into_iter()
@@ -100,7 +100,7 @@ impl Corpus {
             say(
                 "\nNO PACKAGE COULD BE FETCHED: the following results are of a generated corpus.\n\n",
             );
-            return made_up(folder);
+            return synthetic_corpus(folder);
         }
         Ok(Self {
             sets: (1..=SETS).map(|set| folder.join(set.to_string())).collect(),
@@ -206,14 +206,14 @@ fn run(command: &mut Command) -> anyhow::Result<()> {
         .stdin(Stdio::null())
         .output()
         .with_context(|| format!("{program} cannot be run"))?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    let last = said.trim().lines().last().unwrap_or_default().to_owned();
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let last = stderr.trim().lines().last().unwrap_or_default().to_owned();
     ensure!(output.status.success(), "{program}: {last}");
     Ok(())
 }
 
 /// Generates two synthetic packages: prose of random words and tables of numbers, each edited twice.
-fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
+fn synthetic_corpus(folder: &Path) -> anyhow::Result<Corpus> {
     let folder = folder.join("synthetic");
     let sets: Vec<PathBuf> = (1..=SETS).map(|set| folder.join(set.to_string())).collect();
     for (set, path) in sets.iter().enumerate() {
@@ -226,7 +226,7 @@ fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
             if !tar.is_file() {
                 let unfinished = path.join("unfinished");
                 let mut file = fs::File::create(&unfinished)?;
-                file.write_all(&edited(write, set))?;
+                file.write_all(&edition_text(write, set))?;
                 fs::rename(&unfinished, &tar)?;
             }
         }
@@ -240,7 +240,7 @@ fn made_up(folder: &Path) -> anyhow::Result<Corpus> {
 
 /// Returns an edition of a text. The text consists of sections of about 4 KB. Each edition rewrites one section
 /// in fifty and keeps the others.
-fn edited(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
+fn edition_text(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in 0..SECTIONS {
         let editions = (1..=edition).rev();
@@ -305,7 +305,7 @@ mod tests {
     #[test]
     fn most_lines_of_two_editions_are_equal() {
         let lines = |edition| -> Vec<Vec<u8>> {
-            let text = edited(prose, edition);
+            let text = edition_text(prose, edition);
             let lines = text.split(|byte| *byte == b'\n');
             lines.map(<[u8]>::to_vec).collect()
         };

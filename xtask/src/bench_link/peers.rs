@@ -25,8 +25,12 @@ pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> 
     type Peer = fn(&Corpus, &Path) -> anyhow::Result<Outcome>;
     let peers: [(&str, &str, Peer); 7] = [
         ("zstd", "zstd -1", |corpus, _| zstd_alone(corpus)),
-        ("zstd", "zstd -1 --long=27", |corpus, _| long(corpus, "-1")),
-        ("zstd", "zstd -3 --long=27", |corpus, _| long(corpus, "-3")),
+        ("zstd", "zstd -1 --long=27", |corpus, _| {
+            zstd_long(corpus, "-1")
+        }),
+        ("zstd", "zstd -3 --long=27", |corpus, _| {
+            zstd_long(corpus, "-3")
+        }),
         ("borg", "borg", borg),
         ("restic", "restic", restic),
         ("casync", "casync", casync),
@@ -49,14 +53,14 @@ pub(super) fn all(corpus: &Corpus, work: &Path) -> Vec<Result<Outcome, String>> 
 fn zstd_alone(corpus: &Corpus) -> anyhow::Result<Outcome> {
     let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
     for set in 0..corpus.sets.len() {
-        let mut of_set = 0;
+        let mut set_bytes = 0;
         for tar in corpus.tars(set) {
             let mut zstd = Command::new("zstd");
-            let (out, used) = took(zstd.args(["-1", "-T1", "-q", "-c"]).arg(tar))?;
-            of_set += out.len() as u64;
+            let (out, used) = run_tool(zstd.args(["-1", "-T1", "-q", "-c"]).arg(tar))?;
+            set_bytes += out.len() as u64;
             cpu_seconds += used.cpu.as_secs_f64();
         }
-        bytes.push(of_set);
+        bytes.push(set_bytes);
     }
     Ok(Outcome {
         tool: "zstd -1".to_owned(),
@@ -66,13 +70,13 @@ fn zstd_alone(corpus: &Corpus) -> anyhow::Result<Outcome> {
 }
 
 /// Compresses all sets as one stream, with a window of 128 MiB.
-fn long(corpus: &Corpus, level: &str) -> anyhow::Result<Outcome> {
+fn zstd_long(corpus: &Corpus, level: &str) -> anyhow::Result<Outcome> {
     let tars: Vec<PathBuf> = (0..corpus.sets.len())
         .flat_map(|set| corpus.tars(set))
         .collect();
     let script = "level=$1; shift; cat \"$@\" | zstd $level -T1 -q --long=27 -c";
     let mut command = Command::new("sh");
-    let (out, used) = took(command.args(["-c", script, "sh", level]).args(tars))?;
+    let (out, used) = run_tool(command.args(["-c", script, "sh", level]).args(tars))?;
     Ok(Outcome {
         tool: format!("zstd {level} --long=27"),
         bytes: vec![out.len() as u64],
@@ -88,8 +92,8 @@ fn borg(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
         borg
     };
     let store = work.join("store");
-    took(borg().args(["init", "--encryption=none"]).arg(&store))?;
-    by_set("borg (zstd,1)", corpus, &store, |set| {
+    run_tool(borg().args(["init", "--encryption=none"]).arg(&store))?;
+    bytes_per_set("borg (zstd,1)", corpus, &store, |set| {
         let mut name = store.clone().into_os_string();
         name.push(format!("::{set}"));
         let mut create = borg();
@@ -114,8 +118,8 @@ fn restic(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
             .arg(work.join("cache"));
         restic
     };
-    took(restic().arg("init"))?;
-    by_set("restic", corpus, &store, |set| {
+    run_tool(restic().arg("init"))?;
+    bytes_per_set("restic", corpus, &store, |set| {
         let mut backup = restic();
         backup.arg("backup").args(corpus.tars(set));
         backup
@@ -125,7 +129,7 @@ fn restic(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
 fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     let store = work.join("store.castr");
     fs::create_dir(&store)?;
-    by_set("casync (8 KiB)", corpus, work, |set| {
+    bytes_per_set("casync (8 KiB)", corpus, work, |set| {
         // casync stores one blob per call.
         let script = "store=$1; work=$2; shift 2; for tar; do \
                       casync make --chunk-size=2048:8192:65536 --store=\"$store\" \
@@ -140,7 +144,7 @@ fn casync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
 }
 
 /// Measures how many bytes a store grows with each set. `command` returns the command that stores a set.
-fn by_set(
+fn bytes_per_set(
     tool: &str,
     corpus: &Corpus,
     store: &Path,
@@ -149,7 +153,7 @@ fn by_set(
     let (mut bytes, mut cpu_seconds) = (Vec::new(), 0.0);
     for set in 0..corpus.sets.len() {
         let before = folder_bytes(store)?;
-        let (_, used) = took(&mut command(set))?;
+        let (_, used) = run_tool(&mut command(set))?;
         bytes.push(folder_bytes(store)?.saturating_sub(before));
         cpu_seconds += used.cpu.as_secs_f64();
     }
@@ -170,7 +174,7 @@ fn rsync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
             .args(["--no-whole-file", "--compress", "--stats", "--ignore-times"])
             .args(corpus.tars(set))
             .arg(work);
-        let (out, used) = took(&mut rsync)?;
+        let (out, used) = run_tool(&mut rsync)?;
         let out = String::from_utf8_lossy(&out);
         let figure = |what: &str| {
             let line = out.lines().find_map(|line| line.strip_prefix(what));
@@ -190,9 +194,9 @@ fn rsync(corpus: &Corpus, work: &Path) -> anyhow::Result<Outcome> {
     })
 }
 
-fn took(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
+fn run_tool(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let program = command.get_program().to_string_lossy().into_owned();
-    let (out, used) = usage::of(command).with_context(|| program.clone())?;
+    let (out, used) = usage::measure(command).with_context(|| program.clone())?;
     ensure!(used.success, "{program} failed");
     Ok((out, used))
 }

@@ -55,11 +55,11 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
             if average == 8192 {
                 let what = |goal| format!("{package}, {goal}");
                 if *package == TEXT {
-                    met &= hold(&what("first pass of text"), times(0), TEXT_GOAL);
+                    met &= check_goal(&what("first pass of text"), times(0), TEXT_GOAL);
                 }
-                met &= hold(&what("version update"), times(1).min(times(2)), UPDATE_GOAL);
+                met &= check_goal(&what("version update"), times(1).min(times(2)), UPDATE_GOAL);
                 let over = times(1).min(times(2)) / zstd;
-                met &= hold(
+                met &= check_goal(
                     &what("update divided by zstd -1"),
                     over,
                     UPDATE_OVER_ZSTD_GOAL,
@@ -78,7 +78,7 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
             }
         }
     }
-    met &= whole(plan, corpus, &mut rows)?;
+    met &= compare_tools(plan, corpus, &mut rows)?;
     let facts = json!({
         "kind": "machine",
         "date": facts::today(),
@@ -95,7 +95,7 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
 }
 
 /// Sends all packages of a set, then all packages of the next set.
-fn whole(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<bool> {
+fn compare_tools(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<bool> {
     let raw: Vec<u64> = (0..corpus.sets.len())
         .map(|set| {
             let tars = corpus.tars(set);
@@ -179,7 +179,7 @@ fn whole(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<
         }
     }
     let long = long.unwrap_or(f64::NAN);
-    Ok(hold(
+    Ok(check_goal(
         "whole corpus divided by zstd --long=27",
         link_best / long,
         1.0,
@@ -193,8 +193,8 @@ fn link(plan: &Plan, average: u32, paths: &[PathBuf]) -> anyhow::Result<Vec<Valu
         .args(["--json", "--average", &average.to_string()])
         .args(paths);
     let output = command.output().context("link_savings cannot be run")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "link_savings: {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(output.status.success(), "link_savings: {}", stderr.trim());
     let text = String::from_utf8(output.stdout)?;
     let rows: Vec<Value> = text
         .lines()
@@ -216,7 +216,7 @@ fn ratio(row: &Value, field: &str) -> f64 {
 }
 
 /// Returns true if a goal is reached, and prints a note if it is not.
-fn hold(what: &str, value: f64, goal: f64) -> bool {
+fn check_goal(what: &str, value: f64, goal: f64) -> bool {
     let reached = value >= goal;
     if !reached {
         say(format!(

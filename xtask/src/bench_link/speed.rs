@@ -181,8 +181,12 @@ fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::
         command.arg("--text").arg(corpus.tar(1, TEXT));
     }
     let output = command.output().context("bench_link_speed cannot be run")?;
-    let said = String::from_utf8_lossy(&output.stderr);
-    ensure!(output.status.success(), "bench_link_speed: {}", said.trim());
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    ensure!(
+        output.status.success(),
+        "bench_link_speed: {}",
+        stderr.trim()
+    );
     Ok(String::from_utf8(output.stdout)?)
 }
 

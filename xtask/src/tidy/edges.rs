@@ -73,8 +73,8 @@ impl Package {
 /// The use of a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
-    Ships,
-    ForTests,
+    Shipped,
+    TestsOnly,
 }
 
 #[derive(Debug)]
@@ -176,9 +176,9 @@ pub(super) fn parse_packages(metadata: &Value) -> anyhow::Result<Vec<Package>> {
                 .iter()
                 .any(|kind| matches!(kind.as_str(), Some("lib" | "bin" | "proc-macro")));
             let kind = if ships {
-                TargetKind::Ships
+                TargetKind::Shipped
             } else {
-                TargetKind::ForTests
+                TargetKind::TestsOnly
             };
             roots.push((PathBuf::from(text(&target, "src_path")?), kind));
         }
@@ -324,7 +324,7 @@ Some words.
         packages.push(package_under_test);
         check(&table, &packages)
             .into_iter()
-            .map(|finding| finding.what)
+            .map(|finding| finding.problem)
             .collect()
     }
 

@@ -257,7 +257,7 @@ mod tests {
         report(files)
             .findings
             .into_iter()
-            .map(|finding| finding.what)
+            .map(|finding| finding.problem)
             .collect()
     }
 

@@ -113,7 +113,10 @@ mod tests {
             _ => None,
         };
         let findings = check(Path::new("docs/a.md"), text, &read);
-        findings.into_iter().map(|finding| finding.what).collect()
+        findings
+            .into_iter()
+            .map(|finding| finding.problem)
+            .collect()
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub(crate) fn reach(
     while let Some((file, kind, is_root)) = waiting.pop() {
         // A file that is used by tests and by shipped code counts as shipped.
         let known = reached.get(&file);
-        if known.is_some_and(|&known| known == kind || known == TargetKind::Ships) {
+        if known.is_some_and(|&known| known == kind || known == TargetKind::Shipped) {
             continue;
         }
         let Some(source) = read(&file) else { continue };
@@ -35,7 +35,7 @@ pub(crate) fn reach(
         };
         for module in modules(&source) {
             let kind = if module.test_only {
-                TargetKind::ForTests
+                TargetKind::TestsOnly
             } else {
                 kind
             };
@@ -97,8 +97,8 @@ mod tests {
 
     fn reached() -> BTreeMap<PathBuf, TargetKind> {
         let roots = [
-            (PathBuf::from("c/src/lib.rs"), TargetKind::Ships),
-            (PathBuf::from("c/tests/whole.rs"), TargetKind::ForTests),
+            (PathBuf::from("c/src/lib.rs"), TargetKind::Shipped),
+            (PathBuf::from("c/tests/whole.rs"), TargetKind::TestsOnly),
         ];
         reach(&roots, &|file| {
             let found = FILES.iter().find(|(name, _)| Path::new(name) == file);
@@ -121,9 +121,9 @@ mod tests {
     fn a_module_that_only_tests_declare_is_not_shipped() {
         let reached = reached();
         let kind = |name: &str| reached[Path::new(name)];
-        assert_eq!(kind("c/src/a/b.rs"), TargetKind::Ships);
-        assert_eq!(kind("c/src/t.rs"), TargetKind::ForTests);
-        assert_eq!(kind("c/tests/common/mod.rs"), TargetKind::ForTests);
+        assert_eq!(kind("c/src/a/b.rs"), TargetKind::Shipped);
+        assert_eq!(kind("c/src/t.rs"), TargetKind::TestsOnly);
+        assert_eq!(kind("c/tests/common/mod.rs"), TargetKind::TestsOnly);
     }
 
     #[test]
@@ -134,6 +134,6 @@ mod tests {
         ];
         let dead = dead(&sources, &reached());
         assert_eq!(dead.len(), 1);
-        assert_eq!(dead[0].place, "c/src/forgotten.rs");
+        assert_eq!(dead[0].position, "c/src/forgotten.rs");
     }
 }

@@ -80,7 +80,7 @@ mod tests {
     fn found(source: &str) -> Vec<String> {
         check("x.rs", source)
             .into_iter()
-            .map(|finding| finding.what)
+            .map(|finding| finding.problem)
             .collect()
     }
 

@@ -331,7 +331,7 @@ mod tests {
         let findings = check(&replaced, Path::new(file), text);
         findings
             .iter()
-            .map(|f| format!("{} {}", f.place, f.rule))
+            .map(|f| format!("{} {}", f.position, f.rule))
             .collect()
     }
 

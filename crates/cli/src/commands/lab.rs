@@ -18,8 +18,8 @@ use std::thread;
 use anyhow::Context as _;
 
 use edgeward_lab::{
-    Bench, Contender, LabError, Outcome, Plan, Server, Setting, Stop, TraceError, TraceOrigin,
-    Watcher, page,
+    Contender, LabError, LabPaths, Outcome, Plan, ProgressObserver, Server, Setting, Stop,
+    TraceError, TraceOrigin, page,
 };
 
 use crate::config::{self, FlagSetting, LoadError};
@@ -94,7 +94,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     }
     plan.trace.requests = args.requests.unwrap_or(plan.trace.requests);
     let results = ResultFiles::new(args, &file)?;
-    let bench = Bench {
+    let paths = LabPaths {
         edgeward: match &args.edgeward {
             Some(program) => fs::canonicalize(program)
                 .with_context(|| format!("{} does not exist", program.display()))?,
@@ -103,8 +103,8 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
         folder: args.dir.clone().unwrap_or_else(std::env::temp_dir),
     };
     anyhow::ensure!(
-        bench.folder.is_dir(),
-        Diagnostic::new(format!("{} is not a folder", bench.folder.display()))
+        paths.folder.is_dir(),
+        Diagnostic::new(format!("{} is not a folder", paths.folder.display()))
             .hint("give an existing folder with --dir")
     );
     let stop = stop_by_signal()?;
@@ -114,7 +114,7 @@ pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
         printed: Mutex::new(0),
         write_error: Mutex::new(None),
     };
-    let outcome = edgeward_lab::run(&plan, &bench, &stop, &observer);
+    let outcome = edgeward_lab::run(&plan, &paths, &stop, &observer);
     *lock(&observer.progress) = None;
     let outcome = outcome.map_err(|error| with_location(error, &plan, &file))?;
     if let Some(error) = lock(&observer.write_error).take() {
@@ -234,7 +234,7 @@ fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
             .at_line(plan.trace.line)
             .hint("change [trace], which sets what is generated and what is left out")
             .into(),
-        LabError::NoRoom { .. } => Diagnostic::new(message)
+        LabError::NotEnoughSpace { .. } => Diagnostic::new(message)
             .hint("give the contenders less space, or another folder with --dir")
             .into(),
         other => anyhow::Error::new(other),
@@ -252,7 +252,7 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
         .name("lab-signals".to_owned())
         .spawn(move || {
             signals.next();
-            trigger.ask();
+            trigger.request();
         })?;
     Ok(stop)
 }
@@ -348,21 +348,21 @@ struct RunObserver {
     write_error: Mutex<Option<anyhow::Error>>,
 }
 
-impl Watcher for RunObserver {
-    fn begin(&self, what: &str, requests: u64) {
+impl ProgressObserver for RunObserver {
+    fn begin_step(&self, what: &str, requests: u64) {
         let mut progress = lock(&self.progress);
         // Removes the previous progress bar before the next one is drawn.
         *progress = None;
         *progress = Some(Progress::new(what.to_owned(), "requests", Some(requests)));
     }
 
-    fn at(&self, requests: u64) {
+    fn set_progress(&self, requests: u64) {
         if let Some(progress) = &*lock(&self.progress) {
             progress.set(requests);
         }
     }
 
-    fn so_far(&self, outcome: &Outcome) {
+    fn contender_ended(&self, outcome: &Outcome) {
         let mut printed = lock(&self.printed);
         for one in outcome.contenders.iter().skip(*printed) {
             if let Some(progress) = &*lock(&self.progress) {

@@ -129,7 +129,11 @@ impl Client {
                 .min(usize::try_from(end - offset).unwrap_or(usize::MAX));
             let part = &mut part[..part_bytes];
             answer.read_exact(part).expect("the body is complete");
-            assert_eq!(Pattern::of("1").first_wrong(offset, part), None, "{head}");
+            assert_eq!(
+                Pattern::for_id("1").first_wrong(offset, part),
+                None,
+                "{head}"
+            );
             offset += part.len() as u64;
             // If the client were faster than the disk, the write would be dropped.
             until("the disk queue has room", || {

@@ -3,23 +3,23 @@
 use edgeward_report::{Axis, Page, Plot, Series, Unit};
 
 use crate::outcome::{ContenderOutcome, Outcome, share};
-use crate::sample::{Sample, stretches};
+use crate::sample::{Sample, interval_values};
 
 /// Adds the plots for which there is data.
 pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
-    let all = Curves::of(outcome);
-    page.plot(all.rates(
+    let curves = Curves::new(outcome);
+    page.plot(curves.rates(
         plot("Requests answered from the cache", "hit ratio", Unit::Share),
         |a, b| {
             let requests = b.requests.saturating_sub(a.requests);
             (requests > 0).then(|| share(b.hits.saturating_sub(a.hits), requests))
         },
     ));
-    page.plot(all.rates(
+    page.plot(curves.rates(
         plot("Processor time", "cores in use", Unit::Count),
         |a, b| Some((b.cpu_seconds? - a.cpu_seconds?).max(0.0) / (b.seconds - a.seconds)),
     ));
-    page.plot(all.levels(
+    page.plot(curves.levels(
         plot(
             "Memory",
             "bytes of processes and files in memory",
@@ -29,13 +29,13 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
     ));
     let per_second = |figure: fn(&Sample) -> Option<u64>| {
         move |a: &Sample, b: &Sample| {
-            let gained = figure(b)?.saturating_sub(figure(a)?);
-            Some(gained as f64 / (b.seconds - a.seconds))
+            let growth = figure(b)?.saturating_sub(figure(a)?);
+            Some(growth as f64 / (b.seconds - a.seconds))
         }
     };
-    if all.any(|sample| sample.store_write_operations.unwrap_or(0) > 0) {
+    if curves.any(|sample| sample.store_write_operations.unwrap_or(0) > 0) {
         page.plot(
-            all.rates(
+            curves.rates(
                 plot(
                     "Disk operations: writes of the disk cache",
                     "writes per second",
@@ -46,9 +46,9 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
             ),
         );
     }
-    if all.any(|sample| sample.device_operations.unwrap_or(0) > 0) {
+    if curves.any(|sample| sample.device_operations.unwrap_or(0) > 0) {
         page.plot(
-            all.rates(
+            curves.rates(
                 plot(
                     "Disk operations: reads and writes of the device",
                     "operations per second",
@@ -59,17 +59,17 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
             ),
         );
     }
-    if all.any(|sample| sample.disk_write_bytes.unwrap_or(0) > 1 << 20) {
-        page.plot(all.rates(
+    if curves.any(|sample| sample.disk_write_bytes.unwrap_or(0) > 1 << 20) {
+        page.plot(curves.rates(
             plot("Bytes written to disk", "bytes per second", Unit::Bytes),
             per_second(|sample| sample.disk_write_bytes),
         ));
     }
-    page.plot(all.rates(
+    page.plot(curves.rates(
         plot("Traffic from the origin", "bytes per second", Unit::Bytes),
         per_second(|sample| Some(sample.origin_bytes)),
     ));
-    page.plot(all.rates(
+    page.plot(curves.rates(
         plot("Traffic to the clients", "bytes per second", Unit::Bytes).note(
             "Without failed requests. The curves of servers that keep up with the rate coincide.",
         ),
@@ -83,11 +83,13 @@ pub(super) fn plots(page: &mut Page, outcome: &Outcome) {
     ];
     for (title, figure) in latencies {
         let axis = Axis::new("latency to the last byte", Unit::Seconds).log();
-        page.plot(all.levels(Plot::new(title, time(), axis), move |sample| {
-            figure(sample).map(|ms| ms / 1e3)
-        }));
+        page.plot(
+            curves.levels(Plot::new(title, time(), axis), move |sample| {
+                figure(sample).map(|ms| ms / 1e3)
+            }),
+        );
     }
-    page.plot(all.levels(
+    page.plot(curves.levels(
         plot("Connections", "open sockets of the server", Unit::Count),
         |sample| sample.sockets.map(|sockets| sockets as f64),
     ));
@@ -105,7 +107,7 @@ fn time() -> Axis {
 struct Curves<'a>(Vec<(usize, &'a ContenderOutcome)>);
 
 impl<'a> Curves<'a> {
-    fn of(outcome: &'a Outcome) -> Self {
+    fn new(outcome: &'a Outcome) -> Self {
         let contenders = outcome.contenders.iter().enumerate();
         Self(contenders.filter(|(_, one)| one.series.len() > 1).collect())
     }
@@ -117,36 +119,36 @@ impl<'a> Curves<'a> {
     /// Adds a line per contender. `figure` returns the value for the interval between two samples.
     fn rates(&self, mut plot: Plot, figure: impl Fn(&Sample, &Sample) -> Option<f64>) -> Plot {
         for (colour, one) in &self.0 {
-            let points = stretches(&one.series, &figure);
+            let points = interval_values(&one.series, &figure);
             plot.add(series(one, *colour, points));
         }
-        self.mark(&mut plot);
+        self.add_marks(&mut plot);
         plot
     }
 
     /// Adds a line per contender. `figure` returns the value of one sample.
     fn levels(&self, mut plot: Plot, figure: impl Fn(&Sample) -> Option<f64>) -> Plot {
         for (colour, one) in &self.0 {
-            let seen = one.series.iter();
-            let points = seen.filter_map(|sample| Some((sample.seconds, figure(sample)?)));
+            let samples = one.series.iter();
+            let points = samples.filter_map(|sample| Some((sample.seconds, figure(sample)?)));
             plot.add(series(one, *colour, points.collect()));
         }
-        self.mark(&mut plot);
+        self.add_marks(&mut plot);
         plot
     }
 
     /// Marks the time of each switch of settings, and the end of the warm-up if it is nearly the same for all
     /// contenders.
-    fn mark(&self, plot: &mut Plot) {
+    fn add_marks(&self, plot: &mut Plot) {
         let warm: Vec<f64> = self
             .0
             .iter()
             .filter_map(|(_, one)| one.warm_seconds)
             .collect();
-        let least = warm.iter().copied().fold(f64::INFINITY, f64::min);
-        let most = warm.iter().copied().fold(0.0, f64::max);
-        if least > 0.0 && most - least <= (most * 0.05).max(2.0) {
-            plot.mark(most, "warmed up");
+        let earliest = warm.iter().copied().fold(f64::INFINITY, f64::min);
+        let latest = warm.iter().copied().fold(0.0, f64::max);
+        if earliest > 0.0 && latest - earliest <= (latest * 0.05).max(2.0) {
+            plot.mark(latest, "warmed up");
         }
         for (_, one) in &self.0 {
             if let Some(at) = one.switched_seconds {
@@ -158,7 +160,7 @@ impl<'a> Curves<'a> {
 
 /// Returns the line of a contender in its colour. From the ninth contender on, the colours repeat with dashed lines.
 fn series(one: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Series {
-    let name = super::marked(one);
+    let name = super::display_name(one);
     let series = Series::line(name, points).colour(colour);
     if colour >= COLOURS {
         series.dashed()

@@ -7,7 +7,7 @@ use edgeward_types::ByteSize;
 
 use crate::figure::Figure;
 use crate::finding::findings;
-use crate::outcome::{ContenderOutcome, End, Outcome};
+use crate::outcome::{ContenderOutcome, Outcome, RunEnd};
 use crate::plan::SourceFigure;
 
 /// Renders the whole report as one HTML file. `command` is the command that repeats the run.
@@ -21,38 +21,39 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     }
     if outcome.contenders.iter().any(|one| one.totals.is_some()) {
         if !outcome.sources.is_empty() {
-            sources(&mut page, outcome);
+            add_sources(&mut page, outcome);
         }
         page.section("Figures");
-        page.bars(hit_ratios(outcome));
-        page.table(figures(outcome));
+        page.bars(hit_ratio_bars(outcome));
+        page.table(figure_table(outcome));
         page.section("Over time");
-        page.text(along(outcome));
+        page.text(time_axis_text(outcome));
         curves::plots(&mut page, outcome);
     }
     page.section("Contenders");
-    page.table(contenders(outcome));
-    facts(&mut page, outcome, command);
+    page.table(contender_table(outcome));
+    add_facts(&mut page, outcome, command);
     page.render()
 }
 
 /// Adds tables with the published figures beside the measured ones. There is one table for each source and pair of
 /// contenders, because a table with more columns would not fit on a phone.
-fn sources(page: &mut Page, outcome: &Outcome) {
+fn add_sources(page: &mut Page, outcome: &Outcome) {
     page.section("Comparison with published figures");
     page.text(
         "The sources used other traffic, machines and cache sizes. Compare whether a figure rises or falls, and only \
          roughly by how much.",
     );
-    let mut left: Vec<&SourceFigure> = outcome.sources.iter().collect();
-    while let Some(&first) = left.first() {
-        let belongs = |one: &&SourceFigure| {
-            (&one.from, &one.before, &one.after) == (&first.from, &first.before, &first.after)
+    let mut remaining: Vec<&SourceFigure> = outcome.sources.iter().collect();
+    while let Some(&first) = remaining.first() {
+        let has_same_source = |one: &&SourceFigure| {
+            (&one.citation, &one.before, &one.after)
+                == (&first.citation, &first.before, &first.after)
         };
-        let before = outcome.standing_for(&first.before);
-        let after = outcome.standing_for(&first.after);
-        let name = |one: Option<&ContenderOutcome>, asked: &str| {
-            one.map_or_else(|| asked.to_owned(), |one| one.name.clone())
+        let before = outcome.representative(&first.before);
+        let after = outcome.representative(&first.after);
+        let name = |one: Option<&ContenderOutcome>, requested: &str| {
+            one.map_or_else(|| requested.to_owned(), |one| one.name.clone())
         };
         let mut table = Table::new([
             Column::words("figure"),
@@ -63,22 +64,22 @@ fn sources(page: &mut Page, outcome: &Outcome) {
             "{} → {}; source: {}",
             name(before, &first.before),
             name(after, &first.after),
-            first.from
+            first.citation
         ));
-        for source in left.iter().copied().filter(|one| belongs(one)) {
+        for source in remaining.iter().copied().filter(|one| has_same_source(one)) {
             table.row([
                 source.figure.name().to_owned(),
-                source.says.clone(),
-                here(source, before, after),
+                source.published.clone(),
+                measured_text(source, before, after),
             ]);
         }
         page.table(table);
-        left.retain(|one| !belongs(one));
+        remaining.retain(|one| !has_same_source(one));
     }
 }
 
 /// Compares the measured values in the same way as the published figure, and returns the result as text.
-fn here(
+fn measured_text(
     source: &SourceFigure,
     before: Option<&ContenderOutcome>,
     after: Option<&ContenderOutcome>,
@@ -96,14 +97,14 @@ fn here(
     let value = |one: &ContenderOutcome| source.figure.of(one.totals.as_ref()?);
     let compared = value(before)
         .zip(value(after))
-        .and_then(|(before, after)| source.form.compare(before, after));
+        .and_then(|(before, after)| source.comparison.compare(before, after));
     compared.map_or_else(
         || "not measured".to_owned(),
         |compared| compared.to_string(),
     )
 }
 
-fn hit_ratios(outcome: &Outcome) -> Bars {
+fn hit_ratio_bars(outcome: &Outcome) -> Bars {
     let mut bars = Bars::new(
         "Answered from the cache",
         Axis::new("share", Unit::Share),
@@ -111,20 +112,20 @@ fn hit_ratios(outcome: &Outcome) -> Bars {
     );
     for one in &outcome.contenders {
         if let Some(totals) = &one.totals {
-            bars.group(marked(one), [totals.hit_ratio, totals.byte_hit_ratio]);
+            bars.group(display_name(one), [totals.hit_ratio, totals.byte_hit_ratio]);
         }
     }
     bars
 }
 
 /// Returns the table of all figures, with one column per contender.
-fn figures(outcome: &Outcome) -> Table {
+fn figure_table(outcome: &Outcome) -> Table {
     let ran: Vec<&ContenderOutcome> = outcome
         .contenders
         .iter()
         .filter(|one| one.totals.is_some())
         .collect();
-    let columns = ran.iter().map(|one| Column::figures(marked(one)));
+    let columns = ran.iter().map(|one| Column::figures(display_name(one)));
     let mut table = Table::new(std::iter::once(Column::words("")).chain(columns));
     if outcome.contenders.iter().any(|one| {
         one.totals
@@ -170,14 +171,14 @@ fn figures(outcome: &Outcome) -> Table {
     table
 }
 
-fn along(outcome: &Outcome) -> String {
+fn time_axis_text(outcome: &Outcome) -> String {
     let load = &outcome.load;
-    let turns = if load.together {
+    let order = if load.together {
         "All contenders ran at the same time, each with its own origin"
     } else {
         "The contenders ran one after the other; the time axis begins with the load of each contender"
     };
-    let same = match load.rate {
+    let speed = match load.rate {
         Some(rate) => format!(
             "at {} requests per second, so each second has the same traffic for all",
             Unit::Count.exact(rate)
@@ -191,10 +192,10 @@ fn along(outcome: &Outcome) -> String {
             load.round_trip_ms, load.origin_round_trip_ms
         ),
     };
-    format!("{turns}, {same}.{emulated} Point at a plot for exact values.")
+    format!("{order}, {speed}.{emulated} Point at a plot for exact values.")
 }
 
-fn contenders(outcome: &Outcome) -> Table {
+fn contender_table(outcome: &Outcome) -> Table {
     let mut table = Table::new([
         Column::words("contender"),
         Column::words("program"),
@@ -204,10 +205,10 @@ fn contenders(outcome: &Outcome) -> Table {
     for one in &outcome.contenders {
         let version = one.version.as_deref().unwrap_or("");
         let ended = match &one.end {
-            End::Whole => "complete".to_owned(),
-            End::Missing { hint } => format!("left out: {hint}"),
-            End::Failed { why } => format!("failed: {why}"),
-            End::Cut { why } => format!("ended early: {why}"),
+            RunEnd::Completed => "complete".to_owned(),
+            RunEnd::NotInstalled { hint } => format!("left out: {hint}"),
+            RunEnd::NotStarted { why } => format!("failed: {why}"),
+            RunEnd::EndedEarly { why } => format!("ended early: {why}"),
         };
         table.row([
             one.name.clone(),
@@ -220,15 +221,15 @@ fn contenders(outcome: &Outcome) -> Table {
 }
 
 /// Returns the contender's name, with a suffix if the contender did not complete the trace.
-fn marked(one: &ContenderOutcome) -> String {
-    if one.end.is_whole() {
+fn display_name(one: &ContenderOutcome) -> String {
+    if one.end.is_complete() {
         one.name.clone()
     } else {
         format!("{} (partial)", one.name)
     }
 }
 
-fn facts(page: &mut Page, outcome: &Outcome, command: &str) {
+fn add_facts(page: &mut Page, outcome: &Outcome, command: &str) {
     let (trace, load, machine) = (&outcome.trace, &outcome.load, &outcome.machine);
     let count = |n: u64| Unit::Count.exact(n as f64);
     page.fact(

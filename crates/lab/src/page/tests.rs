@@ -1,7 +1,7 @@
 //! Tests of the text of the report.
 
 use super::*;
-use crate::figure::Form;
+use crate::figure::ComparisonKind;
 use crate::outcome::{LoadFacts, Machine, Totals, TraceFacts};
 use crate::plan::SourceFigure;
 use crate::sample::Sample;
@@ -40,14 +40,14 @@ fn outcome() -> Outcome {
         load: LoadFacts::default(),
         machine: Machine::default(),
         contenders: vec![one("before", 4 << 20), one("after", 1 << 20)],
-        compare: None,
+        comparison: None,
         sources: vec![SourceFigure {
             figure: Figure::DiskBytesWritten,
-            form: Form::TimesFewer,
+            comparison: ComparisonKind::TimesFewer,
             before: "before".to_owned(),
             after: "after".to_owned(),
-            says: "4 times fewer".to_owned(),
-            from: "an author, 2017".to_owned(),
+            published: "4 times fewer".to_owned(),
+            citation: "an author, 2017".to_owned(),
         }],
     }
 }
@@ -105,7 +105,7 @@ fn latencies_are_not_compared_if_the_machine_was_too_slow() {
 #[test]
 fn a_contender_that_did_not_finish_is_marked_and_not_compared() {
     let mut outcome = outcome();
-    outcome.contenders[1].end = End::Cut {
+    outcome.contenders[1].end = RunEnd::EndedEarly {
         why: "the server died, with signal: 9 (SIGKILL)".to_owned(),
     };
     let html = page(&outcome, "edgeward lab x.toml");
@@ -124,7 +124,7 @@ fn a_run_without_figures_has_a_page() {
     outcome.contenders = vec![ContenderOutcome {
         name: "nginx".to_owned(),
         server: "nginx".to_owned(),
-        end: End::Missing {
+        end: RunEnd::NotInstalled {
             hint: "apt has it".to_owned(),
         },
         ..ContenderOutcome::default()

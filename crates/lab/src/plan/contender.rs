@@ -132,17 +132,17 @@ fn read_switch(table: Table<'_>) -> Option<Switch> {
 /// unknown keys when it starts.
 fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
     let mut settings = Vec::new();
-    let mut sound = true;
+    let mut is_valid = true;
     for (name, entry) in config.all() {
         let Some(inner) = entry.table() else {
-            sound = false;
+            is_valid = false;
             continue;
         };
         for (key, entry) in inner.all() {
             let path = format!("{name}.{key}");
-            if let Some((_, hint)) = OURS.iter().find(|(ours, _)| *ours == path) {
+            if let Some((_, hint)) = LAB_KEYS.iter().find(|(key, _)| *key == path) {
                 entry.wrong("is set by the lab", *hint);
-                sound = false;
+                is_valid = false;
                 continue;
             }
             match entry.setting() {
@@ -152,15 +152,15 @@ fn settings(config: Table<'_>) -> Option<Vec<Setting>> {
                     value,
                     line: entry.line,
                 }),
-                None => sound = false,
+                None => is_valid = false,
             }
         }
     }
-    sound.then_some(settings)
+    is_valid.then_some(settings)
 }
 
 /// Keys of the edge that only the lab sets, each with the hint for a plan that has the key.
-const OURS: [(&str, &str); 7] = [
+const LAB_KEYS: [(&str, &str); 7] = [
     ("listener.address", "the lab selects a free port"),
     ("origin.url", "the lab starts its own origin"),
     ("admin.address", "the lab selects a free port"),

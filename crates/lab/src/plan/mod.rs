@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use edgeward_trace::generate::Preset;
 
-use crate::figure::{Figure, Form};
+use crate::figure::{ComparisonKind, Figure};
 
 pub use table::Problem;
 
@@ -34,7 +34,7 @@ pub struct Plan {
     /// The emulated round-trip time to the origin. The origin delays each response by this time.
     pub origin_round_trip: Duration,
     /// The comparison that the findings describe.
-    pub compare: Option<Compare>,
+    pub comparison: Option<ComparisonPlan>,
     /// The contenders; at least one, with distinct names.
     pub contenders: Vec<Contender>,
     /// Published figures, shown beside the measured ones.
@@ -126,7 +126,7 @@ pub enum Order {
 
 /// The contenders that the findings compare.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Compare {
+pub struct ComparisonPlan {
     /// A contender, or a group, which is represented by its best contender.
     pub subject: String,
     /// The contenders or groups that the subject is compared with.
@@ -263,16 +263,16 @@ impl Size {
 pub struct SourceFigure {
     /// The figure that was measured.
     pub figure: Figure,
-    /// The form in which the source compares the two values.
-    pub form: Form,
+    /// The kind of comparison in which the two values are published.
+    pub comparison: ComparisonKind,
     /// The contender or group that corresponds to the first value.
     pub before: String,
     /// The contender or group that corresponds to the second value.
     pub after: String,
-    /// The published figure in words.
-    pub says: String,
+    /// The published result in words.
+    pub published: String,
     /// The citation.
-    pub from: String,
+    pub citation: String,
 }
 
 /// The bounds of a capacity in bytes: the minimum that all servers accept, and 16 TiB.

@@ -9,12 +9,12 @@ use std::time::Duration;
 use edgeward_trace::generate::Preset;
 use toml::de::{DeTable, DeValue};
 
-use super::table::{Problem, Sink, Table};
+use super::table::{Problem, ProblemCollector, Table};
 use super::{
-    Amount, Compare, Generated, LoadPlan, Order, Plan, Server, SourceFigure, TraceOrigin,
+    Amount, ComparisonPlan, Generated, LoadPlan, Order, Plan, Server, SourceFigure, TraceOrigin,
     TracePlan, contender,
 };
-use crate::figure::{Figure, Form};
+use crate::figure::{ComparisonKind, Figure};
 
 impl Plan {
     /// Parses a plan.
@@ -23,15 +23,15 @@ impl Plan {
     ///
     /// Returns all problems, ordered by line.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
-        let sink = Sink::new(text);
+        let problems_found = ProblemCollector::new(text);
         let (document, errors) = DeTable::parse_recoverable(text);
         let mut last_line = 0;
         for error in errors {
             let span = error.span().unwrap_or(0..0);
-            let line = sink.line(&span);
+            let line = problems_found.line_of(&span);
             // One mistake often causes further errors in the same line.
             if line != last_line {
-                let shown = sink.excerpt(&span);
+                let shown = problems_found.excerpt(&span);
                 let (message, hint) = match error.message() {
                     "duplicate key" => (
                         format!("{shown} is given twice"),
@@ -40,12 +40,12 @@ impl Plan {
                     other if shown.is_empty() => (format!("this is not TOML: {other}"), ""),
                     other => (format!("this is not TOML: {other} at `{shown}`"), ""),
                 };
-                sink.at(line, message, hint);
+                problems_found.add(line, message, hint);
             }
             last_line = line;
         }
-        let plan = read(Table::document(&sink, document.get_ref()));
-        let problems = sink.into_problems();
+        let plan = read(Table::document(&problems_found, document.get_ref()));
+        let problems = problems_found.into_problems();
         match plan {
             Some(plan) if problems.is_empty() => Ok(plan),
             _ => Err(problems),
@@ -84,7 +84,7 @@ fn read(document: Table<'_>) -> Option<Plan> {
         return None;
     }
     // Includes contenders that have problems of their own, because a comparison may still refer to them.
-    let known: Vec<&str> = tables
+    let names_in_plan: Vec<&str> = tables
         .iter()
         .flat_map(|table| {
             let name = table.peek("name").or_else(|| table.peek("server"));
@@ -94,11 +94,11 @@ fn read(document: Table<'_>) -> Option<Plan> {
         .collect();
     let mut contenders = Vec::new();
     let mut names = BTreeSet::new();
-    let mut sound = !tables.is_empty();
+    let mut is_valid = !tables.is_empty();
     for table in tables {
         let line = table.line;
         let Some(contender) = contender::read(table) else {
-            sound = false;
+            is_valid = false;
             continue;
         };
         if !names.insert(contender.name.clone()) {
@@ -107,17 +107,17 @@ fn read(document: Table<'_>) -> Option<Plan> {
                 format!("two contenders have the name {}", contender.name),
                 "give each contender its own name",
             );
-            sound = false;
+            is_valid = false;
         }
         contenders.push(contender);
     }
     let compare = document
         .table("compare")
-        .map(|table| compare(table, &known));
+        .map(|table| compare(table, &names_in_plan));
     let sources: Vec<_> = document
         .tables("source")
         .into_iter()
-        .map(|table| source(table, &known))
+        .map(|table| source(table, &names_in_plan))
         .collect();
     if load
         .as_ref()
@@ -136,19 +136,19 @@ fn read(document: Table<'_>) -> Option<Plan> {
                     "a contender with a switch cannot run together with others",
                     "write order = \"in-turn\", or remove [contender.switch]",
                 );
-                sound = false;
+                is_valid = false;
             }
         }
     }
     document.finish();
-    sound.then_some(())?;
+    is_valid.then_some(())?;
     Some(Plan {
         title: title?,
         about: about.map(str::to_owned),
         trace: trace?,
         load: load?,
         origin_round_trip: origin?,
-        compare: compare.map_or(Some(None), |given| given.map(Some))?,
+        comparison: compare.map_or(Some(None), |given| given.map(Some))?,
         contenders,
         sources: sources.into_iter().collect::<Option<_>>()?,
     })
@@ -164,7 +164,7 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
         .map(|entry| entry.bytes(1..=1 << 40));
     let file = table.entry("file");
     let preset = table.entry("preset");
-    let made_up = [
+    let synthetic_entries = [
         table.entry("seed"),
         table.entry("objects"),
         table.entry("one_hit_share"),
@@ -172,15 +172,15 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
     ];
     let origin = match (&file, &preset) {
         (Some(file), None) => {
-            for entry in made_up.iter().flatten() {
+            for entry in synthetic_entries.iter().flatten() {
                 entry.wrong("is for a synthetic trace", "remove this key or file");
             }
             file.text()
                 .map(|path| TraceOrigin::File(PathBuf::from(path)))
         }
         (None, Some(preset)) => {
-            let [seed, objects, one_hit_share, churn] = &made_up;
-            let named = preset.text().and_then(|name| {
+            let [seed, objects, one_hit_share, churn] = &synthetic_entries;
+            let parsed_preset = preset.text().and_then(|name| {
                 let known = Preset::from_str(name).ok();
                 if known.is_none() {
                     let names: Vec<_> = Preset::ALL.iter().map(|p| p.name()).collect();
@@ -196,11 +196,11 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
             let churn = churn.as_ref().map(super::table::Entry::share);
             (|| {
                 Some(TraceOrigin::Generated(Generated {
-                    preset: named?,
+                    preset: parsed_preset?,
                     seed: seed?,
-                    objects: optional(objects)?,
-                    one_hit_share: optional(one_hit_share)?,
-                    churn: optional(churn)?,
+                    objects: optional_value(objects)?,
+                    one_hit_share: optional_value(one_hit_share)?,
+                    churn: optional_value(churn)?,
                 }))
             })()
         }
@@ -216,7 +216,7 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
     Some(TracePlan {
         origin: origin?,
         requests: requests.map_or(Some(REQUESTS_DEFAULT), |given| given)?,
-        size_bytes_max: optional(size_max)?,
+        size_bytes_max: optional_value(size_max)?,
         line,
     })
 }
@@ -288,19 +288,19 @@ fn origin(table: Table<'_>) -> Option<Duration> {
     round_trip
 }
 
-fn compare(table: Table<'_>, known: &[&str]) -> Option<Compare> {
+fn compare(table: Table<'_>, names: &[&str]) -> Option<ComparisonPlan> {
     let subject = match table.entry("subject") {
-        Some(entry) => entry.text().filter(|name| named(&entry, name, known)),
+        Some(entry) => entry.text().filter(|name| check_name(&entry, name, names)),
         None => {
             table.missing("subject", "write the name of a contender or a group");
             None
         }
     };
     let with = match table.entry("with") {
-        Some(entry) => entry.texts().filter(|names| {
+        Some(entry) => entry.texts().filter(|texts| {
             let mut all = true;
-            for name in names {
-                all &= named(&entry, name, known);
+            for name in texts {
+                all &= check_name(&entry, name, names);
             }
             all
         }),
@@ -310,13 +310,13 @@ fn compare(table: Table<'_>, known: &[&str]) -> Option<Compare> {
         }
     };
     table.finish();
-    Some(Compare {
+    Some(ComparisonPlan {
         subject: subject?.to_owned(),
         with: with?,
     })
 }
 
-fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
+fn source(table: Table<'_>, names: &[&str]) -> Option<SourceFigure> {
     let words: Vec<&'static str> = Figure::ALL.iter().map(|figure| figure.word()).collect();
     let figure = match table.entry("figure") {
         Some(entry) => entry.choice(&words).and_then(Figure::from_word),
@@ -325,9 +325,12 @@ fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
             None
         }
     };
-    let words: Vec<&'static str> = Form::ALL.iter().map(|form| form.word()).collect();
-    let form = match table.entry("as") {
-        Some(entry) => entry.choice(&words).and_then(Form::from_word),
+    let words: Vec<&'static str> = ComparisonKind::ALL
+        .iter()
+        .map(|comparison| comparison.word())
+        .collect();
+    let comparison = match table.entry("as") {
+        Some(entry) => entry.choice(&words).and_then(ComparisonKind::from_word),
         None => {
             table.missing("as", format!("write one of {}", words.join(", ")));
             None
@@ -335,7 +338,7 @@ fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
     };
     let side = |key| match table.entry(key) {
         Some(entry) => {
-            let name = entry.text().filter(|name| named(&entry, name, known));
+            let name = entry.text().filter(|name| check_name(&entry, name, names));
             name.map(str::to_owned)
         }
         None => {
@@ -344,26 +347,26 @@ fn source(table: Table<'_>, known: &[&str]) -> Option<SourceFigure> {
         }
     };
     let (before, after) = (side("before"), side("after"));
-    let says = table.needed_text("says", "write the published figure in words");
-    let from = table.needed_text("from", "write the citation");
+    let published = table.needed_text("says", "write the published figure in words");
+    let citation = table.needed_text("from", "write the citation");
     table.finish();
     Some(SourceFigure {
         figure: figure?,
-        form: form?,
+        comparison: comparison?,
         before: before?,
         after: after?,
-        says: says?,
-        from: from?,
+        published: published?,
+        citation: citation?,
     })
 }
 
 /// Returns true if a contender or a group has this name, and reports a problem otherwise.
-fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
-    let found = known.contains(&name);
+fn check_name(entry: &super::table::Entry<'_>, name: &str, names: &[&str]) -> bool {
+    let found = names.contains(&name);
     if !found {
         entry.wrong(
             &format!("names {name}, which is neither a contender nor a group"),
-            format!("the names are {}", known.join(", ")),
+            format!("the names are {}", names.join(", ")),
         );
     }
     found
@@ -371,7 +374,7 @@ fn named(entry: &super::table::Entry<'_>, name: &str, known: &[&str]) -> bool {
 
 /// Converts the value of an optional key: returns `Some(None)` if the key is absent, and `None` if its value is
 /// invalid.
-fn optional<T>(given: Option<Option<T>>) -> Option<Option<T>> {
+fn optional_value<T>(given: Option<Option<T>>) -> Option<Option<T>> {
     match given {
         None => Some(None),
         Some(value) => value.map(Some),

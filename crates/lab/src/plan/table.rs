@@ -27,12 +27,12 @@ impl fmt::Display for Problem {
 }
 
 /// Collects the problems of a plan. Has the plan's text, to find line numbers and excerpts.
-pub(super) struct Sink<'a> {
+pub(super) struct ProblemCollector<'a> {
     text: &'a str,
     problems: RefCell<Vec<Problem>>,
 }
 
-impl<'a> Sink<'a> {
+impl<'a> ProblemCollector<'a> {
     pub(super) fn new(text: &'a str) -> Self {
         Self {
             text,
@@ -40,7 +40,7 @@ impl<'a> Sink<'a> {
         }
     }
 
-    pub(super) fn at(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
+    pub(super) fn add(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
         let hint = hint.into();
         self.problems.borrow_mut().push(Problem {
             message: message.into(),
@@ -57,7 +57,7 @@ impl<'a> Sink<'a> {
         problems
     }
 
-    pub(super) fn line(&self, span: &Range<usize>) -> usize {
+    pub(super) fn line_of(&self, span: &Range<usize>) -> usize {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         1 + before.bytes().filter(|byte| *byte == b'\n').count()
     }
@@ -77,18 +77,18 @@ impl<'a> Sink<'a> {
 
 /// A table of the plan, with the keys that were read so far.
 pub(super) struct Table<'a> {
-    sink: &'a Sink<'a>,
+    problems: &'a ProblemCollector<'a>,
     /// The path, for example `contender[1]`; empty for the document.
     path: String,
     /// The line where the table begins.
     pub(super) line: usize,
     entries: &'a DeTable<'a>,
-    asked: RefCell<Vec<&'static str>>,
+    keys_read: RefCell<Vec<&'static str>>,
 }
 
 /// A value and its position in the plan.
 pub(super) struct Entry<'a> {
-    sink: &'a Sink<'a>,
+    problems: &'a ProblemCollector<'a>,
     /// The path, for example `load.rate`.
     pub(super) path: String,
     pub(super) line: usize,
@@ -96,28 +96,33 @@ pub(super) struct Entry<'a> {
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn document(sink: &'a Sink<'a>, entries: &'a DeTable<'a>) -> Self {
-        Self::new(sink, String::new(), 1, entries)
+    pub(super) fn document(problems: &'a ProblemCollector<'a>, entries: &'a DeTable<'a>) -> Self {
+        Self::new(problems, String::new(), 1, entries)
     }
 
-    fn new(sink: &'a Sink<'a>, path: String, line: usize, entries: &'a DeTable<'a>) -> Self {
+    fn new(
+        problems: &'a ProblemCollector<'a>,
+        path: String,
+        line: usize,
+        entries: &'a DeTable<'a>,
+    ) -> Self {
         Self {
-            sink,
+            problems,
             path,
             line,
             entries,
-            asked: RefCell::default(),
+            keys_read: RefCell::default(),
         }
     }
 
     /// Returns the value of a key, if the key exists, and records the key as read.
     pub(super) fn entry(&self, key: &'static str) -> Option<Entry<'a>> {
-        self.asked.borrow_mut().push(key);
+        self.keys_read.borrow_mut().push(key);
         let (name, value) = self.entries.get_key_value(key)?;
         Some(Entry {
-            sink: self.sink,
+            problems: self.problems,
             path: self.path_of(key),
-            line: self.sink.line(&name.span()),
+            line: self.problems.line_of(&name.span()),
             value,
         })
     }
@@ -132,9 +137,9 @@ impl<'a> Table<'a> {
         self.entries.iter().map(|(name, value)| {
             let key: &str = name.get_ref();
             let entry = Entry {
-                sink: self.sink,
+                problems: self.problems,
                 path: self.path_of(key),
-                line: self.sink.line(&name.span()),
+                line: self.problems.line_of(&name.span()),
                 value,
             };
             (key, entry)
@@ -158,15 +163,15 @@ impl<'a> Table<'a> {
         let mut tables = Vec::new();
         for (n, item) in items.iter().enumerate() {
             let path = format!("{}[{n}]", entry.path);
-            let line = self.sink.line(&item.span());
+            let line = self.problems.line_of(&item.span());
             match item.get_ref() {
                 DeValue::Table(entries) => {
-                    tables.push(Self::new(self.sink, path, line, entries));
+                    tables.push(Self::new(self.problems, path, line, entries));
                 }
                 _ => {
-                    let shown = self.sink.excerpt(&item.span());
+                    let shown = self.problems.excerpt(&item.span());
                     let message = format!("{path} = {shown} is not a table");
-                    self.sink.at(line, message, format!("write [[{key}]]"));
+                    self.problems.add(line, message, format!("write [[{key}]]"));
                 }
             }
         }
@@ -176,12 +181,12 @@ impl<'a> Table<'a> {
     /// Reports that a required key is missing.
     pub(super) fn missing(&self, key: &str, hint: impl Into<String>) {
         let message = format!("{} is missing", self.path_of(key));
-        self.sink.at(self.line, message, hint);
+        self.problems.add(self.line, message, hint);
     }
 
     /// Reports a problem with the whole table.
     pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
-        self.sink.at(self.line, message, hint);
+        self.problems.add(self.line, message, hint);
     }
 
     /// Reports a problem in another line.
@@ -191,20 +196,20 @@ impl<'a> Table<'a> {
         message: impl Into<String>,
         hint: impl Into<String>,
     ) {
-        self.sink.at(line, message, hint);
+        self.problems.add(line, message, hint);
     }
 
     /// Reports every key that no code has read.
     pub(super) fn finish(self) {
-        let asked = self.asked.borrow();
+        let keys_read = self.keys_read.borrow();
         for (key, entry) in self.all() {
-            if !asked.contains(&key) {
+            if !keys_read.contains(&key) {
                 let message = format!("there is no key {}", entry.path);
-                let hint = match nearest(key, asked.iter().copied()) {
+                let hint = match nearest(key, keys_read.iter().copied()) {
                     Some(near) => format!("did you mean {near}?"),
-                    None => format!("the keys here are {}", asked.join(", ")),
+                    None => format!("the keys here are {}", keys_read.join(", ")),
                 };
-                self.sink.at(entry.line, message, hint);
+                self.problems.add(entry.line, message, hint);
             }
         }
     }
@@ -221,16 +226,16 @@ impl<'a> Table<'a> {
 impl<'a> Entry<'a> {
     /// Reports a problem with the value: `load.rate = "fast" is not …`.
     pub(super) fn wrong(&self, what: &str, hint: impl Into<String>) {
-        let shown = self.sink.excerpt(&self.value.span());
+        let shown = self.problems.excerpt(&self.value.span());
         let message = format!("{} = {shown} {what}", self.path);
-        self.sink.at(self.line, message, hint);
+        self.problems.add(self.line, message, hint);
     }
 
     pub(super) fn table(&self) -> Option<Table<'a>> {
         match self.value.get_ref() {
             DeValue::Table(entries) => {
                 let path = self.path.clone();
-                Some(Table::new(self.sink, path, self.line, entries))
+                Some(Table::new(self.problems, path, self.line, entries))
             }
             _ => {
                 self.wrong("is not a table", format!("write [{}]", self.path));

@@ -89,7 +89,7 @@ from = "a paper"
 "#;
 
 /// Returns the line, message and hint of each problem.
-fn wrong(text: &str) -> Vec<(usize, String, String)> {
+fn problems(text: &str) -> Vec<(usize, String, String)> {
     let problems = Plan::parse(text).expect_err("the plan is invalid");
     let parts = problems.into_iter();
     parts
@@ -164,7 +164,7 @@ fn a_plan_with_all_keys_is_parsed() {
 /// Each case replaces one line of the full plan and checks the reported problem.
 #[test]
 fn a_problem_has_the_line_the_key_and_a_hint() {
-    for (line, instead, message, hint) in [
+    for (line, replacement, message, hint) in [
         (
             "preset = \"web\"",
             "preset = \"wep\"",
@@ -287,23 +287,23 @@ fn a_problem_has_the_line_the_key_and_a_hint() {
         ),
     ] {
         assert!(FULL.contains(line), "{line}");
-        let found = wrong(&FULL.replacen(line, instead, 1));
+        let found = problems(&FULL.replacen(line, replacement, 1));
         let problem = found
             .iter()
             .find(|(_, text, _)| text.contains(message))
-            .unwrap_or_else(|| panic!("{instead}: {found:#?}"));
-        assert!(problem.2.contains(hint), "{instead}: {problem:?}");
+            .unwrap_or_else(|| panic!("{replacement}: {found:#?}"));
+        assert!(problem.2.contains(hint), "{replacement}: {problem:?}");
         let expected = FULL
             .lines()
             .position(|one| one == line)
             .expect("the text has this line")
             + 1;
-        let far = message.contains("missing")
+        let is_elsewhere = message.contains("missing")
             || message.contains("cache:")
             || message.contains("two contenders");
         assert!(
-            far || problem.0 == expected,
-            "{instead}: {problem:?}, line {expected}"
+            is_elsewhere || problem.0 == expected,
+            "{replacement}: {problem:?}, line {expected}"
         );
     }
 }
@@ -314,14 +314,17 @@ fn all_problems_are_reported_at_once_in_the_order_of_their_lines() {
         .replace("seed = 3", "sead = 3")
         .replace("workers = 2", "workers = 0")
         .replace("as = \"percent\"", "as = \"luck\"");
-    let lines: Vec<usize> = wrong(&text).into_iter().map(|(line, _, _)| line).collect();
-    assert_eq!(lines.len(), 3, "{:#?}", wrong(&text));
+    let lines: Vec<usize> = problems(&text)
+        .into_iter()
+        .map(|(line, _, _)| line)
+        .collect();
+    assert_eq!(lines.len(), 3, "{:#?}", problems(&text));
     assert!(lines.is_sorted());
 }
 
 #[test]
 fn an_empty_plan_reports_all_required_keys() {
-    let messages: Vec<String> = wrong("").into_iter().map(|(_, text, _)| text).collect();
+    let messages: Vec<String> = problems("").into_iter().map(|(_, text, _)| text).collect();
     assert_eq!(
         messages,
         [
@@ -335,12 +338,12 @@ fn an_empty_plan_reports_all_required_keys() {
 #[test]
 fn a_switch_needs_contenders_in_turn_and_their_number_is_limited() {
     let together = FULL.replace("order = \"in-turn\"", "order = \"together\"");
-    let found = wrong(&together);
+    let found = problems(&together);
     assert!(found[0].1.contains("cannot run together"), "{found:?}");
     let many: String = (0..17)
         .map(|n| format!("[[contender]]\nname = \"v{n}\"\nserver = \"varnish\"\nmemory = \"1%\"\n"))
         .collect();
-    let found = wrong(&format!(
+    let found = problems(&format!(
         "title = \"x\"\n[trace]\npreset = \"small\"\n{many}"
     ));
     assert!(
@@ -355,7 +358,7 @@ proptest! {
     /// For any text, the parser returns a plan, or problems with valid line numbers.
     #[test]
     fn any_text_is_a_plan_or_has_problems_with_line_numbers(text in "\\PC{0,200}") {
-        prop_assert!(sound(&text));
+        prop_assert!(is_plan_or_problems(&text));
     }
 
     /// A valid plan is damaged: some bytes are removed and others inserted. The parser returns a plan or
@@ -368,11 +371,11 @@ proptest! {
     ) {
         let end = (at + cut).min(FULL.len());
         let text = format!("{}{more}{}", &FULL[..at], &FULL[end..]);
-        prop_assert!(sound(&text), "{text}");
+        prop_assert!(is_plan_or_problems(&text), "{text}");
     }
 }
 
-fn sound(text: &str) -> bool {
+fn is_plan_or_problems(text: &str) -> bool {
     match Plan::parse(text) {
         Ok(plan) => !plan.contenders.is_empty(),
         Err(problems) => {

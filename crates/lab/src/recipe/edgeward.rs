@@ -25,7 +25,7 @@ pub(super) fn recipe(
         arguments: arguments.into(),
         has_status: true,
         files_in_memory: None,
-        tended: None,
+        enforced_capacity: None,
     }
 }
 

@@ -42,9 +42,9 @@ pub(crate) struct Recipe {
     pub(crate) has_status: bool,
     /// A folder in memory, whose files count as memory of the contender.
     pub(crate) files_in_memory: Option<PathBuf>,
-    /// The cache folder of nginx and the capacity in bytes that [`crate::janitor`] enforces; `None` for other
+    /// The cache folder of nginx and the capacity in bytes that [`crate::nginx_capacity`] enforces; `None` for other
     /// servers.
-    pub(crate) tended: Option<(PathBuf, u64)>,
+    pub(crate) enforced_capacity: Option<(PathBuf, u64)>,
 }
 
 /// Returns the recipe for a contender. `settings` are the current settings of an edge.

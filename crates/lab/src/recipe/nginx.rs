@@ -44,14 +44,14 @@ pub(super) fn recipe(
         arguments: words(&format!("-e {folder}/error.log -c {}", config.display())),
         has_status: false,
         files_in_memory: in_memory.then(|| cache.clone()),
-        tended: Some((cache, capacity)),
+        enforced_capacity: Some((cache, capacity)),
     }
 }
 
 /// The configuration file, with placeholders.
 ///
 /// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms; the module
-/// `janitor` wakes the cache manager. A key zone of 64 MiB has room for half a million objects.
+/// `nginx_capacity` wakes the cache manager. A key zone of 64 MiB has room for half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

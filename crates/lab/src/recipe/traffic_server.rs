@@ -83,7 +83,7 @@ pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Re
         arguments: vec![format!("--run-root={}", inside("runroot.yaml"))],
         has_status: false,
         files_in_memory: None,
-        tended: None,
+        enforced_capacity: None,
     }
 }
 

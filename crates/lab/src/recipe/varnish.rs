@@ -34,7 +34,7 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
         arguments,
         has_status: false,
         files_in_memory: None,
-        tended: None,
+        enforced_capacity: None,
     }
 }
 

@@ -33,7 +33,7 @@ impl Alarm {
     }
 
     /// Waits until `when`. Returns at once if that time has passed.
-    pub(super) async fn until(&self, when: Instant) -> io::Result<()> {
+    pub(super) async fn wait_until(&self, when: Instant) -> io::Result<()> {
         loop {
             let left = when.saturating_duration_since(Instant::now());
             if left.is_zero() {
@@ -71,7 +71,7 @@ mod tests {
         let alarm = Alarm::new().expect("the timer is created");
         for micros in [0, 50, 3000] {
             let when = Instant::now() + Duration::from_micros(micros);
-            alarm.until(when).await.expect("the timer expires");
+            alarm.wait_until(when).await.expect("the timer expires");
             assert!(Instant::now() >= when);
         }
     }

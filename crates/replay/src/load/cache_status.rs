@@ -56,7 +56,7 @@ impl Class {
 
     /// Returns the class from `Cache-Status`. If this field has no class, uses `X-Cache`, which many caches
     /// without RFC 9211 send.
-    pub fn of(headers: &HeaderMap) -> Self {
+    pub fn from_headers(headers: &HeaderMap) -> Self {
         // Section 2: each cache appends its member, so the last member is from the nearest cache.
         let last = headers
             .get_all(&CACHE_STATUS)
@@ -146,7 +146,7 @@ mod tests {
         for (name, value) in lines {
             headers.append(*name, value.parse().expect("the header value is valid"));
         }
-        Class::of(&headers)
+        Class::from_headers(&headers)
     }
 
     /// The lines are the examples of RFC 9211, section 3, and further edge cases.

@@ -29,7 +29,7 @@ use crate::pattern::Pattern;
 /// A connection to the target, opened and reopened as needed.
 pub(super) struct Connection {
     target: Target,
-    wire: Option<Wire>,
+    current: Option<OpenConnection>,
     watchdog: Watchdog,
     /// The number of times that a connection was opened.
     pub(super) opened: u64,
@@ -37,7 +37,7 @@ pub(super) struct Connection {
 
 /// A correct response.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct CheckedResponse {
     pub(super) class: Class,
     pub(super) first_byte: Instant,
     pub(super) end: Instant,
@@ -47,21 +47,21 @@ impl Connection {
     pub(super) fn new(target: Target, timeout: Duration) -> Self {
         Self {
             target,
-            wire: None,
+            current: None,
             watchdog: Watchdog::new(timeout),
             opened: 0,
         }
     }
 
     /// Sends the request of a job and verifies the response.
-    pub(super) async fn perform(&mut self, job: &Job) -> Result<Answer, Failure> {
+    pub(super) async fn perform(&mut self, job: &Job) -> Result<CheckedResponse, Failure> {
         let id = job.key.to_string();
         let uri = format!("{}/o/{id}?size={}", self.target.prefix(), job.size);
         let uri = Uri::try_from(uri).expect("a prefix from a URL with letters and digits is a URI");
-        self.watchdog.stir();
+        self.watchdog.note_activity();
         let response = self.send(uri).await?;
         let first_byte = Instant::now();
-        let class = Class::of(response.headers());
+        let class = Class::from_headers(response.headers());
         let (head, body) = response.into_parts();
         if head.status != StatusCode::OK {
             self.discard(body).await;
@@ -70,8 +70,8 @@ impl Connection {
                 format!("status {}", head.status),
             ));
         }
-        self.check(body, Pattern::of(&id), job.size).await?;
-        Ok(Answer {
+        self.check(body, Pattern::for_id(&id), job.size).await?;
+        Ok(CheckedResponse {
             class,
             first_byte,
             end: Instant::now(),
@@ -81,38 +81,38 @@ impl Connection {
     /// Sends the request and returns the head of the response. The server may close a kept connection at any
     /// time; this is not a failure, so the request is sent again on a new connection (RFC 9112, section 9.3.1).
     async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
-        let kept = match &mut self.wire {
-            Some(wire) => wire.ready(&mut self.watchdog).await.is_ok(),
+        let is_usable = match &mut self.current {
+            Some(open) => open.ready(&mut self.watchdog).await.is_ok(),
             None => false,
         };
-        if kept {
+        if is_usable {
             match self.send_once(uri.clone()).await {
                 Err(failure) if failure.kind == ErrorKind::Connection => {}
                 result => return result,
             }
         }
-        self.wire = None;
-        self.wire = Some(self.connect().await?);
+        self.current = None;
+        self.current = Some(self.connect().await?);
         self.send_once(uri).await
     }
 
-    async fn connect(&mut self) -> Result<Wire, Failure> {
+    async fn connect(&mut self) -> Result<OpenConnection, Failure> {
         self.opened += 1;
         let addr = self.target.addr();
-        let open = async {
+        let opening = async {
             let stream = TcpStream::connect(addr).await?;
             stream.set_nodelay(true)?;
             let (sender, connection) = http1::handshake(TokioIo::new(stream))
                 .await
                 .map_err(io::Error::other)?;
-            Ok::<_, io::Error>(Wire {
+            Ok::<_, io::Error>(OpenConnection {
                 sender,
                 connection: Some(Box::pin(connection)),
             })
         };
-        let opened = match self.watchdog.guard(pin!(open)).await {
+        let opened = match self.watchdog.guard(pin!(opening)).await {
             Ok(opened) => opened,
-            Err(Bite) => return Err(timed_out(&self.watchdog, "while connecting")),
+            Err(TimedOut) => return Err(timed_out(&self.watchdog, "while connecting")),
         };
         opened.map_err(|error| {
             failure(
@@ -123,14 +123,14 @@ impl Connection {
     }
 
     async fn send_once(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
-        let wire = self.wire.as_mut().expect("connected before");
+        let open = self.current.as_mut().expect("connected before");
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = uri;
         request
             .headers_mut()
             .insert(HOST, self.target.host().clone());
-        let response = wire.sender.send_request(request);
-        let response = wire.drive(response, &mut self.watchdog).await;
+        let response = open.sender.send_request(request);
+        let response = open.drive(response, &mut self.watchdog).await;
         let failure = match response {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) => {
@@ -139,11 +139,11 @@ impl Connection {
                 } else {
                     ErrorKind::Connection
                 };
-                failure(kind, in_full(&error))
+                failure(kind, error_with_source(&error))
             }
-            Err(Bite) => timed_out(&self.watchdog, "before the head of the response"),
+            Err(TimedOut) => timed_out(&self.watchdog, "before the head of the response"),
         };
-        self.wire = None;
+        self.current = None;
         Err(failure)
     }
 
@@ -154,11 +154,11 @@ impl Connection {
         pattern: Pattern,
         size: u64,
     ) -> Result<(), Failure> {
-        let mut at = 0;
-        let mut wrong = None;
+        let mut received = 0;
+        let mut wrong_offset = None;
         loop {
-            let wire = self.wire.as_mut().expect("connected before");
-            let bytes = match wire.drive(body.frame(), &mut self.watchdog).await {
+            let open = self.current.as_mut().expect("connected before");
+            let bytes = match open.drive(body.frame(), &mut self.watchdog).await {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) => bytes,
@@ -166,38 +166,42 @@ impl Connection {
                     Err(_) => continue,
                 },
                 Ok(Some(Err(error))) => {
-                    self.wire = None;
-                    let detail = format!("error after {at} of {size} bytes: {}", in_full(&error));
+                    self.current = None;
+                    let detail = format!(
+                        "error after {received} of {size} bytes: {}",
+                        error_with_source(&error)
+                    );
                     return Err(failure(ErrorKind::ShortBody, detail));
                 }
-                Err(Bite) => {
-                    let failure = timed_out(&self.watchdog, &format!("after {at} of {size} bytes"));
-                    self.wire = None;
+                Err(TimedOut) => {
+                    let failure =
+                        timed_out(&self.watchdog, &format!("after {received} of {size} bytes"));
+                    self.current = None;
                     return Err(failure);
                 }
             };
-            self.watchdog.stir();
-            if wrong.is_none() {
-                wrong = pattern.first_wrong(at, &bytes);
+            self.watchdog.note_activity();
+            if wrong_offset.is_none() {
+                wrong_offset = pattern.first_wrong(received, &bytes);
             }
-            at += bytes.len() as u64;
-            if at > size {
+            received += bytes.len() as u64;
+            if received > size {
                 // The rest of the response is not read.
-                self.wire = None;
+                self.current = None;
                 break;
             }
         }
         // A wrong length is reported first: bytes beyond the end of the object are always wrong.
-        if at > size {
+        if received > size {
             let detail = format!("the body is longer than {size} bytes");
             return Err(failure(ErrorKind::LongBody, detail));
         }
-        if let Some(offset) = wrong {
+        if let Some(offset) = wrong_offset {
             let detail = format!("byte {offset} of {size} is wrong");
             return Err(failure(ErrorKind::WrongBytes, detail));
         }
-        if at < size {
-            let detail = format!("the body ends after {at} of {size} bytes");
+        if received < size {
+            let detail = format!("the body ends after {received} of {size} bytes");
             return Err(failure(ErrorKind::ShortBody, detail));
         }
         Ok(())
@@ -207,17 +211,17 @@ impl Connection {
     /// Closes the connection if the body is longer than `DISCARDED_BYTES_MAX`.
     async fn discard(&mut self, mut body: Incoming) {
         let mut left = DISCARDED_BYTES_MAX;
-        while let Some(wire) = &mut self.wire {
-            match wire.drive(body.frame(), &mut self.watchdog).await {
+        while let Some(open) = &mut self.current {
+            match open.drive(body.frame(), &mut self.watchdog).await {
                 Ok(None) => return,
                 Ok(Some(Ok(frame))) => {
                     let bytes = frame.data_ref().map_or(0, Bytes::len);
                     match left.checked_sub(bytes) {
                         Some(less) => left = less,
-                        None => self.wire = None,
+                        None => self.current = None,
                     }
                 }
-                Ok(Some(Err(_))) | Err(Bite) => self.wire = None,
+                Ok(Some(Err(_))) | Err(TimedOut) => self.current = None,
             }
         }
     }
@@ -226,20 +230,20 @@ impl Connection {
 type Exchange = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 
 /// An open connection: the two parts of hyper's client.
-struct Wire {
+struct OpenConnection {
     sender: http1::SendRequest<Empty<Bytes>>,
     /// `None` after the connection has ended.
     connection: Option<Pin<Box<Exchange>>>,
 }
 
-impl Wire {
+impl OpenConnection {
     /// Waits until the previous exchange is complete. Returns an error if the connection has ended.
     async fn ready(&mut self, watchdog: &mut Watchdog) -> Result<(), ()> {
         let Self { sender, connection } = self;
         let ready = drive(connection, pin!(sender.ready()), watchdog).await;
         match ready {
             Ok(Ok(())) => Ok(()),
-            Ok(Err(_)) | Err(Bite) => Err(()),
+            Ok(Err(_)) | Err(TimedOut) => Err(()),
         }
     }
 
@@ -247,7 +251,7 @@ impl Wire {
         &mut self,
         future: F,
         watchdog: &mut Watchdog,
-    ) -> Result<F::Output, Bite> {
+    ) -> Result<F::Output, TimedOut> {
         drive(&mut self.connection, pin!(future), watchdog).await
     }
 }
@@ -257,17 +261,17 @@ async fn drive<F: Future>(
     connection: &mut Option<Pin<Box<Exchange>>>,
     mut future: Pin<&mut F>,
     watchdog: &mut Watchdog,
-) -> Result<F::Output, Bite> {
+) -> Result<F::Output, TimedOut> {
     watchdog
         .guard(pin!(std::future::poll_fn(move |cx| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(output);
             }
-            let Some(open) = connection else {
+            let Some(exchange) = connection else {
                 return Poll::Pending;
             };
             // If the connection has ended, the future reports the error with more detail.
-            if open.as_mut().poll(cx).is_ready() {
+            if exchange.as_mut().poll(cx).is_ready() {
                 *connection = None;
             }
             future.as_mut().poll(cx)
@@ -283,12 +287,12 @@ async fn drive<F: Future>(
 struct Watchdog {
     timeout: Duration,
     ticks: Interval,
-    stirred: bool,
+    was_active: bool,
 }
 
 /// The timeout has passed without activity.
 #[derive(Debug)]
-struct Bite;
+struct TimedOut;
 
 impl Watchdog {
     fn new(timeout: Duration) -> Self {
@@ -297,22 +301,22 @@ impl Watchdog {
         Self {
             timeout,
             ticks,
-            stirred: true,
+            was_active: true,
         }
     }
 
-    fn stir(&mut self) {
-        self.stirred = true;
+    fn note_activity(&mut self) {
+        self.was_active = true;
     }
 
-    async fn guard<F: Future>(&mut self, mut future: Pin<&mut F>) -> Result<F::Output, Bite> {
+    async fn guard<F: Future>(&mut self, mut future: Pin<&mut F>) -> Result<F::Output, TimedOut> {
         std::future::poll_fn(|cx: &mut Context<'_>| {
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(Ok(output));
             }
             while self.ticks.poll_tick(cx).is_ready() {
-                if !std::mem::take(&mut self.stirred) {
-                    return Poll::Ready(Err(Bite));
+                if !std::mem::take(&mut self.was_active) {
+                    return Poll::Ready(Err(TimedOut));
                 }
             }
             Poll::Pending
@@ -334,7 +338,7 @@ fn failure(kind: ErrorKind, detail: String) -> Failure {
 }
 
 /// Formats hyper's error, which says what failed, with its source, which says why.
-fn in_full(error: &hyper::Error) -> String {
+fn error_with_source(error: &hyper::Error) -> String {
     match error.source() {
         Some(source) => format!("{error}: {source}"),
         None => error.to_string(),

@@ -16,7 +16,7 @@ pub struct LiveCounts {
     failures_in_a_row: AtomicU64,
     latencies: LatencyCounts,
     /// The latencies without those of the warm-up.
-    counted: LatencyCounts,
+    after_warmup: LatencyCounts,
 }
 
 /// The values of the counters at one moment.
@@ -61,8 +61,8 @@ impl LiveCounts {
     }
 
     /// Returns the latencies of correct responses since the end of the warm-up.
-    pub fn counted_latencies(&self) -> Latencies {
-        self.counted.snapshot()
+    pub fn latencies_after_warmup(&self) -> Latencies {
+        self.after_warmup.snapshot()
     }
 
     /// Resets the counters for another run of the plan.
@@ -75,10 +75,10 @@ impl LiveCounts {
             errors,
             failures_in_a_row,
             latencies,
-            counted,
+            after_warmup,
         } = self;
         latencies.reset();
-        counted.reset();
+        after_warmup.reset();
         for counter in [
             requests,
             hits,
@@ -101,10 +101,10 @@ impl LiveCounts {
         }
     }
 
-    pub(super) fn answered(&self, bytes: u64, hit: bool, took: Duration, counts: bool) {
+    pub(super) fn count_response(&self, bytes: u64, hit: bool, took: Duration, is_counted: bool) {
         self.latencies.count(took);
-        if counts {
-            self.counted.count(took);
+        if is_counted {
+            self.after_warmup.count(took);
         }
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
@@ -120,7 +120,7 @@ impl LiveCounts {
     }
 
     /// Counts a failure. Returns the number of failures since the last success.
-    pub(super) fn failed(&self) -> u64 {
+    pub(super) fn count_failure(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed);
         self.errors.fetch_add(1, Ordering::Relaxed);
         self.failures_in_a_row.fetch_add(1, Ordering::Relaxed) + 1

@@ -37,7 +37,7 @@ pub use latencies::Latencies;
 pub use live::LiveCounts;
 pub use plan::{Pacing, ReplayPlan, Target, TargetError};
 pub use queue::Feeder;
-pub use schedule::{Moments, Schedule, Spans};
+pub use schedule::{RequestDurations, RequestTimes, Schedule};
 pub use stop::Stop;
 pub use tally::{ErrorKind, ErrorSample};
 
@@ -135,7 +135,7 @@ where
 
     let (mut feeder, queue) = queue::new(plan);
     let shared = Arc::new(worker::Shared::new(plan.clone(), queue));
-    let (workers, fed) = thread::scope(|scope| {
+    let (workers, feed_result) = thread::scope(|scope| {
         let feeding = thread::Builder::new()
             .name("replay-feeder".to_owned())
             .spawn_scoped(scope, move || match source(&mut feeder) {
@@ -161,14 +161,14 @@ where
             .collect();
         // After the workers have ended, the queue has no receiver, so the feeder ends too.
         shared.close_queue();
-        let fed = match feeding.join() {
-            Ok(fed) => fed,
+        let feed_result = match feeding.join() {
+            Ok(feed_result) => feed_result,
             Err(panic) => std::panic::resume_unwind(panic),
         };
-        Ok::<_, ReplayError>((workers, fed))
+        Ok::<_, ReplayError>((workers, feed_result))
     })?;
     let ended = Instant::now();
-    let watched = monitor.stop();
+    let target_report = monitor.stop();
 
     let mut tally = tally::Tally::new();
     let mut cpu = Some(Duration::ZERO);
@@ -177,15 +177,16 @@ where
         tally.merge(&worker.tally);
         cpu = cpu.zip(worker.cpu).map(|(sum, more)| sum + more);
     }
-    let fed = fed.map_err(|(requests, source)| ReplayError::Trace { requests, source })?;
+    let feed_counts =
+        feed_result.map_err(|(requests, source)| ReplayError::Trace { requests, source })?;
     Ok(ReplayReport::new(
         plan,
         tally,
         shared.span(ended),
-        fed,
+        feed_counts,
         cpu,
         shared.stopped_early(),
-        watched,
+        target_report,
     ))
 }
 

@@ -24,7 +24,7 @@ pub(super) struct Job {
 
 /// The counts of the feeder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Fed {
+pub(crate) struct FeedCounts {
     /// Requests skipped because their object was too large.
     pub(crate) skipped: u64,
     /// Requests whose size was replaced by the first size of the object.
@@ -41,10 +41,10 @@ pub(super) fn new(plan: &ReplayPlan) -> (Feeder, Queue) {
         first_sizes: plan.settle_sizes.then(HashMap::new),
         batch: Vec::with_capacity(BATCH_JOBS),
         number: 0,
-        fed: Fed::default(),
+        feed_counts: FeedCounts::default(),
     };
     let queue = Queue {
-        taker: Mutex::new(Taker {
+        reader: Mutex::new(BatchReader {
             batch: Vec::new().into_iter(),
             receiver,
         }),
@@ -61,7 +61,7 @@ pub struct Feeder {
     first_sizes: Option<HashMap<u64, u64>>,
     batch: Vec<Job>,
     number: u64,
-    fed: Fed,
+    feed_counts: FeedCounts,
 }
 
 impl Feeder {
@@ -78,11 +78,11 @@ impl Feeder {
         } = record;
         if let Some(first_sizes) = &mut self.first_sizes {
             let first = *first_sizes.entry(key).or_insert(size);
-            self.fed.resized += u64::from(first != size);
+            self.feed_counts.resized += u64::from(first != size);
             size = first;
         }
         if size > self.size_bytes_max {
-            self.fed.skipped += 1;
+            self.feed_counts.skipped += 1;
             return ControlFlow::Continue(());
         }
         self.batch.push(Job {
@@ -104,10 +104,10 @@ impl Feeder {
         self.number
     }
 
-    pub(super) fn finish(mut self) -> Fed {
+    pub(super) fn finish(mut self) -> FeedCounts {
         // The workers may have stopped early.
         _ = self.send();
-        self.fed
+        self.feed_counts
     }
 
     fn send(&mut self) -> ControlFlow<()> {
@@ -130,10 +130,10 @@ impl fmt::Debug for Feeder {
 /// The receiving side of the queue, used by the connections.
 pub(super) struct Queue {
     // A tokio mutex, because a connection holds the lock while it waits for the next batch.
-    taker: Mutex<Taker>,
+    reader: Mutex<BatchReader>,
 }
 
-struct Taker {
+struct BatchReader {
     batch: std::vec::IntoIter<Job>,
     receiver: mpsc::Receiver<Vec<Job>>,
 }
@@ -141,20 +141,20 @@ struct Taker {
 impl Queue {
     /// Returns the next request of the trace, or `None` at its end. All connections take from one queue.
     pub(super) async fn next(&self) -> Option<Job> {
-        let mut taker = self.taker.lock().await;
+        let mut reader = self.reader.lock().await;
         loop {
-            if let Some(job) = taker.batch.next() {
+            if let Some(job) = reader.batch.next() {
                 return Some(job);
             }
-            taker.batch = taker.receiver.recv().await?.into_iter();
+            reader.batch = reader.receiver.recv().await?.into_iter();
         }
     }
 
     /// Closes the queue, so that the feeder's next batch is not accepted and the feeder ends.
     pub(super) fn close(&self) {
         // This is called after all workers have ended, so the lock is free.
-        if let Ok(mut taker) = self.taker.try_lock() {
-            taker.receiver.close();
+        if let Ok(mut reader) = self.reader.try_lock() {
+            reader.receiver.close();
         }
     }
 }
@@ -186,7 +186,10 @@ mod tests {
     }
 
     /// Returns the received requests and the counts of the feeder.
-    fn through(plan: &ReplayPlan, sizes: &[(u64, u64)]) -> (Vec<(u64, u64, u64)>, Fed) {
+    fn feed_and_receive(
+        plan: &ReplayPlan,
+        sizes: &[(u64, u64)],
+    ) -> (Vec<(u64, u64, u64)>, FeedCounts) {
         let (mut feeder, queue) = new(plan);
         let sizes = sizes.to_vec();
         let feeding = std::thread::spawn(move || {
@@ -202,14 +205,14 @@ mod tests {
             }
             jobs
         });
-        let fed = feeding.join().expect("the feeder does not panic");
-        (jobs, fed)
+        let feed_counts = feeding.join().expect("the feeder does not panic");
+        (jobs, feed_counts)
     }
 
     #[test]
     fn requests_are_received_in_trace_order_over_many_batches() {
         let sizes: Vec<(u64, u64)> = (0..5000).map(|n| (n * 7, n)).collect();
-        let (jobs, _) = through(&plan(), &sizes);
+        let (jobs, _) = feed_and_receive(&plan(), &sizes);
         let expected: Vec<_> = (0..5000).map(|n| (n, n * 7, n)).collect();
         assert_eq!(jobs, expected);
     }
@@ -217,16 +220,16 @@ mod tests {
     #[test]
     fn an_object_keeps_its_first_size_unless_the_plan_disables_this() {
         let sizes = [(1, 10), (2, 7), (1, 99), (1, 10)];
-        let (jobs, fed) = through(&plan(), &sizes);
+        let (jobs, feed_counts) = feed_and_receive(&plan(), &sizes);
         assert_eq!(jobs, [(0, 1, 10), (1, 2, 7), (2, 1, 10), (3, 1, 10)]);
-        assert_eq!(fed.resized, 1);
+        assert_eq!(feed_counts.resized, 1);
         let as_recorded = ReplayPlan {
             settle_sizes: false,
             ..plan()
         };
-        let (jobs, fed) = through(&as_recorded, &sizes);
+        let (jobs, feed_counts) = feed_and_receive(&as_recorded, &sizes);
         assert_eq!(jobs[2], (2, 1, 99));
-        assert_eq!(fed.resized, 0);
+        assert_eq!(feed_counts.resized, 0);
     }
 
     #[test]
@@ -236,9 +239,9 @@ mod tests {
             requests_max: NonZeroU64::new(2),
             ..plan()
         };
-        let (jobs, fed) = through(&plan, &[(1, 10), (2, 11), (3, 9), (4, 1)]);
+        let (jobs, feed_counts) = feed_and_receive(&plan, &[(1, 10), (2, 11), (3, 9), (4, 1)]);
         assert_eq!(jobs, [(0, 1, 10), (1, 3, 9)]);
-        assert_eq!(fed.skipped, 1);
+        assert_eq!(feed_counts.skipped, 1);
     }
 
     #[test]

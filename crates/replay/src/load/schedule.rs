@@ -16,7 +16,7 @@ pub struct Schedule {
 
 /// The times of one request, each since the start of the run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Moments {
+pub struct RequestTimes {
     /// The due time, if the request has one.
     pub due: Option<Duration>,
     /// The time when the request was passed to the connection.
@@ -29,7 +29,7 @@ pub struct Moments {
 
 /// The durations of a request. The first two begin at the due time, or at the send time in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Spans {
+pub struct RequestDurations {
     /// The time until the head of the response was complete.
     pub first_byte: Duration,
     /// The time until the end of the body.
@@ -67,12 +67,12 @@ impl Schedule {
     }
 }
 
-impl Moments {
+impl RequestTimes {
     /// Computes the durations, from the due time if the request has one. The wait for a free connection is thus
     /// part of the latency, because a user would notice it.
-    pub fn spans(self) -> Spans {
+    pub fn durations(self) -> RequestDurations {
         let from = self.due.unwrap_or(self.sent);
-        Spans {
+        RequestDurations {
             first_byte: self.first_byte.saturating_sub(from),
             total: self.end.saturating_sub(from),
             send_delay: self.sent.saturating_sub(from),
@@ -141,7 +141,7 @@ mod tests {
         let (service, stall) = (Duration::from_micros(100), Duration::from_secs(1));
         let mut schedule = Schedule::new(Pacing::Rate(1000.0));
         let mut now = Duration::ZERO;
-        let mut spans = Vec::new();
+        let mut durations = Vec::new();
         for n in 0..4000 {
             let due = schedule
                 .due(n, Timestamp::ZERO)
@@ -149,39 +149,39 @@ mod tests {
             let sent = now.max(due);
             let end = sent + if n == 1000 { stall } else { service };
             now = end;
-            let moments = Moments {
+            let times = RequestTimes {
                 due: Some(due),
                 sent,
                 first_byte: end,
                 end,
             };
-            spans.push(moments.spans());
+            durations.push(times.durations());
         }
-        let slow = |span: &&Spans| span.total > Duration::from_millis(2);
-        let waited = spans.iter().filter(slow).count();
+        let slow = |span: &&RequestDurations| span.total > Duration::from_millis(2);
+        let waited = durations.iter().filter(slow).count();
         // The backlog of 1000 shrinks by 0.9 per request served, so about 1110 requests wait.
         assert!((1100..1120).contains(&waited), "{waited}");
-        let total: Duration = spans.iter().filter(slow).map(|span| span.total).sum();
+        let total: Duration = durations.iter().filter(slow).map(|span| span.total).sum();
         let mean = total / u32::try_from(waited).expect("the number fits");
         assert!((480..520).contains(&mean.as_millis()), "{mean:?}");
-        let from_sending = |span: &&Spans| span.total - span.send_delay > service;
-        assert_eq!(spans.iter().filter(from_sending).count(), 1);
+        let from_sending = |span: &&RequestDurations| span.total - span.send_delay > service;
+        assert_eq!(durations.iter().filter(from_sending).count(), 1);
     }
 
     #[test]
     fn without_a_due_time_latency_is_measured_from_the_send_time() {
         let ms = Duration::from_millis;
-        let moments = Moments {
+        let times = RequestTimes {
             due: None,
             sent: ms(5),
             first_byte: ms(7),
             end: ms(11),
         };
-        let expected = Spans {
+        let expected = RequestDurations {
             first_byte: ms(2),
             total: ms(6),
             send_delay: ms(0),
         };
-        assert_eq!(moments.spans(), expected);
+        assert_eq!(times.durations(), expected);
     }
 }

@@ -14,34 +14,34 @@ pub struct Stop(Arc<Inner>);
 
 #[derive(Debug, Default)]
 struct Inner {
-    asked: AtomicBool,
-    wake: Notify,
+    requested: AtomicBool,
+    notify: Notify,
 }
 
 impl Stop {
     /// Requests the stop. Pending requests are abandoned, and the replay reports the results so far.
-    pub fn ask(&self) {
-        self.0.asked.store(true, Ordering::SeqCst);
-        self.0.wake.notify_waiters();
+    pub fn request(&self) {
+        self.0.requested.store(true, Ordering::SeqCst);
+        self.0.notify.notify_waiters();
     }
 
     /// Returns true if the stop was requested.
-    pub fn is_asked(&self) -> bool {
-        self.0.asked.load(Ordering::Relaxed)
+    pub fn is_requested(&self) -> bool {
+        self.0.requested.load(Ordering::Relaxed)
     }
 
     /// Returns the output of `work`, or `None` if the stop is requested first.
-    pub(super) async fn before<T>(&self, work: impl Future<Output = T>) -> Option<T> {
-        let mut asked = pin!(self.0.wake.notified());
+    pub(super) async fn unless_requested<T>(&self, work: impl Future<Output = T>) -> Option<T> {
+        let mut requested = pin!(self.0.notify.notified());
         // The wake-up is registered before the flag is checked, so that a stop between the two is not missed.
-        asked.as_mut().enable();
-        if self.0.asked.load(Ordering::SeqCst) {
+        requested.as_mut().enable();
+        if self.0.requested.load(Ordering::SeqCst) {
             return None;
         }
         tokio::select! {
             biased;
             output = work => Some(output),
-            () = asked => None,
+            () = requested => None,
         }
     }
 }
@@ -55,11 +55,11 @@ mod tests {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         runtime.expect("the runtime starts").block_on(async {
             let stop = Stop::default();
-            assert_eq!(stop.before(async { 7 }).await, Some(7));
-            let waiting = stop.before(std::future::pending::<()>());
-            let (ended, ()) = tokio::join!(waiting, async { stop.clone().ask() });
+            assert_eq!(stop.unless_requested(async { 7 }).await, Some(7));
+            let waiting = stop.unless_requested(std::future::pending::<()>());
+            let (ended, ()) = tokio::join!(waiting, async { stop.clone().request() });
             assert_eq!(ended, None);
-            assert_eq!(stop.before(async { 7 }).await, None);
+            assert_eq!(stop.unless_requested(async { 7 }).await, None);
         });
     }
 }

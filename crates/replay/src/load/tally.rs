@@ -7,7 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cache_status::Class;
 use super::queue::Job;
-use super::schedule::Spans;
+use super::schedule::RequestDurations;
 use crate::report::ClassReport;
 
 /// Why a request failed.
@@ -116,15 +116,17 @@ impl Tally {
     }
 
     /// Counts a correct response.
-    pub(super) fn answered(&mut self, class: Class, bytes: u64, spans: Spans) {
+    pub(super) fn add_response(&mut self, class: Class, bytes: u64, durations: RequestDurations) {
         self.requests += 1;
         let of_class = &mut self.classes[class as usize];
         of_class.requests += 1;
         of_class.body_bytes += bytes;
-        let total = nanos(spans.total);
+        let total = nanos(durations.total);
         self.total.saturating_record(total);
-        self.first_byte.saturating_record(nanos(spans.first_byte));
-        self.send_delay.saturating_record(nanos(spans.send_delay));
+        self.first_byte
+            .saturating_record(nanos(durations.first_byte));
+        self.send_delay
+            .saturating_record(nanos(durations.send_delay));
         if class.is_hit() {
             self.hit_total.saturating_record(total);
         } else {
@@ -132,10 +134,10 @@ impl Tally {
         }
     }
 
-    pub(super) fn failed(&mut self, job: &Job, failure: Failure) {
+    pub(super) fn add_failure(&mut self, job: &Job, failure: Failure) {
         self.requests += 1;
         self.errors[failure.kind as usize] += 1;
-        if self.samples.len() < SAMPLES_MAX {
+        if self.samples.len() < ERROR_SAMPLES_MAX {
             self.samples.push(ErrorSample {
                 request: job.number,
                 object: job.key,
@@ -157,7 +159,7 @@ impl Tally {
         }
         self.samples.extend(other.samples.iter().cloned());
         self.samples.sort_by_key(|sample| sample.request);
-        self.samples.truncate(SAMPLES_MAX);
+        self.samples.truncate(ERROR_SAMPLES_MAX);
         for (mine, theirs) in [
             (&mut self.total, &other.total),
             (&mut self.first_byte, &other.first_byte),
@@ -179,7 +181,7 @@ fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-const SAMPLES_MAX: usize = 10;
+const ERROR_SAMPLES_MAX: usize = 10;
 
 // The arrays are indexed by the variants, so the order must match.
 const _: () = {

@@ -8,10 +8,10 @@ use std::time::{Duration, Instant};
 use tokio::task::JoinSet;
 
 use super::alarm::Alarm;
-use super::connection::{Answer, Connection};
+use super::connection::{CheckedResponse, Connection};
 use super::plan::{Pacing, ReplayPlan};
 use super::queue::{Job, Queue};
-use super::schedule::Moments;
+use super::schedule::RequestTimes;
 use super::tally::{ErrorKind, Failure, Tally};
 use crate::monitor::thread_cpu;
 
@@ -22,13 +22,13 @@ pub(super) struct Shared {
     /// The time when the first request was taken from the queue; due times count from it.
     started: OnceLock<Instant>,
     /// The time when the first counted request was due, or was sent if it has no due time.
-    measured_from: OnceLock<Instant>,
+    measurement_start: OnceLock<Instant>,
     gave_up: AtomicBool,
 }
 
 /// The results of a worker.
 #[derive(Debug)]
-pub(super) struct Worked {
+pub(super) struct WorkerResult {
     pub(super) tally: Tally,
     /// The CPU time of the thread, if the system reports it.
     pub(super) cpu: Option<Duration>,
@@ -40,7 +40,7 @@ impl Shared {
             plan,
             queue,
             started: OnceLock::new(),
-            measured_from: OnceLock::new(),
+            measurement_start: OnceLock::new(),
             gave_up: AtomicBool::new(false),
         }
     }
@@ -51,14 +51,14 @@ impl Shared {
 
     /// Returns the duration of the run without the warm-up.
     pub(super) fn span(&self, ended: Instant) -> Duration {
-        match self.measured_from.get() {
+        match self.measurement_start.get() {
             Some(&from) => ended.saturating_duration_since(from),
             None => Duration::ZERO,
         }
     }
 
     pub(super) fn stopped_early(&self) -> bool {
-        self.gave_up.load(Ordering::Relaxed) || self.plan.stop.is_asked()
+        self.gave_up.load(Ordering::Relaxed) || self.plan.stop.is_requested()
     }
 
     fn started(&self) -> Instant {
@@ -70,24 +70,29 @@ impl Shared {
         tally: &Mutex<Tally>,
         job: &Job,
         sent: Instant,
-        result: Result<Answer, Failure>,
+        result: Result<CheckedResponse, Failure>,
     ) {
         let live = &self.plan.live;
-        let counts = job.number >= self.plan.warmup_requests;
+        let is_counted = job.number >= self.plan.warmup_requests;
         match result {
-            Ok(answer) => {
+            Ok(response) => {
                 let started = self.started();
                 let since_start = |at: Instant| at.saturating_duration_since(started);
-                let moments = Moments {
+                let times = RequestTimes {
                     due: job.due,
                     sent: since_start(sent),
-                    first_byte: since_start(answer.first_byte),
-                    end: since_start(answer.end),
+                    first_byte: since_start(response.first_byte),
+                    end: since_start(response.end),
                 };
-                let spans = moments.spans();
-                live.answered(job.size, answer.class.is_hit(), spans.total, counts);
-                if counts {
-                    lock(tally).answered(answer.class, job.size, spans);
+                let durations = times.durations();
+                live.count_response(
+                    job.size,
+                    response.class.is_hit(),
+                    durations.total,
+                    is_counted,
+                );
+                if is_counted {
+                    lock(tally).add_response(response.class, job.size, durations);
                 }
             }
             Err(failure) => {
@@ -98,12 +103,12 @@ impl Shared {
                     "{}",
                     failure.detail
                 );
-                let in_a_row = live.failed();
-                if in_a_row >= self.plan.failures_in_a_row_max.get() {
+                let consecutive_failures = live.count_failure();
+                if consecutive_failures >= self.plan.failures_in_a_row_max.get() {
                     self.gave_up.store(true, Ordering::Relaxed);
                 }
-                if counts {
-                    lock(tally).failed(job, failure);
+                if is_counted {
+                    lock(tally).add_failure(job, failure);
                 }
             }
         }
@@ -111,16 +116,16 @@ impl Shared {
 }
 
 /// Runs worker `number` until the queue is empty.
-pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
+pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<WorkerResult> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
     let tally = Arc::new(Mutex::new(Tally::new()));
     let (workers, connections) = (shared.plan.worker_count(), shared.plan.connections.get());
-    let mine = (number..connections).step_by(workers).count();
+    let own_connections = (number..connections).step_by(workers).count();
     runtime.block_on(async {
         let mut connections = JoinSet::new();
-        for _ in 0..mine {
+        for _ in 0..own_connections {
             connections.spawn(run_connection(Arc::clone(shared), Arc::clone(&tally)));
         }
         while let Some(ended) = connections.join_next().await {
@@ -130,7 +135,7 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<Worked> {
     })?;
     // The tasks of this worker have ended, so the counts are final. Cloning them is cheap.
     let tally = lock(&tally).clone();
-    Ok(Worked {
+    Ok(WorkerResult {
         tally,
         cpu: thread_cpu(),
     })
@@ -144,37 +149,41 @@ async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Re
         Pacing::Closed | Pacing::Rate(_) | Pacing::TraceTime { .. } => Some(Alarm::new()?),
     };
     let mut connection = Connection::new(plan.target.clone(), plan.timeout);
-    let mut failed_before = 0_u32;
+    let mut failed_connections = 0_u32;
     while !shared.stopped_early()
         && let Some(job) = shared.queue.next().await
     {
         let started = shared.started();
         if let (Some(alarm), Some(due)) = (&alarm, job.due) {
-            match plan.stop.before(alarm.until(started + due)).await {
-                Some(rung) => rung?,
+            match plan
+                .stop
+                .unless_requested(alarm.wait_until(started + due))
+                .await
+            {
+                Some(waited) => waited?,
                 None => break,
             }
         }
-        if failed_before > 0 {
-            pause_after_failures(failed_before).await;
+        if failed_connections > 0 {
+            pause_after_failures(failed_connections).await;
         }
         let sent = Instant::now();
         if let (Some(alarm), false) = (&alarm, plan.round_trip.is_zero()) {
             // Waits for the whole emulated round trip before sending. One wait of the whole time gives the same
             // latency as one before the request and one after the response, and needs half the timers.
-            alarm.until(sent + plan.round_trip).await?;
+            alarm.wait_until(sent + plan.round_trip).await?;
         }
         if job.number >= plan.warmup_requests {
             let from = job.due.map_or(sent, |due| started + due);
-            shared.measured_from.get_or_init(|| from);
+            shared.measurement_start.get_or_init(|| from);
         }
         // A pending request is not counted when the replay is stopped.
-        let Some(result) = plan.stop.before(connection.perform(&job)).await else {
+        let Some(result) = plan.stop.unless_requested(connection.perform(&job)).await else {
             break;
         };
-        failed_before = match &result {
+        failed_connections = match &result {
             Err(failure) if failure.kind == ErrorKind::Connection => {
-                failed_before.saturating_add(1)
+                failed_connections.saturating_add(1)
             }
             _ => 0,
         };

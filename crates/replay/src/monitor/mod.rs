@@ -111,13 +111,13 @@ impl Monitor {
         if let Some(pid) = config.pid {
             proc::Process(pid).stat()?;
         }
-        let mut watch = Watch::new(config, live);
-        watch.sample();
-        watch.note_what_is_missing();
+        let mut samples = SampleThread::new(config, live);
+        samples.sample();
+        samples.note_missing_values();
         let (stop, stopped) = mpsc::channel();
         let thread = thread::Builder::new()
             .name("replay-monitor".to_owned())
-            .spawn(move || watch.run(&stopped))?;
+            .spawn(move || samples.run(&stopped))?;
         Ok(Self { stop, thread })
     }
 
@@ -131,7 +131,7 @@ impl Monitor {
     }
 }
 
-struct Watch {
+struct SampleThread {
     config: MonitorConfig,
     interval: Duration,
     live: Arc<LiveCounts>,
@@ -139,11 +139,11 @@ struct Watch {
     report: TargetReport,
     /// A sample is taken every `every` ticks. The number doubles when the series is full, so that a run of a
     /// week stays within the bound.
-    every: u64,
+    stride: u64,
     ticks: u64,
 }
 
-impl Watch {
+impl SampleThread {
     fn new(config: MonitorConfig, live: Arc<LiveCounts>) -> Self {
         Self {
             started: Instant::now(),
@@ -155,7 +155,7 @@ impl Watch {
             interval: config.interval.max(INTERVAL_MIN),
             config,
             live,
-            every: 1,
+            stride: 1,
             ticks: 0,
         }
     }
@@ -169,7 +169,7 @@ impl Watch {
                 Ok(()) | Err(mpsc::RecvTimeoutError::Disconnected) => break,
             }
             self.ticks += 1;
-            if self.ticks.is_multiple_of(self.every) {
+            if self.ticks.is_multiple_of(self.stride) {
                 self.sample();
             }
             self.thin();
@@ -186,7 +186,7 @@ impl Watch {
         if self.report.series.len() < SAMPLES_MAX {
             return;
         }
-        self.every *= 2;
+        self.stride *= 2;
         let mut keep = false;
         self.report.series.retain(|_| {
             keep = !keep;
@@ -228,7 +228,7 @@ impl Watch {
         self.report.series.push(sample);
     }
 
-    fn note_what_is_missing(&mut self) {
+    fn note_missing_values(&mut self) {
         let (Some(pid), Some(first)) = (self.report.pid, self.report.series.first()) else {
             return;
         };
@@ -261,15 +261,18 @@ impl Watch {
 
 impl TargetReport {
     fn summarise(&mut self) {
-        fn gained<T>(series: &[Sample], field: impl Fn(&Sample) -> Option<T>) -> Option<(T, T)> {
+        fn first_and_last<T>(
+            series: &[Sample],
+            field: impl Fn(&Sample) -> Option<T>,
+        ) -> Option<(T, T)> {
             let first = series.iter().find_map(&field)?;
             let last = series.iter().rev().find_map(&field)?;
             Some((first, last))
         }
         let cpu = |sample: &Sample| Some(sample.cpu_user_seconds? + sample.cpu_system_seconds?);
-        self.cpu_seconds = gained(&self.series, cpu).map(|(first, last)| last - first);
+        self.cpu_seconds = first_and_last(&self.series, cpu).map(|(first, last)| last - first);
         let bytes = |field: fn(&Sample) -> Option<u64>| {
-            gained(&self.series, field).map(|(first, last)| last.saturating_sub(first))
+            first_and_last(&self.series, field).map(|(first, last)| last.saturating_sub(first))
         };
         self.disk_read_bytes = bytes(|sample| sample.disk_read_bytes);
         self.disk_write_bytes = bytes(|sample| sample.disk_write_bytes);
@@ -300,19 +303,19 @@ mod tests {
             status: None,
             interval: Duration::from_secs(1),
         };
-        let mut watch = Watch::new(config, Arc::default());
+        let mut samples = SampleThread::new(config, Arc::default());
         for tick in 0..20_000_u64 {
-            if tick.is_multiple_of(watch.every) {
-                watch.report.series.push(Sample {
+            if tick.is_multiple_of(samples.stride) {
+                samples.report.series.push(Sample {
                     requests: tick,
                     ..Sample::default()
                 });
             }
-            watch.thin();
-            assert!(watch.report.series.len() < SAMPLES_MAX);
+            samples.thin();
+            assert!(samples.report.series.len() < SAMPLES_MAX);
         }
-        let series = &watch.report.series;
-        assert_eq!(watch.every, 8);
+        let series = &samples.report.series;
+        assert_eq!(samples.stride, 8);
         assert_eq!(series.len(), 20_000 / 8);
         let even = series
             .windows(2)

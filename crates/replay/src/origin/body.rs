@@ -21,7 +21,7 @@ pub(super) enum OriginBody {
         at: u64,
         end: u64,
         /// If false, hyper does not learn the size and sends the body in chunks.
-        says_size: bool,
+        declares_size: bool,
         stats: Arc<OriginStats>,
     },
 }
@@ -53,7 +53,7 @@ impl Body for OriginBody {
                 let mut frame = Vec::new();
                 pattern.append(*at, len, &mut frame);
                 *at += len as u64;
-                stats.sent(len as u64);
+                stats.add_body_bytes(len as u64);
                 Bytes::from(frame)
             }
         };
@@ -73,7 +73,8 @@ impl Body for OriginBody {
             Self::Empty => SizeHint::with_exact(0),
             Self::Text(text) => SizeHint::with_exact(text.len() as u64),
             Self::Object {
-                says_size: false, ..
+                declares_size: false,
+                ..
             } => SizeHint::default(),
             Self::Object { at, end, .. } => SizeHint::with_exact(end - at),
         }

@@ -82,7 +82,7 @@ impl Default for OriginConfig {
 
 impl OriginConfig {
     /// Returns the injected delay and error of request number `n`.
-    pub(super) fn fate(&self, n: u64) -> Fate {
+    pub(super) fn injection(&self, n: u64) -> Injection {
         let draw = |which| crate::mix::unit(crate::mix::draw(self.seed.0, 2 * n + which));
         let latency = if self.jitter.is_zero() {
             self.latency
@@ -91,7 +91,7 @@ impl OriginConfig {
             let latest = self.latency + self.jitter;
             earliest + (latest - earliest).mul_f64(draw(0))
         };
-        Fate {
+        Injection {
             latency,
             fails: self.error_rate > 0.0 && draw(1) < self.error_rate,
         }
@@ -100,7 +100,7 @@ impl OriginConfig {
 
 /// The injected delay and error of a request.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Fate {
+pub(super) struct Injection {
     pub(super) latency: Duration,
     pub(super) fails: bool,
 }
@@ -117,7 +117,7 @@ mod tests {
             ..OriginConfig::default()
         };
         let drawn: Vec<f64> = (0..2000)
-            .map(|n| config.fate(n).latency.as_secs_f64() * 1000.0)
+            .map(|n| config.injection(n).latency.as_secs_f64() * 1000.0)
             .collect();
         assert!(drawn.iter().all(|ms| (15.0..=25.0).contains(ms)));
         let mean = drawn.iter().sum::<f64>() / drawn.len() as f64;
@@ -133,7 +133,9 @@ mod tests {
                 seed: Seed(seed),
                 ..OriginConfig::default()
             };
-            (0..100_000).filter(|&n| config.fate(n).fails).collect()
+            (0..100_000)
+                .filter(|&n| config.injection(n).fails)
+                .collect()
         };
         // Three standard deviations of the binomial distribution: sqrt(1e5 * 0.01 * 0.99) = 31.
         let some = failing(0.01, 7);

@@ -4,19 +4,19 @@
 //! own listener on the same port (`SO_REUSEPORT`). The kernel distributes the connections, and the workers share only
 //! counters.
 //!
-//! `request` parses a request and `answer` computes the response (both pure). `body` generates the bytes while they
+//! `request` parses a request and `response` computes the response (both pure). `body` generates the bytes while they
 //! are sent.
 
-mod answer;
 mod body;
 mod config;
 mod request;
+mod response;
 mod server;
 mod stats;
 
 pub use config::OriginConfig;
 pub use request::OriginRequestError;
-pub use server::{Running, StartError, SyntheticOrigin};
+pub use server::{RunningOrigin, StartError, SyntheticOrigin};
 pub use stats::{OriginCounts, OriginStats};
 
 /// The size of the largest object: 2^40 bytes, a terabyte.

@@ -20,10 +20,10 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::answer::answer;
 use super::body::OriginBody;
 use super::config::OriginConfig;
 use super::request::{OriginRequest, OriginRequestError};
+use super::response::response_for;
 use super::stats::OriginStats;
 use crate::pattern::Pattern;
 
@@ -33,7 +33,7 @@ pub struct SyntheticOrigin;
 
 /// A running origin. Dropping this value stops the origin, like [`shutdown`](Self::shutdown).
 #[derive(Debug)]
-pub struct Running {
+pub struct RunningOrigin {
     addr: SocketAddr,
     stats: Arc<OriginStats>,
     stop: watch::Sender<bool>,
@@ -62,7 +62,7 @@ pub enum StartError {
 
 impl SyntheticOrigin {
     /// Starts an origin, which listens and serves on its own threads. Returns when the port is open.
-    pub fn start(config: OriginConfig) -> Result<Running, StartError> {
+    pub fn start(config: OriginConfig) -> Result<RunningOrigin, StartError> {
         if config.listen.port() != 0 {
             // With `SO_REUSEPORT`, a second origin on this port would take half of the connections without an
             // error. The port is therefore first opened without this option, which fails if another origin
@@ -75,7 +75,7 @@ impl SyntheticOrigin {
         let permits = Arc::new(Semaphore::new(
             config.connections_max.get().min(Semaphore::MAX_PERMITS),
         ));
-        let mut running = Running {
+        let mut running = RunningOrigin {
             addr: config.listen,
             stats,
             stop,
@@ -110,7 +110,7 @@ impl SyntheticOrigin {
     }
 }
 
-impl Running {
+impl RunningOrigin {
     /// Returns the address on which the origin listens.
     pub fn addr(&self) -> SocketAddr {
         self.addr
@@ -138,7 +138,7 @@ impl Running {
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningOrigin {
     fn drop(&mut self) {
         self.stop();
     }
@@ -183,7 +183,7 @@ impl Worker {
                     Ok((stream, _)) => {
                         let worker = self.clone();
                         connections.spawn(async move {
-                            worker.converse(stream).await;
+                            worker.serve_connection(stream).await;
                             drop(permit);
                         });
                     }
@@ -203,9 +203,9 @@ impl Worker {
         _ = tokio::time::timeout(DRAIN_TIME, drained).await;
     }
 
-    async fn converse(mut self, stream: TcpStream) {
+    async fn serve_connection(mut self, stream: TcpStream) {
         _ = stream.set_nodelay(true);
-        self.stats.opened();
+        self.stats.connection_opened();
         let worker = self.clone();
         let service = service_fn(move |request| {
             let worker = worker.clone();
@@ -222,11 +222,11 @@ impl Worker {
             connection.as_mut().graceful_shutdown();
             _ = connection.await;
         }
-        self.stats.closed();
+        self.stats.connection_closed();
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<OriginBody> {
-        let fate = self.config.fate(self.stats.request());
+        let injection = self.config.injection(self.stats.next_request());
         let (head, mut upload) = request.into_parts();
         if head.uri.path() == "/status" {
             let counts =
@@ -236,15 +236,15 @@ impl Worker {
             response.headers_mut().insert(CONTENT_TYPE, json);
             return response;
         }
-        wait(fate.latency).await;
-        if fate.fails {
-            self.stats.error();
+        wait(injection.latency).await;
+        if injection.fails {
+            self.stats.count_error();
             return status(self.config.error_status);
         }
         let (path, query) = (head.uri.path(), head.uri.query());
         let request = match OriginRequest::read(path, query, self.config.size_bytes_max) {
             Ok(request) => request,
-            Err(error) => return self.refuse(&error),
+            Err(error) => return self.reject(&error),
         };
         let delay = request.delay;
         match head.method {
@@ -262,31 +262,32 @@ impl Worker {
                 return response;
             }
         }
-        let (pattern, chunked) = (Pattern::of(request.id), request.chunked);
-        let answer = answer(request, pattern, &head.method, &head.headers, &self.config);
-        self.stats.answered(answer.status.as_u16());
-        if answer.status == StatusCode::RANGE_NOT_SATISFIABLE {
-            self.stats.refused();
+        let (pattern, chunked) = (Pattern::for_id(request.id), request.chunked);
+        let origin_response =
+            response_for(request, pattern, &head.method, &head.headers, &self.config);
+        self.stats.count_status(origin_response.status.as_u16());
+        if origin_response.status == StatusCode::RANGE_NOT_SATISFIABLE {
+            self.stats.count_refused();
         }
-        let body = if head.method == Method::HEAD || answer.bytes.is_empty() {
+        let body = if head.method == Method::HEAD || origin_response.bytes.is_empty() {
             OriginBody::Empty
         } else {
             OriginBody::Object {
                 pattern,
-                at: answer.bytes.start,
-                end: answer.bytes.end,
-                says_size: !chunked,
+                at: origin_response.bytes.start,
+                end: origin_response.bytes.end,
+                declares_size: !chunked,
                 stats: Arc::clone(&self.stats),
             }
         };
         let mut response = Response::new(body);
-        *response.status_mut() = answer.status;
-        *response.headers_mut() = answer.headers;
+        *response.status_mut() = origin_response.status;
+        *response.headers_mut() = origin_response.headers;
         response
     }
 
-    fn refuse(&self, error: &OriginRequestError) -> Response<OriginBody> {
-        self.stats.refused();
+    fn reject(&self, error: &OriginRequestError) -> Response<OriginBody> {
+        self.stats.count_refused();
         let text = Bytes::from(format!("{error}\n"));
         let mut response = Response::new(OriginBody::Text(text));
         *response.status_mut() = match error {

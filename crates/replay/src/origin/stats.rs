@@ -55,15 +55,15 @@ impl OriginStats {
     }
 
     /// Counts a request and returns its number, from 0.
-    pub(super) fn request(&self) -> u64 {
+    pub(super) fn next_request(&self) -> u64 {
         self.requests.fetch_add(1, Ordering::Relaxed)
     }
 
-    pub(super) fn sent(&self, bytes: u64) {
+    pub(super) fn add_body_bytes(&self, bytes: u64) {
         self.body_bytes.fetch_add(bytes, Ordering::Relaxed);
     }
 
-    pub(super) fn answered(&self, status: u16) {
+    pub(super) fn count_status(&self, status: u16) {
         let counter = match status {
             206 => &self.partial,
             304 => &self.not_modified,
@@ -72,20 +72,20 @@ impl OriginStats {
         counter.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn error(&self) {
+    pub(super) fn count_error(&self) {
         self.errors.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn refused(&self) {
+    pub(super) fn count_refused(&self) {
         self.refused.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn opened(&self) {
+    pub(super) fn connection_opened(&self) {
         self.connections.fetch_add(1, Ordering::Relaxed);
         self.open_connections.fetch_add(1, Ordering::Relaxed);
     }
 
-    pub(super) fn closed(&self) {
+    pub(super) fn connection_closed(&self) {
         self.open_connections.fetch_sub(1, Ordering::Relaxed);
     }
 }

@@ -2,7 +2,7 @@
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-use super::stage::Subject;
+use super::test_servers::Subject;
 
 /// The limit of open files that the servers request.
 const FILES_WANTED: u64 = 200_000;

@@ -3,7 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 
-use edgeward_lab::{ContenderOutcome, End, Outcome, Totals, findings};
+use edgeward_lab::{ContenderOutcome, Outcome, RunEnd, Totals, findings};
 use edgeward_types::ByteSize;
 
 use crate::output::{self, Column, Table};
@@ -48,7 +48,11 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
         )
     };
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
-    let mark = if one.end.is_whole() { "" } else { " (partial)" };
+    let mark = if one.end.is_complete() {
+        ""
+    } else {
+        " (partial)"
+    };
     [
         format!("{}{mark}", one.name),
         output::percent(totals.hit_ratio),
@@ -67,10 +71,10 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
 /// Returns the line about one contender that is printed when the contender ends.
 pub(super) fn line(one: &ContenderOutcome) -> String {
     let ended = match &one.end {
-        End::Whole => String::new(),
-        End::Missing { hint } => return format!("{}: not installed, {hint}", one.name),
-        End::Failed { why } => return format!("{}: {why}", one.name),
-        End::Cut { why } => format!(" before {why}"),
+        RunEnd::Completed => String::new(),
+        RunEnd::NotInstalled { hint } => return format!("{}: not installed, {hint}", one.name),
+        RunEnd::NotStarted { why } => return format!("{}: {why}", one.name),
+        RunEnd::EndedEarly { why } => format!(" before {why}"),
         _ => " before the end".to_owned(),
     };
     match &one.totals {

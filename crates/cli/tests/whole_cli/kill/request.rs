@@ -65,7 +65,7 @@ pub(super) fn ask(
         _ => (0, size),
     };
     assert!(body.len() as u64 <= expected, "{head}");
-    let wrong = Pattern::of(&id.to_string()).first_wrong(offset, &body);
+    let wrong = Pattern::for_id(&id.to_string()).first_wrong(offset, &body);
     assert_eq!(wrong, None, "{id} of {size} bytes, {range:?}: {head}");
     FetchResult {
         complete: body.len() as u64 == expected,

@@ -24,7 +24,7 @@ pub(super) enum Service {
     Gateway,
 }
 
-pub(super) struct Stage {
+pub(super) struct TestServers {
     pub(super) service: Service,
     edge_port: u16,
     admin_port: u16,
@@ -58,8 +58,8 @@ const IDS: u32 = 10_000;
 /// The usual soft limit of open files in a login shell.
 const OPEN_FILES_SOFT: u32 = 1024;
 
-impl Stage {
-    pub(super) fn set(plan: &Plan, attack: Attack) -> anyhow::Result<Self> {
+impl TestServers {
+    pub(super) fn start(plan: &Plan, attack: Attack) -> anyhow::Result<Self> {
         let scratch = Scratch::new(&std::env::temp_dir())?;
         let folder = &scratch.path;
         let (origin_port, edge_port) = (free_port()?, free_port()?);
@@ -169,7 +169,7 @@ impl Stage {
 
     /// Starts a new edge of the link and sends a request through it. All these edges use the same store one after the
     /// other, as after a restart.
-    pub(super) fn ask_through_a_new_link(&self, path: &str) -> anyhow::Result<()> {
+    pub(super) fn request_through_new_link(&self, path: &str) -> anyhow::Result<()> {
         let link = self.link.as_ref().context("this server has no link")?;
         let port = free_port()?;
         let _edge = start_link(
@@ -180,7 +180,7 @@ impl Stage {
             link.core,
             &link.folder,
         )?;
-        client::ask(&mut None, port, path)
+        client::request(&mut None, port, path)
     }
 
     /// Returns the CPU seconds of the origin, which shares a core with the client.

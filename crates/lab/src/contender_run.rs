@@ -12,52 +12,52 @@ use std::time::{Duration, Instant};
 
 use edgeward_replay::ReplayReport;
 use edgeward_replay::load::{self, LiveCounts, Pacing, ReplayPlan, Stop, Target};
-use edgeward_replay::origin::{OriginConfig, Running, SyntheticOrigin};
+use edgeward_replay::origin::{OriginConfig, RunningOrigin, SyntheticOrigin};
 
-use crate::janitor::Janitor;
-use crate::look::{Sampler, device_of};
-use crate::outcome::{ContenderOutcome, Counted, End, Totals, TraceFacts};
+use crate::nginx_capacity::CapacityEnforcer;
+use crate::outcome::{ContenderOutcome, LoadCounts, RunEnd, Totals, TraceFacts};
 use crate::plan::{Contender, DISK_BYTES_MIN, Plan, Server, Setting};
 use crate::process::{self, StartError, free_port};
 use crate::recipe::{self, Environment, Recipe};
-use crate::run::Bench;
+use crate::run::LabPaths;
 use crate::sample::{Sample, SampleLog};
+use crate::sampler::{Sampler, device_of};
 use crate::scratch::Scratch;
 use crate::settings;
-use crate::source::Source;
+use crate::source::TraceSource;
 
 /// The inputs of one contender's run.
-pub(crate) struct Turn<'a> {
+pub(crate) struct ContenderRun<'a> {
     pub(crate) plan: &'a Plan,
     pub(crate) contender: &'a Contender,
     pub(crate) trace: &'a TraceFacts,
-    pub(crate) bench: &'a Bench,
+    pub(crate) paths: &'a LabPaths,
     pub(crate) stop: &'a Stop,
     /// Receives the number of answered requests.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
 }
 
 /// A part of the trace that is replayed with one set of settings.
-struct Leg {
-    from: u64,
-    to: u64,
+struct TracePart {
+    first: u64,
+    end: u64,
     settings: Vec<Setting>,
 }
 
 /// The state of a run, with its results so far.
 struct RunState {
     log: SampleLog,
-    counted: Counted,
+    load_counts: LoadCounts,
     /// The counters at the end of the previous part of the trace; zero during the first part.
-    before: Sample,
+    previous_parts: Sample,
     warm_seconds: Option<f64>,
     switched_seconds: Option<f64>,
     outcome: ContenderOutcome,
 }
 
-impl Turn<'_> {
+impl ContenderRun<'_> {
     /// Runs the contender and returns its results.
-    pub(crate) fn take(&self) -> ContenderOutcome {
+    pub(crate) fn run(&self) -> ContenderOutcome {
         let contender = self.contender;
         let mut outcome = ContenderOutcome {
             name: contender.name.clone(),
@@ -68,12 +68,12 @@ impl Turn<'_> {
         };
         let (name, package) = recipe::program(&contender.server);
         let program = match contender.server {
-            Server::Edgeward { .. } => Some(self.bench.edgeward.clone()),
-            _ => process::find(name),
+            Server::Edgeward { .. } => Some(self.paths.edgeward.clone()),
+            _ => process::find_program(name),
         };
         let Some(program) = program else {
             let hint = format!("{name} is not installed; the Debian package is {package}");
-            outcome.end = End::Missing { hint };
+            outcome.end = RunEnd::NotInstalled { hint };
             return outcome;
         };
         outcome.version = match contender.server {
@@ -83,22 +83,24 @@ impl Turn<'_> {
         };
         let mut state = RunState {
             log: SampleLog::default(),
-            counted: Counted::default(),
-            before: Sample::default(),
+            load_counts: LoadCounts::default(),
+            previous_parts: Sample::default(),
             warm_seconds: None,
             switched_seconds: None,
             outcome,
         };
-        let end = self.through(&program, &mut state).unwrap_or_else(|end| end);
+        let end = self
+            .replay_parts(&program, &mut state)
+            .unwrap_or_else(|end| end);
         state.finish(end)
     }
 
     /// Replays all parts of the trace. Returns how the run ended.
-    fn through(&self, program: &Path, state: &mut RunState) -> Result<End, End> {
-        let failed = |what: &str, why: &dyn std::fmt::Display| End::Failed {
+    fn replay_parts(&self, program: &Path, state: &mut RunState) -> Result<RunEnd, RunEnd> {
+        let failed = |what: &str, why: &dyn std::fmt::Display| RunEnd::NotStarted {
             why: format!("{what}: {why}"),
         };
-        let scratch = Scratch::new(&self.bench.folder)
+        let scratch = Scratch::new(&self.paths.folder)
             .map_err(|why| failed("the folder cannot be created", &why))?;
         let in_memory = memory_folder()
             .and_then(|parent| Scratch::new(&parent).ok())
@@ -118,8 +120,8 @@ impl Turn<'_> {
         })
         .map_err(|why| failed("the origin did not start", &why))?;
 
-        let legs = self.legs();
-        for (n, leg) in legs.iter().enumerate() {
+        let parts = self.parts();
+        for (n, part) in parts.iter().enumerate() {
             let environment = Environment {
                 folder: scratch.path(),
                 memory_folder: in_memory
@@ -136,7 +138,7 @@ impl Turn<'_> {
                 is_root: rustix::process::geteuid().is_root(),
                 program,
             };
-            let recipe = recipe::recipe(self.contender, &leg.settings, &environment);
+            let recipe = recipe::recipe(self.contender, &part.settings, &environment);
             let server = self.start(program, &recipe, &environment);
             let mut server = match server {
                 Ok(server) => server,
@@ -144,23 +146,23 @@ impl Turn<'_> {
                 Err(error) if n == 0 => return Err(failed("it did not start", &error)),
                 Err(error) => {
                     let why = format!("it did not start again: {error}");
-                    return Err(End::Cut { why });
+                    return Err(RunEnd::EndedEarly { why });
                 }
             };
             if n > 0 {
                 state.switched_seconds = Some(state.log.last().map_or(0.0, |last| last.seconds));
             }
-            let running = RunningLeg {
-                turn: self,
-                leg,
+            let running = PartReplay {
+                run: self,
+                part,
                 environment: &environment,
                 recipe: &recipe,
                 origin: &origin,
-                clock: state.clock(),
+                axis_start: state.axis_start(),
             };
             running.send(&mut server, state)?;
         }
-        Ok(End::Whole)
+        Ok(RunEnd::Completed)
     }
 
     /// Writes the server's files and starts the server. Does not retry with other ports, because the ports were
@@ -186,9 +188,13 @@ impl Turn<'_> {
         )
     }
 
-    fn legs(&self) -> Vec<Leg> {
+    fn parts(&self) -> Vec<TracePart> {
         let all = self.trace.requests;
-        let leg = |from, to, settings| Leg { from, to, settings };
+        let part = |first, end, settings| TracePart {
+            first,
+            end,
+            settings,
+        };
         match &self.contender.server {
             Server::Edgeward {
                 settings,
@@ -196,15 +202,15 @@ impl Turn<'_> {
             } => {
                 let at = switch.at.of(all);
                 vec![
-                    leg(0, at, settings.clone()),
-                    leg(at, all, settings::changed(settings, &switch.settings)),
+                    part(0, at, settings.clone()),
+                    part(at, all, settings::changed(settings, &switch.settings)),
                 ]
             }
             Server::Edgeward {
                 settings,
                 switch: None,
-            } => vec![leg(0, all, settings.clone())],
-            _ => vec![leg(0, all, Vec::new())],
+            } => vec![part(0, all, settings.clone())],
+            _ => vec![part(0, all, Vec::new())],
         }
     }
 
@@ -214,35 +220,35 @@ impl Turn<'_> {
 }
 
 /// The inputs for the replay of one part of the trace, after the server has started.
-struct RunningLeg<'a> {
-    turn: &'a Turn<'a>,
-    leg: &'a Leg,
+struct PartReplay<'a> {
+    run: &'a ContenderRun<'a>,
+    part: &'a TracePart,
     environment: &'a Environment<'a>,
     recipe: &'a Recipe,
-    origin: &'a Running,
+    origin: &'a RunningOrigin,
     /// The time at which the time axis of the report begins.
-    clock: Instant,
+    axis_start: Instant,
 }
 
-impl RunningLeg<'_> {
+impl PartReplay<'_> {
     /// Sends the requests of the part and takes samples.
-    fn send(&self, server: &mut process::Server, state: &mut RunState) -> Result<(), End> {
-        let turn = self.turn;
-        let load = &turn.plan.load;
+    fn send(&self, server: &mut process::Server, state: &mut RunState) -> Result<(), RunEnd> {
+        let run = self.run;
+        let load = &run.plan.load;
         let target = |port: u16, path: &str| -> Target {
             let url = format!("http://127.0.0.1:{port}{path}");
             url.parse()
                 .expect("a URL of the loopback interface is a valid target")
         };
-        let warmup = load.warmup.of(turn.trace.requests);
-        let mut plan = ReplayPlan::new(&turn.trace.label, target(self.environment.port, ""));
+        let warmup = load.warmup.of(run.trace.requests);
+        let mut plan = ReplayPlan::new(&run.trace.label, target(self.environment.port, ""));
         plan.connections = load.connections;
         plan.pacing = load.rate.map_or(Pacing::Closed, Pacing::Rate);
         plan.round_trip = load.round_trip;
-        plan.warmup_requests = warmup.saturating_sub(self.leg.from);
+        plan.warmup_requests = warmup.saturating_sub(self.part.first);
         plan.live = Arc::new(LiveCounts::default());
         plan.stop = Stop::default();
-        let device = turn
+        let device = run
             .contender
             .disk
             .and_then(|_| device_of(self.environment.folder));
@@ -257,119 +263,119 @@ impl RunningLeg<'_> {
             device,
             live: &plan.live,
             origin: &stats,
-            started: self.clock,
+            started: self.axis_start,
             latencies: load::Latencies::default(),
         };
         // Resources used before the server was ready do not count.
-        let zero = sampler.look();
-        let keep = |sampler: &mut Sampler<'_>, state: &mut RunState, must: bool| {
-            let mut sample = sampler.look();
-            sample.since(&zero);
-            sample.after(&state.before);
-            state.log.push(sample, must);
+        let sample_at_start = sampler.sample();
+        let take_sample = |sampler: &mut Sampler<'_>, state: &mut RunState, is_required: bool| {
+            let mut sample = sampler.sample();
+            sample.subtract(&sample_at_start);
+            sample.add(&state.previous_parts);
+            state.log.push(sample, is_required);
         };
-        keep(&mut sampler, state, true);
-        let janitor = self
+        take_sample(&mut sampler, state, true);
+        let enforcer = self
             .recipe
-            .tended
+            .enforced_capacity
             .as_ref()
-            .map(|(folder, capacity)| Janitor::new(server.pid(), folder, *capacity));
-        let source = Source::new(&turn.plan.trace);
-        let (from, to) = (self.leg.from, self.leg.to);
+            .map(|(folder, capacity)| CapacityEnforcer::new(server.pid(), folder, *capacity));
+        let source = TraceSource::new(&run.plan.trace);
+        let (first, end) = (self.part.first, self.part.end);
         let mut ended_early = None;
-        let over = AtomicBool::new(false);
+        let is_over = AtomicBool::new(false);
         let report = thread::scope(|scope| {
-            let over = &over;
-            let janitor = janitor.map(|janitor| scope.spawn(move || janitor.tend(over)));
+            let is_over = &is_over;
+            let enforcer = enforcer.map(|enforcer| scope.spawn(move || enforcer.enforce(is_over)));
             let replay = scope.spawn(|| {
                 load::run_from(&plan, |feeder| {
-                    let mut at = 0;
+                    let mut position = 0;
                     source.for_each(|record| {
-                        at += 1;
-                        if at <= from {
+                        position += 1;
+                        if position <= first {
                             return ControlFlow::Continue(());
                         }
-                        if at > to {
+                        if position > end {
                             return ControlFlow::Break(());
                         }
                         feeder.push(record)
                     })
                 })
             });
-            let mut next = self.clock.elapsed() + INTERVAL;
+            let mut next = self.axis_start.elapsed() + INTERVAL;
             while !replay.is_finished() {
                 thread::park_timeout(POLL);
-                let requests = from + plan.live.requests();
-                (turn.progress)(requests);
+                let requests = first + plan.live.requests();
+                (run.progress)(requests);
                 if ended_early.is_none() {
                     ended_early = self.reason_to_end(server);
                     if ended_early.is_some() {
-                        plan.stop.ask();
+                        plan.stop.request();
                     }
                 }
                 if state.warm_seconds.is_none() && requests >= warmup {
-                    keep(&mut sampler, state, true);
+                    take_sample(&mut sampler, state, true);
                     state.warm_seconds = state.log.last().map(|sample| sample.seconds);
-                } else if self.clock.elapsed() >= next {
-                    keep(&mut sampler, state, false);
+                } else if self.axis_start.elapsed() >= next {
+                    take_sample(&mut sampler, state, false);
                     // The samples that were missed during a slow sample are skipped.
-                    next = (next + INTERVAL).max(self.clock.elapsed());
+                    next = (next + INTERVAL).max(self.axis_start.elapsed());
                 }
             }
-            over.store(true, Ordering::Relaxed);
-            if let Some(janitor) = janitor {
-                janitor.thread().unpark();
-                state.outcome.notes.extend(janitor.join().ok().flatten());
+            is_over.store(true, Ordering::Relaxed);
+            if let Some(enforcer) = enforcer {
+                enforcer.thread().unpark();
+                state.outcome.notes.extend(enforcer.join().ok().flatten());
             }
             match replay.join() {
                 Ok(report) => report,
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         });
-        keep(&mut sampler, state, true);
+        take_sample(&mut sampler, state, true);
         state.warm_seconds = state.warm_seconds.or_else(|| {
             // The trace ended before the next check.
-            (from + plan.live.requests() >= warmup).then_some(0.0)
+            (first + plan.live.requests() >= warmup).then_some(0.0)
         });
         if let Some(last) = state.log.last() {
-            state.before = last.clone();
+            state.previous_parts = last.clone();
         }
         // The server may have died after the last check.
-        let ended_early = ended_early.or_else(|| self.death(server));
+        let ended_early = ended_early.or_else(|| self.server_exit(server));
         match report {
             Ok(report) => {
-                state.count(&report, &plan.live);
+                state.add_counts(&report, &plan.live);
                 match ended_early {
                     Some(end) => Err(end),
-                    None if report.stopped_early => Err(End::Cut {
+                    None if report.stopped_early => Err(RunEnd::EndedEarly {
                         why: "too many requests in a row failed".to_owned(),
                     }),
                     None => Ok(()),
                 }
             }
-            Err(error) => Err(ended_early.unwrap_or_else(|| End::Cut {
+            Err(error) => Err(ended_early.unwrap_or_else(|| RunEnd::EndedEarly {
                 why: edgeward_types::with_causes(&error),
             })),
         }
     }
 
-    fn reason_to_end(&self, server: &mut process::Server) -> Option<End> {
-        if self.turn.stop.is_asked() {
+    fn reason_to_end(&self, server: &mut process::Server) -> Option<RunEnd> {
+        if self.run.stop.is_requested() {
             return Some(interrupted());
         }
-        if self.clock.elapsed() > self.turn.plan.load.time_max {
-            let time_max = self.turn.plan.load.time_max;
+        if self.axis_start.elapsed() > self.run.plan.load.time_max {
+            let time_max = self.run.plan.load.time_max;
             let why = format!("it exceeded load.time_max, {} s", time_max.as_secs());
-            return Some(End::Cut { why });
+            return Some(RunEnd::EndedEarly { why });
         }
-        self.death(server)
+        self.server_exit(server)
     }
 
-    fn death(&self, server: &mut process::Server) -> Option<End> {
-        let status = server.ended()?;
-        let said = server.last_words();
-        let why = format!("the server died, with {status}{said}");
-        Some(End::Cut { why })
+    fn server_exit(&self, server: &mut process::Server) -> Option<RunEnd> {
+        let status = server.exit_status()?;
+        let output = server.last_output();
+        let why = format!("the server died, with {status}{output}");
+        Some(RunEnd::EndedEarly { why })
     }
 }
 
@@ -378,32 +384,32 @@ impl RunState {
     ///
     /// For a later part, the zero is shifted by the duration of the restart. The axis continues at the end of the
     /// previous part, and a restart takes no time on it.
-    fn clock(&self) -> Instant {
+    fn axis_start(&self) -> Instant {
         let passed = self.log.last().map_or(0.0, |last| last.seconds);
         let now = Instant::now();
         now.checked_sub(Duration::from_secs_f64(passed))
             .unwrap_or(now)
     }
 
-    fn count(&mut self, report: &ReplayReport, live: &LiveCounts) {
-        let counted = &mut self.counted;
-        counted.requests += report.requests;
-        counted.errors += report.errors_total;
-        counted.hits += report.hits;
-        counted.body_bytes += report.body_bytes;
-        counted.hit_bytes += report.hit_bytes;
-        counted.send_delay_p50_ms = counted.send_delay_p50_ms.max(report.send_delay_ms.p50);
-        counted.latencies.add(&live.counted_latencies());
-        let room = ERRORS_MAX.saturating_sub(self.outcome.error_samples.len());
-        let samples = report.error_samples.iter().take(room).cloned();
+    fn add_counts(&mut self, report: &ReplayReport, live: &LiveCounts) {
+        let counts = &mut self.load_counts;
+        counts.requests += report.requests;
+        counts.errors += report.errors_total;
+        counts.hits += report.hits;
+        counts.body_bytes += report.body_bytes;
+        counts.hit_bytes += report.hit_bytes;
+        counts.send_delay_p50_ms = counts.send_delay_p50_ms.max(report.send_delay_ms.p50);
+        counts.latencies.add(&live.latencies_after_warmup());
+        let missing = ERROR_SAMPLES_MAX.saturating_sub(self.outcome.error_samples.len());
+        let samples = report.error_samples.iter().take(missing).cloned();
         self.outcome.error_samples.extend(samples);
     }
 
-    fn finish(self, end: End) -> ContenderOutcome {
+    fn finish(self, end: RunEnd) -> ContenderOutcome {
         let series = self.log.into_samples();
         let totals = self
             .warm_seconds
-            .and_then(|warm| Totals::new(&self.counted, &series, warm));
+            .and_then(|warm| Totals::new(&self.load_counts, &series, warm));
         ContenderOutcome {
             end,
             totals,
@@ -415,8 +421,8 @@ impl RunState {
     }
 }
 
-fn interrupted() -> End {
-    End::Cut {
+fn interrupted() -> RunEnd {
+    RunEnd::EndedEarly {
         why: "interrupted".to_owned(),
     }
 }
@@ -432,4 +438,4 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The interval between two checks whether the warm-up, the replay or the server has ended.
 const POLL: Duration = Duration::from_millis(50);
 
-const ERRORS_MAX: usize = 10;
+const ERROR_SAMPLES_MAX: usize = 10;

@@ -8,11 +8,11 @@ use anyhow::{Context as _, bail, ensure};
 use rustix::fs::{Advice, fadvise, syncfs};
 
 use super::super::servers::{Edge, Origin};
-use super::{Plan, disk_hits_in, floor, read_by};
+use super::{Plan, device_read_bytes, disk_hits_on_page, sendfile_server};
 use crate::bench_hits::client::Client;
 use crate::bench_hits::process::{Scratch, Server, find, free_port};
 use crate::bench_hits::subjects::nginx_user;
-use crate::options::written;
+use crate::options::format_size;
 
 /// The maximum number of times that all objects are requested to fill a cache. If a server still misses after
 /// that, the benchmark fails.
@@ -26,8 +26,8 @@ const CHECKED: u64 = 8;
 pub(super) enum Subject {
     Edgeward,
     Nginx(&'static str, &'static str),
-    /// Only `sendfile`; see [`super::floor`].
-    Floor,
+    /// Only `sendfile`; see [`super::sendfile_server`].
+    SendfileServer,
 }
 
 impl Subject {
@@ -39,7 +39,7 @@ impl Subject {
         Self::Nginx("sendfile tcp_nopush", "sendfile on; tcp_nopush on;"),
         Self::Nginx("read 32k", "sendfile off; output_buffers 2 32k;"),
         Self::Nginx("read 256k", "sendfile off; output_buffers 2 256k;"),
-        Self::Floor,
+        Self::SendfileServer,
     ];
 }
 
@@ -48,27 +48,27 @@ impl fmt::Display for Subject {
         match self {
             Self::Edgeward => f.write_str("edgeward"),
             Self::Nginx(name, _) => write!(f, "nginx {name}"),
-            Self::Floor => f.write_str("sendfile alone"),
+            Self::SendfileServer => f.write_str("sendfile alone"),
         }
     }
 }
 
 /// All processes for one object size.
-pub(super) struct Stage {
+pub(super) struct TestServers {
     pub(super) size: u64,
     pub(super) keys: u64,
     origin: Origin,
-    origin_asked: u64,
+    origin_polls: u64,
     edge: Edge,
     nginx: Server,
-    floor: Server,
+    sendfile_server: Server,
     ports: Vec<(Subject, u16)>,
     // Declared last, so that the folder is removed after the processes that write into it have ended.
     scratch: Scratch,
 }
 
-impl Stage {
-    pub(super) fn set(
+impl TestServers {
+    pub(super) fn start(
         plan: &Plan,
         root: &Path,
         edgeward: &Path,
@@ -80,7 +80,7 @@ impl Stage {
         let origin = Origin::start(edgeward, Some(plan.client_core), &scratch.path)?;
         // One and a half times the size of the objects, and at least the minimum for a log of segments.
         let capacity = (size * keys / 2 * 3).max(256 << 20);
-        let capacity = written(capacity.next_multiple_of(1 << 20));
+        let capacity = format_size(capacity.next_multiple_of(1 << 20));
         let store = scratch.path.join("store");
         fs::create_dir(&store)?;
         let more = format!(
@@ -118,27 +118,28 @@ impl Stage {
             ports[1].1,
             &scratch.path,
         )?;
-        let floor = Self::floor(plan, origin.port, size, keys, &scratch.path)?;
-        ports.push((Subject::Floor, floor.1));
-        let floor = floor.0;
-        let mut stage = Self {
+        let sendfile_server =
+            Self::start_sendfile_server(plan, origin.port, size, keys, &scratch.path)?;
+        ports.push((Subject::SendfileServer, sendfile_server.1));
+        let sendfile_server = sendfile_server.0;
+        let mut test_servers = Self {
             size,
             keys,
             origin,
-            origin_asked: 0,
+            origin_polls: 0,
             edge,
             nginx,
-            floor,
+            sendfile_server,
             ports,
             scratch,
         };
-        stage.fill(Subject::Edgeward)?;
-        stage.fill(Subject::ALL[1])?;
-        stage.check()?;
-        Ok(stage)
+        test_servers.fill(Subject::Edgeward)?;
+        test_servers.fill(Subject::ALL[1])?;
+        test_servers.check()?;
+        Ok(test_servers)
     }
 
-    fn floor(
+    fn start_sendfile_server(
         plan: &Plan,
         origin: u16,
         size: u64,
@@ -148,7 +149,7 @@ impl Stage {
         let folder = scratch.join("floor");
         fs::create_dir(&folder)?;
         let file = folder.join("objects");
-        floor::fill(origin, size, keys, &file)?;
+        sendfile_server::fill(origin, size, keys, &file)?;
         let port = free_port()?;
         let arguments = [
             "bench-disk".to_owned(),
@@ -175,7 +176,7 @@ impl Stage {
         match subject {
             Subject::Edgeward => &self.edge.server,
             Subject::Nginx(..) => &self.nginx,
-            Subject::Floor => &self.floor,
+            Subject::SendfileServer => &self.sendfile_server,
         }
     }
 
@@ -185,19 +186,24 @@ impl Stage {
 
     /// Returns the number of bytes that the server's processes have read from a device.
     pub(super) fn read_bytes(&self, subject: Subject) -> anyhow::Result<u64> {
-        Ok(self.server(subject).tree()?.into_iter().map(read_by).sum())
+        Ok(self
+            .server(subject)
+            .tree()?
+            .into_iter()
+            .map(device_read_bytes)
+            .sum())
     }
 
     /// Returns the number of disk hits, if the server counts them.
     pub(super) fn disk_hits(&self, subject: Subject) -> anyhow::Result<Option<u64>> {
         match subject {
-            Subject::Edgeward => Ok(Some(disk_hits_in(&self.edge.status()?))),
-            Subject::Nginx(..) | Subject::Floor => Ok(None),
+            Subject::Edgeward => Ok(Some(disk_hits_on_page(&self.edge.status()?))),
+            Subject::Nginx(..) | Subject::SendfileServer => Ok(None),
         }
     }
 
     pub(super) fn origin_requests(&mut self) -> anyhow::Result<u64> {
-        self.origin.requests(&mut self.origin_asked)
+        self.origin.requests(&mut self.origin_polls)
     }
 
     /// Requests all objects repeatedly until no request reaches the origin.
@@ -245,7 +251,7 @@ impl Stage {
         let folder = match subject {
             Subject::Edgeward => self.scratch.path.join("store"),
             Subject::Nginx(..) => self.scratch.path.join("nginx-cache"),
-            Subject::Floor => self.scratch.path.join("floor"),
+            Subject::SendfileServer => self.scratch.path.join("floor"),
         };
         // `posix_fadvise` does not drop dirty pages.
         syncfs(File::open(&folder)?).context("syncfs")?;

@@ -46,69 +46,69 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
         .context("the size")?;
     let keys = file.metadata()?.len() / (HEAD_BYTES + size);
     ensure!(keys > 0, "the file has no object of {size} bytes");
-    let mut floor = Floor {
+    let mut sendfile_server = SendfileServer {
         file,
         size,
         keys,
         head: format!("HTTP/1.1 200 OK\r\nContent-Length: {size}\r\n\r\n").into_bytes(),
         clients: Vec::new(),
     };
-    floor.serve(&TcpListener::bind((Ipv4Addr::LOCALHOST, port))?)?;
+    sendfile_server.serve(&TcpListener::bind((Ipv4Addr::LOCALHOST, port))?)?;
     Ok(true)
 }
 
-struct Floor {
+struct SendfileServer {
     file: File,
     size: u64,
     keys: u64,
     head: Vec<u8>,
-    clients: Vec<Option<Answer>>,
+    clients: Vec<Option<PendingResponse>>,
 }
 
 /// A client, and the part of the file that remains to be sent for its current request.
-struct Answer {
+struct PendingResponse {
     stream: TcpStream,
     offset: u64,
     left: u64,
 }
 
-impl Floor {
+impl SendfileServer {
     fn serve(&mut self, listener: &TcpListener) -> anyhow::Result<()> {
         listener.set_nonblocking(true)?;
         let poll = epoll::create(CreateFlags::CLOEXEC)?;
-        let of_listener = EventData::new_u64(u64::MAX);
-        epoll::add(&poll, listener, of_listener, EventFlags::IN)?;
+        let listener_data = EventData::new_u64(u64::MAX);
+        epoll::add(&poll, listener, listener_data, EventFlags::IN)?;
         let mut events = [Event {
             flags: EventFlags::empty(),
-            data: of_listener,
+            data: listener_data,
         }; 256];
         loop {
             let ready = epoll::wait(&poll, &mut events, None)?;
             for event in &events[..ready] {
-                let of = event.data.u64();
-                if of != u64::MAX {
-                    self.turn(of as usize)?;
+                let token = event.data.u64();
+                if token != u64::MAX {
+                    self.serve_client(token as usize)?;
                     continue;
                 }
                 while let Ok((stream, _)) = listener.accept() {
                     stream.set_nonblocking(true)?;
                     stream.set_nodelay(true)?;
                     let free = self.clients.iter().position(Option::is_none);
-                    let at = free.unwrap_or(self.clients.len());
+                    let index = free.unwrap_or(self.clients.len());
                     ensure!(
-                        at < CONNECTIONS_MAX,
+                        index < CONNECTIONS_MAX,
                         "more than {CONNECTIONS_MAX} connections"
                     );
                     let wanted = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
-                    epoll::add(&poll, &stream, EventData::new_u64(at as u64), wanted)?;
-                    let answer = Some(Answer {
+                    epoll::add(&poll, &stream, EventData::new_u64(index as u64), wanted)?;
+                    let client = Some(PendingResponse {
                         stream,
                         offset: 0,
                         left: 0,
                     });
                     match free {
-                        Some(at) => self.clients[at] = answer,
-                        None => self.clients.push(answer),
+                        Some(index) => self.clients[index] = client,
+                        None => self.clients.push(client),
                     }
                 }
             }
@@ -116,30 +116,30 @@ impl Floor {
     }
 
     /// Reads requests of one client and sends responses until the socket would block.
-    fn turn(&mut self, at: usize) -> anyhow::Result<()> {
+    fn serve_client(&mut self, index: usize) -> anyhow::Result<()> {
         // An earlier event may have removed the client.
-        while let Some(answer) = &mut self.clients[at] {
-            if answer.left > 0 {
-                let wanted = usize::try_from(answer.left)?;
-                match sendfile(&answer.stream, &self.file, Some(&mut answer.offset), wanted) {
-                    Ok(sent) if sent > 0 => answer.left -= sent as u64,
+        while let Some(client) = &mut self.clients[index] {
+            if client.left > 0 {
+                let wanted = usize::try_from(client.left)?;
+                match sendfile(&client.stream, &self.file, Some(&mut client.offset), wanted) {
+                    Ok(sent) if sent > 0 => client.left -= sent as u64,
                     Err(rustix::io::Errno::AGAIN) => return Ok(()),
-                    Ok(_) | Err(_) => self.clients[at] = None,
+                    Ok(_) | Err(_) => self.clients[index] = None,
                 }
                 continue;
             }
             let mut request = [0; 512];
-            match answer.stream.read(&mut request) {
+            match client.stream.read(&mut request) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                Err(_) | Ok(0) => self.clients[at] = None,
+                Err(_) | Ok(0) => self.clients[index] = None,
                 Ok(read) => {
                     let key =
                         key_of(&request[..read]).context("the request is not for an object")?;
                     ensure!((1..=self.keys).contains(&key), "there is no object {key}");
                     // The socket buffer is empty while the client waits for a response, so the head fits.
-                    answer.stream.write_all(&self.head)?;
-                    answer.offset = (key - 1) * (HEAD_BYTES + self.size) + HEAD_BYTES;
-                    answer.left = self.size;
+                    client.stream.write_all(&self.head)?;
+                    client.offset = (key - 1) * (HEAD_BYTES + self.size) + HEAD_BYTES;
+                    client.left = self.size;
                 }
             }
         }

@@ -18,48 +18,50 @@ use super::{FILL_TIMEOUT, KEYS, Plan};
 /// The server that gets the requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Server {
-    Without,
-    With,
+    WithoutFilter,
+    WithFilter,
     Nginx,
 }
 
 impl Server {
     pub(super) fn name(self) -> &'static str {
         match self {
-            Self::Without => "edgeward without a filter",
-            Self::With => "edgeward with a filter",
+            Self::WithoutFilter => "edgeward without a filter",
+            Self::WithFilter => "edgeward with a filter",
             Self::Nginx => "nginx return 404",
         }
     }
 }
 
-pub(super) struct Stage {
-    without: Running,
-    with: Running,
-    nginx: Running,
-    origin: Running,
+pub(super) struct TestServers {
+    without: RunningServer,
+    with: RunningServer,
+    nginx: RunningServer,
+    origin: RunningServer,
     // Declared last, so that the folder is removed after the processes that write into it have ended.
     _scratch: Scratch,
 }
 
-struct Running {
+struct RunningServer {
     port: u16,
     server: process::Server,
 }
 
-impl Stage {
-    pub(super) fn set(plan: &Plan, root: &Path, filter: &Path) -> anyhow::Result<Self> {
+impl TestServers {
+    pub(super) fn start(plan: &Plan, root: &Path, filter: &Path) -> anyhow::Result<Self> {
         let scratch = Scratch::new(&std::env::temp_dir())?;
         let folder = &scratch.path;
-        let start = |name: &str, core: u32, line: &str, port: u16| -> anyhow::Result<Running> {
-            let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
-            let server = process::Server::start(name, &plan.edgeward, &words, core, port, folder)?;
-            Ok(Running { port, server })
-        };
+        let start =
+            |name: &str, core: u32, line: &str, port: u16| -> anyhow::Result<RunningServer> {
+                let words: Vec<String> = line.split_whitespace().map(str::to_owned).collect();
+                let server =
+                    process::Server::start(name, &plan.edgeward, &words, core, port, folder)?;
+                Ok(RunningServer { port, server })
+            };
         let port = free_port()?;
         let line = format!("origin --listen 127.0.0.1:{port} --cache-control max-age=86400");
         let origin = start("origin", plan.client_core, &line, port)?;
-        let edge = |name: &str, rule: &str| -> anyhow::Result<Running> {
+        let edge = |name: &str, rule: &str| -> anyhow::Result<RunningServer> {
             let port = free_port()?;
             let config = folder.join(format!("{name}.toml"));
             fs::write(
@@ -90,7 +92,7 @@ impl Stage {
             .replace("@DIR@", &folder.display().to_string());
         fs::write(&config, text)?;
         let words = ["-c".to_owned(), config.display().to_string()];
-        let nginx = Running {
+        let nginx = RunningServer {
             port,
             server: process::Server::start(
                 "nginx",
@@ -110,20 +112,20 @@ impl Stage {
         })
     }
 
-    fn running(&self, server: Server) -> &Running {
+    fn server(&self, server: Server) -> &RunningServer {
         match server {
-            Server::Without => &self.without,
-            Server::With => &self.with,
+            Server::WithoutFilter => &self.without,
+            Server::WithFilter => &self.with,
             Server::Nginx => &self.nginx,
         }
     }
 
     pub(super) fn port(&self, server: Server) -> u16 {
-        self.running(server).port
+        self.server(server).port
     }
 
     pub(super) fn cpu_seconds(&self, server: Server) -> anyhow::Result<f64> {
-        self.running(server).server.cpu_seconds()
+        self.server(server).server.cpu_seconds()
     }
 
     pub(super) fn origin_requests(&self) -> anyhow::Result<u64> {
@@ -133,8 +135,8 @@ impl Stage {
     /// Returns the resident sets of both edges and the size of the filter, in bytes. Call this function before
     /// the first request.
     pub(super) fn memory(&self, filter: &Path) -> anyhow::Result<Value> {
-        let resident = |running: &Running| {
-            let pid = running.server.pid();
+        let resident = |server: &RunningServer| {
+            let pid = server.server.pid();
             let path = format!("/proc/{pid}/status");
             let text = fs::read_to_string(&path).with_context(|| path.clone())?;
             let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"));
@@ -151,7 +153,7 @@ impl Stage {
 
     /// Requests all keys that the benchmark expects as hits, until both caches have stored them.
     pub(super) fn fill(&self) -> anyhow::Result<()> {
-        for server in [Server::Without, Server::With] {
+        for server in [Server::WithoutFilter, Server::WithFilter] {
             let mut client = Client::connect(self.port(server))?;
             let deadline = Instant::now() + FILL_TIMEOUT;
             loop {

@@ -30,12 +30,12 @@ pub(crate) struct Sampler<'a> {
 
 impl Sampler<'_> {
     /// Takes a sample of all sources.
-    pub(crate) fn look(&mut self) -> Sample {
+    pub(crate) fn sample(&mut self) -> Sample {
         let origin = self.origin.counts();
         let latencies = self.live.latencies();
-        let stretch = latencies.since(&self.latencies);
+        let interval = latencies.since(&self.latencies);
         self.latencies = latencies;
-        let quantile = |share| Some(stretch.quantile(share)?.as_secs_f64() * 1e3);
+        let quantile = |share| Some(interval.quantile(share)?.as_secs_f64() * 1e3);
         let mut sample = Sample {
             seconds: self.started.elapsed().as_secs_f64(),
             requests: self.live.requests(),
@@ -98,8 +98,8 @@ fn operations_in(diskstats: &str, (major, minor): (u64, u64)) -> Option<u64> {
     diskstats.lines().find_map(|line| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let number = |n: usize| fields.get(n)?.parse::<u64>().ok();
-        let is_it = number(0) == Some(major) && number(1) == Some(minor);
-        is_it.then(|| Some(number(3)? + number(7)?))?
+        let matches = number(0) == Some(major) && number(1) == Some(minor);
+        matches.then(|| Some(number(3)? + number(7)?))?
     })
 }
 
@@ -114,13 +114,13 @@ pub(crate) fn bytes_below(folder: &Path) -> u64 {
         };
         for entry in entries.flatten() {
             // The file may have been evicted after it was listed.
-            let Ok(facts) = entry.metadata() else {
+            let Ok(metadata) = entry.metadata() else {
                 continue;
             };
-            if facts.is_dir() {
+            if metadata.is_dir() {
                 folders.push(entry.path());
             } else {
-                bytes += facts.blocks() * 512;
+                bytes += metadata.blocks() * 512;
             }
             files += 1;
             if files > FILES_MAX {

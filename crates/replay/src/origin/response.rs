@@ -32,20 +32,20 @@ use crate::pattern::Pattern;
 
 /// The response: the head, and the range of the object's bytes.
 #[derive(Debug)]
-pub(super) struct Answer {
+pub(super) struct OriginResponse {
     pub(super) status: StatusCode,
     pub(super) headers: HeaderMap,
     pub(super) bytes: Range<u64>,
 }
 
 /// Computes the response to a GET or HEAD request for an object.
-pub(super) fn answer(
+pub(super) fn response_for(
     request: OriginRequest<'_>,
     pattern: Pattern,
     method: &Method,
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     config: &OriginConfig,
-) -> Answer {
+) -> OriginResponse {
     let etag = config.etag.then(|| etag(pattern, request.size));
     let last_modified = config.last_modified.then_some(LAST_MODIFIED_SECS);
     let mut headers = HeaderMap::with_capacity(8);
@@ -69,37 +69,37 @@ pub(super) fn answer(
     {
         headers.append(name, value);
     }
-    let mut answer = Answer {
+    let mut response = OriginResponse {
         status: request.status,
         headers,
         bytes: 0..request.size,
     };
     // RFC 9110, section 13.2.1: conditions apply only if the response would be successful.
     if request.status == StatusCode::OK {
-        if is_unmodified(asked, etag.as_ref(), last_modified) {
-            answer.status = StatusCode::NOT_MODIFIED;
-            answer.bytes = 0..0;
-            return answer;
+        if is_unmodified(request_headers, etag.as_ref(), last_modified) {
+            response.status = StatusCode::NOT_MODIFIED;
+            response.bytes = 0..0;
+            return response;
         }
         // Section 14.2: Range is defined for GET only.
-        if method == Method::GET && range_applies(asked, etag.as_ref(), last_modified) {
-            answer.narrow(asked.get(RANGE), request.size);
+        if method == Method::GET && range_applies(request_headers, etag.as_ref(), last_modified) {
+            response.apply_range(request_headers.get(RANGE), request.size);
         }
     }
-    let has_content = !matches!(answer.status.as_u16(), 204 | 205);
+    let has_content = !matches!(response.status.as_u16(), 204 | 205);
     if !has_content {
-        answer.bytes = 0..0;
+        response.bytes = 0..0;
     } else if !request.chunked {
-        let length = answer.bytes.end - answer.bytes.start;
-        answer.headers.insert(CONTENT_LENGTH, length.into());
+        let length = response.bytes.end - response.bytes.start;
+        response.headers.insert(CONTENT_LENGTH, length.into());
     }
-    answer
+    response
 }
 
-impl Answer {
+impl OriginResponse {
     /// Applies a `Range` of one part. Several parts, other units and malformed values are ignored, as section 14.2
     /// allows, and the whole object is sent.
-    fn narrow(&mut self, range: Option<&HeaderValue>, size: u64) {
+    fn apply_range(&mut self, range: Option<&HeaderValue>, size: u64) {
         let Some(part) = range
             .and_then(|value| value.to_str().ok())
             .and_then(|value| value.strip_prefix("bytes="))
@@ -107,7 +107,7 @@ impl Answer {
         else {
             return;
         };
-        let wanted = match part {
+        let requested_range = match part {
             ("", last) => last.parse().ok().map(|last: u64| {
                 // The client requests the last `last` bytes, or the whole object if it is shorter.
                 (last > 0).then(|| size.saturating_sub(last)..size)
@@ -121,7 +121,7 @@ impl Answer {
                 _ => None,
             },
         };
-        match wanted {
+        match requested_range {
             None => {}
             Some(Some(bytes)) if bytes.start < size => {
                 self.status = StatusCode::PARTIAL_CONTENT;
@@ -142,12 +142,12 @@ impl Answer {
 /// Returns true if a condition of the request calls for a 304. If `If-None-Match` is present, `If-Modified-Since` is
 /// ignored (RFC 9110, section 13.2.2, steps 3 and 4).
 fn is_unmodified(
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     etag: Option<&HeaderValue>,
     last_modified: Option<u64>,
 ) -> bool {
-    if asked.contains_key(IF_NONE_MATCH) {
-        return asked.get_all(IF_NONE_MATCH).iter().any(|tags| {
+    if request_headers.contains_key(IF_NONE_MATCH) {
+        return request_headers.get_all(IF_NONE_MATCH).iter().any(|tags| {
             let tags = tags.to_str().unwrap_or_default().split(',').map(str::trim);
             // Weak comparison, section 13.1.2.
             let tags = tags.map(|tag| tag.trim_start_matches("W/"));
@@ -155,7 +155,7 @@ fn is_unmodified(
             tags.any(|tag| tag == b"*" || etag.is_some_and(|etag| etag.as_bytes() == tag))
         });
     }
-    match (date(asked, IF_MODIFIED_SINCE), last_modified) {
+    match (date(request_headers, IF_MODIFIED_SINCE), last_modified) {
         (Some(since), Some(modified)) => modified <= since,
         _ => false,
     }
@@ -164,22 +164,22 @@ fn is_unmodified(
 /// Returns true if the `Range` of the request applies. `If-Range` requires a strong match of the entity tag, or
 /// exactly the date of the object (section 13.1.5).
 fn range_applies(
-    asked: &HeaderMap,
+    request_headers: &HeaderMap,
     etag: Option<&HeaderValue>,
     last_modified: Option<u64>,
 ) -> bool {
-    match asked.get(IF_RANGE) {
+    match request_headers.get(IF_RANGE) {
         None => true,
         Some(value) if value.as_bytes().ends_with(b"\"") => etag == Some(value),
         Some(_) => {
-            let asked = date(asked, IF_RANGE);
-            asked.is_some() && asked == last_modified
+            let request_headers = date(request_headers, IF_RANGE);
+            request_headers.is_some() && request_headers == last_modified
         }
     }
 }
 
-fn date(asked: &HeaderMap, name: HeaderName) -> Option<u64> {
-    let value = asked.get(name)?.to_str().ok()?;
+fn date(request_headers: &HeaderMap, name: HeaderName) -> Option<u64> {
+    let value = request_headers.get(name)?.to_str().ok()?;
     let date = httpdate::parse_http_date(value).ok()?;
     let since_epoch = date.duration_since(SystemTime::UNIX_EPOCH).ok()?;
     Some(since_epoch.as_secs())
@@ -210,14 +210,24 @@ const LAST_MODIFIED_SECS: u64 = 1_767_225_600;
 mod tests {
     use super::*;
 
-    fn answer_to(query: &str, asked: &[(HeaderName, &str)], config: &OriginConfig) -> Answer {
+    fn response_to(
+        query: &str,
+        request_headers: &[(HeaderName, &str)],
+        config: &OriginConfig,
+    ) -> OriginResponse {
         let request =
             OriginRequest::read("/o/17", Some(query), 1 << 40).expect("the request is valid");
         let mut headers = HeaderMap::new();
-        for (name, value) in asked {
+        for (name, value) in request_headers {
             headers.append(name, value.parse().expect("the header value is valid"));
         }
-        answer(request, Pattern::of("17"), &Method::GET, &headers, config)
+        response_for(
+            request,
+            Pattern::for_id("17"),
+            &Method::GET,
+            &headers,
+            config,
+        )
     }
 
     fn with_validators() -> OriginConfig {
@@ -228,8 +238,8 @@ mod tests {
         }
     }
 
-    fn shown(answer: &Answer, name: &HeaderName) -> String {
-        let value = answer.headers.get(name).map(|value| value.to_str());
+    fn shown(response: &OriginResponse, name: &HeaderName) -> String {
+        let value = response.headers.get(name).map(|value| value.to_str());
         value.transpose().expect("text").unwrap_or_default().into()
     }
 
@@ -250,31 +260,31 @@ mod tests {
             ("lines=0-1", 200, 0..100),
             ("bytes=x-", 200, 0..100),
         ] {
-            let answer = answer_to("size=100", &[(RANGE, range)], &OriginConfig::default());
-            assert_eq!(answer.status, status, "{range}");
-            assert_eq!(answer.bytes, bytes, "{range}");
+            let response = response_to("size=100", &[(RANGE, range)], &OriginConfig::default());
+            assert_eq!(response.status, status, "{range}");
+            assert_eq!(response.bytes, bytes, "{range}");
             let content_range = match status {
                 206 => format!("bytes {}-{}/100", bytes.start, bytes.end - 1),
                 416 => "bytes */100".to_owned(),
                 _ => String::new(),
             };
-            assert_eq!(shown(&answer, &CONTENT_RANGE), content_range, "{range}");
+            assert_eq!(shown(&response, &CONTENT_RANGE), content_range, "{range}");
         }
-        let empty = answer_to("size=0", &[(RANGE, "bytes=0-")], &OriginConfig::default());
+        let empty = response_to("size=0", &[(RANGE, "bytes=0-")], &OriginConfig::default());
         assert_eq!(empty.status, 416);
     }
 
     #[test]
     fn conditions_are_evaluated_in_the_order_of_the_standard() {
         let config = with_validators();
-        let fresh = answer_to("size=100", &[], &config);
+        let fresh = response_to("size=100", &[], &config);
         let tag = shown(&fresh, &ETAG);
         let (now, before) = (
             "Thu, 01 Jan 2026 00:00:00 GMT",
             "Wed, 31 Dec 2025 23:59:59 GMT",
         );
         let listed = format!("\"x\", W/{tag}");
-        for (asked, status) in [
+        for (request_headers, status) in [
             (vec![(IF_NONE_MATCH, tag.as_str())], 304),
             (vec![(IF_NONE_MATCH, listed.as_str())], 304),
             (vec![(IF_NONE_MATCH, "*")], 304),
@@ -291,20 +301,20 @@ mod tests {
             (vec![(RANGE, "bytes=0-1"), (IF_RANGE, now)], 206),
             (vec![(RANGE, "bytes=0-1"), (IF_RANGE, before)], 200),
         ] {
-            let answer = answer_to("size=100", &asked, &config);
-            assert_eq!(answer.status, status, "{asked:?}");
-            assert_eq!(shown(&answer, &ETAG), tag);
-            assert_eq!(status == 304, answer.bytes.is_empty());
+            let response = response_to("size=100", &request_headers, &config);
+            assert_eq!(response.status, status, "{request_headers:?}");
+            assert_eq!(shown(&response, &ETAG), tag);
+            assert_eq!(status == 304, response.bytes.is_empty());
         }
-        let other_size = answer_to("size=101", &[(IF_NONE_MATCH, &tag)], &config);
+        let other_size = response_to("size=101", &[(IF_NONE_MATCH, &tag)], &config);
         assert_eq!(other_size.status, 200);
     }
 
     /// With entity tags all heads have the same length. Without tags, the length grows with the digits of the size.
     #[test]
     fn heads_have_the_documented_length() {
-        let head_bytes = |answer: &Answer| -> usize {
-            let lines = answer.headers.iter();
+        let head_bytes = |response: &OriginResponse| -> usize {
+            let lines = response.headers.iter();
             let lines = lines.map(|(name, value)| name.as_str().len() + 2 + value.len() + 2);
             let date = "date: Sat, 21 Nov 2026 05:00:00 GMT\r\n".len();
             "HTTP/1.1 200 OK\r\n".len() + lines.sum::<usize>() + date + 2
@@ -315,9 +325,9 @@ mod tests {
         };
         for (size, digits) in [(0, 1), (9, 1), (10, 2), (99_999, 5), (1_u64 << 40, 13)] {
             let query = format!("size={size}");
-            let plain = answer_to(&query, &[], &OriginConfig::default());
+            let plain = response_to(&query, &[], &OriginConfig::default());
             assert_eq!(head_bytes(&plain), 104 + digits, "{size}");
-            let tagged = answer_to(&query, &[], &tagged);
+            let tagged = response_to(&query, &[], &tagged);
             assert_eq!(head_bytes(&tagged), 143, "{size}");
         }
     }
@@ -325,15 +335,15 @@ mod tests {
     #[test]
     fn the_query_overrides_the_configuration() {
         let config = OriginConfig::default();
-        let cc = |query| shown(&answer_to(query, &[], &config), &CACHE_CONTROL);
+        let cc = |query| shown(&response_to(query, &[], &config), &CACHE_CONTROL);
         assert_eq!(cc("size=1"), "max-age=86400");
         assert_eq!(cc("size=1&cc=no-store"), "no-store");
         assert_eq!(cc("size=1&cc="), "");
-        let answer = answer_to("size=9&status=404", &[(RANGE, "bytes=0-1")], &config);
-        assert_eq!((answer.status.as_u16(), answer.bytes), (404, 0..9));
-        let answer = answer_to("size=9&status=204", &[], &config);
-        assert_eq!((answer.status.as_u16(), answer.bytes), (204, 0..0));
-        let answer = answer_to("size=9&chunked=1", &[], &config);
-        assert!(!answer.headers.contains_key(CONTENT_LENGTH));
+        let response = response_to("size=9&status=404", &[(RANGE, "bytes=0-1")], &config);
+        assert_eq!((response.status.as_u16(), response.bytes), (404, 0..9));
+        let response = response_to("size=9&status=204", &[], &config);
+        assert_eq!((response.status.as_u16(), response.bytes), (204, 0..0));
+        let response = response_to("size=9&chunked=1", &[], &config);
+        assert!(!response.headers.contains_key(CONTENT_LENGTH));
     }
 }

@@ -20,6 +20,7 @@ use crate::bench_hits::facts;
 use crate::bench_hits::process::find;
 use crate::options::Options;
 use crate::say;
+use crate::statistics::median;
 
 use test_servers::{Server, TestServers};
 
@@ -243,11 +244,11 @@ fn summary(plan: &Plan, machine: &Value, memory: &Value, runs: &[Value]) -> Stri
         machine["cpu"].as_str().unwrap_or_default(),
         machine["load_average"],
         ratios.len(),
-        median(&without),
-        median(&with),
-        median(&ratios),
-        median(&absent),
-        median(&nginx),
+        median_or_nan(&without),
+        median_or_nan(&with),
+        median_or_nan(&ratios),
+        median_or_nan(&absent),
+        median_or_nan(&nginx),
         mib("rss_without"),
         mib("rss_with"),
         mib("rss_with") - mib("rss_without"),
@@ -255,10 +256,9 @@ fn summary(plan: &Plan, machine: &Value, memory: &Value, runs: &[Value]) -> Stri
     )
 }
 
-fn median(numbers: &[f64]) -> f64 {
-    let mut sorted = numbers.to_vec();
-    sorted.sort_unstable_by(f64::total_cmp);
-    sorted.get(sorted.len() / 2).copied().unwrap_or(f64::NAN)
+/// Returns the median, or NaN for an empty list.
+fn median_or_nan(numbers: &[f64]) -> f64 {
+    median(numbers).unwrap_or(f64::NAN)
 }
 
 impl Plan {
@@ -294,12 +294,6 @@ const FILL_TIMEOUT: Duration = Duration::from_secs(30);
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_median_of_an_odd_number_of_runs_is_the_middle_one() {
-        assert_eq!(median(&[3.0, 1.0, 2.0]), 2.0);
-        assert!(median(&[]).is_nan());
-    }
 
     #[test]
     fn fewer_ids_than_the_hits_need_are_rejected() {

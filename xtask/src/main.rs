@@ -12,6 +12,7 @@ mod bench_prediction;
 mod docs_site;
 mod lives;
 mod options;
+mod statistics;
 mod tidy;
 mod vectors;
 

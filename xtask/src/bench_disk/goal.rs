@@ -69,17 +69,6 @@ impl fmt::Display for Goal {
     }
 }
 
-/// Returns the median, or `None` for an empty list. For an even number of values it is the mean of the middle two.
-pub(crate) fn median(mut values: Vec<f64>) -> Option<f64> {
-    values.sort_by(f64::total_cmp);
-    let middle = values.len() / 2;
-    match values.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(values[middle]),
-        _ => Some(f64::midpoint(values[middle - 1], values[middle])),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -99,12 +88,5 @@ mod tests {
         // A value that could not be measured does not reach the goal.
         assert!(!goal(f64::NAN, Bound::AtMost(1.1)).is_met());
         assert!(!goal(f64::NAN, Bound::AtLeast(1.1)).is_met());
-    }
-
-    #[test]
-    fn the_median_of_an_even_number_of_values_is_the_mean_of_the_middle_two() {
-        assert_eq!(median(vec![9.0, 1.0, 2.0]), Some(2.0));
-        assert_eq!(median(vec![4.0, 1.0]), Some(2.5));
-        assert_eq!(median(Vec::new()), None);
     }
 }

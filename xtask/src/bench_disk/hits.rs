@@ -21,13 +21,14 @@ use std::time::Duration;
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
 
-use super::goal::{Bound, Goal, median};
+use super::goal::{Bound, Goal};
 use super::sample::share;
 use crate::bench_hits::facts;
 use crate::bench_hits::load;
 use crate::bench_hits::process::find;
 use crate::options::{Options, format_size};
 use crate::say;
+use crate::statistics::median;
 use limits::{files_allowed, objects_at_most};
 use test_servers::{Subject, TestServers};
 
@@ -323,7 +324,7 @@ fn summary(runs: &[Run]) -> String {
                 (run.state, run.size, run.subject) == (state, size, subject)
                     && run.invalid_reason.is_none()
             });
-            median(counted.map(figure).collect())
+            median(&counted.map(figure).collect::<Vec<_>>())
         };
         let mut best = 0.0_f64;
         for subject in Subject::ALL {

@@ -19,12 +19,13 @@ use anyhow::{Context as _, ensure};
 use rustix::fs::syncfs;
 use serde_json::{Value, json};
 
-use super::goal::{Bound, Goal, median};
+use super::goal::{Bound, Goal};
 use super::servers::{Edge, Origin, total};
 use crate::bench_hits::facts;
 use crate::bench_hits::process::{Scratch, find};
 use crate::options::Options;
 use crate::say;
+use crate::statistics::median;
 
 pub(crate) const HELP: &str = "\
 Compares streaming writes with fio; measures hits from memory during writes.
@@ -86,9 +87,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             Err(error) => eprintln!("  fio is skipped: {error:#}"),
         }
     }
-    let store_speed = median(ours).context("the store was not measured")?;
+    let store_speed = median(&ours).context("the store was not measured")?;
     let mut goals = Vec::new();
-    if let Some(fio_speed) = median(fios) {
+    if let Some(fio_speed) = median(&fios) {
         goals.push(Goal {
             what: format!(
                 "streaming writes, {:.0} MiB/s divided by {:.0} MiB/s of fio",
@@ -295,7 +296,7 @@ impl WriteBenchmark {
                 }
             }
         }
-        let middle = |values| median(values).context("no run was measured");
+        let middle = |values: Vec<f64>| median(&values).context("no run was measured");
         Ok(Latencies {
             alone: middle(alone)?,
             passing: middle(passed)?,

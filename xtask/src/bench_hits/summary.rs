@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::plan::{Subject, Workload};
+use crate::statistics::median;
 
 /// One run of one server.
 #[derive(Clone, Debug)]
@@ -196,17 +197,6 @@ fn cell(runs: &[Run], subject: Subject, workload: Workload) -> Option<Cell> {
     })
 }
 
-fn median(values: &[f64]) -> Option<f64> {
-    let mut sorted = values.to_vec();
-    sorted.sort_by(f64::total_cmp);
-    let middle = sorted.len() / 2;
-    match sorted.len() {
-        0 => None,
-        odd if odd % 2 == 1 => Some(sorted[middle]),
-        _ => Some(f64::midpoint(sorted[middle - 1], sorted[middle])),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::super::plan::{Kind, Transport};
@@ -247,8 +237,6 @@ mod tests {
         runs[3].invalid_reason = Some("errors".to_owned());
         let cell = cell(&runs, FAST, WORKLOAD).expect("three runs are valid");
         assert_eq!((cell.per_cpu_second, cell.runs), (3.0, 3));
-        assert_eq!(median(&[1.0, 2.0]), Some(1.5));
-        assert_eq!(median(&[]), None);
     }
 
     #[test]

@@ -21,7 +21,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
                 findings.push(format!("{} was left out: {hint}.", one.name));
             }
             RunEnd::NotStarted { why } => {
-                findings.push(format!("{} did not run: {why}.", one.name))
+                findings.push(format!("{} did not run: {why}.", one.name));
             }
             RunEnd::EndedEarly { why } => findings.push(format!(
                 "{} did not finish: {why}. The report has its curves, but does not compare it.",

@@ -41,7 +41,7 @@ impl Cassandra {
             .arg(self.port.to_string())
             .output()
             .context("scripts/start-cassandra cannot be started: bash is needed")?;
-        let text = String::from_utf8_lossy(&output.output);
+        let text = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "{}", text.trim());
         let pid = fs::read_to_string(self.folder.join("pid"))
             .context("the file with the process id of the node")?;

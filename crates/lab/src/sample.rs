@@ -158,7 +158,7 @@ pub(crate) struct SampleLog {
 }
 
 impl SampleLog {
-    /// Adds the sample if `is_required` is true or if its turn has come at the current sampling rate; drops it otherwise.
+    /// Adds the sample if `is_required` is true or if the current sampling rate selects it; drops the sample otherwise.
     pub(crate) fn push(&mut self, sample: Sample, is_required: bool) {
         self.offered += 1;
         if is_required || self.offered.is_multiple_of(self.stride.max(1)) {

@@ -130,7 +130,7 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
                     _ = writeln!(
                         rows,
                         "| {workload} | CPU, divided by varnish | {ratio:.2} | – | |"
-                    )
+                    );
                 }
             }
         }

@@ -14,4 +14,4 @@ mod packet;
 
 pub use file::{CaptureError, LinkType, Packet, PacketReader, is_capture};
 pub use flow::{Direction, FlowCounters, FlowEvent, FlowId, FlowLimits, Flows};
-pub use packet::{Endpoints, Segment, Skipped, segment};
+pub use packet::{Endpoints, Segment, SkipReason, segment};

@@ -36,9 +36,9 @@ pub struct Segment<'b> {
 
 /// Why a packet has no usable TCP segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Skipped {
+pub enum SkipReason {
     /// The link type is not supported.
-    Link,
+    LinkType,
     /// The packet is not an IP packet, for example ARP.
     NotIp,
     /// The packet is an IP packet, but not TCP.
@@ -54,17 +54,17 @@ pub enum Skipped {
 /// # Errors
 ///
 /// Returns an error if the packet has no usable segment.
-pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, Skipped> {
+pub fn segment<'b>(packet: &Packet<'b>) -> Result<Segment<'b>, SkipReason> {
     let (network, version) = skip_link_header(packet.link, packet.bytes)?;
     match version {
         4 => ipv4_segment(network),
         6 => ipv6_segment(network),
-        _ => Err(Skipped::NotIp),
+        _ => Err(SkipReason::NotIp),
     }
 }
 
 /// Returns the bytes after the link-layer header, and the version of IP.
-fn skip_link_header(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped> {
+fn skip_link_header(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), SkipReason> {
     let (rest, ether_type) = match link.0 {
         // Ethernet
         1 => skip_vlan_tags(after(bytes, 12)?)?,
@@ -75,7 +75,7 @@ fn skip_link_header(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped
         0 | 108 => (after(bytes, 4)?, 0),
         // Raw IP
         12 | 101 | 228 | 229 => (bytes, 0),
-        _ => return Err(Skipped::Link),
+        _ => return Err(SkipReason::LinkType),
     };
     match ether_type {
         0x0800 => Ok((rest, 4)),
@@ -84,44 +84,46 @@ fn skip_link_header(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), Skipped
         0 => rest
             .first()
             .map(|byte| (rest, byte >> 4))
-            .ok_or(Skipped::Malformed),
-        _ => Err(Skipped::NotIp),
+            .ok_or(SkipReason::Malformed),
+        _ => Err(SkipReason::NotIp),
     }
 }
 
 /// Skips VLAN tags (802.1Q, 802.1ad). Returns the bytes after the EtherType, and the EtherType.
-fn skip_vlan_tags(mut bytes: &[u8]) -> Result<(&[u8], u16), Skipped> {
+fn skip_vlan_tags(mut bytes: &[u8]) -> Result<(&[u8], u16), SkipReason> {
     for _ in 0..=TAGS_MAX {
         let ether_type = read_u16(bytes, 0)?;
         bytes = after(bytes, 2)?;
         match ether_type {
             0x8100 | 0x88a8 | 0x9100 => bytes = after(bytes, 2)?,
-            0 => return Err(Skipped::NotIp),
+            0 => return Err(SkipReason::NotIp),
             other => return Ok((bytes, other)),
         }
     }
-    Err(Skipped::Malformed)
+    Err(SkipReason::Malformed)
 }
 
-fn ipv4_segment(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
-    let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
+fn ipv4_segment(bytes: &[u8]) -> Result<Segment<'_>, SkipReason> {
+    let header: &[u8; 20] = bytes.first_chunk().ok_or(SkipReason::Malformed)?;
     let header_bytes = usize::from(header[0] & 15) * 4;
     if header[0] >> 4 != 4 || header_bytes < 20 {
-        return Err(Skipped::Malformed);
+        return Err(SkipReason::Malformed);
     }
     // The packet is a fragment if the flag "more fragments" is set or the fragment offset is not zero.
     if read_u16(header, 6)? & 0x3fff != 0 {
-        return Err(Skipped::Fragment);
+        return Err(SkipReason::Fragment);
     }
     if header[9] != TCP {
-        return Err(Skipped::NotTcp);
+        return Err(SkipReason::NotTcp);
     }
     // The total length is zero if the network card does the segmentation.
     let total = match usize::from(read_u16(header, 2)?) {
         0 => bytes.len(),
         total => total,
     };
-    let length = total.checked_sub(header_bytes).ok_or(Skipped::Malformed)?;
+    let length = total
+        .checked_sub(header_bytes)
+        .ok_or(SkipReason::Malformed)?;
     let address = |offset: usize| {
         let octets: [u8; 4] = *header[offset..].first_chunk().expect("within twenty bytes");
         IpAddr::V4(Ipv4Addr::from(octets))
@@ -134,10 +136,10 @@ fn ipv4_segment(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
     )
 }
 
-fn ipv6_segment(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
-    let header: &[u8; 40] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
+fn ipv6_segment(bytes: &[u8]) -> Result<Segment<'_>, SkipReason> {
+    let header: &[u8; 40] = bytes.first_chunk().ok_or(SkipReason::Malformed)?;
     if header[0] >> 4 != 6 {
-        return Err(Skipped::Malformed);
+        return Err(SkipReason::Malformed);
     }
     let address = |offset: usize| {
         let octets: [u8; 16] = *header[offset..].first_chunk().expect("within forty bytes");
@@ -156,18 +158,18 @@ fn ipv6_segment(bytes: &[u8]) -> Result<Segment<'_>, Skipped> {
             TCP => return tcp_segment(rest, length, address(8), address(24)),
             0 | 43 | 60 => {
                 let [following, length_units, ..] = rest else {
-                    return Err(Skipped::Malformed);
+                    return Err(SkipReason::Malformed);
                 };
                 let extension = (usize::from(*length_units) + 1) * 8;
                 next = *following;
                 rest = after(rest, extension)?;
-                length = length.checked_sub(extension).ok_or(Skipped::Malformed)?;
+                length = length.checked_sub(extension).ok_or(SkipReason::Malformed)?;
             }
-            44 => return Err(Skipped::Fragment),
-            _ => return Err(Skipped::NotTcp),
+            44 => return Err(SkipReason::Fragment),
+            _ => return Err(SkipReason::NotTcp),
         }
     }
-    Err(Skipped::Malformed)
+    Err(SkipReason::Malformed)
 }
 
 /// Parses a TCP segment. `length` is the length of header and payload as sent. `bytes` may be shorter, if the capture
@@ -177,12 +179,14 @@ fn tcp_segment(
     length: usize,
     from: IpAddr,
     to: IpAddr,
-) -> Result<Segment<'_>, Skipped> {
-    let header: &[u8; 20] = bytes.first_chunk().ok_or(Skipped::Malformed)?;
+) -> Result<Segment<'_>, SkipReason> {
+    let header: &[u8; 20] = bytes.first_chunk().ok_or(SkipReason::Malformed)?;
     let header_bytes = usize::from(header[12] >> 4) * 4;
-    let length = length.checked_sub(header_bytes).ok_or(Skipped::Malformed)?;
+    let length = length
+        .checked_sub(header_bytes)
+        .ok_or(SkipReason::Malformed)?;
     if header_bytes < 20 {
-        return Err(Skipped::Malformed);
+        return Err(SkipReason::Malformed);
     }
     let payload = after(bytes, header_bytes)?;
     let flag = |bit: u8| header[13] & bit != 0;
@@ -197,19 +201,19 @@ fn tcp_segment(
         fin: flag(1),
         rst: flag(4),
         payload: &payload[..payload.len().min(length)],
-        length: u32::try_from(length).map_err(|_| Skipped::Malformed)?,
+        length: u32::try_from(length).map_err(|_| SkipReason::Malformed)?,
     })
 }
 
-fn after(bytes: &[u8], skip: usize) -> Result<&[u8], Skipped> {
-    bytes.get(skip..).ok_or(Skipped::Malformed)
+fn after(bytes: &[u8], skip: usize) -> Result<&[u8], SkipReason> {
+    bytes.get(skip..).ok_or(SkipReason::Malformed)
 }
 
-fn read_u16(bytes: &[u8], offset: usize) -> Result<u16, Skipped> {
+fn read_u16(bytes: &[u8], offset: usize) -> Result<u16, SkipReason> {
     let bytes = bytes.get(offset..).and_then(<[u8]>::first_chunk);
     bytes
         .map(|bytes| u16::from_be_bytes(*bytes))
-        .ok_or(Skipped::Malformed)
+        .ok_or(SkipReason::Malformed)
 }
 
 /// The protocol number of TCP.

@@ -7,7 +7,7 @@ use proptest::prelude::{Just, Strategy, any, prop_assert, prop_assert_eq, propte
 
 use edgeward_capture::{
     CaptureError, Direction, Endpoints, FlowEvent, FlowLimits, Flows, LinkType, Packet,
-    PacketReader, Segment, Skipped, is_capture, segment,
+    PacketReader, Segment, SkipReason, is_capture, segment,
 };
 
 const LIMITS: FlowLimits = FlowLimits {
@@ -266,11 +266,11 @@ fn segments_are_found_after_all_headers() {
     udp[9] = 17;
     let mut fragment = ip.clone();
     fragment[6] = 0x20;
-    assert_eq!(rejection(101, &udp), Err(Skipped::NotTcp));
-    assert_eq!(rejection(101, &fragment), Err(Skipped::Fragment));
-    assert_eq!(rejection(7, &ip), Err(Skipped::Link));
-    assert_eq!(rejection(101, &ip[..30]), Err(Skipped::Malformed));
-    assert_eq!(rejection(1, &[0; 14]), Err(Skipped::NotIp));
+    assert_eq!(rejection(101, &udp), Err(SkipReason::NotTcp));
+    assert_eq!(rejection(101, &fragment), Err(SkipReason::Fragment));
+    assert_eq!(rejection(7, &ip), Err(SkipReason::LinkType));
+    assert_eq!(rejection(101, &ip[..30]), Err(SkipReason::Malformed));
+    assert_eq!(rejection(1, &[0; 14]), Err(SkipReason::NotIp));
 }
 
 /// Bytes that are missing from the capture are skipped and counted as lost.

@@ -157,7 +157,7 @@ impl<H: Handler> Server<H> {
                 self.counters.refused.increment();
                 continue;
             };
-            if entered.displaces {
+            if entered.has_replaced_another {
                 self.counters.displaced.increment();
             }
             connections.spawn(self.connection(stream, from, entered));

@@ -46,7 +46,7 @@ pub struct AcceptedConnection {
     /// Completes when the connection must be closed because a new one takes its place.
     pub displaced: oneshot::Receiver<()>,
     /// True if another connection was closed for this one.
-    pub displaces: bool,
+    pub has_replaced_another: bool,
 }
 
 impl Slots {
@@ -89,7 +89,7 @@ impl Slots {
                 written: Notify::new(),
             }),
             displaced,
-            displaces: accepted.closed.is_some(),
+            has_replaced_another: accepted.closed.is_some(),
         })
     }
 

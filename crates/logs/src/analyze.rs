@@ -173,7 +173,7 @@ fn analyze_rows<R: Row>(
 }
 
 /// The result of reading: the rows of all logs, which are not counted yet.
-pub(crate) struct Scanned<R> {
+pub(crate) struct ScanResult<R> {
     pub(crate) parts: Vec<Partitions<R>>,
     pub(crate) files: Vec<(Task, FileReport)>,
     pub(crate) full: Option<(Tally, Sample)>,
@@ -202,10 +202,10 @@ pub(crate) fn scan<R: Row>(
     spill: &Spill,
     pause: Pause,
     progress: &(dyn Fn(u64) + Sync),
-) -> Scanned<R> {
+) -> ScanResult<R> {
     let sink = || Rows::<R>::new(settings, spill);
     let read = read_all(sources, tasks, settings, pause, progress, sink);
-    let mut all = Scanned {
+    let mut all = ScanResult {
         parts: Vec::new(),
         files: read.files,
         full: None,
@@ -227,7 +227,7 @@ pub(crate) fn scan<R: Row>(
 }
 
 /// The results of all reader threads.
-pub(crate) struct ReadAll<I> {
+pub(crate) struct ReadResult<I> {
     pub(crate) sinks: Vec<I>,
     pub(crate) files: Vec<(Task, FileReport)>,
     /// The logs that no thread has started to read, because reading was paused for a checkpoint.
@@ -242,7 +242,7 @@ pub(crate) fn read_all<I: RequestSink>(
     pause: Pause,
     progress: &(dyn Fn(u64) + Sync),
     sink: impl Fn() -> I + Sync,
-) -> ReadAll<I> {
+) -> ReadResult<I> {
     // The largest logs are read first. If a thread started a large log last, all other threads would have to
     // wait for this thread.
     tasks.sort_by_key(|task| (Reverse(sources[task.source].bytes), task.source));
@@ -268,7 +268,7 @@ pub(crate) fn read_all<I: RequestSink>(
         });
         std::iter::once(first).chain(others).collect()
     });
-    let mut all = ReadAll {
+    let mut all = ReadResult {
         sinks: Vec::new(),
         files: Vec::new(),
         unstarted: Vec::new(),

@@ -12,10 +12,10 @@ use std::path::{Path, PathBuf};
 use edgeward_types::ByteSize;
 
 use crate::analyze::{
-    Analysis, AnalyzeError, Checkpoint, Depth, Scanned, Settings, all_tasks, scan,
+    Analysis, AnalyzeError, Checkpoint, Depth, ScanResult, Settings, all_tasks, scan,
 };
 use crate::find::Source;
-use crate::partial::{Merged, Part, PartialFile, PartialWritten, write};
+use crate::partial::{Part, PartialFile, PartialMerge, PartialSummary, write};
 use crate::report::{FileReport, FileState};
 use crate::row::{Row, SizedRow, UrlRow};
 use crate::scan::{Pause, Task, file_state};
@@ -76,7 +76,7 @@ pub(crate) fn analyze(
     progress: &(dyn Fn(u64) + Sync),
 ) -> Result<Analysis, AnalyzeError> {
     let run = CheckpointRun::read_all(sources, settings, progress)?;
-    let merged = Merged::open(&run.paths)?;
+    let merged = PartialMerge::open(&run.paths)?;
     let mut analysis = merged.analysis(settings.threads, settings.top_max)?;
     // Reports are in the order of the arguments.
     let position_in_arguments =
@@ -93,9 +93,9 @@ pub(crate) fn analyze_to_partial(
     settings: &Settings,
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<PartialWritten, AnalyzeError> {
+) -> Result<PartialSummary, AnalyzeError> {
     let run = CheckpointRun::read_all(sources, settings, progress)?;
-    let mut written = Merged::open(&run.paths)?.into_partial(out, settings.threads)?;
+    let mut written = PartialMerge::open(&run.paths)?.into_partial(out, settings.threads)?;
     written.spill_error = run.finish()?;
     Ok(written)
 }
@@ -278,7 +278,7 @@ impl CheckpointRun {
 
 /// Returns tasks for the logs that no thread has started, and for the rests of logs whose reading was
 /// interrupted.
-fn remaining_tasks<R>(scanned: &mut Scanned<R>) -> Vec<Task> {
+fn remaining_tasks<R>(scanned: &mut ScanResult<R>) -> Vec<Task> {
     let mut pending = std::mem::take(&mut scanned.unstarted);
     for (task, file) in &scanned.files {
         if let Some(rest) = file.rest {

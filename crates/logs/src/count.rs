@@ -14,8 +14,8 @@ use edgeward_analysis::{Object, Objects};
 use crate::row::{Key, Row};
 use crate::spill::{PARTITIONS, Partitions, Spill, SpillError};
 
-/// Receives the sums of all URLs. Each thread has its own `Fold`.
-pub(crate) trait Fold<K>: Send {
+/// Receives the sums of all URLs. Each thread has its own `UrlSink`.
+pub(crate) trait UrlSink<K>: Send {
     type Error: From<SpillError> + Send;
 
     /// True if the URLs of a partition must be sorted by key.
@@ -28,7 +28,7 @@ pub(crate) trait Fold<K>: Send {
     fn end_partition(&mut self, partition: usize) -> Result<(), Self::Error>;
 }
 
-impl<K: Key> Fold<K> for Objects {
+impl<K: Key> UrlSink<K> for Objects {
     type Error = SpillError;
     const SORTED: bool = false;
 
@@ -44,20 +44,20 @@ impl<K: Key> Fold<K> for Objects {
 }
 
 /// Counts all partitions with `threads` threads. `parts` has the rows of each reader thread.
-pub(crate) fn count<R: Row, F: Fold<R::Key>>(
+pub(crate) fn count<R: Row, F: UrlSink<R::Key>>(
     parts: &[Partitions<R>],
     spill: &Spill,
     threads: usize,
     memory_bytes: u64,
-    fold: impl Fn() -> F + Sync,
+    sink: impl Fn() -> F + Sync,
 ) -> Result<Vec<F>, F::Error> {
     let urls_max = urls_max::<R>(memory_bytes / threads as u64);
     for_each_partition(
         threads,
-        || Counter::<R, F>::new(urls_max, fold()),
+        || Counter::<R, F>::new(urls_max, sink()),
         |counter, partition| counter.count(parts, partition, spill),
     )
-    .map(|counters| counters.into_iter().map(|counter| counter.fold).collect())
+    .map(|counters| counters.into_iter().map(|counter| counter.sink).collect())
 }
 
 /// Calls `process` for every partition, with several threads. Each thread has its own value, made by `init`.
@@ -116,18 +116,18 @@ struct Counter<R: Row, F> {
     /// because partitions have similar sizes.
     passes_log: u32,
     scratch: Vec<u8>,
-    fold: F,
+    sink: F,
 }
 
-impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
-    fn new(urls_max: usize, fold: F) -> Self {
+impl<R: Row, F: UrlSink<R::Key>> Counter<R, F> {
+    fn new(urls_max: usize, sink: F) -> Self {
         Self {
             table: HashTable::new(),
             sorted: Vec::new(),
             urls_max,
             passes_log: 0,
             scratch: Vec::new(),
-            fold,
+            sink,
         }
     }
 
@@ -153,14 +153,14 @@ impl<R: Row, F: Fold<R::Key>> Counter<R, F> {
                 pass *= 2;
             }
         }
-        self.fold.end_partition(partition)
+        self.sink.end_partition(partition)
     }
 
-    /// Passes the URLs of the table to `fold`. Passes cover ascending ranges of keys, so the URLs of all passes
+    /// Passes the URLs of the table to `sink`. Passes cover ascending ranges of keys, so the URLs of all passes
     /// are in ascending order if each pass is sorted.
     fn flush_table(&mut self) -> Result<(), F::Error> {
-        let fold = &mut self.fold;
-        let mut add = |(key, sum): &(R::Key, R::Sum)| fold.add(*key, &R::object(sum));
+        let sink = &mut self.sink;
+        let mut add = |(key, sum): &(R::Key, R::Sum)| sink.add(*key, &R::object(sum));
         if !F::SORTED {
             return self.table.iter().try_for_each(add);
         }

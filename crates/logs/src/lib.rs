@@ -38,9 +38,9 @@ pub use analyze::{Analysis, AnalyzeError, Checkpoint, Depth, FingerprintBits, Se
 pub use checkpoint::CheckpointError;
 pub use find::{FindError, Source, find};
 #[cfg(feature = "parquet")]
-pub use parquet::{ParquetWritten, ToParquetError, to_parquet};
+pub use parquet::{ParquetSummary, ToParquetError, to_parquet};
 pub use partial::{
-    PartialError, PartialWritten, analyze_to_partial, check, merge, merge_to_partial,
+    PartialError, PartialSummary, analyze_to_partial, check, merge, merge_to_partial,
 };
 pub use report::{Backwards, FileProblem, FileReport, FileState, MalformedLines, ResumePoint};
 pub use spill::SpillError;

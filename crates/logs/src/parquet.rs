@@ -35,7 +35,7 @@ use columns::{Columns, schema};
 
 /// The result of [`to_parquet`].
 #[derive(Debug)]
-pub struct ParquetWritten {
+pub struct ParquetSummary {
     /// The report of each log, in the order of the arguments.
     pub files: Vec<FileReport>,
     /// The number of requests, which is the number of rows.
@@ -88,7 +88,7 @@ pub fn to_parquet(
     settings: &Settings,
     folder: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<ParquetWritten, ToParquetError> {
+) -> Result<ParquetSummary, ToParquetError> {
     let error = |source| ToParquetError::Folder {
         folder: folder.into(),
         source,
@@ -123,7 +123,7 @@ pub fn to_parquet(
         rows += days.rows;
     }
     read.files.sort_by_key(|(task, _)| task.source);
-    Ok(ParquetWritten {
+    Ok(ParquetSummary {
         files: read.files.into_iter().map(|(_, file)| file).collect(),
         rows,
         parquet_files: target.files.load(Ordering::Relaxed),

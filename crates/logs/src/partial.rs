@@ -21,12 +21,12 @@ use edgeward_analysis::wire::{DecodeError, Reader, Writer};
 use crate::analyze::Depth;
 use crate::report::{FileReport, flag, string};
 
-pub(crate) use merge::Merged;
+pub(crate) use merge::PartialMerge;
 pub use merge::{merge, merge_to_partial};
 pub(crate) use read::Part;
 pub use read::check;
 pub(crate) use write::{PartialFile, write};
-pub use write::{PartialWritten, analyze_to_partial};
+pub use write::{PartialSummary, analyze_to_partial};
 
 /// Why a partial result cannot be written or read.
 #[derive(Debug, thiserror::Error)]
@@ -64,13 +64,13 @@ pub enum PartialError {
     },
     /// The end of the file is missing.
     #[error("{} ends in the middle: it is an incomplete copy of a partial result", .path.display())]
-    CutShort {
+    Truncated {
         /// The path of the file.
         path: PathBuf,
     },
     /// The file is corrupt.
     #[error("{} is corrupt: {what}", .path.display())]
-    Damaged {
+    Corrupt {
         /// The path of the file.
         path: PathBuf,
         /// The part of the file that is corrupt.
@@ -78,7 +78,7 @@ pub enum PartialError {
     },
     /// Two files were made with different options.
     #[error("{} and {} do not fit together: {what}", .path.display(), .other.display())]
-    Differs {
+    OptionsDiffer {
         /// The path of one file.
         path: PathBuf,
         /// The path of the other file.
@@ -88,7 +88,7 @@ pub enum PartialError {
     },
     /// Two files are copies of one partial result, which would be counted twice.
     #[error("{} and {} are the same partial result", .path.display(), .other.display())]
-    Twice {
+    Duplicate {
         /// The path of one file.
         path: PathBuf,
         /// The path of the other file.

@@ -92,7 +92,7 @@ pub enum FileProblem {
     Unrecognised(UnrecognisedFormat),
     /// Space ran out, see [`crate::Analysis::spill_error`].
     #[error("space ran out before the rest of it was read")]
-    NoRoom,
+    OutOfSpace,
     /// The problem as recorded in a partial result.
     #[error("{what}")]
     Recorded {
@@ -107,7 +107,7 @@ impl FileProblem {
     /// Returns a hint for the user, if available.
     pub fn hint(&self) -> Option<String> {
         match self {
-            Self::Open(_) | Self::NoRoom => None,
+            Self::Open(_) | Self::OutOfSpace => None,
             Self::Read(problem) => problem.hint(),
             Self::Unrecognised(found) if found.binary => {
                 Some("check the path; compressed logs may be gzip, zstd or bzip2".to_owned())

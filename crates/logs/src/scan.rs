@@ -114,7 +114,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         report: &mut FileReport,
     ) -> Result<(), FileProblem> {
         if self.sink.is_full() {
-            return Err(FileProblem::NoRoom);
+            return Err(FileProblem::OutOfSpace);
         }
         let Some(path) = &source.path else {
             return self.read_from(Box::new(io::stdin()), report);
@@ -270,7 +270,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
             return Err(FileProblem::Read(compression.problem_of(failure)));
         }
         if self.sink.is_full() {
-            return Err(FileProblem::NoRoom);
+            return Err(FileProblem::OutOfSpace);
         }
         Ok(())
     }

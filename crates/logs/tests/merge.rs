@@ -224,7 +224,7 @@ fn a_corrupt_or_truncated_partial_result_is_rejected() {
         );
     }
     let longer = [&bytes[..], b"x"].concat();
-    assert!(matches!(check(longer), Err(PartialError::CutShort { .. })));
+    assert!(matches!(check(longer), Err(PartialError::Truncated { .. })));
 }
 
 #[test]

@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 
 use edgeward_analysis::{Field, FieldNames, Format, QueryRule, Template};
 use edgeward_logs::{
-    Analysis, Checkpoint, Depth, FingerprintBits, PartialWritten, Settings, Source,
+    Analysis, Checkpoint, Depth, FingerprintBits, PartialSummary, Settings, Source,
 };
 use edgeward_types::ByteSize;
 
@@ -281,7 +281,7 @@ impl ShowArgs {
 }
 
 /// Prints the size of the partial result in `out` and the errors of its logs.
-fn print_partial(written: &PartialWritten, out: &Path) -> anyhow::Result<ExitCode> {
+fn print_partial(written: &PartialSummary, out: &Path) -> anyhow::Result<ExitCode> {
     let requests: u64 = written.files.iter().map(|file| file.requests).sum();
     eprintln!(
         "{}: {} requests for {} URLs, {}",

@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use edgeward_analysis::{Object, Objects, Sample, Tally};
 use edgeward_types::ByteSize;
 
-use super::write::{BlockWriter, PartialFile, PartialWritten};
+use super::write::{BlockWriter, PartialFile, PartialSummary};
 use super::{Description, Part, PartialError};
 use crate::analyze::{Analysis, AnalyzeError};
-use crate::count::{Fold, for_each_partition, merge_all};
+use crate::count::{UrlSink, for_each_partition, merge_all};
 use crate::report::{FileProblem, FileReport};
 
 /// Merges partial results into the result of one analysis of all their logs. Files are sorted by name.
@@ -20,7 +20,7 @@ use crate::report::{FileProblem, FileReport};
 /// Returns an error if a file cannot be read, is corrupt or is not a partial result, or if the files were made
 /// with different options.
 pub fn merge(paths: &[PathBuf], threads: usize, top_max: usize) -> Result<Analysis, AnalyzeError> {
-    Merged::open(paths)?.analysis(threads, top_max)
+    PartialMerge::open(paths)?.analysis(threads, top_max)
 }
 
 /// Merges partial results into one partial result.
@@ -32,19 +32,19 @@ pub fn merge_to_partial(
     paths: &[PathBuf],
     out: &Path,
     threads: usize,
-) -> Result<PartialWritten, AnalyzeError> {
-    Merged::open(paths)?.into_partial(out, threads)
+) -> Result<PartialSummary, AnalyzeError> {
+    PartialMerge::open(paths)?.into_partial(out, threads)
 }
 
 /// Partial results with equal options.
-pub(crate) struct Merged {
+pub(crate) struct PartialMerge {
     parts: Vec<Part>,
     pub(crate) files: Vec<FileReport>,
     /// For each part, the indices of its files in `files`.
     file_indices: Vec<Vec<u32>>,
 }
 
-impl Merged {
+impl PartialMerge {
     pub(crate) fn open(paths: &[PathBuf]) -> Result<Self, PartialError> {
         let mut parts: Vec<Part> = Vec::with_capacity(paths.len());
         for path in paths {
@@ -53,7 +53,7 @@ impl Merged {
                 check_options(first, &part)?;
             }
             if let Some(sum_key) = parts.iter().find(|other| other.is_same(&part)) {
-                return Err(PartialError::Twice {
+                return Err(PartialError::Duplicate {
                     path: part.path,
                     other: sum_key.path.clone(),
                 });
@@ -156,11 +156,11 @@ impl Merged {
         mut self,
         out: &Path,
         threads: usize,
-    ) -> Result<PartialWritten, AnalyzeError> {
+    ) -> Result<PartialSummary, AnalyzeError> {
         let file = PartialFile::create(out)?;
         let full = self.figures()?;
         let Some(first) = self.parts.first().map(|part| &part.description) else {
-            return Ok(PartialWritten {
+            return Ok(PartialSummary {
                 files: Vec::new(),
                 urls: 0,
                 bytes: ByteSize(0),
@@ -177,7 +177,7 @@ impl Merged {
             files: self.files,
         };
         let (urls, bytes) = file.finish(&description, full.as_ref())?;
-        Ok(PartialWritten {
+        Ok(PartialSummary {
             files: description.files,
             urls,
             bytes: ByteSize(bytes),
@@ -185,21 +185,25 @@ impl Merged {
         })
     }
 
-    fn urls<F: Fold<u128>>(
+    fn urls<F: UrlSink<u128>>(
         &self,
         threads: usize,
-        fold: impl Fn() -> F + Sync,
+        sink: impl Fn() -> F + Sync,
     ) -> Result<Vec<F>, AnalyzeError>
     where
         AnalyzeError: From<F::Error>,
     {
-        for_each_partition(threads.max(1), fold, |fold, partition| {
-            self.partition(partition, fold)
+        for_each_partition(threads.max(1), sink, |sink, partition| {
+            self.partition(partition, sink)
         })
     }
 
     /// Merges the URLs of one partition of all parts, in order.
-    fn partition<F: Fold<u128>>(&self, partition: usize, fold: &mut F) -> Result<(), AnalyzeError>
+    fn partition<F: UrlSink<u128>>(
+        &self,
+        partition: usize,
+        sink: &mut F,
+    ) -> Result<(), AnalyzeError>
     where
         AnalyzeError: From<F::Error>,
     {
@@ -224,7 +228,7 @@ impl Merged {
                 Some((sum_key, object)) if *sum_key == key => object.merge(&next_objects[at]),
                 _ => {
                     if let Some((key, object)) = sum.replace((key, next_objects[at])) {
-                        fold.add(key, &object)?;
+                        sink.add(key, &object)?;
                     }
                 }
             }
@@ -234,9 +238,9 @@ impl Merged {
             }
         }
         if let Some((key, object)) = sum {
-            fold.add(key, &object)?;
+            sink.add(key, &object)?;
         }
-        fold.end_partition(partition)?;
+        sink.end_partition(partition)?;
         Ok(())
     }
 }
@@ -250,7 +254,7 @@ fn check_options(one: &Part, other: &Part) -> Result<(), PartialError> {
     } else {
         return Ok(());
     };
-    Err(PartialError::Differs {
+    Err(PartialError::OptionsDiffer {
         path: other.path.clone(),
         other: one.path.clone(),
         what,

@@ -98,7 +98,7 @@ impl Part {
             path: path.into(),
             source,
         };
-        let corrupt = |what: &str| PartialError::Damaged {
+        let corrupt = |what: &str| PartialError::Corrupt {
             path: path.into(),
             what: what.to_owned(),
         };
@@ -124,7 +124,7 @@ impl Part {
                 found: version,
             });
         }
-        let cut_short = || PartialError::CutShort { path: path.into() };
+        let cut_short = || PartialError::Truncated { path: path.into() };
         let footer_at = length
             .checked_sub(FOOTER_BYTES as u64)
             .filter(|at| *at >= HEADER_BYTES as u64)
@@ -193,7 +193,7 @@ impl Part {
     }
 
     fn corrupt(&self, what: String) -> PartialError {
-        PartialError::Damaged {
+        PartialError::Corrupt {
             path: self.path.clone(),
             what,
         }

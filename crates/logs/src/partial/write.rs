@@ -17,9 +17,9 @@ use edgeward_types::ByteSize;
 use super::{
     Block, Description, FOOTER_BYTES, HEADER_BYTES, KEYS_PER_BLOCK, MAGIC, PartialError, VERSION,
 };
-use crate::analyze::{AnalyzeError, Depth, Scanned, Settings, all_tasks, count_bytes, scan};
+use crate::analyze::{AnalyzeError, Depth, ScanResult, Settings, all_tasks, count_bytes, scan};
 use crate::checkpoint;
-use crate::count::{Fold, count};
+use crate::count::{UrlSink, count};
 use crate::find::Source;
 use crate::report::FileReport;
 use crate::row::{Row, SizedRow, UrlRow};
@@ -28,7 +28,7 @@ use crate::spill::{Spill, SpillError};
 
 /// The result of writing a partial result.
 #[derive(Debug)]
-pub struct PartialWritten {
+pub struct PartialSummary {
     /// The report of each log.
     pub files: Vec<FileReport>,
     /// The number of URLs.
@@ -39,7 +39,7 @@ pub struct PartialWritten {
     pub spill_error: Option<SpillError>,
 }
 
-impl PartialWritten {
+impl PartialSummary {
     /// Returns true if every log was read completely.
     pub fn is_complete(&self) -> bool {
         self.spill_error.is_none() && self.files.iter().all(|file| file.problem.is_none())
@@ -57,7 +57,7 @@ pub fn analyze_to_partial(
     settings: &Settings,
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<PartialWritten, AnalyzeError> {
+) -> Result<PartialSummary, AnalyzeError> {
     if settings.checkpoint.is_some() {
         return checkpoint::analyze_to_partial(sources, settings, out, progress);
     }
@@ -72,7 +72,7 @@ fn to_partial<R: Row<Key = u128>>(
     settings: &Settings,
     out: &Path,
     progress: &(dyn Fn(u64) + Sync),
-) -> Result<PartialWritten, AnalyzeError> {
+) -> Result<PartialSummary, AnalyzeError> {
     // The file is created before the logs are read, so that an error is reported at once and not after an hour.
     let file = PartialFile::create(out)?;
     let spill = Spill::for_settings(settings, sources.len());
@@ -91,11 +91,11 @@ fn to_partial<R: Row<Key = u128>>(
 /// Counts the rows and writes the result.
 pub(crate) fn write<R: Row<Key = u128>>(
     file: PartialFile,
-    scanned: Scanned<R>,
+    scanned: ScanResult<R>,
     spill: &Spill,
     settings: &Settings,
     options: String,
-) -> Result<PartialWritten, AnalyzeError> {
+) -> Result<PartialSummary, AnalyzeError> {
     count(
         &scanned.parts,
         spill,
@@ -118,7 +118,7 @@ pub(crate) fn write<R: Row<Key = u128>>(
         files: files.into_iter().map(|(_, file)| file).collect(),
     };
     let (urls, bytes) = file.finish(&description, full.as_ref())?;
-    Ok(PartialWritten {
+    Ok(PartialSummary {
         files: description.files,
         urls,
         bytes: ByteSize(bytes),
@@ -285,7 +285,7 @@ impl<'a> BlockWriter<'a> {
     }
 }
 
-impl Fold<u128> for BlockWriter<'_> {
+impl UrlSink<u128> for BlockWriter<'_> {
     type Error = AnalyzeError;
     const SORTED: bool = true;
 

@@ -78,7 +78,7 @@ impl Crashes {
     ///
     /// Panics if an earlier call had a later boundary and a sync lies between the two boundaries.
     pub fn image(&mut self, boundary: usize, harm: Harm) -> Vec<u8> {
-        self.settle(boundary);
+        self.apply_synced(boundary);
         let mut image = self.durable.clone();
         let pending: Vec<(usize, &[u8])> = self.journal[self.unsynced..boundary]
             .iter()
@@ -130,7 +130,7 @@ impl Crashes {
     }
 
     /// Applies all writes before the last sync before `boundary` to `durable`.
-    fn settle(&mut self, boundary: usize) {
+    fn apply_synced(&mut self, boundary: usize) {
         assert!(
             self.unsynced <= boundary,
             "boundaries must be passed in ascending order"
@@ -153,13 +153,18 @@ fn apply(image: &mut [u8], &(offset, bytes): &(usize, &[u8])) {
     image[offset..offset + bytes.len()].copy_from_slice(bytes);
 }
 
-/// For each piece of `grain` bytes of the image, either keeps the old content or takes the content of one of
+/// For each piece of `piece_bytes` bytes of the image, either keeps the old content or takes the content of one of
 /// the unsynced writes to it.
-fn tear(image: &mut [u8], pending: &[(usize, &[u8])], grain: usize, random: &mut RandomNumbers) {
+fn tear(
+    image: &mut [u8],
+    pending: &[(usize, &[u8])],
+    piece_bytes: usize,
+    random: &mut RandomNumbers,
+) {
     let mut versions: BTreeMap<usize, Vec<&[u8]>> = BTreeMap::new();
     for (offset, bytes) in pending {
-        for (number, piece) in bytes.chunks(grain).enumerate() {
-            let at = offset + number * grain;
+        for (number, piece) in bytes.chunks(piece_bytes).enumerate() {
+            let at = offset + number * piece_bytes;
             versions.entry(at).or_default().push(piece);
         }
     }

@@ -32,11 +32,11 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
         PartialError::Version { .. } => {
             Some("merge with the version of edgeward that wrote it, or analyze the logs again")
         }
-        PartialError::CutShort { .. } | PartialError::Damaged { .. } => {
+        PartialError::Truncated { .. } | PartialError::Corrupt { .. } => {
             Some("copy it again, or analyze the logs again")
         }
-        PartialError::Differs { .. } => Some("analyze all logs with the same options"),
-        PartialError::Twice { .. } => Some("give each partial result once"),
+        PartialError::OptionsDiffer { .. } => Some("analyze all logs with the same options"),
+        PartialError::Duplicate { .. } => Some("give each partial result once"),
         PartialError::Read { source, .. } if source.kind() == io::ErrorKind::NotFound => {
             Some("give a file that `edgeward analyze LOG… --partial FILE` wrote")
         }

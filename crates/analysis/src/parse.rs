@@ -82,7 +82,7 @@ impl Parser {
     ///
     /// # Errors
     ///
-    /// If a field is missing or invalid.
+    /// Fails if a field is missing or invalid.
     pub fn parse<'a>(&'a mut self, line: &'a [u8]) -> Result<Option<Entry<'a>>, MalformedLine> {
         match &mut self.0 {
             Kind::Ncsa(parser) => parser.parse(line),

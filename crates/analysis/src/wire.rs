@@ -99,7 +99,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If fewer bytes remain.
+    /// Fails if fewer bytes remain.
     #[inline]
     pub fn raw(&mut self, length: usize) -> Result<&'b [u8], DecodeError> {
         let error = self.decode_error();
@@ -112,7 +112,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If no byte remains.
+    /// Fails if no byte remains.
     #[inline]
     pub fn byte(&mut self) -> Result<u8, DecodeError> {
         Ok(self.raw(1)?[0])
@@ -122,7 +122,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If the number is truncated, too large, or not in its shortest form.
+    /// Fails if the number is truncated, too large, or not in its shortest form.
     #[inline]
     pub fn number(&mut self) -> Result<u64, DecodeError> {
         let mut number = 0u64;
@@ -145,7 +145,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If the number is truncated or above the limit.
+    /// Fails if the number is truncated or above the limit.
     #[inline]
     pub fn counted(&mut self) -> Result<u64, DecodeError> {
         let counted = self.number()?;
@@ -159,7 +159,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If fewer bytes remain.
+    /// Fails if fewer bytes remain.
     pub fn fixed(&mut self) -> Result<u64, DecodeError> {
         let bytes = self.raw(8)?;
         Ok(u64::from_le_bytes(
@@ -171,7 +171,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If fewer bytes remain.
+    /// Fails if fewer bytes remain.
     pub fn text(&mut self) -> Result<&'b [u8], DecodeError> {
         let length = self.number()?;
         let length = usize::try_from(length).map_err(|_| self.decode_error())?;
@@ -201,7 +201,7 @@ impl<'b> Reader<'b> {
     ///
     /// # Errors
     ///
-    /// If bytes remain.
+    /// Fails if bytes remain.
     pub fn end(self) -> Result<(), DecodeError> {
         if self.rest.is_empty() {
             return Ok(());

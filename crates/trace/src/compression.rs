@@ -68,7 +68,7 @@ impl<'a> Decoder<'a> {
     ///
     /// # Errors
     ///
-    /// If reading fails, or if the compression is not supported.
+    /// Fails if reading fails, or if the compression is not supported.
     pub fn open(
         mut input: Box<dyn Read + Send + 'a>,
         zstd_window_log_max: u32,
@@ -207,7 +207,7 @@ impl<W: Write> Encoder<W> {
     ///
     /// # Errors
     ///
-    /// If this build does not support the compression, or if writing fails.
+    /// Fails if this build does not support the compression, or if writing fails.
     pub fn new(output: W, compression: Compression) -> io::Result<Self> {
         Sink::new(output, compression).map(Self)
     }
@@ -216,7 +216,7 @@ impl<W: Write> Encoder<W> {
     ///
     /// # Errors
     ///
-    /// If the output fails.
+    /// Fails if the output fails.
     pub fn write_all(&mut self, bytes: &[u8]) -> io::Result<()> {
         self.0.write_all(bytes)
     }
@@ -225,7 +225,7 @@ impl<W: Write> Encoder<W> {
     ///
     /// # Errors
     ///
-    /// If the output fails.
+    /// Fails if the output fails.
     pub fn finish(self) -> io::Result<W> {
         self.0.finish()
     }

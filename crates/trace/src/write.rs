@@ -79,7 +79,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// Fails if writing fails.
     pub fn new(output: W, options: WriteOptions) -> Result<Self, WriteError> {
         let mut writer = Self {
             sink: Encoder::new(output, options.compression)?,
@@ -100,7 +100,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// If the format cannot represent the record, or if writing fails.
+    /// Fails if the format cannot represent the record, or if writing fails.
     pub fn write(&mut self, record: &Record) -> Result<(), WriteError> {
         match self.format {
             OutputFormat::Text => self.push_line(record, b' ', true),
@@ -128,7 +128,7 @@ impl<W: Write> Writer<W> {
     ///
     /// # Errors
     ///
-    /// If writing fails.
+    /// Fails if writing fails.
     pub fn finish(mut self) -> Result<W, WriteError> {
         self.sink.write_all(&self.line)?;
         for block in self.oracle.records.chunks(BLOCK_BYTES / ORACLE_BYTES) {

@@ -166,12 +166,14 @@ fn number(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || digits.len() > 19 {
         return whole(digits);
     }
-    // No check here, so that an unused number costs no time.
+    // 19 digits fit in 64 bits, so no digit needs a check for overflow. Without checks, the compiler removes the
+    // computation if the caller does not use the number.
     let value = |value, digit: &u8| value * 10 + u64::from(digit - b'0');
     Some(digits.iter().fold(0, value))
 }
 
-/// Sets the top bit of each byte that equals `byte`. Bytes after the first match may be wrong.
+/// Returns a word with the top bit set in each byte in which `word` equals `byte`. The bytes after the first
+/// match may be wrong.
 #[inline(always)]
 const fn equal(word: u64, byte: u8) -> u64 {
     let zero = word ^ (ONES * byte as u64);
@@ -187,7 +189,7 @@ fn words(bytes: &[u8; 24]) -> [u64; 3] {
 /// A word whose bytes are all 1.
 const ONES: u64 = u64::MAX / 255;
 
-/// The text between client and URL of the most common line; only the time varies.
+/// An example of the text between client and URL in a line of the most common form. Other lines have other times.
 const TIME_AND_METHOD: &[u8; 34] = b"[17/May/2015:10:05:03 +0000] \"GET ";
 
 #[cfg(test)]

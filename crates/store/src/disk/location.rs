@@ -26,7 +26,7 @@ impl Location {
     ///
     /// # Panics
     ///
-    /// If the number needs more than [`Self::BITS`] bits. The store uses only the part of a device that
+    /// Panics if the number needs more than [`Self::BITS`] bits. The store uses only the part of a device that
     /// locations reach.
     pub const fn from_unit(unit: u64) -> Self {
         assert!(

@@ -37,7 +37,7 @@ impl Generator {
     ///
     /// # Errors
     ///
-    /// If the workload is inconsistent.
+    /// Fails if the workload is inconsistent.
     pub fn new(workload: Workload, seed: Seed) -> Result<Self, WorkloadError> {
         workload.check()?;
         let one_hits_left = workload.one_hit_objects();

@@ -11,7 +11,8 @@ use serde_json::Value;
 use edgeward_trace::Compression;
 use edgeward_trace::raw::Encoder;
 
-/// A combined log in which URL `n` is requested `40 / n` times, and the requests per URL.
+/// Returns a log in the combined format in which URL `n` is requested `40 / n` times, and the number of requests per
+/// URL.
 fn log() -> (String, HashMap<String, u64>) {
     let (mut lines, mut counts) = (Vec::new(), HashMap::new());
     for n in 1..=40u64 {
@@ -315,7 +316,7 @@ fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
     );
 }
 
-/// Compresses the text as the extension of the file says.
+/// Writes the text to a file, compressed in the format that the extension of the file names.
 fn compress(path: &Path, text: &[u8]) {
     let file = fs::File::create(path).expect("a file");
     let compression = match path.extension().and_then(|ending| ending.to_str()) {

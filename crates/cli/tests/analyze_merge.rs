@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
-/// A log of `requests` requests for at most a third as many URLs, about 100 bytes per line.
+/// A log of `requests` requests. The number of URLs is at most a third of `requests`; a line has about 100 bytes.
 fn log(requests: u64, seed: u64) -> String {
     let mut text = String::new();
     for n in 0..requests {
@@ -34,8 +34,8 @@ fn machines(folder: &Path) {
     }
 }
 
-/// Method: analyze the logs of each machine alone and merge the results. The merged table and JSON must equal
-/// those of one analysis of all logs.
+/// Method: analyze the logs of each machine alone and merge the results. The table and the JSON of the merged
+/// result must equal the output of one analysis of all logs.
 #[test]
 fn partial_results_merge_into_the_report_of_all_logs() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -136,7 +136,7 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     let mut child = command(folder.path(), &kept)
         .spawn()
         .expect("the process starts");
-    // A checkpoint is written every thousand lines, so that the 40th is in the second log.
+    // A checkpoint is written every thousand lines, so the 40th checkpoint is written while the second log is read.
     let mark = folder.path().join("kept/000040.partial");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !mark.exists() && Instant::now() < deadline {

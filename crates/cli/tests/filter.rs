@@ -39,7 +39,8 @@ fn ids(count: u32) -> String {
     (0..count).map(|n| format!("{n}\n")).collect()
 }
 
-/// Tests every construction from stdin to query: inserted ids are found, most others are absent.
+/// Builds a filter of each construction from ids on stdin and queries it. Inserted ids are found; most other ids are
+/// absent.
 #[test]
 fn a_filter_finds_the_ids_of_its_source() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

@@ -73,7 +73,8 @@ fn a_filter_of_a_database_finds_its_ids() {
         let answers = run(folder.path(), &[&question[..], &[&first, &last]].concat());
         let printed = String::from_utf8_lossy(&answers.stdout).into_owned();
         assert_eq!(printed.matches("maybe").count(), 2, "{extra:?}: {printed}");
-        // An absent id is a false positive with a probability of 1 %; three of three are practically impossible.
+        // An absent id is a false positive with a probability of 1 %. Three false positives in three queries are
+        // practically impossible.
         let others = [absent, id(IDS + 8), id(IDS + 9)];
         let others: Vec<_> = others.iter().map(String::as_str).collect();
         let answers = run(folder.path(), &[&question[..], &others].concat());
@@ -82,8 +83,8 @@ fn a_filter_of_a_database_finds_its_ids() {
     }
 }
 
-/// A build that fails leaves its checkpoint, and the same command continues from there. An invalid row stops
-/// the first run. The test deletes this row before the second run.
+/// A build that fails leaves its checkpoint, and the same command continues from this checkpoint. An invalid
+/// row stops the first run. The test deletes this row before the second run.
 #[test]
 fn a_build_continues_where_an_earlier_run_stopped() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

@@ -229,8 +229,8 @@ fn edgeward(args: &[&str], stdin: &[u8]) -> Output {
         .expect("the binary runs");
     let mut pipe = child.stdin.take().expect("the stream is piped");
     let bytes = stdin.to_vec();
-    // Writes on another thread, because the trace may exceed the buffer of the pipe. A command that ends early closes
-    // the pipe.
+    // Another thread writes, because the trace may exceed the buffer of the pipe. An error is ignored: a
+    // command that ends early closes the pipe.
     let feeder = std::thread::spawn(move || _ = pipe.write_all(&bytes));
     let out = child.wait_with_output().expect("the process ends");
     feeder.join().expect("the feeder ends");

@@ -53,7 +53,7 @@ impl Fixture {
         FilterClient::start(config).expect("the process starts")
     }
 
-    /// A counter of the publisher's status.
+    /// Fetches the publisher's status and returns one of its counters.
     pub(crate) fn count(&self, publisher: &Server, name: &str) -> u64 {
         let mut stream = TcpStream::connect(publisher.addr("/admin"))
             .expect("the server accepts the connection");
@@ -114,11 +114,11 @@ impl Drop for Psql {
     }
 }
 
-/// A random generator: SplitMix64 (Steele, Lea, Flood, 2014).
+/// A generator of random numbers: SplitMix64 (Steele, Lea, Flood, 2014).
 pub(crate) struct Random(SplitMix64);
 
 impl Random {
-    /// Uses the seed of the environment or a default, and prints it.
+    /// Takes the seed from the environment variable `EDGEWARD_SIM_SEED`, or a default seed, and prints the seed.
     pub(crate) fn seeded() -> Self {
         let text_found = std::env::var("EDGEWARD_SIM_SEED").ok();
         let seed = text_found.and_then(|seed| seed.parse().ok());

@@ -19,8 +19,9 @@ use rustix::process::Signal;
 use fixture::{Fixture, Psql, Random, id};
 use run::until;
 
-/// New rows are published without posts. A publisher that was killed continues where it stopped: a row inserted
-/// meanwhile is known before the client reports any id as absent, although the publisher's scans fail.
+/// New rows are published without posts. A publisher that was killed continues from the last position: it
+/// publishes a row that was inserted while it was down before a client answers *absent* for any id, although
+/// the publisher's scans fail.
 #[test]
 fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     let fixture = Fixture::new();
@@ -80,7 +81,7 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     });
     assert_eq!(fixture.count(&running, "scans"), 0);
     assert!(fixture.count(&running, "changes_polls") > 0);
-    // The polls continued from the last position, so only the look-back and the new rows were fed.
+    // The polls continued from the last position, so they returned only the rows of the look-back and the new rows.
     let fed = fixture.count(&running, "changes_ids");
     assert!((1..=102).contains(&fed), "{fed}");
 }
@@ -129,8 +130,9 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
 }
 
 /// Measures the time from the insertion of a row until a client answers *maybe* for it. Rows are inserted at
-/// random moments, some by transactions that commit late. Then the server crashes: the client stops answering
-/// *absent* within its bound, and starts again, with the rows inserted meanwhile, when the server is back.
+/// random moments, some by transactions that commit late. Then the database server crashes: within the maximum
+/// staleness, the client stops answering *absent*. After the restart of the server, the client answers *absent*
+/// again, but not for the rows that were inserted meanwhile.
 #[test]
 fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     const ROWS: usize = 300;
@@ -160,7 +162,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     let (mut psql, mut slow) = (Psql::of(&server), Psql::of(&server));
     let (mut waiting, mut took) = (VecDeque::new(), Vec::new());
     let (mut next, mut inserted, mut late) = (1_000_000, 0, 0);
-    // The row of the slow transaction, and the time of its commit.
+    // The row that the open transaction has inserted, and the time at which this transaction commits.
     let mut open: Option<(u64, Instant)> = None;
     let mut insert_at = Instant::now();
     let deadline = Instant::now() + Duration::from_secs(180);
@@ -225,7 +227,8 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
     let row = next + 1000;
     server.sql(&format!("INSERT INTO resource (id) VALUES ('{}')", id(row)));
     until("absent ids are answered absent again", || {
-        // Queries in this order: once any id is answered absent, the new row must be answered maybe.
+        // The order of the queries matters: when the client answers absent for any id, it must answer maybe for the
+        // new row.
         let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         let hidden = client.answer(id(row)) == Answer::Absent;
         (answers_absent && !hidden).then_some(())

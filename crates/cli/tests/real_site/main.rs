@@ -1,7 +1,7 @@
 //! Tests the edge with a real site and real clients.
 //!
-//! nginx as Debian ships it serves a part of /usr/share/doc: thousands of real files, and directory listings.
-//! wget, curl, h2load and Chromium fetch it through `edgeward serve`, over TCP and TLS. The expected results
+//! The nginx of Debian serves a part of /usr/share/doc: thousands of real files, and directory listings.
+//! wget, curl, h2load and Chromium fetch these files through `edgeward serve`, over TCP and TLS. The expected results
 //! come from other programs: nginx's responses, nginx's access log, and the clients' checks.
 //!
 //! If a program is missing, a test skips. With `EDGEWARD_REQUIRE_TOOLS=1`, as in `make test`, it fails instead.
@@ -15,11 +15,12 @@ use std::path::Path;
 use programs::{Output, have, run};
 use site::{Edge, Site};
 
-/// Two mirrors through the edge equal nginx's files byte for byte, and the second one comes from the cache.
+/// Two mirrors of the site through the edge equal nginx's files byte for byte. The second mirror comes from the
+/// cache.
 ///
 /// Method: mirror the site from nginx, then twice through each listener of the edge (another port is another cache
-/// key). Compare the trees. Count the requests in nginx's log. Directory listings have neither validator
-/// nor date, so that they are never reused: each pass fetches them again.
+/// key). Compare the folders. Count the requests in nginx's log. A directory listing has neither a validator
+/// nor a date, so the edge never reuses it: each pass fetches it from nginx again.
 #[test]
 fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_cache() {
     if !have(&["nginx", "wget", "diff", "setpriv"]) {

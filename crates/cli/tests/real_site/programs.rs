@@ -7,7 +7,7 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The longest run of a client. A mirror in a debug build takes about ten seconds.
+/// The time limit of a client, in seconds. A mirror through a debug build takes about ten seconds.
 const TIMEOUT_SECS: &str = "120";
 
 /// Returns true if all of `programs` are installed. Otherwise prints that the test is skipped, or fails the
@@ -20,7 +20,7 @@ pub(crate) fn have(programs: &[&str]) -> bool {
     missing.is_empty() || !skip(&format!("not installed: {missing:?}"))
 }
 
-/// Prints that the test is skipped and returns true. Fails the test if no test may be skipped.
+/// Prints that the test is skipped and returns true. Fails the test instead if `EDGEWARD_REQUIRE_TOOLS` is 1.
 pub(crate) fn skip(why: &str) -> bool {
     let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
     assert!(
@@ -31,7 +31,7 @@ pub(crate) fn skip(why: &str) -> bool {
     true
 }
 
-/// The path of a program. nginx is outside an ordinary user's PATH.
+/// The path of a program, or `None` if it is not installed. The folder of nginx is not in the PATH of ordinary users.
 pub(crate) fn find(program: &str) -> Option<PathBuf> {
     let path = env::var("PATH").unwrap_or_default();
     path.split(':')

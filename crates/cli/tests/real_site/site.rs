@@ -12,7 +12,8 @@ use tempfile::TempDir;
 use crate::bytes;
 use crate::programs::{Server, find, skip};
 
-/// The folder of documentation that every Debian system has. The limits let a debug build serve it in seconds.
+/// The folder of documentation that every Debian system has. The limits below are so low that a debug build
+/// serves the files in seconds.
 const DOCUMENTATION: &str = "/usr/share/doc";
 const FILES_MAX: usize = 1200;
 const BYTES_MAX: u64 = 40 << 20;
@@ -23,7 +24,7 @@ const PACKAGE_BYTES_MAX: u64 = 6 << 20;
 pub(crate) struct Site {
     folder: TempDir,
     port: u16,
-    /// The bytes of the log that were read.
+    /// The number of bytes of the log that [`Site::take_log`] has read.
     log_read: Mutex<usize>,
     _server: Server,
 }
@@ -247,7 +248,7 @@ fn certificates(folder: &Path) {
     }
 }
 
-/// A port that was free a moment ago.
+/// A port that is free at the moment of the call; another process may take it later.
 fn free_port() -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has free ports");
     listener.local_addr().expect("the listener is bound").port()

@@ -127,7 +127,8 @@ fn children(pid: u32) -> Vec<u64> {
         .collect()
 }
 
-/// Returns true if the process exists and runs the binary under test. Process ids are reused.
+/// Returns true if the process exists and runs the binary under test. The check of the binary is necessary
+/// because the system reuses process ids.
 fn is_edgeward(pid: u64) -> bool {
     fs::read_link(format!("/proc/{pid}/exe"))
         .is_ok_and(|exe| exe == Path::new(env!("CARGO_BIN_EXE_edgeward")))

@@ -1,4 +1,5 @@
-//! Tests the limit of open files: it is raised at the start and divided, and the edge survives when it is reached.
+//! Tests the limit of open files: servers raise it at the start, the edge divides it between clients and other
+//! uses, and the edge still works when the limit is reached.
 
 use std::fs;
 use std::io::{Read as _, Write as _};
@@ -168,7 +169,7 @@ impl Drop for KilledOnDrop {
     }
 }
 
-/// The binary with these limits of open files.
+/// A command that runs the binary with these limits of open files.
 fn with_limits(soft: u64, hard: u64, args: &[&str]) -> Command {
     let binary = edgeward(&[]);
     let script = format!("ulimit -Sn {soft} && ulimit -Hn {hard} && exec \"$0\" \"$@\"");
@@ -201,7 +202,7 @@ fn origin_and_edge(hard: u64, args: &[&str]) -> (Server, Server) {
     (origin, edge)
 }
 
-/// The soft limit of the process.
+/// The soft limit of open files of the process.
 fn open_files_limit(server: &Server) -> u64 {
     let limits = fs::read_to_string(format!("/proc/{}/limits", server.process_id()));
     let limits = limits.expect("the process runs");

@@ -105,7 +105,8 @@ fn a_plan_is_run_compared_and_reported() {
                 .unwrap_or_else(|| panic!("{key}: {totals:#}"))
         };
         assert!(number("hit_ratio") > 0.1, "{totals:#}");
-        // The hit ratio by the server's report and by the origin's count; the warm-up ends between two samples.
+        // The hit ratio by the headers of the responses and the ratio by the origin's count of requests differ
+        // a little, because the warm-up ends between two samples.
         assert!(
             (number("hit_ratio") - number("spared_ratio")).abs() < 0.06,
             "{totals:#}"
@@ -199,7 +200,7 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
 fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let plan = folder.path().join("plan.toml");
-    // Too slow to end before the signal.
+    // With this rate, the experiment does not end before the signal.
     let slow = PLAN.replace("connections = 4", "connections = 4\nrate = 20");
     fs::write(&plan, slow).expect("the plan is written");
     let (page, caches) = (

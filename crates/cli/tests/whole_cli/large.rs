@@ -86,11 +86,11 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     assert!(peak <= allowed, "{peak} bytes of memory, {allowed} allowed");
 }
 
-/// The memory for bodies that wait to be written.
+/// The memory for bodies that wait to be written, in bytes.
 const QUEUE_BYTES: u64 = 16 << 20;
 
-/// The process itself (15 MiB by docs/explanation/memory.md, more in a debug build), the index of the disk and
-/// its table of checked blocks, and the pages of the store that are mapped for reads.
+/// The remaining memory in bytes: the process itself (15 MiB according to docs/explanation/memory.md, more in a debug
+/// build), the index of the disk, its table of checked blocks, and the mapped pages of the store.
 const BASE_BYTES: u64 = 32 << 20;
 
 struct Client {
@@ -174,7 +174,8 @@ impl Client {
     }
 }
 
-/// The client reads this many bytes at a time. Less than [`QUEUE_BYTES`], so that one read cannot fill the queue.
+/// The number of bytes that the client reads at a time: less than [`QUEUE_BYTES`], so that one read cannot fill
+/// the queue.
 const PART_BYTES: usize = 2 << 20;
 
 fn connect(addr: SocketAddr) -> TcpStream {

@@ -7,7 +7,7 @@ use serde_json::Value;
 
 use super::run::{output, text};
 
-/// An edited copy of a folder takes a few percent of its size, and an identical copy nearly nothing.
+/// For an edited copy of a folder, a few percent of its size are sent. For an identical copy, less than 2 % are sent.
 #[test]
 fn a_newer_version_is_mostly_sent_by_reference() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

@@ -235,7 +235,7 @@ fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     }
 }
 
-/// Compressed bodies take a fraction of their size, and an endpoint without store compression can read them.
+/// Compressed bodies take a fraction of their size in the store. An endpoint without the option can read them later.
 #[test]
 fn a_compressed_store_holds_more_and_opens_without_the_option() {
     let body: Vec<u8> = (0..60_000)
@@ -280,7 +280,7 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
     let addr = listening(&gateway);
     let mut forward = endpoints.forward(addr);
     let bodies: Vec<Vec<u8>> = (0..4).map(|n| noise(2_000_000, n % 2)).collect();
-    // Repeats the transfer: while the link connects, a stream fails after the timeout.
+    // The transfer is repeated, because a stream fails after the timeout while the link is still connecting.
     until("the link is up", || {
         round_trip(forward.addr("/listening/0"), b"hello")
             .ok()
@@ -306,7 +306,8 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
             for body in transfers {
                 let (body, back) = body.join().expect("the transfer thread ends");
                 if let Ok(back) = back {
-                    // A killed forwarder cannot reset the connection: the received bytes are a prefix.
+                    // A killed forwarder closes the connection without a reset, so the received bytes may be only a
+                    // prefix of the body.
                     assert!(body.starts_with(&back), "round {round}");
                     assert!(
                         round % 2 == 1 || back == *body,

@@ -37,13 +37,13 @@ enum Sizes {
     Small,
     /// 200 B to 1 MiB.
     Mixed,
-    /// 1 MiB: memory that one worker frees must serve the next fill of another.
+    /// 1 MiB: memory that one worker frees must be usable for the next fill of the other worker.
     Equal,
 }
 
 impl Sizes {
-    /// The bytes that each of four clients requests: together they fill the cache 1.5 times with small objects,
-    /// of which there are many, and eight times with mixed ones.
+    /// The number of bytes that each of the four clients requests. All clients together fill the cache 1.5
+    /// times with small objects, which are many, 8 times with mixed objects and 12 times with equal objects.
     fn client_bytes(self) -> u64 {
         match self {
             Self::Small => 24 << 20,
@@ -64,7 +64,8 @@ impl Sizes {
     }
 }
 
-/// The most memory above the configured one, and the capacity of the cache.
+/// Returns the largest number of bytes by which the memory of the edge exceeded the configured memory, and the
+/// capacity of the cache.
 fn churn(sizes: Sizes) -> (u64, u64) {
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0"]);
     let edge = Server::start(&[

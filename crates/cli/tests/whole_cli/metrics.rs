@@ -11,7 +11,7 @@ use edgeward_metrics::{Definition, Kind, common_definitions};
 
 use super::run::{Server, output};
 
-/// Heading, introduction and metrics of each server.
+/// The heading, the introduction and the metrics of each server.
 fn servers() -> [(&'static str, &'static str, Vec<Definition>); 4] {
     [
         (

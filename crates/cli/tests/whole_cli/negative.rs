@@ -22,8 +22,8 @@ fn get(addr: SocketAddr, path: &str) -> String {
     )
 }
 
-/// One path uses a published filter, another path a filter file. An id is forwarded once it is posted. After the
-/// publisher has stopped, all ids are forwarded.
+/// One path uses a published filter, another path a filter file. An absent id is forwarded after it is posted.
+/// After the publisher has stopped, all ids are forwarded.
 #[test]
 fn an_edge_uses_a_published_filter_and_a_file() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

@@ -1,4 +1,4 @@
-//! A closed stdout is not an error.
+//! Tests that a closed stdout is not an error.
 
 use std::process::Stdio;
 
@@ -11,7 +11,7 @@ fn a_closed_stdout_ends_a_command_quietly() {
         &["--help"][..],
         &["--version"],
         &["check-config", "--reference"],
-        // More than a pipe buffers, line by line.
+        // This command writes more lines than a pipe buffers.
         &[
             "trace",
             "generate",

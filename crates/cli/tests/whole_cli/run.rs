@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-/// The binary with a width of 80 columns, without a terminal.
+/// A command that runs the binary without a terminal, with an output width of 80 columns.
 pub(crate) fn edgeward(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
     command
@@ -101,7 +101,7 @@ impl Server {
         kill_process(Pid::from_child(&self.child), signal).expect("the process runs");
     }
 
-    /// Waits for the end. Returns the exit status, stdout after the first line, and stderr.
+    /// Waits until the process ends. Returns the exit status, stdout after the first line, and stderr.
     pub(crate) fn ended(mut self) -> (ExitStatus, String, String) {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
@@ -139,5 +139,5 @@ pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// Long enough for a machine that runs other tests at the same time.
+/// The time limit of all waits: long enough for a machine that runs other tests at the same time.
 const TIMEOUT: Duration = Duration::from_secs(60);

@@ -49,7 +49,7 @@ fn without_json_the_first_line_is_text() {
     assert!(line.contains("8 MiB") && line.contains("lru"), "{line}");
 }
 
-/// A request that is in progress at the signal gets its complete response before the edge ends.
+/// A request that is in progress when the signal arrives gets its complete response before the edge ends.
 #[test]
 fn sigterm_lets_requests_in_progress_finish() {
     let (origin, edge) = origin_and_edge("700ms", &[]);

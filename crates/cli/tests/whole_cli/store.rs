@@ -26,7 +26,7 @@ fn fill(folder: &Path) {
             .expect("there is room");
         write.finish().expect("the body is complete");
     }
-    // Syncs the write before the purge. Otherwise the purge would only cancel the pending write.
+    // The write is synced before the purge. Otherwise the purge would only cancel the pending write.
     cache.sync().expect("the store syncs");
     cache.purge(KeyHash(2), &[1]);
     cache.close().expect("the store closes");

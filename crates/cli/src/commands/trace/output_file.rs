@@ -63,7 +63,7 @@ pub(super) struct TraceOutput {
 }
 
 impl OutputArgs {
-    /// Starts writing to `path`; `-` is stdout.
+    /// Creates the output at `path`; `-` is stdout.
     pub(super) fn create(&self, path: &Path) -> anyhow::Result<TraceOutput> {
         let (label, file): (String, Box<dyn Write>) = if path.as_os_str() == "-" {
             ("stdout".to_owned(), Box::new(output::stdout()))
@@ -133,11 +133,11 @@ impl TraceOutput {
     }
 }
 
-/// Fails if the output is one of the inputs, because creating it would erase the input before it is read.
+/// Returns an error if the output is one of the inputs: creating the output would erase this input before it is read.
 pub(super) fn refuse_overwriting(inputs: &[PathBuf], path: &Path) -> anyhow::Result<()> {
     let real = |path: &Path| -> io::Result<PathBuf> { path.canonicalize() };
     let Ok(target) = real(path) else {
-        // The path does not exist yet, or is stdout.
+        // The output does not exist yet, or is stdout.
         return Ok(());
     };
     let clash = inputs

@@ -1,10 +1,10 @@
 //! Records which objects are known to be durable on disk.
 //!
-//! An object that is served from disk was written when its response began. When the edge reports its sync
-//! count next, a sync that began before the write may still be running. The second sync that ends after the report
-//! began after the write. So an object is durable once the sync count has risen by two since the report.
+//! An object that the edge serves from disk was written before its response began. The ledger then reads the
+//! edge's count of syncs. At this time, a sync that began before the write may still be running, but the next
+//! sync begins after the write. The object is therefore durable when the count is higher by two.
 //!
-//! Invalidation makes a new object: each id has a generation, and a request records the current one.
+//! Each id has a generation. An invalidation starts a new generation, because the next response is a new object.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
@@ -16,10 +16,11 @@ pub(super) struct DurabilityLedger {
 
 #[derive(Debug, Default)]
 struct State {
+    /// The current generation of each invalidated id. Other ids have generation 0.
     generations: HashMap<u64, u64>,
-    /// Objects served from disk since the edge last reported its sync count.
+    /// The objects served from disk since the ledger last read the edge's count of syncs.
     written: Vec<ObjectGeneration>,
-    /// Objects with the sync count at which they are durable.
+    /// The objects that are not known to be durable, each with the count of syncs at which it is durable.
     waiting: Vec<(ObjectGeneration, u64)>,
     durable: HashSet<ObjectGeneration>,
 }
@@ -32,7 +33,7 @@ pub(super) struct ObjectGeneration {
 }
 
 impl DurabilityLedger {
-    /// Returns the current generation of an object. Called before the object is requested.
+    /// Returns the current generation of an object. The test calls this before it requests the object.
     pub(super) fn generation_of(&self, id: u64) -> ObjectGeneration {
         let generation = self.state().generations.get(&id).copied();
         ObjectGeneration {
@@ -41,7 +42,7 @@ impl DurabilityLedger {
         }
     }
 
-    /// Starts a new generation. Called before and after an invalidation.
+    /// Starts a new generation of an object. The test calls this before and after it invalidates the object.
     pub(super) fn record_invalidation(&self, id: u64) {
         *self.state().generations.entry(id).or_default() += 1;
     }

@@ -22,12 +22,12 @@ use ledger::DurabilityLedger;
 use request::{ask, may_be_killed, size_of};
 use witness::PurgeClient;
 
-/// Method: clients request objects of 100 bytes to 2 MB, some by ranges; now and then a POST invalidates one. A
-/// purge client purges objects that no other client requests, and reads the edge's sync count. After a random
-/// time the edge gets SIGKILL and is started on the same directory. Every body must be a prefix of the correct
-/// bytes, and complete unless the edge was killed meanwhile. After each start, all objects known to be durable
-/// are requested first: 99 of 100 must come from disk. Objects purged durably must not come from disk, neither
-/// at the next start nor at the end.
+/// Method: clients request objects of 100 bytes to 2 MB, some by ranges; one request in twenty is a POST that
+/// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's
+/// sync count. After a random time the edge gets SIGKILL and is started on the same directory. Every body must
+/// be a prefix of the correct bytes, and complete unless the edge was killed meanwhile. After each start, all
+/// objects known to be durable are requested first: 99 of 100 must come from disk. Objects purged durably must
+/// not come from disk, neither at the next start nor at the end.
 #[test]
 fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
@@ -85,7 +85,7 @@ fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
         "too few: {totals:?}"
     );
     assert!(evicted < durable / 2, "the disk is too small: {totals:?}");
-    // Objects evicted before the kill are not lost.
+    // Objects that were evicted before a kill do not count as lost.
     assert!(hits + evicted >= durable * 99 / 100, "lost: {totals:?}");
 }
 
@@ -114,7 +114,7 @@ fn start_edge(folder: &Path, origin: &Server) -> Server {
 struct Totals {
     /// Objects that were durable when the edge was killed.
     durable: u64,
-    /// The part of `durable` that was served from disk.
+    /// The number of these objects that were served from disk after the start.
     hits: u64,
     /// Objects that had been evicted before the kills.
     evicted: u64,
@@ -220,8 +220,8 @@ impl Load {
         let result = if kind == 0 {
             ledger.record_invalidation(id);
             let result = ask(addr, "POST", id, None);
-            // A request that overlaps with the POST may get the old or the new object, so the second call makes
-            // its generation invalid.
+            // A request that overlaps with the POST may get the old or the new object. The second call ends the
+            // generation of such requests, so that the ledger ignores them.
             ledger.record_invalidation(id);
             result
         } else {
@@ -257,7 +257,8 @@ const CLIENTS: usize = 4;
 
 const OBJECTS: u64 = 60;
 
-/// The edge does not sync by itself for an hour, and is killed as soon as the client has the response to its POST.
+/// Method: configure a sync interval of an hour, so that only the POST causes a sync. Kill the edge as soon as
+/// the client has the response to the POST.
 #[test]
 fn an_invalidated_object_does_not_return_after_a_kill() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -278,7 +279,7 @@ fn an_invalidated_object_does_not_return_after_a_kill() {
             &format!("--disk={}", folder.path().display()),
         ])
     };
-    // Larger than the memory tier, so that a hit comes from disk.
+    // Both objects are larger than the memory tier, so that a hit comes from disk.
     let (invalidated, untouched) = (4, 9);
     let edge = start();
     let addr = edge.addr("/listening/0");

@@ -21,7 +21,7 @@ impl FetchResult {
     }
 }
 
-/// The size of an object. Every fifth object has about the same size.
+/// The size of an object in bytes. The remainder of the id by 5 selects one of five sizes.
 pub(super) fn size_of(id: u64) -> u64 {
     [100, 5_000, 70_000, 400_000, 2_000_000][(id % 5) as usize] + id
 }
@@ -81,7 +81,7 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
         .expect("the read timeout is set");
     stream.write_all(request.as_bytes()).ok()?;
     let mut answer = Vec::new();
-    // A reset keeps the bytes that arrived before it.
+    // After a reset of the connection, the bytes that arrived before it are still in `answer`.
     _ = stream.read_to_end(&mut answer);
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
     let body = answer.split_off(end + 4);
@@ -91,7 +91,8 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
     ))
 }
 
-/// Returns true if the edge no longer listens. A moment passes between the kill and the setting of the flag `killed`.
+/// Returns true if the edge no longer listens. The test sets its flag `killed` a moment after the kill, so a
+/// client may see the end of the edge before the flag.
 pub(super) fn may_be_killed(addr: SocketAddr) -> bool {
     thread::sleep(Duration::from_millis(20));
     TcpStream::connect(addr).is_err()

@@ -1,6 +1,6 @@
 //! Purges objects that no other client requests, and records which purges are durable.
 //!
-//! The edge writes to the disk in the order of the operations. So a purge is durable once an object
+//! The edge writes to the disk in the order of the operations. A purge is therefore durable if an object that was
 //! requested after the purge is durable. The [`DurabilityLedger`] records which objects are durable.
 
 use std::net::SocketAddr;
@@ -22,7 +22,7 @@ pub(super) struct PurgeClient {
     purged: Vec<u64>,
     /// Durably purged objects that are requested only after the last start.
     purged_for_last_check: Vec<u64>,
-    /// The edge's count of evicted objects when it last reported.
+    /// The number of evicted objects in the last status of the edge.
     evicted: u64,
 }
 
@@ -49,8 +49,8 @@ impl PurgeClient {
         for &id in &purged {
             ask(addr, "POST", id, None).complete.then_some(())?;
         }
-        // Requests the objects that are purged after the next start. They are written before the marker, so they are
-        // durable once the marker is.
+        // These objects are purged after the next start. The edge writes them before the marker, so they are durable
+        // when the marker is durable.
         for kind in 0..FETCHES_PER_ROUND {
             let id = self.next_id(kind % 4);
             ask(addr, "GET", id, None).complete.then_some(())?;
@@ -67,7 +67,7 @@ impl PurgeClient {
             if ledger.is_known_durable(marker_generation) {
                 break;
             }
-            // Causes a write: the edge syncs only after writes.
+            // A further request causes a write, because the edge syncs only after writes.
             let id = self.next_id(0);
             ask(addr, "GET", id, None).complete.then_some(())?;
         }
@@ -126,10 +126,11 @@ impl PurgeClient {
     }
 }
 
-/// The maximum of objects in `on_disk`: few enough to be requested after each start.
+/// The maximum number of objects in `on_disk`, which are all requested after each start.
 const OBJECTS_ON_DISK_MAX: usize = 16;
 
-/// Twice the number purged in a round: a round that the kill interrupts leaves enough for the next.
+/// The number of new objects in a round: twice the number of purges, so that enough objects remain for the next round
+/// if the kill interrupts this one.
 const FETCHES_PER_ROUND: u64 = 6;
 
 const PURGES_PER_ROUND: usize = 3;

@@ -1,7 +1,7 @@
 //! The run of one contender: starts its server and origin, replays the trace and takes samples.
 //!
 //! The thread of the run takes a sample each second; the replay has its own threads. The replay ends early if the
-//! server dies, the time limit is reached or a stop is requested. The samples until then are kept.
+//! server dies, the time limit is reached or a stop is requested. The samples up to this time are kept.
 
 use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
@@ -39,7 +39,9 @@ pub(crate) struct ContenderRun<'a> {
 
 /// A part of the trace that is replayed with one set of settings.
 struct TracePart {
+    /// The number of requests before the part.
     first: u64,
+    /// The number of requests up to the end of the part.
     end: u64,
     settings: Vec<Setting>,
 }
@@ -50,7 +52,9 @@ struct RunState {
     load_counts: LoadCounts,
     /// The counters at the end of the previous part of the trace; zero during the first part.
     previous_parts: Sample,
+    /// The end of the warm-up, in seconds since the load began.
     warm_seconds: Option<f64>,
+    /// The time of the switch of settings, in seconds since the load began.
     switched_seconds: Option<f64>,
     outcome: ContenderOutcome,
 }

@@ -88,7 +88,7 @@ pub fn run(
         }
         Order::Together => {
             let all = plan.contenders.len() as u64;
-            observer.begin_step("all together", outcome.trace.requests.saturating_mul(all));
+            observer.begin_step("all contenders", outcome.trace.requests.saturating_mul(all));
             outcome.contenders = run_together(plan, &outcome.trace, paths, stop, observer);
         }
     }
@@ -146,9 +146,9 @@ fn run_together(
                 })
             })
             .collect();
-        let result = runs.into_iter().map(thread::ScopedJoinHandle::join);
-        result
-            .map(|turn| turn.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
+        let results = runs.into_iter().map(thread::ScopedJoinHandle::join);
+        results
+            .map(|result| result.unwrap_or_else(|panic| std::panic::resume_unwind(panic)))
             .collect()
     })
 }
@@ -184,9 +184,10 @@ fn incomplete_reason(outcome: &Outcome, plan: &Plan) -> String {
     )
 }
 
-/// Checks that disk and memory have room for the caches that exist at the same time, with a reserve.
+/// Checks that disk and memory have enough free space for the caches that exist at the same time, with a reserve of
+/// one eighth.
 fn check_free_space(plan: &Plan, paths: &LabPaths, trace: &TraceFacts) -> Result<(), LabError> {
-    let of =
+    let bytes =
         |size: Option<crate::plan::Size>| size.map_or(0, |size| size.of(trace.footprint_bytes));
     let needed = |each: &dyn Fn(&Contender) -> u64| {
         let each = plan.contenders.iter().map(each);
@@ -205,16 +206,16 @@ fn check_free_space(plan: &Plan, paths: &LabPaths, trace: &TraceFacts) -> Result
             free: ByteSize(free),
         })
     };
-    let disk = needed(&|contender| of(contender.disk));
+    let disk = needed(&|contender| bytes(contender.disk));
     if let (1.., Ok(free)) = (disk, machine::free_bytes(&paths.folder)) {
         check(disk, free, &|| paths.folder.display().to_string())?;
     }
-    let memory = needed(&|contender| of(contender.memory));
+    let memory = needed(&|contender| bytes(contender.memory));
     if let Some(free) = machine::free_memory_bytes() {
         check(memory, free, &|| "memory".to_owned())?;
     }
     let files = needed(&|contender| match contender.server {
-        Server::Nginx { .. } => of(contender.memory),
+        Server::Nginx { .. } => bytes(contender.memory),
         _ => 0,
     });
     let shm = std::path::Path::new("/dev/shm");

@@ -250,7 +250,7 @@ fn an_upload_is_answered_after_its_whole_body_has_arrived() {
 #[test]
 fn workers_share_one_port_but_a_second_origin_cannot_use_it() {
     let origin = start(OriginConfig {
-        workers: NonZeroUsize::new(3).expect("not zero"),
+        workers: NonZeroUsize::new(3).expect("the number is not zero"),
         ..OriginConfig::default()
     });
     for _ in 0..12 {

@@ -68,8 +68,8 @@ fn without_a_cache_every_response_is_correct_and_none_is_a_hit() {
         .map(|n| record(n, sizes[n as usize % sizes.len()]))
         .collect();
     let plan = ReplayPlan {
-        connections: NonZeroUsize::new(5).expect("not zero"),
-        workers: NonZeroUsize::new(2).expect("not zero"),
+        connections: NonZeroUsize::new(5).expect("the number is not zero"),
+        workers: NonZeroUsize::new(2).expect("the number is not zero"),
         ..plan(&format!("http://{}", origin.addr()))
     };
     let report = replay(&plan, &records);
@@ -253,7 +253,7 @@ fn an_unreachable_target_is_an_error_at_the_start() {
         &plan(&format!("http://{unused_addr}")),
         [Ok::<_, Infallible>(record(1, 1))].into_iter(),
     );
-    let error = error.expect_err("no server listens").to_string();
+    let error = error.expect_err("the port is closed").to_string();
     assert_eq!(error, format!("cannot connect to {unused_addr}"));
 }
 
@@ -272,7 +272,7 @@ fn too_many_failures_in_a_row_end_the_run() {
         }
     });
     let plan = ReplayPlan {
-        failures_in_a_row_max: NonZeroU64::new(10).expect("not zero"),
+        failures_in_a_row_max: NonZeroU64::new(10).expect("the number is not zero"),
         ..one_connection(&origin)
     };
     let report = replay(&plan, &[record(1, 10); 1000]);
@@ -344,7 +344,7 @@ fn the_latency_includes_the_emulated_round_trip_time() {
     let origin = synthetic();
     let plan = ReplayPlan {
         round_trip: Duration::from_millis(30),
-        connections: NonZeroUsize::new(10).expect("not zero"),
+        connections: NonZeroUsize::new(10).expect("the number is not zero"),
         ..plan(&format!("http://{}", origin.addr()))
     };
     let records: Vec<Record> = (0..20).map(|key| record(key, 100)).collect();
@@ -438,6 +438,6 @@ fn a_process_that_does_not_exist_cannot_be_monitored() {
         ..plan(&format!("http://{}", origin.addr()))
     };
     let error = load::run(&plan, [Ok::<_, Infallible>(record(1, 1))].into_iter());
-    let error = error.expect_err("no such process").to_string();
+    let error = error.expect_err("the process does not exist").to_string();
     assert_eq!(error, "cannot monitor process 4294967294");
 }

@@ -1,4 +1,4 @@
-//! The attackers. Each attacker has its own connections and does a bounded amount of work in each turn of 20 ms.
+//! The attackers. Each attacker has its own connections and does a bounded amount of work in each step of 20 ms.
 
 use std::io::{self, Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpStream};
@@ -19,7 +19,7 @@ use super::test_servers::TestServers;
 
 /// An attack that runs in its own thread.
 pub(super) struct RunningAttack {
-    over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     cpu_time: Arc<CpuTime>,
     thread: JoinHandle<Value>,
 }
@@ -27,10 +27,10 @@ pub(super) struct RunningAttack {
 /// The maximum duration of an attack.
 const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 
-/// The duration of a turn; there are 50 turns per second.
-const TURN: Duration = Duration::from_millis(20);
+/// The duration of a step; there are 50 steps per second.
+const STEP: Duration = Duration::from_millis(20);
 
-/// Slow connections are processed once in this many turns. Processing all of them in every turn would take CPU time
+/// Slow connections are processed once in this many steps. Processing all of them in every step would take CPU time
 /// from the client.
 const SLOW_STRIDE: usize = 25;
 
@@ -40,21 +40,21 @@ pub(super) fn start(
     strength: Strength,
     test_servers: &TestServers,
 ) -> anyhow::Result<RunningAttack> {
-    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::new(AtomicBool::new(false));
     let cpu_time = Arc::new(CpuTime::default());
     let port = test_servers.port();
     let thread = thread::Builder::new()
         .name(attack.name().to_owned())
         .spawn({
-            let (over, cpu_time) = (Arc::clone(&over), Arc::clone(&cpu_time));
-            move || Attacker::new(attack, strength, port).run(&over, &cpu_time)
+            let (is_over, cpu_time) = (Arc::clone(&is_over), Arc::clone(&cpu_time));
+            move || Attacker::new(attack, strength, port).run(&is_over, &cpu_time)
         })
         .context("the thread of the attacker cannot be started")?;
-    // Waits until the attacker has had enough turns to open all connections.
-    let turns = attack.connections() / attack.opened_a_turn(strength) + 10;
-    thread::sleep(TURN * u32::try_from(turns).expect("the number of turns is small"));
+    // Waits until the attacker has had enough steps to open all connections.
+    let steps = attack.connections() / attack.opened_per_step(strength) + 10;
+    thread::sleep(STEP * u32::try_from(steps).expect("the number of steps is small"));
     Ok(RunningAttack {
-        over,
+        is_over,
         cpu_time,
         thread,
     })
@@ -68,7 +68,7 @@ impl RunningAttack {
 
     /// Ends the attack and returns its counts of connections and bytes.
     pub(super) fn stop(self) -> Value {
-        self.over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
         self.thread.join().unwrap_or_default()
     }
 }
@@ -84,7 +84,7 @@ struct Attacker {
     bytes_sent: u64,
     next_key: u64,
     next_source: u32,
-    turns: u32,
+    steps: u32,
     /// The buffer into which responses are read before they are dropped.
     buffer: Vec<u8>,
 }
@@ -93,7 +93,7 @@ struct Attacker {
 struct AttackConnection {
     stream: TcpStream,
     stream_id: u32,
-    turns: u32,
+    steps: u32,
 }
 
 impl Attacker {
@@ -109,26 +109,26 @@ impl Attacker {
             bytes_sent: 0,
             next_key: 1 << 32,
             next_source: 0,
-            turns: 0,
+            steps: 0,
             buffer: vec![0; 64 << 10],
         }
     }
 
-    fn run(mut self, over: &AtomicBool, cpu_time: &CpuTime) -> Value {
+    fn run(mut self, is_over: &AtomicBool, cpu_time: &CpuTime) -> Value {
         let begun = Instant::now();
-        let mut most = 0;
-        let mut used = ThreadTime::default();
-        while !over.load(Ordering::Relaxed) && begun.elapsed() < DURATION_MAX {
-            let turn = Instant::now();
+        let mut open_at_once = 0;
+        let mut thread_time = ThreadTime::default();
+        while !is_over.load(Ordering::Relaxed) && begun.elapsed() < DURATION_MAX {
+            let step = Instant::now();
             self.open_connections();
             self.send_next_bytes();
-            most = most.max(self.connections.len());
-            cpu_time.add(&mut used);
-            thread::sleep(TURN.saturating_sub(turn.elapsed()));
+            open_at_once = open_at_once.max(self.connections.len());
+            cpu_time.add(&mut thread_time);
+            thread::sleep(STEP.saturating_sub(step.elapsed()));
         }
         json!({
             "connections_opened": self.opened,
-            "connections_open_at_once": most,
+            "connections_open_at_once": open_at_once,
             "connections_refused": self.refused,
             "connections_closed_by_server": self.closed_by_server,
             "bytes": self.bytes_sent,
@@ -138,24 +138,24 @@ impl Attacker {
     }
 
     fn open_connections(&mut self) {
-        self.turns += 1;
-        let first = self.attack.opened_a_turn(self.strength);
+        self.steps += 1;
+        let per_step = self.attack.opened_per_step(self.strength);
         if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
             // A client that reads nothing and closes its connection is not noticed by the server, so the
-            // attacker replaces some connections in each turn.
-            let renewed = if self.strength == Strength::Strong {
+            // attacker replaces some connections in each step.
+            let replaced = if self.strength == Strength::Strong {
                 20
             } else {
                 2
             };
-            self.connections.drain(..renewed);
+            self.connections.drain(..replaced);
         }
         let most = match (self.attack, self.strength) {
-            (Attack::PinnedH1, Strength::Moderate) => usize::from(self.turns.is_multiple_of(6)),
-            // Together with the `first` 2 per turn, this opens 115 connections per second.
-            (Attack::Gateway, Strength::Moderate) => first + usize::from(self.turns % 10 < 3),
+            (Attack::PinnedH1, Strength::Moderate) => usize::from(self.steps.is_multiple_of(6)),
+            // Together with the 2 of `per_step`, this opens 115 connections per second.
+            (Attack::Gateway, Strength::Moderate) => per_step + usize::from(self.steps % 10 < 3),
             (_, Strength::Moderate) if self.opened >= self.attack.connections() as u64 => 2,
-            _ => first,
+            _ => per_step,
         };
         for _ in 0..most {
             if self.connections.len() >= self.attack.connections() {
@@ -174,14 +174,14 @@ impl Attacker {
                 return;
             };
             self.opened += 1;
-            let first = self.first_bytes();
-            let mut open = AttackConnection {
+            let first_bytes = self.first_bytes();
+            let mut connection = AttackConnection {
                 stream,
                 stream_id: 1,
-                turns: 0,
+                steps: 0,
             };
-            if self.send(&mut open, &first) {
-                self.connections.push(open);
+            if self.send(&mut connection, &first_bytes) {
+                self.connections.push(connection);
             }
         }
     }
@@ -217,36 +217,36 @@ impl Attacker {
         body.path(self.key())
     }
 
-    /// Sends the bytes of this turn on each connection and drops the connections that the server closed.
+    /// Sends the bytes of this step on each connection and drops the connections that the server closed.
     fn send_next_bytes(&mut self) {
-        let mut kept = Vec::new();
-        let turn = self.turns as usize;
-        for (nth, mut open) in std::mem::take(&mut self.connections)
+        let mut still_open = Vec::new();
+        let step = self.steps as usize;
+        for (nth, mut connection) in std::mem::take(&mut self.connections)
             .into_iter()
             .enumerate()
         {
-            if self.attack.is_slow() && nth % SLOW_STRIDE != turn % SLOW_STRIDE {
-                kept.push(open);
+            if self.attack.is_slow() && nth % SLOW_STRIDE != step % SLOW_STRIDE {
+                still_open.push(connection);
                 continue;
             }
-            let due = self.next_bytes(&mut open);
-            let is_alive =
-                self.read_responses(&mut open) && (due.is_empty() || self.send(&mut open, &due));
+            let bytes = self.next_bytes(&mut connection);
+            let is_alive = self.read_responses(&mut connection)
+                && (bytes.is_empty() || self.send(&mut connection, &bytes));
             if is_alive {
-                kept.push(open);
+                still_open.push(connection);
             } else {
                 self.closed_by_server += 1;
             }
         }
-        self.connections = kept;
+        self.connections = still_open;
     }
 
-    fn next_bytes(&mut self, open: &mut AttackConnection) -> Vec<u8> {
-        open.turns += 1;
+    fn next_bytes(&mut self, connection: &mut AttackConnection) -> Vec<u8> {
+        connection.steps += 1;
         let mut bytes = Vec::new();
         match self.attack {
-            Attack::PinnedH2 | Attack::ClosedWindows if open.stream_id < 200 => {
-                let (bodies, turns) = match (self.attack, self.strength) {
+            Attack::PinnedH2 | Attack::ClosedWindows if connection.stream_id < 200 => {
+                let (bodies, steps) = match (self.attack, self.strength) {
                     // 2 connections x 2 bodies of 8 MiB, twice per second: 67 MB/s.
                     (Attack::PinnedH2, Strength::Moderate) => (2, 25),
                     (Attack::PinnedH2, Strength::Strong) => (4, 5),
@@ -254,7 +254,7 @@ impl Attacker {
                     (_, Strength::Moderate) => (7, 25),
                     (_, Strength::Strong) => (10, 1),
                 };
-                let bodies = if open.turns % turns == 1 % turns {
+                let bodies = if connection.steps % steps == 1 % steps {
                     bodies
                 } else {
                     0
@@ -263,32 +263,32 @@ impl Attacker {
                     let path = self.body_path();
                     request(
                         &mut bytes,
-                        open,
+                        connection,
                         &h2::head(Method::Get, &path),
                         h2::END_STREAM,
                     );
                 }
             }
-            Attack::Hpack if open.stream_id < 200 => {
+            Attack::Hpack if connection.stream_id < 200 => {
                 for n in 0..10 {
                     let mut block = h2::head(Method::Post, &format!("/o/{}?size=1", self.key()));
-                    if open.stream_id == 1 {
+                    if connection.stream_id == 1 {
                         h2::indexed_field(&mut block, b"cookie", &[b'x'; 4000]);
                     }
                     // 15 x 4 kB stay below the size limit of one head.
                     let repeats = if n == 0 { 14 } else { 15 };
                     block.extend([h2::NEWEST_FIELD].repeat(repeats));
-                    request(&mut bytes, open, &block, 0);
+                    request(&mut bytes, connection, &block, 0);
                 }
             }
-            // 4 connections x 10 requests x 50 turns: 2,000 requests per second.
+            // 4 connections x 10 requests x 50 steps: 2,000 requests per second.
             Attack::RapidReset => {
                 for _ in 0..10 {
                     let path = format!("/o/{}?size=1024&delay=5000", self.key());
-                    let stream = open.stream_id;
+                    let stream = connection.stream_id;
                     request(
                         &mut bytes,
-                        open,
+                        connection,
                         &h2::head(Method::Get, &path),
                         h2::END_STREAM,
                     );
@@ -296,7 +296,7 @@ impl Attacker {
                 }
             }
             Attack::FrameFlood => {
-                // 4 connections x 50 turns x 50 pairs: 20,000 frames per second; with 2,500 pairs, a million.
+                // 4 connections x 50 steps x 50 pairs: 20,000 frames per second; with 2,500 pairs, a million.
                 let pairs = match self.strength {
                     Strength::Moderate => 50,
                     Strength::Strong => 2500,
@@ -307,7 +307,7 @@ impl Attacker {
                 }
             }
             // Sends one byte every 15 seconds.
-            Attack::SlowPosts if open.turns.is_multiple_of(750 / SLOW_STRIDE as u32) => {
+            Attack::SlowPosts if connection.steps.is_multiple_of(750 / SLOW_STRIDE as u32) => {
                 bytes.push(b'x');
             }
             _ => {}
@@ -317,18 +317,18 @@ impl Attacker {
 
     /// Reads the responses to floods, so that the server is not blocked by a full socket. Other attacks read no
     /// response on purpose. Returns false if the server has closed the connection.
-    fn read_responses(&mut self, open: &mut AttackConnection) -> bool {
+    fn read_responses(&mut self, connection: &mut AttackConnection) -> bool {
         let reads = matches!(
             self.attack,
             Attack::RapidReset | Attack::FrameFlood | Attack::Hpack | Attack::SlowPosts
         );
         if !reads {
             // Unread bytes do not show that the server has closed the connection; RDHUP does.
-            let mut ends = [PollFd::new(&open.stream, PollFlags::RDHUP)];
+            let mut ends = [PollFd::new(&connection.stream, PollFlags::RDHUP)];
             return !matches!(poll(&mut ends, Some(&Timespec::default())), Ok(1..));
         }
         loop {
-            match open.stream.read(&mut self.buffer) {
+            match connection.stream.read(&mut self.buffer) {
                 Ok(0) => return false,
                 Ok(_) => {}
                 error => return is_open(error),
@@ -337,8 +337,8 @@ impl Attacker {
     }
 
     /// Writes to the socket without waiting. Returns false if the connection must be closed.
-    fn send(&mut self, open: &mut AttackConnection, bytes: &[u8]) -> bool {
-        match open.stream.write(bytes) {
+    fn send(&mut self, connection: &mut AttackConnection, bytes: &[u8]) -> bool {
+        match connection.stream.write(bytes) {
             // If only a part of a frame was written, the next frame would be a protocol error. The attacker therefore
             // closes the connection.
             Ok(written) => {
@@ -351,15 +351,15 @@ impl Attacker {
 }
 
 /// Appends a HEADERS frame for the connection's next stream.
-fn request(bytes: &mut Vec<u8>, open: &mut AttackConnection, block: &[u8], flags: u8) {
+fn request(bytes: &mut Vec<u8>, connection: &mut AttackConnection, block: &[u8], flags: u8) {
     h2::frame(
         bytes,
         h2::HEADERS,
         flags | h2::END_HEADERS,
-        open.stream_id,
+        connection.stream_id,
         block,
     );
-    open.stream_id += 2;
+    connection.stream_id += 2;
 }
 
 /// Returns true if the result of a non-blocking call means that the connection is still open.

@@ -121,12 +121,12 @@ impl Attack {
         }
     }
 
-    /// The number of connections opened per turn until all are open.
-    pub(super) const fn opened_a_turn(self, strength: Strength) -> usize {
+    /// The number of connections opened per step until all are open.
+    pub(super) const fn opened_per_step(self, strength: Strength) -> usize {
         match (self, strength) {
             // In an earlier measurement, 115 connections per second kept other edges from connecting.
             (Self::Gateway, Strength::Moderate) => 2,
-            // Each connection makes the edge fetch 8 MiB, and one connection is opened in six turns: 70 MB/s.
+            // Each connection makes the edge fetch 8 MiB, and one connection is opened in six steps: 70 MB/s.
             (Self::PinnedH1, Strength::Moderate) => 1,
             _ => 20,
         }

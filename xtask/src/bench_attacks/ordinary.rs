@@ -19,7 +19,7 @@ const CONNECTIONS: u32 = 8;
 
 /// The running control.
 pub(super) struct RunningControl {
-    over: Arc<AtomicBool>,
+    is_over: Arc<AtomicBool>,
     bodies: Arc<AtomicU64>,
     cpu_time: Arc<CpuTime>,
     threads: Vec<JoinHandle<()>>,
@@ -30,19 +30,19 @@ pub(super) struct RunningControl {
 /// Starts the control, which fetches bodies at `bytes_per_second`, or as fast as possible if this rate is not
 /// reached.
 pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> RunningControl {
-    let over = Arc::new(AtomicBool::new(false));
+    let is_over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));
     let cpu_time = Arc::new(CpuTime::default());
     let bodies_per_second = (bytes_per_second / f64::from(body.bytes)).max(0.1);
     let interval = Duration::from_secs_f64(f64::from(CONNECTIONS) / bodies_per_second);
     let threads = (0..CONNECTIONS).map(|n| {
-        let (over, bodies) = (Arc::clone(&over), Arc::clone(&bodies));
+        let (is_over, bodies) = (Arc::clone(&is_over), Arc::clone(&bodies));
         let cpu_time = Arc::clone(&cpu_time);
         thread::spawn(move || {
             let mut due = Instant::now() + interval * n / CONNECTIONS;
             let mut connection: Option<Connection> = None;
             let mut used = ThreadTime::default();
-            while !over.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 thread::sleep(
                     due.saturating_duration_since(Instant::now())
                         .min(STOP_CHECK),
@@ -60,7 +60,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> RunningCont
     });
     let threads = threads.collect();
     RunningControl {
-        over,
+        is_over,
         bodies,
         cpu_time,
         threads,
@@ -78,7 +78,7 @@ impl RunningControl {
     /// Stops the control and returns its throughput.
     pub(super) fn stop(self) -> Value {
         let seconds = self.begun.elapsed().as_secs_f64();
-        self.over.store(true, Ordering::Relaxed);
+        self.is_over.store(true, Ordering::Relaxed);
         for thread in self.threads {
             _ = thread.join();
         }

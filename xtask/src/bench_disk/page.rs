@@ -43,7 +43,7 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
         "Each run began with an empty cache. Rates are means over intervals of the run. The kernel or the origin counted \
          all figures except hits and write operations of the store.",
     );
-    let axis = TimeOrRequests {
+    let axis = HorizontalAxis {
         by_time: plan.rate.is_some(),
     };
     page.plot(axis.rates(
@@ -185,11 +185,11 @@ fn goal_table(goals: &[Goal]) -> Table {
 
 /// The horizontal axis.
 #[derive(Clone, Copy)]
-struct TimeOrRequests {
+struct HorizontalAxis {
     by_time: bool,
 }
 
-impl TimeOrRequests {
+impl HorizontalAxis {
     fn x_value(self, sample: &Sample) -> f64 {
         if self.by_time {
             sample.seconds

@@ -34,8 +34,8 @@ impl Server {
 }
 
 pub(super) struct TestServers {
-    without: RunningServer,
-    with: RunningServer,
+    without_filter: RunningServer,
+    with_filter: RunningServer,
     nginx: RunningServer,
     origin: RunningServer,
     // Declared last, so that the folder is removed after the processes that write into it have ended.
@@ -76,8 +76,8 @@ impl TestServers {
             let line = format!("serve --config {}", config.display());
             start(name, plan.server_core, &line, port)
         };
-        let without = edge("without", "")?;
-        let with = edge(
+        let without_filter = edge("without", "")?;
+        let with_filter = edge(
             "with",
             &format!(
                 "[[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{}\"\n",
@@ -104,8 +104,8 @@ impl TestServers {
             )?,
         };
         Ok(Self {
-            without,
-            with,
+            without_filter,
+            with_filter,
             nginx,
             origin,
             _scratch: scratch,
@@ -114,8 +114,8 @@ impl TestServers {
 
     fn server(&self, server: Server) -> &RunningServer {
         match server {
-            Server::WithoutFilter => &self.without,
-            Server::WithFilter => &self.with,
+            Server::WithoutFilter => &self.without_filter,
+            Server::WithFilter => &self.with_filter,
             Server::Nginx => &self.nginx,
         }
     }
@@ -145,8 +145,8 @@ impl TestServers {
             anyhow::Ok(kib << 10)
         };
         Ok(json!({
-            "rss_without": resident(&self.without)?,
-            "rss_with": resident(&self.with)?,
+            "rss_without": resident(&self.without_filter)?,
+            "rss_with": resident(&self.with_filter)?,
             "filter_bytes": fs::metadata(filter)?.len(),
         }))
     }

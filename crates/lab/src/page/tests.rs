@@ -7,7 +7,7 @@ use crate::plan::SourceFigure;
 use crate::sample::Sample;
 
 fn one(name: &str, written: u64) -> ContenderOutcome {
-    let at = |n: u64| Sample {
+    let sample_at = |n: u64| Sample {
         seconds: n as f64,
         requests: n * 100,
         hits: n * 40,
@@ -26,7 +26,7 @@ fn one(name: &str, written: u64) -> ContenderOutcome {
             ..Totals::default()
         }),
         warm_seconds: Some(2.0),
-        series: (0..=10).map(at).collect(),
+        series: (0..=10).map(sample_at).collect(),
         ..ContenderOutcome::default()
     }
 }

@@ -29,7 +29,7 @@ use crate::pattern::Pattern;
 /// A connection to the target, opened and reopened as needed.
 pub(super) struct Connection {
     target: Target,
-    current: Option<OpenConnection>,
+    open_connection: Option<OpenConnection>,
     watchdog: Watchdog,
     /// The number of times that a connection was opened.
     pub(super) opened: u64,
@@ -39,7 +39,9 @@ pub(super) struct Connection {
 #[derive(Debug)]
 pub(super) struct CheckedResponse {
     pub(super) class: Class,
+    /// The time when the head was complete.
     pub(super) first_byte: Instant,
+    /// The time when the last byte of the body had arrived.
     pub(super) end: Instant,
 }
 
@@ -47,7 +49,7 @@ impl Connection {
     pub(super) fn new(target: Target, timeout: Duration) -> Self {
         Self {
             target,
-            current: None,
+            open_connection: None,
             watchdog: Watchdog::new(timeout),
             opened: 0,
         }
@@ -81,8 +83,8 @@ impl Connection {
     /// Sends the request and returns the head of the response. The server may close a kept connection at any
     /// time; this is not a failure, so the request is sent again on a new connection (RFC 9112, section 9.3.1).
     async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
-        let is_usable = match &mut self.current {
-            Some(open) => open.ready(&mut self.watchdog).await.is_ok(),
+        let is_usable = match &mut self.open_connection {
+            Some(connection) => connection.ready(&mut self.watchdog).await.is_ok(),
             None => false,
         };
         if is_usable {
@@ -91,8 +93,8 @@ impl Connection {
                 result => return result,
             }
         }
-        self.current = None;
-        self.current = Some(self.connect().await?);
+        self.open_connection = None;
+        self.open_connection = Some(self.connect().await?);
         self.send_once(uri).await
     }
 
@@ -107,7 +109,7 @@ impl Connection {
                 .map_err(io::Error::other)?;
             Ok::<_, io::Error>(OpenConnection {
                 sender,
-                connection: Some(Box::pin(connection)),
+                driver: Some(Box::pin(connection)),
             })
         };
         let opened = match self.watchdog.guard(pin!(opening)).await {
@@ -123,14 +125,17 @@ impl Connection {
     }
 
     async fn send_once(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
-        let open = self.current.as_mut().expect("connected before");
+        let connection = self
+            .open_connection
+            .as_mut()
+            .expect("the connection is open");
         let mut request = Request::new(Empty::new());
         *request.uri_mut() = uri;
         request
             .headers_mut()
             .insert(HOST, self.target.host().clone());
-        let response = open.sender.send_request(request);
-        let response = open.drive(response, &mut self.watchdog).await;
+        let response = connection.sender.send_request(request);
+        let response = connection.drive(response, &mut self.watchdog).await;
         let failure = match response {
             Ok(Ok(response)) => return Ok(response),
             Ok(Err(error)) => {
@@ -143,7 +148,7 @@ impl Connection {
             }
             Err(TimedOut) => timed_out(&self.watchdog, "before the head of the response"),
         };
-        self.current = None;
+        self.open_connection = None;
         Err(failure)
     }
 
@@ -157,8 +162,11 @@ impl Connection {
         let mut received = 0;
         let mut wrong_offset = None;
         loop {
-            let open = self.current.as_mut().expect("connected before");
-            let bytes = match open.drive(body.frame(), &mut self.watchdog).await {
+            let connection = self
+                .open_connection
+                .as_mut()
+                .expect("the connection is open");
+            let bytes = match connection.drive(body.frame(), &mut self.watchdog).await {
                 Ok(None) => break,
                 Ok(Some(Ok(frame))) => match frame.into_data() {
                     Ok(bytes) => bytes,
@@ -166,7 +174,7 @@ impl Connection {
                     Err(_) => continue,
                 },
                 Ok(Some(Err(error))) => {
-                    self.current = None;
+                    self.open_connection = None;
                     let detail = format!(
                         "error after {received} of {size} bytes: {}",
                         error_with_source(&error)
@@ -176,7 +184,7 @@ impl Connection {
                 Err(TimedOut) => {
                     let failure =
                         timed_out(&self.watchdog, &format!("after {received} of {size} bytes"));
-                    self.current = None;
+                    self.open_connection = None;
                     return Err(failure);
                 }
             };
@@ -187,7 +195,7 @@ impl Connection {
             received += bytes.len() as u64;
             if received > size {
                 // The rest of the response is not read.
-                self.current = None;
+                self.open_connection = None;
                 break;
             }
         }
@@ -210,37 +218,37 @@ impl Connection {
     /// Reads and drops the body of an error response, so that the connection can be used for the next request.
     /// Closes the connection if the body is longer than `DISCARDED_BYTES_MAX`.
     async fn discard(&mut self, mut body: Incoming) {
-        let mut left = DISCARDED_BYTES_MAX;
-        while let Some(open) = &mut self.current {
-            match open.drive(body.frame(), &mut self.watchdog).await {
+        let mut remaining = DISCARDED_BYTES_MAX;
+        while let Some(connection) = &mut self.open_connection {
+            match connection.drive(body.frame(), &mut self.watchdog).await {
                 Ok(None) => return,
                 Ok(Some(Ok(frame))) => {
                     let bytes = frame.data_ref().map_or(0, Bytes::len);
-                    match left.checked_sub(bytes) {
-                        Some(less) => left = less,
-                        None => self.current = None,
+                    match remaining.checked_sub(bytes) {
+                        Some(less) => remaining = less,
+                        None => self.open_connection = None,
                     }
                 }
-                Ok(Some(Err(_))) | Err(TimedOut) => self.current = None,
+                Ok(Some(Err(_))) | Err(TimedOut) => self.open_connection = None,
             }
         }
     }
 }
 
-type Exchange = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
+type Driver = http1::Connection<TokioIo<TcpStream>, Empty<Bytes>>;
 
 /// An open connection: the two parts of hyper's client.
 struct OpenConnection {
     sender: http1::SendRequest<Empty<Bytes>>,
-    /// `None` after the connection has ended.
-    connection: Option<Pin<Box<Exchange>>>,
+    /// The future that reads and writes the socket; `None` after the connection has ended.
+    driver: Option<Pin<Box<Driver>>>,
 }
 
 impl OpenConnection {
     /// Waits until the previous exchange is complete. Returns an error if the connection has ended.
     async fn ready(&mut self, watchdog: &mut Watchdog) -> Result<(), ()> {
-        let Self { sender, connection } = self;
-        let ready = drive(connection, pin!(sender.ready()), watchdog).await;
+        let Self { sender, driver } = self;
+        let ready = drive(driver, pin!(sender.ready()), watchdog).await;
         match ready {
             Ok(Ok(())) => Ok(()),
             Ok(Err(_)) | Err(TimedOut) => Err(()),
@@ -252,13 +260,13 @@ impl OpenConnection {
         future: F,
         watchdog: &mut Watchdog,
     ) -> Result<F::Output, TimedOut> {
-        drive(&mut self.connection, pin!(future), watchdog).await
+        drive(&mut self.driver, pin!(future), watchdog).await
     }
 }
 
-/// Waits for `future`, and drives the connection meanwhile, because the future depends on the connection's progress.
+/// Waits for `future`, and polls `driver` meanwhile, because the future completes only if `driver` reads and writes.
 async fn drive<F: Future>(
-    connection: &mut Option<Pin<Box<Exchange>>>,
+    driver: &mut Option<Pin<Box<Driver>>>,
     mut future: Pin<&mut F>,
     watchdog: &mut Watchdog,
 ) -> Result<F::Output, TimedOut> {
@@ -267,12 +275,12 @@ async fn drive<F: Future>(
             if let Poll::Ready(output) = future.as_mut().poll(cx) {
                 return Poll::Ready(output);
             }
-            let Some(exchange) = connection else {
+            let Some(running) = driver else {
                 return Poll::Pending;
             };
             // If the connection has ended, the future reports the error with more detail.
-            if exchange.as_mut().poll(cx).is_ready() {
-                *connection = None;
+            if running.as_mut().poll(cx).is_ready() {
+                *driver = None;
             }
             future.as_mut().poll(cx)
         })))

@@ -19,6 +19,7 @@ pub(super) struct Job {
     pub(super) number: u64,
     pub(super) key: u64,
     pub(super) size: u64,
+    /// The due time since the start of the run; `None` in a closed loop.
     pub(super) due: Option<Duration>,
 }
 

@@ -23,6 +23,7 @@ pub(super) struct Shared {
     started: OnceLock<Instant>,
     /// The time when the first counted request was due, or was sent if it has no due time.
     measurement_start: OnceLock<Instant>,
+    /// True after too many consecutive failures.
     gave_up: AtomicBool,
 }
 

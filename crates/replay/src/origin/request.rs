@@ -227,7 +227,7 @@ mod tests {
         let shown: Vec<String> = request
             .headers
             .iter()
-            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("text")))
+            .map(|(name, value)| format!("{name}: {}", value.to_str().expect("the value is text")))
             .collect();
         assert_eq!(shown, ["vary: Accept", "x-a: b"]);
         assert_eq!(request.status, StatusCode::NOT_FOUND);

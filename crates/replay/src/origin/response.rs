@@ -240,7 +240,11 @@ mod tests {
 
     fn shown(response: &OriginResponse, name: &HeaderName) -> String {
         let value = response.headers.get(name).map(|value| value.to_str());
-        value.transpose().expect("text").unwrap_or_default().into()
+        value
+            .transpose()
+            .expect("the value is text")
+            .unwrap_or_default()
+            .into()
     }
 
     #[test]

@@ -58,18 +58,23 @@ pub(crate) fn run(mut arguments: impl Iterator<Item = String>) -> anyhow::Result
 }
 
 struct SendfileServer {
+    /// The file with all objects.
     file: File,
+    /// The size of each object in bytes.
     size: u64,
+    /// The number of objects. Their keys begin at 1.
     keys: u64,
+    /// The head of every response.
     head: Vec<u8>,
-    clients: Vec<Option<PendingResponse>>,
+    /// The clients; the index is the token of a client's events.
+    clients: Vec<Option<ConnectedClient>>,
 }
 
 /// A client, and the part of the file that remains to be sent for its current request.
-struct PendingResponse {
+struct ConnectedClient {
     stream: TcpStream,
     offset: u64,
-    left: u64,
+    remaining_bytes: u64,
 }
 
 impl SendfileServer {
@@ -101,10 +106,10 @@ impl SendfileServer {
                     );
                     let wanted = EventFlags::IN | EventFlags::OUT | EventFlags::ET;
                     epoll::add(&poll, &stream, EventData::new_u64(index as u64), wanted)?;
-                    let client = Some(PendingResponse {
+                    let client = Some(ConnectedClient {
                         stream,
                         offset: 0,
-                        left: 0,
+                        remaining_bytes: 0,
                     });
                     match free {
                         Some(index) => self.clients[index] = client,
@@ -119,10 +124,10 @@ impl SendfileServer {
     fn serve_client(&mut self, index: usize) -> anyhow::Result<()> {
         // An earlier event may have removed the client.
         while let Some(client) = &mut self.clients[index] {
-            if client.left > 0 {
-                let wanted = usize::try_from(client.left)?;
+            if client.remaining_bytes > 0 {
+                let wanted = usize::try_from(client.remaining_bytes)?;
                 match sendfile(&client.stream, &self.file, Some(&mut client.offset), wanted) {
-                    Ok(sent) if sent > 0 => client.left -= sent as u64,
+                    Ok(sent) if sent > 0 => client.remaining_bytes -= sent as u64,
                     Err(rustix::io::Errno::AGAIN) => return Ok(()),
                     Ok(_) | Err(_) => self.clients[index] = None,
                 }
@@ -135,11 +140,14 @@ impl SendfileServer {
                 Ok(read) => {
                     let key =
                         key_of(&request[..read]).context("the request is not for an object")?;
-                    ensure!((1..=self.keys).contains(&key), "there is no object {key}");
+                    ensure!(
+                        (1..=self.keys).contains(&key),
+                        "object {key} does not exist"
+                    );
                     // The socket buffer is empty while the client waits for a response, so the head fits.
                     client.stream.write_all(&self.head)?;
                     client.offset = (key - 1) * (HEAD_BYTES + self.size) + HEAD_BYTES;
-                    client.left = self.size;
+                    client.remaining_bytes = self.size;
                 }
             }
         }

@@ -71,9 +71,9 @@ pub struct FlowCounters {
     pub flows: u64,
     /// The number of retransmitted bytes.
     pub repeated: u64,
-    /// Bytes that were skipped because they are missing from the capture or arrived too late.
+    /// The number of bytes that were skipped because they are missing from the capture or arrived too late.
     pub lost: u64,
-    /// Connections that were ended because there were too many.
+    /// The number of connections that were ended because there were too many.
     pub evicted: u64,
 }
 

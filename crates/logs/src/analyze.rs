@@ -313,9 +313,9 @@ fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
 /// not on the number of logs, so that the parts of an analysis have the same sampling rate as the complete
 /// analysis.
 pub(crate) fn sample_max(settings: &Settings) -> usize {
-    let bytes = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
-    let bytes = usize::try_from(bytes).unwrap_or(usize::MAX);
-    bytes.clamp(1, SAMPLE_MAX)
+    let requests = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
+    let requests = usize::try_from(requests).unwrap_or(usize::MAX);
+    requests.clamp(1, SAMPLE_MAX)
 }
 
 /// The maximum size of a sample in requests. For a million requests, reuse distances and four simulations are

@@ -192,10 +192,10 @@ impl<'a> Days<'a> {
         if self.open.front().is_some_and(|day| day.number == number) {
             return true;
         }
-        if let Some(number_of_file) = self.open.iter().position(|day| day.number == number) {
+        if let Some(index) = self.open.iter().position(|day| day.number == number) {
             let day = self
                 .open
-                .remove(number_of_file)
+                .remove(index)
                 .expect("the position was just found");
             self.open.push_front(day);
             return true;

@@ -46,8 +46,8 @@ fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
         .iter()
         .filter(|(name, _)| name != "age")
         .map(|(name, value)| match value.split_once("ttl=") {
-            Some((before, after_head)) => {
-                let rest = after_head.trim_start_matches(|c: char| c.is_ascii_digit());
+            Some((before, after)) => {
+                let rest = after.trim_start_matches(|c: char| c.is_ascii_digit());
                 (name.clone(), format!("{before}ttl=_{rest}"))
             }
             None => (name.clone(), value.clone()),

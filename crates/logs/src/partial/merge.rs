@@ -52,10 +52,10 @@ impl PartialMerge {
             if let Some(first) = parts.first() {
                 check_options(first, &part)?;
             }
-            if let Some(sum_key) = parts.iter().find(|other| other.is_same(&part)) {
+            if let Some(copy) = parts.iter().find(|other| other.is_same(&part)) {
                 return Err(PartialError::Duplicate {
                     path: part.path,
-                    other: sum_key.path.clone(),
+                    other: copy.path.clone(),
                 });
             }
             parts.push(part);

@@ -28,10 +28,10 @@ fuzz_target!(|bytes: &[u8]| {
             assert!(!greeted && reply == [5, 0] && (3..=257).contains(&used));
             assert!(used <= bytes.len());
         }
-        Step::Connect { place, protocol, used } => {
+        Step::Connect { target, protocol, used } => {
             assert!(used <= bytes.len());
             assert_eq!(greeted, protocol == ProxyProtocol::Socks);
-            assert_eq!(place.to_string().parse().as_ref(), Ok(&place));
+            assert_eq!(target.to_string().parse().as_ref(), Ok(&target));
         }
         Step::Refuse(refusal) => assert!(!refusal.is_empty()),
     }

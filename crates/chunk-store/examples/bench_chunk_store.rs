@@ -27,8 +27,8 @@ fn main() -> io::Result<()> {
         for method in [Method::None, Method::Lz4, Method::Zstd] {
             let best = (0..ROUNDS)
                 .map(|_| measure(&chunks, method))
-                .reduce(Figures::best);
-            best.expect("several rounds").print(&file, method);
+                .reduce(Speeds::best);
+            best.expect("there are several rounds").print(&file, method);
         }
     }
     Ok(())
@@ -36,7 +36,7 @@ fn main() -> io::Result<()> {
 
 /// Cuts a body into chunks like the link, and computes their ids.
 fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
-    let params = ChunkerParams::new(AVERAGE, 1).expect("a possible average");
+    let params = ChunkerParams::new(AVERAGE_BYTES, 1).expect("the size is supported");
     let (key, mut chunker) = (IdKey::new([0; 32]), Chunker::new(params));
     let (mut chunks, mut rest) = (Vec::new(), body);
     while let Some(end) = chunker.next_cut(rest) {
@@ -49,20 +49,20 @@ fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
 
 /// The results for one file and method.
 #[derive(Clone, Copy)]
-struct Figures {
+struct Speeds {
     /// The uncompressed bytes divided by the stored bytes.
     ratio: f64,
     /// The speed of storing chunks, of loading runs, and of loading single chunks, in GB/s.
-    keep: f64,
+    store: f64,
     runs: f64,
     single_chunks: f64,
 }
 
-impl Figures {
+impl Speeds {
     fn best(self, other: Self) -> Self {
         Self {
             ratio: self.ratio,
-            keep: self.keep.max(other.keep),
+            store: self.store.max(other.store),
             runs: self.runs.max(other.runs),
             single_chunks: self.single_chunks.max(other.single_chunks),
         }
@@ -73,61 +73,61 @@ impl Figures {
         let file = Path::new(file).file_name().unwrap_or_default();
         println!(
             r#"{{"file":{file:?},"method":"{method:?}","ratio":{:.2},"keep_gbps":{:.2},"runs_gbps":{:.2},"singly_gbps":{:.2}}}"#,
-            self.ratio, self.keep, self.runs, self.single_chunks
+            self.ratio, self.store, self.runs, self.single_chunks
         );
     }
 }
 
-fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Figures {
+fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Speeds {
     let bytes: usize = chunks.iter().map(|(_, chunk)| chunk.len()).sum();
     let device = ScratchDevice::new(Path::new("/dev/shm"), bytes as u64 * 2 + (8 << 20));
     let settings = ChunkSettings {
         compression,
-        ..ChunkSettings::new(AVERAGE, 1)
+        ..ChunkSettings::new(AVERAGE_BYTES, 1)
     };
-    let device = Arc::new(device.expect("memory"));
-    let mut store = Chunks::open(device, settings).expect("a new store");
-    let mut places: Vec<ChunkLocation> = Vec::new();
-    let keep = timed(bytes, || {
-        places.extend(
+    let device = Arc::new(device.expect("the file can be created"));
+    let mut store = Chunks::open(device, settings).expect("the store opens");
+    let mut locations: Vec<ChunkLocation> = Vec::new();
+    let store_speed = timed(bytes, || {
+        locations.extend(
             chunks
                 .iter()
                 .filter_map(|(id, chunk)| store.insert(*id, chunk)),
         );
-        store.flush().expect("there is room");
+        store.flush().expect("the store can be written");
     });
     let counters = store.counters();
     let mut out: Vec<u8> = Vec::new();
-    let runs = timed(bytes, || {
+    let runs_speed = timed(bytes, || {
         let mut entries: Vec<Entry> = Vec::new();
         let mut nth = 0;
-        while nth < places.len() {
+        while nth < locations.len() {
             entries.clear();
-            store.entries(places[nth], RUN_CHUNKS, &mut entries);
+            store.entries(locations[nth], RUN_CHUNKS, &mut entries);
             let bytes = bytes_of(&entries);
             out.resize(bytes.max(out.len()), 0);
-            assert!(store.load(places[nth], &entries, &mut out[..bytes]));
+            assert!(store.load(locations[nth], &entries, &mut out[..bytes]));
             nth += entries.len();
         }
     });
     let stride = 7919;
-    let single_chunks = timed(bytes, || {
-        for nth in 0..places.len() {
-            let nth = nth * stride % places.len();
+    let single_chunks_speed = timed(bytes, || {
+        for nth in 0..locations.len() {
+            let nth = nth * stride % locations.len();
             let (id, chunk) = chunks[nth];
             let entry = Entry {
                 id,
                 length: chunk.len() as u32,
             };
             out.resize(chunk.len().max(out.len()), 0);
-            assert!(store.load(places[nth], &[entry], &mut out[..chunk.len()]));
+            assert!(store.load(locations[nth], &[entry], &mut out[..chunk.len()]));
         }
     });
-    Figures {
+    Speeds {
         ratio: counters.raw_bytes as f64 / counters.stored_bytes as f64,
-        keep,
-        runs,
-        single_chunks,
+        store: store_speed,
+        runs: runs_speed,
+        single_chunks: single_chunks_speed,
     }
 }
 
@@ -144,7 +144,7 @@ fn cpu_nanos() -> i128 {
 }
 
 /// The average chunk size in bytes.
-const AVERAGE: u32 = 8 << 10;
+const AVERAGE_BYTES: u32 = 8 << 10;
 
 /// The number of chunks that are loaded with one call.
 const RUN_CHUNKS: usize = 56;

@@ -87,7 +87,7 @@ impl FullIndex {
         let containers = (store_bytes >> 20).max(1);
         let start = Instant::now();
         for n in 0..chunks {
-            index.insert(&id(n), place(n, chunks, containers));
+            index.insert(&id(n), position_of(n, chunks, containers));
         }
         Self {
             fill_nanos: start.elapsed().as_nanos() as f64 / chunks as f64,
@@ -127,7 +127,7 @@ impl FullIndex {
         self.figures[0].push(dependent / LOOKUPS as f64);
         self.figures[1].push(overlapping / LOOKUPS as f64);
 
-        let params = ChunkerParams::new(self.average, self.oldest).expect("a power of two");
+        let params = ChunkerParams::new(self.average, self.oldest).expect("the size is supported");
         let without = nanos(|| {
             add_bodies(noise, params, self.oldest, |id, _| {
                 _ = black_box(id);
@@ -144,9 +144,9 @@ impl FullIndex {
                     None => id(oldest),
                     Some(nth) => inserted[nth as usize],
                 };
-                let place = place(oldest % chunks, chunks, containers);
-                index.remove(&old, place);
-                index.insert(name, place);
+                let position = position_of(oldest % chunks, chunks, containers);
+                index.remove(&old, position);
+                index.insert(name, position);
                 inserted.push(*name);
                 oldest += 1;
             });
@@ -211,7 +211,7 @@ fn id(n: u64) -> ChunkId {
 }
 
 /// Returns the position of the container of chunk `n`.
-fn place(n: u64, chunks: u64, containers: u64) -> u32 {
+fn position_of(n: u64, chunks: u64, containers: u64) -> u32 {
     (u128::from(n) * u128::from(containers) / u128::from(chunks)) as u32
 }
 
@@ -239,19 +239,20 @@ fn nanos(mut work: impl FnMut()) -> f64 {
 
 /// Returns the resident memory of this process in bytes.
 fn rss_bytes() -> u64 {
-    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux tells");
+    let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux has /proc");
     let pages = statm
         .split(' ')
         .nth(1)
         .and_then(|pages| pages.parse::<u64>().ok());
-    pages.expect("resident pages come second") * rustix::param::page_size() as u64
+    pages.expect("the second field is the number of resident pages")
+        * rustix::param::page_size() as u64
 }
 
 /// Returns the load average of the last minute. It is printed because other processes distort the times.
 fn load_average() -> f64 {
-    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux tells");
+    let text = std::fs::read_to_string("/proc/loadavg").expect("Linux has /proc");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());
-    first.expect("a number comes first")
+    first.expect("the first field is a number")
 }
 
 const NOISE_BYTES: usize = 256 << 20;

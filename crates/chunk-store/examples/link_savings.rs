@@ -35,7 +35,8 @@ struct Peer {
 
 impl Peer {
     fn new(folder: &Path, name: &str, average: u32, number: u64) -> Self {
-        let device = FileDevice::open(&folder.join(name), Some(2 << 30)).expect("room for a store");
+        let device =
+            FileDevice::open(&folder.join(name), Some(2 << 30)).expect("the device can be created");
         let chunker = ChunkerParams::new(average, 1).expect("a power of two from 4096 to 65536");
         Self {
             endpoint: Endpoint::new(EndpointConfig {
@@ -47,7 +48,7 @@ impl Peer {
                 pool: Pool::default(),
             }),
             store: Chunks::open(Arc::new(device), ChunkSettings::new(average, number))
-                .expect("a new store"),
+                .expect("the store opens"),
             codec: Compressors::new(),
         }
     }
@@ -62,9 +63,9 @@ impl Peer {
 
     /// Handles the frames in `bytes`.
     fn handle(&mut self, mut bytes: &[u8]) {
-        while let Some(length) = frame_length(bytes).expect("our own frames") {
+        while let Some(length) = frame_length(bytes).expect("the peer's frames are valid") {
             let (frame, rest) = bytes.split_at(length);
-            let frame = decode(frame).expect("our own frames");
+            let frame = decode(frame).expect("the peer's frames are valid");
             let handled = self
                 .endpoint
                 .handle(frame, &mut self.store, &mut self.codec);
@@ -76,24 +77,27 @@ impl Peer {
 
 /// Sends a body, and returns the number of bytes sent in both directions.
 fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize {
-    let stream = from.endpoint.open(b"", true).expect("one at a time");
-    let (mut rest, mut wire, mut arrived, mut closed) = (body, 0, 0, false);
+    let stream = from
+        .endpoint
+        .open(b"", true)
+        .expect("the limit of bodies is not reached");
+    let (mut rest, mut wire, mut received, mut is_closed) = (body, 0, 0, false);
     loop {
-        let taken = from
+        let written = from
             .endpoint
             .write(stream, rest, &mut from.store, &mut from.codec);
-        rest = &rest[taken.unwrap_or(0)..];
-        if rest.is_empty() && !closed {
+        rest = &rest[written.unwrap_or(0)..];
+        if rest.is_empty() && !is_closed {
             from.endpoint
                 .close(stream, &mut from.store, &mut from.codec)
-                .expect("it is open");
-            closed = true;
+                .expect("the stream is open");
+            is_closed = true;
         }
         out.clear();
         from.transmit(out);
         wire += out.len();
         to.handle(out);
-        let mut whole = false;
+        let mut is_complete = false;
         while let Some(event) = to.endpoint.event() {
             let Event::Received(
                 ReceiverEvent::Ready(stream) | ReceiverEvent::Opened { stream, .. },
@@ -103,10 +107,10 @@ fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize
             };
             loop {
                 match to.endpoint.take(stream) {
-                    TakeResult::Bytes(bytes) => arrived += bytes.len(),
-                    TakeResult::Complete => whole = true,
+                    TakeResult::Bytes(bytes) => received += bytes.len(),
+                    TakeResult::Complete => is_complete = true,
                     TakeResult::Wait | TakeResult::Unknown => break,
-                    TakeResult::Failed(reason) => panic!("a body failed: {reason}"),
+                    TakeResult::Failed(reason) => panic!("a stream failed with reason {reason}"),
                 }
             }
         }
@@ -115,8 +119,8 @@ fn send(from: &mut Peer, to: &mut Peer, body: &[u8], out: &mut Vec<u8>) -> usize
         wire += out.len();
         from.handle(out);
         while from.endpoint.event().is_some() {}
-        if whole {
-            assert_eq!(arrived, body.len());
+        if is_complete {
+            assert_eq!(received, body.len());
             return wire;
         }
     }
@@ -131,7 +135,7 @@ fn main() {
             "--json" => json = true,
             "--average" => {
                 let value = arguments.next().and_then(|value| value.parse().ok());
-                average = value.expect("a number");
+                average = value.expect("the value is a number");
             }
             _ => paths.push(argument),
         }
@@ -140,7 +144,7 @@ fn main() {
         eprintln!("usage: link_savings [--json] [--average BYTES] PATH…");
         std::process::exit(2);
     }
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder can be created");
     let mut peers = ["sender", "receiver"]
         .map(|name| Peer::new(folder.path(), name, average, name.len() as u64));
     let [from, to] = &mut peers;
@@ -150,10 +154,10 @@ fn main() {
     );
     from.endpoint
         .connected(Role::Connector, &ours, &theirs)
-        .expect("they agree");
+        .expect("the endpoints are compatible");
     to.endpoint
         .connected(Role::Listener, &theirs, &ours)
-        .expect("they agree");
+        .expect("the endpoints are compatible");
 
     for path in &paths {
         let mut files = Vec::new();
@@ -162,7 +166,7 @@ fn main() {
         let (mut codec, mut packed, mut out) = (Compressors::new(), Vec::new(), Vec::new());
         let (mut raw, mut zstd_bytes, mut wire, mut seconds) = (0, 0, 0, 0.0);
         for file in &files {
-            let body = fs::read(file).expect("a file that was just there");
+            let body = fs::read(file).expect("the file can be read");
             raw += body.len();
             for piece in body.chunks(256 << 10) {
                 packed.clear();

@@ -60,7 +60,8 @@ pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) ->
             break;
         }
         let bytes = |chunks: Range<usize>| {
-            usize::try_from(raw_bytes(&entries[chunks])).expect("within a container")
+            usize::try_from(raw_bytes(&entries[chunks]))
+                .expect("the length is less than a container")
         };
         let first = slots.start.max(chunks.start);
         let start = bytes(chunks.start..first);

@@ -59,7 +59,7 @@ impl Chunks {
 
     /// Returns the number of the open container, which is the first that is not written. [`sync`](Self::sync) makes
     /// containers with lower numbers durable.
-    pub fn written(&self) -> u32 {
+    pub fn open_container_number(&self) -> u32 {
         self.0.state().open.number
     }
 
@@ -135,7 +135,7 @@ impl Shared {
             name: name.clone(),
             bytes,
         };
-        let failed = |source| OpenError::Device {
+        let device_error = |source| OpenError::Device {
             name: name.clone(),
             source,
         };
@@ -143,14 +143,14 @@ impl Shared {
             return Err(too_small());
         }
         let mut first = [0; SUPERBLOCK_BYTES];
-        device.read_at(&mut first, 0).map_err(failed)?;
+        device.read_at(&mut first, 0).map_err(device_error)?;
         let superblock = Superblock::decode(&first);
         let superblock = superblock.map_err(|source| OpenError::Superblock {
             name: name.clone(),
             source,
         })?;
         let is_new = superblock.is_none();
-        let found = superblock.unwrap_or(Superblock {
+        let existing = superblock.unwrap_or(Superblock {
             version: VERSION_RAW,
             epoch: settings.epoch,
             layout: settings.layout,
@@ -159,20 +159,22 @@ impl Shared {
         // A store with compressed blocks gets a higher version, because older programs must refuse it.
         let superblock = Superblock {
             version: if packer.stores_uncompressed() {
-                found.version
+                existing.version
             } else {
-                found.version.max(VERSION_BLOCKS)
+                existing.version.max(VERSION_BLOCKS)
             },
-            ..found
+            ..existing
         };
         let layout = superblock.layout;
         let containers = layout.containers(bytes);
         if containers < 2 {
             return Err(too_small());
         }
-        if is_new || superblock != found {
-            device.write_at(&superblock.encode(), 0).map_err(failed)?;
-            device.sync().map_err(failed)?;
+        if is_new || superblock != existing {
+            device
+                .write_at(&superblock.encode(), 0)
+                .map_err(device_error)?;
+            device.sync().map_err(device_error)?;
         }
         let store = Self {
             device,
@@ -242,10 +244,13 @@ impl Shared {
     /// size of the index is computed again and it gets entries for these chunks.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
         let capacity = u64::from(self.containers) * self.layout.container_bytes() as u64;
-        let sampled = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };
+        let sampled_max = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };
         let step = (self.containers / SAMPLED_TRAILERS_MAX).max(1) as usize;
         let (mut raw, mut stored) = (0, 0);
-        for position in (0..self.containers).step_by(step).take(sampled as usize) {
+        for position in (0..self.containers)
+            .step_by(step)
+            .take(sampled_max as usize)
+        {
             if let Some(listing) = self.read_trailer(position, state, &mut Access::Blocking) {
                 let sizes = listing.sizes();
                 raw += sizes.raw + sizes.listed;
@@ -313,10 +318,10 @@ impl Shared {
         }
         // The first 4 KiB list all chunks if the average chunk size is 8 KiB or more. Otherwise the rest of the
         // trailer is read too.
-        let whole = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
+        let trailer_bytes = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
         let first = bytes.len();
-        if whole > first {
-            bytes.resize(whole, 0);
+        if trailer_bytes > first {
+            bytes.resize(trailer_bytes, 0);
             if !self.read_at(&mut bytes[first..], offset + first as u64, access)? {
                 return Ok(None);
             }
@@ -402,7 +407,7 @@ impl Shared {
         }
         state.open.begin(next, bytes);
         if next == CONTAINER_NUMBERS_END {
-            self.begin_epoch(state)?;
+            self.start_new_epoch(state)?;
         }
         self.evict(self.position(state.open.number), state);
         self.announce_evictions(state);
@@ -412,8 +417,8 @@ impl Shared {
     /// Raises the version of the store if the container has listed chunks, because older programs must refuse a store
     /// with listed chunks.
     fn raise_version(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
-        let lists = trailer.blocks.iter().any(|block| block.method.is_none());
-        if !lists || state.superblock.version >= VERSION {
+        let has_listed = trailer.blocks.iter().any(|block| block.method.is_none());
+        if !has_listed || state.superblock.version >= VERSION {
             return Ok(());
         }
         state.superblock.version = VERSION;
@@ -429,10 +434,15 @@ impl Shared {
         trailer: &Trailer,
         epoch: u64,
     ) -> io::Result<()> {
-        let (offset, whole) = (self.layout.offset(position), self.layout.container_bytes());
+        let (offset, container_bytes) =
+            (self.layout.offset(position), self.layout.container_bytes());
         let filled = bytes.len().next_multiple_of(SUPERBLOCK_BYTES);
-        let is_one_write = whole - filled <= GAP_BYTES_MAX;
-        let end = if is_one_write { whole } else { filled };
+        let is_one_write = container_bytes - filled <= GAP_BYTES_MAX;
+        let end = if is_one_write {
+            container_bytes
+        } else {
+            filled
+        };
         bytes.resize(end, 0);
         trailer.encode(self.layout, epoch, bytes);
         if is_one_write {
@@ -442,13 +452,14 @@ impl Shared {
         if !chunks.is_empty() {
             self.device.write_at(chunks, offset)?;
         }
-        self.device.write_at(trailer, offset + whole as u64)
+        self.device
+            .write_at(trailer, offset + container_bytes as u64)
     }
 
     /// Starts a new epoch with container number 0 when all container numbers are used, after about four
     /// petabytes. If the numbers were used again in the same epoch, an old location could refer to a new
     /// container.
-    fn begin_epoch(&self, state: &mut State) -> io::Result<()> {
+    fn start_new_epoch(&self, state: &mut State) -> io::Result<()> {
         // The new epoch must differ from the old epoch, so it is a hash of the old epoch.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);
         state.superblock.epoch = epoch;
@@ -559,20 +570,20 @@ impl Shared {
     /// Returns true if the store has the bytes of a chunk, false if the chunk is only listed.
     pub(crate) fn has_bytes(
         &self,
-        place: ChunkLocation,
+        location: ChunkLocation,
         state: &mut State,
         access: &mut Access<'_>,
     ) -> bool {
-        let slot = usize::from(place.slot);
-        if place.container == state.open.number {
+        let slot = usize::from(location.slot);
+        if location.container == state.open.number {
             return state.open.has_bytes(slot);
         }
-        let listing = self.listing_of(place.container, state, access);
+        let listing = self.listing_of(location.container, state, access);
         listing.is_some_and(|listing| listing.has_bytes(slot))
     }
 
     /// Adds a chunk of the open container to the index, and returns the chunk's location.
-    fn enter(&self, id: &ChunkId, slot: u16, state: &mut State) -> ChunkLocation {
+    fn index_chunk(&self, id: &ChunkId, slot: u16, state: &mut State) -> ChunkLocation {
         let container = state.open.number;
         state.index.insert(id, self.position(container));
         ChunkLocation { container, slot }
@@ -584,10 +595,10 @@ impl Shared {
 }
 
 impl ChunkCounters {
-    fn count(&mut self, sizes: Sizes, with: impl Fn(u64, u64) -> u64) {
-        self.raw_bytes = with(self.raw_bytes, sizes.raw);
-        self.stored_bytes = with(self.stored_bytes, sizes.stored);
-        self.listed_bytes = with(self.listed_bytes, sizes.listed);
+    fn count(&mut self, sizes: Sizes, combine: impl Fn(u64, u64) -> u64) {
+        self.raw_bytes = combine(self.raw_bytes, sizes.raw);
+        self.stored_bytes = combine(self.stored_bytes, sizes.stored);
+        self.listed_bytes = combine(self.listed_bytes, sizes.listed);
     }
 }
 

@@ -63,10 +63,10 @@ fn compressor<'a>() -> CCtx<'a> {
 /// Returns a cursor after the content of `out`, with space for at least `bytes`. The space is not zeroed.
 fn cursor_after(out: &mut Vec<u8>, bytes: usize) -> Cursor<&mut Vec<u8>> {
     out.reserve(bytes);
-    let held = out.len() as u64;
-    let mut room = Cursor::new(out);
-    room.set_position(held);
-    room
+    let start = out.len() as u64;
+    let mut cursor = Cursor::new(out);
+    cursor.set_position(start);
+    cursor
 }
 
 impl Codec for Compressors {
@@ -138,8 +138,8 @@ impl Codec for Compressors {
                 raw.ok()
             }
             Method::Zstd if dictionary.is_empty() => {
-                let mut room = cursor_after(out, raw_bytes);
-                self.unzstd.decompress(&mut room, packed).ok()
+                let mut cursor = cursor_after(out, raw_bytes);
+                self.unzstd.decompress(&mut cursor, packed).ok()
             }
             Method::Zstd => {
                 let mut unzstd = DCtx::create();
@@ -191,12 +191,12 @@ mod tests {
                     prop_assert_eq!(&back[6..], &raw[..]);
                     // Decompression fails if the expected length is wrong.
                     for wrong in [raw.len() - 1, raw.len() + 1] {
-                        let mut nothing = Vec::new();
+                        let mut restored = Vec::new();
                         prop_assert_eq!(
-                            codec.decompress(method, dictionary, packed, wrong, &mut nothing),
+                            codec.decompress(method, dictionary, packed, wrong, &mut restored),
                             Err(Undecodable)
                         );
-                        prop_assert!(nothing.is_empty());
+                        prop_assert!(restored.is_empty());
                     }
                 }
             }
@@ -204,7 +204,10 @@ mod tests {
 
         /// Random input is decompressed to the expected number of bytes, or refused.
         #[test]
-        fn noise_is_refused(packed in vec(any::<u8>(), 0..400), raw_bytes in 0_usize..5000) {
+        fn random_input_is_refused_or_has_the_expected_length(
+            packed in vec(any::<u8>(), 0..400),
+            raw_bytes in 0_usize..5000,
+        ) {
             let mut codec = Compressors::new();
             for method in METHODS {
                 for dictionary in [&[][..], &packed[..]] {

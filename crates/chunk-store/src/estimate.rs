@@ -92,8 +92,8 @@ pub struct Estimator {
     pool: Pool,
     store: Chunks,
     codec: Compressors,
-    bodies: HashMap<StreamId, Vec<u8>>,
-    counted: Savings,
+    uncompressed_parts: HashMap<StreamId, Vec<u8>>,
+    counters: Savings,
     frames: Vec<u8>,
     packed: Vec<u8>,
 }
@@ -121,8 +121,8 @@ impl Estimator {
             pool: Pool::default(),
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
             codec: Compressors::new(),
-            bodies: HashMap::new(),
-            counted: Savings::default(),
+            uncompressed_parts: HashMap::new(),
+            counters: Savings::default(),
             frames: Vec::new(),
             packed: Vec::new(),
         })
@@ -135,8 +135,8 @@ impl Estimator {
     /// Fails if the limit of open bodies is reached.
     pub fn begin(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
         let stream = self.sender.open(label, dedup)?;
-        self.bodies.insert(stream, Vec::new());
-        self.counted.bodies += 1;
+        self.uncompressed_parts.insert(stream, Vec::new());
+        self.counters.bodies += 1;
         Ok(stream)
     }
 
@@ -147,7 +147,7 @@ impl Estimator {
     /// Fails if the body is not open.
     pub fn write(&mut self, stream: StreamId, bytes: &[u8]) -> Result<(), SendError> {
         for part in bytes.chunks(WRITE_BYTES) {
-            let (sender, mut resources) = self.parts();
+            let (sender, mut resources) = self.sender_and_resources();
             let taken = sender.write(stream, part, &mut resources)?;
             debug_assert_eq!(
                 taken,
@@ -156,8 +156,8 @@ impl Estimator {
             );
             self.transmit();
         }
-        self.counted.bytes += bytes.len() as u64;
-        let Some(mut uncompressed) = self.bodies.remove(&stream) else {
+        self.counters.bytes += bytes.len() as u64;
+        let Some(mut uncompressed) = self.uncompressed_parts.remove(&stream) else {
             return Err(SendError::NoStream(stream));
         };
         let mut rest = bytes;
@@ -170,13 +170,13 @@ impl Estimator {
                 uncompressed.clear();
             }
         }
-        self.bodies.insert(stream, uncompressed);
+        self.uncompressed_parts.insert(stream, uncompressed);
         Ok(())
     }
 
     /// Sends the bytes that the sender has buffered. Called if no more bytes of the body follow soon.
     pub fn flush(&mut self, stream: StreamId) {
-        let (sender, mut resources) = self.parts();
+        let (sender, mut resources) = self.sender_and_resources();
         sender.flush(stream, &mut resources);
         self.transmit();
     }
@@ -187,10 +187,10 @@ impl Estimator {
     ///
     /// Fails if the body is not open.
     pub fn end(&mut self, stream: StreamId) -> Result<(), SendError> {
-        let (sender, mut resources) = self.parts();
+        let (sender, mut resources) = self.sender_and_resources();
         sender.close(stream, &mut resources)?;
         self.transmit();
-        if let Some(uncompressed) = self.bodies.remove(&stream) {
+        if let Some(uncompressed) = self.uncompressed_parts.remove(&stream) {
             self.compress_alone(&uncompressed);
         }
         Ok(())
@@ -205,7 +205,7 @@ impl Estimator {
             delta: sent.delta,
             literal: sent.literal,
             plain: sent.plain,
-            ..self.counted
+            ..self.counters
         }
     }
 
@@ -219,13 +219,14 @@ impl Estimator {
         let mut frames = std::mem::take(&mut self.frames);
         loop {
             frames.clear();
-            let (sender, mut resources) = self.parts();
+            let (sender, mut resources) = self.sender_and_resources();
             // `true`: the sender behaves as if the network is busy, because links are used on slow networks.
             if !sender.transmit(Lane::Any, true, &mut resources, &mut frames) {
                 break;
             }
-            let whole = frame_length(&frames).expect("the sender's frame is valid");
-            let frame = decode(&frames[..whole.unwrap_or(0)]).expect("the sender's frame is valid");
+            let length = frame_length(&frames).expect("the sender's frame is valid");
+            let frame =
+                decode(&frames[..length.unwrap_or(0)]).expect("the sender's frame is valid");
             let acked = match frame {
                 Frame::Plain { span, .. }
                 | Frame::Literal { span, .. }
@@ -263,10 +264,10 @@ impl Estimator {
         } else {
             raw.len()
         };
-        self.counted.compressed += bytes as u64;
+        self.counters.compressed += bytes as u64;
     }
 
-    fn parts(&mut self) -> (&mut Sender, Resources<'_, Chunks, Compressors>) {
+    fn sender_and_resources(&mut self) -> (&mut Sender, Resources<'_, Chunks, Compressors>) {
         let resources = Resources {
             store: &mut self.store,
             codec: &mut self.codec,
@@ -291,24 +292,27 @@ mod tests {
     use super::*;
 
     fn estimator(delta: bool) -> Estimator {
-        let device = ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("room");
+        let device =
+            ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("the file can be created");
         let settings = EstimateSettings {
-            chunker: ChunkerParams::new(8 << 10, 1).expect("a power of two"),
+            chunker: ChunkerParams::new(8 << 10, 1).expect("the size is supported"),
             methods: Methods::ALL,
             delta,
             bodies_max: 4,
         };
-        Estimator::new(Arc::new(device), settings).expect("a new store")
+        Estimator::new(Arc::new(device), settings).expect("the store opens")
     }
 
     fn send(estimator: &mut Estimator, body: &[u8]) -> Savings {
         let before = estimator.savings();
-        let stream = estimator.begin(b"", true).expect("one at a time");
+        let stream = estimator
+            .begin(b"", true)
+            .expect("the limit of bodies is not reached");
         // The length of the parts is odd, so that they do not end at chunk boundaries.
         for part in body.chunks(70_001) {
-            estimator.write(stream, part).expect("it is open");
+            estimator.write(stream, part).expect("the stream is open");
         }
-        estimator.end(stream).expect("it is open");
+        estimator.end(stream).expect("the stream is open");
         estimator.savings().since(&before)
     }
 
@@ -329,8 +333,8 @@ mod tests {
         let first = send(&mut estimator, &body);
         assert!(first.wire > first.bytes && first.wire < first.bytes / 100 * 101);
         assert_eq!(first.compressed, first.bytes);
-        let again = send(&mut estimator, &body);
-        assert!(again.wire < 10_000, "{again:?}");
+        let repeated = send(&mut estimator, &body);
+        assert!(repeated.wire < 10_000, "{repeated:?}");
         let mut edited = body.clone();
         edited.splice(1_500_000..1_500_010, *b"edited");
         let next = send(&mut estimator, &edited);
@@ -346,9 +350,11 @@ mod tests {
         let mut estimator = estimator(true);
         let body = noise(100_000, 8);
         for _ in 0..2 {
-            let stream = estimator.begin(b"", false).expect("one at a time");
-            estimator.write(stream, &body).expect("it is open");
-            estimator.end(stream).expect("it is open");
+            let stream = estimator
+                .begin(b"", false)
+                .expect("the limit of bodies is not reached");
+            estimator.write(stream, &body).expect("the stream is open");
+            estimator.end(stream).expect("the stream is open");
         }
         let savings = estimator.savings();
         assert_eq!((savings.plain, savings.named), (200_000, 0));
@@ -356,10 +362,12 @@ mod tests {
     }
 
     #[test]
-    fn bodies_have_a_bound() {
+    fn the_number_of_open_bodies_is_limited() {
         let mut estimator = estimator(false);
         for _ in 0..4 {
-            estimator.begin(b"", true).expect("four may be open");
+            estimator
+                .begin(b"", true)
+                .expect("the limit is four bodies");
         }
         assert_eq!(
             estimator.begin(b"", true),

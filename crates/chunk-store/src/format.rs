@@ -79,8 +79,8 @@ impl Layout {
     /// Returns the layout for containers of this size. Returns `None` unless the size is a power of two from 16
     /// KiB to 16 MiB.
     pub fn new(container_bytes: u32) -> Option<Self> {
-        let within = (16 << 10..=16 << 20).contains(&container_bytes);
-        (within && container_bytes.is_power_of_two()).then_some(Self { container_bytes })
+        let is_in_range = (16 << 10..=16 << 20).contains(&container_bytes);
+        (is_in_range && container_bytes.is_power_of_two()).then_some(Self { container_bytes })
     }
 
     /// Returns the number of bytes of chunks for which a container has space.
@@ -170,8 +170,20 @@ impl Superblock {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
         }
-        let u32_at = |at: usize| u32::from_le_bytes(*bytes[at..].first_chunk().expect("within"));
-        let u64_at = |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("within"));
+        let u32_at = |at: usize| {
+            u32::from_le_bytes(
+                *bytes[at..]
+                    .first_chunk()
+                    .expect("the field is within the block"),
+            )
+        };
+        let u64_at = |at: usize| {
+            u64::from_le_bytes(
+                *bytes[at..]
+                    .first_chunk()
+                    .expect("the field is within the block"),
+            )
+        };
         if bytes[..8] != SUPERBLOCK_MAGIC {
             return Err(SuperblockError::Foreign);
         }
@@ -246,8 +258,8 @@ impl Trailer {
     /// Panics if there are more chunks or blocks than the layout allows.
     pub fn encode(&self, layout: Layout, epoch: u64, out: &mut Vec<u8>) {
         let start = out.len();
-        let chunks = u32::try_from(self.entries.len()).expect("a container's");
-        let blocks = u32::try_from(self.blocks.len()).expect("a container's");
+        let chunks = u32::try_from(self.entries.len()).expect("the count fits 32 bits");
+        let blocks = u32::try_from(self.blocks.len()).expect("the count fits 32 bits");
         out.extend_from_slice(&TRAILER_MAGIC);
         out.extend_from_slice(&self.number.to_le_bytes());
         out.extend_from_slice(&chunks.to_le_bytes());
@@ -343,8 +355,16 @@ pub(crate) fn raw_bytes(entries: &[Entry]) -> u64 {
 
 fn decode_entry(bytes: &[u8; ENTRY_BYTES]) -> Entry {
     Entry {
-        id: ChunkId(*bytes.first_chunk().expect("sixteen of twenty")),
-        length: u32::from_le_bytes(*bytes.last_chunk().expect("four of twenty")),
+        id: ChunkId(
+            *bytes
+                .first_chunk()
+                .expect("an entry begins with sixteen bytes of id"),
+        ),
+        length: u32::from_le_bytes(
+            *bytes
+                .last_chunk()
+                .expect("an entry ends with four bytes of length"),
+        ),
     }
 }
 

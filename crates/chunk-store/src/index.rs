@@ -91,14 +91,14 @@ impl Index {
     /// Returns the positions of containers that may have the chunk.
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.buckets_and_tag(id);
-        let found = pair.map(|bucket| matching_positions(self.bucket(bucket), tag));
+        let matches = pair.map(|bucket| matching_positions(self.bucket(bucket), tag));
         // Both possible buckets of an id may be the same bucket, whose matches must not be returned twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
         } else {
-            found[1]
+            matches[1]
         };
-        found[0]
+        matches[0]
             .into_iter()
             .chain(second)
             .filter_map(|position| position.checked_sub(1))
@@ -128,10 +128,11 @@ impl Index {
         for bucket in pair {
             for slot in 0..SLOTS {
                 let bucket_content = self.bucket(bucket);
-                let (moved, its_tag) = (position(bucket_content, slot), tag(bucket_content, slot));
-                let other = self.alternate(bucket, its_tag);
+                let (moved, moved_tag) =
+                    (position(bucket_content, slot), tag(bucket_content, slot));
+                let other = self.alternate(bucket, moved_tag);
                 if let Some(free) = first_free(self.bucket(other)) {
-                    set_slot(self.bucket_mut(other), free, moved, its_tag);
+                    set_slot(self.bucket_mut(other), free, moved, moved_tag);
                     set_slot(self.bucket_mut(bucket), slot, 0, 0);
                     return Some((bucket, slot));
                 }
@@ -171,8 +172,9 @@ impl Index {
 
     /// Returns the two buckets and the tag of an id. The bits of the id are used directly, because ids are hashes.
     fn buckets_and_tag(&self, id: &ChunkId) -> ([usize; 2], u16) {
-        let [front, back] = [0, 8]
-            .map(|at| u64::from_le_bytes(*id.0[at..].first_chunk().expect("eight of sixteen")));
+        let [front, back] = [0, 8].map(|at| {
+            u64::from_le_bytes(*id.0[at..].first_chunk().expect("the id has sixteen bytes"))
+        });
         let tag = (back >> 48) as u16;
         let first = self.bucket_of(front);
         ([first, self.alternate(first, tag)], tag)
@@ -216,9 +218,9 @@ fn tag(bucket: &Bucket, slot: usize) -> u16 {
 }
 
 /// Returns for each slot its position plus one if it has this tag, and zero otherwise.
-fn matching_positions(bucket: &Bucket, wanted: u16) -> [u32; SLOTS] {
+fn matching_positions(bucket: &Bucket, requested_tag: u16) -> [u32; SLOTS] {
     std::array::from_fn(|slot| {
-        if tag(bucket, slot) == wanted {
+        if tag(bucket, slot) == requested_tag {
             position(bucket, slot)
         } else {
             0
@@ -282,7 +284,7 @@ mod tests {
     /// If more chunks are inserted than the number for which the index was created, old entries are dropped and the
     /// newest entry is found.
     #[test]
-    fn a_full_index_keeps_the_newest() {
+    fn a_full_index_finds_the_newest_entry() {
         let mut index = Index::for_chunks(1000);
         for n in 0..5000 {
             index.insert(&id(n), n as u32);

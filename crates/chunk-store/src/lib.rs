@@ -31,12 +31,12 @@
 //! let mut chunks = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, 42))?;
 //! let key = IdKey::new([7; 32]);
 //! let id = key.id(b"some chunk");
-//! let place = chunks.insert(id, b"some chunk").expect("there is room");
-//! assert_eq!(chunks.locate(&id), Some(place));
+//! let location = chunks.insert(id, b"some chunk").expect("the chunk fits in a container");
+//! assert_eq!(chunks.locate(&id), Some(location));
 //!
 //! let mut bytes = [0; 10];
 //! let entry = Entry { id, length: 10 };
-//! assert!(load_verified(&mut chunks, &key, place, &[entry], &mut bytes));
+//! assert!(load_verified(&mut chunks, &key, location, &[entry], &mut bytes));
 //! assert_eq!(&bytes, b"some chunk");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```

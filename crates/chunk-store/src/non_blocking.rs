@@ -25,10 +25,8 @@ pub(crate) enum PendingRead {
     Trailer(u32),
     /// The trailer of the container at this position, for which no query waits yet.
     ReadAhead(u32),
-    Bytes {
-        offset: u64,
-        bytes: usize,
-    },
+    /// This number of bytes at this offset of the device.
+    Bytes { offset: u64, bytes: usize },
 }
 
 impl PendingReads {
@@ -143,14 +141,14 @@ impl<'a> NonBlocking<'a> {
         query: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<ChunkLocation>, bool),
     ) -> (Option<ChunkLocation>, bool) {
         let mut pending = PendingReads::default();
-        let (place, found) = query(self.shared, &mut Access::NonBlocking(&mut pending));
-        if place.is_none() {
+        let (location, found) = query(self.shared, &mut Access::NonBlocking(&mut pending));
+        if location.is_none() {
             pending
                 .0
                 .into_iter()
                 .for_each(|read| self.pending.add_pending(read));
         }
-        (place, found)
+        (location, found)
     }
 }
 
@@ -172,14 +170,14 @@ impl ChunkStore for NonBlocking<'_> {
         self.shared.locate(id, &mut self.shared.state(), access)
     }
 
-    fn entries(&mut self, place: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
+    fn entries(&mut self, location: ChunkLocation, chunks_max: usize, out: &mut Vec<Entry>) {
         let access = &mut Access::NonBlocking(&mut self.pending);
-        self.shared.entries(place, most, out, access);
+        self.shared.entries(location, chunks_max, out, access);
     }
 
-    fn load(&mut self, place: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
+    fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
         let access = &mut Access::NonBlocking(&mut self.pending);
-        self.shared.load(place, entries, out, access)
+        self.shared.load(location, entries, out, access)
     }
 
     /// Stores a chunk. Blocks on the device if necessary: without the reads, the store could not find out whether it
@@ -197,40 +195,40 @@ impl ChunkStore for NonBlocking<'_> {
         self.query_separately(|shared, access| shared.find_or_list(entry, access))
     }
 
-    fn has_bytes(&mut self, place: ChunkLocation) -> bool {
+    fn has_bytes(&mut self, location: ChunkLocation) -> bool {
         let access = &mut Access::NonBlocking(&mut self.pending);
         let state = &mut self.shared.state();
-        self.shared.has_bytes(place, state, access)
+        self.shared.has_bytes(location, state, access)
     }
 
-    fn is_retained(&mut self, place: ChunkLocation, chunks: usize) -> bool {
-        self.shared.is_retained(place, chunks)
+    fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
+        self.shared.is_retained(location, chunks)
     }
 
     fn entries_with_fingerprints(
         &mut self,
-        place: ChunkLocation,
-        most: usize,
+        location: ChunkLocation,
+        chunks_max: usize,
         out: &mut Vec<FingerprintedEntry>,
     ) {
         let access = &mut Access::NonBlocking(&mut self.pending);
         self.shared
-            .entries_with_fingerprints(place, most, out, access);
+            .entries_with_fingerprints(location, chunks_max, out, access);
     }
 
     fn set_fingerprint(
         &mut self,
-        place: ChunkLocation,
+        location: ChunkLocation,
         id: &ChunkId,
         fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
     ) {
-        self.shared.set_fingerprint(place, id, fingerprint);
+        self.shared.set_fingerprint(location, id, fingerprint);
     }
 
-    fn forget(&mut self, place: ChunkLocation) {
-        let slot = usize::from(place.slot);
+    fn forget(&mut self, location: ChunkLocation) {
+        let slot = usize::from(location.slot);
         let mut state = self.shared.state();
         let slots = slot..slot + 1;
-        self.shared.forget(place.container, slots, &mut state);
+        self.shared.forget(location.container, slots, &mut state);
     }
 }

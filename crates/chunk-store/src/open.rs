@@ -28,7 +28,7 @@ pub(crate) struct OpenContainer {
     pub(crate) entries: Vec<Entry>,
     pub(crate) slots_by_id: SlotsById,
     /// The offset of each chunk in `raw`, or `None` if the chunk is only listed.
-    starts: Vec<Option<usize>>,
+    raw_offsets: Vec<Option<usize>>,
     /// The uncompressed chunks.
     raw: Vec<u8>,
     /// The content of the container on the device, up to the last closed block. Empty while no block is compressed,
@@ -123,7 +123,7 @@ impl OpenContainer {
             number,
             entries: Vec::new(),
             slots_by_id: SlotsById::default(),
-            starts: Vec::new(),
+            raw_offsets: Vec::new(),
             raw: Vec::with_capacity(layout.container_bytes() + layout.trailer_bytes()),
             packed: Vec::new(),
             blocks: Vec::new(),
@@ -150,8 +150,8 @@ impl OpenContainer {
 
     /// Returns true if a chunk of this many bytes fits the container on the device.
     fn fits(&self, bytes: usize) -> bool {
-        let taken = self.stored_bytes + self.open_block_bytes() + self.listed_bytes;
-        taken + bytes <= self.layout.container_bytes()
+        let used = self.stored_bytes + self.open_block_bytes() + self.listed_bytes;
+        used + bytes <= self.layout.container_bytes()
             && self.entries.len() < self.layout.chunks_max()
     }
 
@@ -167,17 +167,17 @@ impl OpenContainer {
 
     /// Returns the bytes of the chunks in these slots, or `None` if one of the chunks is only listed.
     pub(crate) fn chunks(&self, slots: Range<usize>) -> Option<&[u8]> {
-        let starts = self.starts.get(slots.clone())?;
-        if starts.iter().any(Option::is_none) {
+        let offsets = self.raw_offsets.get(slots.clone())?;
+        if offsets.iter().any(Option::is_none) {
             return None;
         }
-        let start = starts.first().copied().flatten().unwrap_or(0);
+        let start = offsets.first().copied().flatten().unwrap_or(0);
         let bytes = bytes_of(&self.entries[slots]);
         self.raw.get(start..start + bytes)
     }
 
     pub(crate) fn has_bytes(&self, slot: usize) -> bool {
-        self.starts.get(slot).is_some_and(Option::is_some)
+        self.raw_offsets.get(slot).is_some_and(Option::is_some)
     }
 
     /// Returns true if there is room for a chunk of this many bytes. Closes the current block if that is necessary.
@@ -195,16 +195,16 @@ impl OpenContainer {
     /// Returns true if there is room to list a chunk of this many bytes.
     pub(crate) fn has_room_to_list(&self, bytes: usize) -> bool {
         let last = self.blocks.last().filter(|_| self.open_block_bytes() == 0);
-        let joins = last.is_some_and(|block| block.method.is_none());
-        self.fits(bytes) && (joins || self.can_add_block())
+        let joins_block = last.is_some_and(|block| block.method.is_none());
+        self.fits(bytes) && (joins_block || self.can_add_block())
     }
 
     /// Adds a chunk that fits, and returns its slot.
     pub(crate) fn push(&mut self, id: ChunkId, chunk: &[u8]) -> u16 {
-        let length = u32::try_from(chunk.len()).expect("chunks fit a container");
+        let length = u32::try_from(chunk.len()).expect("the chunk fits in a container");
         let start = self.raw.len();
         self.raw.extend_from_slice(chunk);
-        self.enter(Entry { id, length }, Some(start))
+        self.add_entry(Entry { id, length }, Some(start))
     }
 
     /// Lists a chunk that fits, and returns its slot.
@@ -212,7 +212,7 @@ impl OpenContainer {
         if self.open_block_bytes() > 0 {
             self.close_block(packer);
         }
-        let slot = self.enter(entry, None);
+        let slot = self.add_entry(entry, None);
         self.add_block(Block {
             chunks: 1,
             method: None,
@@ -223,10 +223,11 @@ impl OpenContainer {
         slot
     }
 
-    fn enter(&mut self, entry: Entry, start: Option<usize>) -> u16 {
-        let slot = u16::try_from(self.entries.len()).expect("16 MiB of chunks of a KiB");
+    fn add_entry(&mut self, entry: Entry, start: Option<usize>) -> u16 {
+        let slot =
+            u16::try_from(self.entries.len()).expect("a container has at most 16,384 chunks");
         self.entries.push(entry);
-        self.starts.push(start);
+        self.raw_offsets.push(start);
         self.slots_by_id.insert(entry.id, slot);
         slot
     }
@@ -249,9 +250,9 @@ impl OpenContainer {
         };
         let chunks = self.entries.len() - self.closed_chunks;
         self.add_block(Block {
-            chunks: u16::try_from(chunks).expect("a slot is one"),
+            chunks: u16::try_from(chunks).expect("a container has at most 16,384 chunks"),
             method,
-            stored: u32::try_from(stored).expect("within a container"),
+            stored: u32::try_from(stored).expect("the length is less than a container"),
         });
         self.stored_bytes += stored;
         self.closed_bytes = self.raw.len();
@@ -260,9 +261,9 @@ impl OpenContainer {
 
     /// Adds a block. If this block and the last block are both uncompressed or both listed, they become one block.
     fn add_block(&mut self, block: Block) {
-        let joins = matches!(block.method, None | Some(Method::None));
+        let is_joinable = matches!(block.method, None | Some(Method::None));
         match self.blocks.last_mut() {
-            Some(last) if joins && last.method == block.method => {
+            Some(last) if is_joinable && last.method == block.method => {
                 last.chunks += block.chunks;
                 last.stored += block.stored;
             }
@@ -283,8 +284,8 @@ impl OpenContainer {
         };
         let mut blocks = std::mem::take(&mut self.blocks);
         // If all chunks are uncompressed, the trailer lists no blocks.
-        if let [one] = blocks[..]
-            && one.method == Some(Method::None)
+        if let [block] = blocks[..]
+            && block.method == Some(Method::None)
         {
             blocks.clear();
         }
@@ -307,7 +308,7 @@ impl OpenContainer {
         self.raw.clear();
         self.packed.clear();
         self.slots_by_id.clear();
-        self.starts.clear();
+        self.raw_offsets.clear();
         self.blocks.clear();
         self.number = number;
         (self.stored_bytes, self.listed_bytes) = (0, 0);

@@ -94,14 +94,25 @@ mod tests {
 
     #[test]
     fn a_scratch_device_has_no_name_and_keeps_its_bytes() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let device = ScratchDevice::new(folder.path(), 8192).expect("room");
-        assert_eq!(fs::read_dir(folder.path()).expect("a folder").count(), 0);
-        device.write_at(&[7; 4096], 4096).expect("within it");
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        let device = ScratchDevice::new(folder.path(), 8192).expect("the file can be created");
+        assert_eq!(
+            fs::read_dir(folder.path())
+                .expect("the folder can be created")
+                .count(),
+            0
+        );
+        device
+            .write_at(&[7; 4096], 4096)
+            .expect("the range is within the device");
         let mut bytes = [1; 4096];
-        device.read_at(&mut bytes, 0).expect("within it");
+        device
+            .read_at(&mut bytes, 0)
+            .expect("the range is within the device");
         assert_eq!(bytes, [0; 4096]);
-        device.read_at(&mut bytes, 4096).expect("within it");
+        device
+            .read_at(&mut bytes, 4096)
+            .expect("the range is within the device");
         assert_eq!(bytes, [7; 4096]);
         assert!(device.write_at(&[7; 4096], 8192).is_err());
         assert!(device.write_at(&[7; 8192], 4096).is_err());

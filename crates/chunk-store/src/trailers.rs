@@ -23,7 +23,7 @@ pub(crate) struct Listing {
     pub(crate) entries: Vec<Entry>,
     blocks: Vec<Block>,
     /// The slot after the slot of the last requested chunk. The next requested chunk is nearly always in this slot.
-    next: AtomicUsize,
+    next_slot: AtomicUsize,
 }
 
 impl Listing {
@@ -31,16 +31,17 @@ impl Listing {
     /// returns the slot with the bytes.
     pub(crate) fn slot(&self, id: &ChunkId) -> Option<u16> {
         let is_chunk = |entry: &Entry| entry.id == *id;
-        let next = self.next.load(Ordering::Relaxed);
+        let next = self.next_slot.load(Ordering::Relaxed);
         let slot = if self.entries.get(next).is_some_and(is_chunk) {
             next
         } else {
             self.entries.iter().position(is_chunk)?
         };
-        let mut later = slot..self.entries.len();
-        let kept = later.find(|&later| self.has_bytes(later) && is_chunk(&self.entries[later]));
-        let slot = kept.unwrap_or(slot);
-        self.next.store(slot + 1, Ordering::Relaxed);
+        let mut later_slots = slot..self.entries.len();
+        let stored =
+            later_slots.find(|&later| self.has_bytes(later) && is_chunk(&self.entries[later]));
+        let slot = stored.unwrap_or(slot);
+        self.next_slot.store(slot + 1, Ordering::Relaxed);
         u16::try_from(slot).ok()
     }
 
@@ -51,11 +52,11 @@ impl Listing {
 
     /// Returns true if the bytes of the chunk are stored, false if the chunk is only listed.
     pub(crate) fn has_bytes(&self, slot: usize) -> bool {
-        self.are_kept(slot..slot + 1)
+        self.have_bytes(slot..slot + 1)
     }
 
     /// Returns true if the bytes of all of these chunks are stored.
-    pub(crate) fn are_kept(&self, slots: Range<usize>) -> bool {
+    pub(crate) fn have_bytes(&self, slots: Range<usize>) -> bool {
         let mut end = 0;
         let mut listed = self.blocks.iter().filter(|block| {
             let start = end;
@@ -103,7 +104,7 @@ impl From<Trailer> for Listing {
             number: trailer.number,
             entries: trailer.entries,
             blocks: trailer.blocks,
-            next: AtomicUsize::new(0),
+            next_slot: AtomicUsize::new(0),
         }
     }
 }
@@ -114,7 +115,7 @@ pub(crate) struct TrailerCache {
     /// The cached trailers by their container's position.
     listings: HashMap<u32, CachedTrailer>,
     /// The highest number of cached trailers.
-    max: usize,
+    trailers_max: usize,
     /// A counter of requests and insertions, by which the least recently used trailer is found.
     clock: u64,
     /// The last trailer that was read ahead and then requested.
@@ -133,10 +134,10 @@ struct CachedTrailer {
 }
 
 impl TrailerCache {
-    pub(crate) fn new(max: usize) -> Self {
+    pub(crate) fn new(trailers_max: usize) -> Self {
         Self {
             listings: HashMap::new(),
-            max: max.max(2),
+            trailers_max: trailers_max.max(2),
             clock: 0,
             read_ahead_hit: None,
         }
@@ -222,7 +223,7 @@ impl TrailerCache {
     }
 
     fn insert_with(&mut self, position: u32, listing: Arc<Listing>, was_read_ahead: bool) {
-        if self.listings.len() >= self.max {
+        if self.listings.len() >= self.trailers_max {
             // Evicts the half that was not used for the longest time. Searching for one trailer at each
             // insertion would take as long as reading a trailer.
             let mut uses: Vec<u64> = self
@@ -286,7 +287,7 @@ mod tests {
     /// A fingerprint belongs to one chunk of one container. It is not returned for another container at the
     /// same position or for another id.
     #[test]
-    fn marks_stay_with_their_chunk() {
+    fn fingerprints_stay_with_their_chunk() {
         let key = FingerprintKey::new(&[1; 32]);
         let entries = [7, 8, 9].map(|byte| Entry {
             id: ChunkId([byte; 16]),
@@ -304,10 +305,12 @@ mod tests {
             let mut out = Vec::new();
             trailers.entries_with_fingerprints(5, number, 1..10, &mut out);
             out.iter()
-                .map(|known| known.fingerprint)
+                .map(|chunk| chunk.fingerprint)
                 .collect::<Vec<_>>()
         };
-        let fingerprint = key.fingerprint(b"a chunk").expect("it is short");
+        let fingerprint = key
+            .fingerprint(b"a chunk")
+            .expect("the chunk is short enough");
         let mut trailers = TrailerCache::new(10);
         trailers.insert(5, trailer(105));
         assert_eq!(fingerprints(&trailers, 105), [None, None]);

@@ -129,19 +129,19 @@ impl Network {
     }
 
     pub(crate) fn contains(self, address: IpAddr) -> bool {
-        let same = |one: u128, other: u128, bits: u32| {
-            let differ = one ^ other;
-            differ
-                .checked_shr(bits - u32::from(self.prefix))
+        let has_prefix = |one: u128, other: u128, address_bits: u32| {
+            let differing_bits = one ^ other;
+            differing_bits
+                .checked_shr(address_bits - u32::from(self.prefix))
                 .unwrap_or(0)
                 == 0
         };
         match (self.first, address) {
             (IpAddr::V4(first), IpAddr::V4(address)) => {
-                same(first.to_bits().into(), address.to_bits().into(), 32)
+                has_prefix(first.to_bits().into(), address.to_bits().into(), 32)
             }
             (IpAddr::V6(first), IpAddr::V6(address)) => {
-                same(first.to_bits(), address.to_bits(), 128)
+                has_prefix(first.to_bits(), address.to_bits(), 128)
             }
             _ => false,
         }
@@ -197,7 +197,7 @@ mod tests {
             ("ff02::1", Some(SpecialAddress::Multicast)),
             ("100::1", Some(SpecialAddress::Reserved)),
         ] {
-            let address = text.parse().expect("an address");
+            let address = text.parse().expect("the address is valid");
             assert_eq!(SpecialAddress::of(address), special, "{text}");
         }
     }
@@ -217,7 +217,7 @@ mod tests {
             ("::1", "::1", true),
         ] {
             let parsed = Network::parse(network).expect("a network");
-            let address = address.parse().expect("an address");
+            let address = address.parse().expect("the address is valid");
             assert_eq!(parsed.contains(address), contains, "{network} {address}");
         }
         for wrong in [

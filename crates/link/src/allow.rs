@@ -21,11 +21,12 @@ pub struct Rule {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum HostRule {
-    Any,
-    Within(String),
-    Is(String),
-    /// Addresses, if the target is an address.
-    In(Network),
+    AnyHost,
+    /// Host names that end with this text, which begins with a dot.
+    Subdomains(String),
+    ExactName(String),
+    /// Targets that are given as an address of this network.
+    Network(Network),
 }
 
 /// Returned if a text is not a rule.
@@ -51,24 +52,24 @@ impl FromStr for Rule {
         if let Some(network) = network.filter(|network| network.is_ipv6() == bracketed.is_some()) {
             let target: HostPort = format!("any:{port_text}").parse().map_err(|_| wrong())?;
             return Ok(Self {
-                host: HostRule::In(network),
+                host: HostRule::Network(network),
                 port: (!is_any_port).then_some(target.port),
             });
         }
-        let within = host.strip_prefix("*.");
+        let domain = host.strip_prefix("*.");
         let name = if host == "*" {
             "any"
         } else {
-            within.unwrap_or(host)
+            domain.unwrap_or(host)
         };
         let target: HostPort = format!("{name}:{port_text}")
             .parse()
             .map_err(|ParseHostPortError(_)| wrong())?;
         Ok(Self {
-            host: match (host, within) {
-                ("*", _) => HostRule::Any,
-                (_, Some(_)) => HostRule::Within(format!(".{}", target.host)),
-                _ => HostRule::Is(target.host),
+            host: match (host, domain) {
+                ("*", _) => HostRule::AnyHost,
+                (_, Some(_)) => HostRule::Subdomains(format!(".{}", target.host)),
+                _ => HostRule::ExactName(target.host),
             },
             port: (!is_any_port).then_some(target.port),
         })
@@ -92,13 +93,15 @@ impl Allow {
             .ok()
             .map(|address| address.to_canonical());
         self.0.iter().any(|rule| {
-            let host = match &rule.host {
-                HostRule::Any => true,
-                HostRule::Within(domain) => target.host.ends_with(domain),
-                HostRule::Is(host) => target.host == *host,
-                HostRule::In(network) => address.is_some_and(|address| network.contains(address)),
+            let host_matches = match &rule.host {
+                HostRule::AnyHost => true,
+                HostRule::Subdomains(domain) => target.host.ends_with(domain),
+                HostRule::ExactName(host) => target.host == *host,
+                HostRule::Network(network) => {
+                    address.is_some_and(|address| network.contains(address))
+                }
             };
-            host && rule.port.is_none_or(|port| port == target.port)
+            host_matches && rule.port.is_none_or(|port| port == target.port)
         })
     }
 }
@@ -108,13 +111,13 @@ impl Allow {
     /// otherwise the reason why a rule for the address itself is required.
     pub(crate) fn special_address(&self, address: IpAddr, port: u16) -> Option<SpecialAddress> {
         let address = address.to_canonical();
-        let names = |rule: &Rule| match &rule.host {
-            HostRule::In(network) => {
+        let permits_address = |rule: &Rule| match &rule.host {
+            HostRule::Network(network) => {
                 network.contains(address) && rule.port.is_none_or(|allowed| allowed == port)
             }
             _ => false,
         };
-        SpecialAddress::of(address).filter(|_| !self.0.iter().any(names))
+        SpecialAddress::of(address).filter(|_| !self.0.iter().any(permits_address))
     }
 }
 
@@ -144,10 +147,13 @@ mod tests {
             ("[fd00::/8]:*", "[fd12::1]:1", true),
         ];
         for (rule, target, permitted) in cases {
-            let allow = Allow::default().and(rule.parse().expect("a rule"));
+            let allow = Allow::default().and(rule.parse().expect("the rule is valid"));
             let target = target.parse().expect("a target");
             assert_eq!(allow.permits(&target), permitted, "{rule} {target}");
-            assert!(!Allow::default().permits(&target), "nothing is the default");
+            assert!(
+                !Allow::default().permits(&target),
+                "without rules, no target is permitted"
+            );
         }
         for wrong in [
             "",
@@ -171,7 +177,7 @@ mod tests {
     /// does.
     #[test]
     fn a_special_address_needs_a_rule_of_its_own() {
-        for (rules, address, refused) in [
+        for (rules, address, special) in [
             (&["db:80"][..], "10.0.0.1", Some(SpecialAddress::Private)),
             (&["*:*"], "169.254.169.254", Some(SpecialAddress::LinkLocal)),
             (&["*:*"], "::ffff:127.0.0.1", Some(SpecialAddress::Loopback)),
@@ -186,12 +192,12 @@ mod tests {
             (&["[fd00:ec2::254]:80"], "fd00:ec2::254", None),
         ] {
             let allow = rules.iter().fold(Allow::default(), |allow, rule| {
-                allow.and(rule.parse().expect("a rule"))
+                allow.and(rule.parse().expect("the rule is valid"))
             });
-            let address = address.parse().expect("an address");
+            let address = address.parse().expect("the address is valid");
             assert_eq!(
                 allow.special_address(address, 80),
-                refused,
+                special,
                 "{rules:?} {address}"
             );
         }

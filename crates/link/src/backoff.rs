@@ -8,32 +8,32 @@ use std::time::Duration;
 /// The number of attempts that failed in a row, and the limits of the delay.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Backoff {
-    least: Duration,
-    most: Duration,
-    failed: u32,
+    delay_min: Duration,
+    delay_max: Duration,
+    failures: u32,
 }
 
 impl Backoff {
-    pub(crate) fn new(least: Duration, most: Duration) -> Self {
+    pub(crate) fn new(delay_min: Duration, delay_max: Duration) -> Self {
         Self {
-            least,
-            most: most.max(least),
-            failed: 0,
+            delay_min,
+            delay_max: delay_max.max(delay_min),
+            failures: 0,
         }
     }
 
     /// Counts a failed attempt and returns the delay before the next one. `random` is a uniform random number.
     pub(crate) fn failed(&mut self, random: u32) -> Duration {
-        let doubled = 2_u32.saturating_pow(self.failed.min(30));
-        let whole = self.least.saturating_mul(doubled).min(self.most);
-        self.failed = self.failed.saturating_add(1);
+        let factor = 2_u32.saturating_pow(self.failures.min(30));
+        let full_delay = self.delay_min.saturating_mul(factor).min(self.delay_max);
+        self.failures = self.failures.saturating_add(1);
         // The result is random, between half of the full delay and the full delay.
-        whole / 2 + whole.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
+        full_delay / 2 + full_delay.mul_f64(f64::from(random) / f64::from(u32::MAX) / 2.0)
     }
 
     /// Resets the delay after an attempt that succeeded.
     pub(crate) fn succeeded(&mut self) {
-        self.failed = 0;
+        self.failures = 0;
     }
 }
 
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn waits_double_up_to_a_bound() {
+    fn delays_double_up_to_a_limit() {
         let ms = Duration::from_millis;
         let mut backoff = Backoff::new(ms(100), ms(1000));
         let full: Vec<_> = (0..6).map(|_| backoff.failed(u32::MAX)).collect();

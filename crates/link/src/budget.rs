@@ -13,7 +13,7 @@ use std::task::Context;
 /// recognition of known chunks ([`spend_recognised`](Budget::spend_recognised)).
 #[derive(Debug)]
 pub(crate) struct Budget {
-    left: usize,
+    remaining_bytes: usize,
 }
 
 /// The budget of one slice. It takes 0.3 to 1 ms; polling the sockets takes a hundredth of this time.
@@ -28,14 +28,16 @@ const STEP_BYTES: usize = 1 << 10;
 
 impl Default for Budget {
     fn default() -> Self {
-        Self { left: BUDGET_BYTES }
+        Self {
+            remaining_bytes: BUDGET_BYTES,
+        }
     }
 }
 
 impl Budget {
     /// Charges a step that processed this many bytes.
     pub(crate) fn spend(&mut self, bytes: usize) {
-        self.left = self.left.saturating_sub(bytes.max(STEP_BYTES));
+        self.remaining_bytes = self.remaining_bytes.saturating_sub(bytes.max(STEP_BYTES));
     }
 
     /// Charges a step that processed this many bytes. `recognised` bytes among them were recognised by their
@@ -47,7 +49,7 @@ impl Budget {
 
     /// Returns true if the budget is spent.
     pub(crate) fn is_spent(&self) -> bool {
-        self.left == 0
+        self.remaining_bytes == 0
     }
 
     /// If the budget is spent, starts a new one, yields and returns true.
@@ -83,7 +85,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     #[test]
-    fn a_budget_lasts_as_many_bytes_as_it_has() {
+    fn a_budget_is_spent_after_its_number_of_bytes() {
         let mut budget = Budget::default();
         budget.spend(BUDGET_BYTES - 1);
         assert!(!budget.is_spent());
@@ -95,11 +97,14 @@ mod tests {
         budget.spend_recognised(BUDGET_BYTES / 2 - 1, 0);
         assert!(!budget.is_spent());
         budget.spend_recognised(1, 0);
-        assert!(budget.is_spent(), "what is recognised costs a quarter");
+        assert!(budget.is_spent(), "a recognised byte costs a quarter");
         let mut budget = Budget::default();
         let steps = std::iter::repeat_with(|| budget.spend(0)).take(BUDGET_BYTES / STEP_BYTES);
         steps.for_each(drop);
-        assert!(budget.is_spent(), "steps that move nothing end as well");
+        assert!(
+            budget.is_spent(),
+            "steps without bytes spend the budget too"
+        );
     }
 
     /// While one task always has work, a socket waits at most two slices of this task until it is polled.
@@ -109,15 +114,17 @@ mod tests {
     /// kernel delivers the byte at once.
     #[tokio::test]
     async fn sockets_are_polled_between_slices() {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let addr = listener.local_addr().expect("an address");
-        let mut near = TcpStream::connect(addr).await.expect("it listens");
-        let (mut far, _) = listener.accept().await.expect("it connects");
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("the port can be bound");
+        let addr = listener.local_addr().expect("the address is valid");
+        let mut writer = TcpStream::connect(addr).await.expect("the port is open");
+        let (mut reader, _) = listener.accept().await.expect("a client connects");
         let slices = Rc::new(Cell::new(0_u32));
         let local = tokio::task::LocalSet::new();
-        let counted = Rc::clone(&slices);
+        let slice_counter = Rc::clone(&slices);
         local.spawn_local(std::future::poll_fn(move |cx| {
-            counted.set(counted.get() + 1);
+            slice_counter.set(slice_counter.get() + 1);
             yield_now(cx);
             Poll::<()>::Pending
         }));
@@ -125,8 +132,11 @@ mod tests {
             let mut waited = Vec::new();
             for _ in 0..101 {
                 let before = slices.get();
-                near.write_all(b"?").await.expect("it is open");
-                far.read_exact(&mut [0]).await.expect("it is open");
+                writer.write_all(b"?").await.expect("the socket is open");
+                reader
+                    .read_exact(&mut [0])
+                    .await
+                    .expect("the socket is open");
                 waited.push(slices.get() - before);
             }
             waited.sort_unstable();

@@ -73,14 +73,14 @@ mod tests {
     /// At most `FREE_MAX` free buffers of each large size are kept. Small buffers are freed.
     #[test]
     fn the_number_of_free_buffers_is_bounded() {
-        let shelf = Arc::new(Buffers::default());
-        let pool = Pool::new(shelf.clone());
+        let buffers = Arc::new(Buffers::default());
+        let pool = Pool::new(buffers.clone());
         for (bytes, free_max) in LARGE_BYTES.into_iter().zip(FREE_MAX) {
-            let many: Vec<_> = (0..2 * free_max).map(|_| pool.buffer(bytes)).collect();
-            drop(many);
+            let used: Vec<_> = (0..2 * free_max).map(|_| pool.buffer(bytes)).collect();
+            drop(used);
         }
         drop(pool.buffer(LARGE_BYTES[0] / 2));
         drop(pool.buffer(LARGE_BYTES[1] + 1));
-        assert_eq!(shelf.free().each_ref().map(Vec::len), FREE_MAX);
+        assert_eq!(buffers.free().each_ref().map(Vec::len), FREE_MAX);
     }
 }

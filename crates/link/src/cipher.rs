@@ -71,7 +71,7 @@ mod vaes {
     pub(super) fn suite() -> SupportedCipherSuite {
         static SUITE: LazyLock<Tls13CipherSuite> = LazyLock::new(|| {
             let base = cipher_suite::TLS13_AES_128_GCM_SHA256.tls13();
-            let base = base.expect("by its name it is one of TLS 1.3");
+            let base = base.expect("the suite is one of TLS 1.3");
             Tls13CipherSuite {
                 common: CipherSuiteCommon {
                     suite: base.common.suite,
@@ -90,11 +90,11 @@ mod vaes {
 
     impl Tls13AeadAlgorithm for Aes128Gcm {
         fn encrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageEncrypter> {
-            Box::new(Records::new(&key, iv))
+            Box::new(RecordCipher::new(&key, iv))
         }
 
         fn decrypter(&self, key: AeadKey, iv: Iv) -> Box<dyn MessageDecrypter> {
-            Box::new(Records::new(&key, iv))
+            Box::new(RecordCipher::new(&key, iv))
         }
 
         fn key_len(&self) -> usize {
@@ -112,15 +112,15 @@ mod vaes {
 
     /// Encrypts or decrypts the records of one direction of a connection with one key. rustls numbers the records, so
     /// no nonce is used twice (RFC 8446, section 5.3).
-    struct Records {
+    struct RecordCipher {
         key: LessSafeKey,
         iv: Iv,
     }
 
-    impl Records {
+    impl RecordCipher {
         fn new(key: &AeadKey, iv: Iv) -> Self {
             let key = UnboundKey::new(&AES_128_GCM, key.as_ref());
-            let key = LessSafeKey::new(key.expect("rustls asked how long keys are"));
+            let key = LessSafeKey::new(key.expect("rustls passes a key of the length of key_len"));
             Self { key, iv }
         }
 
@@ -136,7 +136,7 @@ mod vaes {
 
     const _: () = assert!(size_of::<Tag>() == TAG_BYTES);
 
-    impl MessageEncrypter for Records {
+    impl MessageEncrypter for RecordCipher {
         fn encrypt(
             &mut self,
             message: OutboundPlainMessage<'_>,
@@ -165,7 +165,7 @@ mod vaes {
         }
     }
 
-    impl MessageDecrypter for Records {
+    impl MessageDecrypter for RecordCipher {
         fn decrypt<'a>(
             &mut self,
             mut message: InboundOpaqueMessage<'a>,
@@ -202,21 +202,24 @@ mod tests {
         server: SupportedCipherSuite,
     ) -> (ClientConnection, ServerConnection) {
         static KEYS: LazyLock<TempDir> = LazyLock::new(|| {
-            let folder = tempfile::tempdir().expect("a folder");
-            generate(&folder.path().join("keys")).expect("keys");
+            let folder = tempfile::tempdir().expect("the folder can be created");
+            generate(&folder.path().join("keys")).expect("the keys are valid");
             folder
         });
         let folder = KEYS.path().join("keys");
-        let load = |end: &str, suite| {
-            let keys = Keys::load_for(&folder.join(end), vec![suite]);
-            keys.expect("they were just made")
+        let load = |endpoint: &str, suite| {
+            let keys = Keys::load_for(&folder.join(endpoint), vec![suite]);
+            keys.expect("the keys were just generated")
         };
         let client = ClientConnection::new(load("edge", client).client, gateway_name());
         let server = ServerConnection::new(load("gateway", server).server);
-        let mut pair = (client.expect("a client"), server.expect("a server"));
+        let mut pair = (
+            client.expect("the client can be created"),
+            server.expect("the server can be created"),
+        );
         while pair.0.is_handshaking() || pair.1.is_handshaking() {
-            transfer(&mut pair.0, &mut pair.1).expect("a handshake");
-            transfer(&mut pair.1, &mut pair.0).expect("a handshake");
+            transfer(&mut pair.0, &mut pair.1).expect("the handshake succeeds");
+            transfer(&mut pair.1, &mut pair.0).expect("the handshake succeeds");
         }
         pair
     }
@@ -228,17 +231,23 @@ mod tests {
     ) -> Result<Vec<u8>, Error> {
         let mut wire = Vec::new();
         while from.wants_write() {
-            from.write_tls(&mut wire).expect("memory takes all");
+            from.write_tls(&mut wire)
+                .expect("a write to memory succeeds");
         }
         receive(to, &wire)
     }
 
-    fn receive<S>(end: &mut rustls::ConnectionCommon<S>, wire: &[u8]) -> Result<Vec<u8>, Error> {
+    fn receive<S>(
+        connection: &mut rustls::ConnectionCommon<S>,
+        wire: &[u8],
+    ) -> Result<Vec<u8>, Error> {
         let (mut wire, mut plaintext) = (wire, Vec::new());
         while !wire.is_empty() {
-            end.read_tls(&mut wire).expect("memory has all");
-            end.process_new_packets()?;
-            match end.reader().read_to_end(&mut plaintext) {
+            connection
+                .read_tls(&mut wire)
+                .expect("a read from memory succeeds");
+            connection.process_new_packets()?;
+            match connection.reader().read_to_end(&mut plaintext) {
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
                 other => panic!("{other:?}"),
             }
@@ -246,11 +255,11 @@ mod tests {
         Ok(plaintext)
     }
 
-    /// Pairs of suites with our implementation on one side or both. `ring` has code for processors without VAES as
-    /// well, so the test runs anywhere.
+    /// Pairs of suites: `ring` at one endpoint or at both. `ring` also supports processors without VAES, so the
+    /// tests run on any processor.
     fn pairs() -> [(SupportedCipherSuite, SupportedCipherSuite); 3] {
-        let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
-        [(ours, theirs), (theirs, ours), (ours, ours)]
+        let (ring, aws_lc) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
+        [(ring, aws_lc), (aws_lc, ring), (ring, ring)]
     }
 
     proptest! {
@@ -261,10 +270,10 @@ mod tests {
             for (client, server) in pairs() {
                 let (mut client, mut server) = connected_pair(client, server);
                 for body in &bodies {
-                    client.writer().write_all(body).expect("it takes 64 KiB");
-                    prop_assert_eq!(&transfer(&mut client, &mut server).expect("records"), body);
-                    server.writer().write_all(body).expect("it takes 64 KiB");
-                    prop_assert_eq!(&transfer(&mut server, &mut client).expect("records"), body);
+                    client.writer().write_all(body).expect("rustls buffers 64 KiB");
+                    prop_assert_eq!(&transfer(&mut client, &mut server).expect("the records are valid"), body);
+                    server.writer().write_all(body).expect("rustls buffers 64 KiB");
+                    prop_assert_eq!(&transfer(&mut server, &mut client).expect("the records are valid"), body);
                 }
             }
         }
@@ -276,14 +285,19 @@ mod tests {
     fn changed_repeated_and_missing_records_are_refused() {
         let record = |client: &mut ClientConnection| {
             let mut wire = Vec::new();
-            client.writer().write_all(b"some bytes").expect("taken");
-            client.write_tls(&mut wire).expect("memory takes all");
+            client
+                .writer()
+                .write_all(b"some bytes")
+                .expect("the bytes are accepted");
+            client
+                .write_tls(&mut wire)
+                .expect("a write to memory succeeds");
             wire
         };
-        let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
+        let (ring, aws_lc) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
         // Five bytes of header, then the encrypted bytes.
         for at in 5..5 + 10 + 1 + 16 {
-            let (mut client, mut server) = connected_pair(theirs, ours);
+            let (mut client, mut server) = connected_pair(aws_lc, ring);
             let mut wire = record(&mut client);
             wire[at] ^= 0x10;
             assert_eq!(
@@ -292,11 +306,11 @@ mod tests {
                 "{at}"
             );
         }
-        let (mut client, mut server) = connected_pair(theirs, ours);
+        let (mut client, mut server) = connected_pair(aws_lc, ring);
         let wire = record(&mut client);
-        receive(&mut server, &wire).expect("as it was sent");
+        receive(&mut server, &wire).expect("the task does not panic");
         assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
-        let (mut client, mut server) = connected_pair(ours, ours);
+        let (mut client, mut server) = connected_pair(ring, ring);
         record(&mut client);
         let wire = record(&mut client);
         assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
@@ -315,28 +329,34 @@ mod tests {
     fn traffic_keys_can_be_updated() {
         let (mut client, mut server) = connected_pair(vaes::suite(), vaes::suite());
         for _ in 0..3 {
-            client.refresh_traffic_keys().expect("it is up");
-            client.writer().write_all(b"a question").expect("taken");
-            let plaintext = transfer(&mut client, &mut server).expect("records");
+            client.refresh_traffic_keys().expect("the link is up");
+            client
+                .writer()
+                .write_all(b"a question")
+                .expect("the bytes are accepted");
+            let plaintext = transfer(&mut client, &mut server).expect("the records are valid");
             assert_eq!(plaintext, b"a question");
-            server.writer().write_all(b"an answer").expect("taken");
-            let plaintext = transfer(&mut server, &mut client).expect("records");
+            server
+                .writer()
+                .write_all(b"an answer")
+                .expect("the bytes are accepted");
+            let plaintext = transfer(&mut server, &mut client).expect("the records are valid");
             assert_eq!(plaintext, b"an answer");
         }
     }
 
     /// The suite with the cipher of `ring` has the same name and limits as the suite of AWS-LC.
     #[test]
-    fn our_suite_is_the_one_of_aws_lc() {
-        let (ours, theirs) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
-        assert_eq!(ours.suite(), theirs.suite());
+    fn the_suite_with_ring_has_the_limits_of_aws_lc() {
+        let (ring, aws_lc) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
+        assert_eq!(ring.suite(), aws_lc.suite());
         let limit = |suite: SupportedCipherSuite| {
             suite
                 .tls13()
                 .map(|suite| suite.common.confidentiality_limit)
         };
-        assert_eq!(limit(ours), Some(1 << 24));
-        assert_eq!(limit(ours), limit(theirs));
+        assert_eq!(limit(ring), Some(1 << 24));
+        assert_eq!(limit(ring), limit(aws_lc));
         assert_eq!(suites().len(), 3);
     }
 }

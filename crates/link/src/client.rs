@@ -81,11 +81,11 @@ impl Client {
         let folder = config.knowledge.as_deref();
         let knowledge_files =
             folder.map(|folder| Arc::new(KnowledgeFiles::new(folder, &config.store_key, 1)));
-        if let Some(known) = knowledge_files
+        if let Some(knowledge) = knowledge_files
             .as_ref()
             .and_then(|knowledge_files| knowledge_files.load(GATEWAY))
         {
-            core.set_knowledge(known);
+            core.set_knowledge(knowledge);
         }
         let peer = Arc::new(Peer::new(core));
         if matches!(config.encryption, Encryption::Off) {
@@ -216,11 +216,11 @@ const GATEWAY: &str = "gateway";
 pub(crate) async fn drain(peer: &Peer, grace: Duration) {
     let end = Instant::now() + grace;
     while Instant::now() < end {
-        let busy = peer.with(|core| core.is_busy());
-        if !busy {
+        let is_busy = peer.with(|core| core.is_busy());
+        if !is_busy {
             return;
         }
-        tokio::time::sleep(DRAIN_PAUSE).await;
+        tokio::time::sleep(DRAIN_CHECK_INTERVAL).await;
     }
 }
 
@@ -229,7 +229,7 @@ pub(crate) async fn drain(peer: &Peer, grace: Duration) {
 const STABLE_AFTER: Duration = Duration::from_secs(1);
 
 /// The interval of the checks of `drain`.
-const DRAIN_PAUSE: Duration = Duration::from_millis(20);
+const DRAIN_CHECK_INTERVAL: Duration = Duration::from_millis(20);
 
 impl Drop for Shared {
     fn drop(&mut self) {
@@ -317,11 +317,11 @@ impl ConnectionKeeper {
                 }
                 Err(error) => {
                     self.state.send_if_modified(|state| {
-                        let news = *state == State::Connecting;
-                        if news {
+                        let is_first = *state == State::Connecting;
+                        if is_first {
                             *state = State::Down;
                         }
-                        news
+                        is_first
                     });
                     // An error that occurs at every attempt until an operator acts is logged only once.
                     if !is_logged || !error.is_lasting() {
@@ -341,7 +341,7 @@ impl ConnectionKeeper {
 
     /// Publishes how many connections are up.
     fn publish_state(&self) {
-        let connections = self.peer.with(|core| core.connections());
+        let connections = self.peer.with(|core| core.connection_count());
         self.state.send_replace(match connections {
             0 => State::Down,
             connections => State::Up(connections),
@@ -349,21 +349,21 @@ impl ConnectionKeeper {
     }
 
     async fn attempt(&self) -> Result<Connection<Transport>, HandshakeError> {
-        let cannot = |source| HandshakeError::Connect {
+        let connect_error = |source| HandshakeError::Connect {
             to: self.gateway.clone(),
             source,
         };
-        let (tcp, _) = connect(&self.gateway).await.map_err(cannot)?;
-        set_socket_options(&tcp).map_err(cannot)?;
+        let (tcp, _) = connect(&self.gateway).await.map_err(connect_error)?;
+        set_socket_options(&tcp).map_err(connect_error)?;
         let mut transport = Transport::connect(tcp, &self.config.encryption).await?;
-        let ours = self.peer.with(Core::hello);
-        transport.send_hello(ours).await?;
-        let theirs = transport.receive_hello().await?;
-        let checksum = transport.checksum(&ours.agree(Role::Connector, &theirs)?);
+        let our_hello = self.peer.with(Core::hello);
+        transport.send_hello(our_hello).await?;
+        let peer_hello = transport.receive_hello().await?;
+        let checksum = transport.checksum(&our_hello.agree(Role::Connector, &peer_hello)?);
         let id = self
             .peer
-            .with(|core| core.add_connection(Role::Connector, &ours, &theirs))?;
+            .with(|core| core.add_connection(Role::Connector, &our_hello, &peer_hello))?;
         let peer = Arc::clone(&self.peer);
-        Connection::new(transport, peer, id, checksum, &self.config).map_err(cannot)
+        Connection::new(transport, peer, id, checksum, &self.config).map_err(connect_error)
     }
 }

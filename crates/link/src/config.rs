@@ -59,7 +59,7 @@ pub struct LinkConfig {
     pub unacked_bytes_max: usize,
     /// The highest number of frames of a connection that are parked until a disk read ends while later frames are
     /// handled. When this limit is reached, the connection handles no further frame until a read has ended.
-    pub late_frames_max: usize,
+    pub parked_frames_max: usize,
     /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
     /// a restart. `None` keeps this knowledge in memory only.
     pub knowledge: Option<PathBuf>,
@@ -133,7 +133,7 @@ impl LinkConfig {
             unacked_bytes_max: 128 << 20,
             // A hard disk can reorder 16 concurrent reads well, and flash devices have about 16 channels. Frames
             // have at most 0.5 MiB, so parked frames take at most 8 MiB per connection.
-            late_frames_max: 16,
+            parked_frames_max: 16,
             knowledge: None,
             times: Times::default(),
             pool: Buffers::pool(),
@@ -152,7 +152,7 @@ impl LinkConfig {
         // With a public seed, an attacker could cut a guessed body into chunks and recognise it by the lengths of the
         // encrypted frames.
         let seed = self.store_key.id(b"edgeward link: seed of the chunker").0;
-        let seed = u64::from_le_bytes(*seed.first_chunk().expect("sixteen bytes"));
+        let seed = u64::from_le_bytes(*seed.first_chunk().expect("the array has sixteen bytes"));
         let chunker = ChunkerParams::new(self.chunk_bytes, seed)?;
         // Half of the receive budget is divided evenly among all streams as their initial credit. The other half is
         // granted to fast streams later.

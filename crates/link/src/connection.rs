@@ -64,10 +64,10 @@ pub(crate) struct Connection<S> {
     out: Outbox,
     /// True if the socket has accepted only a part of the last frames, so that the connection waits until it is
     /// writable.
-    busy: bool,
+    is_blocked: bool,
     timer: Timer,
     /// The time of the next poll if no other event occurs.
-    due: Option<Instant>,
+    next_poll: Option<Instant>,
     /// True if the task has yielded since bytes were last read or written.
     has_yielded: bool,
     /// A tick every half keep-alive interval, for the checks of silence and keep-alive.
@@ -94,11 +94,11 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             id,
             inbox: Inbox::new(config.pool.clone()),
             has_unhandled: false,
-            parked: Parked::new(config.store.clone(), config.late_frames_max),
+            parked: Parked::new(config.store.clone(), config.parked_frames_max),
             out: Outbox::new(checksum),
-            busy: false,
+            is_blocked: false,
             timer: Timer::new()?,
-            due: None,
+            next_poll: None,
             has_yielded: false,
             ticks: tokio::time::interval(keep_alive / 2),
             keep_alive,
@@ -140,8 +140,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
     /// were handled or bytes were received.
     fn read(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> Result<bool, ConnectionError> {
         let handled_parked = !self.parked.is_empty() && self.handle_parked(cx, budget)?;
-        let room = self.parked.free_frames();
-        if room == 0 {
+        let free_frames = self.parked.free_frames();
+        if free_frames == 0 {
             // While the limit of parked frames is reached, bytes of the peer are not read. The time without received
             // bytes must not count as silence of the peer.
             self.received_at = Instant::now();
@@ -154,33 +154,33 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         let Self {
             peer, inbox, id, ..
         } = self;
-        let mut late = Vec::new();
+        let mut parked = Vec::new();
         self.has_unhandled = peer.with(|core| {
             // The budget is checked for each frame, because a frame of a few bytes can reference chunks of half a
             // megabyte, which must be loaded.
             while !budget.is_spent() {
-                if late.len() == room {
+                if parked.len() == free_frames {
                     core.traffic.parking_limit_hits += 1;
                     break;
                 }
                 let Some(framed) = inbox.frame()? else {
                     return Ok::<_, ConnectionError>(false);
                 };
-                let (bytes, memory) = match &framed {
+                let (bytes, frame_buffer) = match &framed {
                     Framed::Short(bytes) => (*bytes, None),
                     Framed::Long(bytes) => (&bytes[..], Some(bytes)),
                 };
                 let frame = decode_with(checksum, bytes)?;
-                let handled = core.handle(*id, frame, memory, bytes.len(), 0, budget);
+                let handled = core.handle(*id, frame, frame_buffer, bytes.len(), 0, budget);
                 if let Some(pending) = handled.map_err(|_| ConnectionError::Superseded)?? {
-                    late.push((framed.into_bytes(), pending));
+                    parked.push((framed.into_bytes(), pending));
                 }
             }
             Ok(true)
         })?;
-        for (frame, pending) in late {
-            let late = ParkedFrame { frame, attempts: 1 };
-            self.parked.park(ParkedItem::Frame(late), pending);
+        for (frame, pending) in parked {
+            let item = ParkedFrame { frame, attempts: 1 };
+            self.parked.park(ParkedItem::Frame(item), pending);
         }
         Ok(true)
     }
@@ -193,14 +193,14 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         budget: &mut Budget,
     ) -> Result<bool, ConnectionError> {
         let checksum = self.out.checksum();
-        let mut any = false;
+        let mut has_handled = false;
         while !budget.is_spent()
-            && let Poll::Ready(late) = self.parked.poll(cx)
-            && let Some(late) = late?
+            && let Poll::Ready(item) = self.parked.poll(cx)
+            && let Some(item) = item?
         {
-            any = true;
-            let ParkedFrame { frame, attempts } = match late {
-                ParkedItem::Frame(late) => late,
+            has_handled = true;
+            let ParkedFrame { frame, attempts } = match item {
+                ParkedItem::Frame(parked) => parked,
                 ParkedItem::Stream(stream, attempts) => {
                     self.peer
                         .with(|core| core.resume(self.id, stream, attempts));
@@ -224,21 +224,21 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                     .park(ParkedItem::Frame(ParkedFrame { frame, attempts }), pending);
             }
         }
-        Ok(any)
+        Ok(has_handled)
     }
 
     /// Reads from the socket once. Returns true if bytes were received.
     fn receive(&mut self, cx: &mut Context<'_>) -> Result<bool, ConnectionError> {
-        let mut room = ReadBuf::new(self.inbox.room());
-        match Pin::new(&mut self.io).poll_read(cx, &mut room) {
+        let mut buffer = ReadBuf::new(self.inbox.free_bytes());
+        match Pin::new(&mut self.io).poll_read(cx, &mut buffer) {
             Poll::Pending => return Ok(false),
             Poll::Ready(read) => read?,
         }
-        let bytes = room.filled().len();
+        let bytes = buffer.filled().len();
         if bytes == 0 {
             return Err(ConnectionError::Closed);
         }
-        self.inbox.filled(bytes);
+        self.inbox.record_read(bytes);
         self.received_at = Instant::now();
         Ok(true)
     }
@@ -250,39 +250,39 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         cx: &mut Context<'_>,
         budget: &mut Budget,
     ) -> Result<bool, ConnectionError> {
-        let mut reads = false;
+        let mut started_read = false;
         if self.out.is_written() {
             self.out.clear();
             let now = Instant::now();
-            let (id, busy, out) = (self.id, self.busy, &mut self.out);
-            let room = self.parked.free_streams();
+            let (id, is_blocked, out) = (self.id, self.is_blocked, &mut self.out);
+            let free_streams = self.parked.free_streams();
             let (filled, stalls) = self.peer.with(|core| {
-                let filled = core.fill(id, busy, now, cx.waker(), out, budget);
+                let filled = core.fill(id, is_blocked, now, cx.waker(), out, budget);
                 let stalls: Vec<_> = std::iter::from_fn(|| core.take_stall(id))
-                    .take(room)
+                    .take(free_streams)
                     .collect();
                 (filled, stalls)
             });
             for stall in stalls {
-                let late = ParkedItem::Stream(stall.stream, stall.attempts);
-                self.parked.park(late, stall.pending);
+                let item = ParkedItem::Stream(stall.stream, stall.attempts);
+                self.parked.park(item, stall.pending);
                 // The caller must call `read` again, which polls the completion of the read. Without this poll, the
                 // task would not be woken.
-                reads = true;
+                started_read = true;
             }
-            reads |= self.parked.read_ahead();
-            let due = filled.map_err(|_| ConnectionError::Superseded)?;
-            self.busy = false;
-            self.due = due;
+            started_read |= self.parked.read_ahead();
+            let next_poll = filled.map_err(|_| ConnectionError::Superseded)?;
+            self.is_blocked = false;
+            self.next_poll = next_poll;
             if self.out.is_written() {
                 // The last bytes may still be in the TLS buffer.
                 if Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
-                    self.busy = true;
+                    self.is_blocked = true;
                 }
-                return Ok(reads);
+                return Ok(started_read);
             }
         }
-        let mut moved = false;
+        let mut has_written = false;
         while !self.out.is_written() {
             let mut slices = [IoSlice::new(&[]); SLICES];
             let count = self.out.slices(&mut slices);
@@ -291,22 +291,22 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 Poll::Ready(bytes) => {
                     self.out.advance(bytes);
                     budget.spend(bytes);
-                    moved = true;
+                    has_written = true;
                 }
                 Poll::Pending => {
-                    self.busy = true;
+                    self.is_blocked = true;
                     break;
                 }
             }
         }
         // TLS may have buffered bytes that the socket has not accepted.
-        if moved && !self.busy && Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
-            self.busy = true;
+        if has_written && !self.is_blocked && Pin::new(&mut self.io).poll_flush(cx)?.is_pending() {
+            self.is_blocked = true;
         }
-        if moved {
+        if has_written {
             self.sent_at = Instant::now();
         }
-        Ok(moved || reads)
+        Ok(has_written || started_read)
     }
 
     /// Called when neither direction makes progress: checks the timers.
@@ -324,13 +324,13 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
                 cx.waker().wake_by_ref();
             }
         }
-        if self.due.is_some() {
+        if self.next_poll.is_some() {
             // A yield is cheaper than setting the timer. While a body is being received, new bytes have usually
             // arrived when the task is polled again, and then no timer is needed.
             if std::mem::replace(&mut self.has_yielded, true) {
-                // `due` is taken, so the timer wakes the task only once. While the socket is not writable, further
-                // polls would send no bytes.
-                self.timer.set(self.due.take())?;
+                // `next_poll` is taken, so the timer wakes the task only once. While the socket is not
+                // writable, further polls would send no bytes.
+                self.timer.set(self.next_poll.take())?;
             } else {
                 yield_now(cx);
             }
@@ -377,7 +377,7 @@ impl<S> ReadAhead<S> {
     pub(crate) fn new(io: S) -> Self {
         Self {
             io,
-            bytes: vec![0; AHEAD_BYTES],
+            bytes: vec![0; READ_AHEAD_BYTES],
             start: 0,
             end: 0,
         }
@@ -385,7 +385,7 @@ impl<S> ReadAhead<S> {
 }
 
 /// The size of one read. 128 KiB are a large part of the socket buffer, and less than a second-level cache.
-const AHEAD_BYTES: usize = 128 << 10;
+const READ_AHEAD_BYTES: usize = 128 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     fn poll_read(
@@ -395,9 +395,9 @@ impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
         if this.start == this.end {
-            let mut room = ReadBuf::new(&mut this.bytes);
-            ready!(Pin::new(&mut this.io).poll_read(cx, &mut room))?;
-            (this.start, this.end) = (0, room.filled().len());
+            let mut block = ReadBuf::new(&mut this.bytes);
+            ready!(Pin::new(&mut this.io).poll_read(cx, &mut block))?;
+            (this.start, this.end) = (0, block.filled().len());
         }
         let taken = buffer.remaining().min(this.end - this.start);
         buffer.put_slice(&this.bytes[this.start..this.start + taken]);

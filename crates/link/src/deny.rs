@@ -84,13 +84,13 @@ impl DenyList {
     /// Reads the file again if it has changed. Returns true if a new list was read. If the new version cannot
     /// be read, the last list stays in force.
     pub(crate) fn refresh(&self) -> bool {
-        let now = version(&self.0.path);
-        if self.state().version == now {
+        let new_version = version(&self.0.path);
+        if self.state().version == new_version {
             return false;
         }
         let read = read(&self.0.path);
         let mut state = self.state();
-        state.version = now;
+        state.version = new_version;
         match read {
             Ok(denied) => {
                 tracing::info!(
@@ -183,30 +183,33 @@ mod tests {
     /// that cannot be read again leaves the last one in force.
     #[test]
     fn a_deny_list_has_one_fingerprint_on_each_line() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let path = folder.path().join("deny");
         let colons = vec!["AB"; 32].join(":");
         let text = format!(
             "# lost on Monday\n\n{}  # edge 7\nsha256 Fingerprint={colons}\n",
             "0f".repeat(32)
         );
-        fs::write(&path, text).expect("written");
-        let list = DenyList::load(&path).expect("a list");
+        fs::write(&path, text).expect("the file can be written");
+        let list = DenyList::load(&path).expect("the deny list is valid");
         assert!(list.denies(&[0x0f; 32]) && list.denies(&[0xab; 32]));
         assert!(!list.denies(&[0; 32]));
-        assert!(!list.refresh(), "nothing has changed");
-        fs::write(&path, "no fingerprint\n").expect("written");
+        assert!(!list.refresh(), "the file is unchanged");
+        fs::write(&path, "no fingerprint\n").expect("the file can be written");
         assert!(!list.refresh());
         assert!(list.denies(&[0xab; 32]), "the last list stays");
         assert!(matches!(
             DenyList::load(&path),
             Err(DenyError::Line { line: 1, .. })
         ));
-        fs::write(&path, "").expect("written");
+        fs::write(&path, "").expect("the file can be written");
         assert!(list.refresh());
         assert!(!list.denies(&[0xab; 32]));
-        fs::remove_file(&path).expect("removed");
-        assert!(!list.refresh(), "a list that is gone is not an empty one");
+        fs::remove_file(&path).expect("the file can be removed");
+        assert!(
+            !list.refresh(),
+            "a missing file leaves the last list in force"
+        );
         assert!(matches!(DenyList::load(&path), Err(DenyError::File { .. })));
     }
 }

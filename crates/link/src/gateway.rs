@@ -149,9 +149,9 @@ impl Gateway {
                 "the link is NOT ENCRYPTED: every host that reaches this port can use the gateway"
             );
         }
-        let origin = config.origin.clone().map(|place| {
+        let origin = config.origin.clone().map(|address| {
             Arc::new(Origin::new(
-                place,
+                address,
                 config.identity,
                 config.link.times.connect,
             ))
@@ -203,11 +203,17 @@ impl Gateway {
         let mut peers: Vec<_> = self
             .shared
             .peers()
-            .known
+            .by_key
             .iter()
             // The name of a peer contains the epoch of its store instead of the port, because the port changes with
             // each connection.
-            .map(|(key, entry)| (entry.from.ip(), key.epoch & 0xffff, Arc::clone(&entry.peer)))
+            .map(|(key, entry)| {
+                (
+                    entry.remote_addr.ip(),
+                    key.epoch & 0xffff,
+                    Arc::clone(&entry.peer),
+                )
+            })
             .collect();
         peers.sort_by_key(|(from, epoch, _)| (*from, *epoch));
         let peers = peers.into_iter();
@@ -232,7 +238,7 @@ impl Gateway {
         let end = Instant::now() + grace;
         let peers: Vec<_> = {
             let peers = self.shared.peers();
-            let peers = peers.known.values();
+            let peers = peers.by_key.values();
             peers.map(|entry| Arc::clone(&entry.peer)).collect()
         };
         for peer in &peers {
@@ -258,12 +264,12 @@ impl Drop for Gateway {
     fn drop(&mut self) {
         // The tasks of streams and the shared state of the gateway hold references to each other. Removing all peers
         // ends these tasks.
-        let ended = Peers {
-            ended: true,
+        let shut_down = Peers {
+            is_shut_down: true,
             ..Peers::default()
         };
-        let peers = std::mem::replace(&mut *self.shared.peers(), ended);
-        for entry in peers.known.into_values() {
+        let peers = std::mem::replace(&mut *self.shared.peers(), shut_down);
+        for entry in peers.by_key.into_values() {
             entry.peer.with(|core| {
                 core.shut_down();
                 core.detach_connections();
@@ -291,36 +297,36 @@ impl Shared {
             let name = knowledge_files.file_name(key.certificate.as_deref(), key.epoch);
             Some((name, Arc::clone(&entry.peer)))
         };
-        self.peers().known.iter().filter_map(file_of).collect()
+        self.peers().by_key.iter().filter_map(file_of).collect()
     }
 
     fn counters(&self) -> std::sync::MutexGuard<'_, GatewayCounters> {
         self.counters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Returns the peer that sent the HELLO `theirs`, and creates the peer if it is new.
-    fn peer(
+    /// Returns the peer that sent the HELLO `peer_hello`, and creates the peer if it is new.
+    fn peer_for_hello(
         self: &Arc<Self>,
         certificate: Option<Vec<u8>>,
-        theirs: &Hello,
+        peer_hello: &Hello,
         from: SocketAddr,
     ) -> Result<Arc<Peer>, HandshakeError> {
         let mut peers = self.peers();
-        if peers.ended {
-            return Err(HandshakeError::Ended);
+        if peers.is_shut_down {
+            return Err(HandshakeError::ShutDown);
         }
-        // While this task holds the lock of the peers, `end_denied` cannot run. Without this check, a peer that is
-        // added now could be missed by `end_denied`.
-        self.check(certificate.as_deref())?;
-        let (key, clone) = match peers.look_up(certificate, theirs, from) {
+        // While this task holds the lock of the peers, `close_denied_peers` cannot run. Without this check, a
+        // peer that is added now could be missed by `close_denied_peers`.
+        self.check_certificate(certificate.as_deref())?;
+        let (key, is_clone) = match peers.look_up(certificate, peer_hello, from) {
             PeerLookup::Known(peer) => return Ok(peer),
-            PeerLookup::New { key, clone } => (key, clone),
+            PeerLookup::New { key, is_clone } => (key, is_clone),
         };
         let peers_max = self.config.peers_max.max(1);
         let per_certificate = self.config.peers_per_certificate_max;
         let per_certificate = per_certificate.unwrap_or(peers_max - peers_max / 4);
-        peers.make_room(&key, peers_max, per_certificate.max(1))?;
-        if clone {
+        peers.evict_if_full(&key, peers_max, per_certificate.max(1))?;
+        if is_clone {
             self.counters().clones += 1;
             tracing::warn!(
                 %from,
@@ -337,7 +343,7 @@ impl Shared {
                 self.config.keep_sent,
                 u64::from_le_bytes(session),
             )
-            .expect("checked at the start");
+            .expect("the configuration was checked at the start");
         let core = CoreConfig {
             accepts: true,
             dedup: link.dedup,
@@ -348,7 +354,7 @@ impl Shared {
         let known = self
             .knowledge_files
             .as_ref()
-            .filter(|_| !clone)
+            .filter(|_| !is_clone)
             .and_then(|knowledge_files| {
                 knowledge_files
                     .load(&knowledge_files.file_name(key.certificate.as_deref(), key.epoch))
@@ -359,14 +365,14 @@ impl Shared {
         let peer = Arc::new(Peer::new(core));
         let mut streams = JoinSet::new();
         streams.spawn(serve_streams(Arc::clone(&peer), Arc::clone(self)));
-        peers.known.insert(
+        peers.by_key.insert(
             key,
             PeerEntry {
                 peer: Arc::clone(&peer),
-                from,
-                seen: Instant::now(),
-                replaced: VecDeque::new(),
-                cloned: false,
+                remote_addr: from,
+                last_handshake: Instant::now(),
+                replaced_sessions: VecDeque::new(),
+                is_cloned: false,
                 _streams: streams,
             },
         );
@@ -374,7 +380,7 @@ impl Shared {
     }
 
     /// Refuses a certificate that is on the deny list.
-    fn check(&self, certificate: Option<&[u8]>) -> Result<(), HandshakeError> {
+    fn check_certificate(&self, certificate: Option<&[u8]>) -> Result<(), HandshakeError> {
         if let (Some(list), Some(certificate)) = (&self.config.deny, certificate) {
             let fingerprint = deny::fingerprint(certificate);
             if list.denies(&fingerprint) {
@@ -385,22 +391,22 @@ impl Shared {
     }
 
     /// Removes the peers whose certificates are on the deny list, and closes their connections.
-    fn end_denied(&self) {
-        self.peers().known.retain(|key, entry| {
-            let denied = self.check(key.certificate.as_deref()).is_err();
-            if denied {
-                tracing::warn!(from = %entry.from, "peer closed: its certificate is on the deny list");
+    fn close_denied_peers(&self) {
+        self.peers().by_key.retain(|key, entry| {
+            let is_denied = self.check_certificate(key.certificate.as_deref()).is_err();
+            if is_denied {
+                tracing::warn!(from = %entry.remote_addr, "peer closed: its certificate is on the deny list");
                 entry.peer.with(|core| {
                     core.shut_down();
                     core.detach_connections();
                 });
             }
-            !denied
+            !is_denied
         });
     }
 
     /// Counts and logs a connection that was refused.
-    fn refused(&self, from: SocketAddr, error: &HandshakeError) {
+    fn count_rejection(&self, from: SocketAddr, error: &HandshakeError) {
         let mut counters = self.counters();
         match error {
             HandshakeError::Displaced => counters.displaced += 1,
@@ -418,15 +424,15 @@ impl Shared {
     }
 
     /// Serves an accepted TCP connection until it is closed.
-    async fn connection(
+    async fn serve_connection(
         self: Arc<Self>,
         tcp: TcpStream,
         from: SocketAddr,
-        entered: AcceptedConnection,
+        accepted: AcceptedConnection,
     ) {
         let AcceptedConnection {
             slot, displaced, ..
-        } = entered;
+        } = accepted;
         let times = self.config.link.times;
         self.counters().connections += 1;
         let handshake = tokio::select! {
@@ -439,7 +445,7 @@ impl Shared {
         drop(slot);
         let (peer, connection) = match handshake {
             Ok(connection) => connection,
-            Err(error) => return self.refused(from, &error),
+            Err(error) => return self.count_rejection(from, &error),
         };
         tracing::info!(%from, "peer connected");
         let error = connection.run().await;
@@ -462,11 +468,12 @@ impl Shared {
     /// If the peer has no connection, waits for `outage_max` and resets its streams unless it has connected again. At
     /// most one task waits for each peer.
     async fn wait_for_connection(&self, peer: &Peer) {
-        while peer.with(|core| core.connections()) == 0 && peer.begin_waiting() {
-            let made = peer.with(|core| core.connections_made());
+        while peer.with(|core| core.connection_count()) == 0 && peer.begin_waiting() {
+            let connections_made = peer.with(|core| core.connections_made());
             tokio::time::sleep(self.config.link.times.outage_max).await;
             let is_reset = peer.with(|core| {
-                let is_down = core.connections() == 0 && core.connections_made() == made;
+                let is_down =
+                    core.connection_count() == 0 && core.connections_made() == connections_made;
                 if is_down {
                     core.reset_all(refusal::LINK_DOWN);
                 }
@@ -485,32 +492,32 @@ impl Shared {
         tcp: TcpStream,
         from: SocketAddr,
     ) -> Result<(Arc<Peer>, Connection<Transport>), HandshakeError> {
-        let broken = |error: io::Error| HandshakeError::Hello(error.into());
-        set_socket_options(&tcp).map_err(broken)?;
+        let io_error = |error: io::Error| HandshakeError::Hello(error.into());
+        set_socket_options(&tcp).map_err(io_error)?;
         let first_byte = self.config.link.times.first_byte;
         let mut byte = [0];
         let first = tokio::time::timeout(first_byte, tcp.peek(&mut byte)).await;
         first
             .map_err(|_| HandshakeError::Silent(first_byte))?
-            .map_err(broken)?;
+            .map_err(io_error)?;
         let mut transport = Transport::accept(tcp, &self.config.link.encryption).await?;
-        self.check(transport.certificate().as_deref())?;
-        let theirs = transport.receive_hello().await?;
+        self.check_certificate(transport.certificate().as_deref())?;
+        let peer_hello = transport.receive_hello().await?;
         // Checks version and store key against a temporary endpoint, so that no peer is created for an incompatible
         // edge.
         let probe = self
             .config
             .link
             .endpoint(self.config.sharing, self.config.keep_sent, 0);
-        let probe = Endpoint::new(probe.expect("checked at the start"));
+        let probe = Endpoint::new(probe.expect("the configuration was checked at the start"));
         { probe }
             .hello(&self.config.link.store)
-            .agree(Role::Listener, &theirs)?;
-        let peer = self.peer(transport.certificate(), &theirs, from)?;
-        let ours = peer.with(Core::hello);
-        transport.send_hello(ours).await?;
-        let checksum = transport.checksum(&ours.agree(Role::Listener, &theirs)?);
-        let id = peer.with(|core| core.add_connection(Role::Listener, &ours, &theirs))?;
+            .agree(Role::Listener, &peer_hello)?;
+        let peer = self.peer_for_hello(transport.certificate(), &peer_hello, from)?;
+        let our_hello = peer.with(Core::hello);
+        transport.send_hello(our_hello).await?;
+        let checksum = transport.checksum(&our_hello.agree(Role::Listener, &peer_hello)?);
+        let id = peer.with(|core| core.add_connection(Role::Listener, &our_hello, &peer_hello))?;
         let connection = Connection::new(
             transport,
             Arc::clone(&peer),
@@ -518,13 +525,13 @@ impl Shared {
             checksum,
             &self.config.link,
         );
-        Ok((peer, connection.map_err(broken)?))
+        Ok((peer, connection.map_err(io_error)?))
     }
 
     /// Connects to the target of a stream, and copies bytes between both until they are closed.
-    async fn serve(self: Arc<Self>, incoming: IncomingStream) {
+    async fn serve_stream(self: Arc<Self>, incoming: IncomingStream) {
         self.counters().streams += 1;
-        let place = match incoming.target() {
+        let address = match incoming.target() {
             Target::Origin => {
                 if let Some(origin) = &self.origin {
                     match incoming.accept() {
@@ -539,32 +546,34 @@ impl Shared {
                 }
                 None
             }
-            Target::Tcp(place) if self.config.origin.as_ref() == Some(place) => {
-                Some((place.clone(), true))
+            Target::Tcp(address) if self.config.origin.as_ref() == Some(address) => {
+                Some((address.clone(), true))
             }
-            Target::Tcp(place) if self.config.allow.permits(place) => Some((place.clone(), false)),
+            Target::Tcp(address) if self.config.allow.permits(address) => {
+                Some((address.clone(), false))
+            }
             Target::Tcp(_) => None,
         };
-        let Some((place, is_origin)) = place else {
+        let Some((address, is_origin)) = address else {
             self.counters().not_allowed += 1;
             tracing::warn!(target_ = %incoming.target(), "stream refused: the target is not allowed");
             incoming.refuse(refusal::NOT_ALLOWED);
             return;
         };
-        let permits = |address: IpAddr| {
-            let special = self.config.allow.special_address(address, place.port);
+        let permits = |ip: IpAddr| {
+            let special = self.config.allow.special_address(ip, address.port);
             let Some(special) = special.filter(|_| !is_origin) else {
                 return true;
             };
             tracing::warn!(
-                target_ = %place,
-                %address,
+                target_ = %address,
+                address = %ip,
                 kind = special.describe(),
                 "address refused: it is not public, and no --allow rule permits it"
             );
             false
         };
-        let tcp = match connect_within(&place, permits, self.config.link.times.connect).await {
+        let tcp = match connect_to_target(&address, permits, self.config.link.times.connect).await {
             Ok(tcp) => tcp,
             Err(reason) => {
                 let mut counters = self.counters();
@@ -574,7 +583,7 @@ impl Shared {
                     counters.unreachable += 1;
                 }
                 drop(counters);
-                tracing::info!(target_ = %place, reason = refusal::describe(reason), "cannot connect to the target");
+                tracing::info!(target_ = %address, reason = refusal::describe(reason), "cannot connect to the target");
                 incoming.refuse(reason);
                 return;
             }
@@ -582,10 +591,10 @@ impl Shared {
         match incoming.accept() {
             Ok(stream) => {
                 if let Err(error) = pump(stream, tcp).await {
-                    tracing::debug!(target_ = %place, %error, "stream aborted");
+                    tracing::debug!(target_ = %address, %error, "stream aborted");
                 }
             }
-            Err(error) => tracing::debug!(target_ = %place, %error, "the client has left"),
+            Err(error) => tracing::debug!(target_ = %address, %error, "the client has left"),
         }
     }
 }
@@ -594,13 +603,13 @@ impl Shared {
 ///
 /// The name is resolved only once. Otherwise a second answer of the DNS server could contain an address that
 /// `permits` has not checked.
-pub(crate) async fn connect_within(
-    place: &HostPort,
+pub(crate) async fn connect_to_target(
+    address: &HostPort,
     permits: impl Fn(IpAddr) -> bool,
-    within: Duration,
+    timeout: Duration,
 ) -> Result<TcpStream, u32> {
     let connect = async {
-        let addrs = tokio::net::lookup_host((place.host.as_str(), place.port)).await;
+        let addrs = tokio::net::lookup_host((address.host.as_str(), address.port)).await;
         let addrs = addrs.map_err(|_| refusal::NO_SUCH_HOST)?;
         let mut reason = refusal::NOT_ALLOWED;
         for addr in addrs.filter(|addr| permits(addr.ip())) {
@@ -612,7 +621,7 @@ pub(crate) async fn connect_within(
         }
         Err(reason)
     };
-    let connected = tokio::time::timeout(within, connect).await;
+    let connected = tokio::time::timeout(timeout, connect).await;
     connected.unwrap_or(Err(refusal::TIMEOUT))
 }
 
@@ -631,9 +640,9 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         while connections.try_join_next().is_some() {}
         match listener.accept().await {
             Ok((tcp, from)) => {
-                let entered = pending.enter(from.ip());
-                let entered = entered.expect("an unserved connection can always be displaced");
-                connections.spawn(Arc::clone(&shared).connection(tcp, from, entered));
+                let accepted = pending.enter(from.ip());
+                let accepted = accepted.expect("an unserved connection can always be displaced");
+                connections.spawn(Arc::clone(&shared).serve_connection(tcp, from, accepted));
                 // Lets the task of the connection start its handshake before the next connection is accepted, which
                 // could displace it.
                 tokio::task::yield_now().await;
@@ -650,11 +659,11 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
 /// Checks the file of the deny list periodically, and closes denied peers when it has changed.
 async fn watch_deny_list(list: DenyList, shared: Arc<Shared>) {
     loop {
-        tokio::time::sleep(DENY_CHECK).await;
-        let read = list.clone();
-        let changed = tokio::task::spawn_blocking(move || read.refresh()).await;
+        tokio::time::sleep(DENY_CHECK_INTERVAL).await;
+        let checked_list = list.clone();
+        let changed = tokio::task::spawn_blocking(move || checked_list.refresh()).await;
         if matches!(changed, Ok(true)) {
-            shared.end_denied();
+            shared.close_denied_peers();
         }
     }
 }
@@ -664,14 +673,14 @@ async fn serve_streams(peer: Arc<Peer>, shared: Arc<Shared>) {
     let mut streams = JoinSet::new();
     while let Some(incoming) = IncomingStream::next(&peer).await {
         while streams.try_join_next().is_some() {}
-        streams.spawn(Arc::clone(&shared).serve(incoming));
+        streams.spawn(Arc::clone(&shared).serve_stream(incoming));
     }
     while streams.join_next().await.is_some() {}
 }
 
 /// The interval at which the file of the deny list is checked. The connections of a denied certificate are closed
 /// within about this time.
-const DENY_CHECK: Duration = Duration::from_secs(1);
+const DENY_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 
 /// The pause after a failed `accept`.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);

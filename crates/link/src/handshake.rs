@@ -60,7 +60,7 @@ pub enum HandshakeError {
     TooManyPeers(usize),
     /// The gateway has shut down.
     #[error("the gateway has shut down")]
-    Ended,
+    ShutDown,
 }
 
 impl HandshakeError {
@@ -92,7 +92,10 @@ impl Transport {
                 let connector = TlsConnector::from(keys.client.clone());
                 let stream = connector.connect(gateway_name(), ReadAhead::new(tcp)).await;
                 let mut stream = stream.map_err(HandshakeError::Tls)?;
-                stream.get_mut().1.set_buffer_limit(Some(SEALED_BYTES_MAX));
+                stream
+                    .get_mut()
+                    .1
+                    .set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
                 Ok(Self::Tls(stream.into()))
             }
         }
@@ -109,7 +112,10 @@ impl Transport {
                 let acceptor = TlsAcceptor::from(keys.server.clone());
                 let stream = acceptor.accept(ReadAhead::new(tcp)).await;
                 let mut stream = stream.map_err(HandshakeError::Tls)?;
-                stream.get_mut().1.set_buffer_limit(Some(SEALED_BYTES_MAX));
+                stream
+                    .get_mut()
+                    .1
+                    .set_buffer_limit(Some(ENCRYPTED_BYTES_MAX));
                 Ok(Self::Tls(stream.into()))
             }
         }
@@ -162,7 +168,7 @@ impl Transport {
 }
 
 /// The highest number of encrypted bytes that rustls buffers until the socket accepts them: nine full records.
-const SEALED_BYTES_MAX: usize = 9 * RECORD_BYTES;
+const ENCRYPTED_BYTES_MAX: usize = 9 * RECORD_BYTES;
 
 /// Sets the options of a socket of the link.
 ///
@@ -186,15 +192,16 @@ const UNSENT_BYTES: u32 = 128 << 10;
 const HELLO_BYTES_MAX: usize = 512;
 
 /// Resolves the host of `HOST:PORT`, tries its addresses in order, and returns the first connection that succeeds.
-pub(crate) async fn connect(to: &str) -> io::Result<(TcpStream, SocketAddr)> {
-    let mut last = io::Error::new(io::ErrorKind::NotFound, format!("{to} has no address"));
-    for addr in tokio::net::lookup_host(to).await? {
+pub(crate) async fn connect(address: &str) -> io::Result<(TcpStream, SocketAddr)> {
+    let mut last_error =
+        io::Error::new(io::ErrorKind::NotFound, format!("{address} has no address"));
+    for addr in tokio::net::lookup_host(address).await? {
         match local::connect(addr).await {
             Ok(tcp) => return Ok((tcp, addr)),
-            Err(error) => last = error,
+            Err(error) => last_error = error,
         }
     }
-    Err(last)
+    Err(last_error)
 }
 
 impl AsyncRead for Transport {

@@ -31,77 +31,77 @@ pub(crate) const SMALL_BYTES: usize = 2 << 10;
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Hold {
     /// The times of the first and the last write of the held bytes.
-    first: Instant,
-    last: Instant,
+    first_write: Instant,
+    last_write: Instant,
     /// The start of the holding time of the incomplete chunk: the first write, or the last decision at which
-    /// `sealed` had grown.
-    unfinished: Instant,
-    /// The offset up to which the body was divided into frames at the time `unfinished`.
-    sealed: u64,
+    /// `framed_offset` had grown.
+    chunk_start: Instant,
+    /// The offset up to which the body was divided into frames at the time `chunk_start`.
+    framed_offset: u64,
     /// True if the writer was woken after a wait for credit, so that more writes are expected.
-    resumed: bool,
+    was_resumed: bool,
 }
 
 /// The decision about held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum HoldAction {
     /// Send no bytes, and decide again at this time.
     Wait(Instant),
     /// Send the complete chunks, and decide again at this time.
-    Whole(Instant),
+    SendCompleteChunks(Instant),
     /// Send all held bytes.
-    All,
+    SendAll,
 }
 
 impl Hold {
     /// Starts the holding time at the first write.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
-            first: now,
-            last: now,
-            unfinished: now,
-            sealed: 0,
-            resumed: false,
+            first_write: now,
+            last_write: now,
+            chunk_start: now,
+            framed_offset: 0,
+            was_resumed: false,
         }
     }
 
     /// Records another write.
-    pub(crate) fn wrote(&mut self, now: Instant) {
-        self.last = now;
+    pub(crate) fn record_write(&mut self, now: Instant) {
+        self.last_write = now;
     }
 
     /// Records that a writer that waited for credit can continue.
-    pub(crate) fn resume(&mut self) {
-        self.resumed = true;
+    pub(crate) fn record_resume(&mut self) {
+        self.was_resumed = true;
     }
 
     /// Records the offset up to which the body has been divided into frames. If the offset has grown, the incomplete
     /// chunk was begun after the last call, and its holding time starts at `now`.
-    pub(crate) fn sealed_up_to(&mut self, sealed: u64, now: Instant) {
-        if std::mem::take(&mut self.resumed) {
-            (self.last, self.unfinished) = (now, now);
+    pub(crate) fn set_framed_offset(&mut self, framed_offset: u64, now: Instant) {
+        if std::mem::take(&mut self.was_resumed) {
+            (self.last_write, self.chunk_start) = (now, now);
         }
-        if sealed > self.sealed {
-            (self.sealed, self.unfinished) = (sealed, now);
+        if framed_offset > self.framed_offset {
+            (self.framed_offset, self.chunk_start) = (framed_offset, now);
         }
     }
 
     /// Returns the time of the first decision.
-    pub(crate) fn due(&self) -> Instant {
-        self.first + HOLD
+    pub(crate) fn first_decision(&self) -> Instant {
+        self.first_write + HOLD
     }
 
     /// Returns the decision at the time `now`.
-    pub(crate) fn verdict(&self, now: Instant) -> Verdict {
-        if now < self.due() {
-            return Verdict::Wait(self.due());
+    pub(crate) fn action(&self, now: Instant) -> HoldAction {
+        if now < self.first_decision() {
+            return HoldAction::Wait(self.first_decision());
         }
-        let pause = self.last + HOLD;
-        let end = self.unfinished + HOLD_UNFINISHED;
-        if now >= pause || now >= end {
-            Verdict::All
+        let pause_end = self.last_write + HOLD;
+        let latest = self.chunk_start + HOLD_UNFINISHED;
+        if now >= pause_end || now >= latest {
+            HoldAction::SendAll
         } else {
-            Verdict::Whole(pause.min(end))
+            HoldAction::SendCompleteChunks(pause_end.min(latest))
         }
     }
 }
@@ -117,15 +117,21 @@ mod tests {
         let start = Instant::now();
         let at = |micros: u64| start + Duration::from_micros(micros);
         let mut hold = Hold::new(at(0));
-        assert_eq!(hold.verdict(at(199)), Verdict::Wait(at(200)));
-        assert_eq!(hold.verdict(at(200)), Verdict::All);
-        hold.wrote(at(150));
-        assert_eq!(hold.verdict(at(199)), Verdict::Wait(at(200)));
-        assert_eq!(hold.verdict(at(200)), Verdict::Whole(at(350)));
-        assert_eq!(hold.verdict(at(350)), Verdict::All);
-        hold.wrote(at(1900));
-        assert_eq!(hold.verdict(at(1999)), Verdict::Whole(at(2000)));
-        assert_eq!(hold.verdict(at(2000)), Verdict::All);
+        assert_eq!(hold.action(at(199)), HoldAction::Wait(at(200)));
+        assert_eq!(hold.action(at(200)), HoldAction::SendAll);
+        hold.record_write(at(150));
+        assert_eq!(hold.action(at(199)), HoldAction::Wait(at(200)));
+        assert_eq!(
+            hold.action(at(200)),
+            HoldAction::SendCompleteChunks(at(350))
+        );
+        assert_eq!(hold.action(at(350)), HoldAction::SendAll);
+        hold.record_write(at(1900));
+        assert_eq!(
+            hold.action(at(1999)),
+            HoldAction::SendCompleteChunks(at(2000))
+        );
+        assert_eq!(hold.action(at(2000)), HoldAction::SendAll);
     }
 
     /// The holding time of an incomplete chunk starts when the chunk before it is complete. A body whose chunks are
@@ -137,16 +143,22 @@ mod tests {
         let mut hold = Hold::new(at(0));
         for round in 1..100_u64 {
             let now = round * 200;
-            hold.wrote(at(now - 1));
-            hold.sealed_up_to(round * 9000, at(now));
-            assert_eq!(hold.verdict(at(now)), Verdict::Whole(at(now + 199)));
+            hold.record_write(at(now - 1));
+            hold.set_framed_offset(round * 9000, at(now));
+            assert_eq!(
+                hold.action(at(now)),
+                HoldAction::SendCompleteChunks(at(now + 199))
+            );
         }
         // After 19.8 ms no chunk ends any more.
         for now in [19_900, 20_000, 21_700] {
-            hold.wrote(at(now));
-            hold.sealed_up_to(99 * 9000, at(now));
-            assert!(matches!(hold.verdict(at(now)), Verdict::Whole(_)), "{now}");
+            hold.record_write(at(now));
+            hold.set_framed_offset(99 * 9000, at(now));
+            assert!(
+                matches!(hold.action(at(now)), HoldAction::SendCompleteChunks(_)),
+                "{now}"
+            );
         }
-        assert_eq!(hold.verdict(at(21_800)), Verdict::All);
+        assert_eq!(hold.action(at(21_800)), HoldAction::SendAll);
     }
 }

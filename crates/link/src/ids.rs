@@ -31,7 +31,7 @@ impl IdScheme {
     /// which the sender recognises repeated chunks faster. Fingerprints depend on a random key of this process.
     pub fn of(self, key: &IdKey) -> IdKey {
         let key = match &*FINGERPRINT_KEY {
-            Some(marks) => key.clone().with_fingerprints(Arc::clone(marks)),
+            Some(fingerprints) => key.clone().with_fingerprints(Arc::clone(fingerprints)),
             None => key.clone(),
         };
         match self {
@@ -69,7 +69,7 @@ impl Gmac {
     fn new(key: &[u8; 16]) -> Self {
         let unbound = UnboundKey::new(&AES_128_GCM, key);
         Self {
-            key: LessSafeKey::new(unbound.expect("it has sixteen bytes")),
+            key: LessSafeKey::new(unbound.expect("the key has sixteen bytes")),
             #[cfg(target_arch = "x86_64")]
             vector: cipher::has_vaes_without_avx512()
                 .then(|| VectorGmac::new(key))
@@ -83,7 +83,9 @@ impl Gmac {
             .key
             .seal_in_place_separate_tag(nonce, Aad::from(bytes), &mut []);
         let tag = tag.expect("associated data may be far longer than a chunk");
-        *tag.as_ref().first_chunk().expect("sixteen bytes")
+        *tag.as_ref()
+            .first_chunk()
+            .expect("the array has sixteen bytes")
     }
 }
 
@@ -109,16 +111,20 @@ struct VectorGmac {
 impl VectorGmac {
     /// Returns `None` if the processor lacks the instructions.
     fn new(key: &[u8; 16]) -> Option<Self> {
-        let key = UnboundCipherKey::new(&AES_128, key).expect("it has sixteen bytes");
+        let key = UnboundCipherKey::new(&AES_128, key).expect("the key has sixteen bytes");
         let key = EncryptingKey::ctr(key).expect("AES has that mode");
         // Encrypts the counter blocks 0 and 1. Block 0 consists of zeroes and yields the hash key. Block 1 is the
         // nonce with a counter of one and yields the mask.
         let mut blocks = [0; 32];
         let from_zero = EncryptionContext::Iv128([0; 16].into());
         let encrypted = key.less_safe_encrypt(&mut blocks, from_zero);
-        encrypted.expect("whole blocks");
-        let (hash_key, mask) = blocks.split_first_chunk().expect("two blocks");
-        let mask = mask.first_chunk().expect("the second one");
+        encrypted.expect("the length is a multiple of the block size");
+        let (hash_key, mask) = blocks
+            .split_first_chunk()
+            .expect("the buffer has two blocks");
+        let mask = mask
+            .first_chunk()
+            .expect("the second block has sixteen bytes");
         Some(Self {
             ghash: Ghash::new(*hash_key)?,
             mask: u128::from_le_bytes(*mask),
@@ -140,9 +146,9 @@ mod tests {
 
     fn bytes(hex: &str) -> Vec<u8> {
         let pairs = hex.as_bytes().chunks(2);
-        let digits = pairs.map(|pair| std::str::from_utf8(pair).expect("ASCII"));
+        let digits = pairs.map(|pair| std::str::from_utf8(pair).expect("the text is ASCII"));
         digits
-            .map(|digits| u8::from_str_radix(digits, 16).expect("hexadecimal"))
+            .map(|digits| u8::from_str_radix(digits, 16).expect("the text is hexadecimal"))
             .collect()
     }
 
@@ -157,14 +163,14 @@ mod tests {
     proptest! {
         /// `VectorGmac` computes the same tags as AWS-LC, for random lengths and any alignment of the bytes.
         #[test]
-        fn our_tag_is_that_of_aws_lc(
+        fn vector_tags_equal_those_of_aws_lc(
             key in any::<[u8; 16]>(),
             seed in any::<u64>(),
             length in 0_usize..3000,
             start in 0_usize..32,
         ) {
             let Some(vector) = VectorGmac::new(&key) else {
-                eprintln!("skipped: no VPCLMULQDQ here");
+                eprintln!("skipped: this processor has no VPCLMULQDQ");
                 return Ok(());
             };
             let mut word = seed;
@@ -181,10 +187,10 @@ mod tests {
     /// around the borders of blocks and of groups of blocks.
     #[test]
     #[cfg(target_arch = "x86_64")]
-    fn every_length_has_the_tag_of_aws_lc() {
+    fn vector_tags_equal_those_of_aws_lc_for_every_length() {
         let key = [0x5a; 16];
         let Some(vector) = VectorGmac::new(&key) else {
-            eprintln!("skipped: no VPCLMULQDQ here");
+            eprintln!("skipped: this processor has no VPCLMULQDQ");
             return;
         };
         let gmac = Gmac::new(&key);

@@ -52,7 +52,7 @@ impl Inbox {
 
     /// Returns the free part of a buffer, into which the next bytes are read. It is never empty if
     /// [`frame`](Self::frame) has returned all complete frames before.
-    pub(crate) fn room(&mut self) -> &mut [u8] {
+    pub(crate) fn free_bytes(&mut self) -> &mut [u8] {
         if let Some((buffer, length)) = &mut self.long {
             let missing = *length - buffer.len();
             return &mut buffer.spare()[..missing];
@@ -65,7 +65,7 @@ impl Inbox {
     }
 
     /// Records that this many bytes were read into the buffer.
-    pub(crate) fn filled(&mut self, bytes: usize) {
+    pub(crate) fn record_read(&mut self, bytes: usize) {
         match &mut self.long {
             Some((buffer, _)) => buffer.fill(bytes),
             None => self.end += bytes,
@@ -132,30 +132,33 @@ mod tests {
             }
             .encode(&mut wire);
         }
-        for most in [7, 1000, 65_536, 1 << 20] {
-            let (mut inbox, mut rest, mut found) =
+        for read_bytes_max in [7, 1000, 65_536, 1 << 20] {
+            let (mut inbox, mut rest, mut decoded) =
                 (Inbox::new(Pool::default()), &wire[..], Vec::new());
             while !rest.is_empty() {
-                let room = inbox.room();
-                let bytes = rest.len().min(room.len()).min(most);
+                let free = inbox.free_bytes();
+                let bytes = rest.len().min(free.len()).min(read_bytes_max);
                 assert!(bytes > 0, "the buffer is never empty");
-                room[..bytes].copy_from_slice(&rest[..bytes]);
+                free[..bytes].copy_from_slice(&rest[..bytes]);
                 rest = &rest[bytes..];
-                inbox.filled(bytes);
-                while let Some(frame) = inbox.frame().expect("frames") {
+                inbox.record_read(bytes);
+                while let Some(frame) = inbox.frame().expect("the frames are valid") {
                     let frame = match &frame {
                         Framed::Short(bytes) => decode(bytes),
                         Framed::Long(bytes) => decode(bytes),
                     };
-                    match frame.expect("a frame") {
-                        Frame::Plain { payload, .. } => found.push(payload.to_vec()),
+                    match frame.expect("the frame is valid") {
+                        Frame::Plain { payload, .. } => decoded.push(payload.to_vec()),
                         other => panic!("{other:?}"),
                     }
                 }
             }
             let expected = payloads.iter().enumerate();
             let expected = expected.map(|(nth, &bytes)| vec![nth as u8; bytes]);
-            assert!(found.into_iter().eq(expected), "{most} at once");
+            assert!(
+                decoded.into_iter().eq(expected),
+                "reads of {read_bytes_max} bytes"
+            );
         }
     }
 
@@ -165,10 +168,10 @@ mod tests {
         let mut header = [0; 16];
         header[..4].copy_from_slice(&u32::MAX.to_le_bytes());
         header[4] = 3;
-        inbox.room()[..16].copy_from_slice(&header);
-        inbox.filled(16);
+        inbox.free_bytes()[..16].copy_from_slice(&header);
+        inbox.record_read(16);
         assert_eq!(
-            inbox.frame().expect_err("too long"),
+            inbox.frame().expect_err("the frame is too long"),
             WireError::TooLong(u32::MAX)
         );
     }

@@ -101,10 +101,10 @@ impl Keys {
         }
         let chain = certificates(&folder.join(CERTIFICATE))?;
         let key = folder.join(KEY);
-        warn_if_open(&key);
+        warn_if_readable_by_others(&key);
         let key =
             PrivateKeyDer::from_pem_file(&key).map_err(|error| pem(&key, PRIVATE_KEY, error))?;
-        let refused = |source| KeysError::Refused {
+        let rejected = |source| KeysError::Refused {
             path: folder.to_owned(),
             source,
         };
@@ -118,10 +118,10 @@ impl Keys {
         })?;
         let mut server = ServerConfig::builder_with_provider(Arc::clone(&provider))
             .with_protocol_versions(VERSIONS)
-            .map_err(refused)?
+            .map_err(rejected)?
             .with_client_cert_verifier(verifier)
             .with_single_cert(chain.clone(), key.clone_key())
-            .map_err(refused)?;
+            .map_err(rejected)?;
         // Session tickets are disabled: connections last for days, so resumption saves little, and the key of the
         // tickets would be one more secret.
         server.send_tls13_tickets = 0;
@@ -129,10 +129,10 @@ impl Keys {
         server.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
         let mut client = ClientConfig::builder_with_provider(provider)
             .with_protocol_versions(VERSIONS)
-            .map_err(refused)?
+            .map_err(rejected)?
             .with_root_certificates(roots)
             .with_client_auth_cert(chain, key)
-            .map_err(refused)?;
+            .map_err(rejected)?;
         client.resumption = rustls::client::Resumption::disabled();
         client.alpn_protocols = vec![ALPN.to_vec()];
         client.max_fragment_size = Some(RECORD_BYTES + HEADER_BYTES);
@@ -145,7 +145,7 @@ impl Keys {
 
 /// Returns the name in the certificate of every gateway. It does not depend on the host name of the gateway.
 pub(crate) fn gateway_name() -> ServerName<'static> {
-    ServerName::try_from(GATEWAY_NAME).expect("a name")
+    ServerName::try_from(GATEWAY_NAME).expect("the name is valid")
 }
 
 /// Returns the SHA-256 fingerprint of the first certificate in a file, in the format of a deny list.
@@ -163,22 +163,22 @@ pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
         path: path.to_owned(),
         source,
     };
-    warn_if_open(path);
+    warn_if_readable_by_others(path);
     let mut text = String::new();
     let opened = fs::File::open(path).map_err(file)?;
     opened.take(1024).read_to_string(&mut text).map_err(file)?;
     let digits = text.trim();
     let mut key = [0; 32];
-    let wrong = || KeysError::Content {
+    let invalid = || KeysError::Content {
         path: path.to_owned(),
         what: "store key of 64 hexadecimal digits",
     };
     if digits.len() != 64 || !digits.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-        return Err(wrong());
+        return Err(invalid());
     }
     for (byte, pair) in key.iter_mut().zip(digits.as_bytes().chunks(2)) {
-        let pair = std::str::from_utf8(pair).map_err(|_| wrong())?;
-        *byte = u8::from_str_radix(pair, 16).map_err(|_| wrong())?;
+        let pair = std::str::from_utf8(pair).map_err(|_| invalid())?;
+        *byte = u8::from_str_radix(pair, 16).map_err(|_| invalid())?;
     }
     Ok(IdKey::new(key))
 }
@@ -205,18 +205,18 @@ pub fn generate(folder: &Path) -> Result<(), KeysError> {
         &authority_key.serialize_pem(),
         true,
     )?;
-    let ends = [
+    let endpoints = [
         ("gateway", GATEWAY_NAME, ExtendedKeyUsagePurpose::ServerAuth),
         ("edge", EDGE_NAME, ExtendedKeyUsagePurpose::ClientAuth),
     ];
-    for (end, name, purpose) in ends {
+    for (endpoint, name, purpose) in endpoints {
         let key = KeyPair::generate()?;
         let mut params = CertificateParams::new(vec![name.to_owned()])?;
         params.distinguished_name.push(DnType::CommonName, name);
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
         params.extended_key_usages = vec![purpose];
         let certificate = params.signed_by(&key, &authority)?;
-        let folder = folder.join(end);
+        let folder = folder.join(endpoint);
         make_folder(&folder)?;
         write(&folder.join(CA), &authority.pem(), false)?;
         write(&folder.join(CERTIFICATE), &certificate.pem(), false)?;
@@ -249,7 +249,7 @@ fn write(path: &Path, text: &str, secret: bool) -> Result<(), KeysError> {
     })
 }
 
-fn warn_if_open(path: &Path) {
+fn warn_if_readable_by_others(path: &Path) {
     let mode = fs::metadata(path).map_or(0, |found| found.permissions().mode());
     if mode & 0o077 != 0 {
         tracing::warn!(path = %path.display(), "other users can read this key: run chmod 600");
@@ -320,15 +320,15 @@ mod tests {
     /// owner only, and no file is overwritten.
     #[test]
     fn generated_keys_are_loaded() {
-        let folder = tempfile::tempdir().expect("a folder");
-        generate(folder.path()).expect("keys");
-        let [one, other] = ["gateway", "edge"].map(|end| {
-            let (_, ids) = Keys::load(&folder.path().join(end)).expect("keys");
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        generate(folder.path()).expect("the keys are valid");
+        let [gateway, edge] = ["gateway", "edge"].map(|endpoint| {
+            let (_, ids) = Keys::load(&folder.path().join(endpoint)).expect("the keys are valid");
             ids.check()
         });
-        assert_eq!(one, other);
+        assert_eq!(gateway, edge);
         for secret in ["ca/key.pem", "gateway/key.pem", "edge/store.key"] {
-            let found = fs::metadata(folder.path().join(secret)).expect("a file");
+            let found = fs::metadata(folder.path().join(secret)).expect("the file can be created");
             assert_eq!(found.permissions().mode() & 0o777, 0o600, "{secret}");
         }
         assert!(matches!(
@@ -339,17 +339,17 @@ mod tests {
 
     #[test]
     fn store_keys_are_64_digits() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let path = folder.path().join("store.key");
-        for (text, good) in [
+        for (text, is_valid) in [
             ("ab".repeat(32), true),
             (format!("{}\n", "0F".repeat(32)), true),
             ("ab".repeat(31), false),
             ("+b".repeat(32), false),
             (String::new(), false),
         ] {
-            fs::write(&path, &text).expect("written");
-            assert_eq!(load_store_key(&path).is_ok(), good, "{text:?}");
+            fs::write(&path, &text).expect("the file can be written");
+            assert_eq!(load_store_key(&path).is_ok(), is_valid, "{text:?}");
         }
     }
 }

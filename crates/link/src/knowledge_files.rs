@@ -27,7 +27,7 @@ pub(crate) struct KnowledgeFiles {
     ids: IdKey,
     files_max: usize,
     /// The hash of the last written content of each file.
-    written: Mutex<HashMap<String, ChunkId>>,
+    saved_hashes: Mutex<HashMap<String, ChunkId>>,
 }
 
 impl KnowledgeFiles {
@@ -37,7 +37,7 @@ impl KnowledgeFiles {
             folder: folder.to_owned(),
             ids: ids.clone(),
             files_max,
-            written: Mutex::default(),
+            saved_hashes: Mutex::default(),
         }
     }
 
@@ -56,13 +56,16 @@ impl KnowledgeFiles {
     /// Persists which durable chunks these peers have.
     pub(crate) fn save(&self, peers: &[(String, Arc<Peer>)], store: &Chunks) -> io::Result<()> {
         // The lock is held until the end, because the call at shutdown may overlap a periodic call.
-        let mut written = self.written.lock().unwrap_or_else(PoisonError::into_inner);
-        let end = store.written();
+        let mut saved_hashes = self
+            .saved_hashes
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner);
+        let end = store.open_container_number();
         let mut changed = Vec::new();
         for (name, peer) in peers {
             let bytes = peer.with(|core| core.endpoint().knowledge().encode(end));
             let id = self.ids.id(&bytes);
-            if written.get(name) != Some(&id) {
+            if saved_hashes.get(name) != Some(&id) {
                 changed.push((name, bytes, id));
             }
         }
@@ -77,7 +80,7 @@ impl KnowledgeFiles {
             let new = self.folder.join(format!("{name}{UNFINISHED}"));
             fs::write(&new, &bytes)?;
             fs::rename(&new, self.path(name))?;
-            written.insert(name.clone(), id);
+            saved_hashes.insert(name.clone(), id);
         }
         self.remove_oldest()
     }
@@ -85,7 +88,7 @@ impl KnowledgeFiles {
     /// Removes the oldest files until at most `files_max` remain. A peer with a new store gets a new file, so
     /// old files would accumulate.
     fn remove_oldest(&self) -> io::Result<()> {
-        let mut found: Vec<(SystemTime, PathBuf)> = Vec::new();
+        let mut files: Vec<(SystemTime, PathBuf)> = Vec::new();
         for entry in fs::read_dir(&self.folder)? {
             let entry = entry?;
             let name = entry.file_name();
@@ -94,11 +97,11 @@ impl KnowledgeFiles {
                 fs::remove_file(entry.path())?;
                 continue;
             }
-            found.push((entry.metadata()?.modified()?, entry.path()));
+            files.push((entry.metadata()?.modified()?, entry.path()));
         }
-        found.sort_unstable();
-        let surplus = found.len().saturating_sub(self.files_max);
-        found
+        files.sort_unstable();
+        let surplus = files.len().saturating_sub(self.files_max);
+        files
             .drain(..surplus)
             .try_for_each(|(_, path)| fs::remove_file(path))
     }
@@ -111,15 +114,15 @@ impl KnowledgeFiles {
 /// The suffix of a file name until the file is complete.
 const UNFINISHED: &str = ".new";
 
-/// Saves the knowledge at the interval `every`, until the task is aborted.
+/// Saves the knowledge periodically, until the task is aborted.
 pub(crate) async fn save_periodically(
     files: Arc<KnowledgeFiles>,
     store: Chunks,
-    every: Duration,
+    interval: Duration,
     peers: impl Fn() -> Vec<(String, Arc<Peer>)>,
 ) {
     loop {
-        tokio::time::sleep(every).await;
+        tokio::time::sleep(interval).await;
         let (files, store, peers) = (Arc::clone(&files), store.clone(), peers());
         let saved = tokio::task::spawn_blocking(move || files.save(&peers, &store)).await;
         if let Ok(Err(error)) = saved {
@@ -163,9 +166,9 @@ mod tests {
 
     /// A device that counts syncs.
     #[derive(Debug)]
-    struct Counting(ScratchDevice, AtomicU64);
+    struct SyncCounter(ScratchDevice, AtomicU64);
 
-    impl Device for Counting {
+    impl Device for SyncCounter {
         fn len(&self) -> u64 {
             self.0.len()
         }
@@ -196,19 +199,19 @@ mod tests {
     /// that is not written yet do not change it.
     #[test]
     fn unchanged_knowledge_is_not_written_again() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let scratch = ScratchDevice::new(folder.path(), 64 << 20).expect("a file");
-        let device = Arc::new(Counting(scratch, AtomicU64::new(0)));
+        let folder = tempfile::tempdir().expect("the folder can be created");
+        let scratch = ScratchDevice::new(folder.path(), 64 << 20).expect("the file can be created");
+        let device = Arc::new(SyncCounter(scratch, AtomicU64::new(0)));
         let ids = IdKey::new([1; 32]);
         let mut store = Chunks::open(device.clone(), ChunkSettings::new(8 << 10, 7));
-        let store = store.as_mut().expect("a store");
+        let store = store.as_mut().expect("the store opens");
         let syncs = || device.1.swap(0, Ordering::Relaxed);
         syncs();
 
         let config = LinkConfig::new(Encryption::Off, ids.clone(), store.clone());
         let endpoint = config
             .endpoint(Sharing::Exchanged, true, 1)
-            .expect("possible");
+            .expect("the configuration is valid");
         let core = CoreConfig {
             accepts: false,
             dedup: true,
@@ -217,45 +220,50 @@ mod tests {
         };
         let core = Core::new(core, Endpoint::new(endpoint), store.clone());
         let peers = [("peer".to_owned(), Arc::new(Peer::new(core)))];
-        let set_known = |places: &[ChunkLocation]| {
+        let set_known = |locations: &[ChunkLocation]| {
             let mut known = Knowledge::new(10);
-            places.iter().for_each(|&place| known.add(place));
+            locations.iter().for_each(|&location| known.add(location));
             peers[0].1.with(|core| core.set_knowledge(known));
         };
         let files = KnowledgeFiles::new(&folder.path().join("knowledge"), &ids, 3);
         let save = |store: &Chunks| {
-            files.save(&peers, store).expect("saved");
+            files.save(&peers, store).expect("the files can be saved");
             let known = files.load("peer");
             (syncs(), known.map_or(0, |known| known.containers()))
         };
         assert_eq!(save(store), (1, 0), "an empty file is written once");
         assert_eq!(save(store), (0, 0));
-        let place = store.insert(ids.id(&[7; 5000]), &[7; 5000]).expect("kept");
-        set_known(&[place]);
+        let location = store
+            .insert(ids.id(&[7; 5000]), &[7; 5000])
+            .expect("the chunk fits in a container");
+        set_known(&[location]);
         assert_eq!(save(store), (0, 0), "its container is not written");
-        store.flush().expect("written");
+        store.flush().expect("the file can be written");
         syncs();
         assert_eq!(save(store), (1, 1));
         assert_eq!(save(store), (0, 1));
-        set_known(&[place, place.plus(1)]);
+        set_known(&[location, location.plus(1)]);
         assert_eq!(save(store), (1, 1));
     }
 
     #[test]
     fn the_number_of_files_is_bounded() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder can be created");
         let files = KnowledgeFiles::new(folder.path(), &IdKey::new([1; 32]), 3);
         for n in 0..5_u64 {
             let path = files.path(&files.file_name(None, n));
-            let file = fs::File::create(path).expect("written");
+            let file = fs::File::create(path).expect("the file can be written");
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(n);
-            file.set_modified(time).expect("set");
+            file.set_modified(time).expect("the option can be set");
         }
         let unfinished = folder.path().join(format!("peer{UNFINISHED}"));
-        fs::write(&unfinished, "half").expect("written");
-        files.remove_oldest().expect("removed");
+        fs::write(&unfinished, "half").expect("the file can be written");
+        files.remove_oldest().expect("the file can be removed");
         assert!(!unfinished.exists());
-        let there = |n| files.path(&files.file_name(None, n)).exists();
-        assert_eq!([0, 1, 2, 3, 4].map(there), [false, false, true, true, true]);
+        let exists = |n| files.path(&files.file_name(None, n)).exists();
+        assert_eq!(
+            [0, 1, 2, 3, 4].map(exists),
+            [false, false, true, true, true]
+        );
     }
 }

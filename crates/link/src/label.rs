@@ -38,26 +38,28 @@ impl FromStr for HostPort {
     type Err = ParseHostPortError;
 
     fn from_str(text: &str) -> Result<Self, ParseHostPortError> {
-        let wrong = || ParseHostPortError(text.chars().take(80).collect());
-        let (host, port) = text.rsplit_once(':').ok_or_else(wrong)?;
+        let error = || ParseHostPortError(text.chars().take(80).collect());
+        let (host, port) = text.rsplit_once(':').ok_or_else(error)?;
         // Rust's integer parser accepts a sign.
-        let digits = port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = port.parse().ok().filter(|port| *port > 0 && digits);
+        let is_number = port.bytes().all(|byte| byte.is_ascii_digit());
+        let port = port.parse().ok().filter(|port| *port > 0 && is_number);
         let bracketed = host
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
         let host = bracketed.unwrap_or(host);
-        let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
-        let fits = match bracketed {
+        let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
+        let is_valid_host = match bracketed {
             Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
-            None => !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(named),
+            None => {
+                !host.is_empty() && host.len() <= HOST_BYTES_MAX && host.bytes().all(is_name_byte)
+            }
         };
         match port {
-            Some(port) if fits => Ok(Self {
+            Some(port) if is_valid_host => Ok(Self {
                 host: host.to_ascii_lowercase(),
                 port,
             }),
-            _ => Err(wrong()),
+            _ => Err(error()),
         }
     }
 }
@@ -76,7 +78,7 @@ impl fmt::Display for Target {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Origin => f.write_str("origin"),
-            Self::Tcp(place) => place.fmt(f),
+            Self::Tcp(address) => address.fmt(f),
         }
     }
 }
@@ -94,7 +96,7 @@ impl Label {
     /// Returns the bytes of the label in an OPEN frame.
     pub fn encode(&self) -> Vec<u8> {
         match self {
-            Self::Open(Target::Tcp(place)) => [&[TCP], place.to_string().as_bytes()].concat(),
+            Self::Open(Target::Tcp(address)) => [&[TCP], address.to_string().as_bytes()].concat(),
             Self::Open(Target::Origin) => vec![ORIGIN],
             Self::Answer(stream) => [&[ANSWER][..], &stream.0.to_le_bytes()].concat(),
         }
@@ -105,8 +107,8 @@ impl Label {
         let (kind, rest) = label.split_first()?;
         match *kind {
             TCP => {
-                let place = std::str::from_utf8(rest).ok()?.parse().ok()?;
-                Some(Self::Open(Target::Tcp(place)))
+                let address = std::str::from_utf8(rest).ok()?.parse().ok()?;
+                Some(Self::Open(Target::Tcp(address)))
             }
             ORIGIN if rest.is_empty() => Some(Self::Open(Target::Origin)),
             ANSWER => {
@@ -174,8 +176,8 @@ mod tests {
             ("127.0.0.1:65535", "127.0.0.1:65535"),
             ("[::1]:443", "[::1]:443"),
         ] {
-            let place: HostPort = text.parse().expect("a place");
-            assert_eq!(place.to_string(), shown);
+            let address: HostPort = text.parse().expect("the text is a host and a port");
+            assert_eq!(address.to_string(), shown);
         }
         let long = format!("{}:1", "a".repeat(254));
         for text in [
@@ -188,7 +190,7 @@ mod tests {
 
     #[test]
     fn labels_are_decoded_as_encoded_and_others_are_refused() {
-        let tcp = Target::Tcp("[::1]:443".parse().expect("a place"));
+        let tcp = Target::Tcp("[::1]:443".parse().expect("the text is a host and a port"));
         for label in [
             Label::Open(tcp),
             Label::Open(Target::Origin),

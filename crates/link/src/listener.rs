@@ -81,7 +81,7 @@ async fn accept(
                 connections.spawn(async move {
                     let result = match target {
                         ListenerTarget::Fixed(target) => forward(&client, target, tcp).await,
-                        ListenerTarget::Proxy => proxy(&client, tcp).await,
+                        ListenerTarget::Proxy => serve_proxy(&client, tcp).await,
                     };
                     if let Err(error) = result {
                         tracing::info!(%from, %error, "connection aborted");
@@ -110,14 +110,14 @@ async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<
 }
 
 /// Reads the request of a SOCKS5 or CONNECT client, and carries the connection to the requested target.
-async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
+async fn serve_proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     let request = tokio::time::timeout(REQUEST_TIMEOUT, read_request(&mut tcp)).await;
     let Some((target, protocol, rest)) =
         request.unwrap_or_else(|_| Err(io::ErrorKind::TimedOut.into()))?
     else {
         return Ok(());
     };
-    let opened = open(client, target).await;
+    let opened = open_stream(client, target).await;
     let outcome = opened.as_ref().map(|_| ()).map_err(|reason| *reason);
     tcp.write_all(&reply(protocol, outcome)).await?;
     match opened {
@@ -132,7 +132,7 @@ async fn proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
 
 /// Opens a stream and waits until the gateway has connected to the target. An error is a reason of [`refusal`] or of
 /// `edgeward_dedup::reason`.
-async fn open(client: &Client, target: Target) -> Result<LinkStream, u32> {
+async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32> {
     let opened = client.open(target).map_err(|error| match error {
         OpenError::Down => refusal::LINK_DOWN,
         OpenError::Streams(_) => edgeward_dedup::reason::TOO_MANY,
@@ -165,12 +165,12 @@ async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyPr
                 tcp.write_all(&reply).await?;
             }
             Step::Connect {
-                place,
+                target,
                 protocol,
                 used,
             } => {
                 received.drain(..used);
-                return Ok(Some((Target::Tcp(place), protocol, received)));
+                return Ok(Some((Target::Tcp(target), protocol, received)));
             }
             Step::Refuse(reply) => {
                 tcp.write_all(&reply).await?;

@@ -41,18 +41,25 @@ mod tests {
     use super::*;
 
     fn congestion(tcp: &SockRef<'_>) -> String {
-        let name = tcp.tcp_congestion().expect("this is TCP");
+        let name = tcp.tcp_congestion().expect("the socket is a TCP socket");
         String::from_utf8_lossy(&name).trim_matches('\0').to_owned()
     }
 
     /// Returns the congestion control of both endpoints of a connection to a listener at this address.
     async fn congestion_of_connection(listening: &str) -> [String; 2] {
-        let listener = listen(listening.parse().expect("an address")).expect("a port");
-        let port = listener.local_addr().expect("it is bound").port();
+        let listener = listen(listening.parse().expect("the address is valid"))
+            .expect("the port can be bound");
+        let port = listener
+            .local_addr()
+            .expect("the listener has an address")
+            .port();
         let connecting = connect(SocketAddr::from(([127, 0, 0, 1], port)));
-        let (near, far) = tokio::join!(connecting, listener.accept());
-        let (near, (far, _)) = (near.expect("it listens"), far.expect("it connects"));
-        [&near, &far].map(|tcp| congestion(&SockRef::from(tcp)))
+        let (client, accepted) = tokio::join!(connecting, listener.accept());
+        let (client, (accepted, _)) = (
+            client.expect("the port is open"),
+            accepted.expect("a client connects"),
+        );
+        [&client, &accepted].map(|tcp| congestion(&SockRef::from(tcp)))
     }
 
     fn system_default() -> String {

@@ -34,9 +34,9 @@ metrics! {
         Counter "edgeward_link_disordered_total"
             "Frames refused because the chunks are stored in another order." { peer.received.disordered }
         Counter "edgeward_link_late_frames_total"
-            "Frames that were parked until their chunks were read from disk." { peer.late_frames }
+            "Frames that were parked until their chunks were read from disk." { peer.parked_frames }
         Counter "edgeward_link_late_bodies_total"
-            "Times that a body waited for a chunk lookup on disk." { peer.late_bodies }
+            "Times that a body waited for a chunk lookup on disk." { peer.stalled_bodies }
         Counter "edgeward_link_held_up_total"
             "Times that a connection waited for the disk because the limit of parked frames was reached."
             { peer.parking_limit_hits }
@@ -46,8 +46,10 @@ metrics! {
             "Bodies sent without deduplication because of their first bytes." { peer.bypassed }
         Gauge "edgeward_link_connections" "Established connections." { peer.connections }
         Gauge "edgeward_link_conversations" "Open streams." { peer.streams }
-        Gauge "edgeward_link_unacked_bytes" "Memory of bodies that the peer has not acknowledged." { peer.unacked }
-        Gauge "edgeward_link_granted_bytes" "Credit of the peer, and bytes received but not yet read." { peer.granted }
+        Gauge "edgeward_link_unacked_bytes"
+            "Memory of bodies that the peer has not acknowledged." { peer.unacked_bytes }
+        Gauge "edgeward_link_granted_bytes"
+            "Credit of the peer in bytes, plus received bytes that are not read yet." { peer.granted_bytes }
     }
 
     const HOST: HostCounters ["peer", "host"] = |host| {
@@ -68,7 +70,7 @@ metrics! {
         Gauge "edgeward_link_store_raw_bytes"
             "Bytes of the chunks in the store, before compression." { store.raw_bytes }
         Gauge "edgeward_link_store_listed_bytes"
-            "Bytes of the chunks of which only the hash is stored, which count against the capacity."
+            "Bytes of chunks whose hash is stored without their bytes. They count against the capacity."
             { store.listed_bytes }
         Gauge "edgeward_link_store_chunks" "Chunks in the index." { store.indexed }
         Gauge "edgeward_link_store_index_bytes" "Memory of the index." { store.index_bytes }
@@ -117,7 +119,7 @@ pub(crate) fn render(status: &EndpointStatus) -> String {
         .iter()
         .flat_map(|peer| {
             let hosts = peer.hosts.iter();
-            hosts.map(|(host, tally)| (vec![peer.name.as_str(), host], tally))
+            hosts.map(|(host, counters)| (vec![peer.name.as_str(), host], counters))
         })
         .collect();
     let mut families = PEER.families(&peers);

@@ -24,17 +24,17 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use tokio::task::JoinSet;
 use tokio::time::Instant;
 
-use crate::gateway::connect_within;
+use crate::gateway::connect_to_target;
 use crate::label::{HostPort, refusal};
-use crate::stream::{Control, LinkStream};
+use crate::stream::{LinkStream, StreamControl};
 
 /// The origin, and the connections to it.
 #[derive(Debug)]
 pub(crate) struct Origin {
     address: HostPort,
-    identity: bool,
+    requests_identity: bool,
     /// The timeout of an attempt to connect.
-    connect: Duration,
+    connect_timeout: Duration,
     /// The idle connections, with the time since which they are idle.
     idle: Mutex<Vec<(SendRequest<Incoming>, Instant)>>,
     /// The tasks of all connections.
@@ -44,11 +44,15 @@ pub(crate) struct Origin {
 type OriginResponse = Response<BoxBody<Bytes, hyper::Error>>;
 
 impl Origin {
-    pub(crate) fn new(address: HostPort, identity: bool, connect: Duration) -> Self {
+    pub(crate) fn new(
+        address: HostPort,
+        requests_identity: bool,
+        connect_timeout: Duration,
+    ) -> Self {
         Self {
             address,
-            identity,
-            connect,
+            requests_identity,
+            connect_timeout,
             idle: Mutex::default(),
             connections: Mutex::default(),
         }
@@ -63,9 +67,9 @@ impl Origin {
         });
         server::Builder::new()
             .timer(TokioTimer::new())
-            .header_read_timeout(HEAD_TIMEOUT)
+            .header_read_timeout(REQUEST_HEAD_TIMEOUT)
             .max_headers(HEADERS_MAX)
-            // One exchange per stream: if a second response followed, `Control::bypass` could not apply to one
+            // One exchange per stream: if a second response followed, `StreamControl::bypass` could not apply to one
             // response only.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service)
@@ -77,11 +81,11 @@ impl Origin {
     async fn exchange(
         self: &Arc<Self>,
         mut request: Request<Incoming>,
-        control: &Control,
+        control: &StreamControl,
     ) -> OriginResponse {
-        drop_hop_by_hop(request.headers_mut());
+        remove_hop_by_hop(request.headers_mut());
         *request.version_mut() = Version::HTTP_11;
-        if self.identity {
+        if self.requests_identity {
             let identity = HeaderValue::from_static("identity");
             request.headers_mut().insert(ACCEPT_ENCODING, identity);
         }
@@ -93,7 +97,7 @@ impl Origin {
             }
         };
         let (mut head, body) = response.into_parts();
-        drop_hop_by_hop(&mut head.headers);
+        remove_hop_by_hop(&mut head.headers);
         if is_opaque(&head.headers) {
             control.bypass();
         }
@@ -114,12 +118,12 @@ impl Origin {
             };
             match sender.try_send_request(request).await {
                 Ok(response) => {
-                    self.keep(sender);
+                    self.keep_for_reuse(sender);
                     return Ok(response);
                 }
                 // The origin closed the idle connection before it read the request.
                 Err(mut error) => match error.take_message().filter(|_| was_idle) {
-                    Some(again) => request = again,
+                    Some(unsent) => request = unsent,
                     None => return Err(io::Error::other(error.into_error())),
                 },
             }
@@ -129,7 +133,7 @@ impl Origin {
     fn take_idle(&self) -> Option<SendRequest<Incoming>> {
         let mut idle = self.idle.lock().unwrap_or_else(PoisonError::into_inner);
         while let Some((sender, since)) = idle.pop() {
-            if sender.is_ready() && since.elapsed() < IDLE_TIME {
+            if sender.is_ready() && since.elapsed() < IDLE_TIMEOUT {
                 return Some(sender);
             }
         }
@@ -138,18 +142,18 @@ impl Origin {
 
     /// Adds a connection to the idle connections when its response has been read. hyper reports the connection
     /// as ready at that time.
-    fn keep(self: &Arc<Self>, mut sender: SendRequest<Incoming>) {
+    fn keep_for_reuse(self: &Arc<Self>, mut sender: SendRequest<Incoming>) {
         // The origin owns this task. A strong reference from the task to the origin would be a cycle.
         let origin = Arc::downgrade(self);
         let mut connections = self.connections();
         while connections.try_join_next().is_some() {}
         connections.spawn(async move {
-            let ready = tokio::time::timeout(BODY_TIME, sender.ready()).await;
+            let ready = tokio::time::timeout(BODY_TIMEOUT, sender.ready()).await;
             if matches!(ready, Ok(Ok(())))
                 && let Some(origin) = origin.upgrade()
             {
                 let mut idle = origin.idle.lock().unwrap_or_else(PoisonError::into_inner);
-                if idle.len() < IDLE_MAX {
+                if idle.len() < IDLE_CONNECTIONS_MAX {
                     idle.push((sender, Instant::now()));
                 }
             }
@@ -157,7 +161,7 @@ impl Origin {
     }
 
     async fn connect(&self) -> io::Result<SendRequest<Incoming>> {
-        let connected = connect_within(&self.address, |_| true, self.connect).await;
+        let connected = connect_to_target(&self.address, |_| true, self.connect_timeout).await;
         let tcp = connected.map_err(|reason| {
             let kind = match reason {
                 refusal::TIMEOUT => io::ErrorKind::TimedOut,
@@ -185,15 +189,15 @@ impl Origin {
 }
 
 /// Removes the fields that belong to one connection (RFC 9110, section 7.6.1).
-fn drop_hop_by_hop(headers: &mut HeaderMap) {
-    let named: Vec<String> = headers
+fn remove_hop_by_hop(headers: &mut HeaderMap) {
+    let listed_names: Vec<String> = headers
         .get_all(CONNECTION)
         .iter()
         .filter_map(|value| value.to_str().ok())
         .flat_map(|value| value.split(','))
         .map(|name| name.trim().to_owned())
         .collect();
-    for name in named {
+    for name in listed_names {
         headers.remove(name.as_str());
     }
     for name in HOP_BY_HOP {
@@ -218,15 +222,17 @@ fn is_opaque(headers: &HeaderMap) -> bool {
             .get(name)
             .and_then(|value: &HeaderValue| value.to_str().ok())
     };
-    let coded =
+    let has_coding =
         text(CONTENT_ENCODING).is_some_and(|coding| !coding.eq_ignore_ascii_case("identity"));
     let kind = text(CONTENT_TYPE).unwrap_or("").to_ascii_lowercase();
     let media = ["image/", "video/", "audio/", "font/woff"];
     // SVG is text; BMP and WAV are not compressed.
-    let open = ["image/svg", "image/bmp", "audio/wav"];
-    coded
+    let uncompressed = ["image/svg", "image/bmp", "audio/wav"];
+    has_coding
         || (media.iter().any(|media| kind.starts_with(media))
-            && !open.iter().any(|open| kind.starts_with(open)))
+            && !uncompressed
+                .iter()
+                .any(|kind_prefix| kind.starts_with(kind_prefix)))
 }
 
 fn error_response(error: &io::Error) -> OriginResponse {
@@ -246,16 +252,16 @@ fn error_response(error: &io::Error) -> OriginResponse {
 const HEADERS_MAX: usize = 256;
 
 /// The timeout until the head of the request has been received.
-const HEAD_TIMEOUT: Duration = Duration::from_secs(30);
+const REQUEST_HEAD_TIMEOUT: Duration = Duration::from_secs(30);
 
 /// The highest number of idle connections to the origin.
-const IDLE_MAX: usize = 64;
+const IDLE_CONNECTIONS_MAX: usize = 64;
 
 /// The time after which an idle connection is not used again. Most servers have a longer idle timeout.
-const IDLE_TIME: Duration = Duration::from_secs(4);
+const IDLE_TIMEOUT: Duration = Duration::from_secs(4);
 
 /// If a response body takes longer than this time, its connection is not reused.
-const BODY_TIME: Duration = Duration::from_secs(600);
+const BODY_TIMEOUT: Duration = Duration::from_secs(600);
 
 #[cfg(test)]
 mod tests {
@@ -292,7 +298,7 @@ mod tests {
             ("transfer-encoding", "chunked"),
             ("x-yours", "2"),
         ]);
-        drop_hop_by_hop(&mut given);
+        remove_hop_by_hop(&mut given);
         assert_eq!(given, headers(&[("x-yours", "2")]));
     }
 }

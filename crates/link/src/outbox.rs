@@ -47,13 +47,13 @@ impl Outbox {
 
     /// Fills the slices with the bytes to be written next, and returns how many slices were filled.
     pub(crate) fn slices<'a>(&'a self, into: &mut [IoSlice<'a>]) -> usize {
-        let (mut skip, mut count, mut from) = (self.written, 0, 0);
+        let (mut skip, mut count, mut start) = (self.written, 0, 0);
         let payloads = self
             .payloads
             .iter()
-            .map(|(at, payload)| (*at, &payload[..]));
-        for (at, payload) in payloads.chain([(self.heads.len(), &[][..])]) {
-            for bytes in [&self.heads[from..at], payload] {
+            .map(|(heads_before, payload)| (*heads_before, &payload[..]));
+        for (end, payload) in payloads.chain([(self.heads.len(), &[][..])]) {
+            for bytes in [&self.heads[start..end], payload] {
                 if skip >= bytes.len() {
                     skip -= bytes.len();
                 } else if count < into.len() {
@@ -61,14 +61,14 @@ impl Outbox {
                     (count, skip) = (count + 1, 0);
                 }
             }
-            from = at;
+            start = end;
         }
         count
     }
 
     /// Returns the bytes of the heads from this offset on.
-    pub(crate) fn heads(&self, from: usize) -> &[u8] {
-        &self.heads[from..]
+    pub(crate) fn heads(&self, start: usize) -> &[u8] {
+        &self.heads[start..]
     }
 
     /// Returns the length of all heads in bytes.
@@ -105,7 +105,7 @@ mod tests {
     /// Method: append frames with heads and payloads of 0 to 5 bytes in every combination, then drain the outbox with
     /// writes of every length.
     #[test]
-    fn bytes_leave_in_order() {
+    fn bytes_are_written_in_order() {
         let (mut outbox, mut expected) = (Outbox::default(), Vec::new());
         let mut next = 0_u8..;
         for (head, payload) in (0..6).flat_map(|head| (0..6).map(move |payload| (head, payload))) {
@@ -117,8 +117,8 @@ mod tests {
             expected.extend(payload);
         }
         assert_eq!(outbox.bytes(), expected.len());
-        for most in 1..=expected.len() {
-            let mut left: Vec<u8> = Vec::new();
+        for write_bytes_max in 1..=expected.len() {
+            let mut written: Vec<u8> = Vec::new();
             while !outbox.is_written() {
                 let mut slices = [IoSlice::new(&[]); 3];
                 let count = outbox.slices(&mut slices);
@@ -127,11 +127,11 @@ mod tests {
                     .flat_map(|slice| slice.to_vec())
                     .collect();
                 assert!(!bytes.is_empty());
-                let bytes = &bytes[..bytes.len().min(most)];
-                left.extend(bytes);
+                let bytes = &bytes[..bytes.len().min(write_bytes_max)];
+                written.extend(bytes);
                 outbox.advance(bytes.len());
             }
-            assert_eq!(left, expected, "{most} at once");
+            assert_eq!(written, expected, "writes of {write_bytes_max} bytes");
             outbox.written = 0;
         }
         outbox.clear();

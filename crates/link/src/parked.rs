@@ -20,8 +20,8 @@ pub(crate) struct Parked {
     store: Chunks,
     reads: JoinSet<ReadPurpose>,
     /// The number of parked frames, and the number of parked streams. Each is at most `limit`.
-    frames: usize,
-    streams: usize,
+    frame_count: usize,
+    stream_count: usize,
     limit: usize,
     /// True while a read-ahead is in progress.
     is_reading_ahead: bool,
@@ -57,8 +57,8 @@ impl Parked {
         Self {
             store,
             reads: JoinSet::new(),
-            frames: 0,
-            streams: 0,
+            frame_count: 0,
+            stream_count: 0,
             limit: limit.max(1),
             is_reading_ahead: false,
         }
@@ -71,18 +71,18 @@ impl Parked {
 
     /// Returns how many more frames can be parked.
     pub(crate) fn free_frames(&self) -> usize {
-        self.limit.saturating_sub(self.frames)
+        self.limit.saturating_sub(self.frame_count)
     }
 
     /// Returns how many more streams can be parked. Further streams wait in [`Core`](crate::core::Core).
     pub(crate) fn free_streams(&self) -> usize {
-        self.limit.saturating_sub(self.streams)
+        self.limit.saturating_sub(self.stream_count)
     }
 
     fn count(&mut self, item: &ParkedItem) -> &mut usize {
         match item {
-            ParkedItem::Frame(_) => &mut self.frames,
-            ParkedItem::Stream(..) => &mut self.streams,
+            ParkedItem::Frame(_) => &mut self.frame_count,
+            ParkedItem::Stream(..) => &mut self.stream_count,
         }
     }
 

@@ -14,25 +14,25 @@ use crate::core::Core;
 pub(crate) struct Peer {
     core: Mutex<Core>,
     /// True while a task waits for the peer's next connection.
-    waited_for: AtomicBool,
+    has_waiting_task: AtomicBool,
 }
 
 impl Peer {
     pub(crate) fn new(core: Core) -> Self {
         Self {
             core: Mutex::new(core),
-            waited_for: AtomicBool::new(false),
+            has_waiting_task: AtomicBool::new(false),
         }
     }
 
     /// Returns true if no other task waits for the peer's next connection. The caller is then the waiting task, until
     /// it calls [`end_waiting`](Self::end_waiting).
     pub(crate) fn begin_waiting(&self) -> bool {
-        !self.waited_for.swap(true, Ordering::AcqRel)
+        !self.has_waiting_task.swap(true, Ordering::AcqRel)
     }
 
     pub(crate) fn end_waiting(&self) {
-        self.waited_for.store(false, Ordering::Release);
+        self.has_waiting_task.store(false, Ordering::Release);
     }
 
     /// Runs an action under the lock, and then wakes the tasks that can continue.

@@ -53,7 +53,7 @@ mod tests {
             b"RIFF\x10\0\0\0WEBPVP8 ",
             b"\x1f\x8b\x08\0\0\0\0\0",
         ];
-        let open = [
+        let other = [
             &b""[..],
             b"GET / HTTP/1.1\r\n",
             b"\x16",
@@ -63,8 +63,8 @@ mod tests {
         ];
         for first in opaque {
             assert!(is_opaque(first), "{first:?}");
-            assert!(!is_opaque(&first[..2]), "two bytes say nothing");
+            assert!(!is_opaque(&first[..2]), "two bytes are not a signature");
         }
-        assert!(open.into_iter().all(|first| !is_opaque(first)));
+        assert!(other.into_iter().all(|first| !is_opaque(first)));
     }
 }

@@ -56,12 +56,12 @@ impl Pump {
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut budget = Budget::default();
         while !budget.is_spent() {
-            let moved_out = self.copy_to_link(cx, &mut budget)?;
-            let moved_in = self.copy_to_tcp(cx, &mut budget)?;
+            let has_copied_out = self.copy_to_link(cx, &mut budget)?;
+            let has_copied_in = self.copy_to_tcp(cx, &mut budget)?;
             if self.out_state == DirectionState::Done && self.in_state == DirectionState::Done {
                 return Poll::Ready(Ok(()));
             }
-            if !moved_out && !moved_in {
+            if !has_copied_out && !has_copied_in {
                 return Poll::Pending;
             }
         }
@@ -76,14 +76,14 @@ impl Pump {
         }
         let Self { link, tcp, .. } = self;
         let waker = cx.waker().clone();
-        let moved = link.poll_write_from(&waker, budget, |spare| {
-            let mut room = ReadBuf::new(spare);
-            match Pin::new(tcp).poll_read(cx, &mut room) {
-                Poll::Ready(read) => read.map(|()| room.filled().len()),
+        let copied = link.poll_write_from(&waker, budget, |spare| {
+            let mut buffer = ReadBuf::new(spare);
+            match Pin::new(tcp).poll_read(cx, &mut buffer) {
+                Poll::Ready(read) => read.map(|()| buffer.filled().len()),
                 Poll::Pending => Err(io::ErrorKind::WouldBlock.into()),
             }
         });
-        match moved {
+        match copied {
             Poll::Pending => Ok(false),
             Poll::Ready(Ok(0)) => {
                 self.out_state = DirectionState::Done;

@@ -22,7 +22,7 @@ pub enum Step {
     /// Connect to a target.
     Connect {
         /// The target.
-        place: HostPort,
+        target: HostPort,
         /// The protocol of the reply.
         protocol: ProxyProtocol,
         /// The length of the request in bytes. The client's payload begins after these bytes.
@@ -127,8 +127,8 @@ fn read_request(bytes: &[u8]) -> Step {
         _ => std::str::from_utf8(host).ok().map(str::to_owned),
     };
     match host.and_then(|host| format!("{host}:{port}").parse().ok()) {
-        Some(place) => Step::Connect {
-            place,
+        Some(target) => Step::Connect {
+            target,
             protocol: ProxyProtocol::Socks,
             used,
         },
@@ -155,8 +155,8 @@ fn read_connect(bytes: &[u8]) -> Step {
     let mut words = std::str::from_utf8(line).unwrap_or("").split(' ');
     let method = words.next();
     let (target, version) = (words.next(), words.next());
-    let versioned = matches!(version, Some("HTTP/1.0" | "HTTP/1.1"));
-    if !versioned || words.next().is_some() {
+    let has_version = matches!(version, Some("HTTP/1.0" | "HTTP/1.1"));
+    if !has_version || words.next().is_some() {
         return Step::Refuse(http_refusal(
             "400 Bad Request",
             "the request is neither SOCKS5 nor HTTP CONNECT",
@@ -169,8 +169,8 @@ fn read_connect(bytes: &[u8]) -> Step {
         ));
     }
     match target.and_then(|target| target.parse().ok()) {
-        Some(place) => Step::Connect {
-            place,
+        Some(target) => Step::Connect {
+            target,
             protocol: ProxyProtocol::Http,
             used: end + 4,
         },
@@ -210,8 +210,8 @@ pub const HEAD_BYTES_MAX: usize = 8192;
 mod tests {
     use super::*;
 
-    fn place(text: &str) -> HostPort {
-        text.parse().expect("a place")
+    fn host_port(text: &str) -> HostPort {
+        text.parse().expect("the text is a host and a port")
     }
 
     /// A message is parsed when all its bytes are received. With fewer bytes, the parser requests more.
@@ -251,7 +251,7 @@ mod tests {
             }
             let more = [message, b"and its bytes"].concat();
             let connect = Step::Connect {
-                place: place(target),
+                target: host_port(target),
                 protocol,
                 used: message.len(),
             };
@@ -283,7 +283,7 @@ mod tests {
             (b"hello\r\n\r\n", "400"),
             (&[b'x'; HEAD_BYTES_MAX], "431"),
         ] {
-            let reply = String::from_utf8(refused(head, false)).expect("text");
+            let reply = String::from_utf8(refused(head, false)).expect("the reply is text");
             assert_eq!(&reply[9..12], status);
         }
         assert_eq!(reply(ProxyProtocol::Socks, Err(refusal::NOT_ALLOWED))[1], 2);

@@ -28,15 +28,15 @@ pub struct PeerStatus {
     /// Counters of the bodies received from the peer.
     pub received: ReceiverCounters,
     /// The number of sent bytes that the peer has not acknowledged.
-    pub unacked: usize,
+    pub unacked_bytes: usize,
     /// The credit of the peer in bytes, plus the received bytes that are not read yet.
-    pub granted: u64,
+    pub granted_bytes: u64,
     /// Bodies that bypassed deduplication because of their first bytes.
     pub bypassed: u64,
     /// The number of frames from the peer that were parked until a disk read ended.
-    pub late_frames: u64,
+    pub parked_frames: u64,
     /// The number of times that a body for the peer waited for a disk read.
-    pub late_bodies: u64,
+    pub stalled_bodies: u64,
     /// The number of times that a connection waited because the limit of parked frames was reached.
     pub parking_limit_hits: u64,
     /// The name and the counters of each target host.
@@ -48,15 +48,15 @@ impl PeerStatus {
         peer.with(|core| Self {
             name: name.to_owned(),
             encrypted,
-            connections: core.connections(),
-            streams: core.duplexes(),
+            connections: core.connection_count(),
+            streams: core.open_streams(),
             sent: core.endpoint().sender().counters(),
             received: core.endpoint().receiver().counters(),
-            unacked: core.endpoint().sender().unacked(),
-            granted: core.endpoint().receiver().granted(),
+            unacked_bytes: core.endpoint().sender().unacked(),
+            granted_bytes: core.endpoint().receiver().granted(),
             bypassed: core.traffic.bypassed,
-            late_frames: core.traffic.late_frames,
-            late_bodies: core.late_bodies(),
+            parked_frames: core.traffic.parked_frames,
+            stalled_bodies: core.stall_count(),
             parking_limit_hits: core.traffic.parking_limit_hits,
             hosts: core.traffic.hosts().to_vec(),
         })
@@ -160,8 +160,8 @@ impl PeerStatus {
             "encrypted": self.encrypted,
             "connections": self.connections,
             "conversations": self.streams,
-            "unacked_bytes": self.unacked,
-            "granted_bytes": self.granted,
+            "unacked_bytes": self.unacked_bytes,
+            "granted_bytes": self.granted_bytes,
             "bypassed": self.bypassed,
             "sent": {
                 "bytes": sent.plain + sent.literal + sent.delta + sent.referenced,
@@ -173,7 +173,7 @@ impl PeerStatus {
                 "again_bytes": sent.resent,
                 "naks": sent.naks,
                 "lost_bodies": sent.lost,
-                "late_bodies": self.late_bodies,
+                "late_bodies": self.stalled_bodies,
             },
             "received": {
                 "bytes": received.delivered,
@@ -182,20 +182,20 @@ impl PeerStatus {
                 "missing": received.missing,
                 "foreign": received.foreign,
                 "disordered": received.disordered,
-                "late_frames": self.late_frames,
+                "late_frames": self.parked_frames,
                 "late_frames_held_up": self.parking_limit_hits,
                 "digest_failures": received.digest_failures,
             },
-            "hosts": self.hosts.iter().map(|(host, tally)| json!({
+            "hosts": self.hosts.iter().map(|(host, counters)| json!({
                 "host": host,
-                "conversations": tally.streams,
-                "sent_bytes": tally.sent,
-                "sent_wire_bytes": tally.sent_wire,
-                "sent_named_bytes": tally.sent_referenced,
-                "sent_delta_bytes": tally.sent_delta,
-                "received_bytes": tally.received,
-                "received_wire_bytes": tally.received_wire,
-                "received_named_bytes": tally.received_referenced,
+                "conversations": counters.streams,
+                "sent_bytes": counters.sent,
+                "sent_wire_bytes": counters.sent_wire,
+                "sent_named_bytes": counters.sent_referenced,
+                "sent_delta_bytes": counters.sent_delta,
+                "received_bytes": counters.received,
+                "received_wire_bytes": counters.received_wire,
+                "received_named_bytes": counters.received_referenced,
             })).collect::<Vec<_>>(),
         })
     }
@@ -203,6 +203,6 @@ impl PeerStatus {
     /// Returns the number of bytes of the received frames that carried bodies.
     pub fn received_wire(&self) -> u64 {
         let hosts = self.hosts.iter();
-        hosts.map(|(_, tally)| tally.received_wire).sum()
+        hosts.map(|(_, counters)| counters.received_wire).sum()
     }
 }

@@ -27,11 +27,11 @@ pub struct LinkStream {
     peer: Arc<Peer>,
     duplex: DuplexId,
     /// The received bytes that are not read yet.
-    bytes: Bytes,
+    unread: Bytes,
     /// The budgets for reads and writes. A task that always finds bytes to read, or space to write, must yield after
     /// each budget.
-    reads: Budget,
-    writes: Budget,
+    read_budget: Budget,
+    write_budget: Budget,
 }
 
 /// The error if the peer has reset or refused a stream.
@@ -61,9 +61,9 @@ impl LinkStream {
         Self {
             peer,
             duplex,
-            bytes: Bytes::new(),
-            reads: Budget::default(),
-            writes: Budget::default(),
+            unread: Bytes::new(),
+            read_budget: Budget::default(),
+            write_budget: Budget::default(),
         }
     }
 
@@ -82,8 +82,8 @@ impl LinkStream {
     }
 
     /// Returns a handle that can change the stream while another task owns it.
-    pub(crate) fn control(&self) -> Control {
-        Control {
+    pub(crate) fn control(&self) -> StreamControl {
+        StreamControl {
             peer: Arc::clone(&self.peer),
             duplex: self.duplex,
         }
@@ -91,8 +91,8 @@ impl LinkStream {
 
     /// Returns the next received bytes without a copy, or `None` at the end of the body.
     pub fn poll_chunk(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<Bytes>>> {
-        if !self.bytes.is_empty() {
-            return Poll::Ready(Ok(Some(std::mem::take(&mut self.bytes))));
+        if !self.unread.is_empty() {
+            return Poll::Ready(Ok(Some(std::mem::take(&mut self.unread))));
         }
         match self.peer.with(|core| core.read(self.duplex, cx.waker())) {
             Read::Bytes(bytes) => Poll::Ready(Ok(Some(bytes))),
@@ -135,26 +135,26 @@ impl AsyncRead for LinkStream {
         if buffer.remaining() == 0 {
             return Poll::Ready(Ok(()));
         }
-        if self.reads.yield_if_spent(cx) {
+        if self.read_budget.yield_if_spent(cx) {
             return Poll::Pending;
         }
-        if self.bytes.is_empty() {
+        if self.unread.is_empty() {
             match self.poll_chunk(cx)? {
                 Poll::Ready(None) => return Poll::Ready(Ok(())),
-                Poll::Ready(Some(bytes)) => self.bytes = bytes,
+                Poll::Ready(Some(bytes)) => self.unread = bytes,
                 Poll::Pending => {
-                    self.reads = Budget::default();
+                    self.read_budget = Budget::default();
                     return Poll::Pending;
                 }
             }
         }
-        let taken = buffer.remaining().min(self.bytes.len());
-        buffer.put_slice(&self.bytes[..taken]);
-        self.bytes.advance(taken);
-        self.reads.spend(taken);
+        let taken = buffer.remaining().min(self.unread.len());
+        buffer.put_slice(&self.unread[..taken]);
+        self.unread.advance(taken);
+        self.read_budget.spend(taken);
         // An empty slice would keep the memory of the whole buffer allocated.
-        if self.bytes.is_empty() {
-            self.bytes = Bytes::new();
+        if self.unread.is_empty() {
+            self.unread = Bytes::new();
         }
         Poll::Ready(Ok(()))
     }
@@ -166,7 +166,7 @@ impl AsyncWrite for LinkStream {
         cx: &mut Context<'_>,
         bytes: &[u8],
     ) -> Poll<io::Result<usize>> {
-        if self.writes.yield_if_spent(cx) {
+        if self.write_budget.yield_if_spent(cx) {
             return Poll::Pending;
         }
         let bytes = &bytes[..bytes.len().min(BUDGET_BYTES)];
@@ -174,16 +174,16 @@ impl AsyncWrite for LinkStream {
         let Self {
             peer,
             duplex,
-            writes,
+            write_budget,
             ..
         } = &mut *self;
         let written = peer.with(|core| {
-            let written = core.write(*duplex, bytes, now, cx.waker(), writes);
+            let written = core.write(*duplex, bytes, now, cx.waker(), write_budget);
             set_write_end(core, *duplex, Some(&written));
             written
         });
         if !matches!(written, Written::Bytes(_)) {
-            self.writes = Budget::default();
+            self.write_budget = Budget::default();
         }
         into_poll(written)
     }
@@ -225,12 +225,12 @@ impl Drop for LinkStream {
 
 /// A handle to a stream that another task owns.
 #[derive(Clone, Debug)]
-pub(crate) struct Control {
+pub(crate) struct StreamControl {
     peer: Arc<Peer>,
     duplex: DuplexId,
 }
 
-impl Control {
+impl StreamControl {
     /// Sends the bytes that are written after this call without deduplication.
     pub(crate) fn bypass(&self) {
         self.peer.with(|core| core.bypass(self.duplex));

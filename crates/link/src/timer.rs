@@ -16,7 +16,7 @@ use tokio::io::unix::AsyncFd;
 pub(crate) struct Timer {
     descriptor: AsyncFd<OwnedFd>,
     /// The time at which the timer expires. `None` if it is not set.
-    at: Option<Instant>,
+    expires_at: Option<Instant>,
 }
 
 impl Timer {
@@ -31,7 +31,7 @@ impl Timer {
         let descriptor = AsyncFd::new(timer)?;
         Ok(Self {
             descriptor,
-            at: None,
+            expires_at: None,
         })
     }
 
@@ -39,24 +39,24 @@ impl Timer {
     /// costs only one poll.
     pub(crate) fn set(&mut self, at: Option<Instant>) -> io::Result<()> {
         let Some(at) = at else { return Ok(()) };
-        if self.at.is_some_and(|set| set <= at) {
+        if self.expires_at.is_some_and(|current| current <= at) {
             return Ok(());
         }
         // A duration of zero would disarm the timer.
-        let left = at.saturating_duration_since(Instant::now());
-        let left = left.max(Duration::from_nanos(1));
+        let remaining = at.saturating_duration_since(Instant::now());
+        let remaining = remaining.max(Duration::from_nanos(1));
         let spec = Itimerspec {
             it_interval: timespec(Duration::ZERO),
-            it_value: timespec(left),
+            it_value: timespec(remaining),
         };
         timerfd_settime(self.descriptor.get_ref(), TimerfdTimerFlags::empty(), &spec)?;
-        self.at = Some(at);
+        self.expires_at = Some(at);
         Ok(())
     }
 
     /// Returns `Ready` once after the timer has expired.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        if self.at.is_none() {
+        if self.expires_at.is_none() {
             return Poll::Pending;
         }
         loop {
@@ -65,7 +65,7 @@ impl Timer {
             match ready.try_io(|timer| Ok(rustix::io::read(timer, &mut expirations)?)) {
                 Ok(read) => {
                     read?;
-                    self.at = None;
+                    self.expires_at = None;
                     // The timer expires only once, so the descriptor is not readable again until the timer is set.
                     ready.clear_ready();
                     return Poll::Ready(Ok(()));
@@ -89,16 +89,16 @@ mod tests {
 
     #[tokio::test]
     async fn a_timer_expires_once_at_the_earliest_time() {
-        let mut timer = Timer::new().expect("a timer");
+        let mut timer = Timer::new().expect("the timer can be created");
         for micros in [3000, 0, 50] {
             let at = Instant::now() + Duration::from_micros(micros);
-            timer.set(Some(at)).expect("set");
+            timer.set(Some(at)).expect("the option can be set");
             timer
                 .set(Some(at + Duration::from_secs(60)))
-                .expect("later changes nothing");
+                .expect("the timer is not changed");
             std::future::poll_fn(|cx| timer.poll(cx))
                 .await
-                .expect("it expires");
+                .expect("the timer expires");
             assert!(Instant::now() >= at);
         }
     }

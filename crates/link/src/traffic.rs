@@ -34,11 +34,11 @@ pub struct HostCounters {
 #[derive(Debug, Default)]
 pub(crate) struct TrafficCounters {
     hosts: Vec<(String, HostCounters)>,
-    by_name: HashMap<String, usize>,
+    index_by_name: HashMap<String, usize>,
     /// Bodies that bypassed deduplication because of their first bytes.
     pub(crate) bypassed: u64,
     /// The number of frames that were parked until a disk read ended.
-    pub(crate) late_frames: u64,
+    pub(crate) parked_frames: u64,
     /// The number of times that a connection waited because the limit of parked frames was reached.
     pub(crate) parking_limit_hits: u64,
 }
@@ -48,40 +48,40 @@ const HOSTS_MAX: usize = 256;
 
 impl TrafficCounters {
     /// Counts a new stream to the target, and returns the index of the target's counters in [`hosts`](Self::hosts).
-    pub(crate) fn host(&mut self, target: &Target) -> usize {
+    pub(crate) fn add_stream(&mut self, target: &Target) -> usize {
         let name = target.to_string();
-        let at = match self.by_name.get(&name) {
-            Some(at) => *at,
+        let index = match self.index_by_name.get(&name) {
+            Some(index) => *index,
             None => {
                 let name = if self.hosts.len() < HOSTS_MAX {
                     name
                 } else {
                     OTHERS.to_owned()
                 };
-                match self.by_name.get(&name) {
-                    Some(at) => *at,
+                match self.index_by_name.get(&name) {
+                    Some(index) => *index,
                     None => {
-                        self.by_name.insert(name.clone(), self.hosts.len());
+                        self.index_by_name.insert(name.clone(), self.hosts.len());
                         self.hosts.push((name, HostCounters::default()));
                         self.hosts.len() - 1
                     }
                 }
             }
         };
-        self.hosts[at].1.streams += 1;
-        at
+        self.hosts[index].1.streams += 1;
+        index
     }
 
     /// Counts a frame that was encoded for the host with this index. `before` and `after` are the sender's counters
     /// before and after the encoding.
-    pub(crate) fn sent(
+    pub(crate) fn count_sent(
         &mut self,
-        host: Option<usize>,
+        host_index: Option<usize>,
         wire_bytes: usize,
         before: &SenderCounters,
         after: &SenderCounters,
     ) {
-        let Some((_, tally)) = host.and_then(|host| self.hosts.get_mut(host)) else {
+        let Some((_, counters)) = host_index.and_then(|index| self.hosts.get_mut(index)) else {
             return;
         };
         let (referenced, delta) = (
@@ -89,28 +89,28 @@ impl TrafficCounters {
             after.delta - before.delta,
         );
         let (plain, literal) = (after.plain - before.plain, after.literal - before.literal);
-        tally.sent += referenced + delta + plain + literal;
-        tally.sent_wire += wire_bytes as u64;
-        tally.sent_referenced += referenced;
-        tally.sent_delta += delta;
-        tally.sent_plain += plain;
+        counters.sent += referenced + delta + plain + literal;
+        counters.sent_wire += wire_bytes as u64;
+        counters.sent_referenced += referenced;
+        counters.sent_delta += delta;
+        counters.sent_plain += plain;
     }
 
     /// Counts a frame that was received from the host with this index. `before` and `after` are the receiver's
     /// counters before and after the frame was handled.
-    pub(crate) fn received(
+    pub(crate) fn count_received(
         &mut self,
-        host: Option<usize>,
+        host_index: Option<usize>,
         wire_bytes: usize,
         before: &ReceiverCounters,
         after: &ReceiverCounters,
     ) {
-        let Some((_, tally)) = host.and_then(|host| self.hosts.get_mut(host)) else {
+        let Some((_, counters)) = host_index.and_then(|index| self.hosts.get_mut(index)) else {
             return;
         };
-        tally.received += after.delivered - before.delivered;
-        tally.received_wire += wire_bytes as u64;
-        tally.received_referenced += after.from_store - before.from_store;
+        counters.received += after.delivered - before.delivered;
+        counters.received_wire += wire_bytes as u64;
+        counters.received_referenced += after.from_store - before.from_store;
     }
 
     /// Returns the name and the counters of each host.
@@ -130,23 +130,27 @@ mod tests {
     fn hosts_are_bounded() {
         let mut traffic = TrafficCounters::default();
         for n in 0..1000 {
-            let target = Target::Tcp(format!("host-{}:1", n % 500).parse().expect("a place"));
-            let host = traffic.host(&target);
+            let target = Target::Tcp(
+                format!("host-{}:1", n % 500)
+                    .parse()
+                    .expect("the text is a host and a port"),
+            );
+            let host_index = traffic.add_stream(&target);
             let after = SenderCounters {
                 referenced: 3,
                 literal: 1,
                 ..SenderCounters::default()
             };
-            traffic.sent(Some(host), 2, &SenderCounters::default(), &after);
+            traffic.count_sent(Some(host_index), 2, &SenderCounters::default(), &after);
         }
         assert_eq!(traffic.hosts().len(), HOSTS_MAX + 1);
         assert_eq!(traffic.hosts()[HOSTS_MAX].0, OTHERS);
-        let all = traffic.hosts().iter().map(|(_, tally)| tally);
-        let sums = all.fold((0, 0, 0), |(streams, sent, wire), tally| {
+        let all = traffic.hosts().iter().map(|(_, counters)| counters);
+        let sums = all.fold((0, 0, 0), |(streams, sent, wire), counters| {
             (
-                streams + tally.streams,
-                sent + tally.sent,
-                wire + tally.sent_wire,
+                streams + counters.streams,
+                sent + counters.sent,
+                wire + counters.sent_wire,
             )
         });
         assert_eq!(sums, (1000, 4000, 2000));

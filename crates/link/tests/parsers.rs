@@ -51,23 +51,23 @@ proptest! {
     /// A parsed target has the host in lower case and the port from which the text was generated.
     #[test]
     fn targets_are_parsed_as_written((host, port) in targets()) {
-        let place: HostPort = text(&host, port).parse().expect("a place");
-        prop_assert_eq!(&place.host, &host.to_ascii_lowercase());
-        prop_assert_eq!(place.port, port);
-        prop_assert_eq!(place.to_string().parse::<HostPort>(), Ok(place));
+        let target: HostPort = text(&host, port).parse().expect("the text is a host and a port");
+        prop_assert_eq!(&target.host, &host.to_ascii_lowercase());
+        prop_assert_eq!(target.port, port);
+        prop_assert_eq!(target.to_string().parse::<HostPort>(), Ok(target));
     }
 
     /// An accepted target has a name of letters, digits, `-`, `_` and `.`, or an address, and a port of digits.
     /// Every socket address of the standard library is accepted, except those with port 0 or a zone.
     #[test]
     fn other_text_is_not_a_target(text in nearly_a_target()) {
-        if let Ok(place) = text.parse::<HostPort>() {
-            let named = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
-            let addressed = place.host.parse::<IpAddr>().is_ok();
-            prop_assert!(addressed || (!place.host.is_empty() && place.host.bytes().all(named)), "{place}");
-            let digits = text.rsplit(':').next().expect("one part at least");
-            prop_assert!(place.port > 0 && digits.bytes().all(|byte| byte.is_ascii_digit()), "{text:?}");
-            prop_assert_eq!(place.to_string().parse::<HostPort>(), Ok(place));
+        if let Ok(target) = text.parse::<HostPort>() {
+            let is_name_byte = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
+            let is_address = target.host.parse::<IpAddr>().is_ok();
+            prop_assert!(is_address || (!target.host.is_empty() && target.host.bytes().all(is_name_byte)), "{target}");
+            let digits = text.rsplit(':').next().expect("split returns at least one part");
+            prop_assert!(target.port > 0 && digits.bytes().all(|byte| byte.is_ascii_digit()), "{text:?}");
+            prop_assert_eq!(target.to_string().parse::<HostPort>(), Ok(target));
         } else if let Ok(addr) = text.parse::<SocketAddr>() {
             prop_assert!(addr.port() == 0 || text.contains('%'), "{text} was refused");
         }
@@ -76,9 +76,9 @@ proptest! {
     /// Every label is decoded as it was encoded.
     #[test]
     fn labels_are_decoded_as_encoded((host, port) in targets(), stream in any::<u32>()) {
-        let place = text(&host, port).parse().expect("a place");
+        let target: HostPort = text(&host, port).parse().expect("the text is a host and a port");
         let labels = [
-            Label::Open(Target::Tcp(place)),
+            Label::Open(Target::Tcp(target)),
             Label::Open(Target::Origin),
             Label::Answer(StreamId(stream)),
         ];
@@ -95,13 +95,13 @@ proptest! {
     ) {
         let bytes = [&[kind], &rest[..]].concat();
         let decoded = Label::decode(&bytes);
-        let should = match kind {
+        let is_valid = match kind {
             1 => std::str::from_utf8(&rest).ok().and_then(|rest| rest.parse::<HostPort>().ok()).is_some(),
             2 => rest.len() == 4,
             3 => rest.is_empty(),
             _ => false,
         };
-        prop_assert_eq!(decoded.is_some(), should);
+        prop_assert_eq!(decoded.is_some(), is_valid);
         if let Some(label) = decoded {
             prop_assert_eq!(Label::decode(&label.encode()), Some(label));
         }
@@ -135,8 +135,8 @@ proptest! {
         for end in 0..request.len() {
             prop_assert_eq!(read(&request[..end], true), Step::ReadMore);
         }
-        let place = text(&host, port).parse().expect("a place");
-        let connect = Step::Connect { place, protocol: ProxyProtocol::Socks, used: request.len() };
+        let target: HostPort = text(&host, port).parse().expect("the text is a host and a port");
+        let connect = Step::Connect { target, protocol: ProxyProtocol::Socks, used: request.len() };
         prop_assert_eq!(read(&[&request[..], &after].concat(), true), connect);
     }
 
@@ -157,8 +157,8 @@ proptest! {
         let status = request.parse(&received);
         let expected = match status {
             Ok(httparse::Status::Complete(used)) if request.method == Some("CONNECT") => {
-                let place = request.path.and_then(|path| path.parse::<HostPort>().ok());
-                place.map(|place| Step::Connect { place, protocol: ProxyProtocol::Http, used })
+                let target = request.path.and_then(|path| path.parse::<HostPort>().ok());
+                target.map(|target| Step::Connect { target, protocol: ProxyProtocol::Http, used })
             }
             _ => None,
         };

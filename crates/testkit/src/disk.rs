@@ -29,6 +29,7 @@
 
 mod crash;
 mod faults;
+mod observed;
 
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, RwLock};
@@ -38,6 +39,7 @@ use edgeward_types::Seed;
 
 pub use crash::{Crashes, Harm};
 pub use faults::{Errno, Fault};
+pub use observed::{ObservedDisk, ReadObserver};
 
 use crash::Operation;
 use faults::Faults;

@@ -41,49 +41,49 @@ impl Shared {
                 continue;
             };
             let container = listing.number;
-            let place = ChunkLocation { container, slot };
+            let location = ChunkLocation { container, slot };
             if listing.has_bytes(usize::from(slot)) {
-                return Some(place);
+                return Some(location);
             }
             // The chunk is only listed here. Another container may have its bytes.
-            listed = Some(place);
+            listed = Some(location);
         }
         listed
     }
 
     pub(crate) fn entries(
         &self,
-        place: ChunkLocation,
-        most: usize,
+        location: ChunkLocation,
+        chunks_max: usize,
         out: &mut Vec<Entry>,
         access: &mut Access<'_>,
     ) {
         let mut state = self.state();
-        let from = usize::from(place.slot);
-        if place.container == state.open.number {
-            out.extend(state.open.entries.iter().skip(from).take(most));
-        } else if let Some(listing) = self.listing_of(place.container, &mut state, access) {
-            out.extend(listing.entries.iter().skip(from).take(most));
+        let first = usize::from(location.slot);
+        if location.container == state.open.number {
+            out.extend(state.open.entries.iter().skip(first).take(chunks_max));
+        } else if let Some(listing) = self.listing_of(location.container, &mut state, access) {
+            out.extend(listing.entries.iter().skip(first).take(chunks_max));
         }
     }
 
     pub(crate) fn load(
         &self,
-        place: ChunkLocation,
+        location: ChunkLocation,
         entries: &[Entry],
         out: &mut [u8],
         access: &mut Access<'_>,
     ) -> bool {
-        let slots = usize::from(place.slot)..usize::from(place.slot) + entries.len();
+        let slots = usize::from(location.slot)..usize::from(location.slot) + entries.len();
         let bytes = bytes_of(entries);
         assert_eq!(out.len(), bytes, "the buffer has the size of the chunks");
         let mut state = self.state();
-        if place.container == state.open.number {
+        if location.container == state.open.number {
             let matches = state.open.entries.get(slots.clone()) == Some(entries);
             let bytes = state.open.chunks(slots).filter(|_| matches);
             return bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some();
         }
-        let Some(listing) = self.listing_of(place.container, &mut state, access) else {
+        let Some(listing) = self.listing_of(location.container, &mut state, access) else {
             return false;
         };
         drop(state);
@@ -95,55 +95,55 @@ impl Shared {
     /// Returns true if the bytes of these chunks are stored and will not be overwritten soon. Returns false if
     /// their trailer is not in memory, because a read would cost more than the answer saves. The trailer of
     /// chunks that were just recognised is in memory.
-    pub(crate) fn is_retained(&self, place: ChunkLocation, chunks: usize) -> bool {
+    pub(crate) fn is_retained(&self, location: ChunkLocation, chunks: usize) -> bool {
         let mut state = self.state();
-        let slots = usize::from(place.slot)..usize::from(place.slot) + chunks;
-        if place.container == state.open.number {
+        let slots = usize::from(location.slot)..usize::from(location.slot) + chunks;
+        if location.container == state.open.number {
             return slots.into_iter().all(|slot| state.open.has_bytes(slot));
         }
-        let newer = state.open.number.saturating_sub(place.container);
+        let newer = state.open.number.saturating_sub(location.container);
         let is_overwritten_soon =
             newer >= self.containers - 1 - self.containers / OVERWRITTEN_SOON_SHARE;
-        let listing = state.trailers.get(self.position(place.container));
+        let listing = state.trailers.get(self.position(location.container));
         let listing =
-            listing.filter(|listing| listing.number == place.container && !is_overwritten_soon);
-        listing.is_some_and(|listing| listing.are_kept(slots))
+            listing.filter(|listing| listing.number == location.container && !is_overwritten_soon);
+        listing.is_some_and(|listing| listing.have_bytes(slots))
     }
 
-    /// Appends at most `most` chunks from this location on, with their fingerprints. For the open container,
+    /// Appends at most `chunks_max` chunks from this location on, with their fingerprints. For the open container,
     /// which has no fingerprints, appends no chunks.
     pub(crate) fn entries_with_fingerprints(
         &self,
-        place: ChunkLocation,
-        most: usize,
+        location: ChunkLocation,
+        chunks_max: usize,
         out: &mut Vec<FingerprintedEntry>,
         access: &mut Access<'_>,
     ) {
         let mut state = self.state();
-        if place.container != state.open.number {
-            let position = self.position(place.container);
+        if location.container != state.open.number {
+            let position = self.position(location.container);
             // Reads the trailer into the cache, if it is not there.
             _ = self.listing(position, &mut state, access);
-            let slot = usize::from(place.slot);
-            let slots = slot..slot + most;
+            let slot = usize::from(location.slot);
+            let slots = slot..slot + chunks_max;
             state
                 .trailers
-                .entries_with_fingerprints(position, place.container, slots, out);
+                .entries_with_fingerprints(position, location.container, slots, out);
         }
     }
 
     pub(crate) fn set_fingerprint(
         &self,
-        place: ChunkLocation,
+        location: ChunkLocation,
         id: &ChunkId,
         fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
     ) {
         let mut state = self.state();
-        let position = self.position(place.container);
-        let chunk = (usize::from(place.slot), id);
+        let position = self.position(location.container);
+        let chunk = (usize::from(location.slot), id);
         state
             .trailers
-            .set_fingerprint(position, place.container, chunk, fingerprint);
+            .set_fingerprint(position, location.container, chunk, fingerprint);
     }
 
     /// See [`ChunkStore::find_or_insert`]. If a read is pending, does not store the chunk, because the store
@@ -155,19 +155,19 @@ impl Shared {
         access: &mut Access<'_>,
     ) -> (Option<ChunkLocation>, bool) {
         let state = &mut *self.state();
-        let place = self.locate(&id, state, access);
-        if let Some(place) = place
-            && self.has_bytes(place, state, access)
+        let location = self.locate(&id, state, access);
+        if let Some(location) = location
+            && self.has_bytes(location, state, access)
         {
-            return (Some(place), true);
+            return (Some(location), true);
         }
         if access.has_pending() {
             return (None, false);
         }
-        if let Some(place) = place {
+        if let Some(location) = location {
             // The chunk is only listed. Its entry is removed, and the chunk is stored below.
-            let slot = usize::from(place.slot);
-            self.remove_entries(place.container, slot..slot + 1, state);
+            let slot = usize::from(location.slot);
+            self.remove_entries(location.container, slot..slot + 1, state);
         }
         if chunk.is_empty() || chunk.len() > self.layout.container_bytes() {
             return (None, false);
@@ -178,7 +178,7 @@ impl Shared {
             _ = self.seal(state);
         }
         let slot = state.open.push(id, chunk);
-        (Some(self.enter(&id, slot, state)), false)
+        (Some(self.index_chunk(&id, slot, state)), false)
     }
 
     /// See [`ChunkStore::find_or_list`]. If a read is pending, does not list the chunk, because the store may already
@@ -189,8 +189,8 @@ impl Shared {
         access: &mut Access<'_>,
     ) -> (Option<ChunkLocation>, bool) {
         let state = &mut *self.state();
-        if let Some(place) = self.locate(&entry.id, state, access) {
-            return (Some(place), true);
+        if let Some(location) = self.locate(&entry.id, state, access) {
+            return (Some(location), true);
         }
         let bytes = entry.length as usize;
         if access.has_pending() || bytes == 0 || bytes > self.layout.container_bytes() {
@@ -200,7 +200,7 @@ impl Shared {
             _ = self.seal(state);
         }
         let slot = state.open.list(entry, &mut state.packer);
-        (Some(self.enter(&entry.id, slot, state)), false)
+        (Some(self.index_chunk(&entry.id, slot, state)), false)
     }
 }
 
@@ -218,12 +218,13 @@ impl ChunkStore for Chunks {
             .locate(id, &mut self.0.state(), &mut Access::Blocking)
     }
 
-    fn entries(&mut self, place: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
-        self.0.entries(place, most, out, &mut Access::Blocking);
+    fn entries(&mut self, location: ChunkLocation, chunks_max: usize, out: &mut Vec<Entry>) {
+        self.0
+            .entries(location, chunks_max, out, &mut Access::Blocking);
     }
 
-    fn load(&mut self, place: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
-        self.0.load(place, entries, out, &mut Access::Blocking)
+    fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
+        self.0.load(location, entries, out, &mut Access::Blocking)
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
@@ -238,38 +239,39 @@ impl ChunkStore for Chunks {
         self.0.find_or_list(entry, &mut Access::Blocking)
     }
 
-    fn has_bytes(&mut self, place: ChunkLocation) -> bool {
+    fn has_bytes(&mut self, location: ChunkLocation) -> bool {
         let state = &mut self.0.state();
-        self.0.has_bytes(place, state, &mut Access::Blocking)
+        self.0.has_bytes(location, state, &mut Access::Blocking)
     }
 
-    fn is_retained(&mut self, place: ChunkLocation, chunks: usize) -> bool {
-        self.0.is_retained(place, chunks)
+    fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
+        self.0.is_retained(location, chunks)
     }
 
     fn entries_with_fingerprints(
         &mut self,
-        place: ChunkLocation,
-        most: usize,
+        location: ChunkLocation,
+        chunks_max: usize,
         out: &mut Vec<FingerprintedEntry>,
     ) {
         self.0
-            .entries_with_fingerprints(place, most, out, &mut Access::Blocking);
+            .entries_with_fingerprints(location, chunks_max, out, &mut Access::Blocking);
     }
 
     fn set_fingerprint(
         &mut self,
-        place: ChunkLocation,
+        location: ChunkLocation,
         id: &ChunkId,
         fingerprint: impl FnOnce() -> Option<ChunkFingerprint>,
     ) {
-        self.0.set_fingerprint(place, id, fingerprint);
+        self.0.set_fingerprint(location, id, fingerprint);
     }
 
-    fn forget(&mut self, place: ChunkLocation) {
-        let slot = usize::from(place.slot);
+    fn forget(&mut self, location: ChunkLocation) {
+        let slot = usize::from(location.slot);
         let mut state = self.0.state();
-        self.0.forget(place.container, slot..slot + 1, &mut state);
+        self.0
+            .forget(location.container, slot..slot + 1, &mut state);
     }
 }
 

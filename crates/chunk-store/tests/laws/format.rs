@@ -16,7 +16,7 @@ const CONTAINER: usize = 16 << 10;
 
 fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
     let settings = ChunkSettings {
-        layout: Layout::new(CONTAINER as u32).expect("a power of two"),
+        layout: Layout::new(CONTAINER as u32).expect("the size is supported"),
         compression,
         ..ChunkSettings::new(256, 77)
     };
@@ -53,8 +53,8 @@ fn store_chunk(store: &mut Chunks, bytes: &[u8]) {
 fn list(store: &mut Chunks, bytes: &[u8]) {
     let id = key().id(bytes);
     let length = bytes.len() as u32;
-    let (place, found) = store.find_or_list(Entry { id, length });
-    assert!(place.is_some() && !found);
+    let (location, found) = store.find_or_list(Entry { id, length });
+    assert!(location.is_some() && !found);
 }
 
 fn fixture(name: &str) -> Arc<SimulatedDisk> {
@@ -68,13 +68,13 @@ fn fixture(name: &str) -> Arc<SimulatedDisk> {
 #[test]
 fn a_store_of_the_first_version_opens() {
     let disk = fixture("chunk-store-v1.bin");
-    let whole = |store: &mut Chunks| (0..30).all(|number| has_bytes(store, &line(number)));
+    let has_all_lines = |store: &mut Chunks| (0..30).all(|number| has_bytes(store, &line(number)));
     let mut store = open(&disk, Method::None);
-    assert!(whole(&mut store));
+    assert!(has_all_lines(&mut store));
     assert_eq!(version(&disk), VERSION_RAW);
 
     let mut store = open(&disk, Method::Zstd);
-    assert!(whole(&mut store));
+    assert!(has_all_lines(&mut store));
     assert_eq!(version(&disk), VERSION_BLOCKS);
     (100..105).for_each(|number| store_chunk(&mut store, &line(number)));
     store.flush().expect("the disk has no faults");
@@ -141,8 +141,8 @@ fn a_store_of_the_third_version_opens() {
     for number in 0..6 {
         assert!(has_bytes(&mut store, &line(number)), "line {number}");
         let id = key().id(&noise(number, 1500));
-        let place = store.locate(&id).expect("its id is listed");
-        assert!(!store.has_bytes(place), "noise {number}");
+        let location = store.locate(&id).expect("the chunk is listed");
+        assert!(!store.has_bytes(location), "noise {number}");
     }
     assert_eq!(store.counters().listed_bytes, 6 * 1500);
 }
@@ -157,7 +157,12 @@ fn the_format_equals_the_golden_file() {
     };
     let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../vectors/link/store.txt");
     let golden = fs::read_to_string(path).expect("the golden file can be read");
-    let mut written = golden.lines().next().expect("a head").to_owned() + "\n";
+    let mut written = golden
+        .lines()
+        .next()
+        .expect("the response has a head")
+        .to_owned()
+        + "\n";
     for (name, method, listed) in [
         ("", Method::None, false),
         ("compressed ", Method::Lz4, false),

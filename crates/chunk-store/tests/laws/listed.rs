@@ -26,20 +26,20 @@ fn entry(number: usize) -> Entry {
 }
 
 fn list(store: &mut Chunks, number: usize) -> (ChunkLocation, bool) {
-    let (place, found) = store.find_or_list(entry(number));
-    (place.expect("the chunk fits in a container"), found)
+    let (location, found) = store.find_or_list(entry(number));
+    (location.expect("the chunk fits in a container"), found)
 }
 
 fn store_chunk(store: &mut Chunks, number: usize) -> (ChunkLocation, bool) {
     let bytes = chunk(number);
-    let (place, found) = store.find_or_insert(key().id(&bytes), &bytes);
-    (place.expect("the chunk fits in a container"), found)
+    let (location, found) = store.find_or_insert(key().id(&bytes), &bytes);
+    (location.expect("the chunk fits in a container"), found)
 }
 
 #[derive(Clone, Copy, Debug)]
 enum Step {
     List(usize),
-    Keep(usize),
+    Store(usize),
     Reopen,
 }
 
@@ -53,7 +53,7 @@ proptest! {
         steps in vec(
             prop_oneof![
                 12 => (0_usize..90).prop_map(Step::List),
-                8 => (0_usize..90).prop_map(Step::Keep),
+                8 => (0_usize..90).prop_map(Step::Store),
                 1 => Just(Step::Reopen),
             ],
             1..250,
@@ -67,44 +67,44 @@ proptest! {
         for step in steps {
             match step {
                 Step::List(number) => {
-                    let (place, found) = list(&mut store, number);
-                    newest = newest.max(place.container);
+                    let (location, found) = list(&mut store, number);
+                    newest = newest.max(location.container);
                     match known.get(&number) {
-                        Some(&(there, _)) => prop_assert_eq!((place, found), (there, true)),
+                        Some(&(known_location, _)) => prop_assert_eq!((location, found), (known_location, true)),
                         None => {
                             prop_assert!(!found);
-                            known.insert(number, (place, false));
+                            known.insert(number, (location, false));
                         }
                     }
                 }
-                Step::Keep(number) => {
-                    let (place, found) = store_chunk(&mut store, number);
-                    newest = newest.max(place.container);
+                Step::Store(number) => {
+                    let (location, found) = store_chunk(&mut store, number);
+                    newest = newest.max(location.container);
                     match known.get(&number) {
-                        Some(&(there, true)) => prop_assert_eq!((place, found), (there, true)),
+                        Some(&(known_location, true)) => prop_assert_eq!((location, found), (known_location, true)),
                         _ => {
                             prop_assert!(!found);
-                            known.insert(number, (place, true));
+                            known.insert(number, (location, true));
                         }
                     }
                 }
                 Step::Reopen => {
                     store.flush().expect("the disk has no faults");
                     store = open(&disk, method);
-                    let written = |&(place, _): &(ChunkLocation, bool)| place.container == newest;
+                    let written = |&(location, _): &(ChunkLocation, bool)| location.container == newest;
                     newest += u32::from(known.values().any(written));
                 }
             }
-            known.retain(|_, (place, _)| place.container + CONTAINERS as u32 > newest);
+            known.retain(|_, (location, _)| location.container + CONTAINERS as u32 > newest);
             let checked: Vec<_> = match step {
-                Step::List(number) | Step::Keep(number) => vec![number],
+                Step::List(number) | Step::Store(number) => vec![number],
                 Step::Reopen => known.keys().copied().collect(),
             };
             for number in checked {
-                let (place, has_bytes) = known[&number];
-                prop_assert_eq!(store.locate(&entry(number).id), Some(place), "{}", number);
-                prop_assert_eq!(store.has_bytes(place), has_bytes);
-                let expected = if has_bytes { Ok(place) } else { Err(()) };
+                let (location, has_bytes) = known[&number];
+                prop_assert_eq!(store.locate(&entry(number).id), Some(location), "{}", number);
+                prop_assert_eq!(store.has_bytes(location), has_bytes);
+                let expected = if has_bytes { Ok(location) } else { Err(()) };
                 prop_assert_eq!(load_chunk(&mut store, number), Some(expected), "{}", number);
             }
         }
@@ -117,7 +117,7 @@ proptest! {
     /// If `is_retained` returns true for a chunk, the chunk can still be loaded after another container was
     /// written. It returns false for listed chunks and for chunks that are overwritten next.
     #[test]
-    fn chunks_that_stay_survive_the_next_container(
+    fn retained_chunks_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
         method in methods(),
     ) {
@@ -125,27 +125,27 @@ proptest! {
         let mut store = open(&disk, method);
         let mut known = HashMap::new();
         for (number, kind) in steps {
-            let (place, _) = if kind == 0 { list(&mut store, number) } else { store_chunk(&mut store, number) };
-            known.insert(number, place);
+            let (location, _) = if kind == 0 { list(&mut store, number) } else { store_chunk(&mut store, number) };
+            known.insert(number, location);
         }
-        let open = store.written();
-        let mut staying = Vec::new();
-        for (&number, &place) in &known {
+        let open = store.open_container_number();
+        let mut retained = Vec::new();
+        for (&number, &location) in &known {
             // The lookup loads the trailer of the chunk into memory, where `is_retained` needs it.
             let found = store.locate(&entry(number).id);
-            let stays = store.is_retained(place, 1);
-            let has_bytes = found == Some(place) && store.has_bytes(place);
-            let leaves = place.container + CONTAINERS as u32 - 1 <= open;
-            prop_assert_eq!(stays, has_bytes && !leaves, "{}", number);
-            staying.extend(stays.then_some((number, place)));
+            let is_retained = store.is_retained(location, 1);
+            let has_bytes = found == Some(location) && store.has_bytes(location);
+            let is_overwritten_next = location.container + CONTAINERS as u32 - 1 <= open;
+            prop_assert_eq!(is_retained, has_bytes && !is_overwritten_next, "{}", number);
+            retained.extend(is_retained.then_some((number, location)));
         }
         let mut more = 1000;
-        while store.written() == open {
+        while store.open_container_number() == open {
             store_chunk(&mut store, more);
             more += 1;
         }
-        for (number, place) in staying {
-            prop_assert_eq!(load_chunk(&mut store, number), Some(Ok(place)), "{}", number);
+        for (number, location) in retained {
+            prop_assert_eq!(load_chunk(&mut store, number), Some(Ok(location)), "{}", number);
         }
     }
 }
@@ -167,7 +167,7 @@ fn only_ids_of_listed_chunks_are_written() {
     {
         let (chunks, trailer) = container.split_at(CONTAINER);
         assert!(chunks.iter().all(|byte| *byte == 0));
-        let trailer = Trailer::decode(layout(), 77, trailer).expect("all are full");
+        let trailer = Trailer::decode(layout(), 77, trailer).expect("the container has a trailer");
         assert!(bytes_of(&trailer.entries) <= CONTAINER);
         assert_eq!(trailer.blocks.len(), 1, "neighbours are listed together");
     }

@@ -8,6 +8,7 @@ mod non_blocking;
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use proptest::collection::vec;
 use proptest::prelude::{ProptestConfig, any, prop_assert, prop_assert_eq, prop_oneof, proptest};
@@ -20,7 +21,7 @@ use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_dedup::store::{ChunkLocation, ChunkStore, Entry, bytes_of, load_verified};
 use edgeward_store::disk::Device;
-use edgeward_testkit::disk::{Harm, SimulatedDisk};
+use edgeward_testkit::disk::{Harm, ReadObserver, SimulatedDisk};
 use edgeward_types::Seed;
 
 const CONTAINER: usize = 64 << 10;
@@ -29,12 +30,22 @@ const CONTAINERS: usize = 4;
 /// Every property holds for every compression method.
 const METHODS: [Method; 3] = [Method::None, Method::Lz4, Method::Zstd];
 
+/// Counts the blocking reads of a disk.
+#[derive(Debug, Default)]
+struct ReadCounter(AtomicU64);
+
+impl ReadObserver for ReadCounter {
+    fn after_read(&self) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
 fn methods() -> impl Strategy<Value = Method> {
     sample::select(&METHODS[..])
 }
 
 fn layout() -> Layout {
-    Layout::new(CONTAINER as u32).expect("a power of two")
+    Layout::new(CONTAINER as u32).expect("the size is supported")
 }
 
 fn key() -> IdKey {
@@ -86,22 +97,22 @@ fn noise(number: usize, bytes: usize) -> Vec<u8> {
 fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<ChunkLocation, ()>> {
     let bytes = chunk(number);
     let id = key().id(&bytes);
-    let place = store.locate(&id)?;
+    let location = store.locate(&id)?;
     let mut entries = Vec::new();
-    store.entries(place, 1, &mut entries);
+    store.entries(location, 1, &mut entries);
     assert_eq!(entries.first().map(|entry| entry.id), Some(id));
     let mut found = vec![0; bytes_of(&entries)];
-    if !load_verified(store, &key(), place, &entries, &mut found) {
+    if !load_verified(store, &key(), location, &entries, &mut found) {
         return Some(Err(()));
     }
     assert!(found == bytes, "chunk {number} has other bytes");
-    Some(Ok(place))
+    Some(Ok(location))
 }
 
 /// Returns true if the store has these bytes.
 fn has_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
     let id = key().id(bytes);
-    let Some(place) = store.locate(&id) else {
+    let Some(location) = store.locate(&id) else {
         return false;
     };
     let entry = Entry {
@@ -109,7 +120,7 @@ fn has_bytes(store: &mut Chunks, bytes: &[u8]) -> bool {
         length: bytes.len() as u32,
     };
     let mut found = vec![0; bytes.len()];
-    load_verified(store, &key(), place, &[entry], &mut found) && found == bytes
+    load_verified(store, &key(), location, &[entry], &mut found) && found == bytes
 }
 
 fn store_chunk(store: &mut Chunks, number: usize) -> ChunkLocation {
@@ -121,7 +132,7 @@ fn store_chunk(store: &mut Chunks, number: usize) -> ChunkLocation {
 
 #[derive(Clone, Debug)]
 enum Step {
-    Keep(usize),
+    Store(usize),
     Read(usize),
     Forget(usize),
     Flush,
@@ -130,7 +141,7 @@ enum Step {
 
 fn steps() -> impl Strategy<Value = Vec<Step>> {
     let step = prop_oneof![
-        20 => (0_usize..120).prop_map(Step::Keep),
+        20 => (0_usize..120).prop_map(Step::Store),
         10 => (0_usize..120).prop_map(Step::Read),
         1 => (0_usize..120).prop_map(Step::Forget),
         1 => any::<bool>().prop_map(|_| Step::Flush),
@@ -148,61 +159,61 @@ proptest! {
     fn a_store_is_a_map_of_the_last_containers(steps in steps(), method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
-        let mut places: HashMap<usize, ChunkLocation> = HashMap::new();
+        let mut locations: HashMap<usize, ChunkLocation> = HashMap::new();
         // A chunk that was removed from the index and stored again may be in one container twice. When the container
         // has been written, either location is a correct result.
         let mut forgotten = HashSet::new();
         let mut newest = 0;
         for step in steps {
             match step {
-                Step::Keep(number) => {
-                    let place = store_chunk(&mut store, number);
-                    newest = newest.max(place.container);
-                    places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
-                    let known = places.entry(number).or_insert(place);
-                    if forgotten.contains(&(number, place)) {
-                        *known = place;
+                Step::Store(number) => {
+                    let location = store_chunk(&mut store, number);
+                    newest = newest.max(location.container);
+                    locations.retain(|_, location| location.container + CONTAINERS as u32 > newest);
+                    let known = locations.entry(number).or_insert(location);
+                    if forgotten.contains(&(number, location)) {
+                        *known = location;
                     }
-                    prop_assert_eq!(*known, place);
+                    prop_assert_eq!(*known, location);
                 }
                 Step::Read(number) => {
                     let found = load_chunk(&mut store, number).transpose();
-                    if let (Ok(Some(place)), Some(known)) = (found, places.get_mut(&number))
-                        && forgotten.contains(&(number, place))
+                    if let (Ok(Some(location)), Some(known)) = (found, locations.get_mut(&number))
+                        && forgotten.contains(&(number, location))
                     {
-                        *known = place;
+                        *known = location;
                     }
-                    prop_assert_eq!(found, Ok(places.get(&number).copied()));
+                    prop_assert_eq!(found, Ok(locations.get(&number).copied()));
                 }
                 Step::Forget(number) => {
-                    if let Some(place) = places.remove(&number) {
-                        forgotten.insert((number, place));
-                        store.forget(place);
+                    if let Some(location) = locations.remove(&number) {
+                        forgotten.insert((number, location));
+                        store.forget(location);
                     }
                 }
                 Step::Flush => {
                     store.flush().expect("the disk has no faults");
                     // The next container is open now. It has the position of the oldest container, whose chunks are
                     // removed.
-                    newest += u32::from(places.values().any(|place| place.container == newest));
-                    places.retain(|_, kept| kept.container + CONTAINERS as u32 > newest);
+                    newest += u32::from(locations.values().any(|location| location.container == newest));
+                    locations.retain(|_, location| location.container + CONTAINERS as u32 > newest);
                 }
                 Step::Reopen => {
                     // Opens the store like after a kill of the process. The open container is lost, and chunks
                     // that were removed from the index may be found again.
                     drop(store);
                     store = open(&disk, method);
-                    places.clear();
+                    locations.clear();
                     forgotten.clear();
                     newest = 0;
                     for number in 0..120 {
                         if let Some(found) = load_chunk(&mut store, number) {
-                            let place = found.expect("the disk has no faults");
-                            newest = newest.max(place.container);
-                            places.insert(number, place);
+                            let location = found.expect("the disk has no faults");
+                            newest = newest.max(location.container);
+                            locations.insert(number, location);
                         }
                     }
-                    newest += u32::from(!places.is_empty());
+                    newest += u32::from(!locations.is_empty());
                 }
             }
         }
@@ -213,18 +224,18 @@ proptest! {
     fn runs_are_loaded_as_they_were_stored(first in 0_usize..40, most in 1_usize..30, method in methods()) {
         let disk = disk();
         let mut store = open(&disk, method);
-        let places: Vec<_> = (0..50).map(|number| store_chunk(&mut store, number)).collect();
-        let Some(Ok(place)) = load_chunk(&mut store, first) else {
+        let locations: Vec<_> = (0..50).map(|number| store_chunk(&mut store, number)).collect();
+        let Some(Ok(location)) = load_chunk(&mut store, first) else {
             // The chunk was overwritten.
-            prop_assert!(places[49].container - places[first].container >= CONTAINERS as u32);
+            prop_assert!(locations[49].container - locations[first].container >= CONTAINERS as u32);
             return Ok(());
         };
         let mut entries: Vec<Entry> = Vec::new();
-        store.entries(place, most, &mut entries);
-        let in_container = places.iter().skip(first).take_while(|other| other.container == place.container);
+        store.entries(location, most, &mut entries);
+        let in_container = locations.iter().skip(first).take_while(|other| other.container == location.container);
         prop_assert_eq!(entries.len(), in_container.count().min(most));
         let mut bytes = vec![0; bytes_of(&entries)];
-        prop_assert!(load_verified(&mut store, &key(), place, &entries, &mut bytes));
+        prop_assert!(load_verified(&mut store, &key(), location, &entries, &mut bytes));
         let expected: Vec<u8> = (first..first + entries.len()).flat_map(chunk).collect();
         prop_assert!(bytes == expected);
     }
@@ -235,7 +246,7 @@ proptest! {
     fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
         // A block has up to three chunks, so one flipped bit can corrupt three chunks.
-        let most = if method == Method::None { 1 } else { 3 };
+        let corrupt_max = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
         (0..40).for_each(|number| _ = store_chunk(&mut store, number));
         store.flush().expect("the disk has no faults");
@@ -244,8 +255,8 @@ proptest! {
             if reopen {
                 store = open(&disk, method);
             }
-            let there = (0..40).filter(|&number| load_chunk(&mut store, number) == Some(Err(()))).count();
-            prop_assert!(there <= most, "{there} chunks corrupt");
+            let corrupt = (0..40).filter(|&number| load_chunk(&mut store, number) == Some(Err(()))).count();
+            prop_assert!(corrupt <= corrupt_max, "{corrupt} chunks are corrupt");
             for number in 30..40 {
                 store_chunk(&mut store, number);
                 prop_assert!(matches!(load_chunk(&mut store, number), Some(Ok(_))));
@@ -291,7 +302,7 @@ fn check_crashes(method: Method) {
                 if boundary >= flushed && number < 20 {
                     assert!(
                         matches!(found, Some(Ok(_))),
-                        "{method:?}, {harm:?} at {boundary}: chunk {number} is gone"
+                        "{method:?}, {harm:?} at {boundary}: chunk {number} is lost"
                     );
                 }
             }
@@ -301,7 +312,7 @@ fn check_crashes(method: Method) {
     }
     assert!(
         corrupt > 0,
-        "no chunk was ever torn: the test shows nothing"
+        "no chunk was corrupt, so the test shows nothing"
     );
 }
 
@@ -407,7 +418,7 @@ fn a_new_epoch_begins_when_container_numbers_are_used_up() {
 /// A device with other content or a corrupt superblock is refused and left unchanged.
 #[test]
 fn a_device_with_other_content_is_refused() {
-    let refused = |change: &dyn Fn(&SimulatedDisk)| {
+    let open_error = |change: &dyn Fn(&SimulatedDisk)| {
         let disk = disk();
         drop(open(&disk, Method::None));
         change(&disk);
@@ -419,8 +430,14 @@ fn a_device_with_other_content_is_refused() {
             other => panic!("{other}"),
         }
     };
-    assert_eq!(refused(&|disk| disk.flip(0, 1)), SuperblockError::Foreign);
-    assert_eq!(refused(&|disk| disk.flip(9, 1)), SuperblockError::Corrupt);
+    assert_eq!(
+        open_error(&|disk| disk.flip(0, 1)),
+        SuperblockError::Foreign
+    );
+    assert_eq!(
+        open_error(&|disk| disk.flip(9, 1)),
+        SuperblockError::Corrupt
+    );
     let small = SimulatedDisk::new(8192);
     let opened = Chunks::open(small, settings(Method::None));
     assert!(matches!(

@@ -49,7 +49,11 @@ impl Source {
         let sent = Arc::clone(&body);
         thread::spawn(move || {
             for mut tcp in listener.incoming().flatten() {
-                let body = Arc::clone(&sent.lock().expect("no thread panics with it"));
+                let body = Arc::clone(
+                    &sent
+                        .lock()
+                        .expect("no thread panics while it holds the lock"),
+                );
                 _ = tcp.write_all(&body);
             }
         });
@@ -58,7 +62,10 @@ impl Source {
 
     /// Sets the body for the next connections.
     pub(crate) fn set(&self, body: &Arc<Vec<u8>>) {
-        *self.body.lock().expect("no thread panics with it") = Arc::clone(body);
+        *self
+            .body
+            .lock()
+            .expect("no thread panics while it holds the lock") = Arc::clone(body);
     }
 }
 
@@ -66,18 +73,18 @@ impl Source {
 pub(crate) fn fetch(from: SocketAddr, body: &[u8]) -> io::Result<()> {
     let mut tcp = TcpStream::connect(from)?;
     tcp.set_read_timeout(Some(Duration::from_secs(120)))?;
-    let (mut buffer, mut at) = (vec![0; 256 << 10], 0);
+    let (mut buffer, mut received) = (vec![0; 256 << 10], 0);
     loop {
         match tcp.read(&mut buffer)? {
             0 => break,
             bytes => {
-                let expected = body.get(at..at + bytes);
-                assert_eq!(expected, Some(&buffer[..bytes]), "bytes at {at}");
-                at += bytes;
+                let expected = body.get(received..received + bytes);
+                assert_eq!(expected, Some(&buffer[..bytes]), "bytes at {received}");
+                received += bytes;
             }
         }
     }
-    assert_eq!(at, body.len(), "all of it");
+    assert_eq!(received, body.len(), "the length of the body");
     Ok(())
 }
 
@@ -93,13 +100,13 @@ impl Relay {
         let addr = listener.local_addr()?;
         let thread = spawn("plain", move |ready| {
             ready();
-            for mut near in listener.incoming().flatten() {
-                let Ok(mut far) = TcpStream::connect(to) else {
+            for mut client in listener.incoming().flatten() {
+                let Ok(mut source) = TcpStream::connect(to) else {
                     continue;
                 };
                 let mut buffer = vec![0; 128 << 10];
-                while let Ok(bytes @ 1..) = far.read(&mut buffer) {
-                    if near.write_all(&buffer[..bytes]).is_err() {
+                while let Ok(bytes @ 1..) = source.read(&mut buffer) {
+                    if client.write_all(&buffer[..bytes]).is_err() {
                         break;
                     }
                 }
@@ -127,71 +134,87 @@ pub(crate) struct LinkBed {
 impl LinkBed {
     pub(crate) fn start(
         target: SocketAddr,
-        with: &Features,
-        line: Option<u64>,
+        features: &Features,
+        network: Option<u64>,
     ) -> io::Result<Self> {
         let wan = |rate| WanSettings {
             bits_per_second: rate,
             delay: Duration::from_micros(100),
         };
-        Self::over(target, with, line.map(wan))
+        Self::over(target, features, network.map(wan))
     }
 
     pub(crate) fn over(
         target: SocketAddr,
-        with: &Features,
-        line: Option<WanSettings>,
+        features: &Features,
+        network: Option<WanSettings>,
     ) -> io::Result<Self> {
         let keys = TempDir::new()?;
         edgeward_link::generate(&keys.path().join("keys")).map_err(io::Error::other)?;
-        let [gateway, edge] = ["gateway", "edge"].map(|end| config(&keys, end, with));
+        let [gateway, edge] = ["gateway", "edge"].map(|endpoint| config(&keys, endpoint, features));
         let (gateway, edge) = (gateway?, edge?);
 
-        let mut config =
-            GatewayConfig::new(gateway, "127.0.0.1:0".parse().expect("an address"), None);
-        config.keep_sent = with.keep_sent;
+        let mut config = GatewayConfig::new(
+            gateway,
+            "127.0.0.1:0".parse().expect("the address is valid"),
+            None,
+        );
+        config.keep_sent = features.keep_sent;
         config.allow = config
             .allow
-            .and(target.to_string().parse().expect("a rule"));
-        let (end, ended) = tokio::sync::oneshot::channel::<()>();
-        let (tell, told) = channel();
+            .and(target.to_string().parse().expect("the rule is valid"));
+        let (gateway_end, ended) = tokio::sync::oneshot::channel::<()>();
+        let (sender, receiver) = channel();
         let gateway_thread = spawn("gateway", move |ready| {
             runtime().block_on(async {
-                let gateway = Gateway::bind(config).await.expect("it listens");
+                let gateway = Gateway::bind(config)
+                    .await
+                    .expect("the listener can be bound");
                 ready();
-                tell.send(gateway.local_addr()).expect("the receiver waits");
+                sender
+                    .send(gateway.local_addr())
+                    .expect("the receiver waits for the message");
                 _ = ended.await;
             });
         });
-        let gateway = told.recv().expect("it listens");
-        let wan = line.map(|line| Wan::start(gateway, line)).transpose()?;
-        let reached = wan.as_ref().map_or(gateway, Wan::addr);
+        let gateway = receiver.recv().expect("the endpoint starts");
+        let wan = network
+            .map(|network| Wan::start(gateway, network))
+            .transpose()?;
+        let gateway_addr = wan.as_ref().map_or(gateway, Wan::addr);
 
         let (edge_end, ended) = tokio::sync::oneshot::channel::<()>();
-        let (tell, told) = channel();
+        let (sender, receiver) = channel();
         let edge_thread = spawn("edge", move |ready| {
             runtime().block_on(async {
-                let client = Client::start(edge, &reached.to_string()).expect("it starts");
+                let client =
+                    Client::start(edge, &gateway_addr.to_string()).expect("the client starts");
                 client.up().await;
-                let target = Target::Tcp(target.to_string().parse().expect("a place"));
-                let listen = "127.0.0.1:0".parse().expect("an address");
-                let entry =
+                let target = Target::Tcp(
+                    target
+                        .to_string()
+                        .parse()
+                        .expect("the text is a host and a port"),
+                );
+                let listen = "127.0.0.1:0".parse().expect("the address is valid");
+                let listener =
                     LocalListener::bind(client.clone(), listen, ListenerTarget::Fixed(target), 100)
                         .await;
-                let entry = entry.expect("it listens");
+                let listener = listener.expect("the listener can be bound");
                 ready();
-                tell.send((entry.local_addr(), client))
-                    .expect("the receiver waits");
+                sender
+                    .send((listener.local_addr(), client))
+                    .expect("the receiver waits for the message");
                 _ = ended.await;
             });
         });
-        let (addr, client) = told.recv().expect("it listens");
+        let (addr, client) = receiver.recv().expect("the endpoint starts");
         Ok(Self {
             addr,
             threads: [gateway_thread, edge_thread],
             client,
             wan,
-            _ends: [end, edge_end],
+            _ends: [gateway_end, edge_end],
         })
     }
 
@@ -214,26 +237,26 @@ impl LinkBed {
     }
 }
 
-fn config(keys: &TempDir, end: &str, with: &Features) -> io::Result<LinkConfig> {
-    let folder = keys.path().join("keys").join(end);
+fn config(keys: &TempDir, endpoint: &str, features: &Features) -> io::Result<LinkConfig> {
+    let folder = keys.path().join("keys").join(endpoint);
     let (keys, ids) = Keys::load(&folder).map_err(io::Error::other)?;
     let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
     let settings = ChunkSettings {
-        compression: with.store,
-        ..ChunkSettings::new(with.chunk_bytes, end.len() as u64)
+        compression: features.store,
+        ..ChunkSettings::new(features.chunk_bytes, endpoint.len() as u64)
     };
     let store = Chunks::open(Arc::new(device), settings).map_err(io::Error::other)?;
-    let encryption = if with.tls {
+    let encryption = if features.tls {
         Encryption::Tls(Arc::new(keys))
     } else {
         Encryption::Off
     };
     Ok(LinkConfig {
-        chunk_bytes: with.chunk_bytes,
-        dedup: with.dedup,
-        delta: with.delta,
-        methods: with.methods,
-        ids: with.ids,
+        chunk_bytes: features.chunk_bytes,
+        dedup: features.dedup,
+        delta: features.delta,
+        methods: features.methods,
+        ids: features.ids,
         ..LinkConfig::new(encryption, ids, store)
     })
 }
@@ -242,7 +265,7 @@ fn runtime() -> tokio::runtime::Runtime {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build();
-    runtime.expect("a runtime")
+    runtime.expect("the runtime can be created")
 }
 
 /// Reads the CPU time of a thread from the kernel. The field is the path of the thread's `schedstat` file.
@@ -250,23 +273,27 @@ pub(crate) struct ThreadCpu(String);
 
 impl ThreadCpu {
     pub(crate) fn seconds(&self) -> f64 {
-        let text = fs::read_to_string(&self.0).expect("the thread lives");
+        let text = fs::read_to_string(&self.0).expect("the thread runs");
         let nanos = text
             .split(' ')
             .next()
             .and_then(|nanos| nanos.parse::<f64>().ok());
-        nanos.expect("nanoseconds come first") / 1e9
+        nanos.expect("the first field is a number") / 1e9
     }
 }
 
 /// Starts a thread, and waits until `work` calls its argument to report that the thread is ready.
 fn spawn(name: &str, work: impl FnOnce(&dyn Fn()) + Send + 'static) -> ThreadCpu {
-    let (tell, told): (Sender<String>, _) = channel();
-    let named = thread::Builder::new().name(name.to_owned()).spawn(move || {
-        let link = fs::read_link("/proc/thread-self").expect("Linux tells");
+    let (sender, receiver): (Sender<String>, _) = channel();
+    let started = thread::Builder::new().name(name.to_owned()).spawn(move || {
+        let link = fs::read_link("/proc/thread-self").expect("Linux has /proc");
         let path = format!("/proc/{}/schedstat", link.display());
-        work(&|| tell.send(path.clone()).expect("the receiver waits"));
+        work(&|| {
+            sender
+                .send(path.clone())
+                .expect("the receiver waits for the message");
+        });
     });
-    named.expect("there is room for a thread");
-    ThreadCpu(told.recv().expect("it becomes ready"))
+    started.expect("the thread can be started");
+    ThreadCpu(receiver.recv().expect("the thread becomes ready"))
 }

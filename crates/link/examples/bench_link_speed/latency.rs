@@ -14,7 +14,7 @@ use edgeward_testkit::{Wan, WanSettings};
 use crate::endpoints::{Features, LinkBed};
 use crate::watch::{Watch, now};
 
-const EVERYTHING: Features = Features {
+const ALL_FEATURES: Features = Features {
     store: Method::None,
     tls: true,
     dedup: true,
@@ -27,33 +27,33 @@ const EVERYTHING: Features = Features {
 
 /// Measures the latency over the link and through a TCP relay in turns, without network delay and other traffic.
 pub(crate) fn idle() -> io::Result<()> {
-    let target = target()?;
-    let test_link = LinkBed::start(target, &EVERYTHING, None)?;
-    let relay = relay(target)?;
+    let target = start_target()?;
+    let test_link = LinkBed::start(target, &ALL_FEATURES, None)?;
+    let relay = start_relay(target)?;
     let watch = Watch::start()?;
     let (mut link, mut plain) = (Vec::new(), Vec::new());
-    let mut through = [
+    let mut connections = [
         TcpStream::connect(test_link.addr)?,
         TcpStream::connect(relay)?,
     ];
     for round in 0..20 {
-        for (tcp, asked) in through.iter_mut().zip([&mut link, &mut plain]) {
+        for (tcp, requests) in connections.iter_mut().zip([&mut link, &mut plain]) {
             for _ in 0..500 {
-                let question = ask(tcp)?;
+                let times = send_request(tcp)?;
                 if round > 0 {
-                    asked.push(question);
+                    requests.push(times);
                 }
             }
         }
     }
     let [link, plain] =
-        [link, plain].map(|asked| Times::of(&asked, watch.as_ref(), SHORT_PAUSE_NS));
-    crate::tell(&format!(
+        [link, plain].map(|requests| Times::of(&requests, watch.as_ref(), SHORT_PAUSE_NS));
+    crate::print_row(&format!(
         r#"{{"row":"latency, idle","link":{},"relay":{},"added_p99_us":{:.0},"added_p99_us_undisturbed":{},"load_average":{}}}"#,
         link.json(),
         plain.json(),
         link.all.p99 - plain.all.p99,
-        link.above(&plain),
+        link.p99_above(&plain),
         crate::load_average(),
     ));
     Ok(())
@@ -61,70 +61,70 @@ pub(crate) fn idle() -> io::Result<()> {
 
 /// Measures the latency over the link on a network of 100 Mb/s and 10 ms each way, without other traffic and
 /// during an endless download.
-pub(crate) fn beside_bulk() -> io::Result<()> {
-    let link = LinkBed::over(target()?, &EVERYTHING, Some(LINE))?;
-    beside("latency, beside a download", link.addr)
+pub(crate) fn during_download() -> io::Result<()> {
+    let link = LinkBed::over(start_target()?, &ALL_FEATURES, Some(NETWORK))?;
+    measure_during_download("latency, beside a download", link.addr)
 }
 
-/// Like [`beside_bulk`], but with two TCP connections instead of the link. This is the latency that the network
+/// Like [`during_download`], but with two TCP connections instead of the link. This is the latency that the network
 /// and the machine add.
-pub(crate) fn beside_bulk_without_link() -> io::Result<()> {
-    let line = Wan::start(target()?, LINE)?;
-    beside("latency, beside a download, without the link", line.addr())
+pub(crate) fn during_download_without_link() -> io::Result<()> {
+    let wan = Wan::start(start_target()?, NETWORK)?;
+    measure_during_download("latency, beside a download, without the link", wan.addr())
 }
 
 /// Measures the latency at this address before and during a download, and prints the row.
-fn beside(row: &str, addr: SocketAddr) -> io::Result<()> {
+fn measure_during_download(row: &str, addr: SocketAddr) -> io::Result<()> {
     let mut tcp = TcpStream::connect(addr)?;
     let mut series = |count| {
         (0..count)
-            .map(|_| ask(&mut tcp))
+            .map(|_| send_request(&mut tcp))
             .collect::<io::Result<Vec<_>>>()
     };
     let watch = Watch::start()?;
     series(20)?;
-    let alone = Times::of(&series(QUESTIONS)?, watch.as_ref(), PAUSE_NS);
+    let alone = Times::of(&series(REQUESTS)?, watch.as_ref(), PAUSE_NS);
 
-    let over = Arc::new(AtomicBool::new(false));
-    let (stop, came) = (Arc::clone(&over), Arc::new(AtomicU64::new(0)));
-    let counted = Arc::clone(&came);
+    let is_done = Arc::new(AtomicBool::new(false));
+    let (stop, received) = (Arc::clone(&is_done), Arc::new(AtomicU64::new(0)));
+    let counter = Arc::clone(&received);
     let bulk = thread::spawn(move || -> io::Result<()> {
         let mut tcp = TcpStream::connect(addr)?;
-        tcp.write_all(&[BULK; QUESTION_BYTES])?;
+        tcp.write_all(&[BULK; REQUEST_BYTES])?;
         let mut buffer = vec![0; 64 << 10];
         while !stop.load(Ordering::Relaxed) {
-            counted.fetch_add(tcp.read(&mut buffer)? as u64, Ordering::Relaxed);
+            counter.fetch_add(tcp.read(&mut buffer)? as u64, Ordering::Relaxed);
         }
         Ok(())
     });
     // Wait until the download has filled all buffers.
     thread::sleep(Duration::from_secs(2));
-    let (begun, before) = (Instant::now(), came.load(Ordering::Relaxed));
-    let beside = Times::of(&series(QUESTIONS)?, watch.as_ref(), PAUSE_NS);
-    let seconds = begun.elapsed().as_secs_f64();
-    let bytes = came.load(Ordering::Relaxed) - before;
-    over.store(true, Ordering::Relaxed);
+    let (start, before) = (Instant::now(), received.load(Ordering::Relaxed));
+    let during = Times::of(&series(REQUESTS)?, watch.as_ref(), PAUSE_NS);
+    let seconds = start.elapsed().as_secs_f64();
+    let bytes = received.load(Ordering::Relaxed) - before;
+    is_done.store(true, Ordering::Relaxed);
     bulk.join().expect("it does not panic")?;
-    crate::tell(&format!(
+    crate::print_row(&format!(
         r#"{{"row":"{row}","line":"100 Mb/s, 10 ms each way","alone":{},"beside":{},"raised_p50_us":{:.0},"raised_p99_us":{:.0},"raised_p99_us_undisturbed":{},"bulk_mbps":{:.1},"load_average":{}}}"#,
         alone.json(),
-        beside.json(),
-        beside.all.p50 - alone.all.p50,
-        beside.all.p99 - alone.all.p99,
-        beside.above(&alone),
+        during.json(),
+        during.all.p50 - alone.all.p50,
+        during.all.p99 - alone.all.p99,
+        during.p99_above(&alone),
         bytes as f64 * 8.0 / 1e6 / seconds,
         crate::load_average(),
     ));
     Ok(())
 }
 
-const LINE: WanSettings = WanSettings {
+const NETWORK: WanSettings = WanSettings {
     bits_per_second: 100_000_000,
     delay: Duration::from_millis(10),
 };
 
 /// The number of requests of each series. At 20 ms per request, a series takes more than half a minute.
-const QUESTIONS: usize = 1500;
+const REQUESTS: usize = 1500;
 
 /// The shortest pause that counts if a request takes less than a millisecond, in nanoseconds.
 const SHORT_PAUSE_NS: u64 = 300_000;
@@ -135,24 +135,24 @@ const PAUSE_NS: u64 = 1_000_000;
 
 /// Starts a server that answers each request of 200 bytes with 1 KiB, or with endless random bytes if the first byte
 /// of the request is [`BULK`].
-fn target() -> io::Result<SocketAddr> {
+fn start_target() -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
     thread::spawn(move || {
         for tcp in listener.incoming().flatten() {
-            thread::spawn(move || answer(tcp));
+            thread::spawn(move || serve(tcp));
         }
     });
     Ok(addr)
 }
 
-fn answer(mut tcp: TcpStream) -> io::Result<()> {
+fn serve(mut tcp: TcpStream) -> io::Result<()> {
     tcp.set_nodelay(true)?;
-    let (mut question, mut word) = ([0; QUESTION_BYTES], 1_u64);
+    let (mut request, mut word) = ([0; REQUEST_BYTES], 1_u64);
     loop {
-        tcp.read_exact(&mut question)?;
-        if question[0] != BULK {
-            tcp.write_all(&[7; ANSWER_BYTES])?;
+        tcp.read_exact(&mut request)?;
+        if request[0] != BULK {
+            tcp.write_all(&[7; RESPONSE_BYTES])?;
             continue;
         }
         let mut noise = vec![0; 64 << 10];
@@ -167,13 +167,14 @@ fn answer(mut tcp: TcpStream) -> io::Result<()> {
 }
 
 /// Starts a TCP relay with two threads for each connection.
-fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
+fn start_relay(to: SocketAddr) -> io::Result<SocketAddr> {
     let listener = TcpListener::bind("127.0.0.1:0")?;
     let addr = listener.local_addr()?;
     thread::spawn(move || -> io::Result<()> {
-        for near in listener.incoming().flatten() {
-            let far = TcpStream::connect(to)?;
-            for (mut from, mut to) in [(near.try_clone()?, far.try_clone()?), (far, near)] {
+        for client in listener.incoming().flatten() {
+            let target = TcpStream::connect(to)?;
+            for (mut from, mut to) in [(client.try_clone()?, target.try_clone()?), (target, client)]
+            {
                 to.set_nodelay(true)?;
                 thread::spawn(move || io::copy(&mut from, &mut to));
             }
@@ -184,13 +185,13 @@ fn relay(to: SocketAddr) -> io::Result<SocketAddr> {
 }
 
 /// Sends a request and reads its response. Returns the start and the end of the exchange, as returned by [`now`].
-fn ask(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
+fn send_request(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
     tcp.set_nodelay(true)?;
-    let mut answer = [0; ANSWER_BYTES];
-    let begun = now();
-    tcp.write_all(&[1; QUESTION_BYTES])?;
-    tcp.read_exact(&mut answer)?;
-    Ok([begun, now()])
+    let mut response = [0; RESPONSE_BYTES];
+    let start = now();
+    tcp.write_all(&[1; REQUEST_BYTES])?;
+    tcp.read_exact(&mut response)?;
+    Ok([start, now()])
 }
 
 /// The latencies of a series of requests.
@@ -207,31 +208,31 @@ struct Times {
 
 impl Times {
     /// Evaluates the start and end times of the requests. Pauses shorter than `shortest` nanoseconds are ignored.
-    fn of(asked: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
-        let took = |[begun, ended]: &[u64; 2]| ended - begun;
-        let from = asked.first().map_or(0, |[begun, _]| *begun);
-        let to = asked.last().map_or(0, |[_, ended]| *ended);
+    fn of(requests: &[[u64; 2]], watch: Option<&Watch>, shortest: u64) -> Self {
+        let duration = |[start, end]: &[u64; 2]| end - start;
+        let from = requests.first().map_or(0, |[start, _]| *start);
+        let to = requests.last().map_or(0, |[_, end]| *end);
         let pauses = watch.map(|watch| {
             let mut pauses = watch.pauses(from, to);
-            pauses.retain(|pause| took(pause) >= shortest);
+            pauses.retain(|pause| duration(pause) >= shortest);
             pauses
         });
         let undisturbed = pauses.as_ref().map(|pauses| {
-            let is_undisturbed = |[begun, ended]: &&[u64; 2]| {
-                let meets = |[from, to]: &[u64; 2]| from < ended && begun < to;
+            let is_undisturbed = |[start, end]: &&[u64; 2]| {
+                let meets = |[from, to]: &[u64; 2]| from < end && start < to;
                 !pauses.iter().any(meets)
             };
-            asked
+            requests
                 .iter()
                 .filter(is_undisturbed)
-                .map(took)
+                .map(duration)
                 .collect::<Vec<u64>>()
         });
         let pauses = pauses.unwrap_or_default();
-        let paused: u64 = pauses.iter().map(took).sum();
+        let paused: u64 = pauses.iter().map(duration).sum();
         Self {
-            all: Quantiles::of(asked.iter().map(took).collect()),
-            count: [undisturbed.as_ref().map_or(0, Vec::len), asked.len()],
+            all: Quantiles::of(requests.iter().map(duration).collect()),
+            count: [undisturbed.as_ref().map_or(0, Vec::len), requests.len()],
             undisturbed: undisturbed
                 .filter(|times| !times.is_empty())
                 .map(Quantiles::of),
@@ -242,7 +243,7 @@ impl Times {
 
     /// Returns the p99 of this series' undisturbed requests minus the p99 of the other series, in microseconds
     /// as JSON.
-    fn above(&self, other: &Self) -> String {
+    fn p99_above(&self, other: &Self) -> String {
         let both = self.undisturbed.as_ref().zip(other.undisturbed.as_ref());
         both.map_or_else(
             || "null".to_owned(),
@@ -269,7 +270,7 @@ struct Quantiles {
     p50: f64,
     p90: f64,
     p99: f64,
-    most: f64,
+    max: f64,
 }
 
 impl Quantiles {
@@ -286,20 +287,20 @@ impl Quantiles {
             p50: at(0.5),
             p90: at(0.9),
             p99: at(0.99),
-            most: at(1.0),
+            max: at(1.0),
         }
     }
 
     fn json(&self) -> String {
         format!(
             r#"{{"p50":{:.0},"p90":{:.0},"p99":{:.0},"max":{:.0}}}"#,
-            self.p50, self.p90, self.p99, self.most
+            self.p50, self.p90, self.p99, self.max
         )
     }
 }
 
-const QUESTION_BYTES: usize = 200;
-const ANSWER_BYTES: usize = 1024;
+const REQUEST_BYTES: usize = 200;
+const RESPONSE_BYTES: usize = 1024;
 
 /// The first byte of a request for an endless response.
 const BULK: u8 = 9;

@@ -41,12 +41,12 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> io::Result<()> {
     let options = Options::parse();
-    if options.watches {
+    if options.is_watcher {
         return watch::watch();
     }
     let text = options.text.as_ref().map(fs::read).transpose()?;
     for row in rows() {
-        if !options.wants(row.name) {
+        if !options.includes(row.name) {
             continue;
         }
         match row.body {
@@ -57,14 +57,14 @@ fn main() -> io::Result<()> {
             _ => measure(&row, options.rounds, &[])?,
         }
     }
-    if options.wants("latency") {
+    if options.includes("latency") {
         latency::idle()?;
     }
-    if options.wants("bulk") {
-        latency::beside_bulk()?;
+    if options.includes("bulk") {
+        latency::during_download()?;
     }
-    if options.wants("bulk without link") {
-        latency::beside_bulk_without_link()?;
+    if options.includes("bulk without link") {
+        latency::during_download_without_link()?;
     }
     Ok(())
 }
@@ -75,7 +75,7 @@ struct Row {
     body: Body,
     features: Features,
     /// The bandwidth of the simulated network in bits per second. `None` for loopback without a limit.
-    line: Option<u64>,
+    bandwidth: Option<u64>,
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -113,7 +113,7 @@ fn rows() -> Vec<Row> {
         name,
         body: Body::Noise,
         features,
-        line: None,
+        bandwidth: None,
     };
     vec![
         noise(
@@ -159,7 +159,7 @@ fn rows() -> Vec<Row> {
             name: "all duplicate",
             body: Body::Repeated,
             features: all,
-            line: None,
+            bandwidth: None,
         },
         Row {
             name: "all duplicate, kept by both",
@@ -168,19 +168,19 @@ fn rows() -> Vec<Row> {
                 keep_sent: true,
                 ..all
             },
-            line: None,
+            bandwidth: None,
         },
         Row {
             name: "all duplicate, the second time",
             body: Body::Second,
             features: all,
-            line: None,
+            bandwidth: None,
         },
         Row {
             name: "all duplicate, without TLS",
             body: Body::Repeated,
             features: dedup_only,
-            line: None,
+            bandwidth: None,
         },
         noise(
             "everything on, names by gmac",
@@ -203,7 +203,7 @@ fn rows() -> Vec<Row> {
                 ids: IdScheme::Gmac,
                 ..all
             },
-            line: None,
+            bandwidth: None,
         },
         Row {
             name: "text, zstd",
@@ -212,7 +212,7 @@ fn rows() -> Vec<Row> {
                 methods: Methods::NONE.with(Method::Zstd),
                 ..all
             },
-            line: Some(200_000_000),
+            bandwidth: Some(200_000_000),
         },
         Row {
             name: "text, zstd, stores too",
@@ -222,15 +222,15 @@ fn rows() -> Vec<Row> {
                 methods: Methods::NONE.with(Method::Zstd),
                 ..all
             },
-            line: Some(200_000_000),
+            bandwidth: Some(200_000_000),
         },
     ]
 }
 
 fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let source = Source::start()?;
-    let plain = Relay::start(source.addr)?;
-    let mut link = LinkBed::start(source.addr, &row.features, row.line)?;
+    let relay = Relay::start(source.addr)?;
+    let mut link = LinkBed::start(source.addr, &row.features, row.bandwidth)?;
     let mut noise = Noise(SplitMix64(0x1234_5678));
     // The first rounds fill the stores. Only when a store is full does storing a chunk include an eviction.
     let warm_up = match row.body {
@@ -240,22 +240,22 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         Body::Second => 0,
     };
     let (mut ratios, mut ratios_both, mut plain_speeds) = (vec![], vec![], vec![]);
-    let (mut fastest, mut smaller, mut split) = (vec![], vec![], vec![]);
+    let (mut link_speeds, mut reductions, mut cpu_times) = (vec![], vec![], vec![]);
     let mut repeated = None;
     for round in 0..warm_up + rounds {
         let body = match row.body {
             Body::Noise => Arc::new(noise.body()),
             Body::Repeated => Arc::clone(repeated.get_or_insert_with(|| Arc::new(noise.body()))),
             Body::Second => {
-                link = LinkBed::start(source.addr, &row.features, row.line)?;
+                link = LinkBed::start(source.addr, &row.features, row.bandwidth)?;
                 let body = Arc::new(noise.body());
                 source.set(&body);
                 link.fetch(&body)?;
                 body
             }
             Body::Text => {
-                let letters = round as u8;
-                Arc::new(text.iter().map(|byte| byte ^ letters).collect())
+                let mask = round as u8;
+                Arc::new(text.iter().map(|byte| byte ^ mask).collect())
             }
         };
         source.set(&body);
@@ -265,29 +265,29 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         if round < warm_up {
             continue;
         }
-        let plain_before = plain.cpu();
-        endpoints::fetch(plain.addr, &body)?;
+        let relay_before = relay.cpu();
+        endpoints::fetch(relay.addr, &body)?;
         let bits = body.len() as f64 * 8.0 / 1e9;
-        let plain_speed = bits / (plain.cpu() - plain_before);
-        let cpu = [0, 1].map(|end| after.0[end] - before.0[end]);
+        let plain_speed = bits / (relay.cpu() - relay_before);
+        let cpu = [0, 1].map(|endpoint| after.0[endpoint] - before.0[endpoint]);
         let speed = bits / cpu[0].max(cpu[1]);
         ratios.push(speed / plain_speed);
         ratios_both.push(bits / (cpu[0] + cpu[1]) / plain_speed);
-        fastest.push(speed);
+        link_speeds.push(speed);
         plain_speeds.push(plain_speed);
-        smaller.push(body.len() as f64 / (after.1 - before.1).max(1) as f64);
-        split.push(format!("[{:.4},{:.4}]", cpu[0], cpu[1]));
+        reductions.push(body.len() as f64 / (after.1 - before.1).max(1) as f64);
+        cpu_times.push(format!("[{:.4},{:.4}]", cpu[0], cpu[1]));
     }
-    tell(&format!(
+    print_row(&format!(
         r#"{{"row":"{}","ratio":{:.3},"ratio_both":{:.3},"gbps":{:.2},"plain_gbps":{:.2},"smaller":{:.2},"ratios":{:.3?},"cpu_seconds_gateway_edge":[{}],"load_average":{}}}"#,
         row.name,
         median(&mut ratios.clone()),
         median(&mut ratios_both),
-        median(&mut fastest),
+        median(&mut link_speeds),
         median(&mut plain_speeds),
-        median(&mut smaller),
+        median(&mut reductions),
         ratios,
-        split.join(","),
+        cpu_times.join(","),
         load_average(),
     ));
     Ok(())
@@ -295,7 +295,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
 
 /// Prints a row.
 #[expect(clippy::print_stdout, reason = "a measurement's result")]
-pub(crate) fn tell(row: &str) {
+pub(crate) fn print_row(row: &str) {
     println!("{row}");
 }
 
@@ -304,7 +304,7 @@ struct Options {
     rounds: usize,
     rows: Vec<String>,
     /// True if this process is a watcher of one processor, started by [`watch::Watch`].
-    watches: bool,
+    is_watcher: bool,
 }
 
 impl Options {
@@ -313,15 +313,15 @@ impl Options {
             text: None,
             rounds: 5,
             rows: Vec::new(),
-            watches: false,
+            is_watcher: false,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
             let value = arguments.next().unwrap_or_default();
             match argument.as_str() {
                 "--text" => options.text = Some(value),
-                "--rounds" => options.rounds = value.parse().expect("a number"),
-                "--watch" => options.watches = true,
+                "--rounds" => options.rounds = value.parse().expect("the value is a number"),
+                "--watch" => options.is_watcher = true,
                 "--rows" => options.rows = value.split(';').map(str::to_owned).collect(),
                 _ => {
                     eprintln!(
@@ -334,7 +334,7 @@ impl Options {
         options
     }
 
-    fn wants(&self, row: &str) -> bool {
+    fn includes(&self, row: &str) -> bool {
         self.rows.is_empty() || self.rows.iter().any(|wanted| wanted == row)
     }
 }
@@ -359,9 +359,9 @@ fn median(values: &mut [f64]) -> f64 {
 
 /// Returns the load average of the last minute. It is printed because other processes distort the times.
 fn load_average() -> f64 {
-    let text = fs::read_to_string("/proc/loadavg").expect("Linux tells");
+    let text = fs::read_to_string("/proc/loadavg").expect("Linux has /proc");
     let first = text.split(' ').next().and_then(|word| word.parse().ok());
-    first.expect("a number comes first")
+    first.expect("the first field is a number")
 }
 
 const BODY_BYTES: usize = 128 << 20;

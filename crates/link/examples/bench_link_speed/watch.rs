@@ -46,19 +46,19 @@ impl Watch {
             let Ok(mut child) = child else {
                 return Ok(None);
             };
-            let mut said = BufReader::new(child.stdout.take().expect("it was asked for")).lines();
+            let mut lines = BufReader::new(child.stdout.take().expect("stdout is a pipe")).lines();
             watch.watchers.push(child);
-            if said.next().transpose()?.is_none() {
+            if lines.next().transpose()?.is_none() {
                 return Ok(None);
             }
             let pauses = Arc::clone(&pauses);
             thread::spawn(move || {
-                for line in said.map_while(Result::ok) {
+                for line in lines.map_while(Result::ok) {
                     let mut times = line.split(' ').map_while(|word| word.parse().ok());
                     if let (Some(from), Some(to)) = (times.next(), times.next()) {
                         pauses
                             .lock()
-                            .expect("no thread panics with it")
+                            .expect("no thread panics while it holds the lock")
                             .push([from, to]);
                     }
                 }
@@ -69,11 +69,14 @@ impl Watch {
 
     /// Returns the pauses that overlap this interval.
     pub(crate) fn pauses(&self, from: u64, to: u64) -> Vec<[u64; 2]> {
-        let pauses = self.pauses.lock().expect("no thread panics with it");
-        let within = pauses
+        let pauses = self
+            .pauses
+            .lock()
+            .expect("no thread panics while it holds the lock");
+        let overlapping = pauses
             .iter()
-            .filter(|[begun, ended]| *begun < to && from < *ended);
-        within.copied().collect()
+            .filter(|[start, end]| *start < to && from < *end);
+        overlapping.copied().collect()
     }
 }
 
@@ -91,17 +94,17 @@ pub(crate) fn watch() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
     loop {
-        let due = now() + STEP.as_nanos() as u64;
-        thread::sleep(STEP);
-        let late = now();
-        if late > due + PAUSE.as_nanos() as u64 {
-            writeln!(out, "{due} {late}")?;
+        let due = now() + SLEEP.as_nanos() as u64;
+        thread::sleep(SLEEP);
+        let woken_at = now();
+        if woken_at > due + PAUSE_MIN.as_nanos() as u64 {
+            writeln!(out, "{due} {woken_at}")?;
         }
     }
 }
 
 /// The time for which a watcher sleeps.
-const STEP: Duration = Duration::from_micros(200);
+const SLEEP: Duration = Duration::from_micros(200);
 
 /// The shortest delay that is reported as a pause. Shorter delays may be caused by the timer.
-const PAUSE: Duration = Duration::from_micros(300);
+const PAUSE_MIN: Duration = Duration::from_micros(300);

@@ -39,7 +39,7 @@ fn main() -> io::Result<()> {
     let bytes = |files: &[PathBuf]| -> io::Result<u64> {
         let bytes = files
             .iter()
-            .map(|file| fs::metadata(file).map(|facts| facts.len()));
+            .map(|file| fs::metadata(file).map(|metadata| metadata.len()));
         bytes.sum()
     };
     println!(
@@ -67,14 +67,14 @@ fn main() -> io::Result<()> {
         "{:<28}{:>12}{:>10}{:>12}",
         "", "MB on WAN", "seconds", "times less"
     );
-    let pass =
+    let measure =
         |name: &str, files: &[PathBuf], wan: &Wan, to: SocketAddr, gzip: bool| -> io::Result<()> {
             let sum = |wan: &Wan| wan.bytes().iter().sum::<u64>();
-            let (before, begun) = (sum(wan), Instant::now());
+            let (before, start) = (sum(wan), Instant::now());
             for file in files {
                 fetch(to, &options.folder, file, gzip)?;
             }
-            let seconds = begun.elapsed().as_secs_f64();
+            let seconds = start.elapsed().as_secs_f64();
             let sent = sum(wan) - before;
             println!(
                 "{name:<28}{:>12.2}{seconds:>10.1}{:>12.1}",
@@ -83,11 +83,11 @@ fn main() -> io::Result<()> {
             );
             Ok(())
         };
-    pass("plain", &old, &direct, direct.addr(), false)?;
-    pass("gzip", &old, &direct, direct.addr(), true)?;
-    pass("link, first version", &old, &site.wan, site.addr, false)?;
-    pass("link, second version", &new, &site.wan, site.addr, false)?;
-    pass(
+    measure("plain", &old, &direct, direct.addr(), false)?;
+    measure("gzip", &old, &direct, direct.addr(), true)?;
+    measure("link, first version", &old, &site.wan, site.addr, false)?;
+    measure("link, second version", &new, &site.wan, site.addr, false)?;
+    measure(
         "link, second version again",
         &new,
         &site.wan,
@@ -116,7 +116,10 @@ fn status(from: SocketAddr, path: &str) -> io::Result<u16> {
 
 /// Requests a file and compares the body of the response with the file.
 fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result<()> {
-    let name = file.strip_prefix(folder).expect("it lies there").display();
+    let name = file
+        .strip_prefix(folder)
+        .expect("the file is in the folder")
+        .display();
     let mut tcp = TcpStream::connect(from)?;
     let accept = if gzip {
         "accept-encoding: gzip\r\n"
@@ -127,11 +130,11 @@ fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result
         tcp,
         "GET /{name} HTTP/1.1\r\nhost: origin\r\nconnection: close\r\n{accept}\r\n"
     )?;
-    let mut answer = BufReader::new(tcp);
-    let (mut length, mut packed, mut line) = (None, false, String::new());
+    let mut response = BufReader::new(tcp);
+    let (mut length, mut is_gzip, mut line) = (None, false, String::new());
     loop {
         line.clear();
-        answer.read_line(&mut line)?;
+        response.read_line(&mut line)?;
         let head = line.trim().to_ascii_lowercase();
         if head.is_empty() {
             break;
@@ -142,14 +145,14 @@ fn fetch(from: SocketAddr, folder: &Path, file: &Path, gzip: bool) -> io::Result
         if let Some(value) = head.strip_prefix("content-length:") {
             length = value.trim().parse::<u64>().ok();
         }
-        packed |= head == "content-encoding: gzip";
+        is_gzip |= head == "content-encoding: gzip";
     }
     let length = length.ok_or_else(|| io::Error::other("no length"))?;
     let mut body = Vec::new();
-    if packed {
-        GzDecoder::new(answer.take(length)).read_to_end(&mut body)?;
+    if is_gzip {
+        GzDecoder::new(response.take(length)).read_to_end(&mut body)?;
     } else {
-        answer.take(length).read_to_end(&mut body)?;
+        response.take(length).read_to_end(&mut body)?;
     }
     if body != fs::read(file)? {
         return Err(io::Error::other(format!(
@@ -166,7 +169,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         .collect::<io::Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "tar"));
     // Larger packages are skipped, because they would take minutes at 20 Mb/s.
-    files.retain(|file| fs::metadata(file).is_ok_and(|facts| facts.len() < 40_000_000));
+    files.retain(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() < 40_000_000));
     files.sort();
     Ok(files)
 }
@@ -190,8 +193,8 @@ impl Options {
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
-            let mut value = || arguments.next().expect("a value");
-            let mut number = || value().parse().expect("a number");
+            let mut value = || arguments.next().expect("the option has a value");
+            let mut number = || value().parse().expect("the value is a number");
             match argument.as_str() {
                 "--edgeward" => options.edgeward = PathBuf::from(value()),
                 "--mbps" => options.mbps = number(),

@@ -24,14 +24,14 @@ impl Origin {
         thread::spawn(move || {
             for tcp in listener.incoming().flatten() {
                 let folder = Arc::clone(&folder);
-                thread::spawn(move || answer(tcp, &folder));
+                thread::spawn(move || serve(tcp, &folder));
             }
         });
         Ok(Self { addr })
     }
 }
 
-fn answer(tcp: TcpStream, folder: &Path) -> io::Result<()> {
+fn serve(tcp: TcpStream, folder: &Path) -> io::Result<()> {
     let mut lines = BufReader::new(tcp.try_clone()?).lines();
     let first = lines.next().transpose()?.unwrap_or_default();
     let name = first
@@ -48,10 +48,10 @@ fn answer(tcp: TcpStream, folder: &Path) -> io::Result<()> {
         gzip |= line.starts_with("accept-encoding:") && line.contains("gzip");
     }
     let name = Path::new(name);
-    let within = name
+    let is_in_folder = name
         .components()
         .all(|part| matches!(part, Component::Normal(_)));
-    let body = if within {
+    let body = if is_in_folder {
         fs::read(folder.join(name)).ok()
     } else {
         None
@@ -64,9 +64,9 @@ fn answer(tcp: TcpStream, folder: &Path) -> io::Result<()> {
     };
     let mut encoding = "";
     if gzip {
-        let mut packed = GzEncoder::new(Vec::new(), Compression::new(6));
-        packed.write_all(&body)?;
-        (body, encoding) = (packed.finish()?, "content-encoding: gzip\r\n");
+        let mut encoder = GzEncoder::new(Vec::new(), Compression::new(6));
+        encoder.write_all(&body)?;
+        (body, encoding) = (encoder.finish()?, "content-encoding: gzip\r\n");
     }
     write!(
         tcp,

@@ -18,7 +18,7 @@ pub(crate) struct Site {
     /// The address of the edge.
     pub(crate) addr: SocketAddr,
     pub(crate) wan: Wan,
-    _programs: [Process; 2],
+    _processes: [Process; 2],
     _folder: TempDir,
 }
 
@@ -26,16 +26,16 @@ impl Site {
     pub(crate) fn start(
         edgeward: &Path,
         origin: SocketAddr,
-        line: WanSettings,
+        wan_settings: WanSettings,
     ) -> io::Result<Self> {
         let folder = tempfile::tempdir()?;
-        let within = |name: &str| folder.path().join(name).display().to_string();
-        let (keys, stores) = (within("keys"), within("stores"));
-        let made = Command::new(edgeward)
+        let path_of = |name: &str| folder.path().join(name).display().to_string();
+        let (keys, stores) = (path_of("keys"), path_of("stores"));
+        let status = Command::new(edgeward)
             .args(["link", "keygen", "--out", &keys])
             .stdout(Stdio::null())
             .status()?;
-        if !made.success() {
+        if !status.success() {
             return Err(io::Error::other("`edgeward link keygen` failed"));
         }
         let origin_url = format!("http://{origin}");
@@ -55,8 +55,8 @@ impl Site {
                 "1GiB",
             ],
         )?;
-        let wan = Wan::start(gateway.addr("/listening")?, line)?;
-        let config = within("edge.toml");
+        let wan = Wan::start(gateway.addr("/listening")?, wan_settings)?;
+        let config = path_of("edge.toml");
         fs::write(
             &config,
             format!(
@@ -71,7 +71,7 @@ impl Site {
         let site = Self {
             addr: edge.addr("/listening/0")?,
             wan,
-            _programs: [edge, gateway],
+            _processes: [edge, gateway],
             _folder: folder,
         };
         site.wait_until_up()?;
@@ -80,8 +80,8 @@ impl Site {
 
     /// Waits until the link is up. Until then, the edge does not forward requests.
     fn wait_until_up(&self) -> io::Result<()> {
-        let begun = Instant::now();
-        while begun.elapsed() < START_TIMEOUT {
+        let start = Instant::now();
+        while start.elapsed() < START_TIMEOUT {
             if crate::status(self.addr, "/no-such-file")? == 404 {
                 return Ok(());
             }
@@ -106,17 +106,17 @@ impl Process {
             .stdout(Stdio::piped())
             .spawn()?;
         let mut line = String::new();
-        let out = child.stdout.take().expect("it was asked for");
+        let out = child.stdout.take().expect("stdout is a pipe");
         let read = BufReader::new(out).read_line(&mut line);
-        // From here on, an error drops `program`, which ends the process.
-        let mut program = Self {
+        // From here on, an error drops `process`, which ends the process.
+        let mut process = Self {
             child,
             output: Value::Null,
         };
         read?;
-        program.output = serde_json::from_str(&line)
+        process.output = serde_json::from_str(&line)
             .map_err(|_| io::Error::other(format!("`edgeward {}` did not start", args[0])))?;
-        Ok(program)
+        Ok(process)
     }
 
     /// Returns the address at this JSON pointer of the output.
@@ -139,12 +139,12 @@ impl Drop for Process {
 /// Returns the path of the `edgeward` program. Cargo builds it in the folder above that of this example.
 pub(crate) fn edgeward() -> io::Result<PathBuf> {
     let here = std::env::current_exe()?;
-    let found = here
+    let path = here
         .ancestors()
         .nth(2)
         .map(|folder| folder.join("edgeward"));
-    let found = found.filter(|program| program.is_file());
-    found.ok_or_else(|| {
+    let path = path.filter(|path| path.is_file());
+    path.ok_or_else(|| {
         io::Error::other(
             "`edgeward` is not built: run cargo build --release --package edgeward-cli, or use --edgeward PATH",
         )

@@ -77,9 +77,10 @@ impl Wake for WakeCounter {
 }
 
 fn endpoint(session: u64) -> (Core, LinkConfig) {
-    let device = ScratchDevice::new(&std::env::temp_dir(), 16 << 20).expect("a file");
+    let device =
+        ScratchDevice::new(&std::env::temp_dir(), 16 << 20).expect("the file can be created");
     let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, session));
-    let store = store.expect("a store");
+    let store = store.expect("the store opens");
     let config = LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store.clone());
     let endpoint = config.endpoint(Sharing::Exchanged, true, session);
     let core = CoreConfig {
@@ -88,7 +89,7 @@ fn endpoint(session: u64) -> (Core, LinkConfig) {
         probe: false,
         unacked_max: config.unacked_bytes_max,
     };
-    let endpoint = Endpoint::new(endpoint.expect("possible"));
+    let endpoint = Endpoint::new(endpoint.expect("the configuration is valid"));
     (Core::new(core, endpoint, store), config)
 }
 
@@ -99,12 +100,14 @@ fn endpoint(session: u64) -> (Core, LinkConfig) {
 /// and its end is held. Count the wake-ups until long after the holding time. Then let the socket accept all bytes,
 /// and check that the whole body is sent.
 #[tokio::test]
-async fn a_timer_wakes_a_blocked_connection_once() {
+async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
     let ((mut core, config), (mut other, _)) = (endpoint(1), endpoint(2));
-    let (ours, theirs) = (core.hello(), other.hello());
-    let id = core.add_connection(Role::Connector, &ours, &theirs);
-    let id = id.expect("they agree");
-    let duplex = core.open(Target::Origin).expect("the first");
+    let (our_hello, peer_hello) = (core.hello(), other.hello());
+    let id = core.add_connection(Role::Connector, &our_hello, &peer_hello);
+    let id = id.expect("the endpoints are compatible");
+    let duplex = core
+        .open(Target::Origin)
+        .expect("the limit of streams is not reached");
     let body = vec![7; 6000];
     let written = core.write(
         duplex,
@@ -116,15 +119,15 @@ async fn a_timer_wakes_a_blocked_connection_once() {
     assert_eq!(written, Written::Bytes(body.len()));
     let (socket, peer) = (Socket::default(), Arc::new(Peer::new(core)));
     let connection = Connection::new(socket.clone(), peer, id, Checksum::Whole, &config);
-    let mut connection = connection.expect("a timer");
+    let mut connection = connection.expect("the timer can be created");
     let wakes = Arc::new(WakeCounter::default());
     let waker = Waker::from(Arc::clone(&wakes));
-    let mut seen = u64::MAX;
+    let mut polled_wakes = u64::MAX;
     // Polls the connection if it was woken since the last poll, like a runtime.
-    let mut poll = |times: &mut u64| {
-        let now = wakes.0.load(Ordering::Relaxed);
-        if std::mem::replace(&mut seen, now) != now {
-            *times += 1;
+    let mut poll = |polls: &mut u64| {
+        let wake_count = wakes.0.load(Ordering::Relaxed);
+        if std::mem::replace(&mut polled_wakes, wake_count) != wake_count {
+            *polls += 1;
             assert!(
                 connection
                     .poll(&mut Context::from_waker(&waker))
@@ -132,25 +135,28 @@ async fn a_timer_wakes_a_blocked_connection_once() {
             );
         }
     };
-    let (mut times, mut timer) = (0, Timer::new().expect("a timer"));
-    let late = Instant::now() + Duration::from_millis(20);
-    timer.set(Some(late)).expect("set");
+    let (mut polls, mut timer) = (0, Timer::new().expect("the timer can be created"));
+    let after_hold = Instant::now() + Duration::from_millis(20);
+    timer.set(Some(after_hold)).expect("the option can be set");
     std::future::poll_fn(|cx| {
-        poll(&mut times);
+        poll(&mut polls);
         let expired = timer.poll(cx);
         // The runtime polls timers and sockets only while no task is ready.
         yield_now(cx);
         expired
     })
     .await
-    .expect("it expires");
-    assert!((2..10).contains(&times), "it was wakes {times} times");
+    .expect("the timer expires");
+    assert!(
+        (2..10).contains(&polls),
+        "the connection was polled {polls} polls"
+    );
     assert!(socket.state().bytes.is_empty());
     socket.state().accepts = true;
     let waker = socket.state().waker.take();
     waker.expect("the connection waits for it").wake();
     std::future::poll_fn(|cx| {
-        poll(&mut times);
+        poll(&mut polls);
         let bytes = body_bytes(&socket.state().bytes);
         yield_now(cx);
         if bytes == body.len() {
@@ -160,7 +166,7 @@ async fn a_timer_wakes_a_blocked_connection_once() {
         }
     })
     .await;
-    assert!(times < 20, "it was wakes {times} times");
+    assert!(polls < 20, "the connection was polled {polls} polls");
 }
 
 /// Returns the number of body bytes in these frames.
@@ -170,7 +176,7 @@ fn body_bytes(mut frames: &[u8]) -> usize {
         && length <= frames.len()
     {
         let (frame, rest) = frames.split_at(length);
-        bytes += match decode(frame).expect("our own") {
+        bytes += match decode(frame).expect("the connection's frames are valid") {
             Frame::Plain { span, .. } | Frame::Literal { span, .. } => span.length as usize,
             _ => 0,
         };

@@ -23,52 +23,52 @@ use crate::probe;
 pub(super) struct Duplex {
     pub(super) target: Target,
     /// The index of the host's counters.
-    pub(super) host: usize,
+    pub(super) host_index: usize,
     /// True if this endpoint opened the stream, false if the peer did.
     pub(super) opened_here: bool,
     /// The outgoing one-way stream. `None` until the stream is accepted, and after the peer has restarted.
-    pub(super) out: Option<StreamId>,
+    pub(super) outgoing: Option<StreamId>,
     /// True while bytes may be written.
-    pub(super) out_open: bool,
+    pub(super) is_writable: bool,
     /// True if the peer has acknowledged all bytes.
-    pub(super) out_complete: bool,
+    pub(super) is_delivered: bool,
     /// The reason why the outgoing stream was stopped: by the peer, by a reset, or by a restart of the peer.
-    pub(super) out_stopped: Option<u32>,
+    pub(super) stop_reason: Option<u32>,
     /// The incoming one-way stream. `None` until the peer accepts the stream.
     pub(super) incoming: Option<StreamId>,
     /// The end of the incoming body: complete, or failed with this reason. `None` until then.
-    pub(super) in_end: Option<Result<(), u32>>,
+    pub(super) incoming_end: Option<Result<(), u32>>,
     /// The waker of a reader that waits for bytes, or for the peer's acceptance.
-    pub(super) reader: Option<Waker>,
+    pub(super) reader_waker: Option<Waker>,
     /// The waker of a writer that waits for credit.
-    pub(super) writer: Option<Waker>,
+    pub(super) writer_waker: Option<Waker>,
     /// The times of the held bytes, if bytes are held.
     pub(super) hold: Option<Hold>,
     /// The time of the next decision about the held bytes, if it is scheduled.
-    pub(super) due: Option<Instant>,
+    pub(super) next_decision: Option<Instant>,
     /// True after the first write.
-    pub(super) written: bool,
+    pub(super) has_written: bool,
 }
 
 impl Duplex {
     /// Returns the waker of the waiting writer, which can write again.
     pub(super) fn wake_writer(&mut self) -> Option<Waker> {
-        let writer = self.writer.take();
-        if let Some(hold) = self.hold.as_mut().filter(|_| writer.is_some()) {
-            hold.resume();
+        let waker = self.writer_waker.take();
+        if let Some(hold) = self.hold.as_mut().filter(|_| waker.is_some()) {
+            hold.record_resume();
         }
-        writer
+        waker
     }
 
     /// If bytes are held and no decision about them is scheduled, returns the time of the next decision and records
     /// it. The caller adds this time to `Core::due`.
-    pub(super) fn schedule_check(&mut self) -> Option<Instant> {
+    pub(super) fn schedule_decision(&mut self) -> Option<Instant> {
         let due = self
             .hold
             .as_ref()
-            .map(Hold::due)
-            .filter(|_| self.due.is_none());
-        self.due = self.due.or(due);
+            .map(Hold::first_decision)
+            .filter(|_| self.next_decision.is_none());
+        self.next_decision = self.next_decision.or(due);
         due
     }
 }
@@ -101,9 +101,12 @@ impl Core {
         let label = Label::Open(target.clone()).encode();
         let out = self.endpoint.open(&label, self.config.dedup)?;
         let id = self.new_duplex(target, true);
-        let duplex = self.duplexes.get_mut(&id).expect("it was just made");
-        (duplex.out, duplex.out_open) = (Some(out), true);
-        self.by_out.insert(out, (id, duplex.host));
+        let duplex = self
+            .duplexes
+            .get_mut(&id)
+            .expect("the stream was just created");
+        (duplex.outgoing, duplex.is_writable) = (Some(out), true);
+        self.outgoing_streams.insert(out, (id, duplex.host_index));
         self.wake_idle();
         Ok(id)
     }
@@ -126,8 +129,8 @@ impl Core {
         let label = Label::Answer(incoming).encode();
         let out = self.endpoint.open(&label, self.config.dedup);
         let out = out.map_err(|_| reason::TOO_MANY)?;
-        (duplex.out, duplex.out_open) = (Some(out), true);
-        self.by_out.insert(out, (id, duplex.host));
+        (duplex.outgoing, duplex.is_writable) = (Some(out), true);
+        self.outgoing_streams.insert(out, (id, duplex.host_index));
         self.wake_idle();
         Ok(())
     }
@@ -159,15 +162,15 @@ impl Core {
             .endpoint
             .write(stream, bytes, &mut store, &mut self.codec);
         let pending = store.into_pending();
-        self.note_stall(stream, pending);
+        self.record_stall(stream, pending);
         match written {
             Ok(0) if !bytes.is_empty() => {
-                self.wait_for_room(id, waker);
+                self.wait_for_credit(id, waker);
                 Written::Full
             }
             Ok(written) => {
                 self.spend(written, before, budget);
-                self.hold_written(id, stream, now);
+                self.start_hold(id, stream, now);
                 Written::Bytes(written)
             }
             Err(_) => Written::Ended(reason::CANCELLED),
@@ -192,7 +195,7 @@ impl Core {
         let spare = match self.endpoint.spare(stream, store, codec) {
             Ok(Some(spare)) => spare,
             Ok(None) => {
-                self.wait_for_room(id, waker);
+                self.wait_for_credit(id, waker);
                 return Ok(Written::Full);
             }
             Err(_) => return Ok(Written::Ended(reason::CANCELLED)),
@@ -209,10 +212,10 @@ impl Core {
         self.endpoint
             .filled(stream, bytes, &mut store, &mut self.codec);
         let pending = store.into_pending();
-        self.note_stall(stream, pending);
+        self.record_stall(stream, pending);
         if bytes > 0 {
             self.spend(bytes, before, budget);
-            self.hold_written(id, stream, now);
+            self.start_hold(id, stream, now);
         } else if self.endpoint.sender().backlog(stream) {
             // `spare` may have completed a frame to get a free buffer. The frame can now be sent.
             self.wake_idle();
@@ -222,7 +225,7 @@ impl Core {
 
     /// Called after written bytes of a stream were processed. If the stream now waits for disk reads, wakes a
     /// connection, which performs them.
-    fn note_stall(&mut self, stream: StreamId, pending: PendingReads) {
+    fn record_stall(&mut self, stream: StreamId, pending: PendingReads) {
         if self.stalls.add(self.endpoint.sender(), stream, pending, 1) {
             self.wake_idle();
         }
@@ -238,19 +241,19 @@ impl Core {
     /// Returns the outgoing stream, or the reason why no bytes can be written to it.
     fn writable(&self, id: DuplexId) -> Result<StreamId, u32> {
         let duplex = self.duplexes.get(&id).ok_or(reason::RESTARTED)?;
-        if let Some(reason) = duplex.out_stopped {
+        if let Some(reason) = duplex.stop_reason {
             return Err(reason);
         }
         duplex
-            .out
-            .filter(|_| duplex.out_open)
+            .outgoing
+            .filter(|_| duplex.is_writable)
             .ok_or(reason::CANCELLED)
     }
 
     /// At the first write of a stream: if the bytes are opaque, the whole stream bypasses deduplication.
     fn probe_first_bytes(&mut self, id: DuplexId, stream: StreamId, opaque: bool) {
         let duplex = self.duplexes.get_mut(&id);
-        let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.written, true));
+        let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.has_written, true));
         if first && opaque {
             self.endpoint.bypass(stream);
             self.traffic.bypassed += 1;
@@ -258,32 +261,35 @@ impl Core {
     }
 
     /// Stores the waker of a writer that waits for credit or for the limit of unacknowledged bytes.
-    fn wait_for_room(&mut self, id: DuplexId, waker: &Waker) {
+    fn wait_for_credit(&mut self, id: DuplexId, waker: &Waker) {
         if let Some(duplex) = self.duplexes.get_mut(&id) {
-            duplex.writer = Some(waker.clone());
+            duplex.writer_waker = Some(waker.clone());
             if self.endpoint.sender().unacked() >= self.config.unacked_max {
-                self.waiting_for_limit.push_back(id);
+                self.writers_at_limit.push_back(id);
             }
         }
     }
 
     /// Starts or extends the holding time of written bytes. Wakes a connection if a frame can be sent or if its timer
     /// must be set earlier.
-    fn hold_written(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
+    fn start_hold(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
         match &mut duplex.hold {
-            Some(hold) => hold.wrote(now),
+            Some(hold) => hold.record_write(now),
             None => duplex.hold = Some(Hold::new(now)),
         }
         if self.endpoint.sender().backlog(stream) {
             self.wake_idle();
-        } else if duplex.due.is_none() {
-            let due = duplex.hold.as_ref().map_or(now, Hold::due);
-            duplex.due = Some(due);
-            let first = self.due.first().is_none_or(|(first, _)| due < *first);
-            self.due.insert((due, id));
+        } else if duplex.next_decision.is_none() {
+            let due = duplex.hold.as_ref().map_or(now, Hold::first_decision);
+            duplex.next_decision = Some(due);
+            let first = self
+                .hold_decisions
+                .first()
+                .is_none_or(|(first, _)| due < *first);
+            self.hold_decisions.insert((due, id));
             if first {
                 self.wake_idle();
             }
@@ -297,14 +303,14 @@ impl Core {
             .get_mut(&id)
             .and_then(|duplex| duplex.hold.as_mut())
         {
-            hold.wrote(now);
+            hold.record_write(now);
         }
     }
 
     /// Sends the bytes that are written after this call without deduplication.
     pub(crate) fn bypass(&mut self, id: DuplexId) {
         let duplex = self.duplexes.get(&id).filter(|_| self.config.probe);
-        if let Some(stream) = duplex.and_then(|duplex| duplex.out)
+        if let Some(stream) = duplex.and_then(|duplex| duplex.outgoing)
             && self.endpoint.bypass(stream)
         {
             self.traffic.bypassed += 1;
@@ -316,17 +322,19 @@ impl Core {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
-        let Some(stream) = duplex.out else { return };
+        let Some(stream) = duplex.outgoing else {
+            return;
+        };
         let unsealed = self.endpoint.sender().unsealed(stream);
         if (1..=SMALL_BYTES).contains(&unsealed) && !self.endpoint.sender().backlog(stream) {
             let mut store = self.store.non_blocking();
             self.endpoint.flush(stream, &mut store, &mut self.codec);
             let pending = store.into_pending();
             duplex.hold = None;
-            if let Some(due) = duplex.due.take() {
-                self.due.remove(&(due, id));
+            if let Some(due) = duplex.next_decision.take() {
+                self.hold_decisions.remove(&(due, id));
             }
-            self.note_stall(stream, pending);
+            self.record_stall(stream, pending);
             self.wake_idle();
         }
     }
@@ -334,16 +342,16 @@ impl Core {
     /// Ends the outgoing body. Fails with the reason if the stream was stopped before.
     pub(crate) fn close(&mut self, id: DuplexId) -> Result<(), u32> {
         let duplex = self.duplexes.get_mut(&id).ok_or(reason::RESTARTED)?;
-        if let Some(reason) = duplex.out_stopped {
+        if let Some(reason) = duplex.stop_reason {
             return Err(reason);
         }
-        if let Some(stream) = duplex.out.filter(|_| duplex.out_open) {
-            duplex.out_open = false;
+        if let Some(stream) = duplex.outgoing.filter(|_| duplex.is_writable) {
+            duplex.is_writable = false;
             duplex.hold = None;
             let mut store = self.store.non_blocking();
             let closed = self.endpoint.close(stream, &mut store, &mut self.codec);
             let pending = store.into_pending();
-            self.note_stall(stream, pending);
+            self.record_stall(stream, pending);
             self.wake_idle();
             return closed.map_err(|_| reason::CANCELLED);
         }
@@ -355,37 +363,37 @@ impl Core {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return Read::Failed(reason::RESTARTED);
         };
-        match duplex.in_end {
+        match duplex.incoming_end {
             Some(Ok(())) => return Read::End,
             Some(Err(reason)) => return Read::Failed(reason),
             None => {}
         }
         let Some(stream) = duplex.incoming else {
             // The peer refused the stream instead of opening the incoming one-way stream.
-            if let Some(reason) = duplex.out_stopped {
+            if let Some(reason) = duplex.stop_reason {
                 return Read::Failed(reason);
             }
-            duplex.reader = Some(waker.clone());
+            duplex.reader_waker = Some(waker.clone());
             return Read::Wait;
         };
-        let ended = match self.endpoint.take(stream) {
+        let end = match self.endpoint.take(stream) {
             TakeResult::Bytes(bytes) => {
                 // Reading releases credit, which has to be sent.
                 self.wake_idle();
                 return Read::Bytes(bytes);
             }
             TakeResult::Wait => {
-                duplex.reader = Some(waker.clone());
+                duplex.reader_waker = Some(waker.clone());
                 return Read::Wait;
             }
             TakeResult::Complete => Ok(()),
             TakeResult::Failed(reason) => Err(reason),
             TakeResult::Unknown => Err(reason::RESTARTED),
         };
-        duplex.in_end = Some(ended);
-        self.by_in.remove(&stream);
+        duplex.incoming_end = Some(end);
+        self.incoming_streams.remove(&stream);
         self.wake_idle();
-        match ended {
+        match end {
             Ok(()) => Read::End,
             Err(reason) => Read::Failed(reason),
         }
@@ -400,10 +408,10 @@ impl Core {
         if duplex.incoming.is_some() {
             return Some(Ok(()));
         }
-        if let Some(reason) = duplex.out_stopped {
+        if let Some(reason) = duplex.stop_reason {
             return Some(Err(reason));
         }
-        duplex.reader = Some(waker.clone());
+        duplex.reader_waker = Some(waker.clone());
         None
     }
 
@@ -413,22 +421,22 @@ impl Core {
         let Some(duplex) = self.duplexes.remove(&id) else {
             return;
         };
-        if let Some(due) = duplex.due {
-            self.due.remove(&(due, id));
+        if let Some(due) = duplex.next_decision {
+            self.hold_decisions.remove(&(due, id));
         }
-        if let Some(stream) = duplex.out {
-            let under_way =
-                !duplex.out_open && !duplex.out_complete && duplex.out_stopped.is_none();
-            if !under_way {
-                self.by_out.remove(&stream);
+        if let Some(stream) = duplex.outgoing {
+            let is_in_transit =
+                !duplex.is_writable && !duplex.is_delivered && duplex.stop_reason.is_none();
+            if !is_in_transit {
+                self.outgoing_streams.remove(&stream);
             }
-            if duplex.out_open && duplex.out_stopped.is_none() {
+            if duplex.is_writable && duplex.stop_reason.is_none() {
                 self.endpoint.reset(stream, reason::CANCELLED);
             }
         }
         if let Some(stream) = duplex.incoming {
-            self.by_in.remove(&stream);
-            if duplex.in_end.is_none() {
+            self.incoming_streams.remove(&stream);
+            if duplex.incoming_end.is_none() {
                 self.endpoint.stop(stream, reason::CANCELLED);
             }
         }
@@ -440,21 +448,21 @@ impl Core {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
-        if let Some(stream) = duplex.out
-            && duplex.out_stopped.is_none()
+        if let Some(stream) = duplex.outgoing
+            && duplex.stop_reason.is_none()
         {
             self.endpoint.reset(stream, reason);
         }
         if let Some(stream) = duplex.incoming
-            && duplex.in_end.is_none()
+            && duplex.incoming_end.is_none()
         {
             self.endpoint.stop(stream, reason);
-            self.by_in.remove(&stream);
+            self.incoming_streams.remove(&stream);
         }
-        duplex.out_stopped.get_or_insert(reason);
-        duplex.in_end.get_or_insert(Err(reason));
-        self.to_wake.extend(duplex.reader.take());
-        self.to_wake.extend(duplex.writer.take());
+        duplex.stop_reason.get_or_insert(reason);
+        duplex.incoming_end.get_or_insert(Err(reason));
+        self.to_wake.extend(duplex.reader_waker.take());
+        self.to_wake.extend(duplex.writer_waker.take());
         self.wake_idle();
     }
 
@@ -466,29 +474,34 @@ impl Core {
 
     /// Resets all streams, and refuses new streams from then on.
     pub(crate) fn shut_down(&mut self) {
-        self.closed = true;
+        self.is_shut_down = true;
         self.reset_all(reason::CANCELLED);
         self.to_wake.extend(self.accept_waker.take());
     }
 
     pub(crate) fn is_shut_down(&self) -> bool {
-        self.closed
+        self.is_shut_down
     }
 
     /// Ends all streams after the peer has restarted. Sender and receiver have dropped their one-way streams before.
     pub(super) fn fail_all(&mut self, reason: u32) {
-        self.by_out.clear();
-        self.by_in.clear();
+        self.outgoing_streams.clear();
+        self.incoming_streams.clear();
         self.unaccepted.clear();
-        self.due.clear();
-        self.waiting_for_limit.clear();
+        self.hold_decisions.clear();
+        self.writers_at_limit.clear();
         for duplex in self.duplexes.values_mut() {
-            (duplex.out, duplex.incoming, duplex.hold, duplex.due) = (None, None, None, None);
-            duplex.out_open = false;
-            duplex.out_stopped.get_or_insert(reason);
-            duplex.in_end.get_or_insert(Err(reason));
-            self.to_wake.extend(duplex.reader.take());
-            self.to_wake.extend(duplex.writer.take());
+            (
+                duplex.outgoing,
+                duplex.incoming,
+                duplex.hold,
+                duplex.next_decision,
+            ) = (None, None, None, None);
+            duplex.is_writable = false;
+            duplex.stop_reason.get_or_insert(reason);
+            duplex.incoming_end.get_or_insert(Err(reason));
+            self.to_wake.extend(duplex.reader_waker.take());
+            self.to_wake.extend(duplex.writer_waker.take());
         }
     }
 
@@ -496,22 +509,22 @@ impl Core {
     pub(super) fn new_duplex(&mut self, target: Target, opened_here: bool) -> DuplexId {
         let id = self.next_duplex;
         self.next_duplex += 1;
-        let host = self.traffic.host(&target);
+        let host_index = self.traffic.add_stream(&target);
         let duplex = Duplex {
             target,
-            host,
+            host_index,
             opened_here,
-            out: None,
-            out_open: false,
-            out_complete: false,
-            out_stopped: None,
+            outgoing: None,
+            is_writable: false,
+            is_delivered: false,
+            stop_reason: None,
             incoming: None,
-            in_end: None,
-            reader: None,
-            writer: None,
+            incoming_end: None,
+            reader_waker: None,
+            writer_waker: None,
             hold: None,
-            due: None,
-            written: false,
+            next_decision: None,
+            has_written: false,
         };
         self.duplexes.insert(id, duplex);
         id

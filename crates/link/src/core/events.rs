@@ -15,33 +15,33 @@ impl Core {
         while let Some(event) = self.endpoint.event() {
             match event {
                 Event::Received(ReceiverEvent::Opened { stream, label }) => {
-                    self.opened(stream, &label);
+                    self.handle_open(stream, &label);
                 }
                 Event::Received(ReceiverEvent::Ready(stream)) => {
-                    if let Some((duplex, _)) = self.by_in.get(&stream) {
+                    if let Some((duplex, _)) = self.incoming_streams.get(&stream) {
                         let duplex = self.duplexes.get_mut(duplex);
                         self.to_wake
-                            .extend(duplex.and_then(|duplex| duplex.reader.take()));
+                            .extend(duplex.and_then(|duplex| duplex.reader_waker.take()));
                     }
                 }
                 Event::Sent(SenderEvent::Complete(stream)) => {
-                    let duplex = self.by_out.get(&stream);
+                    let duplex = self.outgoing_streams.get(&stream);
                     match duplex.and_then(|(duplex, _)| self.duplexes.get_mut(duplex)) {
-                        Some(duplex) => duplex.out_complete = true,
-                        None => _ = self.by_out.remove(&stream),
+                        Some(duplex) => duplex.is_delivered = true,
+                        None => _ = self.outgoing_streams.remove(&stream),
                     }
                 }
                 Event::Sent(SenderEvent::Stopped { stream, reason }) => {
-                    let duplex = self.by_out.get(&stream);
+                    let duplex = self.outgoing_streams.get(&stream);
                     let duplex = duplex.and_then(|(duplex, _)| self.duplexes.get_mut(duplex));
                     if duplex.is_none() {
-                        self.by_out.remove(&stream);
+                        self.outgoing_streams.remove(&stream);
                     }
                     if let Some(duplex) = duplex {
-                        duplex.out_stopped.get_or_insert(reason);
+                        duplex.stop_reason.get_or_insert(reason);
                         duplex.hold = None;
-                        self.to_wake.extend(duplex.writer.take());
-                        self.to_wake.extend(duplex.reader.take());
+                        self.to_wake.extend(duplex.writer_waker.take());
+                        self.to_wake.extend(duplex.reader_waker.take());
                     }
                 }
             }
@@ -51,29 +51,34 @@ impl Core {
     }
 
     /// Handles a one-way stream that the peer has opened with this label.
-    fn opened(&mut self, stream: StreamId, label: &[u8]) {
+    fn handle_open(&mut self, stream: StreamId, label: &[u8]) {
         match Label::decode(label) {
-            Some(Label::Open(_)) if !self.config.accepts || self.closed => {
+            Some(Label::Open(_)) if !self.config.accepts || self.is_shut_down => {
                 self.endpoint.stop(stream, refusal::NOT_ALLOWED);
             }
             Some(Label::Open(target)) => {
                 let id = self.new_duplex(target, false);
-                let duplex = self.duplexes.get_mut(&id).expect("it was just made");
+                let duplex = self
+                    .duplexes
+                    .get_mut(&id)
+                    .expect("the stream was just created");
                 duplex.incoming = Some(stream);
-                self.by_in.insert(stream, (id, duplex.host));
+                self.incoming_streams
+                    .insert(stream, (id, duplex.host_index));
                 self.unaccepted.push_back(id);
                 self.to_wake.extend(self.accept_waker.take());
             }
             Some(Label::Answer(to)) => {
                 let id = self
-                    .by_out
+                    .outgoing_streams
                     .get(&to)
                     .map_or(DuplexId::MAX, |(duplex, _)| *duplex);
                 match self.duplexes.get_mut(&id) {
                     Some(duplex) if duplex.opened_here && duplex.incoming.is_none() => {
                         duplex.incoming = Some(stream);
-                        self.to_wake.extend(duplex.reader.take());
-                        self.by_in.insert(stream, (id, duplex.host));
+                        self.to_wake.extend(duplex.reader_waker.take());
+                        self.incoming_streams
+                            .insert(stream, (id, duplex.host_index));
                     }
                     // The link stream that the peer answers no longer exists here.
                     _ => self.endpoint.stop(stream, reason::CANCELLED),
@@ -85,31 +90,31 @@ impl Core {
 
     /// Called for streams with new acknowledgements or credit. Wakes their writers if the streams have credit, and
     /// wakes writers that wait for the limit of all unacknowledged bytes.
-    pub(super) fn wake_writers(&mut self, news: Vec<StreamId>) {
-        let heard = !news.is_empty();
-        for stream in news {
-            if let Some((id, _)) = self.by_out.get(&stream)
+    pub(super) fn wake_writers(&mut self, progressed: Vec<StreamId>) {
+        let has_progress = !progressed.is_empty();
+        for stream in progressed {
+            if let Some((id, _)) = self.outgoing_streams.get(&stream)
                 && let Some(duplex) = self.duplexes.get_mut(id)
-                && duplex.writer.is_some()
+                && duplex.writer_waker.is_some()
             {
                 if self.endpoint.sender().room(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
                 // A decision about the held bytes is scheduled, because all earlier frames may be acknowledged now.
-                self.due
-                    .extend(duplex.schedule_check().map(|due| (due, *id)));
+                self.hold_decisions
+                    .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
         }
         // Wakes one writer per `SHARE_BYTES` of free bytes. A writer that cannot write waits again.
         let unacked = self.endpoint.sender().unacked();
         let free = self.config.unacked_max.saturating_sub(unacked);
-        if heard && free > 0 {
-            let woken = self.waiting_for_limit.len().min(1 + free / SHARE_BYTES);
-            for id in self.waiting_for_limit.drain(..woken) {
+        if has_progress && free > 0 {
+            let woken = self.writers_at_limit.len().min(1 + free / SHARE_BYTES);
+            for id in self.writers_at_limit.drain(..woken) {
                 if let Some(duplex) = self.duplexes.get_mut(&id) {
                     self.to_wake.extend(duplex.wake_writer());
-                    self.due
-                        .extend(duplex.schedule_check().map(|due| (due, id)));
+                    self.hold_decisions
+                        .extend(duplex.schedule_decision().map(|due| (due, id)));
                 }
             }
         }

@@ -28,7 +28,7 @@ use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, Str
 use edgeward_dedup::{FrameOutcome, Violation, reason};
 
 use crate::budget::Budget;
-use crate::hold::{HOLD_ACKS, Verdict};
+use crate::hold::{HOLD_ACKS, HoldAction};
 use crate::outbox::Outbox;
 use crate::traffic::TrafficCounters;
 
@@ -67,19 +67,19 @@ pub(crate) struct Core {
     next_duplex: DuplexId,
     /// The duplex stream of each outgoing one-way stream, and the index of its host's counters. An outgoing stream
     /// stays here until it is delivered, even if its duplex stream is dropped.
-    by_out: HashMap<StreamId, (DuplexId, usize)>,
+    outgoing_streams: HashMap<StreamId, (DuplexId, usize)>,
     /// The duplex stream of each incoming one-way stream, and the index of its host's counters.
-    by_in: HashMap<StreamId, (DuplexId, usize)>,
+    incoming_streams: HashMap<StreamId, (DuplexId, usize)>,
     /// Streams that the peer opened and no task has accepted yet. The limit of the peer's streams limits this queue.
     unaccepted: VecDeque<DuplexId>,
     accept_waker: Option<Waker>,
     /// The times at which the core decides whether to send held bytes, and their streams. Written bytes are held back
     /// for a short time until their last chunk is complete, see [`Hold`](crate::hold::Hold).
-    due: BTreeSet<(Instant, DuplexId)>,
+    hold_decisions: BTreeSet<(Instant, DuplexId)>,
     /// The time until which acknowledgements are delayed, so that they can be sent together with other frames.
-    acks_due: Option<Instant>,
+    acks_deadline: Option<Instant>,
     /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
-    waiting_for_limit: VecDeque<DuplexId>,
+    writers_at_limit: VecDeque<DuplexId>,
     /// Outgoing streams that wait for a disk read.
     stalls: Stalls,
     connections: Vec<ConnectionState>,
@@ -88,7 +88,7 @@ pub(crate) struct Core {
     to_wake: Vec<Waker>,
     pub(crate) traffic: TrafficCounters,
     /// True after shutdown: new streams are refused.
-    closed: bool,
+    is_shut_down: bool,
 }
 
 /// A connection to the peer, as the core sees it.
@@ -113,19 +113,19 @@ impl Core {
             peer_session: None,
             duplexes: HashMap::new(),
             next_duplex: 0,
-            by_out: HashMap::new(),
-            by_in: HashMap::new(),
+            outgoing_streams: HashMap::new(),
+            incoming_streams: HashMap::new(),
             unaccepted: VecDeque::new(),
             accept_waker: None,
-            due: BTreeSet::new(),
-            acks_due: None,
-            waiting_for_limit: VecDeque::new(),
+            hold_decisions: BTreeSet::new(),
+            acks_deadline: None,
+            writers_at_limit: VecDeque::new(),
             stalls: Stalls::default(),
             connections: Vec::new(),
             next_connection: 0,
             to_wake: Vec::new(),
             traffic: TrafficCounters::default(),
-            closed: false,
+            is_shut_down: false,
         }
     }
 
@@ -151,7 +151,7 @@ impl Core {
     }
 
     /// Returns the number of open duplex streams.
-    pub(crate) fn duplexes(&self) -> usize {
+    pub(crate) fn open_streams(&self) -> usize {
         self.duplexes.len()
     }
 
@@ -164,22 +164,22 @@ impl Core {
     pub(crate) fn add_connection(
         &mut self,
         role: Role,
-        ours: &Hello,
-        theirs: &Hello,
+        our_hello: &Hello,
+        peer_hello: &Hello,
     ) -> Result<ConnectionId, Disagreement> {
         let before = self.peer_session;
-        if before == Some(theirs.session) && !self.connections.is_empty() {
-            ours.agree(role, theirs)?;
+        if before == Some(peer_hello.session) && !self.connections.is_empty() {
+            our_hello.agree(role, peer_hello)?;
         } else {
-            self.endpoint.connected(role, ours, theirs)?;
-            self.peer_session = Some(theirs.session);
+            self.endpoint.connected(role, our_hello, peer_hello)?;
+            self.peer_session = Some(peer_hello.session);
             // The peer's HELLO has announced its credit, so the writers of all streams can continue.
             for (id, duplex) in &mut self.duplexes {
                 self.to_wake.extend(duplex.wake_writer());
-                self.due
-                    .extend(duplex.schedule_check().map(|due| (due, *id)));
+                self.hold_decisions
+                    .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
-            if before.is_some_and(|before| before != theirs.session) {
+            if before.is_some_and(|before| before != peer_hello.session) {
                 self.detach_connections();
                 self.fail_all(reason::RESTARTED);
                 while self.endpoint.event().is_some() {}
@@ -206,7 +206,11 @@ impl Core {
 
     /// Removes a connection and returns the number of remaining connections.
     pub(crate) fn remove_connection(&mut self, connection: ConnectionId) -> usize {
-        if let Some(at) = self.connections.iter().position(|up| up.id == connection) {
+        if let Some(at) = self
+            .connections
+            .iter()
+            .position(|state| state.id == connection)
+        {
             self.connections.remove(at);
             if !self.connections.is_empty() {
                 self.endpoint.connection_lost();
@@ -217,7 +221,7 @@ impl Core {
     }
 
     /// Returns the number of current connections.
-    pub(crate) fn connections(&self) -> usize {
+    pub(crate) fn connection_count(&self) -> usize {
         self.connections.len()
     }
 
@@ -238,26 +242,30 @@ impl Core {
             .extend(connections.filter_map(|connection| connection.waker));
     }
 
-    /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the caller
-    /// closes the connection. If pending reads are returned, the frame had no effect; the caller performs the
-    /// reads and calls this function again with the frame. `attempts` is the number of earlier calls with the frame.
-    /// `memory` is the buffer from which the frame was decoded, if a payload may be delivered from it without a copy.
+    /// Handles a frame received on a connection. `Ok(Err(_))` is a violation of the protocol, after which the
+    /// caller closes the connection. If pending reads are returned, the frame had no effect; the caller
+    /// performs the reads and calls this function again with the frame. `attempts` is the number of earlier
+    /// calls with the frame. `frame_buffer` is the buffer from which the frame was decoded, if a payload may be
+    /// delivered from it without a copy.
     pub(crate) fn handle(
         &mut self,
         connection: ConnectionId,
         frame: Frame<'_>,
-        memory: Option<&Bytes>,
+        frame_buffer: Option<&Bytes>,
         wire_bytes: usize,
         attempts: u32,
         budget: &mut Budget,
     ) -> Result<Result<Option<PendingReads>, Violation>, Superseded> {
-        let up = self.connections.iter_mut().find(|up| up.id == connection);
+        let up = self
+            .connections
+            .iter_mut()
+            .find(|state| state.id == connection);
         // The caller polls the connection for frames to send after this call, so no wake-up is needed.
         up.ok_or(Superseded)?.idle = false;
         let (stream, bytes) = incoming_stream(&frame);
         budget.spend(bytes);
         let before = self.endpoint.receiver().counters();
-        let news = match &frame {
+        let progressed = match &frame {
             Frame::Ack(acks) => acks.iter().map(|acked| acked.stream).collect(),
             Frame::Credit(credits) => credits.iter().map(|(stream, _)| *stream).collect(),
             _ => Vec::new(),
@@ -265,35 +273,39 @@ impl Core {
         let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
         let handled = if attempts < NON_BLOCKING_ATTEMPTS_MAX {
             let mut store = self.store.non_blocking();
-            let handled = endpoint.handle_in(frame, memory, &mut store, codec);
+            let handled = endpoint.handle_in(frame, frame_buffer, &mut store, codec);
             handled.map(|handled| (handled == FrameOutcome::Retry).then(|| store.into_pending()))
         } else {
-            let handled = endpoint.handle_in(frame, memory, &mut self.store, codec);
+            let handled = endpoint.handle_in(frame, frame_buffer, &mut self.store, codec);
             handled.map(|_| None)
         };
-        self.traffic.late_frames += u64::from(attempts == 0 && matches!(handled, Ok(Some(_))));
+        self.traffic.parked_frames += u64::from(attempts == 0 && matches!(handled, Ok(Some(_))));
         self.handle_events();
-        self.wake_writers(news);
+        self.wake_writers(progressed);
         if let Some(stream) = stream.filter(|_| !matches!(handled, Ok(Some(_)))) {
-            let host = self.by_in.get(&stream).map(|(_, host)| *host);
+            let host_index = self.incoming_streams.get(&stream).map(|(_, index)| *index);
             let after = self.endpoint.receiver().counters();
-            self.traffic.received(host, wire_bytes, &before, &after);
+            self.traffic
+                .count_received(host_index, wire_bytes, &before, &after);
         }
         Ok(handled)
     }
 
     /// Appends frames for a connection to `out`. Returns the time of the next call if no other event causes a call
-    /// before. `busy` is true if the socket has not accepted all bytes of the last call.
+    /// before. `link_busy` is true if the socket has not accepted all bytes of the last call.
     pub(crate) fn fill(
         &mut self,
         connection: ConnectionId,
-        busy: bool,
+        link_busy: bool,
         now: Instant,
         waker: &Waker,
         out: &mut Outbox,
         budget: &mut Budget,
     ) -> Result<Option<Instant>, Superseded> {
-        let at = self.connections.iter().position(|up| up.id == connection);
+        let at = self
+            .connections
+            .iter()
+            .position(|state| state.id == connection);
         let at = at.ok_or(Superseded)?;
         self.connections[at].idle = false;
         let lane = match (at, self.connections.len()) {
@@ -301,26 +313,27 @@ impl Core {
             (0, _) => Lane::Short,
             _ => Lane::Long,
         };
-        self.flush_due(now);
-        let waits = lane != Lane::Long && self.hold_acks(lane, now);
-        let lost = self.endpoint.sender().counters().lost;
+        self.decide_about_held_bytes(now);
+        let delays_acks = lane != Lane::Long && self.hold_acks(lane, now);
+        let lost_before = self.endpoint.sender().counters().lost;
         // At least one frame is encoded even if the budget is spent, because no event would cause another call for
         // it.
-        while !waits && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !budget.is_spent())) {
+        while !delays_acks && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !budget.is_spent()))
+        {
             let (start, head) = (out.bytes(), out.heads_bytes());
             let before = self.endpoint.sender().counters();
             if !self
                 .endpoint
-                .transmit(lane, busy, &mut self.store, &mut self.codec, out)
+                .transmit(lane, link_busy, &mut self.store, &mut self.codec, out)
             {
                 break;
             }
             let after = self.endpoint.sender().counters();
-            let packed = |of: &SenderCounters| of.plain + of.literal + of.delta;
-            budget.spend((packed(&after) - packed(&before)) as usize);
+            let encoded = |of: &SenderCounters| of.plain + of.literal + of.delta;
+            budget.spend((encoded(&after) - encoded(&before)) as usize);
             self.count_sent(out.heads(head), out.bytes() - start, &before);
         }
-        if self.endpoint.sender().counters().lost > lost {
+        if self.endpoint.sender().counters().lost > lost_before {
             self.handle_events();
         }
         // This connection may have sent the short first frame of a body, so that the next frames of the body belong
@@ -343,8 +356,8 @@ impl Core {
             connection.waker = Some(waker.clone());
         }
         // Only the first connection sets a timer. It acts for all connections.
-        let first = self.due.first().map(|(due, _)| *due);
-        let first = first.into_iter().chain(self.acks_due).min();
+        let first = self.hold_decisions.first().map(|(due, _)| *due);
+        let first = first.into_iter().chain(self.acks_deadline).min();
         Ok(first.filter(|_| at == 0))
     }
 
@@ -353,12 +366,12 @@ impl Core {
     fn hold_acks(&mut self, lane: Lane, now: Instant) -> bool {
         let due = match self.endpoint.receiver().answer_urgency() {
             AnswerUrgency::Deferrable if !self.endpoint.sender().is_ready(lane) => {
-                let due = *self.acks_due.get_or_insert(now + HOLD_ACKS);
+                let due = *self.acks_deadline.get_or_insert(now + HOLD_ACKS);
                 (now < due).then_some(due)
             }
             _ => None,
         };
-        self.acks_due = due;
+        self.acks_deadline = due;
         due.is_some()
     }
 
@@ -383,36 +396,37 @@ impl Core {
         let Some(stream) = outgoing_stream(head) else {
             return;
         };
-        let Some(&(id, host)) = self.by_out.get(&stream) else {
+        let Some(&(id, host_index)) = self.outgoing_streams.get(&stream) else {
             return;
         };
         let after = self.endpoint.sender().counters();
-        self.traffic.sent(Some(host), bytes, before, &after);
+        self.traffic
+            .count_sent(Some(host_index), bytes, before, &after);
         // All earlier frames of the stream have been encoded. From now on, the held bytes are sent when their holding
         // time has passed.
         if let Some(duplex) = self.duplexes.get_mut(&id)
-            && duplex.due.is_none()
+            && duplex.next_decision.is_none()
             && let Some(hold) = &duplex.hold
             && !self.endpoint.sender().backlog(stream)
         {
-            duplex.due = Some(hold.due());
-            self.due.insert((hold.due(), id));
+            duplex.next_decision = Some(hold.first_decision());
+            self.hold_decisions.insert((hold.first_decision(), id));
         }
     }
 
     /// Decides about the held bytes of each stream whose decision is scheduled at `now` or earlier, and sends them
     /// or schedules the next decision.
-    fn flush_due(&mut self, now: Instant) {
+    fn decide_about_held_bytes(&mut self, now: Instant) {
         let mut flushed = false;
-        while let Some(&(due, id)) = self.due.first()
+        while let Some(&(due, id)) = self.hold_decisions.first()
             && due <= now
         {
-            self.due.pop_first();
+            self.hold_decisions.pop_first();
             let Some(duplex) = self.duplexes.get_mut(&id) else {
                 continue;
             };
-            duplex.due = None;
-            let (Some(hold), Some(stream)) = (&mut duplex.hold, duplex.out) else {
+            duplex.next_decision = None;
+            let (Some(hold), Some(stream)) = (&mut duplex.hold, duplex.outgoing) else {
                 continue;
             };
             // Earlier frames of the stream are still queued. `count_sent` schedules the next decision when the
@@ -420,10 +434,10 @@ impl Core {
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
-            hold.sealed_up_to(self.endpoint.sender().sealed(stream), now);
-            let again = match hold.verdict(now) {
-                Verdict::Wait(again) => Some(again),
-                Verdict::Whole(again) => {
+            hold.set_framed_offset(self.endpoint.sender().sealed(stream), now);
+            let again = match hold.action(now) {
+                HoldAction::Wait(again) => Some(again),
+                HoldAction::SendCompleteChunks(again) => {
                     self.endpoint
                         .flush_whole(stream, &mut self.store, &mut self.codec);
                     flushed = true;
@@ -432,15 +446,16 @@ impl Core {
                 // The writer waits for credit, so the last chunk is incomplete. Its beginning is not sent yet: most
                 // chunks are known to the peer, and the complete chunk can then be sent as a reference. When the
                 // writer is woken, the next decision is scheduled.
-                Verdict::All
-                    if duplex.writer.is_some() && self.endpoint.sender().has_unacked(stream) =>
+                HoldAction::SendAll
+                    if duplex.writer_waker.is_some()
+                        && self.endpoint.sender().has_unacked(stream) =>
                 {
                     self.endpoint
                         .flush_whole(stream, &mut self.store, &mut self.codec);
                     flushed = true;
                     None
                 }
-                Verdict::All => {
+                HoldAction::SendAll => {
                     let mut store = self.store.non_blocking();
                     self.endpoint.flush(stream, &mut store, &mut self.codec);
                     let (sender, pending) = (self.endpoint.sender(), store.into_pending());
@@ -451,8 +466,8 @@ impl Core {
                 }
             };
             if let Some(again) = again {
-                duplex.due = Some(again);
-                self.due.insert((again, id));
+                duplex.next_decision = Some(again);
+                self.hold_decisions.insert((again, id));
             }
         }
         if flushed {

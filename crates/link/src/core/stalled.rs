@@ -26,7 +26,7 @@ pub(super) struct Stalls {
     /// Streams whose reads have not been started by a connection.
     waiting: VecDeque<Stall>,
     /// Streams whose reads a connection performs now: the connection, the stream, and the number of attempts.
-    reading: Vec<(ConnectionId, StreamId, u32)>,
+    in_progress: Vec<(ConnectionId, StreamId, u32)>,
     /// The number of stalls since the start.
     count: u64,
 }
@@ -42,11 +42,14 @@ impl Stalls {
         attempts: u32,
     ) -> bool {
         let stalled = !pending.is_empty() && sender.is_stalled(stream);
-        let is_news = |it: &Self| {
-            !it.waiting.iter().any(|stall| stall.stream == stream)
-                && !it.reading.iter().any(|(_, other, _)| *other == stream)
+        let is_unlisted = |stalls: &Self| {
+            !stalls.waiting.iter().any(|stall| stall.stream == stream)
+                && !stalls
+                    .in_progress
+                    .iter()
+                    .any(|(_, other, _)| *other == stream)
         };
-        if stalled && is_news(self) {
+        if stalled && is_unlisted(self) {
             self.count += u64::from(attempts == 1);
             self.waiting.push_back(Stall {
                 stream,
@@ -60,20 +63,20 @@ impl Stalls {
 
 impl Core {
     /// Returns how many times an outgoing stream was stalled.
-    pub(crate) fn late_bodies(&self) -> u64 {
+    pub(crate) fn stall_count(&self) -> u64 {
         self.stalls.count
     }
 
     /// Returns the next stalled stream. The connection must perform its reads and then call [`resume`](Self::resume).
     pub(crate) fn take_stall(&mut self, connection: ConnectionId) -> Option<Stall> {
-        if self.stalls.reading.is_empty() && self.stalls.waiting.is_empty() {
+        if self.stalls.in_progress.is_empty() && self.stalls.waiting.is_empty() {
             return None;
         }
         let connections = &self.connections;
         let is_lost = |reads: &mut (ConnectionId, StreamId, u32)| {
-            !connections.iter().any(|up| up.id == reads.0)
+            !connections.iter().any(|state| state.id == reads.0)
         };
-        for (_, stream, attempts) in self.stalls.reading.extract_if(.., is_lost) {
+        for (_, stream, attempts) in self.stalls.in_progress.extract_if(.., is_lost) {
             // The connection ended and its reads may not have been performed. The stream is listed without reads:
             // `resume` looks the chunk up and determines the reads again.
             self.stalls.waiting.push_back(Stall {
@@ -84,21 +87,21 @@ impl Core {
         }
         let stall = self.stalls.waiting.pop_front()?;
         self.stalls
-            .reading
+            .in_progress
             .push((connection, stall.stream, stall.attempts));
         Some(stall)
     }
 
     /// Resumes a stream after the connection has performed its pending reads.
     pub(crate) fn resume(&mut self, connection: ConnectionId, stream: StreamId, attempts: u32) {
-        let reading = &mut self.stalls.reading;
-        let Some(at) = reading
+        let reading = &mut self.stalls.in_progress;
+        let Some(index) = reading
             .iter()
-            .position(|(by, of, _)| (*by, *of) == (connection, stream))
+            .position(|(reader, stalled, _)| (*reader, *stalled) == (connection, stream))
         else {
             return;
         };
-        reading.swap_remove(at);
+        reading.swap_remove(index);
         let (endpoint, codec) = (&mut self.endpoint, &mut self.codec);
         let pending = if attempts < NON_BLOCKING_ATTEMPTS_MAX {
             let mut store = self.store.non_blocking();

@@ -32,22 +32,23 @@ struct Simulation {
     cores: [Core; 2],
     connections: [ConnectionId; 2],
     /// The bytes in transit, with their time of arrival and the index of the receiving endpoint.
-    under_way: VecDeque<(Instant, usize, Vec<u8>)>,
+    in_transit: VecDeque<(Instant, usize, Vec<u8>)>,
     now: Instant,
     /// The time at which each core must be called again if no frame arrives.
-    due: [Option<Instant>; 2],
+    next_calls: [Option<Instant>; 2],
     /// The number of bytes of frames that each endpoint has sent.
     sent: [u64; 2],
 }
 
 impl Simulation {
-    fn new(change: impl Fn(&mut LinkConfig)) -> Self {
+    fn new(configure: impl Fn(&mut LinkConfig)) -> Self {
         let mut cores = [1, 2].map(|number| {
-            let device = ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("a file");
+            let device = ScratchDevice::new(&std::env::temp_dir(), 64 << 20)
+                .expect("the file can be created");
             let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, number));
-            let store = store.expect("a store");
+            let store = store.expect("the store opens");
             let mut config = LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store.clone());
-            change(&mut config);
+            configure(&mut config);
             let endpoint = config.endpoint(Sharing::Exchanged, true, number);
             let accepts = number == 2;
             let core = CoreConfig {
@@ -56,7 +57,11 @@ impl Simulation {
                 probe: true,
                 unacked_max: config.unacked_bytes_max,
             };
-            Core::new(core, Endpoint::new(endpoint.expect("possible")), store)
+            Core::new(
+                core,
+                Endpoint::new(endpoint.expect("the configuration is valid")),
+                store,
+            )
         });
         let hellos = cores.each_mut().map(Core::hello);
         let [edge, gateway] = &mut cores;
@@ -66,27 +71,30 @@ impl Simulation {
         ];
         Self {
             cores,
-            connections: connections.map(|connection| connection.expect("they agree")),
-            under_way: VecDeque::new(),
+            connections: connections
+                .map(|connection| connection.expect("the endpoints are compatible")),
+            in_transit: VecDeque::new(),
             now: Instant::now(),
-            due: [None; 2],
+            next_calls: [None; 2],
             sent: [0; 2],
         }
     }
 
     /// Opens a stream at the edge and accepts it at the gateway. Returns the id of the stream at each endpoint.
     fn open_stream(&mut self) -> [DuplexId; 2] {
-        let ours = self.cores[EDGE]
+        let edge_stream = self.cores[EDGE]
             .open(Target::Origin)
-            .expect("there is room");
-        let theirs = loop {
+            .expect("the limit of streams is not reached");
+        let gateway_stream = loop {
             self.step(None);
             if let Some((duplex, _)) = self.cores[GATEWAY].next_opened(Waker::noop()) {
                 break duplex;
             }
         };
-        self.cores[GATEWAY].accept(theirs).expect("it is awaited");
-        [ours, theirs]
+        self.cores[GATEWAY]
+            .accept(gateway_stream)
+            .expect("the edge waits for it");
+        [edge_stream, gateway_stream]
     }
 
     /// Sends all ready frames. Then advances the time to the next event, or to `other` if `other` is earlier, and
@@ -104,7 +112,7 @@ impl Simulation {
                     &mut outbox,
                     &mut Budget::default(),
                 );
-                self.due[side] = filled.expect("the connection is up");
+                self.next_calls[side] = filled.expect("the connection is up");
                 drop(core.take_wakers());
                 let mut slices = [IoSlice::new(&[]); 64];
                 let count = outbox.slices(&mut slices);
@@ -117,18 +125,19 @@ impl Simulation {
                     break;
                 }
                 self.sent[side] += out.len() as u64;
-                self.under_way.push_back((self.now + DELAY, 1 - side, out));
+                self.in_transit.push_back((self.now + DELAY, 1 - side, out));
             }
         }
-        let arrival = self.under_way.front().map(|(at, ..)| *at);
-        let due = self.due.into_iter().flatten();
-        let next = due.chain(arrival).chain(other).min();
-        self.now = next.expect("something happens").max(self.now);
-        while let Some((_, side, bytes)) = self.under_way.pop_front_if(|(at, ..)| *at <= self.now) {
+        let arrival = self.in_transit.front().map(|(at, ..)| *at);
+        let calls = self.next_calls.into_iter().flatten();
+        let next = calls.chain(arrival).chain(other).min();
+        self.now = next.expect("an event is scheduled").max(self.now);
+        while let Some((_, side, bytes)) = self.in_transit.pop_front_if(|(at, ..)| *at <= self.now)
+        {
             let mut rest = &bytes[..];
-            while let Some(length) = frame_length(rest).expect("a frame") {
+            while let Some(length) = frame_length(rest).expect("the frame is valid") {
                 let (frame, others) = rest.split_at(length);
-                let frame = decode(frame).expect("a frame");
+                let frame = decode(frame).expect("the frame is valid");
                 let handled = self.cores[side].handle(
                     self.connections[side],
                     frame,
@@ -153,7 +162,7 @@ impl Simulation {
     /// number of bytes of the frames, and the time until the edge has received the body.
     fn send(&mut self, body: &[u8], part_bytes: usize, pause: Duration) -> (u64, Duration) {
         let [reader, writer] = self.open_stream();
-        let (sent, begun) = (self.sent[GATEWAY], self.now);
+        let (sent, start) = (self.sent[GATEWAY], self.now);
         let (mut written, mut read, mut next) = (0, 0, self.now);
         let mut closed = false;
         while read < body.len() || !closed {
@@ -179,7 +188,9 @@ impl Simulation {
                 }
             }
             if written == body.len() && !closed {
-                self.cores[GATEWAY].close(writer).expect("it is open");
+                self.cores[GATEWAY]
+                    .close(writer)
+                    .expect("the stream is open");
                 closed = true;
             }
             while let Read::Bytes(bytes) = self.cores[EDGE].read(reader, Waker::noop()) {
@@ -189,7 +200,7 @@ impl Simulation {
             let writes = written < body.len() && next > self.now;
             self.step(writes.then_some(next));
         }
-        (self.sent[GATEWAY] - sent, self.now - begun)
+        (self.sent[GATEWAY] - sent, self.now - start)
     }
 }
 
@@ -209,12 +220,18 @@ fn a_writer_without_credit_sends_no_incomplete_chunks() {
         config.streams_max = 16;
     });
     let body = noise(4 << 20);
-    let (first, _) = simulation.send(&body, 64 << 10, Duration::ZERO);
-    assert!(first as usize > body.len());
-    let (again, took) = simulation.send(&body, 64 << 10, Duration::ZERO);
-    assert!(took > DELAY * 10, "it never waited: {took:?}");
+    let (first_bytes, _) = simulation.send(&body, 64 << 10, Duration::ZERO);
+    assert!(first_bytes as usize > body.len());
+    let (repeated_bytes, took) = simulation.send(&body, 64 << 10, Duration::ZERO);
+    assert!(
+        took > DELAY * 10,
+        "the writer did not wait for credit: {took:?}"
+    );
     // The references need 16 bytes for each chunk of about 9 KB, and one frame header for each window of credit.
-    assert!(again < 20_000, "{again} bytes the second time");
+    assert!(
+        repeated_bytes < 20_000,
+        "{repeated_bytes} bytes the second time"
+    );
 }
 
 /// An incomplete chunk is sent when no frame of its stream is in transit. Otherwise a chunk longer than the credit
@@ -241,20 +258,28 @@ fn a_chunk_that_exceeds_the_window_is_delivered() {
 #[test]
 fn a_response_carries_the_acknowledgement() {
     let mut simulation = Simulation::new(|_| {});
-    let [ours, theirs] = simulation.open_stream();
+    let [edge_stream, gateway_stream] = simulation.open_stream();
     simulation.step(Some(simulation.now + DELAY * 4));
     simulation.step(Some(simulation.now + DELAY * 4));
     let send_request = |simulation: &mut Simulation, bytes: usize| {
-        let question = vec![7; bytes];
+        let request = vec![7; bytes];
         let now = simulation.now;
         let edge = &mut simulation.cores[EDGE];
-        let written = edge.write(ours, &question, now, Waker::noop(), &mut Budget::default());
+        let written = edge.write(
+            edge_stream,
+            &request,
+            now,
+            Waker::noop(),
+            &mut Budget::default(),
+        );
         assert_eq!(written, Written::Bytes(bytes));
-        edge.flush(ours);
+        edge.flush(edge_stream);
         let mut read = 0;
         while read < bytes {
             simulation.step(None);
-            while let Read::Bytes(more) = simulation.cores[GATEWAY].read(theirs, Waker::noop()) {
+            while let Read::Bytes(more) =
+                simulation.cores[GATEWAY].read(gateway_stream, Waker::noop())
+            {
                 read += more.len();
             }
         }
@@ -270,23 +295,26 @@ fn a_response_carries_the_acknowledgement() {
     send_request(&mut simulation, 200);
     let (bytes, due) = sent_after(&mut simulation, Duration::ZERO);
     assert_eq!((bytes, due), (0, Some(simulation.now + HOLD_ACKS)));
-    let answered = simulation.cores[GATEWAY].write(
-        theirs,
+    let written = simulation.cores[GATEWAY].write(
+        gateway_stream,
         &[8; 100],
         simulation.now,
         Waker::noop(),
         &mut Budget::default(),
     );
-    assert_eq!(answered, Written::Bytes(100));
-    simulation.cores[GATEWAY].flush(theirs);
-    let (both, due) = sent_after(&mut simulation, Duration::from_micros(300));
-    assert_eq!(due, None, "nothing waits any more");
+    assert_eq!(written, Written::Bytes(100));
+    simulation.cores[GATEWAY].flush(gateway_stream);
+    let (response_bytes, due) = sent_after(&mut simulation, Duration::from_micros(300));
+    assert_eq!(due, None, "no frame is delayed");
 
     send_request(&mut simulation, 200);
     assert_eq!(sent_after(&mut simulation, Duration::ZERO).0, 0);
     assert_eq!(sent_after(&mut simulation, HOLD_ACKS / 2).0, 0);
-    let (alone, _) = sent_after(&mut simulation, HOLD_ACKS);
-    assert!(alone > 0 && both > alone + 100, "{alone}, {both}");
+    let (ack_bytes, _) = sent_after(&mut simulation, HOLD_ACKS);
+    assert!(
+        ack_bytes > 0 && response_bytes > ack_bytes + 100,
+        "{ack_bytes}, {response_bytes}"
+    );
 
     // The acknowledgement of a longer body is delayed too, because each acknowledgement costs the sender a wake-up.
     send_request(&mut simulation, 120_000);
@@ -296,13 +324,13 @@ fn a_response_carries_the_acknowledgement() {
     // The acknowledgement of more than 1 MiB is not delayed. The test creates new cores, because the frames that
     // `sent_after` took from the gateway were never delivered.
     let mut simulation = Simulation::new(|_| {});
-    let [ours, theirs] = simulation.open_stream();
+    let [edge_stream, gateway_stream] = simulation.open_stream();
     let (body, mut written, mut acked) = (noise(4 << 20), 0, 0);
     while acked < 2 << 20 {
         let now = simulation.now;
         let edge = &mut simulation.cores[EDGE];
         if let Written::Bytes(more) = edge.write(
-            ours,
+            edge_stream,
             &body[written..],
             now,
             Waker::noop(),
@@ -311,7 +339,7 @@ fn a_response_carries_the_acknowledgement() {
             written += more;
         }
         simulation.step(None);
-        while let Read::Bytes(_) = simulation.cores[GATEWAY].read(theirs, Waker::noop()) {}
+        while let Read::Bytes(_) = simulation.cores[GATEWAY].read(gateway_stream, Waker::noop()) {}
         let unacked = simulation.cores[EDGE].endpoint().sender().unacked();
         acked = written - unacked;
     }

@@ -21,10 +21,10 @@ use crate::peer::Peer;
 /// The peers of a gateway.
 #[derive(Debug, Default)]
 pub(super) struct Peers {
-    pub(super) known: HashMap<PeerKey, PeerEntry>,
+    pub(super) by_key: HashMap<PeerKey, PeerEntry>,
     /// True after shutdown. A handshake that is still in progress must not add a peer, because the tasks of its
     /// streams would keep the gateway's memory allocated.
-    pub(super) ended: bool,
+    pub(super) is_shut_down: bool,
 }
 
 /// Identifies a peer.
@@ -41,13 +41,13 @@ pub(super) struct PeerKey {
 pub(super) struct PeerEntry {
     pub(super) peer: Arc<Peer>,
     /// The remote address of the last connection.
-    pub(super) from: SocketAddr,
+    pub(super) remote_addr: SocketAddr,
     /// The time of the last handshake.
-    pub(super) seen: Instant,
+    pub(super) last_handshake: Instant,
     /// Earlier sessions with this certificate and epoch that a later session has replaced, the newest last.
-    pub(super) replaced: VecDeque<u64>,
+    pub(super) replaced_sessions: VecDeque<u64>,
     /// True if several edges are known to have this certificate and epoch.
-    pub(super) cloned: bool,
+    pub(super) is_cloned: bool,
     pub(super) _streams: JoinSet<()>,
 }
 
@@ -55,52 +55,58 @@ pub(super) struct PeerEntry {
 pub(super) enum PeerLookup {
     /// The peer is known.
     Known(Arc<Peer>),
-    /// The peer is new and has this key. `clone` is true if another connected edge has the same certificate and
+    /// The peer is new and has this key. `is_clone` is true if another connected edge has the same certificate and
     /// epoch.
-    New { key: PeerKey, clone: bool },
+    New { key: PeerKey, is_clone: bool },
 }
 
 impl Peers {
-    /// Finds the peer that sent the HELLO `theirs`.
+    /// Finds the peer that sent the HELLO `peer_hello`.
     pub(super) fn look_up(
         &mut self,
         certificate: Option<Vec<u8>>,
-        theirs: &Hello,
-        from: SocketAddr,
+        peer_hello: &Hello,
+        remote_addr: SocketAddr,
     ) -> PeerLookup {
         let mut key = PeerKey {
             certificate,
-            epoch: theirs.epoch,
-            session: Some(theirs.session),
+            epoch: peer_hello.epoch,
+            session: Some(peer_hello.session),
         };
-        if let Some(entry) = self.known.get_mut(&key) {
-            return entry.known(from);
+        if let Some(entry) = self.by_key.get_mut(&key) {
+            return entry.record_handshake(remote_addr);
         }
         key.session = None;
-        let Some(entry) = self.known.get_mut(&key) else {
-            return PeerLookup::New { key, clone: false };
+        let Some(entry) = self.by_key.get_mut(&key) else {
+            return PeerLookup::New {
+                key,
+                is_clone: false,
+            };
         };
         let (session, connections) = entry
             .peer
-            .with(|core| (core.peer_session(), core.connections()));
-        if session == Some(theirs.session) {
-            return entry.known(from);
+            .with(|core| (core.peer_session(), core.connection_count()));
+        if session == Some(peer_hello.session) {
+            return entry.record_handshake(remote_addr);
         }
-        let has_returned = entry.replaced.contains(&theirs.session);
-        if connections > 0 && (has_returned || entry.cloned) {
-            entry.cloned = true;
-            key.session = Some(theirs.session);
-            return PeerLookup::New { key, clone: true };
+        let was_replaced = entry.replaced_sessions.contains(&peer_hello.session);
+        if connections > 0 && (was_replaced || entry.is_cloned) {
+            entry.is_cloned = true;
+            key.session = Some(peer_hello.session);
+            return PeerLookup::New {
+                key,
+                is_clone: true,
+            };
         }
         // The session is new, so the edge has probably restarted. Its last session is recorded as replaced.
         if let Some(session) = session {
-            entry.replaced.retain(|before| *before != session);
-            entry.replaced.push_back(session);
-            if entry.replaced.len() > REPLACED_MAX {
-                entry.replaced.pop_front();
+            entry.replaced_sessions.retain(|before| *before != session);
+            entry.replaced_sessions.push_back(session);
+            if entry.replaced_sessions.len() > REPLACED_SESSIONS_MAX {
+                entry.replaced_sessions.pop_front();
             }
         }
-        entry.known(from)
+        entry.record_handshake(remote_addr)
     }
 
     /// If a limit is reached, evicts a peer that is not connected, so that a peer with `key` can be added.
@@ -108,50 +114,52 @@ impl Peers {
     /// If the certificate of `key` has reached `per_certificate_max`, a peer with this certificate is evicted.
     /// Otherwise a peer of the certificate with the most peers is evicted, the one with the oldest handshake
     /// first.
-    pub(super) fn make_room(
+    pub(super) fn evict_if_full(
         &mut self,
         key: &PeerKey,
         peers_max: usize,
         per_certificate_max: usize,
     ) -> Result<(), HandshakeError> {
         let mut peer_count: HashMap<Option<&[u8]>, usize> = HashMap::new();
-        for known in self.known.keys() {
-            *peer_count.entry(known.certificate.as_deref()).or_default() += 1;
+        for key in self.by_key.keys() {
+            *peer_count.entry(key.certificate.as_deref()).or_default() += 1;
         }
         let certificate = key.certificate.as_deref();
-        let own = peer_count.get(&certificate).copied().unwrap_or(0);
+        let certificate_peers = peer_count.get(&certificate).copied().unwrap_or(0);
         // Without encryption peers have no certificates, and only `peers_max` applies.
-        let is_at_share = certificate.is_some() && own >= per_certificate_max;
-        if !is_at_share && self.known.len() < peers_max {
+        let is_certificate_full = certificate.is_some() && certificate_peers >= per_certificate_max;
+        if !is_certificate_full && self.by_key.len() < peers_max {
             return Ok(());
         }
         let evicted = self
-            .known
+            .by_key
             .iter()
-            .filter(|(known, _)| !is_at_share || known.certificate.as_deref() == certificate)
-            .filter(|(_, entry)| entry.peer.with(|core| core.connections() == 0))
+            .filter(|(known, _)| {
+                !is_certificate_full || known.certificate.as_deref() == certificate
+            })
+            .filter(|(_, entry)| entry.peer.with(|core| core.connection_count() == 0))
             .min_by_key(|(known, entry)| {
                 let peer_count = peer_count.get(&known.certificate.as_deref()).copied();
-                (std::cmp::Reverse(peer_count), entry.seen)
+                (std::cmp::Reverse(peer_count), entry.last_handshake)
             })
             .map(|(known, _)| known.clone());
-        let evicted = evicted.ok_or(if is_at_share {
-            HandshakeError::TooManyOfCertificate(own)
+        let evicted = evicted.ok_or(if is_certificate_full {
+            HandshakeError::TooManyOfCertificate(certificate_peers)
         } else {
-            HandshakeError::TooManyPeers(self.known.len())
+            HandshakeError::TooManyPeers(self.by_key.len())
         })?;
-        self.known.remove(&evicted);
+        self.by_key.remove(&evicted);
         Ok(())
     }
 }
 
 impl PeerEntry {
-    fn known(&mut self, from: SocketAddr) -> PeerLookup {
-        (self.from, self.seen) = (from, Instant::now());
+    fn record_handshake(&mut self, remote_addr: SocketAddr) -> PeerLookup {
+        (self.remote_addr, self.last_handshake) = (remote_addr, Instant::now());
         PeerLookup::Known(Arc::clone(&self.peer))
     }
 }
 
 /// The number of replaced sessions that are recorded for a peer. A clone reconnects within the longest delay between
 /// two attempts. It is not recognised only if the other edge restarts 16 times within this delay.
-const REPLACED_MAX: usize = 16;
+const REPLACED_SESSIONS_MAX: usize = 16;

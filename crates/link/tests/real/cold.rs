@@ -1,6 +1,5 @@
 //! Tests that a slow disk delays only the streams that need chunks from it.
 
-use std::io;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
@@ -13,57 +12,56 @@ use tokio::task::JoinSet;
 
 use edgeward_chunk_store::{ChunkSettings, Chunks};
 use edgeward_link::{Client, LinkStream};
-use edgeward_store::disk::{Device, FileDevice};
+use edgeward_store::disk::FileDevice;
+use edgeward_testkit::disk::{ObservedDisk, ReadObserver};
 
 use crate::bodies::Random;
 use crate::test_bed::{EDGE, TestBed, open_on, tcp, within};
 
-/// A disk whose first bytes are not in the page cache. Reads of these bytes block until the test releases them.
+/// Makes the first bytes of a disk uncached. Reads of these bytes block until the test releases them.
 #[derive(Debug)]
-struct SlowDisk {
-    disk: FileDevice,
+struct ColdStart {
     /// The end of the bytes that are not in the cache, as an offset.
-    below: Mutex<u64>,
+    uncached_end: Mutex<u64>,
     unblocked: Condvar,
     blocked_reads: watch::Sender<usize>,
     /// The thread of the Tokio runtime, which must not block on a read.
     runtime: ThreadId,
 }
 
-impl SlowDisk {
-    fn new(path: &Path) -> Arc<Self> {
-        Arc::new(Self {
-            disk: FileDevice::open(path, Some(64 << 20)).expect("a device"),
-            below: Mutex::new(0),
-            unblocked: Condvar::new(),
-            blocked_reads: watch::Sender::new(0),
-            runtime: std::thread::current().id(),
-        })
-    }
+/// A disk with a [`ColdStart`]. At first, all bytes are cached.
+type SlowDisk = ObservedDisk<ColdStart>;
 
-    /// Makes the bytes before the offset `below` uncached. With 0, all bytes are cached and all blocked reads
-    /// continue.
-    fn block_below(&self, below: u64) {
-        *self.below.lock().expect("no thread panics") = below;
+fn slow_disk(path: &Path) -> Arc<SlowDisk> {
+    let disk = FileDevice::open(path, Some(64 << 20)).expect("the device can be created");
+    let cold_start = ColdStart {
+        uncached_end: Mutex::new(0),
+        unblocked: Condvar::new(),
+        blocked_reads: watch::Sender::new(0),
+        runtime: std::thread::current().id(),
+    };
+    ObservedDisk::new(Arc::new(disk), cold_start)
+}
+
+impl ColdStart {
+    /// Makes the bytes before this offset uncached. With 0, all bytes are cached and all blocked reads continue.
+    fn block_below(&self, offset: u64) {
+        *self.uncached_end.lock().expect("no thread panics") = offset;
         self.unblocked.notify_all();
     }
 
     /// Waits until this many reads block.
-    async fn wait_for_blocked(&self, by: usize) {
+    async fn wait_for_blocked(&self, reads: usize) {
         let mut blocked_reads = self.blocked_reads.subscribe();
-        let enough = blocked_reads.wait_for(|blocked_reads| *blocked_reads >= by);
-        within(enough).await.expect("it is open");
+        let enough = blocked_reads.wait_for(|blocked_reads| *blocked_reads >= reads);
+        within(enough).await.expect("the sender exists");
     }
 }
 
-impl Device for SlowDisk {
-    fn len(&self) -> u64 {
-        self.disk.len()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let mut below = self.below.lock().expect("no thread panics");
-        if offset < *below {
+impl ReadObserver for ColdStart {
+    fn before_read(&self, offset: u64) {
+        let mut uncached_end = self.uncached_end.lock().expect("no thread panics");
+        if offset < *uncached_end {
             let this = std::thread::current().id();
             assert_ne!(
                 this, self.runtime,
@@ -71,95 +69,51 @@ impl Device for SlowDisk {
             );
             self.blocked_reads
                 .send_modify(|blocked_reads| *blocked_reads += 1);
-            while offset < *below {
-                below = self.unblocked.wait(below).expect("no thread panics");
+            while offset < *uncached_end {
+                uncached_end = self.unblocked.wait(uncached_end).expect("no thread panics");
             }
             self.blocked_reads
                 .send_modify(|blocked_reads| *blocked_reads -= 1);
         }
-        drop(below);
-        self.disk.read_at(buffer, offset)
     }
 
-    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
-        if offset < *self.below.lock().expect("no thread panics") {
-            return Ok(0);
-        }
-        self.disk.read_at(buffer, offset).map(|()| buffer.len())
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.disk.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-
-    fn name(&self) -> String {
-        self.disk.name()
+    fn is_cached(&self, offset: u64) -> Option<bool> {
+        Some(offset >= *self.uncached_end.lock().expect("no thread panics"))
     }
 }
 
-/// A disk that reports for one of `one_in` non-blocking reads that the bytes are not in the page cache.
-/// Blocking reads always succeed.
+/// Reports for one of `one_in` non-blocking reads that the bytes are not in the page cache.
 #[derive(Debug)]
-pub(crate) struct PartlyCachedDisk {
-    disk: FileDevice,
+pub(crate) struct PartlyCached {
     one_in: u64,
     reads: AtomicU64,
 }
 
-impl PartlyCachedDisk {
-    pub(crate) fn new(disk: FileDevice, one_in: u64) -> Self {
+impl PartlyCached {
+    pub(crate) fn new(one_in: u64) -> Self {
         let reads = AtomicU64::new(0);
-        Self {
-            disk,
-            one_in,
-            reads,
-        }
+        Self { one_in, reads }
     }
 }
 
-impl Device for PartlyCachedDisk {
-    fn len(&self) -> u64 {
-        self.disk.len()
-    }
-
-    fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        self.disk.read_at(buffer, offset)
-    }
-
-    fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
+impl ReadObserver for PartlyCached {
+    fn is_cached(&self, _offset: u64) -> Option<bool> {
         let reads = self.reads.fetch_add(1, Ordering::Relaxed);
-        if Random(reads).next().is_multiple_of(self.one_in) {
-            return Ok(0);
-        }
-        self.disk.read_at(buffer, offset).map(|()| buffer.len())
-    }
-
-    fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
-        self.disk.write_at(bytes, offset)
-    }
-
-    fn sync(&self) -> io::Result<()> {
-        self.disk.sync()
-    }
-
-    fn name(&self) -> String {
-        self.disk.name()
+        Some(!Random(reads).next().is_multiple_of(self.one_in))
     }
 }
 
 /// Starts a server that sends a body for each request. A request is one byte, the index of the body.
 async fn serve_bodies(bodies: Vec<Vec<u8>>, tasks: &mut JoinSet<()>) -> std::net::SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
-    let addr = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("the listener can be bound");
+    let addr = listener.local_addr().expect("the address is valid");
     let bodies = Arc::new(bodies);
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
         loop {
-            let (tcp, _) = listener.accept().await.expect("it accepts");
+            let (tcp, _) = listener.accept().await.expect("the listener accepts");
             connections.spawn(send_body(tcp, Arc::clone(&bodies)));
         }
     });
@@ -174,10 +128,19 @@ async fn send_body(mut tcp: TcpStream, bodies: Arc<Vec<Vec<u8>>>) {
 }
 
 async fn fetch(mut stream: LinkStream, number: u8) -> Vec<u8> {
-    stream.write_all(&[number]).await.expect("it is taken");
-    stream.shutdown().await.expect("it is taken");
+    stream
+        .write_all(&[number])
+        .await
+        .expect("the stream accepts the bytes");
+    stream
+        .shutdown()
+        .await
+        .expect("the stream accepts the bytes");
     let mut body = Vec::new();
-    stream.read_to_end(&mut body).await.expect("it is sent");
+    stream
+        .read_to_end(&mut body)
+        .await
+        .expect("the body is complete");
     body
 }
 
@@ -193,19 +156,19 @@ struct ColdClient {
 }
 
 impl ColdClient {
-    async fn new(late_frames_max: usize) -> Self {
+    async fn new(parked_frames_max: usize) -> Self {
         let bodies: Vec<_> = (0..3).map(|seed| Random(seed).noise(2_500_000)).collect();
         let mut tasks = JoinSet::new();
         let target = serve_bodies(bodies.clone(), &mut tasks).await;
         let mut test_bed = TestBed::new(false);
         let gateway = test_bed.gateway(target).await;
-        let disk = SlowDisk::new(&test_bed.store_path(EDGE));
+        let disk = slow_disk(&test_bed.store_path(EDGE));
         let mut config = test_bed.config_with(EDGE, open_on(Arc::clone(&disk) as _, 7));
-        config.late_frames_max = late_frames_max;
+        config.parked_frames_max = parked_frames_max;
         let addr = gateway.local_addr().to_string();
-        let client = Client::start(config, &addr).expect("it starts");
+        let client = Client::start(config, &addr).expect("the client starts");
         within(client.up()).await;
-        let cold = Self {
+        let cold_client = Self {
             bodies,
             link: client,
             target,
@@ -215,16 +178,21 @@ impl ColdClient {
             _test_bed: test_bed,
         };
         for number in [0, 1] {
-            assert!(within(cold.fetch(number)).await == cold.bodies[usize::from(number)]);
+            assert!(
+                within(cold_client.fetch(number)).await == cold_client.bodies[usize::from(number)]
+            );
         }
         // Makes the first 4 MiB uncached, which contain both bodies. Later containers stay cached, because the store
         // must read their trailers before it overwrites them.
-        cold.disk.block_below(4 << 20);
-        cold
+        cold_client.disk.observer().block_below(4 << 20);
+        cold_client
     }
 
     fn fetch(&self, number: u8) -> impl Future<Output = Vec<u8>> + 'static {
-        fetch(self.link.open(tcp(self.target)).expect("it is up"), number)
+        fetch(
+            self.link.open(tcp(self.target)).expect("the link is up"),
+            number,
+        )
     }
 }
 
@@ -232,20 +200,20 @@ impl ColdClient {
 #[tokio::test]
 async fn a_disk_read_delays_no_other_stream() {
     let mut client = ColdClient::new(16).await;
-    let mut late = JoinSet::new();
-    late.spawn(client.fetch(0));
-    client.disk.wait_for_blocked(1).await;
+    let mut blocked = JoinSet::new();
+    blocked.spawn(client.fetch(0));
+    client.disk.observer().wait_for_blocked(1).await;
     let other = within(client.fetch(2)).await;
     assert!(other == client.bodies[2]);
     assert!(
-        late.try_join_next().is_none(),
-        "it was read from the blocked disk"
+        blocked.try_join_next().is_none(),
+        "the body was read from the blocked disk"
     );
-    client.disk.block_below(0);
-    let body = within(late.join_next()).await.expect("it was begun");
-    assert!(body.expect("it is sent") == client.bodies[0]);
+    client.disk.observer().block_below(0);
+    let body = within(blocked.join_next()).await.expect("the task exists");
+    assert!(body.expect("the body is complete") == client.bodies[0]);
     let status = client.link.status();
-    assert!(status.late_frames > 0);
+    assert!(status.parked_frames > 0);
     assert_eq!(status.parking_limit_hits, 0);
     // Chunks that must be read from the disk are not counted as missing.
     assert_eq!(status.received.missing, 0);
@@ -258,13 +226,15 @@ async fn a_disk_read_delays_no_other_stream() {
 /// Method: limit the cached trailers to two, so that the trailers of the first containers must be read from the disk.
 #[tokio::test]
 async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
-    let target = listener.local_addr().expect("an address");
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("the listener can be bound");
+    let target = listener.local_addr().expect("the address is valid");
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
         loop {
-            let (mut tcp, _) = listener.accept().await.expect("it accepts");
+            let (mut tcp, _) = listener.accept().await.expect("the listener accepts");
             connections.spawn(async move {
                 let mut body = Vec::new();
                 _ = tcp.read_to_end(&mut body).await;
@@ -274,24 +244,34 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
     });
     let mut test_bed = TestBed::new(false);
     let gateway = test_bed.gateway(target).await;
-    let disk = SlowDisk::new(&test_bed.store_path(EDGE));
+    let disk = slow_disk(&test_bed.store_path(EDGE));
     let settings = ChunkSettings {
         trailers_max: 2,
         ..ChunkSettings::new(8 << 10, 7)
     };
-    let store = Chunks::open(Arc::clone(&disk) as _, settings).expect("a store");
+    let store = Chunks::open(Arc::clone(&disk) as _, settings).expect("the store opens");
     let addr = gateway.local_addr().to_string();
-    let client = Client::start(test_bed.config_with(EDGE, store), &addr).expect("it starts");
+    let client =
+        Client::start(test_bed.config_with(EDGE, store), &addr).expect("the client starts");
     within(client.up()).await;
     let send = |body: &Arc<Vec<u8>>| {
         let (body, stream) = (Arc::clone(body), client.open(tcp(target)));
         async move {
-            let mut stream = stream.expect("it is up");
-            stream.write_all(&body).await.expect("it is taken");
-            stream.shutdown().await.expect("it is taken");
-            let mut came = [0; 8];
-            stream.read_exact(&mut came).await.expect("it is counted");
-            assert_eq!(usize::from_le_bytes(came), body.len());
+            let mut stream = stream.expect("the link is up");
+            stream
+                .write_all(&body)
+                .await
+                .expect("the stream accepts the bytes");
+            stream
+                .shutdown()
+                .await
+                .expect("the stream accepts the bytes");
+            let mut counted = [0; 8];
+            stream
+                .read_exact(&mut counted)
+                .await
+                .expect("the target answers");
+            assert_eq!(usize::from_le_bytes(counted), body.len());
         }
     };
     let bodies: [_; 2] = [1, 2].map(|seed| Arc::new(Random(seed).noise(2_500_000)));
@@ -299,32 +279,35 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
         within(send(body)).await;
     }
     let before = client.status().sent.referenced;
-    disk.block_below(4 << 20);
-    let mut late = JoinSet::new();
-    late.spawn(send(&bodies[0]));
-    disk.wait_for_blocked(1).await;
+    disk.observer().block_below(4 << 20);
+    let mut blocked = JoinSet::new();
+    blocked.spawn(send(&bodies[0]));
+    disk.observer().wait_for_blocked(1).await;
     within(send(&Arc::new(Random(3).noise(20_000)))).await;
     assert!(
-        late.try_join_next().is_none(),
-        "it was sent before the lookup completed"
+        blocked.try_join_next().is_none(),
+        "the body was sent before the lookup ended"
     );
-    disk.block_below(0);
-    within(late.join_next())
+    disk.observer().block_below(0);
+    within(blocked.join_next())
         .await
-        .expect("it was begun")
-        .expect("it is taken");
-    let named = client.status().sent.referenced - before;
-    assert!(named > 2_400_000, "{named} bytes were sent as references");
-    assert!(client.status().late_bodies > 0);
+        .expect("the task exists")
+        .expect("the stream accepts the bytes");
+    let referenced = client.status().sent.referenced - before;
+    assert!(
+        referenced > 2_400_000,
+        "{referenced} bytes were sent as references"
+    );
+    assert!(client.status().stalled_bodies > 0);
     // Repeats this without another stream: the end of the read must resume the stream, because no other event occurs.
-    disk.block_below(4 << 20);
-    late.spawn(send(&bodies[0]));
-    disk.wait_for_blocked(1).await;
-    disk.block_below(0);
-    within(late.join_next())
+    disk.observer().block_below(4 << 20);
+    blocked.spawn(send(&bodies[0]));
+    disk.observer().wait_for_blocked(1).await;
+    disk.observer().block_below(0);
+    within(blocked.join_next())
         .await
-        .expect("it was begun")
-        .expect("it is taken");
+        .expect("the task exists")
+        .expect("the stream accepts the bytes");
     tasks.abort_all();
 }
 
@@ -332,26 +315,26 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
 #[tokio::test]
 async fn the_number_of_parked_frames_is_bounded() {
     let mut client = ColdClient::new(1).await;
-    let mut late = JoinSet::new();
+    let mut blocked = JoinSet::new();
     for number in [0, 1] {
         let fetched = client.fetch(number);
-        late.spawn(async move { (number, fetched.await) });
+        blocked.spawn(async move { (number, fetched.await) });
     }
-    client.disk.wait_for_blocked(1).await;
-    let held_up = async {
+    client.disk.observer().wait_for_blocked(1).await;
+    let limit_is_reached = async {
         while client.link.status().parking_limit_hits == 0 {
             tokio::task::yield_now().await;
         }
     };
-    within(held_up).await;
+    within(limit_is_reached).await;
     assert_eq!(
-        *client.disk.blocked_reads.borrow(),
+        *client.disk.observer().blocked_reads.borrow(),
         1,
-        "more reads than the limit"
+        "the limit of parked frames is exceeded"
     );
-    client.disk.block_below(0);
-    while let Some(fetched) = within(late.join_next()).await {
-        let (number, body) = fetched.expect("it is sent");
+    client.disk.observer().block_below(0);
+    while let Some(fetched) = within(blocked.join_next()).await {
+        let (number, body) = fetched.expect("the body is complete");
         assert!(body == client.bodies[usize::from(number)]);
     }
     client.tasks.abort_all();

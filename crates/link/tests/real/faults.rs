@@ -40,24 +40,24 @@ fn bodies(random: &mut Random) -> Vec<Vec<u8>> {
 }
 
 /// Damages a store like a crash or a bad disk: deletes it, truncates it, overwrites bytes, or leaves it unchanged.
-fn damage_store(test_bed: &TestBed, end: usize, random: &mut Random) {
-    let path = test_bed.store_path(end);
+fn damage_store(test_bed: &TestBed, endpoint: usize, random: &mut Random) {
+    let path = test_bed.store_path(endpoint);
     let file = std::fs::OpenOptions::new()
         .write(true)
         .open(&path)
-        .expect("a store");
+        .expect("the store opens");
     match random.below(4) {
-        0 => std::fs::remove_file(&path).expect("removed"),
+        0 => std::fs::remove_file(&path).expect("the file can be removed"),
         1 => {
             // When the device is opened again, it is extended with zeroes to its size.
             let bytes = 4096 + random.below(20 << 20) as u64;
-            file.set_len(bytes).expect("truncated");
+            file.set_len(bytes).expect("the file can be truncated");
         }
         2 => {
             for _ in 0..2000 {
                 let at = 4096 + random.below(20 << 20) as u64;
                 file.write_all_at(&[random.below(256) as u8], at)
-                    .expect("written");
+                    .expect("the file can be written");
             }
         }
         _ => {}
@@ -85,18 +85,18 @@ async fn no_body_is_delivered_with_wrong_bytes() {
             connections: 3 + random.below(6) as u64,
         };
         let mut gateway = Some(test_bed.gateway(target.addr).await);
-        let addr = gateway.as_ref().expect("it is there").local_addr();
-        let wire = FaultyRelay::start(addr, faults).await;
-        let mut client = Some(test_bed.client(wire.addr));
-        let all = bodies(&mut random);
+        let addr = gateway.as_ref().expect("the file exists").local_addr();
+        let relay = FaultyRelay::start(addr, faults).await;
+        let mut client = Some(test_bed.client(relay.addr));
+        let bodies = bodies(&mut random);
         for round in 0..3 {
-            let ends = (gateway.as_ref(), client.as_ref());
-            let (Some(_), Some(link)) = ends else {
+            let endpoints = (gateway.as_ref(), client.as_ref());
+            let (Some(_), Some(link)) = endpoints else {
                 unreachable!("both run at the beginning of a round");
             };
             within(link.up()).await;
             let mut streams = JoinSet::new();
-            for (nth, body) in all.iter().enumerate() {
+            for (nth, body) in bodies.iter().enumerate() {
                 let (link, body, to) = (link.clone(), body.clone(), tcp(target.addr));
                 streams.spawn(async move {
                     for attempt in 0..50 {
@@ -113,11 +113,11 @@ async fn no_body_is_delivered_with_wrong_bytes() {
                             Err(_) => within(link.up()).await,
                         }
                     }
-                    panic!("run {run}: body {nth} does not get through");
+                    panic!("run {run}: body {nth} is not delivered after 50 attempts");
                 });
             }
             while let Some(done) = streams.join_next().await {
-                done.expect("as it was sent");
+                done.expect("the task does not panic");
                 delivered += 1;
             }
             if round == 2 {
@@ -130,30 +130,34 @@ async fn no_body_is_delivered_with_wrong_bytes() {
                 damage_store(&test_bed, GATEWAY, &mut random);
                 let mut config = test_bed.gateway_config(target.addr);
                 config.listen = addr;
-                gateway = Some(edgeward_link::Gateway::bind(config).await.expect("listens"));
+                gateway = Some(
+                    edgeward_link::Gateway::bind(config)
+                        .await
+                        .expect("the listener can be bound"),
+                );
             } else {
                 drop(client.take());
                 wait_for_lock(&test_bed, EDGE).await;
                 damage_store(&test_bed, EDGE, &mut random);
-                client = Some(test_bed.client(wire.addr));
+                client = Some(test_bed.client(relay.addr));
             }
         }
-        assert!(wire.relayed_bytes.load(Ordering::Relaxed) > 0);
+        assert!(relay.relayed_bytes.load(Ordering::Relaxed) > 0);
         drop((gateway, client));
     }
     assert_eq!(delivered, runs(20) * 3 * 8);
 }
 
 /// Waits until a store is unlocked. This happens when the last task of its endpoint has ended.
-pub(crate) async fn wait_for_lock(test_bed: &TestBed, end: usize) {
-    let free = async {
+pub(crate) async fn wait_for_lock(test_bed: &TestBed, endpoint: usize) {
+    let unlocked = async {
         loop {
-            let path = test_bed.store_path(end);
+            let path = test_bed.store_path(endpoint);
             match edgeward_store::disk::FileDevice::open_to_read(&path) {
                 Ok(_) => return,
                 Err(_) => tokio::time::sleep(Duration::from_millis(1)).await,
             }
         }
     };
-    within(free).await;
+    within(unlocked).await;
 }

@@ -25,6 +25,7 @@ const TEST: &str = "kill::a_killed_gateway_keeps_the_knowledge_of_its_peers";
 /// The name of the file in which the gateway process writes its address when it listens.
 const READY: &str = "gateway listens";
 
+/// The number of times that a gateway is killed.
 const KILLS: u64 = 8;
 
 /// If a gateway is killed while it writes the knowledge file of a peer, the previous file stays complete. After the
@@ -46,15 +47,15 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     let addr = gateway.addr.to_string();
     let client = test_bed.client(gateway.addr);
     let mut random = Random(0x51_9417);
-    let same = random.noise(3_000_000);
-    exchange(&client, &target, &same).await;
-    let (mut named, mut unfinished) = (0, 0_u64);
+    let repeated_body = random.noise(3_000_000);
+    exchange(&client, &target, &repeated_body).await;
+    let (mut referenced, mut unfinished) = (0, 0_u64);
     for _ in 0..KILLS {
-        let over = AtomicBool::new(false);
-        let written = test_bed.knowledge_path(GATEWAY);
+        let has_restarted = AtomicBool::new(false);
+        let knowledge_folder = test_bed.knowledge_path(GATEWAY);
         let bodies = async {
             // A body that is in transit at the kill may fail, but it must not be delivered with wrong bytes.
-            while !over.load(Ordering::Relaxed) {
+            while !has_restarted.load(Ordering::Relaxed) {
                 let body = random.noise(1_500_000);
                 let Ok(stream) = client.open(tcp(target.addr)) else {
                     break;
@@ -65,24 +66,24 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
             }
         };
         let kill = async {
-            gateway.kill_when_writing(written.clone()).await;
-            unfinished += u64::from(is_writing(&written));
-            check_files(&written);
+            gateway.kill_when_writing(knowledge_folder.clone()).await;
+            unfinished += u64::from(is_writing(&knowledge_folder));
+            check_files(&knowledge_folder);
             let next = GatewayProcess::start(&test_bed, &addr, target.addr).await;
-            over.store(true, Ordering::Relaxed);
+            has_restarted.store(true, Ordering::Relaxed);
             next
         };
         ((), gateway) = tokio::join!(bodies, kill);
         let before = client.status().received.from_store;
-        exchange(&client, &target, &same).await;
-        named += client.status().received.from_store - before;
+        exchange(&client, &target, &repeated_body).await;
+        referenced += client.status().received.from_store - before;
     }
-    eprintln!("killed {KILLS} times, {unfinished} of them before a file was whole");
+    eprintln!("killed {KILLS} times, {unfinished} of them before a file was complete");
     // Each kill loses only the chunks of the container that was not written yet.
-    let most = KILLS * same.len() as u64;
+    let sent = KILLS * repeated_body.len() as u64;
     assert!(
-        named > most / 2,
-        "{named} of {most} bytes sent as references"
+        referenced > sent / 2,
+        "{referenced} of {sent} bytes sent as references"
     );
     gateway.kill();
 }
@@ -90,17 +91,27 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
 /// Checks that every knowledge file is complete, except files with the suffix of unfinished files. Writes an
 /// unfinished file for each complete one.
 fn check_files(folder: &Path) {
-    for file in fs::read_dir(folder).expect("it was written").flatten() {
-        let name = file.file_name().into_string().expect("digits");
+    for file in fs::read_dir(folder)
+        .expect("the trailer was written")
+        .flatten()
+    {
+        let name = file
+            .file_name()
+            .into_string()
+            .expect("the file name is ASCII");
         if name.ends_with(".new") {
             continue;
         }
-        let bytes = fs::read(file.path()).expect("it is there");
-        let known = Knowledge::decode(&bytes, usize::MAX);
-        assert!(known.is_some(), "{} bytes are not whole", bytes.len());
+        let bytes = fs::read(file.path()).expect("the file exists");
+        let knowledge = Knowledge::decode(&bytes, usize::MAX);
+        assert!(
+            knowledge.is_some(),
+            "{} bytes are not a complete file",
+            bytes.len()
+        );
         let new = folder.join(format!("{name}.new"));
         if !new.exists() {
-            fs::write(new, &bytes[..bytes.len() / 2]).expect("written");
+            fs::write(new, &bytes[..bytes.len() / 2]).expect("the file can be written");
         }
     }
 }
@@ -116,7 +127,7 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
             return;
         }
     }
-    panic!("the body does not get through");
+    panic!("the body is not delivered after 100 attempts");
 }
 
 /// A gateway in a separate process.
@@ -129,7 +140,7 @@ impl GatewayProcess {
     async fn start(test_bed: &TestBed, listen: &str, target: SocketAddr) -> Self {
         let ready = test_bed.folder.join(READY);
         _ = fs::remove_file(&ready);
-        let program = std::env::current_exe().expect("this program");
+        let program = std::env::current_exe().expect("the path of this program is known");
         let process = Command::new(program)
             .args(["--exact", TEST])
             .env(FOLDER, &test_bed.folder)
@@ -138,7 +149,7 @@ impl GatewayProcess {
             .stdin(Stdio::piped())
             .stdout(Stdio::null())
             .spawn()
-            .expect("it runs");
+            .expect("the process runs");
         let addr = within(async {
             loop {
                 match fs::read_to_string(&ready) {
@@ -147,26 +158,26 @@ impl GatewayProcess {
                 }
             }
         });
-        let addr = addr.await.parse().expect("an address");
+        let addr = addr.await.parse().expect("the address is valid");
         Self { process, addr }
     }
 
     /// Kills the process when an unfinished file exists, or after half a second. The folder is read continually,
     /// because an unfinished file exists only for a very short time.
     async fn kill_when_writing(mut self, folder: PathBuf) {
-        let watched = tokio::task::spawn_blocking(move || {
-            let begun = Instant::now();
-            while begun.elapsed() < Duration::from_millis(500) && !is_writing(&folder) {
+        let killed = tokio::task::spawn_blocking(move || {
+            let start = Instant::now();
+            while start.elapsed() < Duration::from_millis(500) && !is_writing(&folder) {
                 std::thread::yield_now();
             }
             self.kill();
         });
-        watched.await.expect("it does not panic");
+        killed.await.expect("the task does not panic");
     }
 
     fn kill(&mut self) {
-        self.process.kill().expect("it runs");
-        self.process.wait().expect("it ran");
+        self.process.kill().expect("the process runs");
+        self.process.wait().expect("the process has run");
     }
 }
 
@@ -187,17 +198,21 @@ fn is_writing(folder: &Path) -> bool {
 
 /// The main function of the gateway process.
 async fn run_gateway(folder: &Path) {
-    let variable = |name| std::env::var(name).expect("it is set");
+    let variable = |name| std::env::var(name).expect("the variable is set");
     let mut test_bed = TestBed::in_folder(folder);
-    let mut config = test_bed.gateway_config(variable(TARGET).parse().expect("an address"));
-    config.listen = variable(LISTEN).parse().expect("an address");
+    let mut config =
+        test_bed.gateway_config(variable(TARGET).parse().expect("the address is valid"));
+    config.listen = variable(LISTEN).parse().expect("the address is valid");
     config.link.times.knowledge = Duration::from_millis(1);
-    let gateway = Gateway::bind(config).await.expect("it listens");
+    let gateway = Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
     let ready = folder.join(READY);
     let unready = ready.with_extension("unfinished");
-    fs::write(&unready, gateway.local_addr().to_string()).expect("written");
-    fs::rename(unready, ready).expect("it has its name");
+    fs::write(&unready, gateway.local_addr().to_string()).expect("the file can be written");
+    fs::rename(unready, ready).expect("the file can be renamed");
     // Runs until stdin is closed, which happens when the test process ends.
-    let gone = tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
-    _ = gone.await;
+    let stdin_closed =
+        tokio::task::spawn_blocking(|| std::io::stdin().read_to_end(&mut Vec::new()));
+    _ = stdin_closed.await;
 }

@@ -23,23 +23,30 @@ use crate::test_bed::{EDGE, Echo, TestBed, open_on, tcp, within};
 
 /// Creates a folder like `keys/edge` with another certificate of the same CA.
 fn another_edge(keys: &Path) -> std::path::PathBuf {
-    let read = |path: &str| std::fs::read_to_string(keys.join(path)).expect("a file");
-    let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("a key");
+    let read =
+        |path: &str| std::fs::read_to_string(keys.join(path)).expect("the file can be created");
+    let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("the key is valid");
     // The issuer needs only the name and the key of the CA.
-    let mut params = CertificateParams::new(Vec::<String>::new()).expect("no names");
+    let mut params =
+        CertificateParams::new(Vec::<String>::new()).expect("the certificate has no names");
     let name = &mut params.distinguished_name;
     name.push(DnType::CommonName, "edgeward link CA");
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let authority = Issuer::new(params, authority_key);
-    let key = KeyPair::generate().expect("a key");
-    let mut params = CertificateParams::new(vec!["edge.link.edgeward".to_owned()]).expect("a name");
+    let key = KeyPair::generate().expect("the key is valid");
+    let mut params =
+        CertificateParams::new(vec!["edge.link.edgeward".to_owned()]).expect("the name is valid");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
     params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-    let certificate = params.signed_by(&key, &authority).expect("signed");
+    let certificate = params
+        .signed_by(&key, &authority)
+        .expect("the certificate can be signed");
     let folder = keys.join("another-edge");
-    std::fs::create_dir_all(&folder).expect("a folder");
-    let write = |name: &str, text: &str| std::fs::write(folder.join(name), text).expect("written");
+    std::fs::create_dir_all(&folder).expect("the folder can be created");
+    let write = |name: &str, text: &str| {
+        std::fs::write(folder.join(name), text).expect("the file can be written");
+    };
     write("ca.pem", &read("edge/ca.pem"));
     write("store.key", &read("edge/store.key"));
     write("cert.pem", &certificate.pem());
@@ -53,18 +60,18 @@ fn edge(
     test_bed: &TestBed,
     gateway: SocketAddr,
     epoch: u64,
-    nth: usize,
+    number: usize,
     keys: Option<&Path>,
 ) -> Client {
-    let path = test_bed.folder.join(format!("edge-{epoch}-{nth}"));
-    let device = FileDevice::open(&path, Some(64 << 20)).expect("a device");
+    let path = test_bed.folder.join(format!("edge-{epoch}-{number}"));
+    let device = FileDevice::open(&path, Some(64 << 20)).expect("the device can be created");
     let mut config = test_bed.config_with(EDGE, open_on(Arc::new(device), epoch));
     config.knowledge = None;
     if let Some(keys) = keys {
-        let keys = Keys::load(keys).expect("keys").0;
+        let keys = Keys::load(keys).expect("the keys are valid").0;
         config.encryption = Encryption::Tls(Arc::new(keys));
     }
-    Client::start(config, &gateway.to_string()).expect("it starts")
+    Client::start(config, &gateway.to_string()).expect("the client starts")
 }
 
 /// An edge that connects with many different stores cannot use up the limit of peers: a quarter of the peers
@@ -76,24 +83,26 @@ async fn one_certificate_does_not_occupy_every_peer_slot() {
     let other = another_edge(&test_bed.folder.join("keys"));
     let mut config = test_bed.gateway_config(target.addr);
     config.peers_max = 4;
-    let gateway = Gateway::bind(config).await.expect("it listens");
+    let gateway = Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
     let addr = gateway.local_addr();
-    let mut greedy = Vec::new();
+    let mut others = Vec::new();
     for epoch in 1..=5 {
         let client = edge(&test_bed, addr, epoch, 0, None);
         within(client.settled()).await;
-        greedy.push(client);
+        others.push(client);
     }
     let client = edge(&test_bed, addr, 99, 0, Some(&other));
     assert!(matches!(within(client.settled()).await, State::Up(_)));
-    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let stream = client.open(tcp(target.addr)).expect("the link is up");
     let back = within(crate::test_bed::echo(stream, b"hello")).await;
-    assert_eq!(back.expect("it answers"), b"hello");
-    let up = greedy
+    assert_eq!(back.expect("the target echoes the body"), b"hello");
+    let connected = others
         .iter()
         .filter(|client| matches!(client.state(), State::Up(_)));
     assert_eq!(
-        up.count(),
+        connected.count(),
         3,
         "a quarter of the peers is for other certificates"
     );
@@ -155,7 +164,11 @@ async fn two_edges_with_one_store_identity_both_work() {
 async fn a_rule_for_a_name_does_not_permit_special_addresses() {
     let target = Echo::start().await;
     let port = target.addr.port();
-    let by_name: Target = Target::Tcp(format!("localhost:{port}").parse().expect("a place"));
+    let by_name: Target = Target::Tcp(
+        format!("localhost:{port}")
+            .parse()
+            .expect("the text is a host and a port"),
+    );
     for (rules, permitted) in [
         (vec![format!("localhost:{port}")], false),
         (vec!["*:*".to_owned()], false),
@@ -174,21 +187,22 @@ async fn a_rule_for_a_name_does_not_permit_special_addresses() {
         let mut config = test_bed.gateway_config(target.addr);
         config.allow = edgeward_link::Allow::default();
         for rule in &rules {
-            config.allow = config.allow.and(rule.parse().expect("a rule"));
+            config.allow = config.allow.and(rule.parse().expect("the rule is valid"));
         }
-        let gateway = Gateway::bind(config).await.expect("it listens");
+        let gateway = Gateway::bind(config)
+            .await
+            .expect("the listener can be bound");
         let client = test_bed.client(gateway.local_addr());
         within(client.up()).await;
-        let mut stream = client.open(by_name.clone()).expect("it is up");
+        let mut stream = client.open(by_name.clone()).expect("the link is up");
         let answered = within(stream.accepted()).await;
         let reason = answered.err().map(|refused| refused.reason);
         let expected = (!permitted).then_some(refusal::NOT_ALLOWED);
         assert_eq!(reason, expected, "{rules:?}");
-        let literal = client.open(tcp(target.addr)).expect("it is up");
-        let mut literal = literal;
-        let answered = within(literal.accepted()).await.is_ok();
-        let names_address = rules.iter().any(|rule| rule.starts_with("127."));
-        assert_eq!(answered, names_address, "{rules:?}");
+        let mut by_address = client.open(tcp(target.addr)).expect("the link is up");
+        let answered = within(by_address.accepted()).await.is_ok();
+        let permits_address = rules.iter().any(|rule| rule.starts_with("127."));
+        assert_eq!(answered, permits_address, "{rules:?}");
     }
 }
 
@@ -201,27 +215,30 @@ async fn a_denied_certificate_is_refused() {
     let keys = test_bed.folder.join("keys");
     let other = another_edge(&keys);
     let list = test_bed.folder.join("deny");
-    std::fs::write(&list, "# no fingerprints\n").expect("written");
+    std::fs::write(&list, "# no fingerprints\n").expect("the file can be written");
     let mut config = test_bed.gateway_config(target.addr);
-    config.deny = Some(edgeward_link::DenyList::load(&list).expect("a list"));
-    let gateway = Gateway::bind(config).await.expect("it listens");
+    config.deny = Some(edgeward_link::DenyList::load(&list).expect("the deny list is valid"));
+    let gateway = Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
     let client = edge(&test_bed, gateway.local_addr(), 1, 0, None);
-    let spared = edge(&test_bed, gateway.local_addr(), 2, 0, Some(&other));
-    within(async { tokio::join!(client.up(), spared.up()) }).await;
+    let unlisted = edge(&test_bed, gateway.local_addr(), 2, 0, Some(&other));
+    within(async { tokio::join!(client.up(), unlisted.up()) }).await;
 
-    let fingerprint = edgeward_link::fingerprint_of(&keys.join("edge/cert.pem")).expect("a file");
-    std::fs::write(&list, format!("{fingerprint} # lost\n")).expect("written");
+    let fingerprint = edgeward_link::fingerprint_of(&keys.join("edge/cert.pem"))
+        .expect("the file can be created");
+    std::fs::write(&list, format!("{fingerprint} # lost\n")).expect("the file can be written");
     within(async {
         while client.state() != State::Down || gateway.status().counters.denied == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    assert!(matches!(spared.state(), State::Up(_)));
-    let late = edge(&test_bed, gateway.local_addr(), 3, 0, None);
-    assert_eq!(within(late.settled()).await, State::Down);
+    assert!(matches!(unlisted.state(), State::Up(_)));
+    let new_client = edge(&test_bed, gateway.local_addr(), 3, 0, None);
+    assert_eq!(within(new_client.settled()).await, State::Down);
 
-    std::fs::write(&list, "\n").expect("written");
+    std::fs::write(&list, "\n").expect("the file can be written");
     within(client.up()).await;
 }
 
@@ -233,23 +250,29 @@ async fn silent_connections_do_not_lock_out_an_edge() {
     const SILENT: usize = 1100;
     // Each connection needs two file descriptors. The other half is for tests that run at the same time.
     let limit = getrlimit(Resource::Nofile);
-    let wanted = Some(4 * SILENT as u64);
-    if limit.current < wanted && limit.maximum.is_none_or(|maximum| Some(maximum) >= wanted) {
+    let required = Some(4 * SILENT as u64);
+    if limit.current < required
+        && limit
+            .maximum
+            .is_none_or(|maximum| Some(maximum) >= required)
+    {
         let raised = Rlimit {
-            current: wanted,
+            current: required,
             ..limit
         };
-        setrlimit(Resource::Nofile, raised).expect("below the maximum");
+        setrlimit(Resource::Nofile, raised).expect("the limit is below the maximum");
     }
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let mut config = test_bed.gateway_config(target.addr);
     config.link.times.handshake = Duration::from_secs(3600);
-    let gateway = Gateway::bind(config).await.expect("it listens");
+    let gateway = Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
     let mut silent = Vec::new();
     for _ in 0..SILENT {
         let connected = TcpStream::connect(gateway.local_addr()).await;
-        silent.push(connected.expect("it listens"));
+        silent.push(connected.expect("the port is open"));
     }
     let client = test_bed.client(gateway.local_addr());
     assert!(matches!(within(client.settled()).await, State::Up(_)));
@@ -272,25 +295,27 @@ async fn admin_clients_that_read_no_response_are_displaced() {
     let gateway = Arc::new(test_bed.gateway(target.addr).await);
     let report = Arc::new(move || EndpointStatus::from(&*gateway));
     let admin = Admin::bind(([127, 0, 0, 1], 0).into(), report).await;
-    let admin = admin.expect("it listens");
+    let admin = admin.expect("the listener can be bound");
     let requests = b"GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);
-    let mut greedy = Vec::new();
+    let mut others = Vec::new();
     for _ in 0..40 {
         let tcp = TcpStream::connect(admin.local_addr()).await;
-        let tcp = tcp.expect("it listens");
+        let tcp = tcp.expect("the port is open");
         let mut rest = &requests[..];
         while let Ok(written @ 1..) = tcp.try_write(rest) {
             rest = &rest[written..];
         }
-        greedy.push(tcp);
+        others.push(tcp);
     }
     let tcp = TcpStream::connect(admin.local_addr()).await;
-    let mut tcp = tcp.expect("it listens");
+    let mut tcp = tcp.expect("the port is open");
     let request = b"GET /healthz HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n";
-    tcp.write_all(request).await.expect("taken");
+    tcp.write_all(request)
+        .await
+        .expect("the bytes are accepted");
     let mut answer = Vec::new();
     within(tcp.read_to_end(&mut answer))
         .await
-        .expect("an answer");
+        .expect("the response is complete");
     assert!(answer.starts_with(b"HTTP/1.1 200"));
 }

@@ -34,31 +34,36 @@ async fn a_target_is_reached_and_repeated_chunks_are_references() {
         let gateway = test_bed.gateway(target.addr).await;
         let client = test_bed.client(gateway.local_addr());
         let body = Random(1).noise(3_000_000);
-        let mut wire = Vec::new();
+        let mut wire_bytes = Vec::new();
         for _ in 0..2 {
-            let stream = client.open(tcp(target.addr)).expect("it is up");
-            let back = within(echo(stream, &body)).await.expect("it answers");
+            let stream = client.open(tcp(target.addr)).expect("the link is up");
+            let back = within(echo(stream, &body))
+                .await
+                .expect("the target echoes the body");
             assert!(back == body, "encrypted: {encrypted}");
-            wire.push(client.status().sent.wire);
+            wire_bytes.push(client.status().sent.wire);
         }
-        assert!(wire[0] > 3_000_000, "noise does not compress");
-        let again = wire[1] - wire[0];
-        assert!(again < 300_000, "{again} bytes for known chunks");
+        assert!(wire_bytes[0] > 3_000_000, "noise does not compress");
+        let repeated_bytes = wire_bytes[1] - wire_bytes[0];
+        assert!(
+            repeated_bytes < 300_000,
+            "{repeated_bytes} bytes for known chunks"
+        );
         let status = &gateway.status().peers[0];
         assert_eq!(status.encrypted, encrypted);
         assert!(status.received.from_store > 2_500_000);
-        let (host, tally) = &status.hosts[0];
+        let (host, counters) = &status.hosts[0];
         assert_eq!(*host, target.addr.to_string());
         assert_eq!(
-            (tally.streams, tally.sent, tally.received),
+            (counters.streams, counters.sent, counters.received),
             (2, 6_000_000, 6_000_000)
         );
         within(client.shutdown(Duration::from_secs(5)))
             .await
-            .expect("flushed");
+            .expect("the store is flushed");
         within(gateway.shutdown(Duration::from_secs(5)))
             .await
-            .expect("flushed");
+            .expect("the store is flushed");
     }
 }
 
@@ -71,17 +76,21 @@ async fn concurrent_streams_do_not_mix() {
     let client = test_bed.client(gateway.local_addr());
     let mut streams = tokio::task::JoinSet::new();
     for n in 0..60 {
-        let stream = client.open(tcp(target.addr)).expect("there is room");
+        let stream = client
+            .open(tcp(target.addr))
+            .expect("the limit of streams is not reached");
         streams.spawn(async move {
             let mut random = Random(n);
             let bytes = random.below(200_000);
             let body = random.text(bytes);
-            let back = within(echo(stream, &body)).await.expect("it answers");
+            let back = within(echo(stream, &body))
+                .await
+                .expect("the target echoes the body");
             assert!(back == body, "stream {n}");
         });
     }
     while let Some(done) = streams.join_next().await {
-        done.expect("as it was sent");
+        done.expect("the task does not panic");
     }
     assert_eq!(client.status().streams, 0, "every stream is closed");
     drop(gateway);
@@ -96,20 +105,23 @@ async fn short_messages_go_back_and_forth() {
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(target.addr).await;
     let client = test_bed.client(gateway.local_addr());
-    let mut stream = client.open(tcp(target.addr)).expect("it is up");
+    let mut stream = client.open(tcp(target.addr)).expect("the link is up");
     // The requests have more than 4 KiB in total.
     for n in 0..200_u32 {
-        let question = [&n.to_le_bytes()[..], &[7; 40]].concat();
-        stream.write_all(&question).await.expect("it is open");
+        let request = [&n.to_le_bytes()[..], &[7; 40]].concat();
+        stream
+            .write_all(&request)
+            .await
+            .expect("the stream is open");
         // Half of the requests are sent without a flush.
         if n % 2 == 0 {
-            stream.flush().await.expect("it is open");
+            stream.flush().await.expect("the stream is open");
         }
-        let mut answer = vec![0; question.len()];
+        let mut answer = vec![0; request.len()];
         within(stream.read_exact(&mut answer))
             .await
-            .expect("an answer");
-        assert_eq!(answer, question);
+            .expect("the response is complete");
+        assert_eq!(answer, request);
     }
     drop(gateway);
 }
@@ -120,26 +132,34 @@ async fn short_messages_go_back_and_forth() {
 async fn each_direction_ends_separately() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
-        .expect("listens");
-    let addr = listener.local_addr().expect("an address");
+        .expect("the listener can be bound");
+    let addr = listener.local_addr().expect("the address is valid");
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(addr).await;
     let client = test_bed.client(gateway.local_addr());
-    let mut stream = client.open(tcp(addr)).expect("it is up");
-    stream.write_all(b"question").await.expect("it is open");
-    stream.shutdown().await.expect("it is open");
-    let (mut served, _) = within(listener.accept()).await.expect("a connection");
-    let mut question = Vec::new();
-    within(served.read_to_end(&mut question))
+    let mut stream = client.open(tcp(addr)).expect("the link is up");
+    stream
+        .write_all(b"question")
         .await
-        .expect("all of it");
-    assert_eq!(question, b"question");
-    served.write_all(b"answer").await.expect("it is open");
-    drop(served);
+        .expect("the stream is open");
+    stream.shutdown().await.expect("the stream is open");
+    let (mut accepted, _) = within(listener.accept())
+        .await
+        .expect("the gateway connects");
+    let mut request = Vec::new();
+    within(accepted.read_to_end(&mut request))
+        .await
+        .expect("the body is complete");
+    assert_eq!(request, b"question");
+    accepted
+        .write_all(b"answer")
+        .await
+        .expect("the stream is open");
+    drop(accepted);
     let mut answer = Vec::new();
     within(stream.read_to_end(&mut answer))
         .await
-        .expect("all of it");
+        .expect("the body is complete");
     assert_eq!(answer, b"answer");
     drop(gateway);
 }
@@ -149,31 +169,41 @@ async fn each_direction_ends_separately() {
 async fn a_reset_is_not_the_end_of_a_body() {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
         .await
-        .expect("listens");
-    let addr = listener.local_addr().expect("an address");
+        .expect("the listener can be bound");
+    let addr = listener.local_addr().expect("the address is valid");
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(addr).await;
     let client = test_bed.client(gateway.local_addr());
     let mut byte = [0];
 
-    let mut stream = client.open(tcp(addr)).expect("it is up");
-    stream.write_all(b"x").await.expect("it is open");
-    let (mut served, _) = within(listener.accept()).await.expect("a connection");
-    within(served.read_exact(&mut byte)).await.expect("a byte");
+    let mut stream = client.open(tcp(addr)).expect("the link is up");
+    stream.write_all(b"x").await.expect("the stream is open");
+    let (mut accepted, _) = within(listener.accept())
+        .await
+        .expect("the gateway connects");
+    within(accepted.read_exact(&mut byte))
+        .await
+        .expect("the byte is received");
     drop(stream);
-    let end = within(served.read(&mut byte)).await;
-    let kind = end.expect_err("a reset").kind();
+    let end = within(accepted.read(&mut byte)).await;
+    let kind = end.expect_err("the connection is reset").kind();
     assert_eq!(kind, std::io::ErrorKind::ConnectionReset);
 
-    let mut stream = client.open(tcp(addr)).expect("it is up");
-    stream.write_all(b"x").await.expect("it is open");
-    let (mut served, _) = within(listener.accept()).await.expect("a connection");
-    within(served.read_exact(&mut byte)).await.expect("a byte");
-    socket2::SockRef::from(&served)
+    let mut stream = client.open(tcp(addr)).expect("the link is up");
+    stream.write_all(b"x").await.expect("the stream is open");
+    let (mut accepted, _) = within(listener.accept())
+        .await
+        .expect("the gateway connects");
+    within(accepted.read_exact(&mut byte))
+        .await
+        .expect("the byte is received");
+    socket2::SockRef::from(&accepted)
         .set_linger(Some(Duration::ZERO))
-        .expect("set");
-    drop(served);
-    within(stream.read(&mut byte)).await.expect_err("a break");
+        .expect("the option can be set");
+    drop(accepted);
+    within(stream.read(&mut byte))
+        .await
+        .expect_err("the stream fails");
     drop(gateway);
 }
 
@@ -184,33 +214,49 @@ async fn a_forbidden_or_missing_target_is_refused() {
     let closed_port = {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0")
             .await
-            .expect("listens");
-        listener.local_addr().expect("an address")
+            .expect("the listener can be bound");
+        listener.local_addr().expect("the address is valid")
     };
     let mut test_bed = TestBed::new(true);
     let mut config = test_bed.gateway_config(closed_port);
     config.allow = config
         .allow
-        .and("no-such-host.invalid:*".parse().expect("a rule"));
-    let gateway = edgeward_link::Gateway::bind(config).await.expect("listens");
+        .and("no-such-host.invalid:*".parse().expect("the rule is valid"));
+    let gateway = edgeward_link::Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
     let client = test_bed.client(gateway.local_addr());
-    let no_such = edgeward_link::Target::Tcp("no-such-host.invalid:1".parse().expect("a place"));
-    for (asked, reason) in [
+    let no_such = edgeward_link::Target::Tcp(
+        "no-such-host.invalid:1"
+            .parse()
+            .expect("the text is a host and a port"),
+    );
+    for (requested, reason) in [
         (tcp(target.addr), refusal::NOT_ALLOWED),
         (tcp(closed_port), refusal::UNREACHABLE),
         (no_such, refusal::NO_SUCH_HOST),
         (edgeward_link::Target::Origin, refusal::NOT_ALLOWED),
     ] {
-        let mut stream = client.open(asked.clone()).expect("it is up");
-        let refused = within(stream.accepted()).await.expect_err("it is refused");
-        assert_eq!(refused.reason, reason, "{asked}");
+        let mut stream = client.open(requested.clone()).expect("the link is up");
+        let refused = within(stream.accepted())
+            .await
+            .expect_err("the stream is refused");
+        assert_eq!(refused.reason, reason, "{requested}");
         let mut byte = [0];
-        let error = stream.read(&mut byte).await.expect_err("nothing to read");
+        let error = stream
+            .read(&mut byte)
+            .await
+            .expect_err("the stream has failed");
         assert_eq!(error.to_string(), refusal::describe(reason));
     }
     let counters = gateway.status().counters;
     assert_eq!((counters.not_allowed, counters.unreachable), (2, 2));
-    assert_eq!(target.taken.load(std::sync::atomic::Ordering::Relaxed), 0);
+    assert_eq!(
+        target
+            .connections
+            .load(std::sync::atomic::Ordering::Relaxed),
+        0
+    );
 }
 
 /// While no gateway runs, opening a stream fails at once. After the gateway has started again, streams work.
@@ -222,7 +268,7 @@ async fn a_link_reconnects() {
     let addr = gateway.local_addr();
     within(gateway.shutdown(Duration::ZERO))
         .await
-        .expect("flushed");
+        .expect("the store is flushed");
     let client = test_bed.client(addr);
     assert_eq!(within(client.settled()).await, State::Down);
     assert!(matches!(
@@ -231,10 +277,14 @@ async fn a_link_reconnects() {
     ));
     let mut config = test_bed.gateway_config(target.addr);
     config.listen = addr;
-    let gateway = edgeward_link::Gateway::bind(config).await.expect("listens");
+    let gateway = edgeward_link::Gateway::bind(config)
+        .await
+        .expect("the listener can be bound");
     within(client.up()).await;
-    let stream = client.open(tcp(target.addr)).expect("it is up");
-    let back = within(echo(stream, b"hello")).await.expect("it answers");
+    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let back = within(echo(stream, b"hello"))
+        .await
+        .expect("the target echoes the body");
     assert_eq!(back, b"hello");
     drop(gateway);
 }
@@ -247,13 +297,16 @@ async fn streams_are_reset_after_the_maximum_outage() {
     let gateway = test_bed.gateway(target.addr).await;
     let mut config = test_bed.config(EDGE);
     config.times.outage_max = Duration::from_millis(50);
-    let client = Client::start(config, &gateway.local_addr().to_string()).expect("starts");
+    let client =
+        Client::start(config, &gateway.local_addr().to_string()).expect("the client starts");
     within(client.up()).await;
-    let mut stream: LinkStream = client.open(tcp(target.addr)).expect("it is up");
-    within(stream.accepted()).await.expect("it is taken up");
+    let mut stream: LinkStream = client.open(tcp(target.addr)).expect("the link is up");
+    within(stream.accepted())
+        .await
+        .expect("the stream is accepted");
     within(gateway.shutdown(Duration::ZERO))
         .await
-        .expect("flushed");
+        .expect("the store is flushed");
     let mut byte = [0];
     within(stream.read(&mut byte))
         .await

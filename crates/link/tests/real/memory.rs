@@ -30,14 +30,14 @@ impl ScriptedPeer {
     async fn receive(&mut self) {
         let mut more = vec![0; 64 << 10];
         let read = within(self.tcp.read(&mut more)).await;
-        let bytes = read.expect("it is open");
+        let bytes = read.expect("the stream is open");
         assert!(bytes > 0, "the edge closed the connection");
         self.received_bytes += bytes as u64;
         self.inbox.extend_from_slice(&more[..bytes]);
-        while let Some(length) = frame_length(&self.inbox).expect("frames")
+        while let Some(length) = frame_length(&self.inbox).expect("the frames are valid")
             && length <= self.inbox.len()
         {
-            match decode(&self.inbox[..length]).expect("a frame") {
+            match decode(&self.inbox[..length]).expect("the frame is valid") {
                 Frame::Plain { span, .. } | Frame::Literal { span, .. } => {
                     let received = self.received.entry(span.stream).or_default();
                     *received = (*received).max(span.end());
@@ -51,7 +51,10 @@ impl ScriptedPeer {
     async fn send(&mut self, frame: &Frame<'_>) {
         let mut bytes = Vec::new();
         frame.encode(&mut bytes);
-        self.tcp.write_all(&bytes).await.expect("it is open");
+        self.tcp
+            .write_all(&bytes)
+            .await
+            .expect("the stream is open");
     }
 }
 
@@ -66,26 +69,30 @@ const HELLO_BYTES: u64 = 84;
 #[tokio::test]
 async fn unacknowledged_bodies_stay_within_the_limit() {
     const STREAMS: usize = 1000;
-    const BUDGET: usize = 8 << 20;
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
-    let addr = listener.local_addr().expect("an address");
+    const UNACKED_BYTES_MAX: usize = 8 << 20;
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("the listener can be bound");
+    let addr = listener.local_addr().expect("the address is valid");
     let mut test_bed = TestBed::new(false);
     let key = test_bed.folder.join("keys/edge/store.key");
-    let ids = edgeward_link::load_store_key(&key).expect("a key");
+    let ids = edgeward_link::load_store_key(&key).expect("the key is valid");
     let mut config = test_bed.config(EDGE);
-    config.unacked_bytes_max = BUDGET;
+    config.unacked_bytes_max = UNACKED_BYTES_MAX;
     config.connections = 1;
     // Other processes may delay the test. The edge must not close its connection because of that.
     config.times.keep_alive = Duration::from_secs(3600);
-    let client = Client::start(config, &addr.to_string()).expect("starts");
-    let (tcp, _) = within(listener.accept()).await.expect("it connects");
+    let client = Client::start(config, &addr.to_string()).expect("the client starts");
+    let (tcp, _) = within(listener.accept())
+        .await
+        .expect("the client connects");
     let mut peer = ScriptedPeer {
         tcp,
         received: BTreeMap::new(),
         inbox: Vec::new(),
         received_bytes: 0,
     };
-    let chunker = ChunkerParams::new(8 << 10, 0).expect("a size");
+    let chunker = ChunkerParams::new(8 << 10, 0).expect("the size is supported");
     let hello = Hello {
         credit: 1 << 20,
         streams_max: STREAMS as u32,
@@ -96,38 +103,43 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
 
     let mut writers = JoinSet::new();
     for n in 0..STREAMS {
-        let target = Target::Tcp("db:3306".parse().expect("a place"));
-        let mut stream = client.open(target).expect("there is room");
+        let target = Target::Tcp("db:3306".parse().expect("the text is a host and a port"));
+        let mut stream = client
+            .open(target)
+            .expect("the limit of streams is not reached");
         writers.spawn(async move {
             let body = Random(n as u64).noise(50_000);
             stream
                 .write_all(&body)
                 .await
-                .expect("it is written in time");
+                .expect("the stream accepts the bytes");
             // Keeps the stream open until the end of the test, because the peer never answers it.
             std::future::pending::<()>().await;
         });
     }
     assert!(
         client.open(Target::Origin).is_err(),
-        "one more than the peer takes"
+        "the limit of streams is reached"
     );
-    let (mut full, mut acked) = (0, 0);
+    let (mut written_before, mut acked_before) = (0, 0);
     for round in 0..4 {
         // Reads until at most a tenth of the limit is free and all bytes that the edge has sent are received.
         let mut status = client.status();
-        while status.sent.written <= full
-            || status.unacked <= BUDGET * 9 / 10
+        while status.sent.written <= written_before
+            || status.unacked_bytes <= UNACKED_BYTES_MAX * 9 / 10
             || peer.received_bytes < HELLO_BYTES + status.sent.wire
-            || peer.received.values().sum::<u64>() <= acked
+            || peer.received.values().sum::<u64>() <= acked_before
         {
             peer.receive().await;
             status = client.status();
-            let unacked = status.unacked;
-            assert!(unacked <= BUDGET, "round {round}: {unacked} bytes are kept");
+            let unacked = status.unacked_bytes;
+            assert!(
+                unacked <= UNACKED_BYTES_MAX,
+                "round {round}: {unacked} bytes are unacknowledged"
+            );
         }
-        full = status.sent.written;
-        acked = peer.received.values().sum();
+        written_before = status.sent.written;
+        acked_before = peer.received.values().sum();
         let acks = peer.received.iter().map(|(&stream, &offset)| StreamAck {
             stream,
             state: StreamState::Open,
@@ -137,7 +149,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
         peer.send(&Frame::Ack(acks)).await;
     }
     assert!(
-        full < (STREAMS * 50_000) as u64,
+        written_before < (STREAMS * 50_000) as u64,
         "the limit was never reached: the test shows nothing"
     );
 }

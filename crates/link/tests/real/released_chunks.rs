@@ -7,14 +7,15 @@ use crate::bodies::Random;
 use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 
 /// Overwrites bytes in all containers of a store while its endpoint uses it.
-fn corrupt_store(test_bed: &TestBed, end: usize) {
+fn corrupt_store(test_bed: &TestBed, endpoint: usize) {
     let file = std::fs::OpenOptions::new()
         .write(true)
-        .open(test_bed.store_path(end))
-        .expect("a store");
-    let bytes = file.metadata().expect("it is there").len();
+        .open(test_bed.store_path(endpoint))
+        .expect("the store opens");
+    let bytes = file.metadata().expect("the file exists").len();
     for at in (8192..bytes).step_by(2048) {
-        file.write_all_at(&[0x55], at).expect("written");
+        file.write_all_at(&[0x55], at)
+            .expect("the file can be written");
     }
 }
 
@@ -31,20 +32,22 @@ async fn missing_chunks_are_sent_from_the_store() {
     let body = Random(31).noise(12_000_000);
     let exchange = async || {
         within(client.up()).await;
-        let stream = client.open(tcp(target.addr)).expect("it is up");
+        let stream = client.open(tcp(target.addr)).expect("the link is up");
         let back = within(echo(stream, &body)).await?;
         assert!(back == body);
         std::io::Result::Ok(())
     };
     let counters = || [client.status().sent, gateway.status().peers[0].sent];
-    exchange().await.expect("all is well");
-    exchange().await.expect("all is well");
+    exchange().await.expect("the body is echoed");
+    exchange().await.expect("the body is echoed");
     let [up, down] = counters();
     assert!(up.referenced > 10_000_000 && down.referenced > 20_000_000);
     assert_eq!((up.naks, down.naks), (0, 0));
 
     corrupt_store(&test_bed, EDGE);
-    exchange().await.expect("the gateway has it");
+    exchange()
+        .await
+        .expect("the gateway sends the chunks from its store");
     let [up, down] = counters();
     assert!(down.naks > 0 && down.resent > 5_000_000, "{down:?}");
     assert_eq!((up.lost, down.lost), (0, 0));
@@ -60,6 +63,6 @@ async fn missing_chunks_are_sent_from_the_store() {
     // The first exchange may have failed before the lost chunks of the other direction were found. The second
     // exchange may fail because of them.
     _ = exchange().await;
-    exchange().await.expect("sent as bytes");
+    exchange().await.expect("the chunks are sent as bytes");
     assert!(lost(counters()) <= before + 1);
 }

@@ -11,8 +11,10 @@ use crate::test_bed::{EDGE, Echo, GATEWAY, TestBed, echo, tcp, within};
 /// Sends a body to the target, which echoes it, and compares the echo.
 async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
     within(client.up()).await;
-    let stream = client.open(tcp(target.addr)).expect("it is up");
-    let back = within(echo(stream, body)).await.expect("it answers");
+    let stream = client.open(tcp(target.addr)).expect("the link is up");
+    let back = within(echo(stream, body))
+        .await
+        .expect("the target echoes the body");
     assert!(back == body);
 }
 
@@ -20,7 +22,7 @@ async fn exchange(client: &Client, target: &Echo, body: &[u8]) {
 /// or crashed. After a crash it does not reference chunks that its store has lost.
 #[tokio::test]
 async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
-    for orderly in [true, false] {
+    for is_shut_down in [true, false] {
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(true);
         let gateway = test_bed.gateway(target.addr).await;
@@ -28,13 +30,13 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         let client = test_bed.client(addr);
         let body = Random(11).noise(3_000_000);
         exchange(&client, &target, &body).await;
-        if orderly {
+        if is_shut_down {
             let ended = within(gateway.shutdown(Duration::from_secs(5))).await;
-            ended.expect("flushed");
+            ended.expect("the store is flushed");
         } else {
             // Waits until a knowledge file with the chunks of the first two containers is saved. The third container
             // is not written yet, so the crash loses its chunks.
-            let written = || {
+            let has_saved_file = || {
                 let files = std::fs::read_dir(test_bed.knowledge_path(GATEWAY)).ok();
                 let mut sizes = files.into_iter().flatten().flatten().map(|file| {
                     let name = file.file_name().to_string_lossy().into_owned();
@@ -44,7 +46,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
                 sizes.any(|bytes| bytes > 60)
             };
             within(async {
-                while !written() {
+                while !has_saved_file() {
                     tokio::time::sleep(Duration::from_millis(5)).await;
                 }
             })
@@ -62,17 +64,27 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         .await;
         let mut config = test_bed.gateway_config(target.addr);
         config.listen = addr;
-        let gateway = Gateway::bind(config).await.expect("it listens");
+        let gateway = Gateway::bind(config)
+            .await
+            .expect("the listener can be bound");
         let before = client.status();
         exchange(&client, &target, &body).await;
         let peer = &gateway.status().peers[0];
-        let least = if orderly { 2_500_000 } else { 900_000 };
-        assert!(peer.sent.referenced > least, "{orderly}: {:?}", peer.sent);
-        assert!(peer.received.from_store > least, "{:?}", peer.received);
-        assert_eq!(peer.received.foreign, 0, "{orderly}");
+        let referenced_min = if is_shut_down { 2_500_000 } else { 900_000 };
+        assert!(
+            peer.sent.referenced > referenced_min,
+            "{is_shut_down}: {:?}",
+            peer.sent
+        );
+        assert!(
+            peer.received.from_store > referenced_min,
+            "{:?}",
+            peer.received
+        );
+        assert_eq!(peer.received.foreign, 0, "{is_shut_down}");
         let wire = client.status().sent.wire - before.sent.wire;
-        let most = if orderly { 300_000 } else { 2_300_000 };
-        assert!(wire < most, "{orderly}: {wire} bytes");
+        let wire_max = if is_shut_down { 300_000 } else { 2_300_000 };
+        assert!(wire < wire_max, "{is_shut_down}: {wire} bytes");
     }
 }
 
@@ -89,32 +101,35 @@ async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
         let sent = client.status().sent;
         assert_eq!(sent.wire < 300_000, nth == 1, "{sent:?}");
         let ended = within(client.shutdown(Duration::from_secs(5))).await;
-        ended.expect("flushed");
+        ended.expect("the store is flushed");
     }
 }
 
 /// If either endpoint has another store, the persisted knowledge is not used.
 #[tokio::test]
 async fn knowledge_of_another_store_is_not_used() {
-    for lost in [GATEWAY, EDGE] {
+    for lost_store in [GATEWAY, EDGE] {
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(false);
         let body = Random(13).noise(1_000_000);
-        let mut wire = Vec::new();
+        let mut wire_bytes = Vec::new();
         for _ in 0..2 {
             let gateway = test_bed.gateway(target.addr).await;
             let client = test_bed.client(gateway.local_addr());
             exchange(&client, &target, &body).await;
-            wire.push(client.status().sent.wire);
+            wire_bytes.push(client.status().sent.wire);
             within(client.shutdown(Duration::from_secs(5)))
                 .await
-                .expect("flushed");
+                .expect("the store is flushed");
             within(gateway.shutdown(Duration::from_secs(5)))
                 .await
-                .expect("flushed");
-            std::fs::remove_file(test_bed.store_path(lost)).expect("removed");
+                .expect("the store is flushed");
+            std::fs::remove_file(test_bed.store_path(lost_store)).expect("the file can be removed");
         }
-        assert!(wire.iter().all(|bytes| *bytes > 1_000_000), "{wire:?}");
+        assert!(
+            wire_bytes.iter().all(|bytes| *bytes > 1_000_000),
+            "{wire_bytes:?}"
+        );
     }
 }
 
@@ -127,20 +142,20 @@ async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
     for encrypted in [false, true] {
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(encrypted);
-        let mut up = 0;
-        for turns in 0.. {
-            assert!(turns < 10_000, "it never comes up");
+        let mut handshakes = 0;
+        for yields in 0.. {
+            assert!(yields < 10_000, "the handshake is never complete");
             let gateway = test_bed.gateway(target.addr).await;
             let client = test_bed.client(gateway.local_addr());
-            for _ in 0..turns {
+            for _ in 0..yields {
                 tokio::task::yield_now().await;
             }
-            up += u32::from(matches!(client.state(), State::Up(_)));
+            handshakes += u32::from(matches!(client.state(), State::Up(_)));
             drop(gateway);
             wait_for_lock(&test_bed, GATEWAY).await;
             drop(client);
             wait_for_lock(&test_bed, EDGE).await;
-            if up > 1 {
+            if handshakes > 1 {
                 break;
             }
         }

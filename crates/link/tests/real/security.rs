@@ -21,22 +21,26 @@ async fn unknown_certificates_are_refused() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(target.addr).await;
-    let foreign = tempfile::tempdir().expect("a folder");
-    edgeward_link::generate(foreign.path()).expect("keys");
-    let load = |end: &str| Keys::load(&foreign.path().join(end)).expect("keys").0;
-    let own = test_bed.folder.join("keys/gateway");
-    let own = Keys::load(&own).expect("keys").0;
-    let unknown = [
+    let other_ca = tempfile::tempdir().expect("the folder can be created");
+    edgeward_link::generate(other_ca.path()).expect("the keys are valid");
+    let load = |end: &str| {
+        Keys::load(&other_ca.path().join(end))
+            .expect("the keys are valid")
+            .0
+    };
+    let gateway_keys = test_bed.folder.join("keys/gateway");
+    let gateway_keys = Keys::load(&gateway_keys).expect("the keys are valid").0;
+    let unaccepted = [
         Encryption::Tls(Arc::new(load("edge"))),
-        Encryption::Tls(Arc::new(own)),
+        Encryption::Tls(Arc::new(gateway_keys)),
         Encryption::Off,
     ];
     let mut config = test_bed.config(EDGE);
-    for (nth, encryption) in unknown.into_iter().enumerate() {
+    for (nth, encryption) in unaccepted.into_iter().enumerate() {
         config.encryption = encryption;
         config.times.handshake = Duration::from_secs(2);
         let client = Client::start(config.clone(), &gateway.local_addr().to_string());
-        let client = client.expect("it starts");
+        let client = client.expect("the client starts");
         assert_eq!(
             within(client.settled()).await,
             State::Down,
@@ -54,20 +58,22 @@ async fn unknown_certificates_are_refused() {
 async fn edges_refuse_unknown_gateways() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
-    let foreign = tempfile::tempdir().expect("a folder");
-    edgeward_link::generate(foreign.path()).expect("keys");
+    let other_ca = tempfile::tempdir().expect("the folder can be created");
+    edgeward_link::generate(other_ca.path()).expect("the keys are valid");
     let folders = [
-        foreign.path().join("gateway"),
+        other_ca.path().join("gateway"),
         test_bed.folder.join("keys/edge"),
     ];
     let client_config = test_bed.config(EDGE);
     let mut config = test_bed.gateway_config(target.addr);
     for folder in folders {
-        let keys = Keys::load(&folder).expect("keys").0;
+        let keys = Keys::load(&folder).expect("the keys are valid").0;
         config.link.encryption = Encryption::Tls(Arc::new(keys));
-        let gateway = Gateway::bind(config.clone()).await.expect("listens");
+        let gateway = Gateway::bind(config.clone())
+            .await
+            .expect("the listener can be bound");
         let addr = gateway.local_addr().to_string();
-        let client = Client::start(client_config.clone(), &addr).expect("starts");
+        let client = Client::start(client_config.clone(), &addr).expect("the client starts");
         assert_eq!(within(client.settled()).await, State::Down);
         assert!(gateway.status().peers.is_empty());
     }
@@ -94,25 +100,27 @@ async fn tls_1_2_is_refused() {
     let record = [&[0x16, 3, 1, 0, handshake.len() as u8][..], &handshake].concat();
     let mut tcp = TcpStream::connect(gateway.local_addr())
         .await
-        .expect("connects");
-    tcp.write_all(&record).await.expect("sent");
+        .expect("the port is open");
+    tcp.write_all(&record).await.expect("the bytes are sent");
     let mut answer = Vec::new();
-    within(tcp.read_to_end(&mut answer)).await.expect("an end");
+    within(tcp.read_to_end(&mut answer))
+        .await
+        .expect("the connection is closed");
     // The gateway sends the fatal alert `protocol_version` (RFC 8446, section 6.2).
     assert_eq!(answer, [0x15, 3, 3, 0, 2, 2, 70]);
     assert_eq!(gateway.status().counters.refused, 1);
 }
 
 /// A simulated edge without encryption that sends the frames of a test.
-struct Intruder {
+struct ScriptedEdge {
     tcp: TcpStream,
 }
 
-impl Intruder {
+impl ScriptedEdge {
     async fn connect(gateway: &Gateway) -> Self {
         let tcp = TcpStream::connect(gateway.local_addr())
             .await
-            .expect("connects");
+            .expect("the port is open");
         Self { tcp }
     }
 
@@ -154,7 +162,7 @@ impl Intruder {
 }
 
 fn hello(ids: &IdKey, session: u64, epoch: u64) -> Hello {
-    let chunker = ChunkerParams::new(8 << 10, 0).expect("a size");
+    let chunker = ChunkerParams::new(8 << 10, 0).expect("the size is supported");
     Hello::new(ids, chunker, session, epoch)
 }
 
@@ -163,57 +171,56 @@ async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
     let mut test_bed = TestBed::new(false);
     let gateway = test_bed.gateway(target.addr).await;
     let key = test_bed.folder.join("keys/edge/store.key");
-    let ids = edgeward_link::load_store_key(&key).expect("a key");
+    let ids = edgeward_link::load_store_key(&key).expect("the key is valid");
     (test_bed, gateway, ids, target)
 }
 
 /// The gateway closes and counts a connection of a peer that has another store key or another version, that does not
 /// begin with HELLO, or that sends HELLO twice.
 #[tokio::test]
-async fn a_peer_with_another_key_or_version_is_refused() {
-    let (_stand, gateway, ids, _target) = test_bed().await;
+async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
+    let (_test_bed, gateway, ids, _target) = test_bed().await;
     let other = IdKey::new([9; 32]);
-    let good = hello(&ids, 1, 1);
+    let valid = hello(&ids, 1, 1);
     let newer = Hello {
         version_min: 3,
         version_max: 9,
-        ..good
+        ..valid
     };
     for (nth, wrong) in [hello(&other, 1, 1), newer].into_iter().enumerate() {
-        let mut intruder = Intruder::connect(&gateway).await;
+        let mut edge = ScriptedEdge::connect(&gateway).await;
         assert_eq!(
-            intruder.hello(wrong).await,
+            edge.hello(wrong).await,
             None,
             "{nth}: the gateway reveals nothing"
         );
     }
-    let mut intruder = Intruder::connect(&gateway).await;
-    intruder.send(&Frame::Epoch(1)).await;
-    intruder.wait_for_close().await;
-    let mut intruder = Intruder::connect(&gateway).await;
-    intruder
-        .tcp
+    let mut edge = ScriptedEdge::connect(&gateway).await;
+    edge.send(&Frame::Epoch(1)).await;
+    edge.wait_for_close().await;
+    let mut edge = ScriptedEdge::connect(&gateway).await;
+    edge.tcp
         .write_all(b"GET / HTTP/1.1\r\n\r\n")
         .await
-        .expect("sent");
-    intruder.wait_for_close().await;
+        .expect("the bytes are sent");
+    edge.wait_for_close().await;
     assert_eq!(gateway.status().counters.refused, 4);
     assert!(
         gateway.status().peers.is_empty(),
         "no peer is created for them"
     );
 
-    let mut intruder = Intruder::connect(&gateway).await;
-    assert!(intruder.hello(good).await.is_some());
-    intruder.send(&Frame::Hello(good)).await;
-    intruder.wait_for_close().await;
+    let mut edge = ScriptedEdge::connect(&gateway).await;
+    assert!(edge.hello(valid).await.is_some());
+    edge.send(&Frame::Hello(valid)).await;
+    edge.wait_for_close().await;
     assert_eq!(gateway.status().counters.violations, 1);
 }
 
 /// The gateway closes a connection if the peer sends a frame that is too long, corrupt, or beyond its credit.
 #[tokio::test]
 async fn a_peer_that_violates_the_protocol_is_disconnected() {
-    let (_stand, gateway, ids, target) = test_bed().await;
+    let (_test_bed, gateway, ids, target) = test_bed().await;
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
     let span = |offset, length| Span {
@@ -224,25 +231,27 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     let mut session = 0;
     let mut connect = async || {
         session += 1;
-        let mut intruder = Intruder::connect(&gateway).await;
-        let theirs = intruder.hello(hello(&ids, session, 7)).await;
-        intruder
-            .send(&Frame::Open {
-                stream,
-                label: &label,
-            })
-            .await;
-        (intruder, theirs.expect("it agrees"))
+        let mut edge = ScriptedEdge::connect(&gateway).await;
+        let gateway_hello = edge.hello(hello(&ids, session, 7)).await;
+        edge.send(&Frame::Open {
+            stream,
+            label: &label,
+        })
+        .await;
+        (edge, gateway_hello.expect("the gateway accepts the HELLO"))
     };
 
-    let (mut intruder, _) = connect().await;
+    let (mut edge, _) = connect().await;
     let mut header = [0; 16];
     header[..4].copy_from_slice(&(600_u32 << 10).to_le_bytes());
     header[4] = 3;
-    intruder.tcp.write_all(&header).await.expect("sent");
-    intruder.wait_for_close().await;
+    edge.tcp
+        .write_all(&header)
+        .await
+        .expect("the bytes are sent");
+    edge.wait_for_close().await;
 
-    let (mut intruder, _) = connect().await;
+    let (mut edge, _) = connect().await;
     let mut bytes = Vec::new();
     let plain = |payload| Frame::Plain {
         span: span(0, 5),
@@ -250,34 +259,37 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
         payload,
     };
     plain(&b"hello"[..]).encode(&mut bytes);
-    *bytes.last_mut().expect("a byte") ^= 1;
-    intruder.tcp.write_all(&bytes).await.expect("sent");
-    intruder.wait_for_close().await;
+    *bytes.last_mut().expect("the byte is received") ^= 1;
+    edge.tcp
+        .write_all(&bytes)
+        .await
+        .expect("the bytes are sent");
+    edge.wait_for_close().await;
     assert_eq!(gateway.status().counters.malformed, 2);
     assert_eq!(gateway.status().counters.violations, 0);
 
-    let (mut intruder, theirs) = connect().await;
+    let (mut edge, gateway_hello) = connect().await;
     let beyond = Frame::Plain {
-        span: span(theirs.credit - 1, 2),
+        span: span(gateway_hello.credit - 1, 2),
         method: Method::None,
         payload: b"hi",
     };
-    intruder.send(&beyond).await;
-    intruder.wait_for_close().await;
+    edge.send(&beyond).await;
+    edge.wait_for_close().await;
     assert_eq!(gateway.status().counters.violations, 1);
 
     // A repeated frame has no effect: its offset shows that the bytes were already received.
-    let (mut intruder, _) = connect().await;
-    intruder.send(&plain(b"hello")).await;
-    intruder.send(&plain(b"hello")).await;
+    let (mut edge, _) = connect().await;
+    edge.send(&plain(b"hello")).await;
+    edge.send(&plain(b"hello")).await;
     let mut echoed = Vec::new();
     while echoed.len() < 5 {
-        let frame = intruder.receive().await.expect("an answer");
+        let frame = edge.receive().await.expect("the response is complete");
         if let Ok(Frame::Plain { payload, .. }) = decode(&frame) {
             echoed.extend_from_slice(payload);
         }
     }
-    assert_eq!(echoed, b"hello", "once");
+    assert_eq!(echoed, b"hello", "the repeated frame has no effect");
 }
 
 /// A peer that knows only the hash of a chunk cannot read it if another peer sent it.
@@ -286,56 +298,56 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
     let (mut test_bed, gateway, ids, target) = test_bed().await;
     let secret = crate::bodies::Random(5).text(40_000);
     let client = test_bed.client(gateway.local_addr());
-    let stream = client.open(tcp(target.addr)).expect("it is up");
+    let stream = client.open(tcp(target.addr)).expect("the link is up");
     let back = within(crate::test_bed::echo(stream, &secret)).await;
-    assert_eq!(back.expect("it answers"), secret);
+    assert_eq!(back.expect("the target echoes the body"), secret);
 
-    let mut intruder = Intruder::connect(&gateway).await;
-    let theirs = intruder
+    let mut edge = ScriptedEdge::connect(&gateway).await;
+    let gateway_hello = edge
         .hello(hello(&ids, 99, 99))
         .await
-        .expect("it agrees");
-    // Computes the hash of a chunk of the body, as an intruder could who guesses the content.
-    let mut chunker = edgeward_dedup::chunker::Chunker::new(theirs.chunker);
+        .expect("the gateway accepts the HELLO");
+    // Computes the hash of a chunk of the body, as an attacker can compute it who has guessed the content.
+    let mut chunker = edgeward_dedup::chunker::Chunker::new(gateway_hello.chunker);
     let rest = &secret[4096..];
-    let length = chunker.next_cut(rest).expect("it is long enough");
+    let length = chunker
+        .next_cut(rest)
+        .expect("the body has a chunk boundary");
     let id = ids.id(&rest[..length]);
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
-    intruder
-        .send(&Frame::Open {
-            stream,
-            label: &label,
-        })
-        .await;
+    edge.send(&Frame::Open {
+        stream,
+        label: &label,
+    })
+    .await;
     let span = Span {
         stream,
         offset: 0,
         length: length as u32,
     };
-    intruder
-        .send(&Frame::Ref {
-            span,
-            skip: 0,
-            ids: vec![id],
-        })
-        .await;
+    edge.send(&Frame::Ref {
+        span,
+        skip: 0,
+        ids: vec![id],
+    })
+    .await;
     loop {
-        let frame = intruder.receive().await.expect("an answer");
-        match decode(&frame).expect("a frame") {
+        let frame = edge.receive().await.expect("the response is complete");
+        match decode(&frame).expect("the frame is valid") {
             Frame::Nak { stream, offset, .. } => {
                 assert_eq!((stream, offset), (StreamId(0), 0));
                 break;
             }
-            Frame::Plain { .. } | Frame::Literal { .. } => panic!("it was delivered"),
+            Frame::Plain { .. } | Frame::Literal { .. } => panic!("the chunk was delivered"),
             _ => {}
         }
     }
-    let foreign: u64 = gateway
+    let refused_references: u64 = gateway
         .status()
         .peers
         .iter()
         .map(|peer| peer.received.foreign)
         .sum();
-    assert_eq!(foreign, 1, "and it is counted");
+    assert_eq!(refused_references, 1);
 }

@@ -18,8 +18,9 @@ use edgeward_link::{
     Client, Encryption, Gateway, GatewayConfig, Keys, LinkConfig, LinkStream, Rule, Target, Times,
 };
 use edgeward_store::disk::{Device, FileDevice};
+use edgeward_testkit::disk::ObservedDisk;
 
-use crate::cold::PartlyCachedDisk;
+use crate::cold::PartlyCached;
 
 /// The folders and keys of both endpoints.
 pub(crate) struct TestBed {
@@ -40,17 +41,20 @@ pub(crate) const EDGE: usize = 1;
 
 impl TestBed {
     pub(crate) fn new(encrypted: bool) -> Self {
-        Self::in_temporary(tempfile::tempdir().expect("a folder"), encrypted)
+        Self::in_temporary(
+            tempfile::tempdir().expect("the folder can be created"),
+            encrypted,
+        )
     }
 
     /// Creates a test bed in `/dev/shm`, if it exists, so that the test does not wait for a disk.
     pub(crate) fn in_memory() -> Self {
         let folder = tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir());
-        Self::in_temporary(folder.expect("a folder"), true)
+        Self::in_temporary(folder.expect("the folder can be created"), true)
     }
 
     fn in_temporary(folder: TempDir, encrypted: bool) -> Self {
-        edgeward_link::generate(&folder.path().join("keys")).expect("keys are made");
+        edgeward_link::generate(&folder.path().join("keys")).expect("the keys can be generated");
         let mut test_bed = Self::in_folder(folder.path());
         test_bed._temporary = Some(folder);
         if !encrypted {
@@ -62,7 +66,8 @@ impl TestBed {
     /// Creates an encrypted test bed in a folder in which another process has generated keys.
     pub(crate) fn in_folder(folder: &Path) -> Self {
         let keys = folder.join("keys");
-        let load = |end: &str| Keys::load(&keys.join(end)).expect("keys are there");
+        let load =
+            |endpoint: &str| Keys::load(&keys.join(endpoint)).expect("the keys were generated");
         let [(gateway, ids), (edge, _)] = ["gateway", "edge"].map(load);
         Self {
             folder: folder.to_owned(),
@@ -75,27 +80,28 @@ impl TestBed {
         }
     }
 
-    pub(crate) fn store_path(&self, end: usize) -> PathBuf {
-        self.folder.join(["gateway", "edge"][end])
+    pub(crate) fn store_path(&self, endpoint: usize) -> PathBuf {
+        self.folder.join(["gateway", "edge"][endpoint])
     }
 
-    pub(crate) fn knowledge_path(&self, end: usize) -> PathBuf {
-        self.folder.join(["gateway knows", "edge knows"][end])
+    pub(crate) fn knowledge_path(&self, endpoint: usize) -> PathBuf {
+        self.folder.join(["gateway knows", "edge knows"][endpoint])
     }
 
-    pub(crate) fn config(&mut self, end: usize) -> LinkConfig {
+    pub(crate) fn config(&mut self, endpoint: usize) -> LinkConfig {
         self.stores_opened += 1;
-        let device = FileDevice::open(&self.store_path(end), Some(64 << 20)).expect("a device");
+        let device = FileDevice::open(&self.store_path(endpoint), Some(64 << 20))
+            .expect("the device can be created");
         let device: Arc<dyn Device> = match self.uncached_one_in {
-            Some(one_in) => Arc::new(PartlyCachedDisk::new(device, one_in)),
+            Some(one_in) => ObservedDisk::new(Arc::new(device), PartlyCached::new(one_in)),
             None => Arc::new(device),
         };
-        self.config_with(end, open_on(device, self.stores_opened))
+        self.config_with(endpoint, open_on(device, self.stores_opened))
     }
 
-    pub(crate) fn config_with(&self, end: usize, store: Chunks) -> LinkConfig {
+    pub(crate) fn config_with(&self, endpoint: usize, store: Chunks) -> LinkConfig {
         let encryption = match &self.keys {
-            Some(keys) => Encryption::Tls(Arc::new(keys[end].clone())),
+            Some(keys) => Encryption::Tls(Arc::new(keys[endpoint].clone())),
             None => Encryption::Off,
         };
         LinkConfig {
@@ -105,37 +111,44 @@ impl TestBed {
                 knowledge: Duration::from_millis(20),
                 ..Times::default()
             },
-            knowledge: Some(self.knowledge_path(end)),
+            knowledge: Some(self.knowledge_path(endpoint)),
             ..LinkConfig::new(encryption, self.ids.clone(), store)
         }
     }
 
     pub(crate) async fn gateway(&mut self, target: SocketAddr) -> Gateway {
         let config = self.gateway_config(target);
-        Gateway::bind(config).await.expect("it listens")
+        Gateway::bind(config)
+            .await
+            .expect("the listener can be bound")
     }
 
     pub(crate) fn gateway_config(&mut self, target: SocketAddr) -> GatewayConfig {
-        let listen = "127.0.0.1:0".parse().expect("an address");
+        let listen = "127.0.0.1:0".parse().expect("the address is valid");
         let mut config = GatewayConfig::new(self.config(GATEWAY), listen, None);
-        let rule: Rule = target.to_string().parse().expect("a rule");
+        let rule: Rule = target.to_string().parse().expect("the rule is valid");
         config.allow = config.allow.and(rule);
         config.keep_sent = self.keep_sent;
         config
     }
 
     pub(crate) fn client(&mut self, gateway: SocketAddr) -> Client {
-        Client::start(self.config(EDGE), &gateway.to_string()).expect("it starts")
+        Client::start(self.config(EDGE), &gateway.to_string()).expect("the client starts")
     }
 }
 
 /// Opens the chunk store on a device.
 pub(crate) fn open_on(device: Arc<dyn Device>, epoch: u64) -> Chunks {
-    Chunks::open(device, ChunkSettings::new(8 << 10, epoch)).expect("a store")
+    Chunks::open(device, ChunkSettings::new(8 << 10, epoch)).expect("the store opens")
 }
 
 pub(crate) fn tcp(target: SocketAddr) -> Target {
-    Target::Tcp(target.to_string().parse().expect("a place"))
+    Target::Tcp(
+        target
+            .to_string()
+            .parse()
+            .expect("the text is a host and a port"),
+    )
 }
 
 /// Waits for a future. Panics after a minute, because on loopback the future then hangs. The minute is counted in 60
@@ -154,23 +167,25 @@ pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
 pub(crate) struct Echo {
     pub(crate) addr: SocketAddr,
     /// The number of accepted connections.
-    pub(crate) taken: Arc<AtomicU64>,
+    pub(crate) connections: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
 impl Echo {
     pub(crate) async fn start() -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
-        let addr = listener.local_addr().expect("it has an address");
-        let taken = Arc::new(AtomicU64::new(0));
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("the listener can be bound");
+        let addr = listener.local_addr().expect("the listener has an address");
+        let connections = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
-        let all = Arc::clone(&taken);
+        let counter = Arc::clone(&connections);
         tasks.spawn(async move {
-            let mut connections = JoinSet::new();
+            let mut connection_tasks = JoinSet::new();
             loop {
-                let (mut tcp, _) = listener.accept().await.expect("it accepts");
-                all.fetch_add(1, Ordering::Relaxed);
-                connections.spawn(async move {
+                let (mut tcp, _) = listener.accept().await.expect("the listener accepts");
+                counter.fetch_add(1, Ordering::Relaxed);
+                connection_tasks.spawn(async move {
                     let (mut read, mut write) = tcp.split();
                     _ = tokio::io::copy(&mut read, &mut write).await;
                     _ = write.shutdown().await;
@@ -179,7 +194,7 @@ impl Echo {
         });
         Self {
             addr,
-            taken,
+            connections,
             _tasks: tasks,
         }
     }
@@ -192,11 +207,11 @@ pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec
         write.write_all(body).await?;
         write.shutdown().await
     };
-    let mut back = Vec::new();
-    let (sent, taken) = tokio::join!(sent, read.read_to_end(&mut back));
-    taken?;
+    let mut echoed = Vec::new();
+    let (sent, received) = tokio::join!(sent, read.read_to_end(&mut echoed));
+    received?;
     sent?;
-    Ok(back)
+    Ok(echoed)
 }
 
 /// A TCP relay to the gateway that closes connections and flips bits.
@@ -220,21 +235,23 @@ pub(crate) struct Faults {
 
 impl FaultyRelay {
     pub(crate) async fn start(to: SocketAddr, faults: Faults) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
-        let addr = listener.local_addr().expect("it has an address");
+        let listener = TcpListener::bind("127.0.0.1:0")
+            .await
+            .expect("the listener can be bound");
+        let addr = listener.local_addr().expect("the listener has an address");
         let relayed_bytes = Arc::new(AtomicU64::new(0));
         let mut tasks = JoinSet::new();
-        let all = Arc::clone(&relayed_bytes);
+        let counter = Arc::clone(&relayed_bytes);
         tasks.spawn(async move {
             let mut connections = JoinSet::new();
             for nth in 0.. {
-                let (near, _) = listener.accept().await.expect("it accepts");
+                let (client, _) = listener.accept().await.expect("the listener accepts");
                 let faults = if nth < faults.connections {
                     faults
                 } else {
                     Faults::default()
                 };
-                connections.spawn(carry(near, to, faults, Arc::clone(&all)));
+                connections.spawn(carry(client, to, faults, Arc::clone(&counter)));
             }
         });
         Self {
@@ -245,17 +262,17 @@ impl FaultyRelay {
     }
 }
 
-async fn carry(near: TcpStream, to: SocketAddr, faults: Faults, relayed_bytes: Arc<AtomicU64>) {
-    let Ok(far) = TcpStream::connect(to).await else {
+async fn carry(client: TcpStream, to: SocketAddr, faults: Faults, relayed_bytes: Arc<AtomicU64>) {
+    let Ok(gateway) = TcpStream::connect(to).await else {
         return;
     };
-    let (near, far) = (near.into_split(), far.into_split());
-    let there = one_way(near.0, far.1, faults, &relayed_bytes);
-    let back = one_way(far.0, near.1, faults, &relayed_bytes);
+    let (client, gateway) = (client.into_split(), gateway.into_split());
+    let to_gateway = one_way(client.0, gateway.1, faults, &relayed_bytes);
+    let to_edge = one_way(gateway.0, client.1, faults, &relayed_bytes);
     // If one direction ends, both connections are closed.
     tokio::select! {
-        () = there => {}
-        () = back => {}
+        () = to_gateway => {}
+        () = to_edge => {}
     }
 }
 
@@ -265,20 +282,21 @@ async fn one_way(
     faults: Faults,
     relayed_bytes: &AtomicU64,
 ) {
-    let (mut buffer, mut sum) = (vec![0; 16 << 10], 0_u64);
+    let (mut buffer, mut total) = (vec![0; 16 << 10], 0_u64);
     while let Ok(bytes @ 1..) = from.read(&mut buffer).await {
         let piece = &mut buffer[..bytes];
-        let before = sum;
-        sum += bytes as u64;
+        let before = total;
+        total += bytes as u64;
         relayed_bytes.fetch_add(bytes as u64, Ordering::Relaxed);
-        if faults.flip_every > 0 && before / faults.flip_every != sum / faults.flip_every {
-            let at = usize::try_from(sum % faults.flip_every).expect("small") % bytes;
-            piece[at] ^= 1 << (sum % 8);
+        if faults.flip_every > 0 && before / faults.flip_every != total / faults.flip_every {
+            let at =
+                usize::try_from(total % faults.flip_every).expect("the number is small") % bytes;
+            piece[at] ^= 1 << (total % 8);
         }
         if to.write_all(piece).await.is_err() {
             return;
         }
-        if faults.break_every > 0 && sum >= faults.break_every {
+        if faults.break_every > 0 && total >= faults.break_every {
             return;
         }
     }

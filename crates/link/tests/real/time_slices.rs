@@ -19,29 +19,31 @@ use crate::test_bed::{TestBed, tcp, within};
 /// busy task may use its slice of 256 KiB. Without slices, the delay was eight times as long.
 #[tokio::test]
 async fn a_request_waits_for_time_slices_of_downloads() {
-    let waited = waited_beside(NEW).await;
-    assert!(waited[90] < 6 * 512, "KiB: {waited:?}");
+    let downloaded = downloaded_during_requests(NEW).await;
+    assert!(downloaded[90] < 6 * 512, "KiB: {downloaded:?}");
 }
 
 /// If a download consists of chunks that both endpoints recognise by their fingerprints, a slice has up to four
 /// times as many bytes. The time per slice stays the same.
 #[tokio::test]
 async fn a_request_waits_for_time_slices_of_recognised_chunks() {
-    let waited = waited_beside(REPEATED).await;
-    assert!(waited[90] < 4 * 6 * 512, "KiB: {waited:?}");
+    let downloaded = downloaded_during_requests(REPEATED).await;
+    assert!(downloaded[90] < 4 * 6 * 512, "KiB: {downloaded:?}");
 }
 
 /// Sends requests during a download of this kind. Returns the number of KiB that were downloaded during each request,
 /// sorted.
-async fn waited_beside(download: u8) -> Vec<u64> {
-    let listener = TcpListener::bind("127.0.0.1:0").await.expect("it listens");
-    let target = listener.local_addr().expect("an address");
+async fn downloaded_during_requests(download: u8) -> Vec<u64> {
+    let listener = TcpListener::bind("127.0.0.1:0")
+        .await
+        .expect("the listener can be bound");
+    let target = listener.local_addr().expect("the address is valid");
     let mut tasks = JoinSet::new();
     tasks.spawn(async move {
         let mut connections = JoinSet::new();
         let noise = Arc::new(Random(1).noise(1 << 20));
         loop {
-            let (tcp, _) = listener.accept().await.expect("it accepts");
+            let (tcp, _) = listener.accept().await.expect("the listener accepts");
             connections.spawn(answer(tcp, Arc::clone(&noise)));
         }
     });
@@ -51,40 +53,49 @@ async fn waited_beside(download: u8) -> Vec<u64> {
     within(client.up()).await;
 
     let received = Arc::new(AtomicU64::new(0));
-    let mut stream = client.open(tcp(target)).expect("it is up");
-    stream.write_all(&[download]).await.expect("it is taken");
+    let mut stream = client.open(tcp(target)).expect("the link is up");
+    stream
+        .write_all(&[download])
+        .await
+        .expect("the stream accepts the bytes");
     let counted = Arc::clone(&received);
     tasks.spawn(async move {
         while let Ok(Some(bytes)) = stream.chunk().await {
             counted.fetch_add(bytes.len() as u64, Ordering::Relaxed);
         }
     });
-    let mut stream = client.open(tcp(target)).expect("it is up");
-    let mut waited = Vec::new();
+    let mut stream = client.open(tcp(target)).expect("the link is up");
+    let mut downloaded = Vec::new();
     for nth in 0..121 {
         let before = received.load(Ordering::Relaxed);
         within(async {
-            stream.write_all(b"?").await.expect("it is taken");
-            stream.flush().await.expect("it is taken");
-            stream.read_exact(&mut [0]).await.expect("it is answered");
+            stream
+                .write_all(b"?")
+                .await
+                .expect("the stream accepts the bytes");
+            stream.flush().await.expect("the stream accepts the bytes");
+            stream
+                .read_exact(&mut [0])
+                .await
+                .expect("the response is received");
         })
         .await;
         // The first requests do not count, because the download does not have its full credit yet.
         if nth >= 20 {
-            waited.push((received.load(Ordering::Relaxed) - before) >> 10);
+            downloaded.push((received.load(Ordering::Relaxed) - before) >> 10);
         }
     }
-    waited.sort_unstable();
+    downloaded.sort_unstable();
     assert!(
         received.load(Ordering::Relaxed) > 64 << 20,
-        "nothing was downloaded"
+        "less than 64 MiB were downloaded"
     );
-    waited
+    downloaded
 }
 
 /// Answers each byte with one byte. Answers [`NEW`] and [`REPEATED`] with an endless download.
 async fn answer(mut tcp: TcpStream, noise: Arc<Vec<u8>>) {
-    tcp.set_nodelay(true).expect("it is a socket");
+    tcp.set_nodelay(true).expect("the option can be set");
     while let Ok(byte) = tcp.read_u8().await {
         if ![NEW, REPEATED].contains(&byte) {
             _ = tcp.write_all(b"!").await;

@@ -44,52 +44,59 @@ type Client struct {
 	url    string
 	keys   Keys
 	http   http.Client
+	// A third of MaxStaleness within limits: the time of one long poll, and the longest pause after an error.
 	period time.Duration
 
 	mutex     sync.RWMutex
 	state     *State
 	counts    Counts
 	lastError error
-	// Closed and replaced at every change.
+	// Closed and replaced after every change of the status, so that WaitUntil checks it again.
 	changed chan struct{}
 
-	// Signals that a snapshot may be needed.
-	wanted chan struct{}
-	tag    string
-	stop   context.CancelFunc
-	done   sync.WaitGroup
+	// Signals the download goroutine that a snapshot may be needed.
+	downloadSignal chan struct{}
+	// The ETag of the newest manifest, for dated manifests from caches.
+	etag string
+	// Cancels both goroutines.
+	stop context.CancelFunc
+	// The two goroutines.
+	goroutines sync.WaitGroup
 }
 
-// Counts are the counters of a client.
+// Counts are the counters of a client since its start: polls, failures of any kind, accepted manifests and proofs,
+// used snapshots and deltas, received bytes of bodies, and refused data.
 type Counts struct {
 	Polls, Failed, Manifests, Proofs, Snapshots, Deltas, Bytes, Refused uint64
 }
 
 // Status is the state of a client.
 type Status struct {
-	// Fresh is true while an answer may be Absent.
-	// FreshFor is the time until the filter becomes stale without further statements.
+	// Fresh is true while the filter is fresh, so that an answer may be Absent. FreshFor is the time until the filter
+	// becomes stale if no further manifest or proof arrives.
 	Fresh    bool
 	FreshFor time.Duration
 	// Facts are from the header of the snapshot in use. Nil before the first snapshot.
-	Facts      *Facts
+	Facts *Facts
+	// OverlayIDs is the number of ids in memory that were added after the snapshot.
 	OverlayIDs int
 	// Serial is the number of the newest manifest.
-	Serial    uint64
-	Counts    Counts
+	Serial uint64
+	Counts Counts
+	// LastError is the newest error, nil if none occurred yet.
 	LastError error
 }
 
 // Start follows the set until the context ends or Close is called, and returns at once. An unreachable
 // publisher is not an error: until the filter is loaded, every answer is Ask.
 func Start(ctx context.Context, config Config) (*Client, error) {
-	at, err := url.Parse(config.URL)
-	if err != nil || at.Scheme != "http" && at.Scheme != "https" || at.Host == "" || at.User != nil ||
-		at.RawQuery != "" || at.Fragment != "" || strings.Trim(at.Path, "/") == "" {
-		return nil, fmt.Errorf("filter: %.200qis not the URL of a set; write https://HOST/sets/NAME", config.URL)
+	parsed, err := url.Parse(config.URL)
+	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil ||
+		parsed.RawQuery != "" || parsed.Fragment != "" || strings.Trim(parsed.Path, "/") == "" {
+		return nil, fmt.Errorf("filter: %.200q is not the URL of a set; write https://HOST/sets/NAME", config.URL)
 	}
 	if config.MaxStaleness <= 0 {
-		return nil, errors.New("filter: MaxStaleness is not set: it is the longest time that an id may be unknown")
+		return nil, errors.New("filter: MaxStaleness is not set: it is the longest time for which a new id may be reported as absent")
 	}
 	if len(config.Keys) == 0 && !config.TrustTransport {
 		return nil, errors.New("filter: give the publisher's Keys, or TrustTransport to trust any server that answers")
@@ -111,10 +118,10 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	if config.OnError == nil {
 		config.OnError = func(error) {}
 	}
-	where := strings.TrimRight(config.URL, "/")
+	setURL := strings.TrimRight(config.URL, "/")
 	client := &Client{
 		config: config,
-		url:    where,
+		url:    setURL,
 		keys:   keys,
 		http: http.Client{
 			Transport: config.Transport,
@@ -123,15 +130,15 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 		},
 		period: config.MaxStaleness / 3,
 		state: NewState(StateConfig{
-			Set:              where[strings.LastIndexByte(where, '/')+1:],
+			Set:              setURL[strings.LastIndexByte(setURL, '/')+1:],
 			MaxStaleness:     config.MaxStaleness,
 			ClockError:       config.ClockError,
 			DatesCount:       config.ClockError > 0,
 			SnapshotBytesMax: config.SnapshotBytesMax,
 			OverlayIDsMax:    config.OverlayIDsMax,
 		}),
-		changed: make(chan struct{}),
-		wanted:  make(chan struct{}, 1),
+		changed:        make(chan struct{}),
+		downloadSignal: make(chan struct{}, 1),
 	}
 	if client.period < periodMin {
 		client.period = periodMin
@@ -140,7 +147,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 		client.period = periodMax
 	}
 	ctx, client.stop = context.WithCancel(ctx)
-	client.done.Add(2)
+	client.goroutines.Add(2)
 	go client.pollForever(ctx)
 	go client.downloadForever(ctx)
 	return client, nil
@@ -149,7 +156,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 // Close stops the background work and waits for it. The filter can be queried until it is stale.
 func (c *Client) Close() {
 	c.stop()
-	c.done.Wait()
+	c.goroutines.Wait()
 }
 
 // Answer looks up an id in any spelling that its form allows.
@@ -188,13 +195,13 @@ func (c *Client) WaitFresh(ctx context.Context) error {
 	return c.WaitUntil(ctx, func(status Status) bool { return status.Fresh })
 }
 
-// WaitUntil waits until holds returns true for the status, which is checked at every change.
-func (c *Client) WaitUntil(ctx context.Context, holds func(Status) bool) error {
+// WaitUntil waits until the condition holds for the status. The status is checked after every change.
+func (c *Client) WaitUntil(ctx context.Context, condition func(Status) bool) error {
 	for {
 		c.mutex.RLock()
 		changed := c.changed
 		c.mutex.RUnlock()
-		if holds(c.Status()) {
+		if condition(c.Status()) {
 			return nil
 		}
 		select {

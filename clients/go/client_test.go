@@ -1,6 +1,6 @@
 package filter
 
-// The client with a publisher in this process, and clocks that only the test advances.
+// Tests of the client with a publisher in this process, and with clocks that only the test advances.
 
 import (
 	"bytes"
@@ -18,13 +18,13 @@ import (
 	"time"
 )
 
-// Only a failing test waits this long; a machine may be suspended for a while.
-const patience = 3 * time.Minute
+// The timeout of all waits. It is long because the machine may be suspended during a test.
+const testTimeout = 3 * time.Minute
 
 // fakePublisher answers from memory, signs its statements, and injects faults.
 type fakePublisher struct {
 	mutex           sync.Mutex
-	trouble         string
+	fault           string
 	serial          uint64
 	monotonic, wall int64
 	fetched         []string
@@ -43,10 +43,10 @@ func newPublisher(t *testing.T) *fakePublisher {
 }
 
 // Sets the fault to inject from now on.
-func (p *fakePublisher) goes(trouble string) {
+func (p *fakePublisher) setFault(fault string) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
-	p.trouble = trouble
+	p.fault = fault
 }
 
 func (p *fakePublisher) now() Now {
@@ -72,7 +72,7 @@ func (p *fakePublisher) RoundTrip(request *http.Request) (*http.Response, error)
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.fetched = append(p.fetched, request.URL.Path)
-	if p.trouble == "dead" {
+	if p.fault == "dead" {
 		return nil, errors.New("no route to host")
 	}
 	answer := &http.Response{StatusCode: 200, Header: http.Header{}, ContentLength: -1, Request: request}
@@ -89,7 +89,7 @@ func (p *fakePublisher) RoundTrip(request *http.Request) (*http.Response, error)
 
 func (p *fakePublisher) manifest(answer *http.Response) {
 	serial := p.serial
-	if p.trouble == "old" {
+	if p.fault == "old" {
 		serial = 1
 	}
 	if echo := answer.Request.Header.Get("Edgeward-Challenge"); echo != "" {
@@ -98,7 +98,7 @@ func (p *fakePublisher) manifest(answer *http.Response) {
 			"lag_ms": 0, "echo": echo,
 		}))
 	}
-	if answer.Request.URL.RawQuery != "" && p.trouble == "" {
+	if answer.Request.URL.RawQuery != "" && p.fault == "" {
 		answer.StatusCode = 204
 		answer.Body = http.NoBody
 		return
@@ -120,7 +120,7 @@ func (p *fakePublisher) sign(kind string, document any) string {
 		panic(err)
 	}
 	key := p.secret
-	if p.trouble == "forged" {
+	if p.fault == "forged" {
 		key = p.other
 	}
 	message := append([]byte("edgeward filter "+kind+" 1\n"), text...)
@@ -138,7 +138,7 @@ func (p *fakePublisher) file(answer *http.Response, file []byte) {
 		answer.Header.Set("Content-Range", fmt.Sprintf("bytes %d-%d/%d", from, len(file)-1, len(file)))
 	}
 	body := io.Reader(bytes.NewReader(file[from:]))
-	switch p.trouble {
+	switch p.fault {
 	case "cut":
 		body = io.LimitReader(body, int64(len(file)-1-from))
 	case "broken":
@@ -186,7 +186,7 @@ func start(t *testing.T, publisher *fakePublisher, change func(*Config)) *Client
 
 func until(t *testing.T, client *Client, what string, holds func(Status) bool) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	if err := client.WaitUntil(ctx, holds); err != nil {
 		t.Fatalf("%s: %v, %+v", what, err, client.Status())
@@ -203,19 +203,19 @@ func absent(t *testing.T, client *Client) string {
 			return id
 		}
 	}
-	t.Fatal("none of 100 absent ids is skipped")
+	t.Fatal("the client answers Maybe for all of 100 absent ids")
 	return ""
 }
 
 func TestAClientAsksUntilItsFilterIsLoadedAndThenSkipsAbsentIds(t *testing.T) {
 	publisher := newPublisher(t)
-	publisher.goes("dead")
+	publisher.setFault("dead")
 	client := start(t, publisher, nil)
 	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > 0 })
 	if answer := client.Answer("7"); answer != Ask {
 		t.Fatalf("without a filter the answer is %v", answer)
 	}
-	publisher.goes("")
+	publisher.setFault("")
 	until(t, client, "fresh", fresh)
 	if client.Answer("7") != Maybe || client.Answer("1001") != Maybe {
 		t.Error("ids of the snapshot and of the delta may exist")
@@ -227,7 +227,7 @@ func TestAClientAsksUntilItsFilterIsLoadedAndThenSkipsAbsentIds(t *testing.T) {
 		}
 	}
 	if skipped < 180 {
-		t.Errorf("%d of 200 absent ids are skipped at 3 %%", skipped)
+		t.Errorf("the client answers Absent for only %d of 200 absent ids at a false-positive rate of 3 %%", skipped)
 	}
 	if status := client.Status(); status.OverlayIDs != 3 || status.Facts.IDs != 1000 {
 		t.Errorf("%+v", status)
@@ -239,7 +239,7 @@ func TestAClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore(t *testing.T) 
 	client := start(t, publisher, nil)
 	until(t, client, "fresh", fresh)
 	id := absent(t, client)
-	publisher.goes("dead")
+	publisher.setFault("dead")
 	before := client.Status().Counts.Failed
 	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
 	// The lifetime of the proof, minus the jitter of the clocks.
@@ -249,13 +249,13 @@ func TestAClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore(t *testing.T) 
 	}
 	publisher.pass(left, left)
 	if answer := client.Answer(id); answer != Absent {
-		t.Errorf("on the deadline: %v", answer)
+		t.Errorf("at the deadline the answer is %v", answer)
 	}
 	publisher.pass(time.Millisecond, time.Millisecond)
 	if answer := client.Answer(id); answer != Ask {
-		t.Errorf("past the deadline: %v", answer)
+		t.Errorf("after the deadline the answer is %v", answer)
 	}
-	publisher.goes("")
+	publisher.setFault("")
 	until(t, client, "fresh again", fresh)
 }
 
@@ -263,49 +263,49 @@ func TestAWallClockThatIsSteppedBackDoesNotExtendTheDeadline(t *testing.T) {
 	publisher := newPublisher(t)
 	client := start(t, publisher, nil)
 	until(t, client, "fresh", fresh)
-	publisher.goes("dead")
+	publisher.setFault("dead")
 	before := client.Status().Counts.Failed
 	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
 	publisher.pass(3001*time.Millisecond, -time.Hour)
 	if client.Status().Fresh {
-		t.Error("three seconds passed")
+		t.Error("the filter is still fresh after three seconds")
 	}
 }
 
 func TestForgedOrOldDataIsRefusedAndTheLastValidFilterStays(t *testing.T) {
-	for _, trouble := range []string{"forged", "old"} {
+	for _, fault := range []string{"forged", "old"} {
 		publisher := newPublisher(t)
 		client := start(t, publisher, nil)
 		until(t, client, "fresh", fresh)
-		publisher.goes(trouble)
-		until(t, client, trouble, func(status Status) bool { return status.Counts.Refused >= 2 })
+		publisher.setFault(fault)
+		until(t, client, fault, func(status Status) bool { return status.Counts.Refused >= 2 })
 		if client.Status().Serial != 1000 || client.Status().Facts.Epoch != 7 || client.Answer("7") != Maybe {
-			t.Errorf("%s: %+v", trouble, client.Status())
+			t.Errorf("%s: %+v", fault, client.Status())
 		}
 		publisher.pass(time.Minute, time.Minute)
 		if answer := client.Answer("5001"); answer != Ask {
-			t.Errorf("%s: it grows stale like any, but answers %v", trouble, answer)
+			t.Errorf("%s: a stale filter answers %v", fault, answer)
 		}
 	}
 }
 
 func TestABrokenSnapshotIsRefusedAndALaterValidOneIsUsed(t *testing.T) {
-	for _, trouble := range []string{"cut", "flipped", "flood"} {
+	for _, fault := range []string{"cut", "flipped", "flood"} {
 		publisher := newPublisher(t)
-		publisher.goes(trouble)
+		publisher.setFault(fault)
 		client := start(t, publisher, nil)
-		until(t, client, trouble, func(status Status) bool { return status.Counts.Failed >= 2 })
+		until(t, client, fault, func(status Status) bool { return status.Counts.Failed >= 2 })
 		if status := client.Status(); status.Facts != nil || status.Counts.Bytes > 10_000_000 {
-			t.Errorf("%s: %+v", trouble, status)
+			t.Errorf("%s: %+v", fault, status)
 		}
-		publisher.goes("")
+		publisher.setFault("")
 		until(t, client, "fresh", fresh)
 	}
 }
 
 func TestABrokenDownloadIsResumed(t *testing.T) {
 	publisher := newPublisher(t)
-	publisher.goes("broken")
+	publisher.setFault("broken")
 	client := start(t, publisher, nil)
 	until(t, client, "a snapshot", func(status Status) bool { return status.Facts != nil })
 	downloads := 0

@@ -13,21 +13,21 @@ const (
 
 func readDelta(file []byte) (*delta, error) {
 	if len(file) < 8 || string(file[:8]) != deltaMagic {
-		return nil, broken("not a delta of an edgeward id filter")
+		return nil, invalidFile("not a delta of an edgeward id filter")
 	}
 	if len(file) < deltaHeaderBytes {
-		return nil, broken("the delta is truncated within its header, after %d bytes", len(file))
+		return nil, invalidFile("the delta is truncated within its header, after %d bytes", len(file))
 	}
 	if version := u64(file, 8); version != 1 {
-		return nil, broken("the delta has format version %d, and this package reads version 1", version)
+		return nil, invalidFile("the delta has format version %d, and this package reads version 1", version)
 	}
 	rest := file[deltaHeaderBytes:]
 	if count := u64(file, 48); len(rest)%8 != 0 || count != uint64(len(rest)/8) {
-		return nil, broken("the delta has %d bytes of ids where its header says %d ids", len(rest), count)
+		return nil, invalidFile("the delta has %d bytes of ids and its header states %d ids", len(rest), count)
 	}
 	checked := append(append(make([]byte, 0, len(file)-8), file[:56]...), rest...)
 	if u64(file, 56) != xxh3(checked, 0) {
-		return nil, broken("the delta is corrupt: its checksum does not match")
+		return nil, invalidFile("the delta is corrupt: its checksum does not match")
 	}
 	read := &delta{
 		lineage: u64(file, 16),
@@ -42,7 +42,7 @@ func readDelta(file []byte) (*delta, error) {
 		ordered = ordered && (n == 0 || read.ids[n-1] < read.ids[n])
 	}
 	if !ordered {
-		return nil, broken("the numbers or ids of the delta are not in order")
+		return nil, invalidFile("the numbers or ids of the delta are not in ascending order")
 	}
 	return read, nil
 }

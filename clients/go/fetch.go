@@ -15,97 +15,100 @@ import (
 
 type statusError int
 
-func (s statusError) Error() string { return fmt.Sprintf("the publisher answers %d", int(s)) }
+func (s statusError) Error() string {
+	return fmt.Sprintf("the publisher responded with status %d", int(s))
+}
 
-// Fetches a file of known size. Resumes after a broken connection.
-func (c *Client) file(ctx context.Context, beneath string, size uint64, attempts int) ([]byte, error) {
+// Fetches a file of known size. If the connection breaks, the next attempt requests the missing bytes.
+func (c *Client) file(ctx context.Context, path string, size uint64, attempts int) ([]byte, error) {
 	if size > math.MaxInt32 && uint64(int(size)) != size {
-		return nil, fmt.Errorf("%d bytes exceed the address space of this machine", size)
+		return nil, fmt.Errorf("a file of %d bytes exceeds the address space of this machine", size)
 	}
 	var file []byte
-	var last error
+	var lastError error
 	for attempt := 0; attempt < attempts; attempt++ {
 		before, header := len(file), http.Header{}
 		if before > 0 {
 			header.Set("Range", fmt.Sprintf("bytes=%d-", before))
 		}
-		answer, got, err := c.get(ctx, beneath, header, file, int(size), 0)
-		if answer == nil {
+		response, body, err := c.get(ctx, path, header, file, int(size), 0)
+		if response == nil {
 			return nil, err
 		}
-		if answer.StatusCode != http.StatusOK && answer.StatusCode != http.StatusPartialContent {
-			return nil, statusError(answer.StatusCode)
+		if response.StatusCode != http.StatusOK && response.StatusCode != http.StatusPartialContent {
+			return nil, statusError(response.StatusCode)
 		}
-		if err == nil && uint64(len(got)) == size {
-			return got, nil
+		if err == nil && uint64(len(body)) == size {
+			return body, nil
 		}
-		if last = err; err == nil {
-			last = fmt.Errorf("the answer ended after %d of %d bytes", len(got), size)
+		if lastError = err; err == nil {
+			lastError = fmt.Errorf("the response ended after %d of %d bytes", len(body), size)
 		}
-		if file = got; len(file) <= before || errors.Is(err, errTooLarge) {
+		if file = body; len(file) <= before || errors.Is(err, errTooLarge) {
 			// No progress: an immediate retry would fail as well.
 			break
 		}
 	}
-	return nil, last
+	return nil, lastError
 }
 
-var errTooLarge = errors.New("the answer is larger than allowed")
+var errTooLarge = errors.New("the response is larger than allowed")
 
-// Fetches a whole response, with bounds on size and idle time. A partial response is appended to the bytes
-// already received. After an error in the body, the response and the bytes received are returned too.
+// Fetches a whole response, with limits on size and idle time. The publisher may wait for the given time before it
+// responds. A partial response (206) is appended to the bytes already received. After an error in the body, the
+// response and the received bytes are returned too.
 func (c *Client) get(
-	ctx context.Context, beneath string, header http.Header, here []byte, most int, patience time.Duration,
+	ctx context.Context, path string, header http.Header, received []byte, bytesMax int, wait time.Duration,
 ) (*http.Response, []byte, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	silence := time.AfterFunc(c.config.SilenceMax+patience, cancel)
-	defer silence.Stop()
-	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+beneath, nil)
+	idleTimer := time.AfterFunc(c.config.SilenceMax+wait, cancel)
+	defer idleTimer.Stop()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, c.url+path, nil)
 	if err != nil {
 		return nil, nil, err
 	}
 	request.Header = header
 	// Filters are not compressible, and a range of a compressed file is useless.
 	request.Header.Set("Accept-Encoding", "identity")
-	answer, err := c.http.Do(request)
+	response, err := c.http.Do(request)
 	if err != nil {
 		return nil, nil, err
 	}
-	defer answer.Body.Close()
-	switch answer.StatusCode {
+	defer response.Body.Close()
+	switch response.StatusCode {
 	case http.StatusOK:
-		here = here[:0]
+		received = received[:0]
 	case http.StatusPartialContent:
-		goesOn := fmt.Sprintf("bytes %d-", len(here))
-		if !strings.HasPrefix(answer.Header.Get("Content-Range"), goesOn) {
-			return nil, nil, errors.New("the publisher answers with another range")
+		expectedRange := fmt.Sprintf("bytes %d-", len(received))
+		if !strings.HasPrefix(response.Header.Get("Content-Range"), expectedRange) {
+			return nil, nil, errors.New("the publisher responded with another range than requested")
 		}
 	default:
-		return answer, nil, nil
+		return response, nil, nil
 	}
-	if answer.ContentLength > int64(most-len(here)) {
-		return answer, here, errTooLarge
+	if response.ContentLength > int64(bytesMax-len(received)) {
+		return response, received, errTooLarge
 	}
-	if told := len(here) + int(answer.ContentLength); answer.ContentLength > 0 && cap(here) < told {
-		here = append(make([]byte, 0, told), here...)
+	if expectedBytes := len(received) + int(response.ContentLength); response.ContentLength > 0 && cap(received) < expectedBytes {
+		received = append(make([]byte, 0, expectedBytes), received...)
 	}
-	piece := make([]byte, 64<<10)
+	buffer := make([]byte, 64<<10)
 	for {
-		silence.Reset(c.config.SilenceMax)
-		count, err := answer.Body.Read(piece)
-		if count > most-len(here) {
-			return answer, here, errTooLarge
+		idleTimer.Reset(c.config.SilenceMax)
+		count, err := response.Body.Read(buffer)
+		if count > bytesMax-len(received) {
+			return response, received, errTooLarge
 		}
-		here = append(here, piece[:count]...)
+		received = append(received, buffer[:count]...)
 		c.mutex.Lock()
 		c.counts.Bytes += uint64(count)
 		c.mutex.Unlock()
 		if err == io.EOF {
-			return answer, here, nil
+			return response, received, nil
 		}
 		if err != nil {
-			return answer, here, err
+			return response, received, err
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// A Filter is a filter over untrusted bytes. Every number in them is checked against their length before
-// it is used, so a hostile file cannot cause allocations (docs/reference/filter-format.md). It is safe for
+// A Filter is an id filter in memory. Open checks every number in the file against the length of the file, so a
+// hostile file cannot cause large allocations (docs/reference/filter-format.md). It is safe for
 // concurrent use.
 type Filter struct {
 	facts   Facts
@@ -28,20 +28,22 @@ type Facts struct {
 	Epoch uint64
 	// Built is the time of the build, zero if unknown.
 	Built time.Time
-	IDs   uint64
+	// IDs is the number of ids in the filter.
+	IDs uint64
 	// Capacity is the number of ids for which the filter was built.
 	Capacity uint64
 	// Seed is the seed of the ids' hashes.
 	Seed uint64
 	// Rate is the configured false-positive rate.
-	Rate  float64
+	Rate float64
+	// Bytes is the size of the file.
 	Bytes int
 }
 
-// ErrBroken is wrapped by every error about the bytes of a filter or delta.
+// ErrBroken is wrapped by every error about an invalid file of a filter or delta.
 var ErrBroken = errors.New("invalid file")
 
-func broken(format string, arguments ...any) error {
+func invalidFile(format string, arguments ...any) error {
 	return fmt.Errorf(format+" (%w)", append(arguments, ErrBroken)...)
 }
 
@@ -69,16 +71,16 @@ type shard struct {
 // Open parses a filter. It keeps a reference to the bytes, which must not change.
 func Open(file []byte) (*Filter, error) {
 	if len(file) < 8 || string(file[:8]) != filterMagic {
-		return nil, broken("not an edgeward id filter")
+		return nil, invalidFile("not an edgeward id filter")
 	}
 	if len(file) < headerBytes {
-		return nil, broken("the filter is truncated within its header, after %d bytes", len(file))
+		return nil, invalidFile("the filter is truncated within its header, after %d bytes", len(file))
 	}
 	if version := uint16(file[8]) | uint16(file[9])<<8; version != 1 {
-		return nil, broken("the filter has format version %d, and this package reads version 1", version)
+		return nil, invalidFile("the filter has format version %d, and this package reads version 1", version)
 	}
 	if u64(file, 120) != xxh3(file[:120], 0) {
-		return nil, broken("the filter's header is corrupt: its checksum does not match")
+		return nil, invalidFile("the filter's header is corrupt: its checksum does not match")
 	}
 	kind, form := file[10], Form(file[11])
 	reserved := byte(0)
@@ -86,18 +88,18 @@ func Open(file []byte) (*Filter, error) {
 		reserved |= zero
 	}
 	if kind != 1 && kind != 2 || form >= forms || reserved != 0 {
-		return nil, broken("the filter's header has a value that format version 1 does not define")
+		return nil, invalidFile("the filter's header has a value that format version 1 does not define")
 	}
 	payload := file[headerBytes:]
-	if said := u64(file, 64); said != uint64(len(payload)) {
-		return nil, broken("the filter has %d bytes after its header, which says %d", len(payload), said)
+	if stated := u64(file, 64); stated != uint64(len(payload)) {
+		return nil, invalidFile("the filter has %d bytes after its header, and the header states %d", len(payload), stated)
 	}
 	if u64(file, 72) != xxh3(payload, 0) {
-		return nil, broken("the filter's payload is corrupt: its checksum does not match")
+		return nil, invalidFile("the filter's payload is corrupt: its checksum does not match")
 	}
 	rate := math.Float64frombits(u64(file, 56))
 	if !(rate > 0 && rate < 1) {
-		return nil, broken("the filter's header is inconsistent in: rate")
+		return nil, invalidFile("the filter's header is invalid: the false-positive rate is not between 0 and 1")
 	}
 	filter := &Filter{
 		payload: payload,
@@ -118,7 +120,7 @@ func Open(file []byte) (*Filter, error) {
 	parts := u32(file, 12)
 	if kind == 2 {
 		if parts == 0 || uint64(len(payload)) != uint64(parts)*bloomBytes {
-			return nil, broken("the filter's header is inconsistent in: blocks")
+			return nil, invalidFile("the filter's header is invalid: the number of blocks does not match the length of the payload")
 		}
 		filter.blocks = parts
 		return filter, nil
@@ -131,7 +133,7 @@ func Open(file []byte) (*Filter, error) {
 func readShards(payload []byte, count uint32) ([]shard, error) {
 	next := uint64(count) * shardBytes
 	if count == 0 || next > uint64(len(payload)) {
-		return nil, broken("the filter's header is inconsistent in: shards")
+		return nil, invalidFile("the filter's header is invalid: the payload is too short for the number of shards")
 	}
 	// The directory is complete, so the number of shards is bounded by the length of the file.
 	shards := make([]shard, 0, count)
@@ -140,17 +142,17 @@ func readShards(payload []byte, count uint32) ([]shard, error) {
 		segments, wideFrom := u32(entry, 16), u32(entry, 20)
 		log2, width := entry[24], entry[25]
 		// Shards follow each other without gaps, so that equal content has equal bytes.
-		sound := u64(entry, 0) == next && u64(entry, 24)>>16 == 0
+		valid := u64(entry, 0) == next && u64(entry, 24)>>16 == 0
 		size := uint64(0)
 		if segments == 0 {
-			sound = sound && wideFrom == 0 && log2 == 0 && width == 1
-		} else if sound = sound && 1 <= width && width <= 32 && log2 <= segmentLog2Max; sound {
+			valid = valid && wideFrom == 0 && log2 == 0 && width == 1
+		} else if valid = valid && 1 <= width && width <= 32 && log2 <= segmentLog2Max; valid {
 			slots := (uint64(segments) + 3) << log2
-			sound = slots <= slotsMax && uint64(wideFrom) <= slots
+			valid = slots <= slotsMax && uint64(wideFrom) <= slots
 			size = (slots*uint64(width)+slots-uint64(wideFrom)+7)/8 + paddingBytes
 		}
-		if !sound || next+size > uint64(len(payload)) {
-			return nil, broken("shard %d of the filter has an invalid size or offset", number)
+		if !valid || next+size > uint64(len(payload)) {
+			return nil, invalidFile("shard %d of the filter has an invalid size or offset", number)
 		}
 		shards = append(shards, shard{
 			area:     payload[next : next+size],
@@ -163,7 +165,7 @@ func readShards(payload []byte, count uint32) ([]shard, error) {
 		next += size
 	}
 	if next != uint64(len(payload)) {
-		return nil, broken("the filter's header is inconsistent in: length of the shards")
+		return nil, invalidFile("the filter's payload is invalid: it is longer than its shards")
 	}
 	return shards, nil
 }
@@ -178,15 +180,15 @@ func (f *Filter) MayContain(id string) bool {
 
 func (f *Filter) mayContain(hash uint64) bool {
 	if f.shards == nil {
-		return f.inBlocks(hash)
+		return f.mayContainInBlocks(hash)
 	}
 	number, _ := bits.Mul64(hash, uint64(len(f.shards)))
 	return f.shards[number].mayContain(hash)
 }
 
-func (f *Filter) inBlocks(hash uint64) bool {
-	at := int((hash>>32)*uint64(f.blocks)>>32) * bloomBytes
-	block := f.payload[at : at+bloomBytes]
+func (f *Filter) mayContainInBlocks(hash uint64) bool {
+	offset := int((hash>>32)*uint64(f.blocks)>>32) * bloomBytes
+	block := f.payload[offset : offset+bloomBytes]
 	missing := uint32(0)
 	for lane, salt := range salts {
 		missing |= 1 << (uint32(hash) * salt >> 27) &^ u32(block, 4*lane)

@@ -17,21 +17,21 @@ import (
 const (
 	pauseMin  = 10 * time.Millisecond
 	periodMin = 50 * time.Millisecond
-	// The time that proxies usually tolerate without a byte.
+	// Most proxies tolerate a response that sends no byte for this time.
 	periodMax    = 25 * time.Second
 	backoffFirst = 100 * time.Millisecond
-	// With ranges each attempt resumes where the last one ended.
+	// Each attempt requests only the bytes that the previous attempts have not received.
 	downloadAttempts = 8
 )
 
-// Polls the publisher with one long request after another. Each takes a third of MaxStaleness, because the
-// freshness of an answer counts from the time at which its request was sent.
+// Polls the publisher with one long poll after another. Each takes a third of MaxStaleness, because a proof states
+// the freshness at the time at which its request was sent.
 func (c *Client) pollForever(ctx context.Context) {
-	defer c.done.Done()
+	defer c.goroutines.Done()
 	failures := 0
 	for ctx.Err() == nil {
-		begun := time.Now()
-		news, err := c.poll(ctx)
+		started := time.Now()
+		pollAgain, err := c.poll(ctx)
 		if err == nil {
 			err = c.fetchDeltas(ctx)
 		}
@@ -41,50 +41,50 @@ func (c *Client) pollForever(ctx context.Context) {
 			return
 		case err != nil:
 			failures++
-			pause = c.failed(err, failures)
+			pause = c.recordFailure(err, failures)
 		default:
 			failures = 0
-			if !news {
+			if !pollAgain {
 				// A server that does not wait, such as a cache, must not be polled without a pause.
-				pause = c.period - time.Since(begun)
+				pause = c.period - time.Since(started)
 			}
 		}
 		select {
-		case c.wanted <- struct{}{}:
+		case c.downloadSignal <- struct{}{}:
 		default:
 		}
-		c.tell()
+		c.notifyChanged()
 		sleep(ctx, jittered(pause))
 	}
 }
 
-// Fetches snapshots concurrently, so that a large one does not delay new ids.
+// Fetches snapshots in a separate goroutine, so that a large snapshot does not delay new ids.
 func (c *Client) downloadForever(ctx context.Context) {
-	defer c.done.Done()
+	defer c.goroutines.Done()
 	failures := 0
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-c.wanted:
+		case <-c.downloadSignal:
 		}
 		for ctx.Err() == nil {
 			c.mutex.RLock()
-			named, _ := c.state.Wants()
+			snapshot, _ := c.state.Wants()
 			c.mutex.RUnlock()
-			if named == nil {
+			if snapshot == nil {
 				failures = 0
 				break
 			}
-			err := c.fetchSnapshot(ctx, *named)
+			err := c.fetchSnapshot(ctx, *snapshot)
 			if err == nil {
 				err = c.fetchDeltas(ctx)
 			}
 			if err != nil && ctx.Err() == nil {
 				failures++
-				sleep(ctx, jittered(c.failed(err, failures)))
+				sleep(ctx, jittered(c.recordFailure(err, failures)))
 			}
-			c.tell()
+			c.notifyChanged()
 		}
 	}
 }
@@ -92,14 +92,14 @@ func (c *Client) downloadForever(ctx context.Context) {
 // Polls the publisher. Returns true if the next poll should follow at once.
 func (c *Client) poll(ctx context.Context) (bool, error) {
 	dated := c.config.ClockError > 0
-	header, beneath, patience := http.Header{}, "", time.Duration(0)
+	header, path, wait := http.Header{}, "", time.Duration(0)
 	c.mutex.Lock()
 	c.counts.Polls++
 	position := c.state.Position()
 	c.mutex.Unlock()
 	if dated {
-		if c.tag != "" {
-			header.Set("If-None-Match", c.tag)
+		if c.etag != "" {
+			header.Set("If-None-Match", c.etag)
 		}
 	} else {
 		var random [16]byte
@@ -114,16 +114,16 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 		// RFC 9111 §5.2.1.4: caches must forward the request to the publisher.
 		header.Set("Cache-Control", "no-cache")
 		if position != "" {
-			patience = c.period
-			beneath = fmt.Sprintf("?have=%s&wait=%d", position, patience.Milliseconds())
+			wait = c.period
+			path = fmt.Sprintf("?have=%s&wait=%d", position, wait.Milliseconds())
 		}
 	}
-	answer, line, err := c.get(ctx, beneath, header, nil, lineBytesMax, patience)
+	response, line, err := c.get(ctx, path, header, nil, lineBytesMax, wait)
 	if err != nil {
 		return false, err
 	}
-	news, tooLarge := false, error(nil)
-	switch answer.StatusCode {
+	pollAgain, tooLarge := false, error(nil)
+	switch response.StatusCode {
 	case http.StatusOK:
 		manifest, err := ReadManifest(line, c.keys)
 		if err == nil {
@@ -138,14 +138,14 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 			return false, fmt.Errorf("the manifest is refused: %w", err)
 		}
 		if dated {
-			c.tag = answer.Header.Get("ETag")
+			c.etag = response.Header.Get("ETag")
 		}
-		news = !dated
+		pollAgain = !dated
 	case http.StatusNoContent, http.StatusNotModified:
 	default:
-		return false, statusError(answer.StatusCode)
+		return false, statusError(response.StatusCode)
 	}
-	if line := answer.Header.Get("Edgeward-Proof"); line != "" && !dated {
+	if line := response.Header.Get("Edgeward-Proof"); line != "" && !dated {
 		proof, err := ReadProof([]byte(line), c.keys)
 		if err == nil {
 			c.mutex.Lock()
@@ -160,21 +160,21 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 	}
 	if tooLarge != nil {
 		// The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
-		news = false
-		c.failed(fmt.Errorf("the snapshot is not fetched: %w", tooLarge), 1)
+		pollAgain = false
+		c.recordFailure(fmt.Errorf("the snapshot is not fetched: %w", tooLarge), 1)
 	}
-	return news, nil
+	return pollAgain, nil
 }
 
 // Fetches the deltas that are needed now, in their order.
 func (c *Client) fetchDeltas(ctx context.Context) error {
 	c.mutex.RLock()
-	_, wanted := c.state.Wants()
+	_, deltas := c.state.Wants()
 	c.mutex.RUnlock()
-	most := uint64(deltaHeaderBytes + 8*c.config.OverlayIDsMax)
-	for _, entry := range wanted {
-		if entry.Bytes > most {
-			return refuse(OverlayFull, "a delta of %d bytes is larger than the %d allowed", entry.Bytes, most)
+	sizeMax := uint64(deltaHeaderBytes + 8*c.config.OverlayIDsMax)
+	for _, entry := range deltas {
+		if entry.Bytes > sizeMax {
+			return refuse(OverlayFull, "a delta of %d bytes is larger than the %d allowed", entry.Bytes, sizeMax)
 		}
 		file, err := c.file(ctx, "/delta/"+entry.SHA256, entry.Bytes, 1)
 		if err == statusError(http.StatusNotFound) {
@@ -196,15 +196,15 @@ func (c *Client) fetchDeltas(ctx context.Context) error {
 	return nil
 }
 
-func (c *Client) fetchSnapshot(ctx context.Context, named Snapshot) error {
-	file, err := c.file(ctx, "/snapshot/"+named.SHA256, named.Bytes, downloadAttempts)
+func (c *Client) fetchSnapshot(ctx context.Context, snapshot Snapshot) error {
+	file, err := c.file(ctx, "/snapshot/"+snapshot.SHA256, snapshot.Bytes, downloadAttempts)
 	if err != nil {
 		return err
 	}
 	received := Receive(file)
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
-	if now, _ := c.state.Wants(); now == nil || *now != named {
+	if now, _ := c.state.Wants(); now == nil || *now != snapshot {
 		// A newer manifest arrived meanwhile; its snapshot is needed now.
 		return nil
 	}
@@ -215,8 +215,8 @@ func (c *Client) fetchSnapshot(ctx context.Context, named Snapshot) error {
 	return nil
 }
 
-// Counts an error, and returns how long to wait.
-func (c *Client) failed(err error, failures int) time.Duration {
+// Counts an error, and returns the pause before the next attempt.
+func (c *Client) recordFailure(err error, failures int) time.Duration {
 	c.mutex.Lock()
 	c.counts.Failed++
 	var refused *Refused
@@ -229,17 +229,17 @@ func (c *Client) failed(err error, failures int) time.Duration {
 	if failures > 16 {
 		failures = 16
 	}
-	pause, most := backoffFirst<<(failures-1), c.period
-	if most < backoffFirst {
-		most = backoffFirst
+	pause, longest := backoffFirst<<(failures-1), c.period
+	if longest < backoffFirst {
+		longest = backoffFirst
 	}
-	if pause > most {
-		pause = most
+	if pause > longest {
+		pause = longest
 	}
 	return pause
 }
 
-func (c *Client) tell() {
+func (c *Client) notifyChanged() {
 	c.mutex.Lock()
 	close(c.changed)
 	c.changed = make(chan struct{})

@@ -30,9 +30,9 @@ func (f Form) String() string {
 // Hash returns the hash of an id that filters and deltas use: XXH3 of the canonical form. Text that is not
 // an id of the form is hashed unchanged; the filter will almost certainly report it as absent.
 func Hash(id string, form Form, seed uint64) uint64 {
-	// A buffer on the stack. Only long text does not fit.
-	var room [64]byte
-	canonical, ok := room[:0], false
+	// A buffer on the stack, large enough for every id except long text.
+	var buffer [64]byte
+	canonical, ok := buffer[:0], false
 	switch form {
 	case UUID:
 		canonical, ok = appendUUID(canonical, id)
@@ -40,7 +40,7 @@ func Hash(id string, form Form, seed uint64) uint64 {
 		canonical, ok = appendInteger(canonical, id)
 	}
 	if !ok {
-		canonical = append(room[:0], id...)
+		canonical = append(buffer[:0], id...)
 	}
 	return xxh3(canonical, seed)
 }
@@ -58,7 +58,7 @@ func appendUUID(to []byte, id string) ([]byte, bool) {
 	}
 	for n := 0; n < len(id); n++ {
 		digit := id[n]
-		if at := len(to); at == 8 || at == 13 || at == 18 || at == 23 {
+		if length := len(to); length == 8 || length == 13 || length == 18 || length == 23 {
 			to = append(to, '-')
 			if hyphens {
 				if digit != '-' {
@@ -94,10 +94,10 @@ func isURN(text string) bool {
 
 // Parses decimal digits with an optional sign, of up to 128 bits. Removes leading zeros.
 func appendInteger(to []byte, id string) ([]byte, bool) {
-	negative, most := false, integerMax
+	negative, digitsMax := false, integerMax
 	if id != "" && (id[0] == '-' || id[0] == '+') {
 		if negative = id[0] == '-'; negative {
-			most = integerMinAbs
+			digitsMax = integerMinAbs
 		}
 		id = id[1:]
 	}
@@ -113,7 +113,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 		id = id[1:]
 	}
 	// For equal lengths the order of texts is the order of numbers.
-	if len(id) > len(most) || len(id) == len(most) && id > most {
+	if len(id) > len(digitsMax) || len(id) == len(digitsMax) && id > digitsMax {
 		return nil, false
 	}
 	if negative && id != "0" {

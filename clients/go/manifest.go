@@ -25,7 +25,7 @@ type DeltaEntry struct {
 	SHA256          string
 }
 
-// Manifest lists the files that contain every id up to journal number Head.
+// Manifest lists the snapshot and the deltas that together contain every id up to journal number Head.
 type Manifest struct {
 	Set                                       string
 	Serial, Lineage, CoversMS, EpochMin, Head uint64
@@ -60,7 +60,7 @@ func ParseKeys(texts ...string) (Keys, error) {
 // ErrUnbelievable is wrapped by every error about a manifest or proof that is not trusted or is invalid.
 var ErrUnbelievable = errors.New("not trusted")
 
-func unbelievable(format string, arguments ...any) error {
+func untrusted(format string, arguments ...any) error {
 	return fmt.Errorf(format+" (%w)", append(arguments, ErrUnbelievable)...)
 }
 
@@ -71,35 +71,35 @@ const (
 
 // ReadManifest verifies a manifest's line and reads it.
 func ReadManifest(line []byte, keys Keys) (*Manifest, error) {
-	text, err := believe(line, keys, "edgeward filter manifest 1")
+	text, err := verifyLine(line, keys, "edgeward filter manifest 1")
 	if err != nil {
 		return nil, err
 	}
 	manifest, snapshot, deltas := &Manifest{}, json.RawMessage{}, []json.RawMessage{}
-	if err = checkForm(text); err != nil {
+	if err = checkFormat(text); err != nil {
 		return nil, err
 	}
 	var format uint64
-	err = fields(text, map[string]any{
+	err = parseObject(text, map[string]any{
 		"format": &format, "set": &manifest.Set, "serial": &manifest.Serial, "lineage": &manifest.Lineage,
 		"covers_ms": &manifest.CoversMS, "epoch_min": &manifest.EpochMin, "head": &manifest.Head, "snapshot": &snapshot, "deltas": &deltas,
 	})
 	if err != nil {
 		return nil, err
 	}
-	named := &manifest.Snapshot
-	err = fields(snapshot, map[string]any{
-		"epoch": &named.Epoch, "base": &named.Base, "bytes": &named.Bytes, "sha256": (*digest)(&named.SHA256),
+	entry := &manifest.Snapshot
+	err = parseObject(snapshot, map[string]any{
+		"epoch": &entry.Epoch, "base": &entry.Base, "bytes": &entry.Bytes, "sha256": (*digest)(&entry.SHA256),
 	})
 	if err != nil {
 		return nil, err
 	}
 	if len(deltas) > deltasMax {
-		return nil, unbelievable("the manifest lists %d deltas, more than %d", len(deltas), deltasMax)
+		return nil, untrusted("the manifest lists %d deltas, more than %d", len(deltas), deltasMax)
 	}
 	for _, text := range deltas {
 		var delta DeltaEntry
-		err = fields(text, map[string]any{
+		err = parseObject(text, map[string]any{
 			"from": &delta.From, "to": &delta.To, "bytes": &delta.Bytes, "sha256": (*digest)(&delta.SHA256),
 		})
 		if err != nil {
@@ -119,61 +119,61 @@ func (m *Manifest) check() error {
 	end := first
 	for _, delta := range m.Deltas {
 		if delta.From >= delta.To || delta.From != end {
-			return unbelievable("the manifest's deltas leave a gap at journal number %d", delta.From)
+			return untrusted("the manifest's deltas leave a gap at journal number %d", delta.From)
 		}
 		end = delta.To
 	}
 	if end != m.Head || first > m.Snapshot.Base || m.Snapshot.Base > m.Head {
-		return unbelievable("the manifest's deltas leave a gap at journal number %d", first)
+		return untrusted("the manifest's deltas leave a gap at journal number %d", first)
 	}
 	if m.EpochMin > m.Snapshot.Epoch {
-		return unbelievable("the manifest requires snapshot %d, and its newest is %d", m.EpochMin, m.Snapshot.Epoch)
+		return untrusted("the manifest requires snapshot %d, and its newest is %d", m.EpochMin, m.Snapshot.Epoch)
 	}
 	return nil
 }
 
 // ReadProof verifies a proof's line and reads it.
 func ReadProof(line []byte, keys Keys) (*Proof, error) {
-	text, err := believe(line, keys, "edgeward filter proof 1")
+	text, err := verifyLine(line, keys, "edgeward filter proof 1")
 	if err != nil {
 		return nil, err
 	}
-	if err = checkForm(text); err != nil {
+	if err = checkFormat(text); err != nil {
 		return nil, err
 	}
 	proof, format := &Proof{}, uint64(0)
-	return proof, fields(text, map[string]any{
+	return proof, parseObject(text, map[string]any{
 		"format": &format, "set": &proof.Set, "serial": &proof.Serial, "lineage": &proof.Lineage,
 		"epoch_min": &proof.EpochMin, "head": &proof.Head, "lag_ms": &proof.LagMS, "echo": &proof.Echo,
 	})
 }
 
-// Refuses documents of other forms. Proofs of form 1 do not state their form. A statement of form 1 does not
-// identify its snapshot, so it must not make a filter fresh.
-func checkForm(text []byte) error {
+// Refuses documents of other format versions. A document without the field format has version 1. Documents of
+// version 1 do not identify the snapshot that they are about, so they must not make a filter fresh.
+func checkFormat(text []byte) error {
 	stated := struct{ Format json.RawMessage }{json.RawMessage("1")}
 	if err := json.Unmarshal(text, &stated); err != nil {
-		return unbelievable("the signed document cannot be read: %v", err)
+		return untrusted("the signed document cannot be read: %v", err)
 	}
 	if string(stated.Format) != "2" {
-		return unbelievable("the document has form %.20s, and this package reads form 2", stated.Format)
+		return untrusted("the document has format version %.20s, and this package reads version 2", stated.Format)
 	}
 	return nil
 }
 
 // Verifies a signed line and returns the JSON in it.
-func believe(line []byte, keys Keys, kind string) ([]byte, error) {
+func verifyLine(line []byte, keys Keys, kind string) ([]byte, error) {
 	if len(line) > lineBytesMax {
-		return nil, unbelievable("a signed line of %d bytes is longer than %d", len(line), lineBytesMax)
+		return nil, untrusted("a signed line of %d bytes is longer than %d", len(line), lineBytesMax)
 	}
 	if !utf8.Valid(line) {
-		return nil, unbelievable("not a signed line")
+		return nil, untrusted("not a signed line")
 	}
 	words := strings.SplitN(strings.TrimRight(string(line), "\r\n"), " ", 4)
 	switch {
 	case words[0] == "unsigned" && len(words) > 1:
 		if len(keys) > 0 {
-			return nil, unbelievable("the line is not signed")
+			return nil, untrusted("the line is not signed")
 		}
 		return []byte(strings.Join(words[1:], " ")), nil
 	case words[0] == "ed25519" && len(words) == 4:
@@ -183,62 +183,62 @@ func believe(line []byte, keys Keys, kind string) ([]byte, error) {
 		}
 		key, known := keys[words[1]]
 		if !known {
-			return nil, unbelievable("the line is signed with the unknown key %.16s", words[1])
+			return nil, untrusted("the line is signed with the unknown key %.16s", words[1])
 		}
 		signature, err := hex.DecodeString(words[2])
 		message := bytes.Join([][]byte{[]byte(kind), text}, []byte("\n"))
 		if err != nil || len(signature) != ed25519.SignatureSize || !ed25519.Verify(key, message, signature) {
-			return nil, unbelievable("the signature is wrong")
+			return nil, untrusted("the signature is wrong")
 		}
 		return text, nil
 	}
-	return nil, unbelievable("not a signed line")
+	return nil, untrusted("not a signed line")
 }
 
 // The SHA-256 of a file in lower-case hex.
 type digest string
 
 // Parses a JSON object that has exactly these fields.
-func fields(text []byte, into map[string]any) error {
+func parseObject(text []byte, into map[string]any) error {
 	var found map[string]json.RawMessage
 	if err := json.Unmarshal(text, &found); err != nil {
-		return unbelievable("the signed document cannot be read: %v", err)
+		return untrusted("the signed document cannot be read: %v", err)
 	}
 	for name, value := range found {
-		place, known := into[name]
+		target, known := into[name]
 		if !known {
-			return unbelievable("the signed document has a field %.40q that form 2 does not know", name)
+			return untrusted("the signed document has a field %.40q that format version 2 does not define", name)
 		}
-		if err := field(value, place); err != nil {
-			return unbelievable("%s has an invalid value: %v", name, err)
+		if err := parseField(value, target); err != nil {
+			return untrusted("%s has an invalid value: %v", name, err)
 		}
 	}
 	for name := range into {
-		if _, here := found[name]; !here {
-			return unbelievable("the signed document lacks %s", name)
+		if _, present := found[name]; !present {
+			return untrusted("the signed document lacks %s", name)
 		}
 	}
 	return nil
 }
 
-// encoding/json ignores null; here it is an error.
-func field(value json.RawMessage, place any) error {
+// Parses one field. Unlike encoding/json, it returns an error for null.
+func parseField(value json.RawMessage, target any) error {
 	var err error
-	switch place := place.(type) {
+	switch target := target.(type) {
 	case *uint64:
-		*place, err = strconv.ParseUint(string(value), 10, 64)
+		*target, err = strconv.ParseUint(string(value), 10, 64)
 		return err
 	case *digest:
-		err = json.Unmarshal(value, (*string)(place))
-		bytes, wrong := hex.DecodeString(string(*place))
+		err = json.Unmarshal(value, (*string)(target))
+		bytes, wrong := hex.DecodeString(string(*target))
 		if err == nil && (wrong != nil || len(bytes) != sha256.Size) {
-			return errors.New("no SHA-256")
+			return errors.New("not a SHA-256 in hex")
 		}
-		*place = digest(strings.ToLower(string(*place)))
+		*target = digest(strings.ToLower(string(*target)))
 		return err
 	}
 	if string(value) == "null" {
-		return errors.New("null")
+		return errors.New("null is not allowed")
 	}
-	return json.Unmarshal(value, place)
+	return json.Unmarshal(value, target)
 }

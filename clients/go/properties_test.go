@@ -1,6 +1,6 @@
 package filter
 
-// Properties of random input. The seed is printed; SEED=… repeats it.
+// Tests with random input. Each test logs its seed; SEED=… repeats the test with this seed.
 
 import (
 	"math"
@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-func dice(t testing.TB) *rand.Rand {
+func seededRandom(t testing.TB) *rand.Rand {
 	seed := time.Now().UnixNano()
 	if text := os.Getenv("SEED"); text != "" {
 		given, err := strconv.ParseInt(text, 10, 64)
@@ -26,24 +26,24 @@ func dice(t testing.TB) *rand.Rand {
 }
 
 func TestNoIdIsMissedInAnySpelling(t *testing.T) {
-	roll := dice(t)
+	random := seededRandom(t)
 	var cases []answers
 	vectors(t, "answers.json", &cases)
-	for _, one := range cases {
-		filter, err := Open(vector(t, one.File))
+	for _, testCase := range cases {
+		filter, err := Open(vector(t, testCase.File))
 		if err != nil {
 			t.Fatal(err)
 		}
-		for round := 0; one.IDs > 0 && round < 10_000; round++ {
-			id := respell(roll, formOf(one.Form), spelling(formOf(one.Form), uint64(roll.Int63n(int64(one.IDs)))))
+		for round := 0; testCase.IDs > 0 && round < 10_000; round++ {
+			id := respell(random, formOf(testCase.Form), spelling(formOf(testCase.Form), uint64(random.Int63n(int64(testCase.IDs)))))
 			if !filter.MayContain(id) {
-				t.Fatalf("%s hides %s", one.File, id)
+				t.Fatalf("%s answers Absent for id %s", testCase.File, id)
 			}
 		}
 	}
 }
 
-func respell(roll *rand.Rand, form Form, id string) string {
+func respell(random *rand.Rand, form Form, id string) string {
 	switch form {
 	case Text:
 		return id
@@ -52,15 +52,15 @@ func respell(roll *rand.Rand, form Form, id string) string {
 		if digits == "" {
 			digits = "0"
 		}
-		return []string{"+", ""}[roll.Intn(2)] + strings.Repeat("0", roll.Intn(4)) + digits
+		return []string{"+", ""}[random.Intn(2)] + strings.Repeat("0", random.Intn(4)) + digits
 	}
 	bare := strings.Map(func(letter rune) rune {
-		if roll.Intn(2) == 0 {
+		if random.Intn(2) == 0 {
 			return []rune(strings.ToUpper(string(letter)))[0]
 		}
 		return []rune(strings.ToLower(string(letter)))[0]
 	}, strings.Trim(id, "{}"))
-	return []string{bare, strings.ReplaceAll(bare, "-", ""), "{" + bare + "}", "URN:uuid:" + bare}[roll.Intn(4)]
+	return []string{bare, strings.ReplaceAll(bare, "-", ""), "{" + bare + "}", "URN:uuid:" + bare}[random.Intn(4)]
 }
 
 func TestInvalidSpellingsAreHashedUnchanged(t *testing.T) {
@@ -70,7 +70,7 @@ func TestInvalidSpellingsAreHashedUnchanged(t *testing.T) {
 	} {
 		for _, form := range []Form{UUID, Integer} {
 			if Hash(wrong, form, 0) != Hash(wrong, Text, 0) {
-				t.Errorf("%q is taken for a %s", wrong, form)
+				t.Errorf("%q is parsed as a %s", wrong, form)
 			}
 		}
 	}
@@ -78,56 +78,57 @@ func TestInvalidSpellingsAreHashedUnchanged(t *testing.T) {
 		t.Error("the largest integer is an id")
 	}
 	if beyond := "+" + integerMinAbs; Hash(beyond, Integer, 0) != Hash(beyond, Text, 0) {
-		t.Error("one more is none")
+		t.Error("one more than the largest integer is not an id")
 	}
 }
 
 func TestRandomHashesMatchAtTheConfiguredRate(t *testing.T) {
-	roll := dice(t)
+	random := seededRandom(t)
 	var cases []answers
 	vectors(t, "answers.json", &cases)
-	for _, one := range cases {
-		if one.IDs < 1000 {
+	for _, testCase := range cases {
+		if testCase.IDs < 1000 {
 			continue
 		}
-		filter, err := Open(vector(t, one.File))
+		filter, err := Open(vector(t, testCase.File))
 		if err != nil {
 			t.Fatal(err)
 		}
 		const probes = 200_000
 		passed := 0
 		for n := 0; n < probes; n++ {
-			if filter.mayContain(roll.Uint64()) {
+			if filter.mayContain(random.Uint64()) {
 				passed++
 			}
 		}
-		// Five standard deviations, and the error of rounded widths.
+		// Five standard deviations, plus 3 for the rounded width of the slots.
 		expected := probes * filter.Facts().Rate
 		if float64(passed) > expected+5*math.Sqrt(expected)+3 {
-			t.Errorf("%s: %d of %d passed, %f are expected", one.File, passed, probes, expected)
+			t.Errorf("%s: %d of %d random hashes are false positives, expected %f", testCase.File, passed, probes, expected)
 		}
 	}
 }
 
-// Every filter that opens can be queried: forged payloads with valid checksums return an answer and access no other memory.
+// Every filter that Open accepts can be queried without a panic, also if its payload is forged and its checksums are
+// valid.
 func TestForgedPayloadsCanBeQueried(t *testing.T) {
-	roll := dice(t)
+	random := seededRandom(t)
 	for _, name := range []string{"static-three-shards.ewf", "static-rare.ewf", "updatable-small.ewf"} {
 		whole := vector(t, name)
 		for round := 0; round < 3000; round++ {
 			forged := append([]byte(nil), whole...)
-			for n := 0; n <= roll.Intn(6); n++ {
-				at := headerBytes + roll.Intn(len(forged)-headerBytes)
-				if roll.Intn(2) == 0 {
-					at = headerBytes + roll.Intn(32)
+			for n := 0; n <= random.Intn(6); n++ {
+				at := headerBytes + random.Intn(len(forged)-headerBytes)
+				if random.Intn(2) == 0 {
+					at = headerBytes + random.Intn(32)
 				}
-				forged[at] = byte(roll.Uint32())
+				forged[at] = byte(random.Uint32())
 			}
 			put64(forged[72:], xxh3(forged[headerBytes:], 0))
 			put64(forged[120:], xxh3(forged[:120], 0))
 			if filter, err := Open(forged); err == nil {
 				for n := 0; n < 20; n++ {
-					filter.mayContain(roll.Uint64())
+					filter.mayContain(random.Uint64())
 				}
 			}
 		}

@@ -19,7 +19,7 @@ import (
 func TestAClientFollowsARealPublisher(t *testing.T) {
 	program := os.Getenv("EDGEWARD")
 	if program == "" {
-		t.Skip("EDGEWARD names no program")
+		t.Skip("set EDGEWARD to the path of the program")
 	}
 	folder := t.TempDir()
 	at := func(name string) string { return filepath.Join(folder, name) }
@@ -54,17 +54,17 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var told struct {
+	var started struct {
 		Listening string
 		PublicKey string `json:"public_key"`
 	}
-	if err := json.Unmarshal(line, &told); err != nil {
+	if err := json.Unmarshal(line, &started); err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), testTimeout)
 	defer cancel()
 	client, err := Start(ctx, Config{
-		URL: told.Listening, Keys: []string{told.PublicKey}, MaxStaleness: 3 * time.Second,
+		URL: started.Listening, Keys: []string{started.PublicKey}, MaxStaleness: 3 * time.Second,
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -75,7 +75,7 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 	}
 	for n := 0; n < 5000; n++ {
 		if !client.MayExist(fmt.Sprint(n)) {
-			t.Fatalf("%d is hidden", n)
+			t.Fatalf("id %d is answered Absent", n)
 		}
 	}
 	var missing []string
@@ -85,10 +85,10 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 		}
 	}
 	if len(missing) < 950 {
-		t.Fatalf("%d of 1000 absent ids are skipped at 1 %%", len(missing))
+		t.Fatalf("the client answers Absent for only %d of 1000 absent ids at a false-positive rate of 1 %%", len(missing))
 	}
 
-	request, err := http.NewRequestWithContext(ctx, http.MethodPost, told.Listening+"/ids", strings.NewReader(missing[0]))
+	request, err := http.NewRequestWithContext(ctx, http.MethodPost, started.Listening+"/ids", strings.NewReader(missing[0]))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -102,10 +102,10 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 		t.Fatal(answer.Status)
 	}
 	if err := client.WaitUntil(ctx, func(Status) bool { return client.MayExist(missing[0]) }); err != nil {
-		t.Fatalf("an id that was posted is not asked about: %v", err)
+		t.Fatalf("a posted id is still answered Absent: %v", err)
 	}
 	if client.Status().Counts.Deltas == 0 {
-		t.Error("no delta came")
+		t.Error("no delta was used")
 	}
 
 	if err := publisher.Process.Kill(); err != nil {

@@ -62,9 +62,11 @@ func refuse(reason Reason, format string, arguments ...any) error {
 	return &Refused{reason, fmt.Sprintf(format, arguments...)}
 }
 
-func unlisted() error      { return refuse(Unlisted, "no manifest lists a file with this content") }
-func early() error         { return refuse(Early, "the delta was received before an earlier one") }
-func contradiction() error { return refuse(Contradiction, "the publisher contradicts itself") }
+func unlisted() error { return refuse(Unlisted, "no manifest lists a file with this SHA-256") }
+func early() error    { return refuse(Early, "the delta was received before an earlier one") }
+func contradiction() error {
+	return refuse(Contradiction, "the content differs from an earlier statement of the publisher")
+}
 
 // StateConfig is the configuration of a State.
 type StateConfig struct {
@@ -79,7 +81,7 @@ type StateConfig struct {
 	SerialMin uint64
 	// SnapshotBytesMax is the largest snapshot that is fetched, in bytes. 0: 1 GiB.
 	SnapshotBytesMax uint64
-	// OverlayIDsMax is the most ids kept in addition to the snapshot. 0: 2^20.
+	// OverlayIDsMax is the largest number of ids in memory that were added after the snapshot. 0: 2^20.
 	OverlayIDsMax int
 }
 
@@ -92,16 +94,17 @@ type StateConfig struct {
 // the request, or a manifest's date if the operator guarantees the clocks (docs/explanation/id-filter.md,
 // "Freshness"). The scripts in vectors/filter compare it with the Rust client, step by step.
 type State struct {
-	config     StateConfig
-	clock      clock
-	holding    *holding
-	newest     *Manifest
-	listed     []listed
-	challenges []challenge
-	pending    []statement
-	deadline   int64
-	// True if there is a deadline.
-	stated bool
+	config       StateConfig
+	clock        clock
+	current      *currentFilter
+	newest       *Manifest
+	listedDeltas []listedDelta
+	challenges   []challenge
+	pending      []statement
+	// The time on clock, in ms, after which the filter is stale.
+	deadline int64
+	// True if deadline is set.
+	hasDeadline bool
 	// The highest numbers of all trusted statements.
 	highest highest
 }
@@ -111,21 +114,23 @@ type highest struct {
 	serial, lineage, head, epochMin uint64
 }
 
-// A snapshot and the ids added since: each id with the number of its delta.
-type holding struct {
+// The snapshot in use, and in overlay the ids that were added after it, each with the last journal number of its
+// delta. The client has all ids up to the journal number applied.
+type currentFilter struct {
 	lineage, epoch, base, applied uint64
 	sha256                        string
 	filter                        *Filter
 	overlay                       map[uint64]uint64
 }
 
-// The deltas that trusted manifests listed lately, so that a delta that was merged while it was fetched is
-// still accepted.
-type listed struct {
+// A delta that a recent manifest lists. It is still accepted if a later manifest no longer lists it, because deltas
+// may be merged during their download.
+type listedDelta struct {
 	lineage uint64
 	entry   DeltaEntry
 }
 
+// A request whose proof has not arrived: its random bytes in hex, and the time of the request in ms.
 type challenge struct {
 	echo string
 	sent int64
@@ -139,11 +144,11 @@ type statement struct {
 }
 
 const (
-	// The most requests in progress.
+	// The largest number of challenges without a proof.
 	challengesMax = 8
-	// The most statements whose ids have not all arrived.
+	// The largest number of statements whose ids have not all arrived.
 	pendingMax = 16
-	// The most listed deltas that are stored: those of the newest manifest and the same number of merged ones.
+	// The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests.
 	listedMax = 2 * deltasMax
 	// The largest difference between two clocks that counts as a rounding error.
 	jitterMS = 50
@@ -165,12 +170,12 @@ func (s *State) Answer(now Now, id string) Answer {
 	if !s.IsFresh(now) {
 		return Ask
 	}
-	facts := &s.holding.filter.facts
+	facts := &s.current.filter.facts
 	hash := Hash(id, facts.Form, facts.Seed)
-	if s.holding.filter.mayContain(hash) {
+	if s.current.filter.mayContain(hash) {
 		return Maybe
 	}
-	if _, added := s.holding.overlay[hash]; added {
+	if _, added := s.current.overlay[hash]; added {
 		return Maybe
 	}
 	return Absent
@@ -178,12 +183,12 @@ func (s *State) Answer(now Now, id string) Answer {
 
 // IsFresh returns true while the filter is fresh, so that an answer may be Absent.
 func (s *State) IsFresh(now Now) bool {
-	return s.holding != nil && s.stated && s.clock.moment(now) <= s.deadline
+	return s.current != nil && s.hasDeadline && s.clock.moment(now) <= s.deadline
 }
 
 // FreshFor returns the time until the filter becomes stale, if no further statement arrives.
 func (s *State) FreshFor(now Now) time.Duration {
-	if left := s.deadline - s.clock.moment(now); s.stated && left > 0 {
+	if left := s.deadline - s.clock.moment(now); s.hasDeadline && left > 0 {
 		return time.Duration(left) * time.Millisecond
 	}
 	return 0
@@ -191,26 +196,26 @@ func (s *State) FreshFor(now Now) time.Duration {
 
 // Filter is the snapshot in use, or nil.
 func (s *State) Filter() *Filter {
-	if s.holding == nil {
+	if s.current == nil {
 		return nil
 	}
-	return s.holding.filter
+	return s.current.filter
 }
 
 // OverlayIDs is the number of ids in addition to the snapshot.
 func (s *State) OverlayIDs() int {
-	if s.holding == nil {
+	if s.current == nil {
 		return 0
 	}
-	return len(s.holding.overlay)
+	return len(s.current.overlay)
 }
 
-// Position returns the known position in the journal, as a request's query has it. Empty if unknown.
+// Position returns the position in the journal, in the form of the parameter have of a request. Empty without a snapshot.
 func (s *State) Position() string {
-	if s.holding == nil {
+	if s.current == nil {
 		return ""
 	}
-	return fmt.Sprintf("%d-%d-%d", s.holding.lineage, s.holding.epoch, s.holding.applied)
+	return fmt.Sprintf("%d-%d-%d", s.current.lineage, s.current.epoch, s.current.applied)
 }
 
 // Serial is the number of the newest manifest.
@@ -245,25 +250,25 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 	if s.newest != nil && s.newest.Serial == manifest.Serial && !same(s.newest, manifest) {
 		return contradiction()
 	}
-	if err := s.checkRising(manifest.Lineage, manifest.EpochMin, manifest.Head); err != nil {
+	if err := s.checkNumbers(manifest.Lineage, manifest.EpochMin, manifest.Head); err != nil {
 		return err
 	}
 	if s.newest != nil && s.newest.Lineage == manifest.Lineage {
-		if err := rising("epoch", manifest.Snapshot.Epoch, s.newest.Snapshot.Epoch); err != nil {
+		if err := checkNotBelow("epoch", manifest.Snapshot.Epoch, s.newest.Snapshot.Epoch); err != nil {
 			return err
 		}
-		if err := rising("base", manifest.Snapshot.Base, s.newest.Snapshot.Base); err != nil {
+		if err := checkNotBelow("base", manifest.Snapshot.Base, s.newest.Snapshot.Base); err != nil {
 			return err
 		}
 	}
 	s.highest = highest{manifest.Serial, manifest.Lineage, manifest.Head, manifest.EpochMin}
 	s.considerDate(now, manifest)
 	for _, entry := range manifest.Deltas {
-		s.list(listed{manifest.Lineage, entry})
+		s.remember(listedDelta{manifest.Lineage, entry})
 	}
 	s.adopt(manifest)
 	s.newest = manifest
-	s.settle()
+	s.applyStatements()
 	return nil
 }
 
@@ -271,9 +276,9 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 // restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
 // that began after the restart, so it has all ids committed before the restart.
 func (s *State) adopt(manifest *Manifest) {
-	held, named := s.holding, manifest.Snapshot
-	if held != nil && held.lineage != manifest.Lineage && held.sha256 == named.SHA256 && held.epoch == named.Epoch {
-		held.lineage, held.base, held.applied = manifest.Lineage, named.Base, named.Base
+	current, named := s.current, manifest.Snapshot
+	if current != nil && current.lineage != manifest.Lineage && current.sha256 == named.SHA256 && current.epoch == named.Epoch {
+		current.lineage, current.base, current.applied = manifest.Lineage, named.Base, named.Base
 	}
 }
 
@@ -284,34 +289,34 @@ func (s *State) checkSerial(serial uint64) error {
 	return nil
 }
 
-// Refuses a statement with smaller numbers than an earlier one of the same lineage.
-func (s *State) checkRising(lineage, epochMin, head uint64) error {
+// Refuses a manifest or proof with smaller numbers than an earlier one of the same lineage.
+func (s *State) checkNumbers(lineage, epochMin, head uint64) error {
 	if lineage != s.highest.lineage {
 		return nil
 	}
-	if err := rising("head", head, s.highest.head); err != nil {
+	if err := checkNotBelow("head", head, s.highest.head); err != nil {
 		return err
 	}
-	return rising("epoch_min", epochMin, s.highest.epochMin)
+	return checkNotBelow("epoch_min", epochMin, s.highest.epochMin)
 }
 
-func rising(what string, found, newest uint64) error {
+func checkNotBelow(what string, found, newest uint64) error {
 	if found < newest {
-		return refuse(Falling, "the publisher's %s fell from %d to %d within a lineage", what, newest, found)
+		return refuse(Falling, "the publisher's %s decreased from %d to %d within a lineage", what, newest, found)
 	}
 	return nil
 }
 
-func (s *State) list(delta listed) {
-	for _, known := range s.listed {
-		if known == delta {
+func (s *State) remember(delta listedDelta) {
+	for _, existing := range s.listedDeltas {
+		if existing == delta {
 			return
 		}
 	}
-	if len(s.listed) == listedMax {
-		s.listed = s.listed[1:]
+	if len(s.listedDeltas) == listedMax {
+		s.listedDeltas = s.listedDeltas[1:]
 	}
-	s.listed = append(s.listed, delta)
+	s.listedDeltas = append(s.listedDeltas, delta)
 }
 
 // Proof processes a proof that ReadProof has verified.
@@ -321,35 +326,35 @@ func (s *State) Proof(now Now, proof *Proof) error {
 		return err
 	}
 	echo := strings.ToLower(proof.Echo)
-	for n, asked := range s.challenges {
-		if asked.echo != echo {
+	for n, open := range s.challenges {
+		if open.echo != echo {
 			continue
 		}
 		s.challenges = append(s.challenges[:n:n], s.challenges[n+1:]...)
 		if err := s.checkSerial(proof.Serial); err != nil {
 			return err
 		}
-		if err := s.checkRising(proof.Lineage, proof.EpochMin, proof.Head); err != nil {
+		if err := s.checkNumbers(proof.Lineage, proof.EpochMin, proof.Head); err != nil {
 			return err
 		}
 		s.highest = highest{proof.Serial, proof.Lineage, proof.Head, proof.EpochMin}
 		if most := s.config.MaxStaleness.Milliseconds(); proof.LagMS <= uint64(most) {
-			s.state(statement{proof.Lineage, proof.EpochMin, proof.Head, asked.sent + most - int64(proof.LagMS)})
+			s.addStatement(statement{proof.Lineage, proof.EpochMin, proof.Head, open.sent + most - int64(proof.LagMS)})
 		}
-		s.settle()
+		s.applyStatements()
 		return nil
 	}
 	return refuse(NotAsked, "the proof matches no request in progress")
 }
 
-// Received is a snapshot whose bytes are hashed and opened, which needs no State.
+// Received is a snapshot after its download: its SHA-256, and the opened filter or the error. No State is needed.
 type Received struct {
 	sha256 string
 	filter *Filter
 	err    error
 }
 
-// Receive hashes and opens a snapshot. It reads every byte twice, and keeps a reference to the bytes, which must not change.
+// Receive hashes and opens the file of a snapshot. It keeps a reference to the bytes, which must not change.
 func Receive(file []byte) Received {
 	filter, err := Open(file)
 	return Received{digestOf(file), filter, err}
@@ -380,28 +385,28 @@ func (s *State) Snapshot(now Now, received Received) error {
 	if filter.facts.Epoch != named.Epoch {
 		return contradiction()
 	}
-	fresh := &holding{
+	replacement := &currentFilter{
 		lineage, named.Epoch, named.Base, named.Base, received.sha256, filter, map[uint64]uint64{},
 	}
-	if old := s.holding; old != nil && old.lineage == lineage {
+	if old := s.current; old != nil && old.lineage == lineage {
 		if old.epoch >= named.Epoch || old.base > named.Base || old.filter.facts.Seed != filter.facts.Seed {
 			return refuse(Older, "the snapshot is not newer than the one in use")
 		}
-		// The old table has all ids from the new base up to the old position.
-		if old.applied > fresh.applied {
-			fresh.applied = old.applied
+		// The old overlay has all ids from the new base up to the old position.
+		if old.applied > replacement.applied {
+			replacement.applied = old.applied
 		}
 		for id, to := range old.overlay {
 			if to > named.Base {
-				fresh.overlay[id] = to
+				replacement.overlay[id] = to
 			}
 		}
 	} else {
 		// The deadline was computed for another lineage.
-		s.stated = false
+		s.hasDeadline = false
 	}
-	s.holding = fresh
-	s.settle()
+	s.current = replacement
+	s.applyStatements()
 	return nil
 }
 
@@ -409,10 +414,10 @@ func (s *State) Snapshot(now Now, received Received) error {
 func (s *State) Delta(now Now, file []byte) error {
 	s.clock.observe(now)
 	name := digestOf(file)
-	var named *listed
-	for n := range s.listed {
-		if s.listed[n].entry.SHA256 == name {
-			named = &s.listed[n]
+	var named *listedDelta
+	for n := range s.listedDeltas {
+		if s.listedDeltas[n].entry.SHA256 == name {
+			named = &s.listedDeltas[n]
 			break
 		}
 	}
@@ -423,31 +428,31 @@ func (s *State) Delta(now Now, file []byte) error {
 	if err != nil {
 		return refuse(Broken, "%v", err)
 	}
-	holding, entry := s.holding, named.entry
-	if holding == nil || holding.lineage != named.lineage {
+	current, entry := s.current, named.entry
+	if current == nil || current.lineage != named.lineage {
 		return early()
 	}
 	if read.lineage != named.lineage || read.from != entry.From || read.to != entry.To ||
-		read.seed != holding.filter.facts.Seed {
+		read.seed != current.filter.facts.Seed {
 		return contradiction()
 	}
-	if entry.From > holding.applied {
+	if entry.From > current.applied {
 		return early()
 	}
-	if entry.To <= holding.applied {
-		// The delta is a duplicate, or another delta has the same ids.
+	if entry.To <= current.applied {
+		// All ids of the delta were applied before.
 		return nil
 	}
-	if most := s.config.OverlayIDsMax; len(read.ids) > most-len(holding.overlay) {
-		return refuse(OverlayFull, "more than %d ids were added since the snapshot; waiting for the next one", most)
+	if most := s.config.OverlayIDsMax; len(read.ids) > most-len(current.overlay) {
+		return refuse(OverlayFull, "more than %d ids were added since the snapshot; waiting for the next snapshot", most)
 	}
 	for _, id := range read.ids {
-		if holding.overlay[id] < entry.To {
-			holding.overlay[id] = entry.To
+		if current.overlay[id] < entry.To {
+			current.overlay[id] = entry.To
 		}
 	}
-	holding.applied = entry.To
-	s.settle()
+	current.applied = entry.To
+	s.applyStatements()
 	return nil
 }
 
@@ -463,18 +468,18 @@ func (s *State) SnapshotRefused() error {
 }
 
 func (s *State) isWanted(manifest *Manifest) bool {
-	return s.holding == nil || s.holding.lineage != manifest.Lineage ||
-		s.holding.epoch < manifest.Snapshot.Epoch
+	return s.current == nil || s.current.lineage != manifest.Lineage ||
+		s.current.epoch < manifest.Snapshot.Epoch
 }
 
-// Wants returns the files to fetch now: a snapshot or nil, and deltas in their order.
+// Wants returns the files that the client should fetch now: a snapshot or nil, and deltas in their order.
 func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	manifest := s.newest
 	if manifest == nil {
 		return nil, nil
 	}
 	var snapshot *Snapshot
-	same := s.holding != nil && s.holding.lineage == manifest.Lineage
+	same := s.current != nil && s.current.lineage == manifest.Lineage
 	fits := manifest.Snapshot.Bytes <= s.config.SnapshotBytesMax
 	if s.isWanted(manifest) && fits {
 		named := manifest.Snapshot
@@ -484,9 +489,9 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 		return snapshot, nil
 	}
 	for n, delta := range manifest.Deltas {
-		if delta.To > s.holding.applied {
-			if delta.From > s.holding.applied {
-				// The journal no longer reaches back to the client's position: a snapshot is needed.
+		if delta.To > s.current.applied {
+			if delta.From > s.current.applied {
+				// No listed delta begins at the client's position any more: a snapshot is needed.
 				break
 			}
 			return snapshot, append([]DeltaEntry(nil), manifest.Deltas[n:]...)
@@ -497,51 +502,52 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 
 // Adds the statement of a manifest's date, if the operator guarantees the largest error of the clocks.
 func (s *State) considerDate(now Now, manifest *Manifest) {
-	const far = 1 << 62
-	if !s.config.DatesCount || manifest.CoversMS > far {
+	const dateMax = 1 << 62
+	if !s.config.DatesCount || manifest.CoversMS > dateMax {
 		return
 	}
 	moment := s.clock.moment(now)
 	age := moment - int64(manifest.CoversMS) + s.config.ClockError.Milliseconds()
 	most := s.config.MaxStaleness.Milliseconds()
-	// The date is later than the clocks' error permits: the guarantee does not hold.
+	// A negative age means that the clocks differ by more than ClockError, so the guarantee does not hold.
 	if age < 0 || age > most {
 		return
 	}
-	s.state(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
+	s.addStatement(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
 // Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time.
-func (s *State) state(said statement) {
-	said.deadline -= 2 * jitterMS
+func (s *State) addStatement(added statement) {
+	added.deadline -= 2 * jitterMS
 	for n := range s.pending {
-		known := &s.pending[n]
-		if known.lineage == said.lineage && known.epochMin == said.epochMin && known.head == said.head {
-			if known.deadline < said.deadline {
-				known.deadline = said.deadline
+		existing := &s.pending[n]
+		if existing.lineage == added.lineage && existing.epochMin == added.epochMin && existing.head == added.head {
+			if existing.deadline < added.deadline {
+				existing.deadline = added.deadline
 			}
 			return
 		}
 	}
 	if len(s.pending) == pendingMax {
-		// The oldest will be complete first, and the newest gives the longest deadline, so one in the middle is dropped.
+		// The ids of the oldest statement arrive first, and the newest statement gives the latest deadline. Both are
+		// kept, and a statement in the middle is dropped.
 		s.pending = append(s.pending[:pendingMax/2], s.pending[pendingMax/2+1:]...)
 	}
-	s.pending = append(s.pending, said)
+	s.pending = append(s.pending, added)
 }
 
-// Applies the statements whose ids have all arrived.
-func (s *State) settle() {
-	if s.holding == nil {
+// Sets the deadline from the statements whose snapshot and ids have all arrived.
+func (s *State) applyStatements() {
+	if s.current == nil {
 		return
 	}
 	waiting := s.pending[:0]
-	for _, said := range s.pending {
-		if said.lineage != s.holding.lineage || said.epochMin > s.holding.epoch ||
-			said.head > s.holding.applied {
-			waiting = append(waiting, said)
-		} else if !s.stated || said.deadline > s.deadline {
-			s.stated, s.deadline = true, said.deadline
+	for _, candidate := range s.pending {
+		if candidate.lineage != s.current.lineage || candidate.epochMin > s.current.epoch ||
+			candidate.head > s.current.applied {
+			waiting = append(waiting, candidate)
+		} else if !s.hasDeadline || candidate.deadline > s.deadline {
+			s.hasDeadline, s.deadline = true, candidate.deadline
 		}
 	}
 	s.pending = waiting
@@ -549,7 +555,7 @@ func (s *State) settle() {
 
 func (s *State) checkSet(set string) error {
 	if set != s.config.Set {
-		return refuse(OtherSet, "this belongs to the set %.80q", set)
+		return refuse(OtherSet, "this manifest or proof is for the set %.80q", set)
 	}
 	return nil
 }
@@ -578,8 +584,8 @@ type clock struct {
 func (c *clock) observe(now Now) int64 {
 	moment := c.moment(now)
 	monotonic := now.Monotonic.Milliseconds()
-	parted := (now.WallMS - c.wall) - (monotonic - c.monotonic)
-	if !c.anchored || parted > jitterMS || parted < -jitterMS {
+	divergence := (now.WallMS - c.wall) - (monotonic - c.monotonic)
+	if !c.anchored || divergence > jitterMS || divergence < -jitterMS {
 		*c = clock{true, monotonic, now.WallMS, moment}
 	}
 	return moment

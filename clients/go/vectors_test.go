@@ -66,13 +66,13 @@ type answers struct {
 func TestHashesOfAllLengthsAndSpellingsMatchTheFormat(t *testing.T) {
 	var cases []struct{ Form, Seed, Spelling, Hash string }
 	vectors(t, "hashes.json", &cases)
-	for _, one := range cases {
-		seed, err := strconv.ParseUint(one.Seed, 10, 64)
+	for _, testCase := range cases {
+		seed, err := strconv.ParseUint(testCase.Seed, 10, 64)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found := fmt.Sprintf("%016x", Hash(one.Spelling, formOf(one.Form), seed)); found != one.Hash {
-			t.Errorf("%s with seed %s as %s: %s instead of %s", one.Spelling, one.Seed, one.Form, found, one.Hash)
+		if found := fmt.Sprintf("%016x", Hash(testCase.Spelling, formOf(testCase.Form), seed)); found != testCase.Hash {
+			t.Errorf("%s with seed %s as %s: %s instead of %s", testCase.Spelling, testCase.Seed, testCase.Form, found, testCase.Hash)
 		}
 	}
 }
@@ -80,21 +80,21 @@ func TestHashesOfAllLengthsAndSpellingsMatchTheFormat(t *testing.T) {
 func TestFiltersOfEveryConstructionAnswerAsTheFormatSays(t *testing.T) {
 	var cases []answers
 	vectors(t, "answers.json", &cases)
-	for _, one := range cases {
-		filter, err := Open(vector(t, one.File))
+	for _, testCase := range cases {
+		filter, err := Open(vector(t, testCase.File))
 		if err != nil {
-			t.Fatalf("%s: %v", one.File, err)
+			t.Fatalf("%s: %v", testCase.File, err)
 		}
 		found := ""
-		for _, id := range one.Asked {
+		for _, id := range testCase.Asked {
 			found += map[bool]string{true: "1", false: "0"}[filter.MayContain(id)]
 		}
-		if found != one.Maybe || filter.Facts().Form.String() != one.Form {
-			t.Errorf("%s answers %s instead of %s", one.File, found, one.Maybe)
+		if found != testCase.Maybe || filter.Facts().Form.String() != testCase.Form {
+			t.Errorf("%s answers %s instead of %s", testCase.File, found, testCase.Maybe)
 		}
-		for n := uint64(0); n < one.IDs; n++ {
-			if !filter.MayContain(spelling(formOf(one.Form), n)) {
-				t.Errorf("%s hides %d", one.File, n)
+		for n := uint64(0); n < testCase.IDs; n++ {
+			if !filter.MayContain(spelling(formOf(testCase.Form), n)) {
+				t.Errorf("%s answers Absent for id %d", testCase.File, n)
 			}
 		}
 	}
@@ -103,9 +103,9 @@ func TestFiltersOfEveryConstructionAnswerAsTheFormatSays(t *testing.T) {
 func TestTruncatedFlippedAndForgedFilesAreRefused(t *testing.T) {
 	var cases []struct{ What, Why, Bytes string }
 	vectors(t, "refused-files.json", &cases)
-	for _, one := range cases {
-		if err := open(one.What, unhex(t, one.Bytes)); !errors.Is(err, ErrBroken) {
-			t.Errorf("%s, %s: %v", one.What, one.Why, err)
+	for _, testCase := range cases {
+		if err := open(testCase.What, unhex(t, testCase.Bytes)); !errors.Is(err, ErrBroken) {
+			t.Errorf("%s, %s: %v", testCase.What, testCase.Why, err)
 		}
 	}
 }
@@ -165,19 +165,19 @@ func TestSignedLinesAreTrustedAndForgedOnesAreRefused(t *testing.T) {
 	}
 	var cases []struct{ What, Why, Line string }
 	vectors(t, "refused-lines.json", &cases)
-	for _, one := range cases {
-		if one.What == "proof" {
-			_, err = ReadProof([]byte(one.Line), keys)
+	for _, testCase := range cases {
+		if testCase.What == "proof" {
+			_, err = ReadProof([]byte(testCase.Line), keys)
 		} else {
-			_, err = ReadManifest([]byte(one.Line), keys)
+			_, err = ReadManifest([]byte(testCase.Line), keys)
 		}
 		if !errors.Is(err, ErrUnbelievable) {
-			t.Errorf("%s, %s: %v", one.What, one.Why, err)
+			t.Errorf("%s, %s: %v", testCase.What, testCase.Why, err)
 		}
 	}
 }
 
-// A script's client, what was published in its life, and its steps.
+// The configuration of a script's client, the documents and files of its publisher, and its steps.
 type script struct {
 	Client struct {
 		Set, Key         string
@@ -189,15 +189,15 @@ type script struct {
 		Asked            []string
 	}
 	Documents, Files []string
-	// Ten columns in the lives of LIVES: the last names the ids that must not be absent.
+	// Scripts of LIVES have a tenth column, which marks the ids that must not be answered absent.
 	Steps [][]json.RawMessage
 }
 
 func TestClientsBehaveAsTheScriptsSpecify(t *testing.T) {
 	var scripts []script
 	vectors(t, "scripts.json", &scripts)
-	for _, one := range scripts {
-		live(t, one)
+	for _, testCase := range scripts {
+		runScript(t, testCase)
 	}
 }
 
@@ -205,7 +205,7 @@ func TestClientsBehaveAsTheScriptsSpecify(t *testing.T) {
 func TestNoIdIsMissedInRandomScripts(t *testing.T) {
 	path := os.Getenv("LIVES")
 	if path == "" {
-		t.Skip("LIVES names no file of random lives")
+		t.Skip("set LIVES to a file of cargo xtask lives")
 	}
 	file, err := os.Open(path)
 	if err != nil {
@@ -214,11 +214,11 @@ func TestNoIdIsMissedInRandomScripts(t *testing.T) {
 	defer file.Close()
 	lives := 0
 	for decoder := json.NewDecoder(file); decoder.More(); lives++ {
-		var one script
-		if err := decoder.Decode(&one); err != nil {
+		var testCase script
+		if err := decoder.Decode(&testCase); err != nil {
 			t.Fatal(err)
 		}
-		live(t, one)
+		runScript(t, testCase)
 	}
 	if lives == 0 {
 		t.Fatalf("%s has no lives", path)
@@ -226,37 +226,37 @@ func TestNoIdIsMissedInRandomScripts(t *testing.T) {
 	t.Logf("%d lives", lives)
 }
 
-func live(t *testing.T, one script) {
+func runScript(t *testing.T, testCase script) {
 	t.Helper()
-	keys, err := ParseKeys(one.Client.Key)
+	keys, err := ParseKeys(testCase.Client.Key)
 	if err != nil {
 		t.Fatal(err)
 	}
 	config := StateConfig{
-		Set:              one.Client.Set,
-		MaxStaleness:     time.Duration(one.Client.MaxStalenessMS) * time.Millisecond,
-		SnapshotBytesMax: one.Client.SnapshotBytesMax,
-		OverlayIDsMax:    one.Client.OverlayIDsMax,
+		Set:              testCase.Client.Set,
+		MaxStaleness:     time.Duration(testCase.Client.MaxStalenessMS) * time.Millisecond,
+		SnapshotBytesMax: testCase.Client.SnapshotBytesMax,
+		OverlayIDsMax:    testCase.Client.OverlayIDsMax,
 	}
-	if ms := one.Client.ClockErrorMS; ms != nil {
+	if ms := testCase.Client.ClockErrorMS; ms != nil {
 		config.DatesCount, config.ClockError = true, time.Duration(*ms)*time.Millisecond
 	}
-	files, places := make([][]byte, len(one.Files)), map[string]int{}
-	for n, file := range one.Files {
+	files, fileNumbers := make([][]byte, len(testCase.Files)), map[string]int{}
+	for n, file := range testCase.Files {
 		files[n] = unhex(t, file)
-		places[digestOf(files[n])] = n
+		fileNumbers[digestOf(files[n])] = n
 	}
 	state := NewState(config)
-	for number, step := range one.Steps {
+	for number, step := range testCase.Steps {
 		if string(step[2]) == `"restart"` {
 			state = NewState(config)
 		}
-		follow(t, fmt.Sprintf("seed %d, step %d: %s", one.Client.Seed, number, step), one, state, keys, files, places, step)
+		runStep(t, fmt.Sprintf("seed %d, step %d: %s", testCase.Client.Seed, number, step), testCase, state, keys, files, fileNumbers, step)
 	}
 }
 
-func follow(
-	t *testing.T, where string, one script, state *State, keys Keys, files [][]byte, places map[string]int,
+func runStep(
+	t *testing.T, where string, testCase script, state *State, keys Keys, files [][]byte, fileNumbers map[string]int,
 	step []json.RawMessage,
 ) {
 	t.Helper()
@@ -282,12 +282,12 @@ func follow(
 	switch what {
 	case "manifest":
 		var manifest *Manifest
-		if manifest, err = ReadManifest([]byte(one.Documents[at]), keys); err == nil {
+		if manifest, err = ReadManifest([]byte(testCase.Documents[at]), keys); err == nil {
 			err = state.Manifest(now, manifest)
 		}
 	case "proof":
 		var proof *Proof
-		if proof, err = ReadProof([]byte(one.Documents[at]), keys); err == nil {
+		if proof, err = ReadProof([]byte(testCase.Documents[at]), keys); err == nil {
 			err = state.Proof(now, proof)
 		}
 	case "challenge":
@@ -319,7 +319,7 @@ func follow(
 		t.Fatalf("%s: fresh for %d ms", where, left)
 	}
 	letters := ""
-	for _, id := range one.Client.Asked {
+	for _, id := range testCase.Client.Asked {
 		letters += map[Answer]string{Absent: "a", Maybe: "m", Ask: "?"}[state.Answer(now, id)]
 	}
 	if len(step) > 9 {
@@ -329,23 +329,23 @@ func follow(
 		}
 		for n := range must {
 			if must[n] == '!' && letters[n] == 'a' {
-				t.Fatalf("%s: id %s is hidden", where, one.Client.Asked[n])
+				t.Fatalf("%s: id %s is answered Absent", where, testCase.Client.Asked[n])
 			}
 		}
 	}
-	// The script states why the filter is not fresh, which the answer does not contain.
+	// The script distinguishes why the filter is not fresh, the answer does not.
 	if letters != strings.NewReplacer("n", "?", "s", "?").Replace(answers) {
 		t.Fatalf("%s: %s", where, letters)
 	}
 	wanted, missing := state.Wants()
-	if (wanted == nil) != (snapshot == nil) || wanted != nil && places[wanted.SHA256] != *snapshot {
+	if (wanted == nil) != (snapshot == nil) || wanted != nil && fileNumbers[wanted.SHA256] != *snapshot {
 		t.Fatalf("%s: wants %+v", where, wanted)
 	}
 	if len(missing) != len(deltas) {
 		t.Fatalf("%s: wants %+v", where, missing)
 	}
 	for n, delta := range missing {
-		if places[delta.SHA256] != deltas[n] {
+		if fileNumbers[delta.SHA256] != deltas[n] {
 			t.Fatalf("%s: wants %+v", where, missing)
 		}
 	}

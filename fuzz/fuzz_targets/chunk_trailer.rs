@@ -1,7 +1,7 @@
-//! Every trailer or superblock of a chunk store that can be decoded is encoded to the same bytes.
+//! Trailers and superblocks of a chunk store: what was decoded can be encoded and decoded again without a change.
 //!
-//! The first byte selects which of them, and whether the checksum is repaired first. Run: `cargo +nightly fuzz run
-//! chunk_trailer`.
+//! The first byte selects a trailer or a superblock, and whether its checksum is repaired first. Run: `cargo
+//! +nightly fuzz run chunk_trailer`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -49,7 +49,7 @@ fn superblock(mut input: Vec<u8>, forge: bool) {
         let checksum = xxh3_64(&input[..24]);
         input[24..32].copy_from_slice(&checksum.to_le_bytes());
     }
-    let first: &[u8; SUPERBLOCK_BYTES] = input.first_chunk().expect("just filled up");
+    let first: &[u8; SUPERBLOCK_BYTES] = input.first_chunk().expect("the input was extended to a superblock");
     if let Ok(Some(superblock)) = Superblock::decode(first) {
         assert_eq!(superblock.encode()[..32], first[..32]);
     }

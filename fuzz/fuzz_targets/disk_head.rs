@@ -1,5 +1,5 @@
-//! The metadata that the edge stores with a body on disk: any bytes are rejected or parsed without a panic, and
-//! parsed metadata serialises to the same bytes.
+//! The metadata that the edge stores with a body on disk: any bytes are rejected or parsed without a panic. A
+//! parsed Vary marker can be written and parsed again without a change.
 //!
 //! Run: `cargo +nightly fuzz run disk_head`.
 #![no_main]

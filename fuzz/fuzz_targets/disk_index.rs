@@ -23,9 +23,9 @@ fuzz_target!(|input: &[u8]| {
     };
     if first % 2 == 0 {
         if let Ok((index, epoch)) = Index::load(CONFIG, &mut &rest[..]) {
-            let mut again = Vec::new();
-            index.save(epoch, &mut again).expect("to memory");
-            let (loaded, _) = Index::load(CONFIG, &mut &again[..]).expect("just saved");
+            let mut saved = Vec::new();
+            index.save(epoch, &mut saved).expect("writing to memory succeeds");
+            let (loaded, _) = Index::load(CONFIG, &mut &saved[..]).expect("a saved checkpoint is valid");
             assert_eq!(loaded.len(), index.len());
         }
         return;
@@ -48,9 +48,9 @@ fuzz_target!(|input: &[u8]| {
         assert_eq!(index.find(key), Some(at));
     }
     let mut bytes = Vec::new();
-    index.save(u64::from(first), &mut bytes).expect("to memory");
+    index.save(u64::from(first), &mut bytes).expect("writing to memory succeeds");
     assert!(bytes.len() as u64 <= Index::checkpoint_bytes_max(CONFIG));
-    let (loaded, epoch) = Index::load(CONFIG, &mut &bytes[..]).expect("just saved");
+    let (loaded, epoch) = Index::load(CONFIG, &mut &bytes[..]).expect("a saved checkpoint is valid");
     assert_eq!((loaded.len(), epoch), (index.len(), u64::from(first)));
     for &(key, _) in &objects {
         assert_eq!(loaded.find(key), index.find(key));

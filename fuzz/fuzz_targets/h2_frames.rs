@@ -1,5 +1,5 @@
-//! The frame filter for a client's HTTP/2 frames. No input makes it panic. How the input is split changes neither the
-//! passed frames nor the exceeded limit, unless DATA frames are merged.
+//! The frame filter for a client's HTTP/2 frames. No input causes a panic. The exceeded limit does not depend
+//! on how the input is split. The passed bytes may depend on it, because small DATA frames are merged.
 //!
 //! Run: `cargo +nightly fuzz run h2_frames`.
 #![no_main]
@@ -17,31 +17,31 @@ const LIMITS: FrameLimits = FrameLimits {
 
 fuzz_target!(|input: (u8, &[u8])| {
     let (piece, bytes) = input;
-    let whole = pass(bytes, usize::MAX);
-    let cut = pass(bytes, usize::from(piece).max(1));
-    assert_eq!(whole.1, cut.1);
-    assert!(whole.0.len() <= bytes.len() && cut.0.len() <= bytes.len());
+    let unsplit = pass(bytes, usize::MAX);
+    let split = pass(bytes, usize::from(piece).max(1));
+    assert_eq!(unsplit.1, split.1);
+    assert!(unsplit.0.len() <= bytes.len() && split.0.len() <= bytes.len());
 });
 
 /// Returns the passed bytes and the limit that was exceeded.
 fn pass(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Excess>) {
     let mut gate = FrameGate::new(LIMITS);
-    let (mut out, mut held) = (Vec::new(), Vec::new());
+    let (mut passed_bytes, mut buffer) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
-        held.extend_from_slice(piece);
+        buffer.extend_from_slice(piece);
         loop {
-            let passed = match gate.pass(&mut held, 1) {
+            let passed = match gate.pass(&mut buffer, 1) {
                 Ok(passed) => passed,
-                Err(excess) => return (out, Some(excess)),
+                Err(excess) => return (passed_bytes, Some(excess)),
             };
-            assert!(passed.cleared <= passed.len && passed.len <= held.len());
-            held.truncate(passed.len);
-            out.extend(held.drain(..passed.cleared));
+            assert!(passed.cleared <= passed.len && passed.len <= buffer.len());
+            buffer.truncate(passed.len);
+            passed_bytes.extend(buffer.drain(..passed.cleared));
             if !passed.pause {
                 break;
             }
             gate.resume();
         }
     }
-    (out, None)
+    (passed_bytes, None)
 }

@@ -1,5 +1,5 @@
-//! The head of a response from the origin. The fast parser (lines) and the parser with a header map find the same
-//! end.
+//! The head of a response from the origin. The fast parser, which keeps the head as lines, and the parser with
+//! a header map find the same end of the head.
 //!
 //! Run: `cargo +nightly fuzz run http_response_head`.
 #![no_main]

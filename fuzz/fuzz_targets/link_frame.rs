@@ -32,9 +32,9 @@ fuzz_target!(|bytes: &[u8]| {
         if frame[4] != 1 {
             assert_eq!(written, frame);
         }
-        let mut of_fields = Vec::new();
-        opened.encode_with(Checksum::Fields, &mut of_fields);
-        assert_eq!(decode_with(Checksum::Fields, &of_fields), Ok(opened));
+        let mut fields_only = Vec::new();
+        opened.encode_with(Checksum::Fields, &mut fields_only);
+        assert_eq!(decode_with(Checksum::Fields, &fields_only), Ok(opened));
     }
     // This variant validates fields before the checksum.
     _ = decode_with(Checksum::Fields, &frame);

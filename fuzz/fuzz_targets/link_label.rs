@@ -12,24 +12,24 @@ use edgeward_link::{HostPort, Label, Target};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(text) = std::str::from_utf8(bytes)
-        && let Ok(place) = text.parse::<HostPort>()
+        && let Ok(host_port) = text.parse::<HostPort>()
     {
-        check(&place);
+        check(&host_port);
     }
     let Some(label) = Label::decode(bytes) else {
         return;
     };
     let written = label.encode();
     assert!(written.eq_ignore_ascii_case(bytes) || written.len() < bytes.len());
-    if let Label::Open(Target::Tcp(place)) = &label {
-        check(place);
+    if let Label::Open(Target::Tcp(host_port)) = &label {
+        check(host_port);
     }
     assert_eq!(Label::decode(&written), Some(label));
 });
 
-fn check(place: &HostPort) {
-    let named = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
-    assert!(place.host.parse::<IpAddr>().is_ok() || place.host.bytes().all(named));
-    assert!((1..=253).contains(&place.host.len()) && place.port > 0);
-    assert_eq!(place.to_string().parse().as_ref(), Ok(place));
+fn check(host_port: &HostPort) {
+    let is_name_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
+    assert!(host_port.host.parse::<IpAddr>().is_ok() || host_port.host.bytes().all(is_name_byte));
+    assert!((1..=253).contains(&host_port.host.len()) && host_port.port > 0);
+    assert_eq!(host_port.to_string().parse().as_ref(), Ok(host_port));
 }

@@ -1,5 +1,5 @@
-//! Partial results: any bytes are read or rejected without a panic. Figures that are read are written back
-//! unchanged and can be merged with themselves.
+//! Partial results: any bytes are read or rejected without a panic. Results that were read can be written and
+//! read again without a change, and can be merged with themselves.
 //!
 //! Run: `cargo +nightly fuzz run partial_result`.
 #![no_main]
@@ -15,7 +15,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(mut tally) = Tally::read_from(&mut Reader::new(input, "figures")) {
         let mut once = Writer::new();
         tally.write_to(&mut once);
-        let again = Tally::read_from(&mut Reader::new(once.bytes(), "figures")).expect("just written");
+        let again = Tally::read_from(&mut Reader::new(once.bytes(), "figures")).expect("written results are valid");
         let mut twice = Writer::new();
         again.write_to(&mut twice);
         assert_eq!(once.bytes(), twice.bytes());
@@ -24,7 +24,7 @@ fuzz_target!(|input: &[u8]| {
     if let Ok(mut sample) = Sample::read_from(&mut Reader::new(input, "sample")) {
         let mut once = Writer::new();
         sample.write_to(&mut once);
-        let again = Sample::read_from(&mut Reader::new(once.bytes(), "sample")).expect("just written");
+        let again = Sample::read_from(&mut Reader::new(once.bytes(), "sample")).expect("written results are valid");
         sample.merge(again);
         _ = sample.finish();
     }

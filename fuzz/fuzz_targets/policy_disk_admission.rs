@@ -24,7 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
     let memory = RotatingBloomConfig::new(NonZeroU64::new(100).expect("above zero"), 0.01);
     if let Ok(admission) = AnyDiskAdmission::read_from(spec, memory, 7, &mut &state[..]) {
         let mut saved = Vec::new();
-        admission.write_to(7, &mut saved).expect("a vector takes all");
-        assert!(state.starts_with(&saved), "what is read is what is written");
+        admission.write_to(7, &mut saved).expect("writing to memory succeeds");
+        assert!(state.starts_with(&saved), "writing a restored state gives the same bytes");
     }
 });

@@ -31,10 +31,10 @@ fuzz_target!(|bytes: &[u8]| {
         state[body.end..].copy_from_slice(&checksum.to_le_bytes());
     }
     let Ok(filter) = RotatingBloom::from_bytes(config, TAG, &state) else {
-        assert!(choice & 0x80 == 0, "a state that fits is accepted");
+        assert!(choice & 0x80 == 0, "a state with a valid header and checksum is accepted");
         return;
     };
-    assert_eq!(filter.to_bytes(TAG), state, "what is read is what is written");
+    assert_eq!(filter.to_bytes(TAG), state, "writing a restored filter gives the same bytes");
     for n in 0..64 {
         filter.check_and_add(KeyHash(n));
         assert_eq!(filter.check_and_add(KeyHash(n)), KeyStatus::Seen);

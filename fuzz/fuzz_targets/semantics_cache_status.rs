@@ -12,7 +12,7 @@ fuzz_target!(|line: &[u8]| {
     // values must be unchanged.
     let mut first = String::new();
     status.write("edgeward", &mut first);
-    let reread = CacheStatus::parse(first.as_bytes(), "edgeward").expect("what we write reads");
+    let reread = CacheStatus::parse(first.as_bytes(), "edgeward").expect("a written member can be parsed");
     let mut second = String::new();
     reread.write("edgeward", &mut second);
     assert_eq!(first, second);

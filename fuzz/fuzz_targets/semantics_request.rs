@@ -1,4 +1,4 @@
-//! Untrusted requests for untrusted stored responses.
+//! Untrusted requests for untrusted stored responses: conditions, ranges, invalidation and forwarded fields.
 //!
 //! The input is two heads as lines, separated by an empty line.
 #![no_main]
@@ -41,7 +41,7 @@ fuzz_target!(|input: &[u8]| {
         let prefix_length = target.key().len() - "a".len();
         let prefix = target.key()[..prefix_length].to_vec();
         for key in invalidation::targets(&Method::POST, StatusCode::OK, &target, &stored) {
-            assert!(key.starts_with(&prefix), "another origin's key");
+            assert!(key.starts_with(&prefix), "the key belongs to another origin");
         }
     }
     let _ = hop_by_hop::is_loop(&request, "edgeward");

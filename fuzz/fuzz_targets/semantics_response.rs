@@ -1,4 +1,4 @@
-//! Stores, ages and freshens untrusted responses.
+//! Untrusted responses: the decision to store one, its freshness over time, and its update by a 304 or a HEAD.
 //!
 //! The input is two numbers of eight bytes, a status of two bytes, and two heads as lines, separated by an
 //! empty line.
@@ -77,12 +77,12 @@ fn check(storable: &Storable, response_time: Timestamp) {
     let policy = storable.policy;
     assert!(policy.stale_if_error_until >= policy.fresh_until);
     assert!(policy.stale_while_revalidate_until >= policy.fresh_until);
-    let nothing = RequestDirectives::default();
+    let no_directives = RequestDirectives::default();
     let mut was_fresh = true;
     for later_ms in [0, 1, 1000, 1 << 32, 1 << 45, u64::MAX] {
         let now = Timestamp::from_millis(response_time.as_millis().saturating_add(later_ms));
-        let fresh = matches!(policy.reuse(now, &nothing), Reuse::Fresh { .. });
-        assert!(was_fresh || !fresh, "freshness came back");
+        let fresh = matches!(policy.reuse(now, &no_directives), Reuse::Fresh { .. });
+        assert!(was_fresh || !fresh, "a stale response became fresh again");
         was_fresh = fresh;
         let _ = policy.ttl_secs(now);
     }

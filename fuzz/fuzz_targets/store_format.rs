@@ -1,4 +1,4 @@
-//! Opening, inspecting and reading a store ends without a panic and within its bounds, whatever bytes the
+//! Opening, inspecting and reading a store ends without a panic, and returns no wrong byte, whatever bytes the
 //! device returns.
 //!
 //! The input overwrites a part of a small valid store; its first three bytes are the offset. This way the fuzzer gets
@@ -17,11 +17,11 @@ struct Memory(RwLock<Vec<u8>>);
 
 impl Device for Memory {
     fn len(&self) -> u64 {
-        self.0.read().expect("no panic").len() as u64
+        self.0.read().expect("no thread panics with the lock").len() as u64
     }
 
     fn read_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<()> {
-        let bytes = self.0.read().expect("no panic");
+        let bytes = self.0.read().expect("no thread panics with the lock");
         let start = usize::try_from(offset).map_err(io::Error::other)?;
         let found = bytes.get(start..).and_then(|rest| rest.get(..buffer.len()));
         buffer.copy_from_slice(found.ok_or(io::ErrorKind::UnexpectedEof)?);
@@ -34,7 +34,7 @@ impl Device for Memory {
 
     fn write_at(&self, bytes: &[u8], offset: u64) -> io::Result<()> {
         let start = usize::try_from(offset).map_err(io::Error::other)?;
-        self.0.write().expect("no panic")[start..start + bytes.len()].copy_from_slice(bytes);
+        self.0.write().expect("no thread panics with the lock")[start..start + bytes.len()].copy_from_slice(bytes);
         Ok(())
     }
 
@@ -59,18 +59,18 @@ fn valid_store() -> &'static [u8] {
     STORE.get_or_init(|| {
         let device = Arc::new(Memory(RwLock::new(vec![0; 5 << 18])));
         let (cache, _) =
-            DiskCache::open_with_devices(settings(), vec![device.clone()]).expect("opens");
+            DiskCache::open_with_devices(settings(), vec![device.clone()]).expect("an empty store opens");
         for (key, bytes) in [(1, 100), (2, 5000), (3, 150_000)] {
             let length = Some(bytes as u64);
             let mut write = cache
                 .begin(KeyHash(key), &[key as u8], "head".into(), length)
-                .expect("begins");
-            write.push(vec![key as u8; bytes].into()).expect("pushes");
-            write.finish().expect("ends");
+                .expect("the write begins");
+            write.push(vec![key as u8; bytes].into()).expect("the body is accepted");
+            write.finish().expect("the write ends");
         }
         cache.purge(KeyHash(1), &[1]);
-        cache.sync().expect("syncs");
-        let bytes = device.0.read().expect("no panic").clone();
+        cache.sync().expect("the store is synced");
+        let bytes = device.0.read().expect("no thread panics with the lock").clone();
         bytes
     })
 }

@@ -19,16 +19,16 @@ fuzz_target!(|input: &[u8]| {
     };
     let records: Vec<Record> = reader.map_while(Result::ok).take(100_000).collect();
     let text = WriteOptions::new(OutputFormat::Text);
-    let mut writer = Writer::new(Vec::new(), text).expect("to memory");
+    let mut writer = Writer::new(Vec::new(), text).expect("writing to memory succeeds");
     for record in &records {
-        writer.write(record).expect("any record can be text");
+        writer.write(record).expect("every record can be written as text");
     }
-    let bytes = writer.finish().expect("to memory");
+    let bytes = writer.finish().expect("writing to memory succeeds");
     let mut options = ReadOptions::named("written");
     options.format = Some(Format::Text);
     let again: Vec<Record> = open(&bytes[..], options)
-        .expect("what was written is text")
-        .map(|record| record.expect("and well formed"))
+        .expect("the written trace can be opened")
+        .map(|record| record.expect("a written record is well-formed"))
         .collect();
     assert_eq!(again, records);
 });

@@ -1,9 +1,9 @@
 // Follows a published set in the background. Queries return at once.
 //
-// The client polls with one long request after another. Each requests the manifest with a challenge, states
-// the client's position, and waits for news for a third of `maxStalenessMs`, because the freshness of an answer
-// counts from the time at which its request was sent. Snapshots are fetched concurrently, so that a large one does
-// not delay new ids.
+// The client sends one long poll after another. A poll requests the manifest with a challenge and states the
+// client's position. The publisher delays its response until it has a newer manifest, at bytesMax for a third of
+// `maxStalenessMs`, because a proof states the freshness at the time at which its request was sent. Snapshots are
+// fetched concurrently, so that a large snapshot does not delay new ids.
 
 import { Filter } from "./filter.js";
 import { importKeys, randomChallenge, readManifest, readProof, sha256 } from "./manifest.js";
@@ -13,7 +13,7 @@ const LINE_BYTES_MAX = 65536;
 const DELTA_HEADER_BYTES = 64;
 const PAUSE_MIN_MS = 10;
 const PERIOD_MIN_MS = 50;
-// The time that proxies usually tolerate without a byte.
+// Most proxies tolerate a response that sends no byte for this time.
 const PERIOD_MAX_MS = 25_000;
 const BACKOFF_FIRST_MS = 100;
 
@@ -23,8 +23,9 @@ export class FilterClient {
   #state;
   #keys = null;
   #stop = new AbortController();
-  #tag = null;
+  #etag = null;
   #downloading = false;
+  // Functions that check the condition of a waitUntil call.
   #waiting = new Set();
   #counts = {
     polls: 0, failed: 0, manifests: 0, proofs: 0, snapshots: 0, deltas: 0, bytes: 0, refused: 0,
@@ -46,9 +47,9 @@ export class FilterClient {
     const { url, keys, trustTransport, maxStalenessMs, clockErrorMs } = this.#options;
     this.#url = new URL(url, globalThis.location?.href).href.replace(/\/+$/, "");
     const set = this.#url.slice(this.#url.lastIndexOf("/") + 1);
-    const bare = /^https?:\/\/[^/?#@]+\/[^?#]+$/.test(this.#url);
-    if (!bare || set === "") throw new TypeError("write url: \"https://HOST/sets/NAME\"");
-    if (!(maxStalenessMs > 0)) throw new TypeError("maxStalenessMs is not set: it is the longest time that an id may be unknown");
+    const isPlainUrl = /^https?:\/\/[^/?#@]+\/[^?#]+$/.test(this.#url);
+    if (!isPlainUrl || set === "") throw new TypeError("write url: \"https://HOST/sets/NAME\"");
+    if (!(maxStalenessMs > 0)) throw new TypeError("maxStalenessMs is not set: it is the longest time for which a new id may be reported as absent");
     const hasKeys = Array.isArray(keys) && keys.length > 0;
     if (!hasKeys && trustTransport !== true) {
       throw new TypeError("give the publisher's public keys, or trustTransport: true to trust any server that answers");
@@ -70,8 +71,8 @@ export class FilterClient {
   }
 
   /**
-   * Returns `"absent"`: do not send the request;
-   * `"maybe"`: send it; or `"ask"`: send it, because the filter is not fresh.
+   * Returns `"absent"`: do not send the request; `"maybe"`: send the request; or `"ask"`: send the request, because the
+   * filter is not fresh.
    *
    * @param {string | number | bigint | Uint8Array} id
    */
@@ -98,20 +99,20 @@ export class FilterClient {
     };
   }
 
-  /** Resolves to true when `holds` returns true for the status, which is checked at every change; to false after `ms`. */
-  waitUntil(ms, holds) {
-    if (holds(this.status())) return Promise.resolve(true);
+  /** Resolves to true when `condition` returns true for the status, and to false after `ms`. Checks at every change. */
+  waitUntil(ms, condition) {
+    if (condition(this.status())) return Promise.resolve(true);
     return new Promise((resolve) => {
       const end = (result) => {
         clearTimeout(timer);
-        this.#waiting.delete(look);
+        this.#waiting.delete(check);
         resolve(result);
       };
-      const look = () => {
-        if (holds(this.status())) end(true);
+      const check = () => {
+        if (condition(this.status())) end(true);
       };
-      const timer = setTimeout(() => end(holds(this.status())), ms);
-      this.#waiting.add(look);
+      const timer = setTimeout(() => end(condition(this.status())), ms);
+      this.#waiting.add(check);
     });
   }
 
@@ -129,18 +130,18 @@ export class FilterClient {
     const { signal } = this.#stop;
     let failures = 0;
     while (!signal.aborted) {
-      const begun = performance.now();
+      const started = performance.now();
       let pause = PAUSE_MIN_MS;
       try {
-        const news = await this.#poll();
+        const pollAgain = await this.#poll();
         await this.#fetchDeltas();
         failures = 0;
         // A server that does not wait, such as a cache, must not be polled without a pause.
-        if (!news) pause = this.#periodMs() - (performance.now() - begun);
+        if (!pollAgain) pause = this.#periodMs() - (performance.now() - started);
       } catch (error) {
         if (signal.aborted) return;
         failures += 1;
-        pause = this.#failed(error, failures);
+        pause = this.#recordFailure(error, failures);
       }
       void this.#download();
       this.#changed();
@@ -153,7 +154,7 @@ export class FilterClient {
     return Math.min(PERIOD_MAX_MS, Math.max(PERIOD_MIN_MS, this.#options.maxStalenessMs / 3));
   }
 
-  #failed(error, failures) {
+  #recordFailure(error, failures) {
     this.#counts.failed += 1;
     if (error instanceof Refused || error.name === "ManifestError") this.#counts.refused += 1;
     this.#lastError = error;
@@ -162,8 +163,8 @@ export class FilterClient {
     } catch {
       // An exception of the listener must not stop the client.
     }
-    const most = Math.max(BACKOFF_FIRST_MS, this.#periodMs());
-    return Math.min(most, BACKOFF_FIRST_MS * 2 ** Math.min(failures - 1, 16));
+    const longest = Math.max(BACKOFF_FIRST_MS, this.#periodMs());
+    return Math.min(longest, BACKOFF_FIRST_MS * 2 ** Math.min(failures - 1, 16));
   }
 
   /** Polls the publisher. Returns true if the next poll should follow at once. */
@@ -174,10 +175,10 @@ export class FilterClient {
     this.#counts.polls += 1;
     const dated = clockErrorMs !== null;
     const headers = {};
-    let beneath = "";
-    let patience = 0;
+    let path = "";
+    let waitMs = 0;
     if (dated) {
-      if (this.#tag !== null) headers["if-none-match"] = this.#tag;
+      if (this.#etag !== null) headers["if-none-match"] = this.#etag;
     } else {
       const challenge = await randomChallenge();
       this.#state.challenge(now(), challenge);
@@ -186,21 +187,21 @@ export class FilterClient {
       headers["cache-control"] = "no-cache";
       const position = this.#state.position;
       if (position !== null) {
-        patience = Math.round(this.#periodMs());
+        waitMs = Math.round(this.#periodMs());
         const { lineage, epoch, applied } = position;
-        beneath = `?have=${lineage}-${epoch}-${applied}&wait=${patience}`;
+        path = `?have=${lineage}-${epoch}-${applied}&wait=${waitMs}`;
       }
     }
-    const { response, bytes } = await this.#get(beneath, headers, LINE_BYTES_MAX, patience, dated);
-    let news = false;
+    const { response, bytes } = await this.#get(path, headers, LINE_BYTES_MAX, waitMs, dated);
+    let pollAgain = false;
     if (response.status === 200) {
       const manifest = await readManifest(new TextDecoder("utf-8", { fatal: true }).decode(bytes), this.#keys);
       this.#state.manifest(now(), manifest);
-      if (dated) this.#tag = response.headers.get("etag");
+      if (dated) this.#etag = response.headers.get("etag");
       this.#counts.manifests += 1;
-      news = !dated;
+      pollAgain = !dated;
     } else if (response.status !== 204 && response.status !== 304) {
-      throw new Error(`the publisher answers ${response.status}`);
+      throw new Error(`the publisher responded with status ${response.status}`);
     }
     const line = response.headers.get("edgeward-proof");
     if (line !== null && !dated) {
@@ -210,18 +211,18 @@ export class FilterClient {
     const tooLarge = this.#state.snapshotRefused;
     if (tooLarge !== null && response.status === 200) {
       // The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
-      this.#failed(tooLarge, 1);
+      this.#recordFailure(tooLarge, 1);
       return false;
     }
-    return news;
+    return pollAgain;
   }
 
   /** Fetches the deltas that are needed now, in their order. */
   async #fetchDeltas() {
     for (const entry of this.#state.wants.deltas) {
-      const most = DELTA_HEADER_BYTES + 8 * this.#options.overlayIdsMax;
-      if (entry.bytes > BigInt(most)) {
-        throw new Refused("overlay-full", `a delta of ${entry.bytes} bytes is larger than the ${most} allowed`);
+      const bytesMax = DELTA_HEADER_BYTES + 8 * this.#options.overlayIdsMax;
+      if (entry.bytes > BigInt(bytesMax)) {
+        throw new Refused("overlay-full", `a delta of ${entry.bytes} bytes is larger than the ${bytesMax} allowed`);
       }
       const bytes = await this.#file(`/delta/${entry.sha256}`, Number(entry.bytes));
       // The delta was merged meanwhile: the next manifest lists the replacement.
@@ -239,16 +240,16 @@ export class FilterClient {
     let failures = 0;
     try {
       for (;;) {
-        const named = this.#state.wants.snapshot;
-        if (named === null || this.#stop.signal.aborted) return;
+        const snapshot = this.#state.wants.snapshot;
+        if (snapshot === null || this.#stop.signal.aborted) return;
         try {
-          await this.#fetchSnapshot(named);
+          await this.#fetchSnapshot(snapshot);
           failures = 0;
           await this.#fetchDeltas();
         } catch (error) {
           if (this.#stop.signal.aborted) return;
           failures += 1;
-          await this.#sleep(this.#failed(error, failures));
+          await this.#sleep(this.#recordFailure(error, failures));
         }
         this.#changed();
       }
@@ -257,8 +258,8 @@ export class FilterClient {
     }
   }
 
-  async #fetchSnapshot(named) {
-    const bytes = await this.#file(`/snapshot/${named.sha256}`, Number(named.bytes));
+  async #fetchSnapshot(snapshot) {
+    const bytes = await this.#file(`/snapshot/${snapshot.sha256}`, Number(snapshot.bytes));
     if (bytes === null) throw new Error("the publisher does not have the snapshot of its manifest");
     const received = { sha256: await sha256(bytes), filter: null, error: undefined };
     try {
@@ -267,31 +268,31 @@ export class FilterClient {
       received.error = error;
     }
     // A newer manifest arrived meanwhile; its snapshot is needed now.
-    if (this.#state.wants.snapshot?.sha256 !== named.sha256) return;
+    if (this.#state.wants.snapshot?.sha256 !== snapshot.sha256) return;
     this.#state.snapshot(this.#options.now(), received);
     this.#counts.snapshots += 1;
   }
 
   /** Fetches a file of known size. Returns null if the publisher no longer has it. */
-  async #file(beneath, size) {
-    const { response, bytes } = await this.#get(beneath, {}, size, 0, true);
+  async #file(path, size) {
+    const { response, bytes } = await this.#get(path, {}, size, 0, true);
     if (response.status === 404) return null;
-    if (response.status !== 200) throw new Error(`the publisher answers ${response.status}`);
-    if (bytes.length !== size) throw new Error(`the answer ended after ${bytes.length} of ${size} bytes`);
+    if (response.status !== 200) throw new Error(`the publisher responded with status ${response.status}`);
+    if (bytes.length !== size) throw new Error(`the response ended after ${bytes.length} of ${size} bytes`);
     return bytes;
   }
 
   /** Fetches a whole response, with bounds on size and idle time. */
-  async #get(beneath, headers, bytesMax, patienceMs, mayBeCached) {
+  async #get(path, headers, bytesMax, waitMs, mayBeCached) {
     const abort = new AbortController();
-    const give = () => abort.abort(new Error("the client was stopped"));
+    const stopRequest = () => abort.abort(new Error("the client was stopped"));
     const silenceMs = this.#options.silenceMaxMs;
-    const silent = () => abort.abort(new Error(`nothing came for ${silenceMs + patienceMs} ms`));
-    let timer = setTimeout(silent, silenceMs + patienceMs);
-    this.#stop.signal.addEventListener("abort", give);
+    const timeOut = () => abort.abort(new Error(`no data for ${silenceMs + waitMs} ms`));
+    let timer = setTimeout(timeOut, silenceMs + waitMs);
+    this.#stop.signal.addEventListener("abort", stopRequest);
     try {
       if (this.#stop.signal.aborted) throw new Error("the client was stopped");
-      const response = await this.#options.fetch(this.#url + beneath, {
+      const response = await this.#options.fetch(this.#url + path, {
         headers,
         redirect: "error",
         credentials: "omit",
@@ -305,14 +306,14 @@ export class FilterClient {
       if (!response.ok) await reader?.cancel();
       for (; response.ok && reader !== undefined; ) {
         clearTimeout(timer);
-        timer = setTimeout(silent, silenceMs);
+        timer = setTimeout(timeOut, silenceMs);
         const { done, value } = await reader.read();
         if (done) break;
         length += value.length;
         this.#counts.bytes += value.length;
         if (length > bytesMax) {
           await reader.cancel();
-          throw new Error(`the answer is larger than the ${bytesMax} bytes that belong there`);
+          throw new Error(`the response is larger than the ${bytesMax} bytes expected`);
         }
         chunks.push(value);
       }
@@ -325,7 +326,7 @@ export class FilterClient {
       return { response, bytes };
     } finally {
       clearTimeout(timer);
-      this.#stop.signal.removeEventListener("abort", give);
+      this.#stop.signal.removeEventListener("abort", stopRequest);
     }
   }
 
@@ -344,6 +345,6 @@ export class FilterClient {
   }
 
   #changed() {
-    for (const look of [...this.#waiting]) look();
+    for (const check of [...this.#waiting]) check();
   }
 }

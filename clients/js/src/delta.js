@@ -25,9 +25,9 @@ export function readDelta(bytes) {
   if (field(1) !== 1n) {
     throw new FilterError(`the delta has format version ${field(1)}, and this package reads version 1`);
   }
-  const whole = BigInt(HEADER_BYTES) + field(6) * 8n;
-  if (BigInt(bytes.length) !== whole) {
-    throw new FilterError(`the delta has ${bytes.length} bytes where its header says ${whole}`);
+  const expectedBytes = BigInt(HEADER_BYTES) + field(6) * 8n;
+  if (BigInt(bytes.length) !== expectedBytes) {
+    throw new FilterError(`the delta has ${bytes.length} bytes and its header states ${expectedBytes}`);
   }
   const checked = new Uint8Array(bytes.length - 8);
   checked.set(bytes.subarray(0, CHECKSUM_AT));
@@ -42,7 +42,7 @@ export function readDelta(bytes) {
     const isAbove = ids[n + 1] > ids[n - 1] || (ids[n + 1] === ids[n - 1] && ids[n] > ids[n - 2]);
     ordered = ordered && isAbove;
   }
-  if (!ordered) throw new FilterError("the numbers or ids of the delta are not in order");
+  if (!ordered) throw new FilterError("the numbers or ids of the delta are not in ascending order");
   return { lineage: field(2), from: field(3), to: field(4), seed: field(5), ids };
 }
 
@@ -62,12 +62,12 @@ export class IdTable {
   }
 
   has(idHi, idLo) {
-    return this.#size !== 0 && this.#used[this.#place(idHi, idLo)] === 1;
+    return this.#size !== 0 && this.#used[this.#slotOf(idHi, idLo)] === 1;
   }
 
   /** Adds an id, or raises the number of an existing one. */
   add(idHi, idLo, to) {
-    const at = this.#place(idHi, idLo);
+    const at = this.#slotOf(idHi, idLo);
     if (this.#used[at] === 1) {
       if (this.#to[at] < to) this.#to[at] = to;
       return;
@@ -82,27 +82,27 @@ export class IdTable {
 
   /** Removes the ids that a snapshot with this base contains. */
   forgetUpTo(base) {
-    let left = 0;
-    this.#used.forEach((used, at) => (left += used === 1 && this.#to[at] > base ? 1 : 0));
-    let room = 16;
-    while (left * 2 > room) room *= 2;
-    this.#rebuild(room, base);
+    let remaining = 0;
+    this.#used.forEach((used, at) => (remaining += used === 1 && this.#to[at] > base ? 1 : 0));
+    let slots = 16;
+    while (remaining * 2 > slots) slots *= 2;
+    this.#rebuild(slots, base);
   }
 
-  #rebuild(room, base) {
+  #rebuild(slots, base) {
     const [lo, upper, to, used] = [this.#lo, this.#hi, this.#to, this.#used];
-    this.#lo = new Uint32Array(room);
-    this.#hi = new Uint32Array(room);
-    this.#to = new BigUint64Array(room);
-    this.#used = new Uint8Array(room);
+    this.#lo = new Uint32Array(slots);
+    this.#hi = new Uint32Array(slots);
+    this.#to = new BigUint64Array(slots);
+    this.#used = new Uint8Array(slots);
     this.#size = 0;
     for (let at = 0; at < used.length; at++) {
       if (used[at] === 1 && to[at] > base) this.add(upper[at], lo[at], to[at]);
     }
   }
 
-  /** Returns the slot of the id, or the slot for it. */
-  #place(idHi, idLo) {
+  /** Returns the slot of the id, or the free slot into which the id can be inserted. */
+  #slotOf(idHi, idLo) {
     const mask = this.#used.length - 1;
     let at = (mix(idHi, idLo, this.#seedHi, this.#seedLo) ^ lastHigh) & mask;
     while (

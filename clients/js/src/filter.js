@@ -1,7 +1,7 @@
 // Filters over untrusted bytes.
 //
-// Every number in a file is checked against the size of the file before it is used, so a hostile file
-// cannot cause allocations (docs/reference/filter-format.md).
+// Every number in a file is compared with the size of the file before it is used, so a hostile file cannot cause
+// large allocations (docs/reference/filter-format.md).
 
 import { FORMS, hashOf } from "./id.js";
 import { lastHigh, mix, mul, mul32 } from "./u64.js";
@@ -76,7 +76,7 @@ export class Filter {
       throw new FilterError("the filter's header has a value that format version 1 does not define");
     }
     if (BigInt(bytes.length) !== expectedBytes) {
-      throw new FilterError(`the filter has ${bytes.length} bytes where its header says ${expectedBytes}`);
+      throw new FilterError(`the filter has ${bytes.length} bytes and its header states ${expectedBytes}`);
     }
     const payload = bytes.subarray(HEADER_BYTES);
     if (view.getBigUint64(72, true) !== xxh3BigInt(payload)) {
@@ -84,7 +84,7 @@ export class Filter {
     }
     const rate = view.getFloat64(56, true);
     if (!(rate > 0 && rate < 1)) {
-      throw new FilterError("the filter's header has an invalid rate");
+      throw new FilterError("the filter's header is invalid: the false-positive rate is not between 0 and 1");
     }
     const parts = view.getUint32(12, true);
     const payloadView = new DataView(payload.buffer, payload.byteOffset, payload.byteLength);
@@ -94,7 +94,7 @@ export class Filter {
     } else {
       blocks = parts;
       if (blocks === 0 || payload.length !== blocks * BLOCK_BYTES) {
-        throw new FilterError("the filter's header has an invalid block count");
+        throw new FilterError("the filter's header is invalid: the number of blocks does not match the length of the payload");
       }
     }
     const facts = {
@@ -127,7 +127,7 @@ export class Filter {
   }
 
   /**
-   * Returns the lower half of the id's hash; the lastHashHigh half is `lastHashHigh()`. Lets a caller look up the
+   * Returns the lower half of the id's hash; the upper half is `lastHashHigh()`. Lets a caller look up the
    * hash in its own table, such as the ids that were added since the snapshot.
    */
   hash(id) {
@@ -137,11 +137,11 @@ export class Filter {
   /** Like `mayContain`, for a hash that is already computed, given as two halves. */
   mayContainHash(hashHi, hashLo) {
     return this.#shards === null
-      ? this.#inBlocks(hashHi, hashLo)
-      : this.#inShards(hashHi, hashLo);
+      ? this.#mayContainInBlocks(hashHi, hashLo)
+      : this.#mayContainInShards(hashHi, hashLo);
   }
 
-  #inBlocks(hashHi, hashLo) {
+  #mayContainInBlocks(hashHi, hashLo) {
     mul32(hashHi, this.#blocks);
     const at = (lastHigh >>> 0) * BLOCK_BYTES;
     for (let lane = 0; lane < 8; lane++) {
@@ -151,7 +151,7 @@ export class Filter {
     return true;
   }
 
-  #inShards(hashHi, hashLo) {
+  #mayContainInShards(hashHi, hashLo) {
     const shards = this.#shards;
     let number = 0;
     if (shards.length > 1) {
@@ -203,7 +203,7 @@ export class Filter {
 function readShards(view, count) {
   const directoryBytes = count * SHARD_BYTES;
   if (count === 0 || directoryBytes > view.byteLength) {
-    throw new FilterError("the filter's header has an invalid shard count");
+    throw new FilterError("the filter's header is invalid: the payload is too short for the number of shards");
   }
   const shards = [];
   let next = directoryBytes;
@@ -214,8 +214,8 @@ function readShards(view, count) {
     const firstWideSlot = view.getUint32(at + 20, true);
     const log2 = view.getUint8(at + 24);
     const bits = view.getUint8(at + 25);
-    const spare = view.getUint32(at + 26, true) | view.getUint16(at + 30, true);
-    let isValid = offset === BigInt(next) && spare === 0;
+    const padding = view.getUint32(at + 26, true) | view.getUint16(at + 30, true);
+    let isValid = offset === BigInt(next) && padding === 0;
     let bytes = 0;
     if (startSegments === 0) {
       isValid = isValid && firstWideSlot === 0 && log2 === 0 && bits === 1;
@@ -246,7 +246,7 @@ function readShards(view, count) {
     next += bytes;
   }
   if (next !== view.byteLength) {
-    throw new FilterError("the filter's shards do not fill the payload");
+    throw new FilterError("the filter's payload is invalid: it is longer than its shards");
   }
   return shards;
 }

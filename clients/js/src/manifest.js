@@ -1,13 +1,13 @@
 // The publisher's statements: signed lines with one of two documents.
 //
-// Numbers of these documents have 64 bits, more than JSON.parse preserves. So this module has its own parser,
-// which returns BigInt and refuses documents that do not have exactly their form.
+// Numbers of these documents have 64 bits, more than JSON.parse preserves. This module therefore has its own
+// parser, which returns BigInt. Documents with unknown or missing fields are refused.
 
 const LINE_BYTES_MAX = 65536;
 const DELTAS_MAX = 128;
 const U64_MAX = 2n ** 64n - 1n;
 
-/** A manifest or proof is not trusted or is invalid. */
+/** The error for a manifest or proof that is not trusted or is invalid. */
 export class ManifestError extends Error {
   constructor(message) {
     super(message);
@@ -64,7 +64,7 @@ export async function importKeys(keys) {
  * Reads a manifest line. `keys` is the result of `importKeys`; null trusts any server that answers.
  */
 export async function readManifest(line, keys) {
-  const manifest = shape(await believe(line, keys, "edgeward filter manifest 1"), MANIFEST);
+  const manifest = checkShape(await verifyLine(line, keys, "edgeward filter manifest 1"), MANIFEST);
   const { deltas, head, snapshot } = manifest;
   if (deltas.length > DELTAS_MAX) {
     throw new ManifestError(`the manifest lists ${deltas.length} deltas, more than ${DELTAS_MAX}`);
@@ -88,7 +88,7 @@ export async function readManifest(line, keys) {
 
 /** Verifies a proof's line and parses it. */
 export async function readProof(line, keys) {
-  return shape(await believe(line, keys, "edgeward filter proof 1"), PROOF);
+  return checkShape(await verifyLine(line, keys, "edgeward filter proof 1"), PROOF);
 }
 
 function gap(at) {
@@ -96,7 +96,7 @@ function gap(at) {
 }
 
 /** Verifies a line and parses the JSON in it. */
-async function believe(line, keys, kind) {
+async function verifyLine(line, keys, kind) {
   if (encoder.encode(line).length > LINE_BYTES_MAX) {
     throw new ManifestError(`a signed line is longer than ${LINE_BYTES_MAX} bytes`);
   }
@@ -123,10 +123,10 @@ async function believe(line, keys, kind) {
     }
   }
   const document = parse(json);
-  // Proofs of form 1 do not state their form. A statement of form 1 does not identify its snapshot, so it must
-  // not make a filter fresh.
+  // A document without the field `format` has version 1. Documents of version 1 do not identify the snapshot that they
+  // are about, so they must not make a filter fresh.
   const format = document instanceof Map ? (document.get("format") ?? 1n) : null;
-  if (format !== 2n) throw new ManifestError(`the document has form ${format}, and this package reads form 2`);
+  if (format !== 2n) throw new ManifestError(`the document has format version ${format}, and this package reads version 2`);
   return document;
 }
 
@@ -159,28 +159,28 @@ const PROOF = {
 };
 
 /** Checks a value against a shape. Converts digests to lower case. */
-function shape(value, form, path = "the document") {
+function checkShape(value, form, path = "the document") {
   if (Array.isArray(form)) {
-    if (!Array.isArray(value)) throw new ManifestError(`${path} is no list`);
-    return value.map((one, n) => shape(one, form[0], `${path}[${n}]`));
+    if (!Array.isArray(value)) throw new ManifestError(`${path} is not a list`);
+    return value.map((one, n) => checkShape(one, form[0], `${path}[${n}]`));
   }
-  if (!(value instanceof Map)) throw new ManifestError(`${path} is no object`);
-  const made = {};
+  if (!(value instanceof Map)) throw new ManifestError(`${path} is not an object`);
+  const checked = {};
   for (const [name, rule] of Object.entries(form)) {
     if (!value.has(name)) throw new ManifestError(`${path} lacks ${name}`);
     const field = value.get(name);
     if (typeof rule !== "function") {
-      made[name] = shape(field, rule, name);
+      checked[name] = checkShape(field, rule, name);
     } else if (rule(field)) {
-      made[name] = rule === digest ? field.toLowerCase() : field;
+      checked[name] = rule === digest ? field.toLowerCase() : field;
     } else {
       throw new ManifestError(`${name} in ${path} has an invalid value`);
     }
   }
   if (value.size !== Object.keys(form).length) {
-    throw new ManifestError(`${path} has a field that form 2 does not know`);
+    throw new ManifestError(`${path} has a field that format version 2 does not define`);
   }
-  return made;
+  return checked;
 }
 
 /** Parses the part of JSON that documents use: objects as Map, lists, text, and integers as BigInt. */
@@ -235,10 +235,10 @@ function parse(json) {
     at += digits[0].length;
     return BigInt(digits[0]);
   };
-  const whole = value(0);
+  const document = value(0);
   blanks();
   if (at !== json.length) throw fail();
-  return whole;
+  return document;
 }
 
 export function toHex(bytes) {

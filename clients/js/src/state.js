@@ -10,7 +10,7 @@
 import { IdTable, readDelta } from "./delta.js";
 import { lastHashHigh } from "./xxh3.js";
 
-/** Received data was not used; `reason` is the code. The previous data stays in use. */
+/** The error for received data that was not used; `reason` is its code. The previous data stays in use. */
 export class Refused extends Error {
   constructor(reason, message, options) {
     super(message, options);
@@ -19,11 +19,11 @@ export class Refused extends Error {
   }
 }
 
-/** The most requests in progress. */
+/** The largest number of challenges without a proof. */
 const CHALLENGES_MAX = 8;
-/** The most statements whose ids have not all arrived. */
+/** The largest number of statements whose ids have not all arrived. */
 const PENDING_MAX = 16;
-/** The most listed deltas that are stored: those of the newest manifest and the same number of merged ones. */
+/** The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests. */
 const LISTED_MAX = 256;
 /** The largest difference between two clocks that counts as a rounding error. */
 const JITTER_MS = 50;
@@ -38,10 +38,10 @@ class Clock {
   observe(now) {
     const moment = this.moment(now);
     const anchor = this.#anchor;
-    const parted =
+    const haveDiverged =
       anchor === null ||
       Math.abs(now.wallMs - anchor.wallMs - (now.monotonicMs - anchor.monotonicMs)) > JITTER_MS;
-    if (parted) this.#anchor = { ...now, moment };
+    if (haveDiverged) this.#anchor = { ...now, moment };
     return moment;
   }
 
@@ -55,9 +55,9 @@ class Clock {
 export class FilterState {
   #config;
   #clock = new Clock();
-  #holding = null;
+  #current = null;
   #newest = null;
-  #listed = [];
+  #listedDeltas = [];
   #challenges = [];
   #pending = [];
   #deadline = -Infinity;
@@ -81,16 +81,16 @@ export class FilterState {
 
   /** Returns `"absent"`, `"maybe"`, or `"ask"` if the filter is not fresh. */
   answer(now, id) {
-    const holding = this.#holding;
-    if (holding === null || !this.isFresh(now)) return "ask";
-    const lo = holding.filter.hash(id);
+    const current = this.#current;
+    if (current === null || !this.isFresh(now)) return "ask";
+    const lo = current.filter.hash(id);
     const hi = lastHashHigh();
-    return holding.filter.mayContainHash(hi, lo) || holding.overlay.has(hi, lo) ? "maybe" : "absent";
+    return current.filter.mayContainHash(hi, lo) || current.overlay.has(hi, lo) ? "maybe" : "absent";
   }
 
   /** Returns true while the filter is fresh, so that an answer may be `"absent"`. */
   isFresh(now) {
-    return this.#holding !== null && this.#clock.moment(now) <= this.#deadline;
+    return this.#current !== null && this.#clock.moment(now) <= this.#deadline;
   }
 
   /** The time until the filter becomes stale, if no further statement arrives. */
@@ -100,19 +100,19 @@ export class FilterState {
 
   /** The filter in use, or null. */
   get filter() {
-    return this.#holding?.filter ?? null;
+    return this.#current?.filter ?? null;
   }
 
   /** The number of ids that were added since the snapshot. */
   get overlayIds() {
-    return this.#holding?.overlay.size ?? 0;
+    return this.#current?.overlay.size ?? 0;
   }
 
-  /** The known position in the journal, or null. */
+  /** The position in the journal, or null without a snapshot. */
   get position() {
-    const holding = this.#holding;
-    if (holding === null) return null;
-    return { lineage: holding.lineage, epoch: holding.epoch, applied: holding.applied };
+    const current = this.#current;
+    if (current === null) return null;
+    return { lineage: current.lineage, epoch: current.epoch, applied: current.applied };
   }
 
   /** The number of the newest manifest. */
@@ -140,24 +140,24 @@ export class FilterState {
     if (this.#newest?.serial === manifest.serial && !same(this.#newest, manifest)) {
       throw contradiction();
     }
-    this.#checkRising(manifest);
+    this.#checkNumbers(manifest);
     if (this.#newest?.lineage === manifest.lineage) {
-      rising("epoch", manifest.snapshot.epoch, this.#newest.snapshot.epoch);
-      rising("base", manifest.snapshot.base, this.#newest.snapshot.base);
+      checkNotBelow("epoch", manifest.snapshot.epoch, this.#newest.snapshot.epoch);
+      checkNotBelow("base", manifest.snapshot.base, this.#newest.snapshot.base);
     }
-    this.#raise(manifest);
+    this.#recordHighest(manifest);
     this.#considerDate(now, manifest);
     for (const delta of manifest.deltas) {
-      const known = this.#listed.some(
+      const existing = this.#listedDeltas.some(
         (one) => one.lineage === manifest.lineage && same(one.delta, delta),
       );
-      if (known) continue;
-      if (this.#listed.length === LISTED_MAX) this.#listed.shift();
-      this.#listed.push({ lineage: manifest.lineage, delta });
+      if (existing) continue;
+      if (this.#listedDeltas.length === LISTED_MAX) this.#listedDeltas.shift();
+      this.#listedDeltas.push({ lineage: manifest.lineage, delta });
     }
     this.#adopt(manifest);
     this.#newest = manifest;
-    this.#settle();
+    this.#applyStatements();
   }
 
   /**
@@ -166,12 +166,12 @@ export class FilterState {
    * scan that began after the restart, so it has all ids committed before the restart.
    */
   #adopt({ lineage, snapshot }) {
-    const holding = this.#holding;
-    if (holding === null || holding.lineage === lineage) return;
-    if (holding.sha256 !== snapshot.sha256 || holding.epoch !== snapshot.epoch) return;
-    holding.lineage = lineage;
-    holding.base = snapshot.base;
-    holding.applied = snapshot.base;
+    const current = this.#current;
+    if (current === null || current.lineage === lineage) return;
+    if (current.sha256 !== snapshot.sha256 || current.epoch !== snapshot.epoch) return;
+    current.lineage = lineage;
+    current.base = snapshot.base;
+    current.applied = snapshot.base;
   }
 
   #checkSerial(serial) {
@@ -181,14 +181,14 @@ export class FilterState {
     }
   }
 
-  /** Refuses a statement with smaller numbers than an earlier one of the same lineage. */
-  #checkRising({ lineage, head, epoch_min: epochMin }) {
+  /** Refuses a manifest or proof with smaller numbers than an earlier one of the same lineage. */
+  #checkNumbers({ lineage, head, epoch_min: epochMin }) {
     if (lineage !== this.#highest.lineage) return;
-    rising("head", head, this.#highest.head);
-    rising("epoch_min", epochMin, this.#highest.epochMin);
+    checkNotBelow("head", head, this.#highest.head);
+    checkNotBelow("epoch_min", epochMin, this.#highest.epochMin);
   }
 
-  #raise({ serial, lineage, head, epoch_min: epochMin }) {
+  #recordHighest({ serial, lineage, head, epoch_min: epochMin }) {
     this.#highest = { serial, lineage, head, epochMin };
   }
 
@@ -201,11 +201,11 @@ export class FilterState {
     if (at < 0) throw new Refused("not-asked", "the proof matches no request in progress");
     const [{ sent }] = this.#challenges.splice(at, 1);
     this.#checkSerial(proof.serial);
-    this.#checkRising(proof);
-    this.#raise(proof);
+    this.#checkNumbers(proof);
+    this.#recordHighest(proof);
     const left = this.#config.maxStalenessMs - Number(proof.lag_ms);
-    if (left >= 0) this.#state(proof, sent + left);
-    this.#settle();
+    if (left >= 0) this.#addStatement(proof, sent + left);
+    this.#applyStatements();
   }
 
   /**
@@ -223,7 +223,7 @@ export class FilterState {
     const { filter } = received;
     if (filter === null) throw new Refused("broken", received.error.message, { cause: received.error });
     if (filter.facts.epoch !== named.epoch) throw contradiction();
-    const holding = {
+    const current = {
       lineage: manifest.lineage,
       sha256: received.sha256,
       epoch: named.epoch,
@@ -232,28 +232,28 @@ export class FilterState {
       overlay: new IdTable(),
       filter,
     };
-    const old = this.#holding;
+    const old = this.#current;
     if (old?.lineage === manifest.lineage) {
       const sameHash = old.filter.facts.seed === filter.facts.seed;
       if (old.epoch >= named.epoch || old.base > named.base || !sameHash) {
         throw new Refused("older", "the snapshot is not newer than the one in use");
       }
-      // The table has all ids from the new base up to the old position.
-      if (old.applied > holding.applied) holding.applied = old.applied;
-      holding.overlay = old.overlay;
-      holding.overlay.forgetUpTo(named.base);
+      // The old overlay has all ids from the new base up to the old position.
+      if (old.applied > current.applied) current.applied = old.applied;
+      current.overlay = old.overlay;
+      current.overlay.forgetUpTo(named.base);
     } else {
       // The deadline was computed for another lineage.
       this.#deadline = -Infinity;
     }
-    this.#holding = holding;
-    this.#settle();
+    this.#current = current;
+    this.#applyStatements();
   }
 
   /** Processes a delta that a manifest lists, with the SHA-256 of its bytes. */
   delta(now, bytes, sha256) {
     this.#clock.observe(now);
-    const listed = this.#listed.find((one) => one.delta.sha256 === sha256);
+    const listed = this.#listedDeltas.find((one) => one.delta.sha256 === sha256);
     if (listed === undefined) throw unlisted();
     const entry = listed.delta;
     let delta;
@@ -262,28 +262,28 @@ export class FilterState {
     } catch (error) {
       throw new Refused("broken", error.message, { cause: error });
     }
-    const holding = this.#holding;
-    if (holding?.lineage !== listed.lineage) throw early();
-    const told =
+    const current = this.#current;
+    if (current?.lineage !== listed.lineage) throw early();
+    const isListed =
       delta.lineage === listed.lineage &&
       delta.from === entry.from &&
       delta.to === entry.to &&
-      delta.seed === holding.filter.facts.seed;
-    if (!told) throw contradiction();
-    if (entry.from > holding.applied) throw early();
-    // The delta is a duplicate, or another delta has the same ids.
-    if (entry.to <= holding.applied) return;
+      delta.seed === current.filter.facts.seed;
+    if (!isListed) throw contradiction();
+    if (entry.from > current.applied) throw early();
+    // All ids of the delta were applied before.
+    if (entry.to <= current.applied) return;
     const { ids } = delta;
     const { overlayIdsMax } = this.#config;
-    if (ids.length / 2 > overlayIdsMax - holding.overlay.size) {
+    if (ids.length / 2 > overlayIdsMax - current.overlay.size) {
       throw new Refused(
         "overlay-full",
-        `more than ${overlayIdsMax} ids were added since the snapshot; waiting for the next one`,
+        `more than ${overlayIdsMax} ids were added since the snapshot; waiting for the next snapshot`,
       );
     }
-    for (let n = 0; n < ids.length; n += 2) holding.overlay.add(ids[n + 1], ids[n], entry.to);
-    holding.applied = entry.to;
-    this.#settle();
+    for (let n = 0; n < ids.length; n += 2) current.overlay.add(ids[n + 1], ids[n], entry.to);
+    current.applied = entry.to;
+    this.#applyStatements();
   }
 
   /** The files to fetch now: the entry of a snapshot or null, and the entries of deltas in their order. */
@@ -291,13 +291,13 @@ export class FilterState {
     const manifest = this.#newest;
     const wants = { snapshot: null, deltas: [] };
     if (manifest === null) return wants;
-    const holding = this.#holding?.lineage === manifest.lineage ? this.#holding : null;
+    const current = this.#current?.lineage === manifest.lineage ? this.#current : null;
     const fits = manifest.snapshot.bytes <= BigInt(this.#config.snapshotBytesMax);
     if (this.#isWanted(manifest) && fits) wants.snapshot = manifest.snapshot;
-    if (holding !== null) {
-      const missing = manifest.deltas.filter((delta) => delta.to > holding.applied);
-      // If the journal no longer reaches back to the client's position, a snapshot is needed.
-      if (missing.length > 0 && missing[0].from <= holding.applied) wants.deltas = missing;
+    if (current !== null) {
+      const missing = manifest.deltas.filter((delta) => delta.to > current.applied);
+      // If no listed delta begins at the client's position any more, a snapshot is needed.
+      if (missing.length > 0 && missing[0].from <= current.applied) wants.deltas = missing;
     }
     return wants;
   }
@@ -315,8 +315,8 @@ export class FilterState {
   }
 
   #isWanted(manifest) {
-    const holding = this.#holding;
-    return holding?.lineage !== manifest.lineage || holding.epoch < manifest.snapshot.epoch;
+    const current = this.#current;
+    return current?.lineage !== manifest.lineage || current.epoch < manifest.snapshot.epoch;
   }
 
   /** Refuses a snapshot that is larger than allowed, before it is fetched. */
@@ -336,57 +336,58 @@ export class FilterState {
     if (clockErrorMs === null) return;
     const moment = this.#clock.moment(now);
     const age = moment - Number(manifest.covers_ms) + clockErrorMs;
-    // The date is later than the clocks' error permits: the guarantee does not hold.
+    // A negative age means that the clocks differ by more than `clockErrorMs`, so the guarantee does not hold.
     if (age < 0 || age > maxStalenessMs) return;
-    this.#state(manifest, moment + maxStalenessMs - age);
+    this.#addStatement(manifest, moment + maxStalenessMs - age);
   }
 
   /** Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time. */
-  #state({ lineage, head, epoch_min: epochMin }, until) {
+  #addStatement({ lineage, head, epoch_min: epochMin }, until) {
     const deadline = until - 2 * JITTER_MS;
-    const known = this.#pending.find(
+    const existing = this.#pending.find(
       (one) => one.lineage === lineage && one.epochMin === epochMin && one.head === head,
     );
-    if (known !== undefined) {
-      known.deadline = Math.max(known.deadline, deadline);
+    if (existing !== undefined) {
+      existing.deadline = Math.max(existing.deadline, deadline);
       return;
     }
-    // The oldest will be complete first, and the newest gives the longest deadline, so one in the middle is dropped.
+    // The ids of the oldest statement arrive first, and the newest statement gives the latest deadline. Both are kept, and
+    // a statement in the middle is dropped.
     if (this.#pending.length === PENDING_MAX) this.#pending.splice(PENDING_MAX / 2, 1);
     this.#pending.push({ lineage, epochMin, head, deadline });
   }
 
-  /** Applies the statements whose ids have all arrived. */
-  #settle() {
-    const holding = this.#holding;
-    if (holding === null) return;
+  /** Sets the deadline from the statements whose snapshot and ids have all arrived. */
+  #applyStatements() {
+    const current = this.#current;
+    if (current === null) return;
     this.#pending = this.#pending.filter((one) => {
-      const fulfilled =
-        one.lineage === holding.lineage && one.epochMin <= holding.epoch && one.head <= holding.applied;
-      if (fulfilled) this.#deadline = Math.max(this.#deadline, one.deadline);
-      return !fulfilled;
+      const isComplete =
+        one.lineage === current.lineage && one.epochMin <= current.epoch && one.head <= current.applied;
+      if (isComplete) this.#deadline = Math.max(this.#deadline, one.deadline);
+      return !isComplete;
     });
   }
 
   #checkSet(set) {
     if (set !== this.#config.set) {
-      throw new Refused("other-set", `this belongs to the set \`${set.slice(0, 80)}\``);
+      throw new Refused("other-set", `this manifest or proof is for the set \`${set.slice(0, 80)}\``);
     }
   }
 }
 
 function contradiction() {
-  return new Refused("contradiction", "the publisher contradicts itself");
+  return new Refused("contradiction", "the content differs from an earlier statement of the publisher");
 }
 
-function rising(what, found, newest) {
+function checkNotBelow(what, found, newest) {
   if (found < newest) {
-    throw new Refused("falling", `the publisher's ${what} fell from ${newest} to ${found} within a lineage`);
+    throw new Refused("falling", `the publisher's ${what} decreased from ${newest} to ${found} within a lineage`);
   }
 }
 
 function unlisted() {
-  return new Refused("unlisted", "no manifest lists a file with this content");
+  return new Refused("unlisted", "no manifest lists a file with this SHA-256");
 }
 
 function early() {

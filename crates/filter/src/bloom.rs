@@ -18,7 +18,7 @@ use crate::avx2::Avx2;
 use crate::id::IdHash;
 use crate::rate::Rate;
 
-/// The bytes of eight lanes as in the file. The alignment keeps a block within one cache line.
+/// The bytes of eight lanes as in the file. The alignment is_within_rate a block within one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
@@ -95,8 +95,8 @@ impl Lanes {
         if let Some(avx2) = self.avx2 {
             return vector::set_many(avx2, ids, blocks);
         }
-        let fresh = ids.iter().map(|id| u64::from(set(id.0, blocks)));
-        fresh.sum()
+        let changed = ids.iter().map(|id| u64::from(set(id.0, blocks)));
+        changed.sum()
     }
 }
 
@@ -140,17 +140,17 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
 /// Returns the smallest number of blocks for which `ids` ids cause at most this false-positive rate. Returns
 /// `None` if this number exceeds the file format's 32 bits.
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
-    let keeps = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
+    let is_within_rate = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
     // Bounds of the search: blocks with more than 256 ids exceed every rate. Blocks with a quarter of an id are
     // within every rate down to RATE_MIN.
     let mut low = (ids / 256).max(1);
     let mut high = ids.saturating_mul(4).max(1);
-    if keeps(low) {
+    if is_within_rate(low) {
         high = low;
     }
     while low + 1 < high {
         let middle = low + (high - low) / 2;
-        if keeps(middle) {
+        if is_within_rate(middle) {
             high = middle;
         } else {
             low = middle;
@@ -220,7 +220,7 @@ mod tests {
     use super::*;
 
     /// The bits of an id in an area of `blocks` blocks, computed as `docs/reference/filter-format.md` says.
-    fn bits_by_the_page(hash: u64, blocks: u64) -> impl Iterator<Item = usize> {
+    fn bits_by_the_format(hash: u64, blocks: u64) -> impl Iterator<Item = usize> {
         let block = ((hash >> 32) * blocks) >> 32;
         SALTS.into_iter().zip(0..).map(move |(salt, lane)| {
             let bit = ((hash & 0xffff_ffff) * u64::from(salt) % (1 << 32)) >> 27;
@@ -240,41 +240,41 @@ mod tests {
             others in prop::collection::vec(any::<u64>(), 0..100),
             count in 1usize..40,
         ) {
-            let twice = again.iter().filter(|_| !hashes.is_empty()).map(|at| *at.get(&hashes));
-            let ids: Vec<IdHash> = hashes.iter().copied().chain(twice).map(IdHash).collect();
-            let mut page = vec![0u8; count * BLOCK_BYTES];
-            let mut plain = vec![Block::default(); count];
-            let (mut quick, mut many) = (plain.clone(), plain.clone());
+            let repeated = again.iter().filter(|_| !hashes.is_empty()).map(|at| *at.get(&hashes));
+            let ids: Vec<IdHash> = hashes.iter().copied().chain(repeated).map(IdHash).collect();
+            let mut expected = vec![0u8; count * BLOCK_BYTES];
+            let mut portable = vec![Block::default(); count];
+            let (mut single, mut batch) = (portable.clone(), portable.clone());
             let lanes = Lanes::detect();
-            let mut fresh = 0;
+            let mut changed = 0;
             for id in &ids {
-                let mut is_fresh = false;
-                for bit in bits_by_the_page(id.0, count as u64) {
-                    is_fresh |= page[bit / 8] >> (bit % 8) & 1 == 0;
-                    page[bit / 8] |= 1 << (bit % 8);
+                let mut changes_a_bit = false;
+                for bit in bits_by_the_format(id.0, count as u64) {
+                    changes_a_bit |= expected[bit / 8] >> (bit % 8) & 1 == 0;
+                    expected[bit / 8] |= 1 << (bit % 8);
                 }
-                prop_assert_eq!(set(id.0, &mut plain), is_fresh);
-                prop_assert_eq!(lanes.set(id.0, &mut quick), is_fresh);
-                fresh += u64::from(is_fresh);
+                prop_assert_eq!(set(id.0, &mut portable), changes_a_bit);
+                prop_assert_eq!(lanes.set(id.0, &mut single), changes_a_bit);
+                changed += u64::from(changes_a_bit);
             }
-            prop_assert_eq!(lanes.set_many(&ids, &mut many), fresh);
-            for blocks in [plain, quick, many] {
+            prop_assert_eq!(lanes.set_many(&ids, &mut batch), changed);
+            for blocks in [portable, single, batch] {
                 let bytes: Vec<u8> = blocks.iter().flat_map(|block| block.0).collect();
-                prop_assert_eq!(&bytes, &page);
+                prop_assert_eq!(&bytes, &expected);
             }
 
             let queries: Vec<IdHash> = ids.iter().copied().chain(others.into_iter().map(IdHash)).collect();
             let mut answers = vec![false; queries.len()];
-            lanes.match_many(&queries, count as u32, &page, &mut answers);
+            lanes.match_many(&queries, count as u32, &expected, &mut answers);
             for (n, (id, answer)) in queries.iter().zip(answers).enumerate() {
-                let is_there = bits_by_the_page(id.0, count as u64)
-                    .all(|bit| page[bit / 8] >> (bit % 8) & 1 == 1);
-                prop_assert!(is_there || n >= ids.len());
-                let block = block_at(&page, block_of(id.0, count as u32)).expect("it is there");
-                prop_assert_eq!(are_set(id.0, block), is_there);
-                prop_assert_eq!(lanes.are_set(id.0, block), is_there);
-                prop_assert_eq!(lanes.match_one(id.0, count as u32, &page), is_there);
-                prop_assert_eq!(answer, is_there);
+                let is_present = bits_by_the_format(id.0, count as u64)
+                    .all(|bit| expected[bit / 8] >> (bit % 8) & 1 == 1);
+                prop_assert!(is_present || n >= ids.len());
+                let block = block_at(&expected, block_of(id.0, count as u32)).expect("the block index is in range");
+                prop_assert_eq!(are_set(id.0, block), is_present);
+                prop_assert_eq!(lanes.are_set(id.0, block), is_present);
+                prop_assert_eq!(lanes.match_one(id.0, count as u32, &expected), is_present);
+                prop_assert_eq!(answer, is_present);
             }
         }
 
@@ -292,7 +292,7 @@ mod tests {
     #[test]
     fn a_rate_of_one_percent_takes_ten_and_a_half_bits_per_id() {
         let rate = Rate::new(0.01).expect("a rate");
-        let blocks = blocks_for(1_000_000, rate).expect("it fits");
+        let blocks = blocks_for(1_000_000, rate).expect("the number of blocks fits into 32 bits");
         let bits = f64::from(blocks) * 256.0 / 1e6;
         assert!((10.4..10.7).contains(&bits), "{bits}");
     }
@@ -302,7 +302,8 @@ mod tests {
     fn blocks_are_the_fewest_that_keep_the_rate() {
         for ids in [1u64, 2, 100, 12_345, 620_000] {
             for share in [0.5, 0.1, 0.01, 1e-4, RATE_MIN] {
-                let blocks = blocks_for(ids, Rate::new(share).expect("a rate")).expect("it fits");
+                let blocks = blocks_for(ids, Rate::new(share).expect("a rate"))
+                    .expect("the number of blocks fits into 32 bits");
                 assert!(expected_rate(ids as f64 / f64::from(blocks)) <= share);
                 if blocks > 1 {
                     let fewer = ids as f64 / f64::from(blocks - 1);

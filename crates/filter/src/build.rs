@@ -50,8 +50,10 @@ impl FilterParams {
 #[derive(Clone, Debug)]
 pub struct StaticBuilder {
     params: FilterParams,
-    full: Vec<Vec<u64>>,
-    last: Vec<u64>,
+    /// Full pieces of hashes.
+    full_pieces: Vec<Vec<u64>>,
+    /// The piece that receives further hashes.
+    last_piece: Vec<u64>,
 }
 
 impl StaticBuilder {
@@ -59,29 +61,30 @@ impl StaticBuilder {
     pub fn new(params: FilterParams) -> Self {
         Self {
             params,
-            full: Vec::new(),
-            last: Vec::new(),
+            full_pieces: Vec::new(),
+            last_piece: Vec::new(),
         }
     }
 
     /// Adds an id. Duplicates are allowed.
     pub fn insert(&mut self, id: IdHash) -> Result<(), BuildError> {
-        if self.last.len() == PIECE {
+        if self.last_piece.len() == PIECE_HASHES {
             self.close_piece()?;
         }
-        self.last.push(id.0);
+        self.last_piece.push(id.0);
         Ok(())
     }
 
     /// The number of ids added so far, including duplicates.
     pub fn ids_added(&self) -> u64 {
-        (self.full.len() * PIECE + self.last.len()) as u64
+        (self.full_pieces.len() * PIECE_HASHES + self.last_piece.len()) as u64
     }
 
     fn close_piece(&mut self) -> Result<(), BuildError> {
         self.check_count()?;
-        let next = Vec::with_capacity(PIECE);
-        self.full.push(std::mem::replace(&mut self.last, next));
+        let next = Vec::with_capacity(PIECE_HASHES);
+        self.full_pieces
+            .push(std::mem::replace(&mut self.last_piece, next));
         Ok(())
     }
 
@@ -101,8 +104,8 @@ impl StaticBuilder {
         let shards = u32::try_from(shards).map_err(|_| BuildError::TooMany {
             ids_max: SHARD_IDS << 32,
         })?;
-        let mut pieces = std::mem::take(&mut self.full);
-        pieces.push(std::mem::take(&mut self.last));
+        let mut pieces = std::mem::take(&mut self.full_pieces);
+        pieces.push(std::mem::take(&mut self.last_piece));
         let width = Width::for_rate(self.params.rate);
         let work = |number: u32, pieces: Vec<Vec<u64>>| ShardWork {
             number,
@@ -209,7 +212,7 @@ impl Tables {
     }
 }
 
-/// A solved shard.
+/// The bytes and the seed of a shard after it was solved.
 #[derive(Debug)]
 pub struct ShardPart {
     shard: u32,
@@ -295,7 +298,7 @@ pub(crate) fn seal(mut header: Header, mut bytes: Vec<u8>) -> Filter<Vec<u8>> {
 }
 
 /// The number of hashes in a piece of 1 MiB.
-const PIECE: usize = 1 << 17;
+const PIECE_HASHES: usize = 1 << 17;
 
 /// Why a filter could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]

@@ -13,11 +13,11 @@ use std::time::Duration;
 /// The source from which the publisher knows that it has all ids committed up to some time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Coverage {
-    /// A scan covers all ids committed before it began. Posted ids are published before the next scan, but do
+    /// A scan has all ids committed before it began. Posted ids are published before the next scan, but do
     /// not extend the time up to which ids are complete.
     Scans,
     /// Writers post each id and wait for the answer *before* they commit it. Then no committed id is
-    /// ever missing.
+    /// missing at any time.
     Posts,
     /// A feed of the database's changes: each batch states the time up to which it has all ids. The first scan
     /// that began after the feed must be published before.
@@ -39,11 +39,13 @@ pub enum CoveredUntil {
 #[derive(Clone, Debug)]
 pub struct Completeness {
     coverage: Coverage,
+    /// The time up to which all committed ids are published.
     covers: CoveredUntil,
-    /// The epoch of the oldest snapshot that suffices. `None` if no snapshot suffices.
+    /// The epoch of the oldest snapshot for which `covers` holds. `None` if no snapshot exists for it.
     epoch_min: Option<u64>,
     /// Until this time writers may commit ids that the publisher acknowledged and then lost.
     lost_until: Option<Duration>,
+    /// The start of the feed of changes. `None` without a feed.
     feed_began: Option<Duration>,
     /// The epoch of the oldest snapshot that has, together with the feed, every id.
     feed_epoch_min: Option<u64>,
@@ -54,8 +56,8 @@ impl Completeness {
     ///
     /// `stored_epoch` is the epoch of the snapshot in the state folder. `lost_until` is set if acknowledged ids
     /// may be missing from the state, because the state was damaged or restored from a backup. The writers of
-    /// these ids commit them before `lost_until`. Posts count again once a scan that began at or after
-    /// `lost_until` is published.
+    /// these ids commit them before `lost_until`. The publisher relies on posts again after it has published a
+    /// scan that began at or after `lost_until`.
     pub fn start(
         coverage: Coverage,
         stored_epoch: Option<u64>,
@@ -84,7 +86,7 @@ impl Completeness {
         self.covers
     }
 
-    /// The epoch of the oldest snapshot that suffices. `None` if no snapshot suffices yet.
+    /// The epoch of the oldest snapshot for which [`Self::covers`] holds. `None` if there is no such snapshot yet.
     pub const fn epoch_min(&self) -> Option<u64> {
         match self.coverage {
             Coverage::Feed => self.feed_epoch_min,
@@ -151,7 +153,7 @@ impl Completeness {
         self.lost_until.is_some()
     }
 
-    /// The earliest start of a scan after which posts count again. `None` if no scan is needed.
+    /// The earliest start of a scan after which the publisher relies on posts again. `None` if it already does.
     pub fn scan_due_at(&self) -> Option<Duration> {
         self.lost_until.filter(|_| self.coverage == Coverage::Posts)
     }

@@ -70,7 +70,7 @@ impl Delta {
 
     /// Returns the length that the header of a delta states, if `bytes` begins with the header of a delta. Readers
     /// of a file with several deltas use this.
-    pub fn whole_bytes(bytes: &[u8]) -> Option<u64> {
+    pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
         let ids = bytes.starts_with(&MAGIC).then(|| bytes.get(48..56))??;
         let ids = u64::from_le_bytes(ids.try_into().expect("eight bytes"));
         (HEADER_BYTES as u64).checked_add(ids.checked_mul(8)?)
@@ -143,7 +143,7 @@ pub enum DeltaError {
         found: u64,
     },
     /// The delta is truncated, or bytes follow it.
-    #[error("the delta has {found} bytes where its header says {whole}")]
+    #[error("the delta has {found} bytes and its header states {whole}")]
     Length {
         /// The number of bytes given.
         found: u64,

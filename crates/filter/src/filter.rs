@@ -13,8 +13,8 @@ use crate::fuse::{BATCH, Shape, mix};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
-/// An id filter. The answer "absent" is certain for every id that was not inserted. The answer "maybe" is wrong
-/// for a share of absent ids, [`FilterInfo::expected_rate`].
+/// An id filter. An id that gets "absent" was certainly not inserted. A share of the ids that were not inserted gets
+/// "maybe": [`FilterInfo::expected_rate`].
 #[derive(Clone, Debug)]
 pub struct Filter<B> {
     bytes: B,
@@ -38,7 +38,7 @@ pub struct FilterInfo {
     pub ids: u64,
     /// The number of ids that the filter can hold. An updatable filter refuses more.
     pub capacity_ids: u64,
-    /// The false-positive rate that the filter was built for.
+    /// The false-positive rate that the builder was configured with.
     pub target_rate: f64,
     /// The expected false-positive rate: computed from the shape of a static filter, from the load of an
     /// updatable one.
@@ -114,7 +114,11 @@ impl<B: AsRef<[u8]>> Filter<B> {
     ///
     /// Panics if `ids` and `answers` differ in length.
     pub fn contains_many(&self, ids: &[IdHash], answers: &mut [bool]) {
-        assert_eq!(ids.len(), answers.len(), "an answer for each id");
+        assert_eq!(
+            ids.len(),
+            answers.len(),
+            "`answers` has one place for each id"
+        );
         match &self.layout {
             Layout::Fuse { shards } => shards.contains_many(ids, self.bytes.as_ref(), answers),
             Layout::Bloom { blocks, lanes } => {

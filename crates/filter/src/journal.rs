@@ -23,8 +23,8 @@ pub struct Journal {
     head: u64,
     snapshot: Option<Snapshot>,
     deltas: Vec<PublishedDelta>,
-    /// The ids added after the newest snapshot's base, each with its number. The deltas do not have these
-    /// numbers, because they are merged.
+    /// The ids added after the newest snapshot's base, each with its journal number. The deltas do not have the
+    /// numbers of single ids, because deltas are merged.
     since_base: Vec<(IdHash, u64)>,
 }
 
@@ -83,8 +83,8 @@ impl Journal {
             return None;
         }
         for delta in deltas {
-            let ours = (delta.lineage, delta.hash_seed) == (lineage, hash_seed);
-            if !ours || delta.from != journal.head || delta.to <= delta.from {
+            let is_of_this_journal = (delta.lineage, delta.hash_seed) == (lineage, hash_seed);
+            if !is_of_this_journal || delta.from != journal.head || delta.to <= delta.from {
                 return None;
             }
             journal.head = delta.to;
@@ -116,7 +116,7 @@ impl Journal {
         self.lineage
     }
 
-    /// Adds ids, which are published with the next manifest. Returns their number.
+    /// Adds ids, which are published with the next manifest. Returns their journal number.
     pub fn append(&mut self, ids: Vec<IdHash>) -> u64 {
         if ids.is_empty() {
             return self.head;
@@ -149,13 +149,13 @@ impl Journal {
     ///
     /// Panics if `base` is greater than the newest number.
     pub fn publish(&mut self, snapshot: &[u8], epoch: u64, base: u64, keep_from: u64) {
-        let described = Snapshot {
+        let snapshot = Snapshot {
             epoch,
             base,
             bytes: snapshot.len() as u64,
             sha256: Digest::compute(snapshot),
         };
-        self.publish_with_digest(described, keep_from);
+        self.publish_with_digest(snapshot, keep_from);
     }
 
     /// Like [`Self::publish`], for a snapshot whose digest is already known. Computing it for 100 MB takes
@@ -288,7 +288,7 @@ mod tests {
         assert_eq!(journal.append(vec![]), 10_000);
         assert!(journal.manifest(0, None).is_none());
         journal.publish(b"a snapshot", 1, 9_000, 0);
-        let manifest = journal.manifest(0, None).expect("there is a snapshot");
+        let manifest = journal.manifest(0, None).expect("a snapshot was published");
         let line = manifest.to_line(None);
         assert_eq!(
             Manifest::from_line(line.as_bytes(), &Trust::Transport),
@@ -301,10 +301,13 @@ mod tests {
         for base in [0, 1, 63, 64, 99, 100] {
             let mut journal = journal(100);
             journal.publish(b"a snapshot", 1, base, base);
-            let line = journal.manifest(0, None).expect("a snapshot").to_line(None);
+            let line = journal
+                .manifest(0, None)
+                .expect("a snapshot was published")
+                .to_line(None);
             let manifest = Manifest::from_line(line.as_bytes(), &Trust::Transport);
             let first = manifest
-                .expect("no gap")
+                .expect("the deltas leave no gap")
                 .deltas
                 .first()
                 .map(|delta| delta.to);
@@ -317,21 +320,21 @@ mod tests {
     fn a_journal_continues_after_a_restart() {
         let mut journal = journal(100);
         journal.publish(b"a snapshot", 1, 90, 40);
-        let kept = |journal: &Journal| -> Vec<Delta> {
+        let stored_deltas = |journal: &Journal| -> Vec<Delta> {
             let deltas = journal.deltas().iter();
             deltas
-                .map(|delta| Delta::from_bytes(&delta.bytes).expect("ours"))
+                .map(|delta| Delta::from_bytes(&delta.bytes).expect("the journal wrote it"))
                 .collect()
         };
-        let deltas = kept(&journal);
+        let deltas = stored_deltas(&journal);
         let resume = |deltas| {
             let (lineage, seed) = (journal.lineage, journal.hash_seed);
             Journal::resume("resource", lineage, 500, seed, journal.snapshot, deltas)
         };
-        let mut resumed = resume(deltas.clone()).expect("nothing is missing");
+        let mut resumed = resume(deltas.clone()).expect("no delta is missing");
         assert_eq!(resumed.head(), 100);
         assert_eq!(resumed.append(vec![IdHash(7)]), 101);
-        let manifest = resumed.manifest(0, None).expect("a snapshot");
+        let manifest = resumed.manifest(0, None).expect("a snapshot was published");
         assert_eq!(manifest.serial, 501);
         let line = manifest.to_line(None);
         assert!(Manifest::from_line(line.as_bytes(), &Trust::Transport).is_ok());
@@ -352,7 +355,7 @@ mod tests {
         let trust = Trust::Keys(vec![signer.public()]);
         let mut journal = journal(3);
         journal.publish(b"a snapshot", 1, 3, 3);
-        let manifest = journal.manifest(0, None).expect("a snapshot");
+        let manifest = journal.manifest(0, None).expect("a snapshot was published");
         let line = manifest.to_line(Some(&signer));
         assert_eq!(
             Manifest::from_line(line.as_bytes(), &trust).as_ref(),
@@ -376,7 +379,7 @@ mod tests {
     fn a_manifest_with_a_gap_is_refused() {
         let mut journal = journal(100);
         journal.publish(b"a snapshot", 1, 10, 0);
-        let whole = journal.manifest(0, None).expect("a snapshot");
+        let whole = journal.manifest(0, None).expect("a snapshot was published");
         let read = |manifest: &Manifest| {
             Manifest::from_line(manifest.to_line(None).as_bytes(), &Trust::Transport)
         };

@@ -28,7 +28,7 @@ pub struct Manifest {
     /// Wall-clock time, in milliseconds since 1970, up to which all committed ids are in a snapshot of
     /// `epoch_min` or later, together with the journal up to `head`.
     pub covers_ms: u64,
-    /// The epoch of the oldest snapshot that suffices for `covers_ms`.
+    /// The epoch of the oldest snapshot for which the statement of `covers_ms` holds.
     pub epoch_min: u64,
     /// The newest number of the journal.
     pub head: u64,
@@ -83,8 +83,8 @@ pub struct Proof {
     pub epoch_min: u64,
     /// The newest number of the journal.
     pub head: u64,
-    /// The time in milliseconds between `c` and the proof, where all ids committed by `c` are published. Measured
-    /// on the publisher's monotonic clock.
+    /// The age of the data in milliseconds: all ids that were committed this long before the proof are published.
+    /// Measured on the publisher's monotonic clock.
     pub lag_ms: u64,
     /// The client's challenge, in hex.
     pub echo: String,
@@ -212,7 +212,7 @@ pub enum ManifestError {
     /// The manifest requires a newer snapshot than it lists.
     #[error("the manifest requires snapshot {min}, but its newest snapshot is {newest}")]
     Epoch {
-        /// The oldest epoch that suffices.
+        /// The epoch that the manifest requires.
         min: u64,
         /// The newest epoch.
         newest: u64,

@@ -101,8 +101,8 @@ pub(crate) fn verify<'line, D: Document>(
     }
     let line = std::str::from_utf8(line).map_err(|_| SignedError::Form)?;
     let line = line.trim_end_matches(['\r', '\n']);
-    let (how, rest) = line.split_once(' ').ok_or(SignedError::Form)?;
-    let json = match how {
+    let (scheme, rest) = line.split_once(' ').ok_or(SignedError::Form)?;
+    let json = match scheme {
         "unsigned" => rest,
         "ed25519" => {
             let (_, rest) = rest.split_once(' ').ok_or(SignedError::Form)?;
@@ -111,7 +111,7 @@ pub(crate) fn verify<'line, D: Document>(
         _ => return Err(SignedError::Form),
     };
     if let Trust::Keys(keys) = trust {
-        if how != "ed25519" {
+        if scheme != "ed25519" {
             return Err(SignedError::Unsigned);
         }
         let mut words = rest.splitn(3, ' ');

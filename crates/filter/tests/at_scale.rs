@@ -22,10 +22,10 @@ fn hash(hasher: IdHasher, n: u64) -> IdHash {
 }
 
 fn ids() -> u64 {
-    let Ok(asked) = env::var("EDGEWARD_FILTER_IDS") else {
+    let Ok(count) = env::var("EDGEWARD_FILTER_IDS") else {
         return 200_000;
     };
-    asked.parse().expect("EDGEWARD_FILTER_IDS is a number")
+    count.parse().expect("EDGEWARD_FILTER_IDS is a number")
 }
 
 /// Looks up every id in the filter, and the same number of absent ids. Checks the answers and the rate.
@@ -33,18 +33,20 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
     let hasher = filter.hasher();
     let FilterInfo {
         construction,
-        ids: held,
+        ids: counted_ids,
         bytes,
         ..
     } = filter.info();
     match construction {
-        Construction::Static => assert_eq!(held, ids, "every distinct id counts once"),
+        Construction::Static => assert_eq!(counted_ids, ids, "every distinct id counts once"),
         // An id that already gets "maybe" before it is added is not counted.
-        Construction::Updatable => assert!(held <= ids && held as f64 > ids as f64 * 0.99),
+        Construction::Updatable => {
+            assert!(counted_ids <= ids && counted_ids as f64 > ids as f64 * 0.99)
+        }
     }
     let began = Instant::now();
-    let hidden = (0..ids).filter(|n| !filter.contains(hash(hasher, *n)));
-    assert_eq!(hidden.count(), 0, "inserted ids were answered absent");
+    let missed = (0..ids).filter(|n| !filter.contains(hash(hasher, *n)));
+    assert_eq!(missed.count(), 0, "inserted ids were answered absent");
     let present_s = began.elapsed().as_secs_f64();
     let began = Instant::now();
     let passed = (ids..2 * ids).filter(|n| filter.contains(hash(hasher, *n)));
@@ -53,9 +55,9 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
     // Five standard deviations of the measured share, and 1 % for the blocks of an updatable filter, whose rate
     // is a mean.
     let p = rate.share();
-    let most = p * 1.01 + 5.0 * (p * (1.0 - p) / ids as f64).sqrt();
+    let rate_max = p * 1.01 + 5.0 * (p * (1.0 - p) / ids as f64).sqrt();
     assert!(
-        passed <= most,
+        passed <= rate_max,
         "the measured rate is {passed}, the requested rate {p}"
     );
     let times = bytes as f64 / bytes_limit(ids, p);
@@ -79,13 +81,15 @@ fn a_static_filter_of_any_size_has_no_false_negative() {
     let began = Instant::now();
     let mut builder = StaticBuilder::new(params);
     for n in 0..ids {
-        builder.insert(hash(params.hasher, n)).expect("room");
+        builder
+            .insert(hash(params.hasher, n))
+            .expect("the limit is not reached");
     }
     let insert_s = began.elapsed().as_secs_f64();
     let began = Instant::now();
-    let filter = builder.finish().expect("solvable");
+    let filter = builder.finish().expect("random ids are solvable");
     let build_s = began.elapsed().as_secs_f64();
-    let opened = Filter::open(filter.bytes()).expect("just built");
+    let opened = Filter::open(filter.bytes()).expect("a built filter is valid");
     let times = filter.bytes().len() as f64 / bytes_limit(ids, rate.share());
     assert!(times < 1.15, "{times} times the limit");
     check_filter(&opened, ids, rate, insert_s, build_s);
@@ -99,14 +103,16 @@ fn an_updatable_filter_of_any_size_has_no_false_negative() {
         ..FilterParams::with_rate(rate)
     };
     let began = Instant::now();
-    let mut filter = UpdatableFilter::new(params, ids).expect("a rate it can have");
+    let mut filter = UpdatableFilter::new(params, ids).expect("the rate is supported");
     for n in 0..ids {
-        filter.insert(hash(params.hasher, n)).expect("room");
+        filter
+            .insert(hash(params.hasher, n))
+            .expect("the limit is not reached");
     }
     let insert_s = began.elapsed().as_secs_f64();
     let began = Instant::now();
     let written = filter.to_filter(1);
     let build_s = began.elapsed().as_secs_f64();
-    let opened = Filter::open(written.bytes()).expect("just written");
+    let opened = Filter::open(written.bytes()).expect("a written filter is valid");
     check_filter(&opened, ids, rate, insert_s, build_s);
 }

@@ -63,6 +63,7 @@ enum Event {
 struct World {
     evidence: Evidence,
     dice: Dice,
+    /// The time in ms since the start of the run.
     time: u64,
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events: u64,
@@ -77,6 +78,7 @@ struct World {
     journal: Journal,
     journaled: usize,
     covers: u64,
+    /// By how many ms the publisher's wall clock is ahead.
     publisher_wall_ahead: i64,
     epoch: u64,
     /// All published files, and old manifests for replays.
@@ -85,6 +87,7 @@ struct World {
     proofs: Vec<Vec<u8>>,
 
     client: Client<Vec<u8>>,
+    /// By how many ms the client's wall clock is ahead, and how long its machine has slept in total.
     wall_ahead: i64,
     slept: u64,
     loss_percent: u64,
@@ -116,10 +119,10 @@ impl World {
         }
         config.overlay_ids_max = if dice.percent(10) { 50 } else { 100_000 };
         let skew = |dice: &mut Dice| dice.between(0, 500) as i64 - 250;
-        let any = |dice: &mut Dice| dice.between(0, 7_200_000) as i64 - HOUR_MS;
+        let wrong_by_an_hour = |dice: &mut Dice| dice.between(0, 7_200_000) as i64 - HOUR_MS;
         let (publisher_wall_ahead, wall_ahead) = match evidence {
             Evidence::Dates => (skew(&mut dice), skew(&mut dice)),
-            Evidence::Proofs => (any(&mut dice), any(&mut dice)),
+            Evidence::Proofs => (wrong_by_an_hour(&mut dice), wrong_by_an_hour(&mut dice)),
         };
         let mut world = Self {
             evidence,
@@ -202,7 +205,7 @@ impl World {
                 Event::Build => self.build(),
                 Event::Poll => self.poll(),
                 Event::Query => self.query(),
-                Event::Trouble => self.trouble(),
+                Event::Trouble => self.cause_failure(),
                 Event::Deliver(n) => {
                     if let Some(message) = self.messages[n].take() {
                         self.deliver(message);
@@ -221,13 +224,13 @@ impl World {
     /// The publisher reads new ids and journals them.
     fn write_journal(&mut self) {
         if self.alive {
-            let fresh = self.journaled..self.committed.len();
+            let new_ids = self.journaled..self.committed.len();
             self.journaled = self.committed.len();
             self.covers = self.time;
-            self.journal.append(fresh.map(hash).collect());
+            self.journal.append(new_ids.map(hash).collect());
             for delta in self.journal.deltas() {
                 let name = delta.entry.sha256.to_string();
-                if !self.files.iter().any(|(known, _)| *known == name) {
+                if !self.files.iter().any(|(listed, _)| *listed == name) {
                     self.files.push((name, Message::Delta(delta.bytes.clone())));
                 }
             }
@@ -254,9 +257,14 @@ impl World {
             };
             let mut builder = StaticBuilder::new(params);
             for id in 0..self.journaled {
-                builder.insert(hash(id)).expect("few");
+                builder
+                    .insert(hash(id))
+                    .expect("the number of ids is below the limit");
             }
-            let bytes = builder.finish().expect("solvable").into_bytes();
+            let bytes = builder
+                .finish()
+                .expect("random ids are solvable")
+                .into_bytes();
             let base = self.journal.head();
             let keep = base.saturating_sub(self.dice.between(0, 30));
             self.journal.publish(&bytes, self.epoch, base, keep);
@@ -280,7 +288,7 @@ impl World {
         let wanted: Vec<_> = wanted.chain(deltas.iter().map(|d| d.sha256)).collect();
         for digest in wanted {
             let name = digest.to_string();
-            let file = self.files.iter().find(|(known, _)| *known == name);
+            let file = self.files.iter().find(|(listed, _)| *listed == name);
             if let Some((_, file)) = file.cloned() {
                 self.send(&file);
             }
@@ -327,8 +335,8 @@ impl World {
     }
 
     /// Causes a failure: death, stepped clock or sleep.
-    fn trouble(&mut self) {
-        let mut rest = 0;
+    fn cause_failure(&mut self) {
+        let mut pause_ms = 0;
         match self.dice.between(0, 8) {
             0 => {
                 self.alive = !self.alive;
@@ -357,11 +365,11 @@ impl World {
                 let sleep = self.dice.between(100, 20_000);
                 self.sleep(sleep);
                 // At wake-up the client reads its clocks before they are stepped again.
-                rest = sleep + 1_000;
+                pause_ms = sleep + 1_000;
             }
             _ => {}
         }
-        let delay = rest + self.dice.between(500, 8_000);
+        let delay = pause_ms + self.dice.between(500, 8_000);
         self.after(delay, Event::Trouble);
     }
 
@@ -399,10 +407,10 @@ impl World {
                 );
             }
             // Among the ids that must not be answered `Absent`, the newest is the most likely to be missed.
-            let youngest = self.client.answer(now, hash(old - 1));
+            let newest = self.client.answer(now, hash(old - 1));
             let committed = self.committed[old - 1];
             assert_ne!(
-                youngest,
+                newest,
                 Answer::Absent,
                 "committed at {committed}, skipped at {}",
                 self.time

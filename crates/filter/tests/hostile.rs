@@ -10,22 +10,25 @@ fn params() -> FilterParams {
     FilterParams::with_rate(Rate::new(0.01).expect("a rate"))
 }
 
-fn fixed() -> Vec<u8> {
+fn static_filter() -> Vec<u8> {
     let mut builder = StaticBuilder::new(params());
     for n in 0..300 {
         builder
             .insert(IdHasher::default().hash_integer(n))
-            .expect("few");
+            .expect("the number of ids is below the limit");
     }
-    builder.finish().expect("solvable").into_bytes()
+    builder
+        .finish()
+        .expect("random ids are solvable")
+        .into_bytes()
 }
 
-fn growing() -> Vec<u8> {
-    let mut filter = UpdatableFilter::new(params(), 300).expect("it fits");
+fn updatable_filter() -> Vec<u8> {
+    let mut filter = UpdatableFilter::new(params(), 300).expect("the number of blocks fits");
     for n in 0..300 {
         _ = filter
             .insert(IdHasher::default().hash_integer(n))
-            .expect("room");
+            .expect("the filter has space");
     }
     filter.to_filter(1).into_bytes()
 }
@@ -40,9 +43,9 @@ fn forge(bytes: &mut [u8], at: usize, field: &[u8]) {
 /// Method: truncate a filter at every length.
 #[test]
 fn a_truncated_file_is_refused_at_every_length() {
-    for whole in [fixed(), growing()] {
+    for whole in [static_filter(), updatable_filter()] {
         for cut in 0..whole.len() {
-            let error = Filter::open(&whole[..cut]).expect_err("cut");
+            let error = Filter::open(&whole[..cut]).expect_err("the file is truncated");
             let expected = if cut < 8 {
                 matches!(error, OpenError::NotAFilter)
             } else {
@@ -68,7 +71,7 @@ fn a_truncated_file_is_refused_at_every_length() {
 /// Method: flip each bit of a filter.
 #[test]
 fn any_flipped_bit_is_detected() {
-    for whole in [fixed(), growing()] {
+    for whole in [static_filter(), updatable_filter()] {
         for bit in 0..whole.len() * 8 {
             let mut flipped = whole.clone();
             flipped[bit / 8] ^= 1 << (bit % 8);
@@ -81,7 +84,7 @@ fn any_flipped_bit_is_detected() {
 /// compares them with the size of the file.
 #[test]
 fn a_forged_header_is_refused_without_allocating() {
-    for whole in [fixed(), growing()] {
+    for whole in [static_filter(), updatable_filter()] {
         for (at, field) in [
             (12, &u32::MAX.to_le_bytes()[..]),
             (12, &0u32.to_le_bytes()),
@@ -96,7 +99,7 @@ fn a_forged_header_is_refused_without_allocating() {
         ] {
             let mut forged = whole.clone();
             forge(&mut forged, at, field);
-            let error = Filter::open_trusted(&forged).expect_err("forged");
+            let error = Filter::open_trusted(&forged).expect_err("the header is forged");
             assert!(!error.to_string().is_empty());
         }
     }
@@ -116,7 +119,7 @@ fn a_forged_shard_is_refused() {
         (153, &[64]),
         (154, &[1]),
     ] {
-        let mut forged = fixed();
+        let mut forged = static_filter();
         forged[at..at + field.len()].copy_from_slice(field);
         assert!(Filter::open_trusted(&forged).is_err(), "{at}");
     }
@@ -127,9 +130,11 @@ fn a_file_of_another_kind_is_reported_as_such() {
     for other in [&b""[..], b"PK\x03\x04", &[0; 500], b"{\"json\": true}"] {
         assert_eq!(Filter::open(other).err(), Some(OpenError::NotAFilter));
     }
-    let mut later = fixed();
+    let mut later = static_filter();
     later[8] = 2;
-    let error = Filter::open(&later).expect_err("later").to_string();
+    let error = Filter::open(&later)
+        .expect_err("the version is later")
+        .to_string();
     assert!(error.contains("format version 2"), "{error}");
 }
 
@@ -139,7 +144,7 @@ proptest! {
     fn forged_payloads_cause_no_panic(
         forgeries in prop::collection::vec((128usize..400, any::<u8>()), 0..12), id: u64,
     ) {
-        for mut bytes in [fixed(), growing()] {
+        for mut bytes in [static_filter(), updatable_filter()] {
             for &(at, byte) in &forgeries {
                 if at < bytes.len() {
                     bytes[at] = byte;

@@ -394,7 +394,7 @@ pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
 
 /// Returns the record at the start of `bytes`, and its length.
 fn whole_record(bytes: &[u8]) -> Option<(Delta, usize)> {
-    let length = usize::try_from(Delta::whole_bytes(bytes)?).ok()?;
+    let length = usize::try_from(Delta::stated_bytes(bytes)?).ok()?;
     let delta = Delta::from_bytes(bytes.get(..length)?).ok()?;
     Some((delta, length))
 }

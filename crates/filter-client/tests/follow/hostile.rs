@@ -16,54 +16,63 @@ const LONG: Duration = Duration::from_secs(60);
 /// Starts a client with a valid filter. Then the publisher publishes a new id, and the relay changes the responses
 /// until the client has counted a refused file. Then the relay passes responses unchanged, and the client must
 /// get the newest filter.
-fn tampered(
-    what_is_new: impl FnOnce(&RunningPublisher, &Table),
+fn check_refusal(
+    publish: impl FnOnce(&RunningPublisher, &Table),
     tamper: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
-    noticed: impl Fn(&Status) -> bool,
+    has_counted: impl Fn(&Status) -> bool,
 ) {
     let folder = tempfile::tempdir().expect("a folder");
     let table = table(2000);
     let publisher = publisher(folder.path(), &table);
-    let relay = Relay::before(publisher.addr());
+    let relay = Relay::in_front_of(publisher.addr());
     let mut config = config(relay.addr, LONG);
     config.silence_max = Duration::from_secs(1);
-    let client = FilterClient::start(config).expect("it starts");
+    let client = FilterClient::start(config).expect("the client starts");
     assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
-    let good = client.status().facts.expect("a filter").epoch;
+    let valid_epoch = client.status().facts.expect("a filter").epoch;
     relay.tamper(tamper);
-    what_is_new(&publisher, &table);
+    publish(&publisher, &table);
     assert!(
-        client.wait_until(WAIT_MAX, noticed),
+        client.wait_until(WAIT_MAX, has_counted),
         "{:?}",
         client.status()
     );
     let status = client.status();
     assert!(status.last_error.is_some());
-    assert_eq!(status.facts.expect("the last good one").epoch, good);
+    assert_eq!(
+        status.facts.expect("the last valid filter is in use").epoch,
+        valid_epoch
+    );
     assert!((0..2000u64).all(|id| client.answer(id.to_string()) == Answer::Maybe));
     assert_eq!(
         client.answer("no such id"),
         Answer::Absent,
-        "it is still in use"
+        "the last valid filter is still in use"
     );
     // Without the relay's changes the newest filter is fetched.
     relay.stop_tampering();
-    until("the newest id is known", || client.may_exist("5000"));
+    until("the newest id is answered maybe", || {
+        client.may_exist("5000")
+    });
 }
 
-fn a_new_snapshot(publisher: &RunningPublisher, table: &Table) {
-    let (epoch, _) = publisher.published().expect("published");
-    table.0.lock().expect("no test panics with it").push(5000);
+fn publish_snapshot(publisher: &RunningPublisher, table: &Table) {
+    let (epoch, _) = publisher.published().expect("a snapshot is published");
+    table
+        .0
+        .lock()
+        .expect("no thread panics while it has the lock")
+        .push(5000);
     publisher.rebuild();
     assert!(publisher.wait_published(epoch, WAIT_MAX));
 }
 
-fn a_new_delta(publisher: &RunningPublisher, _: &Table) {
+fn publish_delta(publisher: &RunningPublisher, _: &Table) {
     assert!(post(publisher.addr(), 5000));
 }
 
 /// Returns a relay function that changes the responses for one kind of request.
-fn on(
+fn change_responses(
     part: &'static str,
     mut change: impl FnMut(&mut Vec<u8>, usize) + Send + 'static,
 ) -> impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static {
@@ -78,38 +87,43 @@ fn on(
 
 #[test]
 fn a_truncated_snapshot_is_refused() {
-    let cut = on("/snapshot/", |answer, body| answer.truncate(body + 100));
-    tampered(a_new_snapshot, cut, |status| status.counts.failed > 2);
+    let cut = change_responses("/snapshot/", |answer, body| answer.truncate(body + 100));
+    check_refusal(publish_snapshot, cut, |status| status.counts.failed > 2);
 }
 
 #[test]
 fn a_snapshot_with_a_flipped_bit_is_refused() {
-    let flip = on("/snapshot/", |answer, body| answer[body + 777] ^= 4);
-    tampered(a_new_snapshot, flip, |status| {
+    let flip = change_responses("/snapshot/", |answer, body| answer[body + 777] ^= 4);
+    check_refusal(publish_snapshot, flip, |status| {
         status.counts.snapshots_refused > 2
     });
 }
 
 #[test]
 fn a_delta_with_a_flipped_bit_is_refused() {
-    let flip = on("/delta/", |answer, body| answer[body + 70] ^= 1);
-    tampered(a_new_delta, flip, |status| status.counts.deltas_refused > 2);
+    let flip = change_responses("/delta/", |answer, body| answer[body + 70] ^= 1);
+    check_refusal(publish_delta, flip, |status| {
+        status.counts.deltas_refused > 2
+    });
 }
 
-/// Method: a response larger than the manifest states, once by its `Content-Length` and once without a length.
+/// Method: send a snapshot larger than the manifest states, once with a large `Content-Length` and once without.
 #[test]
 fn an_oversized_snapshot_is_refused() {
-    let told = on("/snapshot/", |answer, body| {
+    let oversized_by_length = change_responses("/snapshot/", |answer, body| {
         answer.truncate(body);
         let head = String::from_utf8_lossy(answer).into_owned();
-        let length = head.find("content-length: ").expect("told") + 16;
+        let length = head
+            .find("content-length: ")
+            .expect("the response has a length")
+            + 16;
         answer.splice(length..length, b"9999999".iter().copied());
         answer.extend_from_slice(&[7; 100_000]);
     });
-    tampered(a_new_snapshot, told, |status| {
+    check_refusal(publish_snapshot, oversized_by_length, |status| {
         status.counts.snapshots_refused > 0
     });
-    let untold = on("/snapshot/", |answer, body| {
+    let oversized_without_length = change_responses("/snapshot/", |answer, body| {
         answer.splice(
             ..body,
             b"HTTP/1.1 200 OK\r\nconnection: close\r\n\r\n"
@@ -118,30 +132,30 @@ fn an_oversized_snapshot_is_refused() {
         );
         answer.extend_from_slice(&[7; 100_000]);
     });
-    tampered(a_new_snapshot, untold, |status| {
+    check_refusal(publish_snapshot, oversized_without_length, |status| {
         status.counts.snapshots_refused > 0
     });
 }
 
 #[test]
-fn a_changed_manifest_or_one_of_another_key_is_refused() {
-    let flip = on("?have", |answer, body| {
+fn a_changed_manifest_and_a_manifest_of_another_key_are_refused() {
+    let flip = change_responses("?have", |answer, body| {
         if answer.len() > body {
             let last = answer.len() - 10;
             answer[last] ^= 1;
         }
     });
-    tampered(a_new_delta, flip, |status| {
+    check_refusal(publish_delta, flip, |status| {
         status.counts.manifests_refused > 2
     });
-    let resign = on("?have", |answer, body| {
+    let resign = change_responses("?have", |answer, body| {
         let trust = Trust::Keys(vec![signer().public()]);
         if let Ok(manifest) = Manifest::from_line(&answer[body..], &trust) {
             let line = manifest.to_line(Some(&Signer::from_secret([1; 32])));
             answer.splice(body.., line.into_bytes());
         }
     });
-    tampered(a_new_delta, resign, |status| {
+    check_refusal(publish_delta, resign, |status| {
         status.counts.manifests_refused > 2
     });
 }
@@ -151,11 +165,11 @@ fn a_changed_manifest_or_one_of_another_key_is_refused() {
 fn a_snapshot_of_a_petabyte_is_not_requested() {
     let folder = tempfile::tempdir().expect("a folder");
     let publisher = publisher(folder.path(), &table(2000));
-    let relay = Relay::before(publisher.addr());
-    let (tell, asked) = std::sync::mpsc::channel();
+    let relay = Relay::in_front_of(publisher.addr());
+    let (snapshot_requested, requests) = std::sync::mpsc::channel();
     relay.tamper(move |path, mut answer| {
         if path.contains("/snapshot/") {
-            _ = tell.send(());
+            _ = snapshot_requested.send(());
         }
         let body = body_at(&answer);
         let trust = Trust::Keys(vec![signer().public()]);
@@ -171,6 +185,6 @@ fn a_snapshot_of_a_petabyte_is_not_requested() {
     });
     let client = client(relay.addr, LONG);
     assert!(client.wait_until(WAIT_MAX, |status| status.counts.manifests > 1));
-    assert!(asked.try_recv().is_err(), "the snapshot was requested");
+    assert!(requests.try_recv().is_err(), "the snapshot was requested");
     assert_ne!(client.answer("no such id"), Answer::Absent);
 }

@@ -16,10 +16,10 @@ use crate::support::{Clocks, Relay, WAIT_MAX, body_at, config, post, publisher, 
 const STALENESS: Duration = Duration::from_millis(600);
 const RUN: Duration = Duration::from_secs(6);
 
-/// Responses are lost, replayed and swapped, the network is cut, wall clocks are stepped by an hour, and the
+/// Responses are lost, replayed and swapped, the relay is disconnected, wall clocks are stepped by an hour, and the
 /// publisher is killed and restarted.
 #[test]
-fn no_old_id_is_ever_skipped() {
+fn an_id_older_than_max_staleness_is_never_answered_absent() {
     let seed = std::env::var("EDGEWARD_SIM_SEED")
         .ok()
         .and_then(|seed| seed.parse().ok());
@@ -29,50 +29,53 @@ fn no_old_id_is_ever_skipped() {
     let folder = tempfile::tempdir().expect("a folder");
     let table = table(1000);
     let mut running = Some(publisher(folder.path(), &table));
-    let mut addr = running.as_ref().expect("it runs").addr();
-    let relay = Relay::before(addr);
-    let old: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
+    let mut addr = running.as_ref().expect("the publisher runs").addr();
+    let relay = Relay::in_front_of(addr);
+    let earlier_manifests: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let mut tamper_dice = SplitMix64(seed ^ 1);
     relay.tamper(move |path, answer| {
         let is_manifest = path.contains("/resource?") || path.ends_with("/resource");
-        let mut old = old.lock().expect("no test panics with it");
-        if is_manifest && old.len() < 1000 {
-            old.push(answer.clone());
+        let mut earlier_manifests = earlier_manifests
+            .lock()
+            .expect("no thread panics while it has the lock");
+        if is_manifest && earlier_manifests.len() < 1000 {
+            earlier_manifests.push(answer.clone());
         }
         match tamper_dice.below(10) {
             0 => None,
             1 if is_manifest => {
-                let at = tamper_dice.below(old.len() as u64);
-                Some(old[usize::try_from(at).expect("small")].clone())
+                let index = tamper_dice.below(earlier_manifests.len() as u64);
+                Some(earlier_manifests[usize::try_from(index).expect("an index is small")].clone())
             }
             2 => Some(answer[..body_at(&answer)].to_vec()),
             _ => Some(answer),
         }
     });
     let clocks = Clocks::default();
-    let mut told = config(relay.addr, STALENESS);
-    told.clock = clocks.clock();
-    told.silence_max = Duration::from_millis(500);
-    let client = FilterClient::start(told).expect("it starts");
+    let mut client_config = config(relay.addr, STALENESS);
+    client_config.clock = clocks.clock();
+    client_config.silence_max = Duration::from_millis(500);
+    let client = FilterClient::start(client_config).expect("the client starts");
 
     let mut committed: Vec<(Instant, u64)> = Vec::new();
-    let (mut skipped, mut asked, mut deaths, mut cuts) = (0u64, 0u64, 0, 0);
-    let mut is_cut = false;
+    let (mut skipped, mut asked, mut deaths, mut disconnects) = (0u64, 0u64, 0, 0);
+    let mut is_disconnected = false;
     let mut next_id = 10_000;
     let started = Instant::now();
-    let mut trouble_at = started;
-    let enough = |skipped, deaths, cuts| skipped > 0 && deaths > 0 && cuts > 0;
+    let mut next_failure_at = started;
+    let covers_all_cases =
+        |skipped, deaths, disconnects| skipped > 0 && deaths > 0 && disconnects > 0;
     while started.elapsed() < RUN
-        || (!enough(skipped, deaths, cuts) && started.elapsed() < WAIT_MAX)
+        || (!covers_all_cases(skipped, deaths, disconnects) && started.elapsed() < WAIT_MAX)
     {
         if running.is_some() && post(addr, next_id) {
             committed.push((Instant::now(), next_id));
             next_id += 1;
         }
-        // The time is read before the lookup, so that each checked id is old enough.
+        // The time is read before the lookup, so that each checked id is earlier_manifests covers_all_cases.
         let now = Instant::now();
-        let due = committed.partition_point(|(at, _)| now - *at >= STALENESS);
-        for (at, id) in committed[..due].iter().rev().take(20) {
+        let old_count = committed.partition_point(|(at, _)| now - *at >= STALENESS);
+        for (at, id) in committed[..old_count].iter().rev().take(20) {
             let answer = client.answer(id.to_string());
             assert_ne!(
                 answer,
@@ -87,18 +90,18 @@ fn no_old_id_is_ever_skipped() {
                 _ => asked += 1,
             }
         }
-        if now >= trouble_at {
-            trouble_at = now + Duration::from_millis(100 + dice.below(400));
-            if running.is_none() || is_cut {
+        if now >= next_failure_at {
+            next_failure_at = now + Duration::from_millis(100 + dice.below(400));
+            if running.is_none() || is_disconnected {
                 // A failure ends before the next begins; otherwise the filter would never be fresh.
                 if running.is_none() {
-                    let again = publisher(folder.path(), &table);
-                    addr = again.addr();
-                    running = Some(again);
+                    let restarted = publisher(folder.path(), &table);
+                    addr = restarted.addr();
+                    running = Some(restarted);
                 }
-                relay.join(addr);
-                is_cut = false;
-                trouble_at += Duration::from_millis(500);
+                relay.connect(addr);
+                is_disconnected = false;
+                next_failure_at += Duration::from_millis(500);
             } else {
                 match dice.below(4) {
                     0 => clocks.step_wall(if dice.below(2) == 0 {
@@ -107,9 +110,9 @@ fn no_old_id_is_ever_skipped() {
                         -3_600_000
                     }),
                     1 => {
-                        relay.cut();
-                        is_cut = true;
-                        cuts += 1;
+                        relay.disconnect();
+                        is_disconnected = true;
+                        disconnects += 1;
                     }
                     2 => {
                         drop(running.take());
@@ -121,10 +124,10 @@ fn no_old_id_is_ever_skipped() {
         }
     }
     eprintln!(
-        "{} ids, {skipped} skipped, {asked} asked, {deaths} deaths, {cuts} cuts",
+        "{} ids, {skipped} skipped, {asked} asked, {deaths} deaths, {disconnects} disconnects",
         committed.len()
     );
     eprintln!("{:?}", client.status().counts);
     // A client that never answers `Absent` would pass, so check that it does.
-    assert!(enough(skipped, deaths, cuts) && committed.len() > 20);
+    assert!(covers_all_cases(skipped, deaths, disconnects) && committed.len() > 20);
 }

@@ -53,7 +53,8 @@ pub(crate) fn publisher(state: &Path, table: &Table) -> RunningPublisher {
     config.signer = Some(signer());
     config.token = Token::new(TOKEN).ok();
     config.coverage = Coverage::Posts;
-    let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
+    let publisher = Publisher::start(config, Box::new(table.clone()))
+        .expect("the client or the publisher starts");
     assert!(
         publisher.wait_published(0, WAIT_MAX),
         "no snapshot was made"
@@ -69,7 +70,7 @@ pub(crate) fn config(addr: SocketAddr, max_staleness: Duration) -> FilterConfig 
 }
 
 pub(crate) fn client(addr: SocketAddr, max_staleness: Duration) -> FilterClient {
-    FilterClient::start(config(addr, max_staleness)).expect("it starts")
+    FilterClient::start(config(addr, max_staleness)).expect("the client or the publisher starts")
 }
 
 /// Posts an id. Returns true if it was journaled.
@@ -99,10 +100,10 @@ pub(crate) struct Clocks(Arc<Mutex<(Duration, i64)>>);
 
 impl Clocks {
     pub(crate) fn clock(&self) -> ClockFn {
-        let (machine, added) = (system_clock(), Arc::clone(&self.0));
+        let (machine, offset) = (system_clock(), Arc::clone(&self.0));
         Arc::new(move || {
             let mut now = machine();
-            let (monotonic, wall_ms) = *added
+            let (monotonic, wall_ms) = *offset
                 .lock()
                 .expect("no thread panics while it has the lock");
             now.monotonic += monotonic;
@@ -114,12 +115,12 @@ impl Clocks {
 
     /// Advances both clocks.
     pub(crate) fn pass(&self, time: Duration) {
-        let mut added = self
+        let mut offset = self
             .0
             .lock()
             .expect("no thread panics while it has the lock");
-        added.0 += time;
-        added.1 += i64::try_from(time.as_millis()).expect("hours");
+        offset.0 += time;
+        offset.1 += i64::try_from(time.as_millis()).expect("test times are short");
     }
 
     pub(crate) fn step_wall(&self, ms: i64) {
@@ -133,7 +134,7 @@ impl Clocks {
 /// Changes a response, given the request's path. `None` drops the response.
 pub(crate) type Tamper = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>;
 
-/// A relay between client and publisher; one request per connection.
+/// A relay between client and publisher that may change responses. It handles one request per connection.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     pub(crate) target: Arc<Mutex<Option<SocketAddr>>>,
@@ -141,10 +142,10 @@ pub(crate) struct Relay {
 }
 
 impl Relay {
-    pub(crate) fn before(target: SocketAddr) -> Self {
+    pub(crate) fn in_front_of(target: SocketAddr) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let relay = Self {
-            addr: listener.local_addr().expect("bound"),
+            addr: listener.local_addr().expect("the listener is bound"),
             target: Arc::new(Mutex::new(Some(target))),
             tamper: Arc::default(),
         };
@@ -152,7 +153,7 @@ impl Relay {
         std::thread::spawn(move || {
             for stream in listener.incoming().flatten() {
                 let (target, tamper) = (Arc::clone(&target), Arc::clone(&tamper));
-                std::thread::spawn(move || pass_on(stream, &target, &tamper));
+                std::thread::spawn(move || forward(stream, &target, &tamper));
             }
         });
         relay
@@ -176,14 +177,15 @@ impl Relay {
     }
 
     /// Accepts connections and closes them.
-    pub(crate) fn cut(&self) {
+    pub(crate) fn disconnect(&self) {
         *self
             .target
             .lock()
             .expect("no thread panics while it has the lock") = None;
     }
 
-    pub(crate) fn join(&self, target: SocketAddr) {
+    /// Forwards connections to `target` again.
+    pub(crate) fn connect(&self, target: SocketAddr) {
         *self
             .target
             .lock()
@@ -191,7 +193,7 @@ impl Relay {
     }
 }
 
-fn pass_on(
+fn forward(
     mut stream: TcpStream,
     target: &Mutex<Option<SocketAddr>>,
     tamper: &Mutex<Option<Tamper>>,
@@ -208,7 +210,7 @@ fn pass_on(
     let addr = (*target.lock().ok()?)?;
     let request = text.replacen("\r\n", "\r\nconnection: close\r\n", 1);
     let mut answer = exchange(addr, request.as_bytes())?;
-    // If the network was cut in the meantime, the response is lost.
+    // If the relay was disconnected in the meantime, the response is lost.
     (*target.lock().ok()?)?;
     if let Some(tamper) = tamper.lock().ok()?.as_mut() {
         answer = tamper(&path, answer)?;
@@ -217,9 +219,9 @@ fn pass_on(
 }
 
 /// Repeats a check until it returns true, within a time limit.
-pub(crate) fn until(what: &str, mut holds: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let deadline = Instant::now() + WAIT_MAX;
-    while !holds() {
+    while !condition() {
         assert!(Instant::now() < deadline, "waited too long: {what}");
         std::thread::park_timeout(Duration::from_millis(1));
     }

@@ -83,14 +83,14 @@ fn insert(hash: u64, blocks: &mut [Block]) -> bool {
 #[target_feature(enable = "avx2")]
 fn insert_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
     let count = blocks.len() as u32;
-    let mut fresh = 0;
+    let mut changed = 0;
     for (n, id) in ids.iter().enumerate() {
         if let Some(later) = ids.get(n + PREFETCH_IDS) {
             prefetch(blocks, block_of(later.0, count));
         }
-        fresh += u64::from(insert(id.0, blocks));
+        changed += u64::from(insert(id.0, blocks));
     }
-    fresh
+    changed
 }
 
 /// Returns one bit for each lane.
@@ -98,8 +98,8 @@ fn insert_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
 fn bits_of(hash: u64) -> __m256i {
     // SAFETY: `SALTS` has 32 bytes, as many as are read.
     let salts = unsafe { _mm256_loadu_si256(SALTS.as_ptr().cast()) };
-    let places = _mm256_mullo_epi32(_mm256_set1_epi32(hash as i32), salts);
-    _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_srli_epi32::<27>(places))
+    let positions = _mm256_mullo_epi32(_mm256_set1_epi32(hash as i32), salts);
+    _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_srli_epi32::<27>(positions))
 }
 
 #[target_feature(enable = "avx2")]

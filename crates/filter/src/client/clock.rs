@@ -36,11 +36,11 @@ impl Clock {
     /// Returns the current moment. Moves the anchor if one of the clocks was stepped or stopped.
     pub(super) fn observe(&mut self, now: Now) -> Moment {
         let moment = self.moment(now);
-        let have_diverged = self.anchor.is_none_or(|(anchor, _)| {
+        let must_move_anchor = self.anchor.is_none_or(|(anchor, _)| {
             let (monotonic, wall) = elapsed_ms(anchor, now);
             (wall - monotonic).abs() > JITTER_MS
         });
-        if have_diverged {
+        if must_move_anchor {
             self.anchor = Some((now, moment));
         }
         moment

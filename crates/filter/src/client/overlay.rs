@@ -28,6 +28,7 @@ impl Overlay {
         self.ids.len()
     }
 
+    /// Adds the ids of a delta that ends at journal number `to`.
     pub(super) fn add(&mut self, ids: &[IdHash], to: u64) {
         for id in ids {
             let number = self.ids.entry(id.0).or_insert(to);

@@ -23,7 +23,7 @@ pub enum UpdateError {
         /// The name of that set.
         set: String,
     },
-    /// A newer statement was received before. This one is a replay or comes from a cache that lags.
+    /// A newer statement was received before. The refused statement is a replay, or comes from a cache that lags.
     #[error("manifest {serial} is older than manifest {newest}, which was received before")]
     Replayed {
         /// The number of this statement.
@@ -66,7 +66,7 @@ pub enum UpdateError {
         bytes_max: u64,
     },
     /// Too many ids were added since the snapshot.
-    #[error("more than {ids_max} ids were added since the snapshot; waiting for the next one")]
+    #[error("more than {ids_max} ids were added since the snapshot; waiting for the next snapshot")]
     OverlayFull {
         /// The largest number allowed.
         ids_max: usize,

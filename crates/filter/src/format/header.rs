@@ -13,8 +13,10 @@ pub(crate) struct Header {
     pub(crate) epoch: u64,
     /// Milliseconds since the Unix epoch; 0 if unknown.
     pub(crate) built_ms: u64,
+    /// The number of ids in the filter, and the number that it can hold.
     pub(crate) ids: u64,
     pub(crate) capacity_ids: u64,
+    /// The false-positive rate that the builder was configured with.
     pub(crate) rate: f64,
     /// The number of shards of a fuse filter, or of blocks of a Bloom filter.
     pub(crate) parts: u32,
@@ -94,12 +96,18 @@ impl Header {
     }
 }
 
-/// Why a header is invalid by itself.
+/// Why a header is invalid, whatever the size of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     NotAFilter,
-    Version { found: u16 },
-    Checksum { stored: u64, computed: u64 },
+    Version {
+        found: u16,
+    },
+    Checksum {
+        stored: u64,
+        computed: u64,
+    },
+    /// The field with this name has an undefined value.
     Field(&'static str),
 }
 

@@ -1,4 +1,4 @@
-//! Reads header and directory of a file and checks them against its size.
+//! Reads the header and the directory of a file, and compares them with the size of the file.
 
 use edgeward_types::xxh3::xxh3_64;
 
@@ -81,9 +81,9 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
     let mut next = directory_bytes as u64;
     for (number, bytes) in directory.as_chunks::<SHARD_BYTES>().0.iter().enumerate() {
         let entry = ShardEntry::from_bytes(bytes);
-        let spare = &bytes[26..];
+        let padding = &bytes[26..];
         // Shards follow each other without gaps, so two filters with the same content have the same bytes.
-        if !entry.shape.is_valid() || entry.at != next || spare.iter().any(|&byte| byte != 0) {
+        if !entry.shape.is_valid() || entry.at != next || padding.iter().any(|&byte| byte != 0) {
             return Err(OpenError::Shard { number });
         }
         next += entry.shape.bytes();

@@ -80,7 +80,7 @@ pub(crate) fn build(
 pub(crate) struct Workspace {
     provided: Option<Box<dyn AsMut<[u8]> + Send>>,
     /// Used if the caller provided no memory, or too little.
-    own: Vec<u8>,
+    own_memory: Vec<u8>,
     /// The slots with one id: those of this round and those of the next.
     rounds: [Vec<u32>; 2],
 }
@@ -109,11 +109,11 @@ impl Workspace {
             Some(provided) => (provided, false),
             None => {
                 // `vec![0; n]` requests zeroed pages from the system, which need no further clearing.
-                let is_fresh = self.own.len() < bytes;
+                let is_fresh = self.own_memory.len() < bytes;
                 if is_fresh {
-                    self.own = vec![0; bytes];
+                    self.own_memory = vec![0; bytes];
                 }
-                (&mut self.own[..], is_fresh)
+                (&mut self.own_memory[..], is_fresh)
             }
         };
         let (sorted, memory) = memory.split_at_mut(ids * WORD);
@@ -161,12 +161,11 @@ impl Tables<'_> {
                 let slot = slot as usize;
                 let count = self.uses[slot].wrapping_add(1);
                 self.uses[slot] = count;
-                add(&mut sums[slot], mixed);
+                xor_into(&mut sums[slot], mixed);
                 most_uses = most_uses.max(count);
             }
         }
-        // A mean of four ids per slot is usual. Only duplicates can reach 255; the counts may then have
-        // overflowed.
+        // A slot has about four ids on average. Only duplicates can make a count reach 255, where it may overflow.
         most_uses < u8::MAX && self.peel_all(shape) == self.sorted.len()
     }
 
@@ -179,41 +178,41 @@ impl Tables<'_> {
         let uses = &mut *self.uses;
         let slots = uses.len();
         let sums = &mut self.sums[..slots];
-        let [now, next] = &mut *self.rounds;
+        let [current, next] = &mut *self.rounds;
         let segment = 1 << shape.segment_log2;
         let mut peeled = 0;
         for begin in (0..slots).step_by(segment) {
-            extend_to(now, segment);
-            let mut now_len = 0;
+            extend_to(current, segment);
+            let mut current_len = 0;
             for (slot, uses) in (begin as u32..).zip(&uses[begin..begin + segment]) {
-                now[now_len] = slot;
-                now_len += usize::from(*uses == 1);
+                current[current_len] = slot;
+                current_len += usize::from(*uses == 1);
             }
-            while now_len > 0 {
-                extend_to(next, ARITY * now_len);
+            while current_len > 0 {
+                extend_to(next, ARITY * current_len);
                 let mut next_len = 0;
-                for &slot in &now[..now_len] {
-                    let own = slot as usize;
-                    if uses[own] != 1 {
-                        // Its id was peeled from another slot in the meantime.
+                for &slot in &current[..current_len] {
+                    let peeled_slot = slot as usize;
+                    if uses[peeled_slot] != 1 {
+                        // The id of this slot was peeled from another slot earlier in this round.
                         continue;
                     }
-                    let mixed = u64::from_le_bytes(sums[own]);
+                    let mixed = u64::from_le_bytes(sums[peeled_slot]);
                     self.order[peeled] = slot.to_le_bytes();
                     peeled += 1;
                     for other in shape.probe(mixed).slots {
                         let at = other as usize;
                         let left = uses[at].wrapping_sub(1);
                         uses[at] = left;
-                        add(&mut sums[at], mixed);
+                        xor_into(&mut sums[at], mixed);
                         next[next_len] = other;
                         next_len += usize::from(left == 1);
                     }
                     // No other id uses this slot any more.
-                    sums[own] = mixed.to_le_bytes();
+                    sums[peeled_slot] = mixed.to_le_bytes();
                 }
-                std::mem::swap(now, next);
-                now_len = next_len;
+                std::mem::swap(current, next);
+                current_len = next_len;
             }
         }
         peeled
@@ -244,7 +243,7 @@ impl Tables<'_> {
     /// Assigns all slots in reverse order of peeling, and packs them.
     fn fill(&mut self, shape: Shape) -> Vec<u8> {
         let slots = self.uses.len();
-        // Smaller values let more slots fit into the cache.
+        // The smallest type for the values lets the most slots fit into the cache.
         match shape.bits + u8::from(shape.first_wide_slot < shape.slots()) {
             // After peeling, no id uses any slot: all counts are zero.
             0..=8 => assign(self.sums, self.order, self.uses, shape),
@@ -254,7 +253,7 @@ impl Tables<'_> {
     }
 }
 
-fn add(sum: &mut [u8; WORD], mixed: u64) {
+fn xor_into(sum: &mut [u8; WORD], mixed: u64) {
     *sum = (u64::from_le_bytes(*sum) ^ mixed).to_le_bytes();
 }
 
@@ -264,13 +263,13 @@ fn assign<T: Value>(
     values: &mut [T],
     shape: Shape,
 ) -> Vec<u8> {
-    for &own in order.iter().rev() {
-        let own = u32::from_le_bytes(own) as usize;
-        let probe = shape.probe(u64::from_le_bytes(sums[own]));
+    for &peeled_slot in order.iter().rev() {
+        let peeled_slot = u32::from_le_bytes(peeled_slot) as usize;
+        let probe = shape.probe(u64::from_le_bytes(sums[peeled_slot]));
         let assigned = probe.slots.map(|slot| values[slot as usize].get());
         // The slot from which the id was peeled is still zero, because no id assigned so far was peeled from it.
         let value = probe.fingerprint ^ assigned[0] ^ assigned[1] ^ assigned[2] ^ assigned[3];
-        values[own] = T::from_u64(value & probe.mask);
+        values[peeled_slot] = T::from_u64(value & probe.mask);
     }
     pack(values, shape)
 }
@@ -349,7 +348,7 @@ const WORD: usize = 8;
 /// The size of a slot's index in bytes.
 const NUMBER: usize = 4;
 
-/// The largest number of attempts. Random ids practically never need as many.
+/// The largest number of attempts. With random ids, this many attempts practically never fail.
 const ATTEMPTS_MAX: u32 = 64;
 
 #[cfg(test)]
@@ -387,7 +386,7 @@ mod tests {
             if twice {
                 all.extend_from_slice(&ids);
             }
-            let solved = build(&mut Workspace::default(), vec![all], width(share), seed).expect("solvable");
+            let solved = build(&mut Workspace::default(), vec![all], width(share), seed).expect("ids are solvable");
             prop_assert_eq!(solved.ids, ids.len());
             for id in ids {
                 prop_assert!(solved.contains(id));
@@ -403,7 +402,7 @@ mod tests {
             width(0.01),
             0,
         )
-        .expect("solvable");
+        .expect("ids are solvable");
         assert_eq!(solved.ids, 1);
         assert!(solved.contains(7));
     }
@@ -415,14 +414,14 @@ mod tests {
         let solve = |workspace: &mut Workspace| {
             let small = build(workspace, vec![all[..100].to_vec()], width(0.01), 2);
             let large = build(workspace, vec![all.clone()], width(0.01), 1);
-            [small, large].map(|solved| solved.expect("solvable").area)
+            [small, large].map(|solved| solved.expect("ids are solvable").area)
         };
-        let own = solve(&mut Workspace::default());
+        let allocated = solve(&mut Workspace::default());
         for bytes in [0, 10_000, 1 << 20] {
             let provided = Box::new(vec![0xa5u8; bytes]);
             let mut workspace = Workspace::within(provided);
-            assert_eq!(solve(&mut workspace), own, "{bytes}");
-            assert_eq!(solve(&mut workspace), own, "{bytes}, again");
+            assert_eq!(solve(&mut workspace), allocated, "{bytes}");
+            assert_eq!(solve(&mut workspace), allocated, "{bytes}, second use");
         }
     }
 
@@ -436,7 +435,7 @@ mod tests {
                 width(share),
                 3,
             )
-            .expect("solvable");
+            .expect("ids are solvable");
             let probes = 400_000;
             let passed = hashes(probes, 2)
                 .into_iter()

@@ -28,6 +28,7 @@ pub(crate) struct Shard {
     /// the others.
     pub(super) masks: [u64; ARITY],
     pub(super) seed: u64,
+    /// The number of slots that can be the first slot of an id.
     pub(super) starts: u64,
     /// The width of a narrow slot in bits.
     pub(super) bits: u64,
@@ -38,10 +39,10 @@ pub(crate) struct Shard {
 /// How the XOR of an id's slots is compared with its fingerprint.
 #[derive(Clone, Copy, Debug)]
 struct Comparison {
-    /// The number of bits in a word that do not belong to a slot. Shifting the XOR left by this number moves it to
-    /// the highest bits, where the fingerprint is.
-    rest: u64,
-    /// If sum and fingerprint agree, their XOR is below this number.
+    /// The number of bits in a word that do not belong to a slot. Shifting the XOR left by this number moves the
+    /// bits of the slot to the highest bits, where the fingerprint is.
+    unused_bits: u64,
+    /// If the shifted XOR of the slots agrees with the fingerprint, their difference is below this number.
     limit: u64,
 }
 
@@ -63,8 +64,8 @@ impl Shard {
             starts: u64::from(shape.first_slots()),
             bits,
             comparison: [bits + 1, bits].map(|width| Comparison {
-                rest: 64 - width,
-                // In a shard without ids no sum agrees.
+                unused_bits: 64 - width,
+                // A limit of 0 makes every comparison fail, because a shard without ids contains no id.
                 limit: if shape.is_empty() {
                     0
                 } else {
@@ -142,7 +143,7 @@ impl Shard {
     #[inline(always)]
     pub(super) fn is_match_of_width(&self, is_narrow: bool, sum: u64, second: u64) -> bool {
         let comparison = &self.comparison[usize::from(is_narrow)];
-        (sum << (comparison.rest % 64)) ^ second < comparison.limit
+        (sum << (comparison.unused_bits % 64)) ^ second < comparison.limit
     }
 }
 
@@ -161,13 +162,13 @@ pub(crate) fn shard_for(shards: &[Shard], hash: u64) -> &Shard {
 #[inline(always)]
 pub(super) fn contains_many(ids: &[IdHash], shards: &[Shard], bytes: &[u8], answers: &mut [bool]) {
     match shards {
-        [only] => in_batches(ids, |_| only, bytes, answers),
-        many => in_batches(ids, |hash| shard_for(many, hash), bytes, answers),
+        [only] => contains_in_batches(ids, |_| only, bytes, answers),
+        many => contains_in_batches(ids, |hash| shard_for(many, hash), bytes, answers),
     }
 }
 
 #[inline(always)]
-fn in_batches<'a>(
+fn contains_in_batches<'a>(
     ids: &[IdHash],
     shard: impl Fn(u64) -> &'a Shard,
     bytes: &[u8],
@@ -188,10 +189,10 @@ struct Batch {
     /// For each slot of each id the byte to read from, and the number of bits to shift by.
     at: [[u64; BATCH]; ARITY],
     shift: [[u64; BATCH]; ARITY],
-    /// The second number of each id, whose top bits are the fingerprint, and the number of bits that are not
-    /// compared.
+    /// For each id the second number, which has the fingerprint in its highest bits, and the number of low bits that
+    /// are not compared.
     second: [u64; BATCH],
-    rest: [u64; BATCH],
+    unused_bits: [u64; BATCH],
 }
 
 impl Batch {
@@ -200,7 +201,7 @@ impl Batch {
             at: [[0; BATCH]; ARITY],
             shift: [[0; BATCH]; ARITY],
             second: [0; BATCH],
-            rest: [0; BATCH],
+            unused_bits: [0; BATCH],
         }
     }
 
@@ -228,8 +229,8 @@ impl Batch {
             let shard = shard(hash);
             let mixed = mix(hash, shard.seed);
             let second = fold(mixed);
-            let mask = shard.masks[1] & LOW;
-            let start = ((mixed >> 32) * (shard.starts & STARTS)) >> 32;
+            let mask = shard.masks[1] & LOW_HALF;
+            let start = ((mixed >> 32) * (shard.starts & FIRST_SLOTS_MASK)) >> 32;
             let positions = [
                 start,
                 start ^ (mixed & mask),
@@ -239,15 +240,15 @@ impl Batch {
             for (probe, position) in positions.into_iter().enumerate() {
                 let beyond = position.wrapping_sub(shard.first_wide_slot[probe]);
                 // `beyond`, or 0 if it is negative.
-                let wide = beyond & !(beyond >> 32) & LOW;
-                let bit = (position & LOW) * (shard.bits & 63) + wide + shard.origins[probe];
+                let wide = beyond & !(beyond >> 32) & LOW_HALF;
+                let bit = (position & LOW_HALF) * (shard.bits & 63) + wide + shard.origins[probe];
                 self.at[probe][n] = bit / 8;
                 self.shift[probe][n] = bit % 8;
             }
             self.second[n] = second;
             // One more if the first slot is narrow.
-            self.rest[n] =
-                shard.comparison[0].rest + (start.wrapping_sub(shard.first_wide_slot[0]) >> 63);
+            self.unused_bits[n] = shard.comparison[0].unused_bits
+                + (start.wrapping_sub(shard.first_wide_slot[0]) >> 63);
         }
     }
 
@@ -258,18 +259,18 @@ impl Batch {
             return;
         };
         for (n, answer) in answers.iter_mut().enumerate().take(BATCH) {
-            let rest = self.rest[n] % 64;
-            let mut sum = self.second[n] >> rest;
-            let mut is_cut_off = false;
+            let unused_bits = self.unused_bits[n] % 64;
+            let mut sum = self.second[n] >> unused_bits;
+            let mut is_truncated = false;
             for probe in 0..ARITY {
                 let at = self.at[probe][n] as usize;
                 if at > last {
-                    is_cut_off = true;
+                    is_truncated = true;
                     break;
                 }
                 sum ^= word(bytes, at) >> (self.shift[probe][n] % 64);
             }
-            *answer = is_cut_off || sum << rest == 0;
+            *answer = is_truncated || sum << unused_bits == 0;
         }
     }
 }
@@ -288,10 +289,10 @@ pub(crate) const BATCH: usize = 32;
 
 pub(super) const WORD: usize = 8;
 
-const LOW: u64 = u32::MAX as u64;
+const LOW_HALF: u64 = u32::MAX as u64;
 
-/// A mask that covers every number of first slots.
-const STARTS: u64 = SLOTS_MAX as u64 - 1;
+/// Covers the largest number of first slots.
+const FIRST_SLOTS_MASK: u64 = SLOTS_MAX as u64 - 1;
 
 #[cfg(test)]
 mod tests {
@@ -372,11 +373,11 @@ mod tests {
             Shard::new(shapes[0], 1, 0),
             Shard::new(shapes[1], 2, shapes[0].bytes() as usize),
         ];
-        let of = |hash: u64| &shards[(hash % 2) as usize];
+        let shard_of_hash = |hash: u64| &shards[(hash % 2) as usize];
         let hashes: [u64; BATCH] = std::array::from_fn(|n| mix(n as u64, 1));
         let mut answers = [false; BATCH];
-        Batch::new().contains(&hashes, of, &bytes, &mut answers);
-        let expected = hashes.map(|hash| of(hash).contains(hash, &bytes));
+        Batch::new().contains(&hashes, shard_of_hash, &bytes, &mut answers);
+        let expected = hashes.map(|hash| shard_of_hash(hash).contains(hash, &bytes));
         assert_eq!(answers, expected);
         assert!(expected.contains(&true) && expected.contains(&false));
     }

@@ -11,7 +11,7 @@ use crate::world::hash;
 
 /// An event of a client.
 #[derive(Clone, Debug)]
-pub(crate) enum Act {
+pub(crate) enum ClientEvent {
     Challenge([u8; 16]),
     Manifest(String),
     Proof(String),
@@ -20,15 +20,19 @@ pub(crate) enum Act {
     Observe,
 }
 
+/// A client and the record of its events.
 pub(crate) struct Life {
     seed: u64,
     config: ClientConfig,
     client: Client<Vec<u8>>,
+    /// The number of ids that are looked up in each step.
     ids: usize,
     /// The newest snapshot and its manifest, as a client stores them on disk.
     stored: Option<(String, Vec<u8>)>,
-    hidden: Option<String>,
-    count: usize,
+    /// Describes the first violation of the guarantee: an id that must not be answered `absent` but was.
+    violation: Option<String>,
+    /// The number of steps so far.
+    step_count: usize,
     /// The numbers of decided and undecided answers, including those for ids that were never committed.
     pub(crate) answered: u64,
     pub(crate) asked: u64,
@@ -77,8 +81,8 @@ impl Life {
             config,
             ids,
             stored: None,
-            hidden: None,
-            count: 0,
+            violation: None,
+            step_count: 0,
             answered: 0,
             asked: 0,
             outcomes: HashMap::new(),
@@ -86,16 +90,17 @@ impl Life {
         }
     }
 
-    pub(crate) fn recorded(&mut self) {
+    /// Records all further events, so that [`Self::script`] can return them.
+    pub(crate) fn start_recording(&mut self) {
         self.record = Some(Record::default());
     }
 
-    pub(crate) fn hidden(&self) -> Option<&str> {
-        self.hidden.as_deref()
+    pub(crate) fn violation(&self) -> Option<&str> {
+        self.violation.as_deref()
     }
 
     pub(crate) fn is_long(&self) -> bool {
-        self.count > STEPS_MAX
+        self.step_count > STEPS_MAX
     }
 
     pub(crate) fn to_fetch(&self) -> (Option<Digest>, Vec<Digest>) {
@@ -144,34 +149,40 @@ impl Life {
         self.step(now, "restart", Value::Null, "taken", &vec![false; self.ids]);
     }
 
-    /// Executes an event and looks up every id. `must` has the ids that must not be answered `absent`.
-    pub(crate) fn act(&mut self, now: Now, act: Act, must: &[bool]) {
+    /// Executes an event and looks up every id. `must` is true for each id that must not be answered `absent`.
+    pub(crate) fn handle(&mut self, now: Now, event: ClientEvent, must: &[bool]) {
         let client = &mut self.client;
-        let (what, taken) = match &act {
-            Act::Challenge(echo) => {
+        let (what, result) = match &event {
+            ClientEvent::Challenge(echo) => {
                 client.challenge(now, *echo);
                 ("challenge", Ok(()))
             }
-            Act::Manifest(line) => ("manifest", client.accept_manifest(now, line.as_bytes())),
-            Act::Proof(line) => ("proof", client.accept_proof(now, line.as_bytes())),
-            Act::Snapshot(file) => ("snapshot", client.accept_snapshot(now, file.clone())),
-            Act::Delta(file) => ("delta", client.accept_delta(now, file)),
-            Act::Observe => {
+            ClientEvent::Manifest(line) => {
+                ("manifest", client.accept_manifest(now, line.as_bytes()))
+            }
+            ClientEvent::Proof(line) => ("proof", client.accept_proof(now, line.as_bytes())),
+            ClientEvent::Snapshot(file) => ("snapshot", client.accept_snapshot(now, file.clone())),
+            ClientEvent::Delta(file) => ("delta", client.accept_delta(now, file)),
+            ClientEvent::Observe => {
                 client.observe(now);
                 ("observe", Ok(()))
             }
         };
-        let outcome = taken.as_ref().map_or_else(name, |()| "taken");
-        if let (Act::Snapshot(file), Ok(())) = (&act, &taken) {
-            let line = client.manifest_line().expect("it listed the snapshot");
-            let line = String::from_utf8(line).expect("JSON");
+        let outcome = result.as_ref().map_or_else(name, |()| "taken");
+        if let (ClientEvent::Snapshot(file), Ok(())) = (&event, &result) {
+            let line = client
+                .manifest_line()
+                .expect("a manifest listed the snapshot");
+            let line = String::from_utf8(line).expect("a manifest is ASCII");
             self.stored = Some((line, file.clone()));
         }
-        let with = match (&mut self.record, act) {
-            (None, _) | (_, Act::Observe) => Value::Null,
-            (_, Act::Challenge(echo)) => json!(to_hex(&echo)),
-            (Some(record), Act::Manifest(line) | Act::Proof(line)) => json!(record.document(line)),
-            (Some(record), Act::Snapshot(file) | Act::Delta(file)) => {
+        let with = match (&mut self.record, event) {
+            (None, _) | (_, ClientEvent::Observe) => Value::Null,
+            (_, ClientEvent::Challenge(echo)) => json!(to_hex(&echo)),
+            (Some(record), ClientEvent::Manifest(line) | ClientEvent::Proof(line)) => {
+                json!(record.document(line))
+            }
+            (Some(record), ClientEvent::Snapshot(file) | ClientEvent::Delta(file)) => {
                 json!(record.file(Digest::compute(&file)))
             }
         };
@@ -179,7 +190,7 @@ impl Life {
     }
 
     fn step(&mut self, now: Now, what: &str, with: Value, outcome: &'static str, must: &[bool]) {
-        self.count += 1;
+        self.step_count += 1;
         *self.outcomes.entry(outcome).or_default() += 1;
         let mut answers = String::new();
         for (id, &old) in must.iter().enumerate() {
@@ -192,7 +203,7 @@ impl Life {
             });
             match answer {
                 Answer::Absent if old => {
-                    self.hidden = Some(format!("id {id} is hidden after `{what}`"));
+                    self.violation = Some(format!("id {id} is violation after `{what}`"));
                 }
                 Answer::Absent | Answer::Maybe => self.answered += 1,
                 Answer::Ask(_) => self.asked += 1,

@@ -43,8 +43,8 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
         // Signatures take most of the time, so only some lives have them.
         let signer = (seed % 32 == 0).then(|| Signer::from_secret([7; 32]));
         let mut world = World::new(seed, signer, Fault::None);
-        if let Err(hidden) = world.run() {
-            panic!("the life EDGEWARD_SIM_SEED={seed}: {hidden}");
+        if let Err(violation) = world.run() {
+            panic!("the life EDGEWARD_SIM_SEED={seed}: {violation}");
         }
         let kind = match world.setup.coverage {
             Coverage::Scans => "scans",
@@ -94,7 +94,7 @@ fn lives_are_written_for_other_languages() {
     let mut file = std::fs::File::create(path).expect("the file can be written");
     for seed in first..first + lives {
         let mut world = World::new(seed, Some(Signer::from_secret([7; 32])), Fault::None);
-        world.life.recorded();
+        world.life.start_recording();
         world.run().expect("no id is hidden");
         writeln!(file, "{}", world.script()).expect("the file can be written");
     }

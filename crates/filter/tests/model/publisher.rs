@@ -44,7 +44,7 @@ pub(crate) enum FolderCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Statements lack the epoch of the oldest sufficient snapshot.
+    /// Statements do not say which snapshot they need.
     AnySnapshot,
     /// A restart continues in the same lineage.
     OneLineage,
@@ -69,11 +69,13 @@ pub(crate) struct Publisher {
     config: PublisherConfig,
     epoch: u64,
     position: Option<Position>,
-    written: Option<Position>,
+    stored_position: Option<Position>,
+    /// The journal bases of recent snapshots, each with the start of its scan in ms.
     bases: VecDeque<(u64, u64)>,
-    cancelled: HashSet<IdHash>,
-    /// The ids of `cancelled` that were removed before the current scan began.
-    left_out: HashSet<IdHash>,
+    /// Ids that were removed and are still in stored deltas.
+    removed: HashSet<IdHash>,
+    /// The ids of `removed` that were removed before the current scan began.
+    removed_before_scan: HashSet<IdHash>,
     /// The newest manifest, and when it was made.
     pub(crate) manifest: Option<(String, u64)>,
     /// The files that the newest manifest lists.
@@ -102,10 +104,10 @@ impl Publisher {
             complete: Completeness::start(config.coverage, None, None),
             epoch: 1,
             position: None,
-            written: None,
+            stored_position: None,
             bases: VecDeque::new(),
-            cancelled: HashSet::new(),
-            left_out: HashSet::new(),
+            removed: HashSet::new(),
+            removed_before_scan: HashSet::new(),
             config,
             manifest: None,
             files: Vec::new(),
@@ -123,14 +125,14 @@ impl Publisher {
             epoch: self.epoch,
             snapshot: self.journal.snapshot().copied(),
             deltas: deltas
-                .map(|delta| Delta::from_bytes(&delta.bytes).expect("ours"))
+                .map(|delta| Delta::from_bytes(&delta.bytes).expect("the journal wrote it"))
                 .collect(),
             may_miss_posts: self.complete.may_miss_posts(),
             // Positions are written once per second.
             position: if dice.percent(50) {
                 self.position
             } else {
-                self.written
+                self.stored_position
             },
         }
     }
@@ -139,7 +141,7 @@ impl Publisher {
     pub(crate) fn start(
         config: PublisherConfig,
         folder: Folder,
-        found: FolderCondition,
+        folder_condition: FolderCondition,
         now: u64,
         lineage: u64,
     ) -> Self {
@@ -161,7 +163,7 @@ impl Publisher {
         )
         .expect("the folder is complete")
         .with_lineage(lineage);
-        let may_miss = found == FolderCondition::Restored || folder.may_miss_posts;
+        let may_miss = folder_condition == FolderCondition::Restored || folder.may_miss_posts;
         let lost = (may_miss && fault != Fault::LostPosts).then(|| ms(now + config.commit_within));
         let stored = folder.snapshot.map(|snapshot| snapshot.epoch);
         let head = journal.head();
@@ -174,12 +176,12 @@ impl Publisher {
             serial,
             ..Self::new(config, lineage)
         };
-        publisher.written = publisher.position;
+        publisher.stored_position = publisher.position;
         publisher
     }
 
     /// Begins a feed. Returns the position at which it continues, if any.
-    pub(crate) fn feed_begins(&mut self, now: u64) -> Option<u64> {
+    pub(crate) fn begin_feed(&mut self, now: u64) -> Option<u64> {
         let stored = self.journal.snapshot().map(|snapshot| snapshot.epoch);
         let position = self.position;
         let continues = position.filter(|position| position.complete).and(stored);
@@ -188,29 +190,31 @@ impl Publisher {
             _ => continues,
         };
         self.complete.record_feed_start(ms(now), continues);
-        self.show(now);
+        self.make_manifest(now);
         position.map(|position| position.at)
     }
 
     /// Loses the position of the feed.
     pub(crate) fn forget_position(&mut self) {
-        (self.position, self.written) = (None, None);
+        (self.position, self.stored_position) = (None, None);
     }
 
     /// Applies a batch of the feed, complete up to `asked`.
     pub(crate) fn apply_changes(&mut self, ids: Vec<IdHash>, asked: u64, now: u64) {
         let known: HashSet<IdHash> = self.journal.ids_after_snapshot().collect();
-        let is_new = |id: &IdHash| !known.contains(id) || self.cancelled.contains(id);
+        let is_new = |id: &IdHash| !known.contains(id) || self.removed.contains(id);
         self.add(ids.into_iter().filter(is_new).collect(), now);
         self.complete.record_feed_progress(ms(asked));
-        self.written = self.position;
+        self.stored_position = self.position;
         self.position = Some(Position {
             at: asked,
             head: self.journal.head(),
             complete: self.complete.feed_has_every_id(),
         });
-        if self.written.map(|written| written.complete) != Some(self.complete.feed_has_every_id()) {
-            self.written = self.position;
+        if self.stored_position.map(|stored| stored.complete)
+            != Some(self.complete.feed_has_every_id())
+        {
+            self.stored_position = self.position;
         }
     }
 
@@ -220,19 +224,19 @@ impl Publisher {
             return;
         }
         for id in &ids {
-            self.cancelled.remove(id);
-            self.left_out.remove(id);
+            self.removed.remove(id);
+            self.removed_before_scan.remove(id);
         }
         self.journal.append(ids);
-        self.show(now);
+        self.make_manifest(now);
     }
 
     pub(crate) fn remove(&mut self, id: IdHash) {
-        self.cancelled.insert(id);
+        self.removed.insert(id);
     }
 
     pub(crate) fn begin_scan(&mut self, now: u64) -> Scan {
-        self.left_out = self.cancelled.clone();
+        self.removed_before_scan = self.removed.clone();
         Scan {
             base: self.journal.head(),
             epoch: self.epoch + 1,
@@ -241,27 +245,33 @@ impl Publisher {
     }
 
     /// Returns the ids that a snapshot contains in addition to those of its scan.
-    pub(crate) fn unite(&self) -> Vec<IdHash> {
+    pub(crate) fn journaled_ids(&self) -> Vec<IdHash> {
         let stored = self.journal.delta_ids();
-        stored.filter(|id| !self.left_out.contains(id)).collect()
+        stored
+            .filter(|id| !self.removed_before_scan.contains(id))
+            .collect()
     }
 
     pub(crate) fn publish(&mut self, scan: Scan, bytes: &[u8], now: u64) {
-        let settled = |began: u64| began + self.config.commit_within <= now;
+        let is_committed = |began: u64| began + self.config.commit_within <= now;
         let before = self.journal.snapshot().map_or(0, |before| before.base);
-        let old_enough = self.bases.iter().rev().find(|(_, began)| settled(*began));
+        let old_enough = self
+            .bases
+            .iter()
+            .rev()
+            .find(|(_, began)| is_committed(*began));
         let keep_from = old_enough.map_or(0, |(base, _)| *base).min(before);
         self.bases.push_back((scan.base, scan.began));
-        while self.bases.len() > 2 && settled(self.bases[1].1) {
+        while self.bases.len() > 2 && is_committed(self.bases[1].1) {
             self.bases.pop_front();
         }
         self.journal
             .publish(bytes, scan.epoch, scan.base, keep_from);
         self.epoch = scan.epoch;
         let stored: HashSet<IdHash> = self.journal.delta_ids().collect();
-        self.cancelled.retain(|id| stored.contains(id));
+        self.removed.retain(|id| stored.contains(id));
         self.complete.published(ms(scan.began), scan.epoch);
-        self.show(now);
+        self.make_manifest(now);
     }
 
     /// The time at which a scan must begin in addition to the schedule.
@@ -271,7 +281,7 @@ impl Publisher {
     }
 
     /// Makes the next manifest.
-    pub(crate) fn show(&mut self, now: u64) {
+    pub(crate) fn make_manifest(&mut self, now: u64) {
         let wall_ms = |at: u64| (EPOCH_MS + at).saturating_add_signed(self.wall_ahead);
         let covers_ms = match self.complete.covers() {
             CoveredUntil::Unknown => 0,

@@ -12,7 +12,7 @@ use edgeward_filter::{
 use edgeward_types::{SplitMix64, Timestamp};
 
 use crate::dice::Dice;
-use crate::life::{Act, Life};
+use crate::life::{ClientEvent, Life};
 use crate::publisher::{Fault, Folder, FolderCondition, Publisher, PublisherConfig, SEED, Scan};
 
 /// The wall-clock time at the beginning of a life.
@@ -36,16 +36,19 @@ pub(crate) struct Setup {
     pub(crate) coverage: Coverage,
     /// True if manifests come from caches and count by their dates; otherwise the client requests proofs.
     pub(crate) dated: bool,
+    /// `max_staleness`, the interval of scans, the longest scan, and the times of the publisher, all in ms.
     staleness: u64,
     interval: u64,
     scan_takes: u64,
     commit_within: u64,
     poll_every: u64,
+    /// The share of lost messages, in percent.
     loss: u64,
     /// The share of failed snapshot downloads, in percent.
     failures: u64,
     /// Snapshots of this epoch or later cannot be downloaded.
     blocked_from: u64,
+    /// The share of `Event::Trouble` that causes a failure, in percent.
     trouble: u64,
     publisher_ahead: i64,
 }
@@ -59,12 +62,12 @@ enum Event {
     ScanBegin(u64),
     ScanEnd(u64),
     FeedPoll(u64),
-    FeedBrought(u64),
+    FeedBatch(u64),
     ClientPoll,
     Answer([u8; 16]),
     Fetch,
     Deliver(usize),
-    Look,
+    LookUp,
     Trouble,
 }
 
@@ -84,21 +87,27 @@ pub(crate) struct World {
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
     events: u64,
     rows: Vec<Row>,
+    /// The publisher while it runs.
     alive: Option<Publisher>,
     /// The state folder while the publisher is dead, and a backup of it.
     disk: Option<Folder>,
-    found: FolderCondition,
+    /// The condition of `disk`.
+    folder_condition: FolderCondition,
     backup: Option<Folder>,
     /// The number of the publisher's start. Events of earlier starts are ignored.
     run: u64,
+    /// The current scan, the ids that existed at its start, and the time of its start.
     scan: Option<(Scan, Vec<usize>, u64)>,
+    /// The position of the feed, and the publisher's start to which the feed belongs.
     feed: Option<(u64, u64)>,
-    brought: Option<(Vec<usize>, u64, u64)>,
+    /// The ids of a poll of the feed, the time of the poll, and the publisher's start.
+    feed_batch: Option<(Vec<usize>, u64, u64)>,
     database_away_until: u64,
     manifests: Vec<String>,
     files: HashMap<Digest, Vec<u8>>,
+    /// The epoch of each snapshot by its digest.
     epochs: BTreeMap<String, u64>,
-    messages: Vec<Act>,
+    messages: Vec<ClientEvent>,
     wall_ahead: i64,
     /// While the client's machine sleeps, its monotonic clock stops. The end of the current sleep, its
     /// duration, and the total duration of earlier sleeps.
@@ -175,12 +184,12 @@ impl World {
             rows: vec![Row::default(); IDS_MAX],
             alive: Some(publisher),
             disk: None,
-            found: FolderCondition::Unchanged,
+            folder_condition: FolderCondition::Unchanged,
             backup: None,
             run: 0,
             scan: None,
             feed: None,
-            brought: None,
+            feed_batch: None,
             database_away_until: 0,
             manifests: Vec::new(),
             files: HashMap::new(),
@@ -197,8 +206,13 @@ impl World {
             row.committed = Some(0);
         }
         world.time = 1;
-        world.publisher_starts();
-        for event in [Event::Write, Event::ClientPoll, Event::Look, Event::Trouble] {
+        world.start_publisher_events();
+        for event in [
+            Event::Write,
+            Event::ClientPoll,
+            Event::LookUp,
+            Event::Trouble,
+        ] {
             world.after(1, event);
         }
         world
@@ -212,9 +226,9 @@ impl World {
                 break;
             }
             self.time = time;
-            self.happens(event);
-            if let Some(hidden) = self.life.hidden() {
-                return Err(format!("{hidden} at {} ms; {:?}", self.time, self.setup));
+            self.handle_event(event);
+            if let Some(violation) = self.life.violation() {
+                return Err(format!("{violation} at {} ms; {:?}", self.time, self.setup));
             }
         }
         Ok(())
@@ -239,13 +253,13 @@ impl World {
         }
     }
 
-    fn happens(&mut self, event: Event) {
+    fn handle_event(&mut self, event: Event) {
         let asleep = self.asleep_until > self.time;
         if !asleep {
             self.slept += std::mem::take(&mut self.sleeps);
         }
         match event {
-            Event::ClientPoll | Event::Fetch | Event::Deliver(_) | Event::Look if asleep => {
+            Event::ClientPoll | Event::Fetch | Event::Deliver(_) | Event::LookUp if asleep => {
                 self.after(self.asleep_until - self.time, event);
             }
             Event::Write => self.write(),
@@ -258,49 +272,46 @@ impl World {
                     publisher.remove(hash(id));
                 }
             }
-            Event::ScanBegin(run) if run == self.run => self.scan_begins(),
-            Event::ScanEnd(run) if run == self.run => self.scan_ends(),
-            Event::FeedPoll(run) if run == self.run => self.feed_polls(),
-            Event::FeedBrought(run) if run == self.run => self.feed_brought(),
-            Event::ScanBegin(_)
-            | Event::ScanEnd(_)
-            | Event::FeedPoll(_)
-            | Event::FeedBrought(_) => {}
-            Event::ClientPoll => self.client_polls(),
-            Event::Answer(echo) => self.publisher_answers(echo),
+            Event::ScanBegin(run) if run == self.run => self.begin_scan_of_database(),
+            Event::ScanEnd(run) if run == self.run => self.end_scan_of_database(),
+            Event::FeedPoll(run) if run == self.run => self.poll_feed(),
+            Event::FeedBatch(run) if run == self.run => self.apply_feed_batch(),
+            Event::ScanBegin(_) | Event::ScanEnd(_) | Event::FeedPoll(_) | Event::FeedBatch(_) => {}
+            Event::ClientPoll => self.poll_publisher(),
+            Event::Answer(echo) => self.answer_poll(echo),
             Event::Fetch => self.fetch(),
             Event::Deliver(n) => {
-                let act = std::mem::replace(&mut self.messages[n], Act::Observe);
-                let is_manifest = matches!(act, Act::Manifest(_));
-                self.act(act);
+                let event = std::mem::replace(&mut self.messages[n], ClientEvent::Observe);
+                let is_manifest = matches!(event, ClientEvent::Manifest(_));
+                self.handle_client_event(event);
                 if is_manifest {
                     self.after(1, Event::Fetch);
                 }
             }
-            Event::Look => {
-                self.act(Act::Observe);
+            Event::LookUp => {
+                self.handle_client_event(ClientEvent::Observe);
                 let next = self
                     .dice
                     .between(self.setup.staleness / 6, self.setup.staleness);
-                self.after(next, Event::Look);
+                self.after(next, Event::LookUp);
             }
-            Event::Trouble => self.trouble(),
+            Event::Trouble => self.cause_failure(),
         }
     }
 
     /// Executes an event of the client and looks up every id afterwards.
-    fn act(&mut self, act: Act) {
+    fn handle_client_event(&mut self, event: ClientEvent) {
         let now = self.now();
         let old = |row: &Row| {
             let committed = row.committed;
             committed.is_some_and(|at| at + self.setup.staleness < self.time)
         };
         let must: Vec<bool> = self.rows.iter().map(old).collect();
-        self.life.act(now, act, &must);
+        self.life.handle(now, event, &must);
     }
 
     /// Sends a message to the client, which may be lost, delayed or duplicated.
-    fn send(&mut self, act: &Act) {
+    fn send(&mut self, event: &ClientEvent) {
         let copies = 1 + u64::from(self.dice.percent(5));
         for _ in 0..copies {
             if self.dice.percent(self.setup.loss) {
@@ -311,7 +322,7 @@ impl World {
             } else {
                 self.dice.between(5, 400)
             };
-            self.messages.push(act.clone());
+            self.messages.push(event.clone());
             self.after(delay, Event::Deliver(self.messages.len() - 1));
         }
     }
@@ -355,9 +366,9 @@ impl World {
 
     // The publisher.
 
-    fn publisher_starts(&mut self) {
+    fn start_publisher_events(&mut self) {
         self.run += 1;
-        (self.scan, self.feed, self.brought) = (None, None, None);
+        (self.scan, self.feed, self.feed_batch) = (None, None, None);
         let run = self.run;
         if self.setup.coverage == Coverage::Feed {
             self.after(1, Event::FeedPoll(run));
@@ -368,23 +379,28 @@ impl World {
         self.record_published();
     }
 
-    fn publisher_dies(&mut self) {
+    fn kill_publisher(&mut self) {
         if let Some(publisher) = self.alive.take() {
             self.disk = Some(publisher.folder(&mut self.dice));
             self.run += 1;
         }
     }
 
-    fn publisher_returns(&mut self) {
+    fn restart_publisher(&mut self) {
         if let Some(folder) = self.disk.take() {
             let lineage = self.dice.roll() >> 11;
-            let mut publisher =
-                Publisher::start(self.config.clone(), folder, self.found, self.time, lineage);
+            let mut publisher = Publisher::start(
+                self.config.clone(),
+                folder,
+                self.folder_condition,
+                self.time,
+                lineage,
+            );
             publisher.wall_ahead = self.setup.publisher_ahead;
-            publisher.show(self.time);
-            self.found = FolderCondition::Unchanged;
+            publisher.make_manifest(self.time);
+            self.folder_condition = FolderCondition::Unchanged;
             self.alive = Some(publisher);
-            self.publisher_starts();
+            self.start_publisher_events();
         }
     }
 
@@ -403,7 +419,7 @@ impl World {
         }
     }
 
-    fn scan_begins(&mut self) {
+    fn begin_scan_of_database(&mut self) {
         if self.time < self.database_away_until || self.dice.percent(10) {
             self.after(self.setup.interval / 4, Event::ScanBegin(self.run));
             return;
@@ -418,38 +434,38 @@ impl World {
         self.after(takes, Event::ScanEnd(self.run));
     }
 
-    fn scan_ends(&mut self) {
+    fn end_scan_of_database(&mut self) {
         let Some((scan, found, began)) = self.scan.take() else {
             return;
         };
         let mut ids: Vec<IdHash> = Vec::new();
         for id in 0..self.rows.len() {
             let row = &self.rows[id];
-            let seen = found.contains(&id);
-            let here = match row.committed {
+            let was_present = found.contains(&id);
+            let is_in_scan = match row.committed {
                 // The row was committed before the scan began and was not removed since then.
                 Some(at) if at <= began => true,
                 // The row was committed during the scan, perhaps after it was removed.
                 Some(_) => self.dice.percent(50),
-                None => seen && self.dice.percent(50),
+                None => was_present && self.dice.percent(50),
             };
-            if here {
+            if is_in_scan {
                 ids.push(hash(id));
             }
         }
         let Some(publisher) = &mut self.alive else {
             return;
         };
-        ids.extend(publisher.unite());
+        ids.extend(publisher.journaled_ids());
         let params = FilterParams {
             hasher: HASHER,
             epoch: scan.epoch,
             ..FilterParams::with_rate(Rate::new(0.001).expect("a rate"))
         };
-        let room = ids.len() as u64 + 1;
-        let mut filter = UpdatableFilter::new(params, room).expect("small");
+        let capacity = ids.len() as u64 + 1;
+        let mut filter = UpdatableFilter::new(params, capacity).expect("the filter is small");
         ids.iter()
-            .for_each(|id| _ = filter.insert(*id).expect("room"));
+            .for_each(|id| _ = filter.insert(*id).expect("the filter has space"));
         let bytes = filter.to_filter(scan.epoch).into_bytes();
         publisher.publish(scan, &bytes, self.time);
         let digest = Digest::compute(&bytes);
@@ -466,14 +482,14 @@ impl World {
         self.after(next.min(early), Event::ScanBegin(self.run));
     }
 
-    fn feed_polls(&mut self) {
+    fn poll_feed(&mut self) {
         let Some(publisher) = &mut self.alive else {
             return;
         };
         let away = self.time < self.database_away_until;
         if self.feed.is_none() && !away {
             // Without a position the feed begins after the present rows.
-            let position = publisher.feed_begins(self.time).unwrap_or(self.time);
+            let position = publisher.begin_feed(self.time).unwrap_or(self.time);
             self.feed = Some((position, self.run));
             self.record_published();
         }
@@ -484,16 +500,17 @@ impl World {
                     committed.is_some_and(|at| at >= position && at <= self.time)
                 };
                 let ids = (0..IDS_MAX).filter(newer).collect();
-                self.brought = Some((ids, self.time, self.run));
+                self.feed_batch = Some((ids, self.time, self.run));
                 let delay = self.dice.between(1, 300);
-                self.after(delay, Event::FeedBrought(self.run));
+                self.after(delay, Event::FeedBatch(self.run));
             }
             _ => self.after(self.setup.poll_every, Event::FeedPoll(self.run)),
         }
     }
 
-    fn feed_brought(&mut self) {
-        if let (Some((ids, asked, _)), Some(publisher)) = (self.brought.take(), &mut self.alive) {
+    fn apply_feed_batch(&mut self) {
+        if let (Some((ids, asked, _)), Some(publisher)) = (self.feed_batch.take(), &mut self.alive)
+        {
             let ids = ids.into_iter().map(hash).collect();
             publisher.apply_changes(ids, asked, self.time);
             if let Some((position, _)) = &mut self.feed {
@@ -506,10 +523,10 @@ impl World {
 
     // The network.
 
-    fn client_polls(&mut self) {
+    fn poll_publisher(&mut self) {
         let echo = self.dice.echo();
         if !self.setup.dated {
-            self.act(Act::Challenge(echo));
+            self.handle_client_event(ClientEvent::Challenge(echo));
         }
         if !self.dice.percent(self.setup.loss) {
             let delay = self.dice.between(1, 200);
@@ -522,17 +539,17 @@ impl World {
     }
 
     /// The publisher responds, or a cache does in its place.
-    fn publisher_answers(&mut self, echo: [u8; 16]) {
+    fn answer_poll(&mut self, echo: [u8; 16]) {
         if self.dice.percent(8) && !self.manifests.is_empty() {
             let old = self
                 .dice
                 .pick(&(0..self.manifests.len()).collect::<Vec<_>>());
-            self.send(&Act::Manifest(self.manifests[old].clone()));
+            self.send(&ClientEvent::Manifest(self.manifests[old].clone()));
         }
         let Some(publisher) = &mut self.alive else {
             // A cache continues to serve the last manifest of a dead publisher.
             if let Some(line) = self.manifests.last().cloned() {
-                self.send(&Act::Manifest(line));
+                self.send(&ClientEvent::Manifest(line));
             }
             return;
         };
@@ -542,7 +559,7 @@ impl World {
                 .as_ref()
                 .is_some_and(|(_, made)| made + 1000 < self.time)
         {
-            publisher.show(self.time);
+            publisher.make_manifest(self.time);
         }
         let manifest = publisher.manifest.clone();
         let proof = (!self.setup.dated)
@@ -550,9 +567,9 @@ impl World {
             .flatten();
         self.record_published();
         let Some((line, _)) = manifest else { return };
-        self.send(&Act::Manifest(line));
+        self.send(&ClientEvent::Manifest(line));
         if let Some(proof) = proof {
-            self.send(&Act::Proof(proof));
+            self.send(&ClientEvent::Proof(proof));
         }
     }
 
@@ -563,30 +580,30 @@ impl World {
             let blocked = epoch.is_none_or(|epoch| epoch >= self.setup.blocked_from);
             if !blocked && !self.dice.percent(self.setup.failures) {
                 let file = self.files[&name].clone();
-                self.send(&Act::Snapshot(file));
+                self.send(&ClientEvent::Snapshot(file));
             }
         }
         for name in deltas {
             let file = self.files.get(&name).cloned();
             if let Some(file) = file {
-                self.send(&Act::Delta(file));
+                self.send(&ClientEvent::Delta(file));
             }
         }
     }
 
     /// Restarts the client's program, with its stored files or without.
-    fn client_restarts(&mut self) {
+    fn restart_client(&mut self) {
         self.life.restart(self.now());
         if self.dice.percent(50)
             && let Some((line, file)) = self.life.stored()
         {
-            self.act(Act::Manifest(line));
-            self.act(Act::Snapshot(file));
+            self.handle_client_event(ClientEvent::Manifest(line));
+            self.handle_client_event(ClientEvent::Snapshot(file));
         }
     }
 
     /// Causes a failure: death, restored backup, broken feed, stepped clock, sleep or restart.
-    fn trouble(&mut self) {
+    fn cause_failure(&mut self) {
         let next = self
             .dice
             .between(self.setup.interval / 8, self.setup.interval);
@@ -595,11 +612,11 @@ impl World {
             return;
         }
         match self.dice.between(0, 12) {
-            0 | 1 => self.publisher_dies(),
-            2 | 3 => self.publisher_returns(),
+            0 | 1 => self.kill_publisher(),
+            2 | 3 => self.restart_publisher(),
             4 => {
-                self.publisher_dies();
-                self.publisher_returns();
+                self.kill_publisher();
+                self.restart_publisher();
             }
             5 => {
                 if let Some(publisher) = &self.alive {
@@ -608,10 +625,10 @@ impl World {
             }
             6 | 7 => {
                 if let Some(backup) = self.backup.clone() {
-                    self.publisher_dies();
+                    self.kill_publisher();
                     self.disk = Some(backup);
-                    self.found = FolderCondition::Restored;
-                    self.publisher_returns();
+                    self.folder_condition = FolderCondition::Restored;
+                    self.restart_publisher();
                 }
             }
             8 => {
@@ -621,22 +638,22 @@ impl World {
                     && let Some(publisher) = &mut self.alive
                 {
                     publisher.forget_position();
-                    (self.feed, self.brought) = (None, None);
+                    (self.feed, self.feed_batch) = (None, None);
                 }
             }
             // At wake-up the client reads its clocks before any other event.
             _ if self.asleep_until >= self.time => {}
-            9 => self.client_restarts(),
+            9 => self.restart_client(),
             _ if self.setup.dated => {}
             10 => {
                 self.wall_ahead += self.dice.between(0, 7_200_000) as i64 - 3_600_000;
-                self.act(Act::Observe);
+                self.handle_client_event(ClientEvent::Observe);
             }
             _ => {
-                self.act(Act::Observe);
+                self.handle_client_event(ClientEvent::Observe);
                 self.sleeps = self.dice.between(100, self.setup.staleness * 2);
                 self.asleep_until = self.time + self.sleeps;
-                self.after(self.sleeps, Event::Look);
+                self.after(self.sleeps, Event::LookUp);
             }
         }
     }

@@ -19,11 +19,11 @@ record Delta(long lineage, long from, long to, long seed, long[] ids) {
             throw new FilterException("the delta is truncated within its header, after " + file.length + " bytes");
         }
         if (u64(file, 8) != 1) {
-            throw new FilterException("the delta is of a later format than version 1, which this package reads");
+            throw new FilterException("the delta has another format version, and this package reads version 1");
         }
         int idBytes = file.length - HEADER_BYTES;
         if (idBytes % 8 != 0 || u64(file, 48) != idBytes / 8) {
-            throw new FilterException("the length of the delta differs from its header");
+            throw new FilterException("the delta does not have the number of ids that its header states");
         }
         byte[] checked = Arrays.copyOf(file, file.length - 8);
         System.arraycopy(file, HEADER_BYTES, checked, CHECKSUM_AT, idBytes);
@@ -39,7 +39,7 @@ record Delta(long lineage, long from, long to, long seed, long[] ids) {
             ordered &= n == 0 || Long.compareUnsigned(ids[n - 1], ids[n]) < 0;
         }
         if (!ordered) {
-            throw new FilterException("the numbers or ids of the delta are not in order");
+            throw new FilterException("the numbers or ids of the delta are not in ascending order");
         }
         return new Delta(u64(file, 16), from, to, u64(file, 40), ids);
     }

@@ -37,7 +37,7 @@ final class Fetcher {
         final int status;
 
         StatusException(int status) {
-            super("the publisher answers " + status);
+            super("the publisher responded with status " + status);
             this.status = status;
         }
     }
@@ -57,14 +57,17 @@ final class Fetcher {
         return received.get();
     }
 
-    /** Fetches a response of at most this many bytes. A partial response is appended to the bytes already received. */
-    Response get(URI at, Map<String, String> fields, byte[] here, int most, Duration patience)
+    /**
+     * Fetches a response of at most {@code most} bytes. The publisher may wait for {@code wait} before it responds. A
+     * partial response (206) is appended to the bytes already received.
+     */
+    Response get(URI at, Map<String, String> fields, byte[] alreadyReceived, int most, Duration wait)
             throws IOException, InterruptedException {
         HttpRequest.Builder request = HttpRequest.newBuilder(at);
         fields.forEach(request::setHeader);
-        Collector collector = new Collector(here, most);
+        Collector collector = new Collector(alreadyReceived, most);
         CompletableFuture<HttpResponse<byte[]>> answer = http.sendAsync(request.build(), collector);
-        Duration silence = silenceMax.plus(patience);
+        Duration silence = silenceMax.plus(wait);
         long seen = -1;
         try {
             while (true) {
@@ -94,11 +97,11 @@ final class Fetcher {
         if (size < 0 || size > Integer.MAX_VALUE - 16) {
             throw new IOException("a file of " + Long.toUnsignedString(size) + " bytes exceeds the size of an array");
         }
-        byte[] here = new byte[0];
+        byte[] alreadyReceived = new byte[0];
         IOException last = null;
         for (int attempt = 0; attempt < attempts; attempt++) {
-            Map<String, String> fields = here.length == 0 ? Map.of() : Map.of("Range", "bytes=" + here.length + "-");
-            Response answer = get(at, fields, here, (int) size, Duration.ZERO);
+            Map<String, String> fields = alreadyReceived.length == 0 ? Map.of() : Map.of("Range", "bytes=" + alreadyReceived.length + "-");
+            Response answer = get(at, fields, alreadyReceived, (int) size, Duration.ZERO);
             if (answer.status != 200 && answer.status != 206) {
                 throw new StatusException(answer.status);
             }
@@ -107,13 +110,13 @@ final class Fetcher {
             }
             last = answer.error;
             if (last == null) {
-                last = new IOException("the answer ended after " + answer.body.length + " of " + size + " bytes");
+                last = new IOException("the response ended after " + answer.body.length + " of " + size + " bytes");
             }
-            if (answer.body.length <= here.length || answer.error instanceof TooLargeException) {
+            if (answer.body.length <= alreadyReceived.length || answer.error instanceof TooLargeException) {
                 // No progress: an immediate retry would fail as well.
                 break;
             }
-            here = answer.body;
+            alreadyReceived = answer.body;
         }
         throw last;
     }
@@ -122,7 +125,7 @@ final class Fetcher {
         private static final long serialVersionUID = 1;
 
         TooLargeException(int most) {
-            super("the answer is larger than the " + most + " bytes that belong there");
+            super("the response is larger than the " + most + " bytes expected");
         }
     }
 
@@ -134,36 +137,36 @@ final class Fetcher {
         private byte[] bytes;
         private int length;
         // True if the response has the requested file; the body of an error is not needed.
-        private boolean belongs;
+        private boolean hasFile;
         private ResponseInfo info;
         private Flow.Subscription subscription;
 
-        Collector(byte[] here, int most) {
+        Collector(byte[] alreadyReceived, int most) {
             this.most = most;
-            bytes = here;
-            length = here.length;
+            bytes = alreadyReceived;
+            length = alreadyReceived.length;
         }
 
         @Override
         public synchronized BodySubscriber<byte[]> apply(ResponseInfo info) {
             this.info = info;
             progress.incrementAndGet();
-            String goesOn = "bytes " + length + "-";
+            String expectedRange = "bytes " + length + "-";
             boolean continued =
                     info.statusCode() == 206
-                            && info.headers().firstValue("Content-Range").orElse("").startsWith(goesOn);
+                            && info.headers().firstValue("Content-Range").orElse("").startsWith(expectedRange);
             if (!continued) {
                 length = 0;
             }
             if (info.statusCode() == 206 && !continued) {
-                whole.completeExceptionally(new IOException("the publisher answers with another range"));
+                whole.completeExceptionally(new IOException("the publisher responded with another range than requested"));
             }
-            long told = info.headers().firstValueAsLong("Content-Length").orElse(0);
-            belongs = info.statusCode() == 200 || continued;
-            if (belongs && told > most - length) {
+            long statedLength = info.headers().firstValueAsLong("Content-Length").orElse(0);
+            hasFile = info.statusCode() == 200 || continued;
+            if (hasFile && statedLength > most - length) {
                 whole.completeExceptionally(new TooLargeException(most));
-            } else if (belongs && length + told > bytes.length) {
-                bytes = Arrays.copyOf(bytes, (int) (length + told));
+            } else if (hasFile && length + statedLength > bytes.length) {
+                bytes = Arrays.copyOf(bytes, (int) (length + statedLength));
             }
             return this;
         }
@@ -186,7 +189,7 @@ final class Fetcher {
         @Override
         public synchronized void onNext(List<ByteBuffer> pieces) {
             progress.incrementAndGet();
-            if (!belongs) {
+            if (!hasFile) {
                 return;
             }
             for (ByteBuffer piece : pieces) {
@@ -213,10 +216,10 @@ final class Fetcher {
 
         @Override
         public synchronized void onComplete() {
-            whole.complete(gathered());
+            whole.complete(receivedBytes());
         }
 
-        private byte[] gathered() {
+        private byte[] receivedBytes() {
             return length == bytes.length ? bytes : Arrays.copyOf(bytes, length);
         }
 
@@ -225,7 +228,7 @@ final class Fetcher {
             if (info == null) {
                 throw error;
             }
-            return new Response(info.statusCode(), info.headers(), gathered(), error);
+            return new Response(info.statusCode(), info.headers(), receivedBytes(), error);
         }
     }
 }

@@ -9,8 +9,8 @@ import java.time.Instant;
 import java.util.Optional;
 
 /**
- * A filter over untrusted bytes. Every number in them is checked against their length before it is used, so a
- * hostile file cannot cause allocations (docs/reference/filter-format.md).
+ * An id filter in memory. {@link #open} compares every number in the file with the length of the file, so a hostile
+ * file cannot cause large allocations (docs/reference/filter-format.md).
  */
 public final class Filter {
     private static final int HEADER_BYTES = 128;
@@ -92,7 +92,7 @@ public final class Filter {
         int payloadBytes = file.length - HEADER_BYTES;
         if (u64(file, 64) != payloadBytes) {
             throw new FilterException(
-                    "the filter has " + payloadBytes + " bytes after its header, which says "
+                    "the filter has " + payloadBytes + " bytes after its header, and the header states "
                             + Long.toUnsignedString(u64(file, 64)));
         }
         if (u64(file, 72) != Xxh3.hash(file, HEADER_BYTES, file.length, 0)) {
@@ -100,7 +100,7 @@ public final class Filter {
         }
         double rate = Double.longBitsToDouble(u64(file, 56));
         if (!(rate > 0 && rate < 1)) {
-            throw contradiction("rate");
+            throw invalidHeader("the false-positive rate is not between 0 and 1");
         }
         long parts = u32(file, 12);
         long builtMs = u64(file, 24);
@@ -117,21 +117,21 @@ public final class Filter {
                         file.length);
         if (kind == 2) {
             if (parts == 0 || payloadBytes != parts * BLOCK_BYTES) {
-                throw contradiction("blocks");
+                throw invalidHeader("the number of blocks does not match the length of the payload");
             }
             return new Filter(file, facts, parts, null);
         }
         return new Filter(file, facts, 0, readShards(file, parts));
     }
 
-    private static FilterException contradiction(String field) {
-        return new FilterException("the filter's header is inconsistent in: " + field);
+    private static FilterException invalidHeader(String problem) {
+        return new FilterException("the filter's header is invalid: " + problem);
     }
 
     private static Shard[] readShards(byte[] file, long count) throws FilterException {
         long next = HEADER_BYTES + count * SHARD_BYTES;
         if (count == 0 || next > file.length) {
-            throw contradiction("shards");
+            throw invalidHeader("the payload is too short for the number of shards");
         }
         // The directory is complete, so the number of shards is bounded by the length of the file.
         Shard[] shards = new Shard[(int) count];
@@ -142,19 +142,19 @@ public final class Filter {
             int log2 = file[at + 24] & 0xff;
             int bits = file[at + 25] & 0xff;
             // Shards follow each other without gaps, so that equal content has equal bytes.
-            boolean sound = u64(file, at) == next - HEADER_BYTES && u64(file, at + 24) >>> 16 == 0;
+            boolean valid = u64(file, at) == next - HEADER_BYTES && u64(file, at + 24) >>> 16 == 0;
             long size = 0;
             if (segments == 0) {
-                sound &= wideFrom == 0 && log2 == 0 && bits == 1;
+                valid &= wideFrom == 0 && log2 == 0 && bits == 1;
             } else {
-                sound &= bits >= 1 && bits <= 32 && log2 <= SEGMENT_LOG2_MAX;
-                if (sound) {
+                valid &= bits >= 1 && bits <= 32 && log2 <= SEGMENT_LOG2_MAX;
+                if (valid) {
                     long slots = (segments + 3) << log2;
-                    sound = slots <= SLOTS_MAX && wideFrom <= slots;
+                    valid = slots <= SLOTS_MAX && wideFrom <= slots;
                     size = (slots * bits + slots - wideFrom + 7) / 8 + PADDING_BYTES;
                 }
             }
-            if (!sound || next + size > file.length) {
+            if (!valid || next + size > file.length) {
                 throw new FilterException("shard " + number + " of the filter has an invalid size or offset");
             }
             shards[number] =
@@ -163,7 +163,7 @@ public final class Filter {
             next += size;
         }
         if (next != file.length) {
-            throw contradiction("length of the shards");
+            throw new FilterException("the filter's payload is invalid: it is longer than its shards");
         }
         return shards;
     }
@@ -186,12 +186,12 @@ link #mayContain(String)}, for the bytes of an id. */
 
     boolean mayContainHash(long hash) {
         if (shards == null) {
-            return inBlocks(hash);
+            return mayContainInBlocks(hash);
         }
-        return inShard(shards[(int) mulHigh(hash, shards.length)], hash);
+        return mayContainInShard(shards[(int) mulHigh(hash, shards.length)], hash);
     }
 
-    private boolean inBlocks(long hash) {
+    private boolean mayContainInBlocks(long hash) {
         int at = HEADER_BYTES + (int) ((hash >>> 32) * blocks >>> 32) * BLOCK_BYTES;
         int missing = 0;
         for (int lane = 0; lane < 8; lane++) {
@@ -201,7 +201,7 @@ link #mayContain(String)}, for the bytes of an id. */
         return missing == 0;
     }
 
-    private boolean inShard(Shard shard, long hash) {
+    private boolean mayContainInShard(Shard shard, long hash) {
         if (shard.starts == 0) {
             return false;
         }

@@ -31,10 +31,10 @@ public final class FilterClient implements AutoCloseable {
     private static final int LINE_BYTES_MAX = 64 << 10;
     private static final long PAUSE_MIN_MS = 10;
     private static final long PERIOD_MIN_MS = 50;
-    // The time that proxies usually tolerate without a byte.
+    // Most proxies tolerate a response that sends no byte for this time.
     private static final long PERIOD_MAX_MS = 25_000;
     private static final long BACKOFF_FIRST_MS = 100;
-    // With ranges each attempt resumes where the last one ended.
+    // Each attempt requests only the bytes that the previous attempts have not received.
     private static final int DOWNLOAD_ATTEMPTS = 8;
 
     private final FilterConfig config;
@@ -55,7 +55,7 @@ public final class FilterClient implements AutoCloseable {
     private final AtomicLong deltas = new AtomicLong();
     private volatile Exception lastError;
     private volatile boolean closed;
-    private String tag;
+    private String etag;
 
     // Notified at every change.
     private final Object changes = new Object();
@@ -162,14 +162,14 @@ public final class FilterClient implements AutoCloseable {
     }
 
     /** Waits until a condition is true for the status, which is checked at every change. */
-    public boolean waitUntil(Duration most, Predicate<Status> holds) throws InterruptedException {
+    public boolean waitUntil(Duration most, Predicate<Status> condition) throws InterruptedException {
         long end = System.nanoTime() + most.toNanos();
         while (true) {
             long seen;
             synchronized (changes) {
                 seen = changed;
             }
-            if (holds.test(status())) {
+            if (condition.test(status())) {
                 return true;
             }
             synchronized (changes) {
@@ -198,20 +198,20 @@ public final class FilterClient implements AutoCloseable {
         int failures = 0;
         try {
             while (!closed) {
-                long begun = System.nanoTime();
+                long started = System.nanoTime();
                 long pause = PAUSE_MIN_MS;
                 try {
-                    boolean news = poll();
+                    boolean pollAgain = poll();
                     fetchDeltas();
                     failures = 0;
-                    if (!news) {
+                    if (!pollAgain) {
                         // A server that does not wait, such as a cache, must not be polled without a pause.
-                        pause = periodMs - (System.nanoTime() - begun) / 1_000_000;
+                        pause = periodMs - (System.nanoTime() - started) / 1_000_000;
                     }
                 } catch (IOException | Refused | RuntimeException error) {
                     pause = noteFailure(error, ++failures);
                 }
-                tell();
+                notifyChanged();
                 Thread.sleep(jittered(pause));
             }
         } catch (InterruptedException stopped) {
@@ -219,7 +219,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Fetches snapshots concurrently, so that a large one does not delay new ids. */
+    /** Fetches snapshots concurrently, so that a large snapshot does not delay new ids. */
     private void downloadForever() {
         int failures = 0;
         try {
@@ -228,8 +228,8 @@ public final class FilterClient implements AutoCloseable {
                 synchronized (changes) {
                     seen = changed;
                 }
-                Snapshot named = wants().snapshot();
-                if (named == null) {
+                Snapshot snapshot = wants().snapshot();
+                if (snapshot == null) {
                     failures = 0;
                     synchronized (changes) {
                         while (changed == seen) {
@@ -239,12 +239,12 @@ public final class FilterClient implements AutoCloseable {
                     continue;
                 }
                 try {
-                    fetchSnapshot(named);
+                    fetchSnapshot(snapshot);
                     fetchDeltas();
                 } catch (IOException | Refused | RuntimeException error) {
                     Thread.sleep(jittered(noteFailure(error, ++failures)));
                 }
-                tell();
+                notifyChanged();
             }
         } catch (InterruptedException stopped) {
             // The client was closed.
@@ -278,11 +278,11 @@ public final class FilterClient implements AutoCloseable {
     private boolean poll() throws IOException, Refused, InterruptedException {
         boolean dated = config.clockError != null;
         Map<String, String> fields = new HashMap<>();
-        String beneath = "";
-        long patienceMs = 0;
+        String path = "";
+        long waitMs = 0;
         if (dated) {
-            if (tag != null) {
-                fields.put("If-None-Match", tag);
+            if (etag != null) {
+                fields.put("If-None-Match", etag);
             }
             polled.incrementAndGet();
         } else {
@@ -295,23 +295,23 @@ public final class FilterClient implements AutoCloseable {
             fields.put("Cache-Control", "no-cache");
             String position = position();
             if (position != null) {
-                patienceMs = periodMs;
-                beneath = "?have=" + position + "&wait=" + patienceMs;
+                waitMs = periodMs;
+                path = "?have=" + position + "&wait=" + waitMs;
             }
         }
         Fetcher.Response answer =
-                fetcher.get(at(beneath), fields, new byte[0], LINE_BYTES_MAX, Duration.ofMillis(patienceMs));
+                fetcher.get(at(path), fields, new byte[0], LINE_BYTES_MAX, Duration.ofMillis(waitMs));
         if (answer.error() != null) {
             throw answer.error();
         }
-        boolean news = false;
+        boolean pollAgain = false;
         if (answer.status() == 200) {
             Manifest manifest = Manifest.read(answer.body(), config.keys);
             change(now -> state.manifest(now, manifest), manifests);
             if (dated) {
-                tag = answer.headers().firstValue("ETag").orElse(null);
+                etag = answer.headers().firstValue("ETag").orElse(null);
             }
-            news = !dated;
+            pollAgain = !dated;
         } else if (answer.status() != 204 && answer.status() != 304) {
             throw new Fetcher.StatusException(answer.status());
         }
@@ -327,7 +327,7 @@ public final class FilterClient implements AutoCloseable {
             noteFailure(tooLarge, 1);
             return false;
         }
-        return news;
+        return pollAgain;
     }
 
     private Refused snapshotRefused() {
@@ -348,8 +348,8 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    private URI at(String beneath) {
-        return URI.create(config.url + beneath);
+    private URI at(String path) {
+        return URI.create(config.url + path);
     }
 
     /** Fetches the deltas that are needed now, in their order. */
@@ -373,13 +373,13 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    private void fetchSnapshot(Snapshot named) throws IOException, Refused, InterruptedException {
-        byte[] file = fetcher.file(at("/snapshot/" + named.sha256()), named.bytes(), DOWNLOAD_ATTEMPTS);
+    private void fetchSnapshot(Snapshot snapshot) throws IOException, Refused, InterruptedException {
+        byte[] file = fetcher.file(at("/snapshot/" + snapshot.sha256()), snapshot.bytes(), DOWNLOAD_ATTEMPTS);
         State.Received received = State.Received.open(file);
         lock.writeLock().lock();
         try {
             // A newer manifest may have arrived meanwhile; its snapshot is needed then.
-            if (named.equals(state.wants().snapshot())) {
+            if (snapshot.equals(state.wants().snapshot())) {
                 change(now -> state.snapshot(now, received), snapshots);
             }
         } finally {
@@ -387,7 +387,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Counts an error, and returns how long to wait. */
+    /** Counts an error, and returns the pause in ms before the next attempt. */
     private long noteFailure(Exception error, int failures) {
         if (closed) {
             return PAUSE_MIN_MS;
@@ -402,12 +402,12 @@ public final class FilterClient implements AutoCloseable {
         } catch (RuntimeException ofTheListener) {
             // An exception of the listener must not stop the client.
         }
-        tell();
+        notifyChanged();
         long pause = BACKOFF_FIRST_MS << (Math.min(failures, 16) - 1);
         return Math.min(pause, Math.max(BACKOFF_FIRST_MS, periodMs));
     }
 
-    private void tell() {
+    private void notifyChanged() {
         synchronized (changes) {
             changed++;
             changes.notifyAll();

@@ -29,9 +29,9 @@ public final class FilterConfig {
     public FilterConfig(URI url, Keys keys, Duration maxStaleness) {
         String text = url.toString().replaceAll("/+$", "");
         boolean http = "http".equals(url.getScheme()) || "https".equals(url.getScheme());
-        boolean bare = url.getRawQuery() == null && url.getRawFragment() == null && url.getRawUserInfo() == null;
-        if (!http || !bare || url.getHost() == null || url.getRawPath().replace("/", "").isEmpty()) {
-            throw new IllegalArgumentException(url + "is not the URL of a set; write https://HOST/sets/NAME");
+        boolean isPlain = url.getRawQuery() == null && url.getRawFragment() == null && url.getRawUserInfo() == null;
+        if (!http || !isPlain || url.getHost() == null || url.getRawPath().replace("/", "").isEmpty()) {
+            throw new IllegalArgumentException(url + " is not the URL of a set; write https://HOST/sets/NAME");
         }
         if (maxStaleness.isNegative() || maxStaleness.isZero()) {
             throw new IllegalArgumentException("maxStaleness must be greater than zero");
@@ -57,7 +57,7 @@ public final class FilterConfig {
         return this;
     }
 
-    /** The most ids kept in addition to the snapshot. Default 2^20. */
+    /** The largest number of ids in memory that were added after the snapshot. Default 2^20. */
     public FilterConfig overlayIdsMax(int ids) {
         overlayIdsMax = ids;
         return this;

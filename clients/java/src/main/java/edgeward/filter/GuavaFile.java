@@ -24,10 +24,10 @@ import java.util.function.Supplier;
  * A filter from a file in the format of Guava's {@code BloomFilter}, which {@code edgeward filter build --guava}
  * writes and a web server delivers. Follows changes of the file in the background.
  *
- * <p>The file contains neither its build time nor a signature. Its age follows from {@code Last-Modified} and the
- * server's clock, and from {@code maxStaleness} on the answer is {@code ASK}. So an id is never skipped if it was
- * committed longer ago than {@code maxStaleness} <em>plus the time of a build</em>, and the file must be built more
- * often than that. Any server that answers is trusted; use https. {@link FilterClient} has none of these limits.
+ * <p>The file contains neither its build time nor a signature. Its age is computed from
+ * {@code Last-Modified} and the server's clock. If the file is older than {@code maxStaleness}, the answer is {@code
+ * ASK}. An id is therefore never answered {@code ABSENT} if it was committed longer ago than {@code maxStaleness}
+ * <em>plus the time of a build</em>. Build the file more often than {@code maxStaleness}. Any server that answers is trusted; use https. {@link FilterClient} has none of these limits.
  *
  * @param <T> the type of ids that the funnel accepts
  */
@@ -106,9 +106,9 @@ public final class GuavaFile<T> implements AutoCloseable {
         try {
             while (true) {
                 try {
-                    look();
+                    check();
                 } catch (IOException | FilterException | RuntimeException error) {
-                    tell(error);
+                    report(error);
                 }
                 Thread.sleep(periodMs);
             }
@@ -117,7 +117,7 @@ public final class GuavaFile<T> implements AutoCloseable {
         }
     }
 
-    private void tell(Exception error) {
+    private void report(Exception error) {
         try {
             onError.accept(error);
         } catch (RuntimeException ofTheListener) {
@@ -126,7 +126,7 @@ public final class GuavaFile<T> implements AutoCloseable {
     }
 
     /** Checks once if the file has changed. */
-    void look() throws IOException, FilterException, InterruptedException {
+    void check() throws IOException, FilterException, InterruptedException {
         Now sent = clock.get();
         if ("file".equals(at.getScheme())) {
             Path path = Path.of(at);
@@ -138,7 +138,7 @@ public final class GuavaFile<T> implements AutoCloseable {
                 }
                 bytes = Files.readAllBytes(path);
             }
-            take(sent, bytes, written, Duration.between(written, Instant.ofEpochMilli(sent.wallMs())));
+            apply(sent, bytes, written, Duration.between(written, Instant.ofEpochMilli(sent.wallMs())));
             return;
         }
         Map<String, String> fields = tag == null ? Map.of() : Map.of("If-None-Match", tag);
@@ -150,8 +150,8 @@ public final class GuavaFile<T> implements AutoCloseable {
             throw new Fetcher.StatusException(answer.status());
         }
         HttpHeaders headers = answer.headers();
-        Optional<Instant> told = date(headers, "Last-Modified");
-        Instant written = answer.status() == 304 ? told.orElse(modified) : told.orElse(null);
+        Optional<Instant> lastModified = date(headers, "Last-Modified");
+        Instant written = answer.status() == 304 ? lastModified.orElse(modified) : lastModified.orElse(null);
         Instant date = date(headers, "Date").orElse(null);
         if (written == null || date == null) {
             throw new IOException("the age of the file is unknown: the response has no Last-Modified or Date");
@@ -159,7 +159,7 @@ public final class GuavaFile<T> implements AutoCloseable {
         // RFC 9111 §4.2.3: a cached response left the server `Age` seconds ago.
         long ageSeconds = Math.max(0, headers.firstValueAsLong("Age").orElse(0));
         byte[] bytes = answer.status() == 304 ? null : answer.body();
-        take(sent, bytes, written, Duration.between(written, date.plusSeconds(ageSeconds)));
+        apply(sent, bytes, written, Duration.between(written, date.plusSeconds(ageSeconds)));
         if (answer.status() == 200) {
             tag = headers.firstValue("ETag").orElse(null);
         }
@@ -175,7 +175,7 @@ public final class GuavaFile<T> implements AutoCloseable {
     }
 
     /** Processes a new file, or the new age of the current one. */
-    private void take(Now sent, byte[] bytes, Instant written, Duration age) throws IOException, FilterException {
+    private void apply(Now sent, byte[] bytes, Instant written, Duration age) throws IOException, FilterException {
         BloomFilter<T> fresh = bytes == null ? null : read(bytes, funnel);
         synchronized (this) {
             boolean same = filter != null && written.equals(modified);
@@ -204,7 +204,7 @@ public final class GuavaFile<T> implements AutoCloseable {
                 (bytes[2] & 0xffL) << 24 | (bytes[3] & 0xffL) << 16 | (bytes[4] & 0xffL) << 8 | bytes[5] & 0xffL;
         if (words == 0 || bytes.length != HEADER_BYTES + 8 * words) {
             throw new FilterException(
-                    "the Guava Bloom filter has " + bytes.length + " bytes where its head says "
+                    "the Guava Bloom filter has " + bytes.length + " bytes and its header states "
                             + (HEADER_BYTES + 8 * words));
         }
         @SuppressWarnings("unchecked")

@@ -104,17 +104,17 @@ record Manifest(
         private final Map<?, ?> values;
 
         /**
-         * Parses a document of form 2. Proofs of form 1 do not state their form. A statement of form 1 does not
-         * identify its snapshot, so it must not make a filter fresh.
+         * Parses a document of format version 2. A document without the field {@code format} has version 1. Documents
+         * of version 1 do not identify the snapshot that they are about, so they must not make a filter fresh.
          */
         Fields(String json, String... names) throws Refused {
-            this(ofForm2(parsed(json)), names);
+            this(ofFormat2(parsed(json)), names);
         }
 
-        private static Object ofForm2(Object document) throws Refused {
-            Object form = document instanceof Map<?, ?> map && map.containsKey("format") ? map.get("format") : 1L;
-            if (!Long.valueOf(2).equals(form)) {
-                throw Keys.unbelievable("the document has form " + form + ", and this package reads form 2");
+        private static Object ofFormat2(Object document) throws Refused {
+            Object format = document instanceof Map<?, ?> map && map.containsKey("format") ? map.get("format") : 1L;
+            if (!Long.valueOf(2).equals(format)) {
+                throw Keys.unbelievable("the document has format version " + format + ", and this package reads version 2");
             }
             return document;
         }
@@ -125,7 +125,7 @@ record Manifest(
             }
             if (!map.keySet().equals(Set.of(names))) {
                 throw Keys.unbelievable(
-                        "the signed document has the fields " + map.keySet() + ", and form 2 others");
+                        "the signed document has the fields " + map.keySet() + ", and format version 2 has other fields");
             }
             values = map;
         }

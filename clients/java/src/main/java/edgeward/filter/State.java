@@ -23,15 +23,15 @@ code maxStaleness} ago, the answer is never ABSENT. The
  * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare it with the Rust client.
  */
 final class State {
-    // The most requests in progress.
+    // The largest number of challenges without a proof.
     private static final int CHALLENGES_MAX = 8;
-    // The most statements whose ids have not all arrived.
+    // The largest number of statements whose ids have not all arrived.
     private static final int PENDING_MAX = 16;
-    // The most listed deltas that are stored: those of the newest manifest and the same number of merged ones.
+    // The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests.
     private static final int LISTED_MAX = 256;
     // The largest difference between two clocks that counts as a rounding error.
     static final long JITTER_MS = 50;
-    private static final long FAR = 1L << 62;
+    private static final long DATE_MAX = 1L << 62;
 
     private final String set;
     private final long maxStalenessMs;
@@ -40,21 +40,21 @@ final class State {
     private final int overlayIdsMax;
 
     private final Clock clock = new Clock();
-    private Holding holding;
+    private CurrentFilter current;
     private Manifest newest;
-    private final ArrayDeque<Listed> listed = new ArrayDeque<>();
+    private final ArrayDeque<ListedDelta> listed = new ArrayDeque<>();
     private final ArrayDeque<Challenge> challenges = new ArrayDeque<>();
     private final List<Statement> pending = new ArrayList<>();
     private long deadline;
-    // True if there is a deadline.
-    private boolean stated;
+    // True if deadline is set.
+    private boolean hasDeadline;
     private Highest highest = new Highest(0, 0, 0, 0);
 
     /** The highest numbers of all trusted statements. All except the serial belong to the lineage. */
     private record Highest(long serial, long lineage, long epochMin, long head) {}
 
-    /** A snapshot and the ids added since. */
-    private record Holding(
+    /** The snapshot in use, and the ids that were added after it. */
+    private record CurrentFilter(
             long lineage,
             String sha256,
             long epoch,
@@ -67,7 +67,7 @@ final class State {
         }
     }
 
-    private record Listed(long lineage, Entry entry) {}
+    private record ListedDelta(long lineage, Entry entry) {}
 
     private record Challenge(String echo, long sent) {}
 
@@ -106,37 +106,37 @@ final class State {
         if (!isFresh(now)) {
             return Answer.ASK;
         }
-        boolean here = holding.filter.mayContainHash(hash) || holding.overlay.has(hash);
-        return here ? Answer.MAYBE : Answer.ABSENT;
+        boolean mayExist = current.filter.mayContainHash(hash) || current.overlay.has(hash);
+        return mayExist ? Answer.MAYBE : Answer.ABSENT;
     }
 
     boolean isFresh(Now now) {
-        return holding != null && stated && clock.moment(now) <= deadline;
+        return current != null && hasDeadline && clock.moment(now) <= deadline;
     }
 
     long freshForMs(Now now) {
-        return stated ? Math.max(0, deadline - clock.moment(now)) : 0;
+        return hasDeadline ? Math.max(0, deadline - clock.moment(now)) : 0;
     }
 
     /** The snapshot in use, or null. */
     Filter filter() {
-        return holding == null ? null : holding.filter;
+        return current == null ? null : current.filter;
     }
 
     int overlayIds() {
-        return holding == null ? 0 : holding.overlay.size();
+        return current == null ? 0 : current.overlay.size();
     }
 
     /** The known position in the journal, as a request's query has it. Null if unknown. */
     String position() {
-        if (holding == null) {
+        if (current == null) {
             return null;
         }
-        return Long.toUnsignedString(holding.lineage)
+        return Long.toUnsignedString(current.lineage)
                 + "-"
-                + Long.toUnsignedString(holding.epoch)
+                + Long.toUnsignedString(current.epoch)
                 + "-"
-                + Long.toUnsignedString(holding.upTo());
+                + Long.toUnsignedString(current.upTo());
     }
 
     long serial() {
@@ -165,15 +165,15 @@ final class State {
         if (newest != null && newest.serial() == manifest.serial() && !newest.equals(manifest)) {
             throw contradiction();
         }
-        checkRising(manifest.lineage(), manifest.epochMin(), manifest.head());
+        checkNumbers(manifest.lineage(), manifest.epochMin(), manifest.head());
         if (newest != null && newest.lineage() == manifest.lineage()) {
-            rising("epoch", manifest.snapshot().epoch(), newest.snapshot().epoch());
-            rising("base", manifest.snapshot().base(), newest.snapshot().base());
+            checkNotBelow("epoch", manifest.snapshot().epoch(), newest.snapshot().epoch());
+            checkNotBelow("base", manifest.snapshot().base(), newest.snapshot().base());
         }
         highest = new Highest(manifest.serial(), manifest.lineage(), manifest.epochMin(), manifest.head());
         considerDate(now, manifest);
         for (Entry entry : manifest.deltas()) {
-            Listed one = new Listed(manifest.lineage(), entry);
+            ListedDelta one = new ListedDelta(manifest.lineage(), entry);
             if (!listed.contains(one)) {
                 if (listed.size() == LISTED_MAX) {
                     listed.removeFirst();
@@ -183,7 +183,7 @@ final class State {
         }
         adopt(manifest);
         newest = manifest;
-        settle();
+        applyStatements();
     }
 
     /**
@@ -193,19 +193,19 @@ final class State {
      */
     private void adopt(Manifest manifest) {
         Snapshot named = manifest.snapshot();
-        if (holding != null
-                && holding.lineage != manifest.lineage()
-                && holding.sha256.equals(named.sha256())
-                && holding.epoch == named.epoch()) {
-            holding =
-                    new Holding(
+        if (current != null
+                && current.lineage != manifest.lineage()
+                && current.sha256.equals(named.sha256())
+                && current.epoch == named.epoch()) {
+            current =
+                    new CurrentFilter(
                             manifest.lineage(),
-                            holding.sha256,
-                            holding.epoch,
+                            current.sha256,
+                            current.epoch,
                             named.base(),
                             new long[] {named.base()},
-                            holding.filter,
-                            holding.overlay);
+                            current.filter,
+                            current.overlay);
         }
     }
 
@@ -219,18 +219,18 @@ final class State {
     }
 
     /** Refuses a statement with smaller numbers than an earlier one of the same lineage. */
-    private void checkRising(long lineage, long epochMin, long head) throws Refused {
+    private void checkNumbers(long lineage, long epochMin, long head) throws Refused {
         if (lineage == highest.lineage) {
-            rising("head", head, highest.head);
-            rising("epoch_min", epochMin, highest.epochMin);
+            checkNotBelow("head", head, highest.head);
+            checkNotBelow("epoch_min", epochMin, highest.epochMin);
         }
     }
 
-    private static void rising(String what, long found, long newest) throws Refused {
+    private static void checkNotBelow(String what, long found, long newest) throws Refused {
         if (Long.compareUnsigned(found, newest) < 0) {
             throw new Refused(
                     Reason.FALLING,
-                    "the publisher's " + what + " fell from " + Long.toUnsignedString(newest) + " to "
+                    "the publisher's " + what + " decreased from " + Long.toUnsignedString(newest) + " to "
                             + Long.toUnsignedString(found) + " within a lineage");
         }
     }
@@ -247,13 +247,13 @@ final class State {
             }
             asked.remove();
             checkSerial(proof.serial());
-            checkRising(proof.lineage(), proof.epochMin(), proof.head());
+            checkNumbers(proof.lineage(), proof.epochMin(), proof.head());
             highest = new Highest(proof.serial(), proof.lineage(), proof.epochMin(), proof.head());
             long lag = proof.lagMs();
             if (Long.compareUnsigned(lag, maxStalenessMs) <= 0) {
                 state(proof.lineage(), proof.epochMin(), proof.head(), one.sent + maxStalenessMs - lag);
             }
-            settle();
+            applyStatements();
             return;
         }
         throw new Refused(Reason.NOT_ASKED, "the proof matches no request in progress");
@@ -282,7 +282,7 @@ final class State {
         }
         long applied = named.base();
         IdTable overlay = new IdTable();
-        Holding old = holding;
+        CurrentFilter old = current;
         if (old != null && old.lineage == lineage) {
             boolean isNewer =
                     Long.compareUnsigned(old.epoch, named.epoch()) < 0
@@ -299,10 +299,10 @@ final class State {
             overlay.forgetUpTo(named.base());
         } else {
             // The deadline was computed for another lineage.
-            stated = false;
+            hasDeadline = false;
         }
-        holding =
-                new Holding(
+        current =
+                new CurrentFilter(
                         lineage,
                         received.sha256,
                         named.epoch(),
@@ -310,14 +310,14 @@ final class State {
                         new long[] {applied},
                         filter,
                         overlay);
-        settle();
+        applyStatements();
     }
 
     /** Processes a delta that a manifest lists. */
     void delta(Now now, byte[] file) throws Refused {
         clock.observe(now);
         String name = Keys.sha256(file);
-        Listed named =
+        ListedDelta named =
                 listed.stream().filter(one -> one.entry.sha256().equals(name)).findFirst().orElse(null);
         if (named == null) {
             throw unlisted();
@@ -329,32 +329,32 @@ final class State {
             throw new Refused(Reason.BROKEN, error.getMessage());
         }
         Entry entry = named.entry;
-        if (holding == null || holding.lineage != named.lineage) {
+        if (current == null || current.lineage != named.lineage) {
             throw early();
         }
         boolean told =
                 delta.lineage() == named.lineage
                         && delta.from() == entry.from()
                         && delta.to() == entry.to()
-                        && delta.seed() == holding.filter.facts().seed();
+                        && delta.seed() == current.filter.facts().seed();
         if (!told) {
             throw contradiction();
         }
-        if (Long.compareUnsigned(entry.from(), holding.upTo()) > 0) {
+        if (Long.compareUnsigned(entry.from(), current.upTo()) > 0) {
             throw early();
         }
-        if (Long.compareUnsigned(entry.to(), holding.upTo()) <= 0) {
+        if (Long.compareUnsigned(entry.to(), current.upTo()) <= 0) {
             // The delta is a duplicate, or another delta has the same ids.
             return;
         }
-        if (delta.ids().length > overlayIdsMax - holding.overlay.size()) {
+        if (delta.ids().length > overlayIdsMax - current.overlay.size()) {
             throw overlayFull(overlayIdsMax);
         }
         for (long id : delta.ids()) {
-            holding.overlay.add(id, entry.to());
+            current.overlay.add(id, entry.to());
         }
-        holding.applied[0] = entry.to();
-        settle();
+        current.applied[0] = entry.to();
+        applyStatements();
     }
 
     /** An error if the newest snapshot is needed but is larger than allowed, otherwise null. */
@@ -364,9 +364,9 @@ final class State {
     }
 
     private boolean isWanted(Manifest manifest) {
-        return holding == null
-                || holding.lineage != manifest.lineage()
-                || Long.compareUnsigned(holding.epoch, manifest.snapshot().epoch()) < 0;
+        return current == null
+                || current.lineage != manifest.lineage()
+                || Long.compareUnsigned(current.epoch, manifest.snapshot().epoch()) < 0;
     }
 
     private boolean fits(Snapshot named) {
@@ -384,13 +384,13 @@ final class State {
         if (newest == null) {
             return new Wants(null, List.of());
         }
-        boolean same = holding != null && holding.lineage == newest.lineage();
+        boolean same = current != null && current.lineage == newest.lineage();
         Snapshot named = newest.snapshot();
         Snapshot snapshot = isWanted(newest) && fits(named) ? named : null;
         if (!same) {
             return new Wants(snapshot, List.of());
         }
-        long upTo = holding.upTo();
+        long upTo = current.upTo();
         List<Entry> missing =
                 newest.deltas().stream().filter(one -> Long.compareUnsigned(one.to(), upTo) > 0).toList();
         if (!missing.isEmpty() && Long.compareUnsigned(missing.get(0).from(), upTo) > 0) {
@@ -402,7 +402,7 @@ final class State {
 
     /** Adds the statement of a manifest's date, if the operator guarantees the largest error of the clocks. */
     private void considerDate(Now now, Manifest manifest) {
-        if (clockError == null || Long.compareUnsigned(manifest.coversMs(), FAR) > 0) {
+        if (clockError == null || Long.compareUnsigned(manifest.coversMs(), DATE_MAX) > 0) {
             return;
         }
         long moment = clock.moment(now);
@@ -433,18 +433,18 @@ final class State {
     }
 
     /** Applies the statements whose ids have all arrived. */
-    private void settle() {
-        if (holding == null) {
+    private void applyStatements() {
+        if (current == null) {
             return;
         }
         pending.removeIf(
                 said -> {
                     boolean fulfilled =
-                            said.lineage == holding.lineage
-                                    && Long.compareUnsigned(said.epochMin, holding.epoch) <= 0
-                                    && Long.compareUnsigned(said.head, holding.upTo()) <= 0;
-                    if (fulfilled && (!stated || said.deadline > deadline)) {
-                        stated = true;
+                            said.lineage == current.lineage
+                                    && Long.compareUnsigned(said.epochMin, current.epoch) <= 0
+                                    && Long.compareUnsigned(said.head, current.upTo()) <= 0;
+                    if (fulfilled && (!hasDeadline || said.deadline > deadline)) {
+                        hasDeadline = true;
                         deadline = said.deadline;
                     }
                     return fulfilled;
@@ -454,16 +454,16 @@ final class State {
     private void checkSet(String name) throws Refused {
         if (!name.equals(set)) {
             String start = name.substring(0, Math.min(80, name.length()));
-            throw new Refused(Reason.OTHER_SET, "this belongs to the set `" + start + "`");
+            throw new Refused(Reason.OTHER_SET, "this manifest or proof is for the set `" + start + "`");
         }
     }
 
     private static Refused contradiction() {
-        return new Refused(Reason.CONTRADICTION, "the publisher contradicts itself");
+        return new Refused(Reason.CONTRADICTION, "the content differs from an earlier statement of the publisher");
     }
 
     private static Refused unlisted() {
-        return new Refused(Reason.UNLISTED, "no manifest lists a file with this content");
+        return new Refused(Reason.UNLISTED, "no manifest lists a file with this SHA-256");
     }
 
     private static Refused early() {
@@ -473,7 +473,7 @@ final class State {
     static Refused overlayFull(int most) {
         return new Refused(
                 Reason.OVERLAY_FULL,
-                "more than " + most + " ids were added since the snapshot; waiting for the next one");
+                "more than " + most + " ids were added since the snapshot; waiting for the next snapshot");
     }
 
     /**

@@ -108,16 +108,16 @@ final class GuavaFileTest {
     void aFileIsUsedUntilItIsTooOldAndFetchedOnlyAfterAChange() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
             assertEquals(Answer.ASK, file.answer("7"), "nothing is here yet");
-            file.look();
+            file.check();
             assertEquals(Answer.MAYBE, file.answer("7"));
             assertFalse(file.mayExist(ABSENT));
-            file.look();
+            file.check();
             assertEquals(1, server.sent, "the second answer was 304");
 
             // The file was 100 s old when it was fetched; 900 s are left, minus the real time of this test.
             server.now = new Now(870_000, 5_870_000);
             assertFalse(file.mayExist(ABSENT));
-            file.look();
+            file.check();
             assertFalse(file.mayExist(ABSENT), "looking again changes nothing");
             server.now = new Now(900_001, 5_900_001);
             assertEquals(Answer.ASK, file.answer(ABSENT), "whatever the server's clock says meanwhile");
@@ -125,7 +125,7 @@ final class GuavaFileTest {
             assertEquals(Answer.ASK, file.answer(ABSENT), "stepping the wall clock back wins nothing");
 
             server.write(Vectors.file("guava-utf8.bloom"), 0);
-            file.look();
+            file.check();
             assertFalse(file.mayExist(ABSENT), "a new file is relied on again");
             assertEquals(2, server.sent);
         }
@@ -134,11 +134,11 @@ final class GuavaFileTest {
     @Test
     void aBrokenFileIsRefusedAndTheLastGoodOneStays() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
-            file.look();
+            file.check();
             byte[] forged = Vectors.file("guava-utf8.bloom");
             forged[2] = 0x7f;
             server.write(forged, 0);
-            assertThrows(FilterException.class, file::look);
+            assertThrows(FilterException.class, file::check);
             assertFalse(file.mayExist(ABSENT));
             assertTrue(file.mayExist("7"));
         }
@@ -148,7 +148,7 @@ final class GuavaFileTest {
     void theAgeHeaderOfACachedResponseCounts() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
             server.ageSeconds = 901;
-            file.look();
+            file.check();
             assertEquals(Answer.ASK, file.answer(ABSENT));
         }
     }
@@ -157,7 +157,7 @@ final class GuavaFileTest {
     void aFileOfUnknownAgeIsRefused() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
             server.modified = null;
-            assertThrows(IOException.class, file::look);
+            assertThrows(IOException.class, file::check);
             assertEquals(Answer.ASK, file.answer(ABSENT));
         }
     }
@@ -169,7 +169,7 @@ final class GuavaFileTest {
         long written = Files.getLastModifiedTime(path).toMillis();
         Now[] now = {new Now(0, written + 100_000)};
         GuavaFile<CharSequence> file = GuavaFile.manual(path.toUri(), UTF8, MAX_STALENESS, () -> now[0]);
-        file.look();
+        file.check();
         assertFalse(file.mayExist(ABSENT));
         now[0] = new Now(899_900, written + 999_900);
         assertFalse(file.mayExist(ABSENT));

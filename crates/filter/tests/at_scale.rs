@@ -41,7 +41,7 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
         Construction::Static => assert_eq!(counted_ids, ids, "every distinct id counts once"),
         // An id that already gets "maybe" before it is added is not counted.
         Construction::Updatable => {
-            assert!(counted_ids <= ids && counted_ids as f64 > ids as f64 * 0.99)
+            assert!(counted_ids <= ids && counted_ids as f64 > ids as f64 * 0.99);
         }
     }
     let began = Instant::now();

@@ -113,9 +113,12 @@ const CHUNK_BYTES: usize = 1 << 20;
 /// Writes bytes to the device in large, aligned blocks.
 struct AreaWriter<'a> {
     device: &'a dyn Device,
+    /// The offset on the device at which the buffer will be written.
     at: u64,
+    /// The end of the checkpoint area on the device.
     end: u64,
     buffer: Vec<u8>,
+    /// The number of bytes written so far, with padding.
     written: u64,
 }
 
@@ -149,9 +152,12 @@ impl Write for AreaWriter<'_> {
 /// Reads bytes from the device in large blocks.
 struct AreaReader<'a> {
     device: &'a dyn Device,
+    /// The offset on the device of the next read.
     at: u64,
+    /// The end of the checkpoint on the device.
     end: u64,
     buffer: Vec<u8>,
+    /// The position in the buffer of the next byte to return.
     buffer_position: usize,
 }
 

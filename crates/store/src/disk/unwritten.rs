@@ -41,6 +41,7 @@ pub(crate) struct UnwrittenObject {
     /// The location at which the record will be written.
     pub(crate) location: Location,
     body: Body,
+    /// The number of hits, at most [`HITS_MAX`].
     hits: AtomicU8,
 }
 

@@ -37,7 +37,9 @@ pub(crate) struct VerifiedBlocks {
     /// Seconds since the first call of [`tick`](Self::tick), counted from 1. Before the first call it is 0, and
     /// no block is remembered.
     now: AtomicU32,
+    /// The time of the first call of [`tick`](Self::tick), in seconds.
     first_tick: AtomicU64,
+    /// The seed of the hash of blocks.
     seed: u64,
 }
 

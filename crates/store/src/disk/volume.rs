@@ -27,20 +27,24 @@ use super::write::WriteState;
 use super::writer::Message;
 use crate::sync::Mutex;
 
+/// One device with its index, segments, queue, counters and health.
 #[derive(Debug)]
 pub(crate) struct Volume {
     pub(crate) device: Arc<dyn Device>,
     pub(crate) superblock: Superblock,
+    /// The sizes of segments, records and pieces.
     pub(crate) shape: LogShape,
     pub(crate) settings: DiskSettings,
     pub(crate) index: Index,
     pub(crate) segments: Arc<SegmentTable>,
+    /// Blocks that were compared with their checksums recently.
     pub(crate) verified: VerifiedBlocks,
     /// Blocks that were in the page cache at most two seconds ago. For these blocks no query to the kernel is
     /// needed, which would take a tenth of the time of a hit.
     pub(crate) residents: VerifiedBlocks,
     /// The metadata of records that were read recently.
     pub(crate) metadata_cache: MetadataCache,
+    /// Objects whose record is in the write buffer.
     pub(crate) unwritten: UnwrittenTable,
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
@@ -56,8 +60,9 @@ pub(crate) struct Volume {
     /// True if segments could not be read when the device was opened. Records in these segments may be found at
     /// the next start.
     pub(crate) has_unreadable_segments: bool,
+    /// The id of the next object.
     object_next: AtomicU64,
-    /// The number of the first object since the device was opened.
+    /// The id of the first object since the device was opened.
     object_first: u64,
 }
 

@@ -21,14 +21,17 @@ pub struct DiskWrite {
     state: Arc<WriteState>,
     /// The length that the caller announced.
     length: Option<u64>,
+    /// The size of the largest object that the cache accepts.
     length_max: u64,
     /// The bytes pushed so far.
     pushed: u64,
     /// Pushed bytes that are not queued for the writer yet.
     gathered: Vec<Bytes>,
+    /// The sum of the lengths of `gathered`.
     gathered_bytes: u64,
     /// True if pieces were queued, so that the object must end with a commit record.
     in_pieces: bool,
+    /// True after the write was finished or dropped.
     ended: bool,
 }
 
@@ -36,12 +39,15 @@ pub struct DiskWrite {
 #[derive(Debug)]
 pub(crate) struct WriteState {
     pub(crate) hash: KeyHash,
+    /// The id of the object, unique on the device.
     pub(crate) id: u64,
     pub(crate) key: Box<[u8]>,
     pub(crate) head: Bytes,
     /// The extents of the pieces to which the writer has given a location so far.
     pub(crate) extents: Mutex<Vec<Extent>>,
+    /// The length of the body. It is set when the caller has pushed the whole body.
     body_bytes: AtomicU64,
+    /// The code of the cause for which the write was dropped, or 0; see [`CAUSES`].
     dropped: AtomicU8,
     /// True if lookups find the object, although its record is not written yet.
     is_visible: AtomicBool,

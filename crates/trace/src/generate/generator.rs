@@ -17,7 +17,9 @@ pub struct Generator {
     workload: Workload,
     random: Random,
     catalogue: Catalogue,
+    /// For each class, the distribution of its requests over its ranks. `None` for a class without objects.
     zipfs: Vec<Option<Zipf>>,
+    /// The index of the current phase.
     phase: usize,
     /// Running totals of the phase's weights, over all classes and over the classes with a
     /// catalogue.
@@ -25,7 +27,9 @@ pub struct Generator {
     catalogue_mix: Vec<f64>,
     /// The number of the first request of the next phase.
     phase_ends: u64,
+    /// The number of requests returned so far.
     requests_made: u64,
+    /// The number of one-hit wonders that are not requested yet.
     one_hits_left: u64,
     births_left: u64,
     next_key: u64,

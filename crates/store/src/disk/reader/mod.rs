@@ -40,19 +40,23 @@ pub struct DiskObject {
     inner: Arc<Inner>,
 }
 
+/// The parts of an object that all clones of its [`DiskObject`] share.
 #[derive(Debug)]
 struct Inner {
     volume: Arc<Volume>,
     hash: KeyHash,
     location: Location,
     head: Bytes,
+    /// The length of the body in bytes.
     length: u64,
     layout: Layout,
+    /// The pin of the segment with the object's only record or its commit record.
     _pin: Pin,
     /// The pins of further segments that contain pieces of the object.
     _pins: Vec<Pin>,
 }
 
+/// The place of the body.
 #[derive(Debug)]
 enum Layout {
     /// The record is not written yet.

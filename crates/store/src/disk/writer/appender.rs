@@ -20,7 +20,8 @@ use crate::disk::format::{
 use crate::disk::settings::DirectWrites;
 
 impl Writer {
-    /// Appends a record to the buffer, and reclaims a segment if there is no space.
+    /// Appends pending tombstones and then a record to the buffer. If the open segment has no space, opens the next
+    /// one. Returns the extent of the record.
     pub(super) fn append(
         &mut self,
         draft: &RecordDraft<'_>,
@@ -32,6 +33,7 @@ impl Writer {
         self.append_in_order(draft, body)
     }
 
+    /// Appends a record to the buffer, without pending tombstones.
     pub(super) fn append_in_order(
         &mut self,
         draft: &RecordDraft<'_>,
@@ -81,6 +83,8 @@ impl Writer {
         Ok(self.add_record(position, draft, body))
     }
 
+    /// Adds a record to the buffer, at a position that the log has allocated. Fills in the header and, for a record
+    /// with a body, the checksums of the blocks.
     pub(super) fn add_record(
         &mut self,
         position: RecordLocation,
@@ -158,6 +162,7 @@ impl Writer {
         }
     }
 
+    /// Appends pending tombstones to the buffer, in records of their own.
     pub(super) fn write_tombstones(&mut self) -> Result<(), AppendError> {
         while !self.tombstones.is_empty() {
             let count = self.tombstones.len().min(TOMBSTONES_PER_RECORD);
@@ -181,6 +186,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes the buffer if it has `write_bytes`, and syncs the device if `sync_bytes` are not synced.
     pub(super) fn flush_if_full(&mut self) -> Result<(), AppendError> {
         if self.buffer.len() as u64 >= self.volume.settings.write_bytes.bytes() {
             self.flush()?;
@@ -199,6 +205,8 @@ impl Writer {
         self.flush_records()
     }
 
+    /// Writes the buffer without pending tombstones, makes its objects visible, and moves the index entries of
+    /// reinserted objects.
     pub(in crate::disk) fn flush_records(&mut self) -> Result<(), AppendError> {
         if self.buffer.is_empty() {
             if self.tombstones.is_empty() {
@@ -228,6 +236,7 @@ impl Writer {
         Ok(())
     }
 
+    /// Writes the buffer at an offset of the device, with or without the page cache.
     pub(super) fn write_at(&mut self, at: u64) -> io::Result<()> {
         let bytes = self.buffer.len() as u64;
         let direct = match self.volume.settings.direct_writes {
@@ -257,6 +266,7 @@ impl Writer {
         self.sync_written()
     }
 
+    /// Makes all written records durable, without those in the buffer.
     pub(super) fn sync_written(&mut self) -> Result<(), AppendError> {
         if self.unsynced_since.is_none() {
             return Ok(());
@@ -281,6 +291,7 @@ impl Writer {
         self.sync_written()
     }
 
+    /// Like [`seal`](Self::seal), without pending tombstones and without a sync of the footer.
     pub(super) fn seal_in_order(&mut self) -> Result<(), AppendError> {
         self.flush_records()?;
         let Some(open) = self.log.open() else {

@@ -123,6 +123,7 @@ pub(crate) struct Writer {
     unsynced_since: Option<Instant>,
     /// The time of the next try after a failure.
     retry_at: Option<Instant>,
+    /// The time of the next checkpoint. `None` if checkpoints are written only at shutdown.
     checkpoint_at: Option<Instant>,
     /// The thread that writes a checkpoint.
     checkpoint: Option<JoinHandle<()>>,
@@ -152,6 +153,7 @@ pub(super) struct RecordDraft<'a> {
     pub(super) table: &'a [u8],
     pub(super) item_count: u32,
     pub(super) body_bytes: u64,
+    /// For a piece, its offset in the body of the object. Otherwise 0.
     pub(super) body_offset: u64,
 }
 

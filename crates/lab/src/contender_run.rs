@@ -384,7 +384,7 @@ impl PartReplay<'_> {
 }
 
 impl RunState {
-    /// The zero of the time axis: the time when the first part began.
+    /// Returns the zero of the time axis: the time when the first part began.
     ///
     /// For a later part, the zero is shifted by the duration of the restart. The axis continues at the end of the
     /// previous part, and a restart takes no time on it.

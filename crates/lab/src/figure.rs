@@ -55,7 +55,7 @@ impl Figure {
         Self::LatencyP99,
     ];
 
-    /// The name of the figure in a plan.
+    /// Returns the name of the figure in a plan.
     pub const fn word(self) -> &'static str {
         match self {
             Self::HitRatio => "hit-ratio",
@@ -79,7 +79,7 @@ impl Figure {
         Self::ALL.into_iter().find(|figure| figure.word() == word)
     }
 
-    /// The name of the figure in a table of the report.
+    /// Returns the name of the figure in a table of the report.
     pub const fn name(self) -> &'static str {
         match self {
             Self::HitRatio => "requests answered from the cache",
@@ -98,7 +98,7 @@ impl Figure {
         }
     }
 
-    /// The unit of the figure.
+    /// Returns the unit of the figure.
     pub const fn unit(self) -> Unit {
         match self {
             Self::HitRatio | Self::ByteHitRatio => Unit::Share,
@@ -149,7 +149,7 @@ impl ComparisonKind {
     /// All ways of comparison.
     pub const ALL: [Self; 3] = [Self::TimesFewer, Self::Percent, Self::Points];
 
-    /// The name of the comparison in a plan.
+    /// Returns the name of the comparison in a plan.
     pub const fn word(self) -> &'static str {
         match self {
             Self::TimesFewer => "times-fewer",

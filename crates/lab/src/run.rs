@@ -24,11 +24,12 @@ pub struct LabPaths {
 
 /// Receives the progress of an experiment.
 pub trait ProgressObserver: Sync {
-    /// A step begins. `what` describes it, and it will process `requests` requests.
+    /// Reports that a step begins. `what` describes the step, and `requests` is the number of requests that it will
+    /// process.
     fn begin_step(&self, what: &str, requests: u64);
-    /// The current step has processed this many requests since it began.
+    /// Reports the number of requests that the current step has processed.
     fn set_progress(&self, requests: u64);
-    /// Another contender ended, or the experiment ended. `outcome` has the results so far.
+    /// Reports that another contender or the whole experiment ended. `outcome` has the results so far.
     fn contender_ended(&self, outcome: &Outcome);
 }
 

@@ -107,7 +107,7 @@ impl Pattern {
             .find_map(|(at, &byte)| (byte != self.byte(at)).then_some(at))
     }
 
-    /// The Weyl state of the word that contains byte `offset`.
+    /// Returns the state `w` of the word that contains byte `offset`.
     fn weyl_at(self, offset: u64) -> u64 {
         let word = offset / WORD_BYTES as u64;
         self.key.wrapping_add(word.wrapping_mul(STEP))

@@ -105,7 +105,7 @@ impl Attack {
         }
     }
 
-    /// The number of connections that the attack keeps open.
+    /// Returns the number of connections that the attack keeps open.
     pub(super) const fn connections(self) -> usize {
         match self {
             Self::PinnedH2 => 2,
@@ -121,7 +121,7 @@ impl Attack {
         }
     }
 
-    /// The number of connections opened per step until all are open.
+    /// Returns the number of connections opened per step until all are open.
     pub(super) const fn opened_per_step(self, strength: Strength) -> usize {
         match (self, strength) {
             // In an earlier measurement, 115 connections per second kept other edges from connecting.
@@ -132,7 +132,7 @@ impl Attack {
         }
     }
 
-    /// The body that the edge must fetch repeatedly in this attack, if any.
+    /// Returns the body that the edge must fetch repeatedly in this attack, if any.
     pub(super) const fn body(self) -> Option<Body> {
         match self {
             Self::PinnedH2 | Self::PinnedH1 => Some(Body {

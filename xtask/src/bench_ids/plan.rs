@@ -53,7 +53,7 @@ pub(super) struct Table {
 }
 
 impl fmt::Display for Table {
-    /// The table's name in the database.
+    /// Writes the table's name in the database.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "resource_{}", self.ids)?;
         if self.body_bytes > 0 {

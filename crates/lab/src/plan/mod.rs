@@ -174,7 +174,7 @@ pub enum Server {
 }
 
 impl Server {
-    /// The name of the server in a plan.
+    /// Returns the name of the server in a plan.
     pub fn word(&self) -> &'static str {
         match self {
             Self::Edgeward { .. } => "edgeward",
@@ -211,7 +211,7 @@ pub struct Setting {
 }
 
 impl Setting {
-    /// The full key, for example `hot.policy`.
+    /// Returns the full key, for example `hot.policy`.
     pub fn path(&self) -> String {
         format!("{}.{}", self.table, self.key)
     }

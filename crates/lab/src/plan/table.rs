@@ -62,7 +62,7 @@ impl<'a> ProblemCollector<'a> {
         1 + before.bytes().filter(|byte| *byte == b'\n').count()
     }
 
-    /// The source text of a value, shortened for a message.
+    /// Returns the source text of a value, shortened for a message.
     pub(super) fn excerpt(&self, span: &Range<usize>) -> String {
         let source = self.text.get(span.clone()).unwrap_or_default();
         let line = source.lines().next().unwrap_or_default();

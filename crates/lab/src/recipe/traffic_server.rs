@@ -87,7 +87,7 @@ pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Re
     }
 }
 
-/// Debian installs the plugins in `lib/trafficserver/modules`, beside `bin`.
+/// Returns the folder of the plugins. Debian installs them in `lib/trafficserver/modules`, beside `bin`.
 fn modules(program: &Path) -> PathBuf {
     let prefix = program.parent().and_then(Path::parent);
     prefix

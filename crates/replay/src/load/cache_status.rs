@@ -36,7 +36,7 @@ impl Class {
         Self::Unknown,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Hit => "hit",

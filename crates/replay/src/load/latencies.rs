@@ -45,7 +45,7 @@ impl fmt::Debug for LatencyCounts {
 pub struct Latencies(Box<[u64]>);
 
 impl Latencies {
-    /// The number of latencies.
+    /// Returns the number of latencies.
     pub fn len(&self) -> u64 {
         self.0.iter().sum()
     }

@@ -100,7 +100,7 @@ impl Feeder {
         ControlFlow::Continue(())
     }
 
-    /// The number of requests pushed so far.
+    /// Returns the number of requests pushed so far.
     pub fn requests(&self) -> u64 {
         self.number
     }

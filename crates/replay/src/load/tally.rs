@@ -43,7 +43,7 @@ impl ErrorKind {
         Self::Timeout,
     ];
 
-    /// The name in reports.
+    /// Returns the name in reports.
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Status => "status",

@@ -61,7 +61,7 @@ impl Duplex {
     }
 
     /// If bytes are held and no decision about them is scheduled, returns the time of the next decision and records
-    /// it. The caller adds this time to `Core::due`.
+    /// it. The caller adds this time to `Core::hold_decisions`.
     pub(super) fn schedule_decision(&mut self) -> Option<Instant> {
         let due = self
             .hold

@@ -307,7 +307,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
         .hello(hello(&ids, 99, 99))
         .await
         .expect("the gateway accepts the HELLO");
-    // Computes the hash of a chunk of the body, as an attacker can compute it who has guessed the content.
+    // Computes the hash of a chunk of the body. An attacker with the store key who guesses the content can do this.
     let mut chunker = edgeward_dedup::chunker::Chunker::new(gateway_hello.chunker);
     let rest = &secret[4096..];
     let length = chunker

@@ -19,7 +19,7 @@ pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 #[non_exhaustive]
 pub enum TlsError {
     /// The file cannot be read, or is not PEM of the expected kind.
-    #[error("{} holds no PEM {what} that can be read", .path.display())]
+    #[error("cannot read a PEM {what} from {}", .path.display())]
     Pem {
         /// The expected kind of object.
         what: &'static str,

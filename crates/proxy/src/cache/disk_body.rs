@@ -144,12 +144,12 @@ impl DiskBody {
         self.range.start += piece.len();
         cache.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
-            let Some(seen) = promotion.cache.hot.renewed(promotion.seen) else {
+            let Some(version) = promotion.cache.hot.renewed(promotion.version) else {
                 cache.counters.dropped_promotion.increment();
                 self.promotion = None;
                 return;
             };
-            promotion.seen = seen;
+            promotion.version = version;
             promotion.buffer.extend_from_slice(bytes);
             if self.range.is_empty()
                 && let Some(promotion) = self.promotion.take()
@@ -170,7 +170,7 @@ struct Promotion {
     _claim: Claim,
     stored: Arc<Stored>,
     /// The version of the key at which the object was current on disk.
-    seen: Version,
+    version: Version,
     reservation: Reservation<Stored>,
     /// The bytes read so far. The capacity is the length of the body.
     buffer: Vec<u8>,
@@ -195,18 +195,18 @@ impl Promotion {
             cache.record(hash, charge_bytes, false);
             return None;
         };
-        let seen = tier.version_of(hash, object);
-        let seen = seen.filter(|_| shared.hot.peek(hash).is_none());
-        let offer = seen.map(|_| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
+        let version = tier.version_of(hash, object);
+        let version = version.filter(|_| shared.hot.peek(hash).is_none());
+        let offer = version.map(|_| shared.offer_to_ram(hash, charge_bytes, &cache.counters));
         cache.record(hash, charge_bytes, false);
-        let (Some(seen), Some(Offer::Admit(mut reservation))) = (seen, offer) else {
+        let (Some(version), Some(Offer::Admit(mut reservation))) = (version, offer) else {
             return None;
         };
         Some(Self {
             cache: Arc::clone(shared),
             _claim: claim,
             stored: stored(),
-            seen,
+            version,
             hold: reservation.take_charge(),
             reservation,
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
@@ -224,6 +224,6 @@ impl Promotion {
             ..response.clone()
         };
         let value = self.stored.renewed(StoredKind::Response(response));
-        self.reservation.promote(value, self.seen)
+        self.reservation.promote(value, self.version)
     }
 }

@@ -17,14 +17,14 @@ use crate::exchange::pieces::{PieceMemory, UnsentPiece, UnsentPieces};
 
 /// Keeps an unsent piece in the list of its connection until dropped.
 #[derive(Debug)]
-pub(crate) struct Holding {
+pub(crate) struct PinnedPiece {
     conn: Rc<ConnState>,
-    place: usize,
+    slot: usize,
     /// The charge for a piece that is not part of a cached body.
     _charge: Option<ChargeGuard>,
 }
 
-impl Holding {
+impl PinnedPiece {
     /// Records `bytes` as unsent. `None` if they are empty or their memory is not counted.
     pub(crate) fn new(
         hot: &Arc<Hot>,
@@ -43,31 +43,31 @@ impl Holding {
             address: bytes.as_ptr().addr(),
             bytes: bytes.len(),
         };
-        let mut places = conn.pieces().places.borrow_mut();
-        let place = match places.iter().position(Option::is_none) {
+        let mut slots = conn.pieces().slots.borrow_mut();
+        let slot = match slots.iter().position(Option::is_none) {
             Some(free) => {
-                places[free] = Some(piece);
+                slots[free] = Some(piece);
                 free
             }
             None => {
-                places.push(Some(piece));
-                places.len() - 1
+                slots.push(Some(piece));
+                slots.len() - 1
             }
         };
         Some(Self {
             conn: Rc::clone(conn),
-            place,
+            slot,
             _charge: charge,
         })
     }
 }
 
-impl Drop for Holding {
+impl Drop for PinnedPiece {
     fn drop(&mut self) {
-        let mut places = self.conn.pieces().places.borrow_mut();
-        places[self.place] = None;
-        while let Some(None) = places.last() {
-            places.pop();
+        let mut slots = self.conn.pieces().slots.borrow_mut();
+        slots[self.slot] = None;
+        while let Some(None) = slots.last() {
+            slots.pop();
         }
     }
 }
@@ -76,14 +76,14 @@ impl Drop for Holding {
 #[derive(Debug)]
 pub(crate) struct ClientBytes {
     bytes: Bytes,
-    _holding: Option<Rc<Holding>>,
+    _pinned_piece: Option<Rc<PinnedPiece>>,
 }
 
 impl ClientBytes {
-    pub(crate) fn new(bytes: Bytes, holding: Option<Rc<Holding>>) -> Self {
+    pub(crate) fn new(bytes: Bytes, pinned_piece: Option<Rc<PinnedPiece>>) -> Self {
         Self {
             bytes,
-            _holding: holding,
+            _pinned_piece: pinned_piece,
         }
     }
 }
@@ -105,8 +105,8 @@ impl Buf for ClientBytes {
 /// Returns the number of bytes that a connection pins: the whole bodies of evicted objects from which it has unsent
 /// pieces, and unsent pieces that are not part of a cached body.
 pub(crate) fn pinned_bytes(pieces: &UnsentPieces, hot: &Hot) -> u64 {
-    let places = pieces.places.borrow();
-    places
+    let slots = pieces.slots.borrow();
+    slots
         .iter()
         .flatten()
         .map(|piece| pinned_by(piece, hot))

@@ -54,7 +54,7 @@ pub(crate) struct Variants {
     /// True if this marker was written to disk or read from disk.
     pub(crate) on_disk: AtomicBool,
     /// For a marker that was read from disk: the version of the primary key at which it was current.
-    pub(crate) seen: Option<Version>,
+    pub(crate) version: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) hold: OnceLock<ChargeGuard>,
 }

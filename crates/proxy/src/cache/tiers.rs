@@ -53,23 +53,23 @@ impl Cache {
             return self.hot.offer(key, charge_bytes);
         };
         self.hot
-            .offer_with(key, charge_bytes, |evicted, seen, left| {
-                let StoredKind::Response(response) = &left.kind else {
+            .offer_with(key, charge_bytes, |evicted, version, value| {
+                let StoredKind::Response(response) = &value.kind else {
                     return;
                 };
-                if !disk.take_evicted(evicted, seen, left.key(), response) {
+                if !disk.take_evicted(evicted, version, value.key(), response) {
                     return;
                 }
                 counters.disk_evicted.increment();
                 // A lookup finds a variant only through its marker.
-                if let Some(end) = memchr::memchr(b'\n', left.key()) {
-                    let primary = &left.key()[..end];
+                if let Some(end) = memchr::memchr(b'\n', value.key()) {
+                    let primary = &value.key()[..end];
                     let hash = self.hash(primary);
-                    let seen = self.hot.version(hash);
+                    let version = self.hot.version(hash);
                     if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.is_of(primary))
                         && let StoredKind::Varies(variants) = &marker.kind
                     {
-                        disk.put_marker(hash, primary, variants, seen);
+                        disk.put_marker(hash, primary, variants, version);
                     }
                 }
             })
@@ -105,17 +105,17 @@ impl Cache {
 
     /// Stores a response in the tiers that `ram` and `disk` name, and removes the old response of its key from the
     /// other tier. An old response on disk is also removed if neither tier takes the new one. Returns `None` and
-    /// changes no tier if the key has changed since the version `seen`; see [`edgeward_store::versions`].
+    /// changes no tier if the key has changed since `version`; see [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
-        seen: Version,
+        version: Version,
         key: &[u8],
         ram: Option<(Reservation<Stored>, Arc<Stored>)>,
         disk: Option<DiskFill>,
     ) -> Option<StoredTiers> {
-        let _changing = self.changing(seen.key());
+        let _changing = self.changing(version.key());
         let disk = disk.filter(DiskFill::is_alive);
-        let commit = ram.map(|(reservation, stored)| reservation.commit(stored, seen));
+        let commit = ram.map(|(reservation, stored)| reservation.commit(stored, version));
         let ram = match commit {
             Some(Commit::Done(_)) => true,
             Some(Commit::Outdated) => return None,
@@ -124,31 +124,34 @@ impl Cache {
         let is_on_disk = || {
             self.disk
                 .as_ref()
-                .is_some_and(|tier| tier.holds(seen.key()))
+                .is_some_and(|tier| tier.holds(version.key()))
         };
         if !ram && disk.is_none() && !is_on_disk() {
-            return self.hot.is_current(seen).then_some(StoredTiers::default());
+            return self
+                .hot
+                .is_current(version)
+                .then_some(StoredTiers::default());
         }
         if !ram {
             // A lookup reads memory first, and would find the response that this one replaces.
-            self.hot.remove(seen)?;
+            self.hot.remove(version)?;
         }
         let disk = disk.is_some_and(DiskFill::finish);
         if !disk && let Some(tier) = &self.disk {
-            tier.remove(seen.key(), key);
+            tier.remove(version.key(), key);
         }
         Some(StoredTiers { ram, disk })
     }
 
     /// Removes a key from both tiers and returns its new version. Returns `None` and removes no response if the key
-    /// has changed since the version `seen`.
-    pub(crate) fn remove(&self, seen: Version, key: &[u8]) -> Option<Version> {
-        let _changing = self.changing(seen.key());
-        let made = self.hot.remove(seen)?;
+    /// has changed since `version`.
+    pub(crate) fn remove(&self, version: Version, key: &[u8]) -> Option<Version> {
+        let _changing = self.changing(version.key());
+        let new_version = self.hot.remove(version)?;
         if let Some(disk) = &self.disk {
-            disk.remove(seen.key(), key);
+            disk.remove(version.key(), key);
         }
-        Some(made)
+        Some(new_version)
     }
 
     /// Returns true if the disk has a key, and no fetch is writing it at the moment.

@@ -40,7 +40,7 @@ pub(crate) async fn run(
     _member: Member,
 ) {
     let conn = ConnState::new(Arc::clone(&worker.shared.clock));
-    let _open = Open::new(&worker, &conn);
+    let _registration = Registration::new(&worker, &conn);
     let link = ClientLink {
         conn: Rc::clone(&conn),
         peer,
@@ -109,15 +109,15 @@ where
     let (idle_timeout, head_timeout) = (limits.idle_timeout, limits.request_head_timeout);
     let detecting = async {
         loop {
-            let seen = start.len().min(H2_PREFACE.len());
-            if start[..seen] != H2_PREFACE[..seen] {
+            let compared = start.len().min(H2_PREFACE.len());
+            if start[..compared] != H2_PREFACE[..compared] {
                 return Detected::Http1;
             }
-            if seen == H2_PREFACE.len() {
+            if compared == H2_PREFACE.len() {
                 return Detected::Http2;
             }
             // The idle timeout applies until the first byte arrives, then the timeout of request heads.
-            let timeout = if seen == 0 {
+            let timeout = if compared == 0 {
                 idle_timeout
             } else {
                 head_timeout
@@ -176,48 +176,50 @@ where
 {
     worker.counters.accepted_h1.increment();
     let mut io = io.with_fast_path(Rc::clone(&worker), link.clone());
-    let turn = poll_fn(|cx| {
+    let serving = poll_fn(|cx| {
         link.conn.register_task(cx);
         if let Some(reason) = link.conn.close_reason() {
-            return Poll::Ready(Turn::Over(reason));
+            return Poll::Ready(FastPathResult::Closed(reason));
         }
         // hyper ends a connection that is draining.
         if link.conn.is_draining() && !link.conn.fast_path_writes() {
-            return Poll::Ready(Turn::Hyper);
+            return Poll::Ready(FastPathResult::NeedsHyper);
         }
         io.poll_fast_path(cx).map(|result| match result {
-            Ok(()) if io.fast_path().is_some_and(FastPath::is_over) => Turn::End,
-            Ok(()) => Turn::Hyper,
-            Err(error) => Turn::Failed(error),
+            Ok(()) if io.fast_path().is_some_and(FastPath::is_over) => FastPathResult::Finished,
+            Ok(()) => FastPathResult::NeedsHyper,
+            Err(error) => FastPathResult::Failed(error),
         })
     });
-    match turn.await {
-        Turn::Hyper => Box::pin(serve_by_hyper(worker, link, io)).await,
-        Turn::End => {
+    match serving.await {
+        FastPathResult::NeedsHyper => Box::pin(serve_by_hyper(worker, link, io)).await,
+        FastPathResult::Finished => {
             if link.conn.lingers() || io.fast_path().is_some_and(FastPath::overran) {
-                say_last(io, b"").await;
+                half_close(io, b"").await;
             } else if link.tls {
                 // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS, closing the socket is enough.
                 poll_fn(|cx| Poll::Ready(Pin::new(&mut io).poll_shutdown(cx).is_ready())).await;
             }
         }
-        Turn::Over(reason) => {
+        FastPathResult::Closed(reason) => {
             if let Some(response) = note_closed(&worker, &link, reason) {
-                say_last(io, response).await;
+                half_close(io, response).await;
             }
         }
         // A client may disconnect at any time.
-        Turn::Failed(error) => tracing::debug!(peer = %link.peer, %error, "a connection ended"),
+        FastPathResult::Failed(error) => {
+            tracing::debug!(peer = %link.peer, %error, "a connection ended");
+        }
     }
 }
 
 /// The reason why the fast path stops serving a connection alone.
-enum Turn {
+enum FastPathResult {
     /// A request for hyper has arrived, or the connection drains.
-    Hyper,
+    NeedsHyper,
     /// The last response was written, or the client has disconnected between two requests.
-    End,
-    Over(CloseReason),
+    Finished,
+    Closed(CloseReason),
     Failed(io::Error),
 }
 
@@ -255,12 +257,12 @@ where
         Pin::new(&mut connection).poll(cx).map(Ok)
     })
     .await;
-    let mut last_word = link.conn.lingers().then_some(&b""[..]);
+    let mut last_bytes = link.conn.lingers().then_some(&b""[..]);
     match end {
         Ok(result) => {
             // hyper has refused a malformed or too large head by itself, with 400, 414 or 431.
             if matches!(&result, Err(error) if error.is_parse()) {
-                last_word = Some(b"");
+                last_bytes = Some(b"");
                 let status = link.conn.status_written();
                 if let Some(status) = status.filter(StatusCode::is_client_error) {
                     worker.log_unread(&link, status);
@@ -268,26 +270,26 @@ where
             }
             note_end(&worker, &link, result);
         }
-        Err(reason) => last_word = note_closed(&worker, &link, reason).or(last_word),
+        Err(reason) => last_bytes = note_closed(&worker, &link, reason).or(last_bytes),
     }
-    if let Some(last_word) = last_word {
-        say_last(connection.into_parts().io.into_inner(), last_word).await;
+    if let Some(last_bytes) = last_bytes {
+        half_close(connection.into_parts().io.into_inner(), last_bytes).await;
     }
 }
 
 /// Ends a connection whose client may still send bytes. Closing a socket with unread bytes resets the connection, and
 /// the reset may reach the client before the response. The edge therefore half-closes the connection, then reads and
 /// discards bytes for a moment.
-async fn say_last<S: ClientStream>(io: ClientIo<S>, last_word: &[u8]) {
-    _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_word))).await;
+async fn half_close<S: ClientStream>(io: ClientIo<S>, last_bytes: &[u8]) {
+    _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_bytes))).await;
 }
 
-async fn linger<S>(io: ClientIo<S>, last_word: &[u8]) -> io::Result<()>
+async fn linger<S>(io: ClientIo<S>, last_bytes: &[u8]) -> io::Result<()>
 where
     S: ClientStream,
 {
     let mut stream = io.into_stream();
-    stream.write_all(last_word).await?;
+    stream.write_all(last_bytes).await?;
     stream.shutdown().await?;
     let mut ignored = vec![0; 16 << 10];
     let mut left = LINGER_BYTES_MAX;
@@ -338,7 +340,7 @@ where
         note_flood(&worker, &link, excess);
         drop(connection);
         if let Some((io, goaway)) = io.into_farewell() {
-            say_last(io, &goaway).await;
+            half_close(io, &goaway).await;
         }
         return;
     }
@@ -427,26 +429,26 @@ fn count_closed(worker: &Worker, reason: CloseReason) {
 }
 
 /// Registers a connection with its worker until dropped: counts it, and lets the worker's sweep check its timeouts.
-struct Open {
+struct Registration {
     worker: Rc<Worker>,
-    place: usize,
+    slot: usize,
 }
 
-impl Open {
+impl Registration {
     fn new(worker: &Rc<Worker>, conn: &Rc<ConnState>) -> Self {
         worker.counters.connections.increment();
-        let place = worker.connections.borrow_mut().insert(Rc::clone(conn));
+        let slot = worker.connections.borrow_mut().insert(Rc::clone(conn));
         Self {
             worker: Rc::clone(worker),
-            place,
+            slot,
         }
     }
 }
 
-impl Drop for Open {
+impl Drop for Registration {
     fn drop(&mut self) {
         self.worker.counters.connections.decrement();
-        self.worker.connections.borrow_mut().remove(self.place);
+        self.worker.connections.borrow_mut().remove(self.slot);
     }
 }
 

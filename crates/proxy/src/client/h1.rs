@@ -32,7 +32,7 @@ use tokio::io::ReadBuf;
 
 use crate::base::partial_head::PartialHead;
 use crate::cache::disk_body::BrokenRead;
-use crate::cache::pinned::Holding;
+use crate::cache::pinned::PinnedPiece;
 use crate::client::stream::ClientStream;
 use crate::exchange::InFlight;
 use crate::exchange::{ClientLink, RequestError};
@@ -66,7 +66,7 @@ pub(crate) struct FastPath {
     outbox: Outbox,
     /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
     /// memory that the client pins.
-    writing: Option<(InFlight, Option<Holding>)>,
+    writing: Option<(InFlight, Option<PinnedPiece>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -421,8 +421,8 @@ impl FastPath {
             if self.writing.is_none() {
                 let (body, memory) = self.outbox.held();
                 let conn = &self.link.conn;
-                let holding = Holding::new(&self.worker.cache.hot, conn, memory, body);
-                self.writing = Some((conn.begin(), holding));
+                let pinned_piece = PinnedPiece::new(&self.worker.cache.hot, conn, memory, body);
+                self.writing = Some((conn.begin(), pinned_piece));
                 self.link.conn.set_fast_path_writes(true);
             }
         } else if self.writing.take().is_some() && self.response.is_none() {

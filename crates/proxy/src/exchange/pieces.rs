@@ -19,9 +19,9 @@ pub(crate) enum PieceMemory {
 /// The unsent pieces of one connection.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentPieces {
-    pub(crate) places: RefCell<Vec<Option<UnsentPiece>>>,
+    pub(crate) slots: RefCell<Vec<Option<UnsentPiece>>>,
     /// Set when the sweep begins to compare this connection with others: the time, and the bytes written so far.
-    pub(crate) watched: Cell<Option<(Timestamp, u64)>>,
+    pub(crate) watch_start: Cell<Option<(Timestamp, u64)>>,
 }
 
 #[derive(Clone, Copy, Debug)]

@@ -18,7 +18,7 @@ use crate::exchange::{InterimSink, Request};
 
 /// The parts from which a request to the origin is built. Each try builds the request again.
 pub(crate) struct Outbound<'a> {
-    pub(crate) hop: Hop<'a>,
+    pub(crate) edge: EdgeInfo<'a>,
     pub(crate) request: &'a Request,
     pub(crate) method: &'a Method,
     pub(crate) conditions: Conditions<'a>,
@@ -26,7 +26,7 @@ pub(crate) struct Outbound<'a> {
 
 /// The settings of this edge that affect the requests it sends to the origin.
 #[derive(Clone, Copy)]
-pub(crate) struct Hop<'a> {
+pub(crate) struct EdgeInfo<'a> {
     pub(crate) origin: &'a OriginConfig,
     pub(crate) forwarding: &'a ForwardingConfig,
     /// The name of this edge in `Via`.
@@ -49,11 +49,11 @@ pub(crate) enum Conditions<'a> {
 impl Outbound<'_> {
     /// Returns the request for hyper's client, with its fields as a map.
     pub(crate) fn request(&self, upload: Upload) -> http::Request<Upload> {
-        let Self { hop, request, .. } = *self;
+        let Self { edge, request, .. } = *self;
         let mut headers = request.headers.clone();
         if request.options.takes_trailers {
             headers.insert(TE, HeaderValue::from_static("trailers"));
-            if hop.origin.protocol == OriginProtocol::Http1 {
+            if edge.origin.protocol == OriginProtocol::Http1 {
                 // RFC 9110 §10.1.4. HTTP/2 has no connection options (RFC 9113 §8.2.2).
                 headers.insert(CONNECTION, HeaderValue::from_static("te"));
             }
@@ -63,11 +63,11 @@ impl Outbound<'_> {
             headers.remove(EXPECT);
         }
         set_canonical_values(&mut headers);
-        set_forwarded_fields(hop, request, &mut headers);
+        set_forwarded_fields(edge, request, &mut headers);
         if request.version == Version::HTTP_11 && !headers.contains_key(VIA) {
-            headers.insert(VIA, hop.via_http11.clone());
+            headers.insert(VIA, edge.via_http11.clone());
         } else {
-            hop_by_hop::append_via(&mut headers, request.version, hop.via_name);
+            hop_by_hop::append_via(&mut headers, request.version, edge.via_name);
         }
         match self.conditions {
             Conditions::Keep => {}
@@ -76,14 +76,14 @@ impl Outbound<'_> {
                 conditional::revalidation_request(&mut headers, stored);
             }
         }
-        let uri = match hop.origin.protocol {
+        let uri = match edge.origin.protocol {
             OriginProtocol::Http1 => {
-                headers.insert(HOST, host(hop, request));
+                headers.insert(HOST, host(edge, request));
                 origin_form(request)
             }
             OriginProtocol::Http2 => {
                 headers.remove(HOST);
-                absolute_form(hop, request, &host(hop, request))
+                absolute_form(edge, request, &host(edge, request))
             }
         };
         let expectation = upload.expectation().cloned();
@@ -93,7 +93,7 @@ impl Outbound<'_> {
         *built.method_mut() = self.method.clone();
         *built.uri_mut() = uri;
         *built.headers_mut() = headers;
-        *built.version_mut() = match hop.origin.protocol {
+        *built.version_mut() = match edge.origin.protocol {
             OriginProtocol::Http1 => Version::HTTP_11,
             OriginProtocol::Http2 => Version::HTTP_2,
         };
@@ -117,7 +117,7 @@ impl Outbound<'_> {
     /// Returns true if [`ordinary_head`](Self::ordinary_head) can write this request's head.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
-            && !self.hop.forwarding.forwarded
+            && !self.edge.forwarding.forwarded
             && !self.request.peer_is_trusted
             && !self.request.options.takes_trailers
             && !matches!(self.conditions, Conditions::Revalidate(_))
@@ -127,7 +127,7 @@ impl Outbound<'_> {
     /// Returns the same head as [`request`](Self::request), but builds no map of fields. The map would take a third of
     /// the CPU time of a miss.
     fn ordinary_head(&self) -> Vec<u8> {
-        let Self { hop, request, .. } = *self;
+        let Self { edge, request, .. } = *self;
         let keeps_conditions = matches!(self.conditions, Conditions::Keep);
         let authority = request.authority();
         let mut head = Vec::with_capacity(ORDINARY_HEAD_BYTES);
@@ -152,20 +152,20 @@ impl Outbound<'_> {
                 push_field(&mut head, name, value.as_bytes());
             }
         }
-        if hop.forwarding.x_forwarded {
+        if edge.forwarding.x_forwarded {
             push_field(&mut head, &X_FORWARDED_FOR, request.peer_text.as_bytes());
             push_field(&mut head, &X_FORWARDED_PROTO, request.scheme.as_bytes());
             if let Some(host) = authority {
                 push_field(&mut head, &X_FORWARDED_HOST, host.as_bytes());
             }
         }
-        push_field(&mut head, &VIA, hop.via_http11.as_bytes());
-        match hop.origin.host_policy() {
+        push_field(&mut head, &VIA, edge.via_http11.as_bytes());
+        match edge.origin.host_policy() {
             HostPolicy::Forward => {
                 push_field(&mut head, &HOST, authority.unwrap_or_default().as_bytes());
             }
             HostPolicy::Origin | HostPolicy::Fixed(_) => {
-                push_field(&mut head, &HOST, host(hop, request).as_bytes());
+                push_field(&mut head, &HOST, host(edge, request).as_bytes());
             }
         }
         end_head(&mut head, self.method);
@@ -207,8 +207,8 @@ fn end_head(head: &mut Vec<u8>, method: &Method) {
     head.extend_from_slice(b"\r\n");
 }
 
-fn host(hop: Hop<'_>, request: &Request) -> HeaderValue {
-    let origin = hop.origin;
+fn host(edge: EdgeInfo<'_>, request: &Request) -> HeaderValue {
+    let origin = edge.origin;
     let text = match origin.host_policy() {
         HostPolicy::Forward => request.authority().unwrap_or_default().to_owned(),
         HostPolicy::Origin => origin.url.authority(),
@@ -230,7 +230,7 @@ fn origin_form(request: &Request) -> Uri {
 /// Returns the header fields by which the origin selects a variant: the client's fields, with the values that the edge
 /// writes. The map is copied only if the response varies by a field that the edge writes, which is rare.
 pub(crate) fn as_origin_sees<'a>(
-    hop: Hop<'_>,
+    edge: EdgeInfo<'_>,
     request: &'a Request,
     fields: &VaryFields,
 ) -> Cow<'a, HeaderMap> {
@@ -245,8 +245,8 @@ pub(crate) fn as_origin_sees<'a>(
         return Cow::Borrowed(&request.headers);
     }
     let mut headers = request.headers.clone();
-    set_forwarded_fields(hop, request, &mut headers);
-    headers.insert(HOST, host(hop, request));
+    set_forwarded_fields(edge, request, &mut headers);
+    headers.insert(HOST, host(edge, request));
     Cow::Owned(headers)
 }
 
@@ -262,8 +262,8 @@ fn set_canonical_values(headers: &mut HeaderMap) {
     }
 }
 
-fn absolute_form(hop: Hop<'_>, request: &Request, host: &HeaderValue) -> Uri {
-    let scheme = if hop.origin.url.tls { "https" } else { "http" };
+fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> Uri {
+    let scheme = if edge.origin.url.tls { "https" } else { "http" };
     Uri::builder()
         .scheme(scheme)
         .authority(host.as_bytes())
@@ -274,8 +274,8 @@ fn absolute_form(hop: Hop<'_>, request: &Request, host: &HeaderValue) -> Uri {
 
 /// Sets the fields that describe the client. If the request has such fields already, it is from a trusted proxy. The
 /// edge then appends to the lists, and keeps the other values.
-fn set_forwarded_fields(hop: Hop<'_>, request: &Request, headers: &mut HeaderMap) {
-    let config = hop.forwarding;
+fn set_forwarded_fields(edge: EdgeInfo<'_>, request: &Request, headers: &mut HeaderMap) {
+    let config = edge.forwarding;
     if config.x_forwarded {
         append_member(headers, &X_FORWARDED_FOR, &request.peer_text);
         headers
@@ -386,7 +386,7 @@ mod tests {
             };
             let origin = OriginConfig::new("http://origin.example:81".parse().expect("a URL"));
             let outbound = Outbound {
-                hop: Hop {
+                edge: EdgeInfo {
                     origin: &origin,
                     forwarding: &ForwardingConfig::default(),
                     via_name: "edge",

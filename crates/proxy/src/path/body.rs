@@ -11,7 +11,7 @@ use http_body::{Body, Frame, SizeHint};
 use crate::base::access_log::PendingLine;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::fill::FillReader;
-use crate::cache::pinned::{ClientBytes, Holding};
+use crate::cache::pinned::{ClientBytes, PinnedPiece};
 use crate::exchange::InFlight;
 use crate::exchange::pieces::PieceMemory;
 use crate::origin::OriginBody;
@@ -44,7 +44,7 @@ pub(crate) struct EdgeBody {
     /// The owner of the last piece's memory.
     memory: PieceMemory,
     /// Pins the memory of a body that is given in several pieces, until the last piece was sent.
-    held: Option<Rc<Holding>>,
+    pinned_piece: Option<Rc<PinnedPiece>>,
     worker: Rc<Worker>,
     /// Counts the request as under way until the body is dropped.
     in_flight: InFlight,
@@ -85,7 +85,7 @@ impl EdgeBody {
             bytes_given: 0,
             writer_counts: false,
             memory: PieceMemory::Uncounted,
-            held: None,
+            pinned_piece: None,
             worker,
             in_flight,
             delivery,
@@ -262,14 +262,14 @@ impl Body for EdgeBody {
         let next = ready!(self.poll_unpinned(cx));
         let this = &mut *self;
         let pinned = |bytes: Bytes| {
-            let held = this.held.take().or_else(|| {
+            let piece = this.pinned_piece.take().or_else(|| {
                 let conn = this.in_flight.conn();
-                Holding::new(&this.worker.cache.hot, conn, this.memory, &bytes).map(Rc::new)
+                PinnedPiece::new(&this.worker.cache.hot, conn, this.memory, &bytes).map(Rc::new)
             });
             if matches!(this.source, Source::Whole(..)) {
-                this.held.clone_from(&held);
+                this.pinned_piece.clone_from(&piece);
             }
-            ClientBytes::new(bytes, held)
+            ClientBytes::new(bytes, piece)
         };
         Poll::Ready(next.map(|frame| frame.map(|frame| frame.map_data(pinned))))
     }

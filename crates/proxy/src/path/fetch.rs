@@ -112,7 +112,10 @@ pub(super) async fn fetch(
             FollowResult::Head(head) => {
                 if let Some((fields, secondary)) = &head.variant {
                     let mut own = Vec::new();
-                    fields.write_key(&as_origin_sees(worker.hop(), &request, fields), &mut own);
+                    fields.write_key(
+                        &as_origin_sees(worker.edge_info(), &request, fields),
+                        &mut own,
+                    );
                     if own != *secondary {
                         // The fetch is for another variant of the target. Its marker is now stored, so a new lookup
                         // can compute the key of this request's variant.

@@ -53,7 +53,7 @@ async fn exchange(
     upload: Upload,
 ) -> (Result<Received, OriginError>, Vec<Durable>) {
     let outbound = Outbound {
-        hop: worker.hop(),
+        edge: worker.edge_info(),
         request: &request,
         method: &request.method,
         conditions: Conditions::Keep,

@@ -92,7 +92,7 @@ impl Query for Request {
     }
 
     fn selecting_fields(&self, worker: &Worker, variants: &Variants) -> Cow<'_, HeaderMap> {
-        as_origin_sees(worker.hop(), self, &variants.fields)
+        as_origin_sees(worker.edge_info(), self, &variants.fields)
     }
 }
 
@@ -262,14 +262,14 @@ fn select(
 /// Inserts a marker that was read from disk into memory, because each request for the target needs the marker.
 fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants: &Variants) {
     let cache = &worker.cache;
-    let Some(seen) = variants.seen.filter(|_| cache.hot.peek(hash).is_none()) else {
+    let Some(version) = variants.version.filter(|_| cache.hot.peek(hash).is_none()) else {
         return;
     };
     if let Offer::Admit(mut reservation) =
         cache.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
     {
         stored.keep_hold(reservation.take_charge());
-        if reservation.promote(Arc::clone(stored), seen) == Commit::Outdated {
+        if reservation.promote(Arc::clone(stored), version) == Commit::Outdated {
             worker.counters.dropped_promotion.increment();
         }
     }

@@ -34,7 +34,7 @@ pub(super) async fn pass(
         Box::pin(invalidate::send(worker, request, conn, attempt, upload)).await
     } else {
         let outbound = Outbound {
-            hop: worker.hop(),
+            edge: worker.edge_info(),
             request: &request,
             method: &request.method,
             conditions: Conditions::Keep,

@@ -68,7 +68,7 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
     let connections = worker.connections.borrow();
     if excess == 0 {
         for conn in connections.iter() {
-            conn.pieces().watched.set(None);
+            conn.pieces().watch_start.set(None);
         }
         return;
     }
@@ -81,12 +81,12 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
         let pinned_by_conn = pinned_bytes(conn.pieces(), &worker.cache.hot);
         let pieces = conn.pieces();
         if pinned_by_conn == 0 {
-            pieces.watched.set(None);
+            pieces.watch_start.set(None);
             continue;
         }
         pinned_here += pinned_by_conn;
-        match pieces.watched.get() {
-            None => pieces.watched.set(Some((now, conn.written_bytes()))),
+        match pieces.watch_start.get() {
+            None => pieces.watch_start.set(Some((now, conn.written_bytes()))),
             Some((since, written)) if now.since(since) >= WATCH_TIME => {
                 let progress = conn.written_bytes().saturating_sub(written) as f64;
                 let secs = now.since(since).as_secs_f64();

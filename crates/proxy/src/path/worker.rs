@@ -21,7 +21,7 @@ use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
 use crate::exchange::{ClientLink, CloseReason};
-use crate::origin::{Hop, OriginHealth, OriginPool};
+use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
 
 /// The state that all workers share.
 pub(crate) struct Shared {
@@ -132,8 +132,8 @@ impl Worker {
     }
 
     /// Returns the settings of this edge that affect the requests it sends to the origin.
-    pub(crate) fn hop(&self) -> Hop<'_> {
-        Hop {
+    pub(crate) fn edge_info(&self) -> EdgeInfo<'_> {
+        EdgeInfo {
             origin: self.origin.config(),
             forwarding: &self.shared.config.forwarding,
             via_name: &self.shared.canonicaliser.via_name,

@@ -184,12 +184,12 @@ impl DiskTier {
         version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// Writes an object that memory evicted, if admission accepts it. `seen` is the version of its key at the
+    /// Writes an object that memory evicted, if admission accepts it. `version` is the version of its key at the
     /// eviction. Returns true if the object was written.
     pub(crate) fn take_evicted(
         &self,
         evicted: &Evicted,
-        seen: Version,
+        version: Version,
         key: &[u8],
         response: &StoredResponse,
     ) -> bool {
@@ -213,7 +213,7 @@ impl DiskTier {
             return false;
         };
         // From here on a purge stops the write, so an earlier purge is the only one to check for.
-        self.hot.is_current(seen)
+        self.hot.is_current(version)
             && (body.is_empty() || write.push(body.clone()).is_ok())
             && write.finish().is_ok()
     }
@@ -229,22 +229,22 @@ impl DiskTier {
     /// durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
         let held = self.holds(hash);
-        let (log_event, durable) = oneshot::channel();
+        let (sender, durable) = oneshot::channel();
         self.cache.purge_then(hash, key, move |result| {
             // The client may have disconnected.
-            _ = log_event.send(result);
+            _ = sender.send(result);
         });
         (held, durable)
     }
 
-    /// Writes a marker unless it is on disk. `seen` is a version of the primary key at which the marker was current.
+    /// Writes a marker unless it is on disk. `version` is a version of the primary key at which the marker was current.
     /// Returns true if the marker is on disk afterwards.
     pub(crate) fn put_marker(
         &self,
         hash: KeyHash,
         key: &[u8],
         variants: &Variants,
-        seen: Version,
+        version: Version,
     ) -> bool {
         if variants.on_disk.load(Ordering::Relaxed) && self.holds(hash) {
             return true;
@@ -257,7 +257,7 @@ impl DiskTier {
             return false;
         };
         // From here on a purge stops the write, so an earlier purge is the only one to check for.
-        let written = self.hot.is_current(seen) && write.finish().is_ok();
+        let written = self.hot.is_current(version) && write.finish().is_ok();
         variants.on_disk.fetch_or(written, Ordering::Relaxed);
         written
     }
@@ -377,7 +377,7 @@ fn parse(
                 fields,
                 generation,
                 on_disk: AtomicBool::new(true),
-                seen: version_of(&object),
+                version: version_of(&object),
                 hold: OnceLock::new(),
             };
             let kind = StoredKind::Varies(Box::new(variants));
@@ -397,8 +397,8 @@ fn unreadable(counters: &Counters) -> DiskEntry {
 
 fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
     // The version is read before the check: an object that is still current then was also current at this version.
-    let seen = hot.settled_version(hash)?;
-    cache.is_current(object).then_some(seen)
+    let version = hot.settled_version(hash)?;
+    cache.is_current(object).then_some(version)
 }
 
 #[cfg(test)]

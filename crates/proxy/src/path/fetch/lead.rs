@@ -76,7 +76,7 @@ impl Fetch {
                 .map(|response| Validators::from_headers(&response.headers()));
             let attempt = Attempt::without_body(true);
             let outbound = Outbound {
-                hop: self.worker.hop(),
+                edge: self.worker.edge_info(),
                 request: &self.request,
                 method: &Method::GET,
                 conditions: match &validators {
@@ -143,7 +143,7 @@ impl Fetch {
             let present = hot.peek(url.key());
             present.is_some_and(|present| Arc::ptr_eq(&present, marker))
                 || matches!(&marker.kind, StoredKind::Varies(variants)
-                    if variants.seen.is_some_and(|seen| hot.is_current(seen)))
+                    if variants.version.is_some_and(|seen| hot.is_current(seen)))
         });
         SeenVersions { key, url }
     }
@@ -368,7 +368,7 @@ impl Fetch {
         let variant = match &storable.vary {
             Vary::Fields(fields) => {
                 let mut secondary = Vec::new();
-                let seen = as_origin_sees(self.worker.hop(), &self.request, fields);
+                let seen = as_origin_sees(self.worker.edge_info(), &self.request, fields);
                 fields.write_key(&seen, &mut secondary);
                 Some((fields.clone(), secondary))
             }

@@ -90,7 +90,7 @@ impl Fetch {
                 fields: fields.clone(),
                 generation: cache.next_generation(),
                 on_disk: AtomicBool::new(false),
-                seen: None,
+                version: None,
                 hold: OnceLock::new(),
             };
             Stored::new(&primary, StoredKind::Varies(Box::new(variants)))
@@ -121,7 +121,7 @@ impl Fetch {
         }
         let mut key = primary;
         if let StoredKind::Varies(variants) = &marker.kind {
-            let request = as_origin_sees(self.worker.hop(), &self.request, &variants.fields);
+            let request = as_origin_sees(self.worker.edge_info(), &self.request, &variants.fields);
             variants.write_key(&request, &mut key);
         }
         let hash = cache.hash(&key);

@@ -17,7 +17,8 @@ use std::hint::black_box;
 use std::time::Instant;
 
 use edgeward_filter::{
-    Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder, Tables, UpdatableFilter,
+    BuildWorkspace, Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder,
+    UpdatableFilter,
 };
 use edgeward_types::mix64;
 use memmap2::MmapMut;
@@ -126,7 +127,7 @@ impl Ids {
 fn fixed(ids: &Ids) {
     let hasher = ids.params.hasher;
     let mut filter = None;
-    let mut build = |tables: fn() -> Tables| {
+    let mut build = |tables: fn() -> BuildWorkspace| {
         best(&ids.present, BUILDS, |present| {
             let mut builder = StaticBuilder::new(ids.params);
             for &id in present {
@@ -135,7 +136,7 @@ fn fixed(ids: &Ids) {
             filter = Some(builder.finish_with(tables()).expect("solvable"));
         })
     };
-    let builds = [build(Tables::default), build(large_pages)];
+    let builds = [build(BuildWorkspace::default), build(large_pages)];
     let hash = best(&ids.absent, PASSES, |ids| {
         black_box(
             ids.iter()
@@ -185,13 +186,13 @@ fn updatable(ids: &Ids) {
 }
 
 /// Returns tables in pages of 2 MiB, if the system has them.
-fn large_pages() -> Tables {
-    let memory = MmapMut::map_anon(Tables::BYTES).expect("memory");
+fn large_pages() -> BuildWorkspace {
+    let memory = MmapMut::map_anon(BuildWorkspace::BYTES).expect("memory");
     #[cfg(target_os = "linux")]
     memory
         .advise(memmap2::Advice::HugePage)
         .expect("memory of its own");
-    Tables::within(memory)
+    BuildWorkspace::within(memory)
 }
 
 /// Returns the nanoseconds per item of the best pass.

@@ -139,18 +139,18 @@ impl StaticBuilder {
 
     /// Builds the filter, one shard after the other.
     pub fn finish(self) -> Result<Filter<Vec<u8>>, BuildError> {
-        self.finish_with(Tables::default())
+        self.finish_with(BuildWorkspace::default())
     }
 
-    /// Like [`Self::finish`], with tables that the caller provides.
-    pub fn finish_with(self, mut tables: Tables) -> Result<Filter<Vec<u8>>, BuildError> {
+    /// Like [`Self::finish`], in memory that the caller provides.
+    pub fn finish_with(self, mut workspace: BuildWorkspace) -> Result<Filter<Vec<u8>>, BuildError> {
         let plan = self.into_plan()?;
         let (assembly, work) = plan.split();
         let parts: Result<Vec<_>, _> = work
             .into_iter()
-            .map(|work| work.solve(&mut tables))
+            .map(|work| work.solve(&mut workspace))
             .collect();
-        drop(tables);
+        drop(workspace);
         assembly.join(parts?)
     }
 }
@@ -188,9 +188,9 @@ impl ShardWork {
     }
 
     /// Solves the shard, in about 35 ns per id.
-    pub fn solve(self, tables: &mut Tables) -> Result<ShardPart, BuildError> {
+    pub fn solve(self, workspace: &mut BuildWorkspace) -> Result<ShardPart, BuildError> {
         let shard = self.number;
-        let solved = fuse::build(&mut tables.0, self.pieces, self.width, u64::from(shard))
+        let solved = fuse::build(&mut workspace.0, self.pieces, self.width, u64::from(shard))
             .map_err(|fuse::BuildError::Unsolvable| BuildError::Unsolvable { shard })?;
         Ok(ShardPart { shard, solved })
     }
@@ -198,9 +198,9 @@ impl ShardWork {
 
 /// Memory for solving shards, reused from one shard to the next.
 #[derive(Debug, Default)]
-pub struct Tables(fuse::Workspace);
+pub struct BuildWorkspace(fuse::Workspace);
 
-impl Tables {
+impl BuildWorkspace {
     /// The size in bytes that suffices for most shards.
     pub const BYTES: usize = 24 << 20;
 

@@ -149,7 +149,7 @@ impl Completeness {
 
     /// Returns true while acknowledged ids may be missing. The caller stores this flag in the state folder, so that
     /// it survives a restart.
-    pub fn may_miss_posts(&self) -> bool {
+    pub fn may_miss_acknowledged_ids(&self) -> bool {
         self.lost_until.is_some()
     }
 

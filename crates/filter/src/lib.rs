@@ -36,7 +36,7 @@ mod signed;
 mod updatable;
 
 pub use build::{
-    Assembly, BuildError, FilterParams, Plan, ShardPart, ShardWork, StaticBuilder, Tables,
+    Assembly, BuildError, BuildWorkspace, FilterParams, Plan, ShardPart, ShardWork, StaticBuilder,
 };
 pub use digest::{Digest, HexError, from_hex, from_hex_any, to_hex};
 pub use filter::{Construction, Filter, FilterInfo, bytes_limit};

@@ -49,7 +49,7 @@ pub(crate) struct Admin {
 impl Admin {
     fn lag(&self, published: &PublishedState) -> Option<Duration> {
         let now = (self.config.clock)().monotonic;
-        match published.covers {
+        match published.covered_until {
             CoveredUntil::Unknown => None,
             CoveredUntil::At(at) => Some(now.saturating_sub(at)),
             CoveredUntil::Always => Some(Duration::ZERO),

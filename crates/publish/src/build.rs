@@ -20,7 +20,7 @@ use crate::content::{File, FileKind};
 use crate::counters::Counters;
 use crate::guava::{GuavaFile, GuavaGatherer};
 use crate::state::StateFolder;
-use crate::tables::tables;
+use crate::workspace::build_workspace;
 use crate::writer::{BuiltSnapshot, Command, Scan};
 
 /// A source from which all ids of a set can be read repeatedly.
@@ -69,7 +69,7 @@ pub enum ScanError {
 
 /// A message that wakes the builder before the next scheduled scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Wake {
+pub(crate) enum WakeReason {
     /// A scan should begin early.
     ScanNow,
     /// A feed of the database's changes has begun.
@@ -93,14 +93,14 @@ pub(crate) struct Builder {
 
 impl Builder {
     /// Scans until the publisher stops.
-    pub(crate) fn run(mut self, wakes: &Receiver<Wake>) {
+    pub(crate) fn run(mut self, wakes: &Receiver<WakeReason>) {
         let mut failures = 0u32;
         if self.wait_for_feed(wakes) {
             return;
         }
         loop {
             let began = Instant::now();
-            let rest = match self.build() {
+            let pause = match self.build() {
                 Ok(due_at) => {
                     failures = 0;
                     let scheduled = self.config.interval.saturating_sub(began.elapsed());
@@ -113,44 +113,51 @@ impl Builder {
                     self.counters.scans_failed.increment();
                     let cause = std::error::Error::source(&error).map(ToString::to_string);
                     tracing::error!(%error, cause, failures, "scan failed; the last snapshot stays");
-                    let pause = RETRY_FIRST * 2u32.saturating_pow(failures.min(10) - 1);
-                    pause.min(RETRY_MAX).min(self.config.interval)
+                    let backoff = RETRY_FIRST * 2u32.saturating_pow(failures.min(10) - 1);
+                    backoff.min(RETRY_MAX).min(self.config.interval)
                 }
             };
             // The builder pauses at least as long as it worked. Early scans therefore take at most half of the time.
-            let shortest = began.elapsed().max(BUILD_PAUSE_MIN).min(rest);
-            if self.pause_or_stop(wakes, shortest, rest) {
+            let pause_min = began.elapsed().max(BUILD_PAUSE_MIN).min(pause);
+            if self.pause_or_stop(wakes, pause_min, pause) {
                 return;
             }
         }
     }
 
     /// Waits until a feed begins, at most `feed_wait`. Returns true if the publisher stops.
-    fn wait_for_feed(&self, wakes: &Receiver<Wake>) -> bool {
+    fn wait_for_feed(&self, wakes: &Receiver<WakeReason>) -> bool {
         let started = Instant::now();
         loop {
-            let left = self.config.feed_wait.saturating_sub(started.elapsed());
-            if left.is_zero() {
+            let remaining = self.config.feed_wait.saturating_sub(started.elapsed());
+            if remaining.is_zero() {
                 return false;
             }
-            match wakes.recv_timeout(left) {
-                Ok(Wake::FeedBegan { .. }) | Err(RecvTimeoutError::Timeout) => return false,
-                Ok(Wake::ScanNow) => {}
-                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+            match wakes.recv_timeout(remaining) {
+                Ok(WakeReason::FeedBegan { .. }) | Err(RecvTimeoutError::Timeout) => return false,
+                Ok(WakeReason::ScanNow) => {}
+                Ok(WakeReason::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
             }
         }
     }
 
-    /// Pauses for the time `rest`, or only for `shortest` if an early scan is requested. Returns true if the
+    /// Waits for the time `pause`, or only for `pause_min` if an early scan is requested. Returns true if the
     /// publisher stops.
-    fn pause_or_stop(&self, wakes: &Receiver<Wake>, shortest: Duration, rest: Duration) -> bool {
+    fn pause_or_stop(
+        &self,
+        wakes: &Receiver<WakeReason>,
+        pause_min: Duration,
+        pause: Duration,
+    ) -> bool {
         let started = Instant::now();
-        let mut time = rest;
+        let mut time = pause;
         loop {
             match wakes.recv_timeout(time.saturating_sub(started.elapsed())) {
-                Ok(Wake::ScanNow | Wake::FeedBegan { needs_scan: true }) => time = shortest,
-                Ok(Wake::FeedBegan { needs_scan: false }) => {}
-                Ok(Wake::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
+                Ok(WakeReason::ScanNow | WakeReason::FeedBegan { needs_scan: true }) => {
+                    time = pause_min
+                }
+                Ok(WakeReason::FeedBegan { needs_scan: false }) => {}
+                Ok(WakeReason::Stop) | Err(RecvTimeoutError::Disconnected) => return true,
                 Err(RecvTimeoutError::Timeout) => return false,
             }
         }
@@ -193,7 +200,7 @@ impl Builder {
                 Err(error) => Err(error.into()),
             }
         })?;
-        let read = started.elapsed();
+        let read_time = started.elapsed();
         let found = builder.ids_added();
         if (found as f64) < self.ids_before as f64 * self.config.least_share {
             return Err(ScanError::TooFew {
@@ -204,7 +211,7 @@ impl Builder {
         for id in self.call_writer(|reply| Command::EndScan { reply })? {
             builder.insert(id)?;
         }
-        let filter = solve(builder)?;
+        let filter = build_shards(builder)?;
         let ids = filter.info().ids;
         let bytes = Bytes::from(filter.into_bytes());
         StateFolder::write_snapshot(&self.config.state, scan.epoch, &bytes)?;
@@ -243,8 +250,8 @@ impl Builder {
             epoch = scan.epoch,
             ids,
             bytes = snapshot.bytes,
-            read_ms = read.as_millis() as u64,
-            build_ms = (started.elapsed() - read).as_millis() as u64,
+            read_ms = read_time.as_millis() as u64,
+            build_ms = (started.elapsed() - read_time).as_millis() as u64,
             "snapshot published"
         );
         Ok(due_at)
@@ -255,15 +262,15 @@ impl Builder {
         &self,
         command: impl FnOnce(oneshot::Sender<T>) -> Command,
     ) -> Result<T, ScanError> {
-        let (reply, answer) = oneshot::channel();
+        let (reply, response) = oneshot::channel();
         let sent = self.commands.blocking_send(command(reply));
         sent.map_err(|_| ScanError::Stopped)?;
-        answer.blocking_recv().map_err(|_| ScanError::Stopped)
+        response.blocking_recv().map_err(|_| ScanError::Stopped)
     }
 }
 
 /// Builds the shards of the filter on half of the cores. The other half stays free for requests.
-fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
+fn build_shards(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
     let (assembly, work) = builder.into_plan()?.split();
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = cores.div_ceil(2).min(work.len());
@@ -272,24 +279,24 @@ fn solve(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
         let mut work = work.lock().expect("no thread panics while it takes work");
         work.next()
     };
-    let mut parts = Vec::new();
+    let mut shards = Vec::new();
     thread::scope(|scope| -> Result<(), BuildError> {
-        let solvers: Vec<_> = (0..threads)
+        let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| {
-                    let mut tables = tables();
+                    let mut workspace = build_workspace();
                     std::iter::from_fn(next)
-                        .map(|work| work.solve(&mut tables))
+                        .map(|work| work.solve(&mut workspace))
                         .collect::<Result<Vec<_>, _>>()
                 })
             })
             .collect();
-        for solver in solvers {
-            parts.extend(solver.join().expect("solving does not panic")?);
+        for worker in workers {
+            shards.extend(worker.join().expect("building a shard does not panic")?);
         }
         Ok(())
     })?;
-    assembly.join(parts)
+    assembly.join(shards)
 }
 
 const RETRY_FIRST: Duration = Duration::from_secs(1);

@@ -31,16 +31,16 @@ impl Coding {
             let name = coding.name().unwrap_or_default();
             accepted.split(',').any(|member| {
                 let mut parts = member.split(';').map(str::trim);
-                let named = parts
+                let is_named = parts
                     .next()
                     .is_some_and(|token| token.eq_ignore_ascii_case(name) || token == "*");
-                let refused = parts.any(|parameter| {
+                let has_zero_weight = parts.any(|parameter| {
                     let weight = parameter
                         .strip_prefix("q=")
                         .or_else(|| parameter.strip_prefix("Q="));
                     weight.is_some_and(|q| q.parse::<f32>().is_ok_and(|q| q <= 0.0))
                 });
-                named && !refused
+                is_named && !has_zero_weight
             })
         };
         [Self::Zstd, Self::Gzip]
@@ -64,20 +64,21 @@ impl Content {
     /// Compresses the content if the first 256 KiB are compressible. Most filters are not: their bytes look random.
     pub(crate) fn new(bytes: Bytes, tag: String) -> Self {
         let sample = &bytes[..bytes.len().min(SAMPLE_BYTES)];
-        let is_compressible = bytes.len() >= SMALLEST_BYTES
-            && zstd::bulk::compress(sample, ZSTD_LEVEL).is_ok_and(|c| saves(c.len(), sample.len()));
-        let if_smaller = |compressed_bytes: std::io::Result<Vec<u8>>| {
+        let is_compressible = bytes.len() >= COMPRESSED_BYTES_MIN
+            && zstd::bulk::compress(sample, ZSTD_LEVEL)
+                .is_ok_and(|c| saves_enough(c.len(), sample.len()));
+        let keep_if_smaller = |compressed_bytes: std::io::Result<Vec<u8>>| {
             compressed_bytes
                 .ok()
-                .filter(|compressed_bytes| saves(compressed_bytes.len(), bytes.len()))
+                .filter(|compressed_bytes| saves_enough(compressed_bytes.len(), bytes.len()))
                 .map(Bytes::from)
         };
         let (mut gzip, mut zstd) = (None, None);
         if is_compressible {
-            zstd = if_smaller(zstd::bulk::compress(&bytes, ZSTD_LEVEL));
+            zstd = keep_if_smaller(zstd::bulk::compress(&bytes, ZSTD_LEVEL));
             let mut encoder =
                 flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::default());
-            gzip = if_smaller(encoder.write_all(&bytes).and_then(|()| encoder.finish()));
+            gzip = keep_if_smaller(encoder.write_all(&bytes).and_then(|()| encoder.finish()));
         }
         Self {
             identity: bytes,
@@ -144,13 +145,13 @@ impl File {
 
 /// Returns true if compression saves more than a twentieth of the bytes. A smaller saving does not justify a second
 /// representation in caches.
-fn saves(compressed: usize, whole: usize) -> bool {
-    compressed < whole - whole / 20
+fn saves_enough(compressed: usize, uncompressed: usize) -> bool {
+    compressed < uncompressed - uncompressed / 20
 }
 
 /// The smallest content that is compressed. For smaller contents the additional header fields take as many bytes
 /// as compression saves.
-const SMALLEST_BYTES: usize = 512;
+const COMPRESSED_BYTES_MIN: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 18;
 const ZSTD_LEVEL: i32 = 9;
 
@@ -175,7 +176,7 @@ mod tests {
         }
         let (_, zstd) = text.select("zstd");
         assert_eq!(
-            zstd::bulk::decompress(&zstd, 20_000).expect("ours"),
+            zstd::bulk::decompress(&zstd, 20_000).expect("the content can be decompressed"),
             vec![b'a'; 10_000]
         );
         assert_ne!(text.etag(Coding::Zstd), text.etag(Coding::Identity));

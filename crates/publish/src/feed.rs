@@ -13,9 +13,9 @@ use edgeward_filter::{Digest, IdHash};
 use tokio::sync::mpsc::error::TrySendError;
 use tokio::sync::{mpsc, oneshot};
 
-use crate::build::Wake;
+use crate::build::WakeReason;
 use crate::counters::Counters;
-use crate::writer::{Command, NotJournaled};
+use crate::writer::{Command, JournalError};
 
 /// Sends a database's changes to the publisher. The queue is bounded: a feed that is faster than the device waits.
 #[derive(Clone, Debug)]
@@ -24,7 +24,7 @@ pub struct Feed {
     name: Digest,
     position: Option<i64>,
     counters: Arc<Counters>,
-    wake: SyncSender<Wake>,
+    wake: SyncSender<WakeReason>,
 }
 
 /// Changes of a database, in order.
@@ -37,7 +37,7 @@ pub struct Changes {
     /// The time up to which no id is missing after these changes: a time before the database was queried. It is
     /// measured on the monotonic clock of [`PublishConfig::clock`](crate::PublishConfig::clock). `None` if more
     /// changes follow, or if some changes were refused.
-    pub complete: Option<Duration>,
+    pub complete_until: Option<Duration>,
     /// The position at which this feed continues after a restart, in a unit that the feed chooses.
     pub position: Option<i64>,
 }
@@ -47,7 +47,7 @@ impl Feed {
         commands: &mpsc::Sender<Command>,
         name: &str,
         counters: Arc<Counters>,
-        wake: SyncSender<Wake>,
+        wake: SyncSender<WakeReason>,
     ) -> Self {
         let name = Digest::compute(name.as_bytes());
         let (reply, position) = oneshot::channel();
@@ -79,12 +79,12 @@ impl Feed {
         let continues = continues.blocking_recv().map_err(|_| FeedError::Closed)?;
         // If the queue is full, a scan is already requested.
         let needs_scan = !continues;
-        _ = self.wake.try_send(Wake::FeedBegan { needs_scan });
+        _ = self.wake.try_send(WakeReason::FeedBegan { needs_scan });
         Ok(())
     }
 
     /// Sends changes and waits until they are on the device and published. Refused changes must be sent again before
-    /// the feed may set [`Changes::complete`] for later changes.
+    /// the feed may set [`Changes::complete_until`] for later changes.
     ///
     /// Blocks the thread. The thread may run an async runtime, as database clients do while they read rows.
     pub fn blocking_send(&self, changes: Changes) -> Result<(), FeedError> {
@@ -132,11 +132,11 @@ pub enum FeedError {
     Device,
 }
 
-impl From<NotJournaled> for FeedError {
-    fn from(why: NotJournaled) -> Self {
+impl From<JournalError> for FeedError {
+    fn from(why: JournalError) -> Self {
         match why {
-            NotJournaled::Full => Self::Full,
-            NotJournaled::Device => Self::Device,
+            JournalError::Full => Self::Full,
+            JournalError::Device => Self::Device,
         }
     }
 }

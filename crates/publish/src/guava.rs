@@ -41,8 +41,8 @@ impl GuavaGatherer {
 
     /// Adds an id in the spelling of the source.
     pub(crate) fn add(&mut self, spelling: &[u8]) -> Result<(), ScanError> {
-        let mut room = IdText::default();
-        let canonical = self.form.canonical(spelling, &mut room)?;
+        let mut buffer = IdText::default();
+        let canonical = self.form.canonical(spelling, &mut buffer)?;
         self.builder.insert(self.funnel.hash(canonical)?);
         Ok(())
     }

@@ -32,8 +32,8 @@ mod position;
 mod publisher;
 mod routes;
 mod state;
-mod tables;
 mod token;
+mod workspace;
 mod writer;
 
 pub use admin::metric_definitions;
@@ -47,5 +47,5 @@ pub use publisher::{PublishError, Publisher, RunningPublisher};
 pub use state::StateError;
 #[doc(hidden)]
 pub use state::read_log;
-pub use tables::tables;
 pub use token::{Token, TokenError};
+pub use workspace::build_workspace;

@@ -80,21 +80,21 @@ impl fmt::Debug for PageOrigin {
 
 impl AllowedOrigins {
     /// Adds the CORS fields to a response. `origin_field` is the `Origin` field of the request.
-    pub(crate) fn add_headers(&self, origin_field: Option<&HeaderValue>, answer: &mut HeaderMap) {
+    pub(crate) fn add_headers(&self, origin_field: Option<&HeaderValue>, response: &mut HeaderMap) {
         let allowed = match self {
             Self::None => return,
             Self::Any => HeaderValue::from_static("*"),
             Self::List(list) => {
                 // The response depends on the origin, so a cache must not serve it to pages of another origin.
-                answer.append(VARY, HeaderValue::from_static("origin"));
+                response.append(VARY, HeaderValue::from_static("origin"));
                 match list.iter().find(|origin| Some(&origin.0) == origin_field) {
                     Some(origin) => origin.0.clone(),
                     None => return,
                 }
             }
         };
-        answer.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
-        answer.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED);
+        response.insert(ACCESS_CONTROL_ALLOW_ORIGIN, allowed);
+        response.insert(ACCESS_CONTROL_EXPOSE_HEADERS, RESPONSE_FIELDS);
     }
 
     /// Returns true if a request is a preflight.
@@ -105,20 +105,20 @@ impl AllowedOrigins {
     }
 
     /// Adds the fields of a response to a preflight, in addition to those of [`Self::add_headers`].
-    pub(crate) fn add_preflight_headers(answer: &mut HeaderMap) {
-        answer.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
-        answer.insert(ACCESS_CONTROL_ALLOW_HEADERS, SENT);
-        answer.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
+    pub(crate) fn add_preflight_headers(response: &mut HeaderMap) {
+        response.insert(ACCESS_CONTROL_ALLOW_METHODS, METHODS);
+        response.insert(ACCESS_CONTROL_ALLOW_HEADERS, REQUEST_FIELDS);
+        response.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("86400"));
     }
 }
 
 const METHODS: HeaderValue = HeaderValue::from_static("GET, HEAD");
 /// Request fields that clients send and that pages may not send by default. `Range` is allowed by default only
 /// in its simple form.
-const SENT: HeaderValue =
+const REQUEST_FIELDS: HeaderValue =
     HeaderValue::from_static("edgeward-challenge, cache-control, if-none-match, if-range, range");
 /// Response fields that clients read and that pages may not read by default.
-const EXPOSED: HeaderValue = HeaderValue::from_static(
+const RESPONSE_FIELDS: HeaderValue = HeaderValue::from_static(
     "edgeward-proof, etag, date, age, content-range, accept-ranges, retry-after",
 );
 
@@ -127,17 +127,17 @@ mod tests {
     use super::*;
 
     fn origin(text: &str) -> PageOrigin {
-        text.parse().expect("an origin")
+        text.parse().expect("the origin is valid")
     }
 
     #[test]
     fn text_that_no_browser_sends_is_not_an_origin() {
-        for good in [
+        for text in [
             "https://shop.example",
             "http://localhost:3000",
             "http://[::1]:8080",
         ] {
-            assert_eq!(origin(good).0, good);
+            assert_eq!(origin(text).0, text);
         }
         for (text, why) in [
             ("shop.example", "scheme and host"),
@@ -156,25 +156,31 @@ mod tests {
 
     #[test]
     fn only_pages_of_allowed_origins_may_read() {
-        let these = AllowedOrigins::List(vec![origin("https://a.example"), origin("http://b")]);
-        for (allowed, origin_field, answered, varies) in [
+        let list_of_two =
+            AllowedOrigins::List(vec![origin("https://a.example"), origin("http://b")]);
+        for (allowed, origin_field, expected, varies) in [
             (AllowedOrigins::None, Some("http://b"), None, false),
             (AllowedOrigins::Any, Some("http://b"), Some("*"), false),
             (AllowedOrigins::Any, None, Some("*"), false),
-            (these.clone(), Some("http://b"), Some("http://b"), true),
-            (these.clone(), Some("http://c"), None, true),
-            (these, None, None, true),
+            (
+                list_of_two.clone(),
+                Some("http://b"),
+                Some("http://b"),
+                true,
+            ),
+            (list_of_two.clone(), Some("http://c"), None, true),
+            (list_of_two, None, None, true),
         ] {
-            let mut answer = HeaderMap::new();
+            let mut response = HeaderMap::new();
             let sent = origin_field.map(HeaderValue::from_static);
-            allowed.add_headers(sent.as_ref(), &mut answer);
-            let field = answer.get(ACCESS_CONTROL_ALLOW_ORIGIN);
+            allowed.add_headers(sent.as_ref(), &mut response);
+            let field = response.get(ACCESS_CONTROL_ALLOW_ORIGIN);
             assert_eq!(
                 field.map(HeaderValue::as_bytes),
-                answered.map(str::as_bytes)
+                expected.map(str::as_bytes)
             );
             assert_eq!(
-                answer.contains_key(VARY),
+                response.contains_key(VARY),
                 varies,
                 "{allowed:?} {origin_field:?}"
             );

@@ -17,7 +17,7 @@ use std::time::Duration;
 use edgeward_filter::Digest;
 use serde::{Deserialize, Serialize};
 
-use crate::state::write_whole;
+use crate::state::write_atomically;
 
 /// The position of a feed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -68,7 +68,7 @@ impl StoredPosition {
 
     /// Encodes the position as a file.
     pub fn to_bytes(&self) -> Vec<u8> {
-        serde_json::to_vec_pretty(self).expect("plain values")
+        serde_json::to_vec_pretty(self).expect("numbers and strings can be encoded")
     }
 }
 
@@ -124,7 +124,7 @@ impl PositionFile {
         let Some(newest) = self.newest.as_ref().filter(|_| self.newest != self.written) else {
             return Ok(());
         };
-        write_whole(&self.folder, FILE, &newest.to_bytes())?;
+        write_atomically(&self.folder, FILE, &newest.to_bytes())?;
         (self.written, self.written_at) = (self.newest.clone(), now);
         Ok(())
     }
@@ -150,44 +150,44 @@ mod tests {
 
     /// Method: record positions less than one second and exactly one second after a write.
     #[test]
-    fn positions_are_written_once_a_second_and_at_the_end() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn positions_are_written_at_most_once_per_second_and_at_the_end() {
+        let folder = tempfile::tempdir().expect("the folder is created");
         let on_disk = || PositionFile::open(folder.path()).newest().cloned();
         let ms = Duration::from_millis;
         let mut positions = PositionFile::open(folder.path());
         assert_eq!(positions.newest(), None);
-        for (at, number, found) in [
+        for (now_ms, number, number_on_disk) in [
             (10_000, 1, 1),
             (10_999, 2, 1),
             (11_000, 3, 3),
             (11_001, -4, 3),
         ] {
-            let recorded = positions.record(position(number), ms(at));
-            recorded.expect("written");
-            assert_eq!(on_disk(), Some(position(found)), "at {at}");
+            let recorded = positions.record(position(number), ms(now_ms));
+            recorded.expect("the file is written");
+            assert_eq!(on_disk(), Some(position(number_on_disk)), "at {now_ms}");
         }
-        positions.write(ms(11_002)).expect("written");
+        positions.write(ms(11_002)).expect("the file is written");
         assert_eq!(on_disk(), Some(position(-4)));
         let incomplete = StoredPosition {
             complete: false,
             ..position(-4)
         };
         let recorded = positions.record(incomplete.clone(), ms(11_003));
-        recorded.expect("written");
+        recorded.expect("the file is written");
         assert_eq!(on_disk(), Some(incomplete));
     }
 
     /// Method: truncate the file at every length and open it.
     #[test]
     fn a_truncated_file_is_treated_as_missing() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let mut positions = PositionFile::open(folder.path());
         let recorded = positions.record(position(i64::MIN), Duration::from_secs(9));
-        recorded.expect("written");
+        recorded.expect("the file is written");
         let path = folder.path().join(FILE);
-        let whole = fs::read(&path).expect("it is there");
-        for cut in 0..whole.len() {
-            fs::write(&path, &whole[..cut]).expect("written");
+        let file_bytes = fs::read(&path).expect("the file is written");
+        for cut in 0..file_bytes.len() {
+            fs::write(&path, &file_bytes[..cut]).expect("the file is written");
             assert_eq!(PositionFile::open(folder.path()).newest(), None, "at {cut}");
         }
     }
@@ -195,14 +195,14 @@ mod tests {
     proptest! {
         /// A file with a changed byte is refused or decodes to another valid position.
         #[test]
-        fn a_position_survives_encoding_and_decoding(
-            lineage: u64, number: i64, head: u64, complete: bool, place: prop::sample::Index, byte: u8,
+        fn an_encoded_position_is_decoded(
+            lineage: u64, number: i64, head: u64, complete: bool, changed: prop::sample::Index, byte: u8,
         ) {
             let position = StoredPosition::new(Digest::compute(b"feed"), lineage, number, head, complete);
             let mut bytes = position.to_bytes();
             prop_assert_eq!(StoredPosition::from_bytes(&bytes), Some(position));
-            let place = place.index(bytes.len());
-            bytes[place] = byte;
+            let offset = changed.index(bytes.len());
+            bytes[offset] = byte;
             if let Some(read) = StoredPosition::from_bytes(&bytes) {
                 prop_assert_eq!(StoredPosition::from_bytes(&read.to_bytes()), Some(read));
             }

@@ -11,7 +11,7 @@ use edgeward_httpd::{AdminRoutes, Server, ServerConfig};
 use tokio::sync::{Semaphore, mpsc, watch};
 
 use crate::admin::Admin;
-use crate::build::{Builder, IdSource, Wake};
+use crate::build::{Builder, IdSource, WakeReason};
 use crate::config::{Coverage, PublishConfig, is_set_name};
 use crate::counters::Counters;
 use crate::feed::Feed;
@@ -67,13 +67,13 @@ impl Publisher {
         }
         let listener = bind(config.listen)?;
         let admin_listener = config.admin.map(bind).transpose()?;
-        let local = |listener: &StdListener, addr| {
-            let addr_of = listener.local_addr();
-            addr_of.map_err(|source| PublishError::Listen { addr, source })
+        let listening_addr = |listener: &StdListener, addr| {
+            let local_addr = listener.local_addr();
+            local_addr.map_err(|source| PublishError::Listen { addr, source })
         };
-        let addr = local(&listener, config.listen)?;
+        let addr = listening_addr(&listener, config.listen)?;
         let admin_addr = match (&admin_listener, config.admin) {
-            (Some(listener), Some(addr)) => Some(local(listener, addr)?),
+            (Some(listener), Some(addr)) => Some(listening_addr(listener, addr)?),
             _ => None,
         };
         let wall_ms = (config.clock)().wall.as_millis();
@@ -93,7 +93,7 @@ impl Publisher {
                 "state folder is a copy, perhaps restored from a backup"
             );
         }
-        if restored.may_miss_posts && config.coverage == Coverage::Posts {
+        if restored.may_miss_acknowledged_ids && config.coverage == Coverage::Posts {
             tracing::warn!(
                 seconds = config.commit_within.as_secs(),
                 "acknowledged posts may be missing; posts are relied on after a scan that begins in this many seconds"
@@ -107,7 +107,7 @@ impl Publisher {
         let request_scan = {
             let wake = wake.clone();
             // If the queue is full, a request is already pending.
-            Arc::new(move || _ = wake.try_send(Wake::ScanNow))
+            Arc::new(move || _ = wake.try_send(WakeReason::ScanNow))
         };
         let (writer, published) = Writer::new(
             Arc::clone(&config),
@@ -144,7 +144,7 @@ impl Publisher {
                 published: published.clone(),
                 guava: guava_published,
                 commands,
-                posts: Arc::new(Semaphore::new(config.limits.posts_max)),
+                post_permits: Arc::new(Semaphore::new(config.limits.posts_max)),
                 counters: Arc::clone(&counters),
                 stopping: stopping.clone(),
             },
@@ -199,7 +199,7 @@ pub struct RunningPublisher {
     admin_addr: Option<SocketAddr>,
     published: watch::Receiver<Arc<PublishedState>>,
     commands: Option<mpsc::Sender<Command>>,
-    wake: std_mpsc::SyncSender<Wake>,
+    wake: std_mpsc::SyncSender<WakeReason>,
     stop: watch::Sender<bool>,
     stop_scan: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
@@ -220,8 +220,8 @@ impl RunningPublisher {
     /// Returns the epoch and the number of ids of the newest snapshot, or `None` before the first snapshot.
     pub fn published(&self) -> Option<(u64, u64)> {
         let published = self.published.borrow();
-        let is_there = published.manifest.is_some();
-        is_there.then_some((published.epoch, published.snapshot_ids))
+        let has_snapshot = published.manifest.is_some();
+        has_snapshot.then_some((published.epoch, published.snapshot_ids))
     }
 
     /// Returns the number of failed scans since the start.
@@ -252,14 +252,14 @@ impl RunningPublisher {
     /// Requests an early scan.
     pub fn rebuild(&self) {
         // If the queue is full, a request is already pending.
-        _ = self.wake.try_send(Wake::ScanNow);
+        _ = self.wake.try_send(WakeReason::ScanNow);
     }
 
     /// Returns a feed for changes of the database. `name` identifies the database and the query that the feed reads.
     /// Must not be called within an async runtime.
     pub fn feed(&self, name: &str) -> Feed {
         let commands = self.commands.as_ref();
-        let commands = commands.expect("it is taken only when the publisher is gone");
+        let commands = commands.expect("commands are dropped only with the publisher");
         let (counters, wake) = (Arc::clone(&self.counters), self.wake.clone());
         Feed::new(commands, name, counters, wake)
     }
@@ -286,7 +286,7 @@ impl Drop for RunningPublisher {
         self.stop.send_replace(true);
         self.stop_scan.store(true, Ordering::Relaxed);
         // A builder that is scanning does not receive this message. The flag above stops the scan.
-        _ = self.wake.try_send(Wake::Stop);
+        _ = self.wake.try_send(WakeReason::Stop);
         drop(self.commands.take());
         let (unused, _) = std_mpsc::sync_channel(1);
         // The builder stops waiting when the last sender is dropped.

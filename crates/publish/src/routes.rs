@@ -35,7 +35,7 @@ pub(crate) struct Routes {
     pub(crate) published: watch::Receiver<Arc<PublishedState>>,
     pub(crate) guava: watch::Receiver<Option<Arc<GuavaFile>>>,
     pub(crate) commands: mpsc::Sender<Command>,
-    pub(crate) posts: Arc<tokio::sync::Semaphore>,
+    pub(crate) post_permits: Arc<tokio::sync::Semaphore>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stopping: watch::Receiver<bool>,
 }
@@ -46,9 +46,9 @@ impl Handler for Routes {
         let head_only = request.method() == Method::HEAD;
         // Only responses to requests that read get CORS fields.
         let reads = head_only || matches!(*request.method(), Method::GET | Method::OPTIONS);
-        let asked = reads.then(|| request.headers().get(ORIGIN).cloned());
+        let origin_field = reads.then(|| request.headers().get(ORIGIN).cloned());
         let mut response = self.route(request).await;
-        if let Some(origin) = asked {
+        if let Some(origin) = origin_field {
             let origins = &self.config.allowed_origins;
             origins.add_headers(origin.as_ref(), response.headers_mut());
         }
@@ -103,8 +103,8 @@ impl Routes {
             ["guava"] if reads => self.guava(request.method(), request.headers()),
             ["ids"] if request.method() == Method::POST => self.add(request).await,
             ["removed"] if request.method() == Method::POST => self.remove(request).await,
-            ["ids" | "removed"] => not_allowed("POST"),
-            [] | ["snapshot" | "delta", _] | ["guava"] => not_allowed("GET, HEAD"),
+            ["ids" | "removed"] => method_not_allowed("POST"),
+            [] | ["snapshot" | "delta", _] | ["guava"] => method_not_allowed("GET, HEAD"),
             _ => refuse(
                 StatusCode::NOT_FOUND,
                 "not found; the paths of this set are /snapshot/SHA256, /delta/SHA256, /guava, /ids and /removed",
@@ -140,7 +140,7 @@ impl Routes {
             FileKind::Snapshot => self.counters.snapshots.increment(),
             FileKind::Delta => self.counters.deltas.increment(),
         }
-        represent(
+        content_response(
             &file.content,
             method,
             headers,
@@ -167,7 +167,7 @@ impl ContentHeaders {
 }
 
 /// Returns the best representation, with the client's conditions and range applied.
-fn represent(
+fn content_response(
     content: &Content,
     method: &Method,
     request: &HeaderMap,
@@ -208,7 +208,8 @@ fn represent(
         RangeAnswer::Full => full_response(StatusCode::OK, headers, bytes),
         RangeAnswer::Partial(part) => {
             headers.insert(CONTENT_RANGE, part.content_range(length));
-            let index = |at: u64| usize::try_from(at).expect("a range lies within its body");
+            let index =
+                |offset: u64| usize::try_from(offset).expect("a range lies within its body");
             let bytes = bytes.slice(index(part.first)..=index(part.last));
             full_response(StatusCode::PARTIAL_CONTENT, headers, bytes)
         }
@@ -240,7 +241,7 @@ fn refuse(status: StatusCode, text: &str) -> Response<Full<Bytes>> {
     full_response(status, headers, Bytes::from(format!("{text}\n")))
 }
 
-fn not_allowed(methods: &'static str) -> Response<Full<Bytes>> {
+fn method_not_allowed(methods: &'static str) -> Response<Full<Bytes>> {
     let mut response = refuse(StatusCode::METHOD_NOT_ALLOWED, &format!("{methods} only"));
     let headers = response.headers_mut();
     headers.insert(ALLOW, HeaderValue::from_static(methods));

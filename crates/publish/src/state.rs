@@ -46,7 +46,7 @@ pub(crate) struct StateFolder {
     log_bytes: u64,
     /// True after a failed write, when the position of the log's end is unknown. The log must be rewritten before
     /// the next append.
-    torn: bool,
+    log_end_unknown: bool,
     _lock: File,
 }
 
@@ -63,7 +63,7 @@ pub(crate) struct Restored {
     pub(crate) copied: bool,
     /// True if acknowledged ids may be missing: at this start or an earlier one, the log was damaged, the folder was a
     /// copy, or the configured coverage was another. A complete scan clears this state.
-    pub(crate) may_miss_posts: bool,
+    pub(crate) may_miss_acknowledged_ids: bool,
 }
 
 /// The contents of `state.json`.
@@ -85,8 +85,8 @@ struct StateFile {
     #[serde(default)]
     covered_by: Option<String>,
     /// True while writers may commit ids that were acknowledged but are not in the journal.
-    #[serde(default)]
-    may_miss_posts: bool,
+    #[serde(default, rename = "may_miss_posts")]
+    may_miss_acknowledged_ids: bool,
     /// The upper bound of the manifest numbers that are used until this file is written again.
     serial_max: u64,
     epoch: u64,
@@ -153,7 +153,7 @@ impl StateFolder {
             lineage_before: 0,
             lock: None,
             covered_by: None,
-            may_miss_posts: false,
+            may_miss_acknowledged_ids: false,
             serial_max: 0,
             epoch: wall_ms / 1000,
             snapshot: None,
@@ -170,7 +170,7 @@ impl StateFolder {
             stored,
             log,
             log_bytes: valid_bytes,
-            torn: true,
+            log_end_unknown: true,
             _lock: lock,
         };
         let snapshot = state.read_snapshot();
@@ -209,8 +209,8 @@ impl StateFolder {
                 journal
             }
         };
-        state.stored.may_miss_posts |= has_changed || !complete;
-        let may_miss_posts = state.stored.may_miss_posts;
+        state.stored.may_miss_acknowledged_ids |= has_changed || !complete;
+        let may_miss_acknowledged_ids = state.stored.may_miss_acknowledged_ids;
         state.reserve_more(journal.serial()).map_err(failed)?;
         // This also removes a truncated record at the end of the log.
         state.rewrite_log(&journal).map_err(failed)?;
@@ -225,7 +225,7 @@ impl StateFolder {
             },
             damaged: !complete,
             copied,
-            may_miss_posts,
+            may_miss_acknowledged_ids,
         })
     }
 
@@ -251,12 +251,12 @@ impl StateFolder {
     }
 
     /// Records that no acknowledged id is missing any more.
-    pub(crate) fn clear_may_miss_posts(&mut self) -> io::Result<()> {
-        if !self.stored.may_miss_posts {
+    pub(crate) fn clear_may_miss_acknowledged_ids(&mut self) -> io::Result<()> {
+        if !self.stored.may_miss_acknowledged_ids {
             return Ok(());
         }
         let stored = StateFile {
-            may_miss_posts: false,
+            may_miss_acknowledged_ids: false,
             ..self.stored.clone()
         };
         self.write_state(stored)
@@ -268,7 +268,7 @@ impl StateFolder {
 
     /// Appends a record and syncs it to the device.
     pub(crate) fn append(&mut self, record: &[u8]) -> io::Result<()> {
-        if self.torn {
+        if self.log_end_unknown {
             return Err(io::Error::other(
                 "the end of the journal is unknown after a failed write",
             ));
@@ -281,13 +281,13 @@ impl StateFolder {
         match written {
             Ok(()) => self.log_bytes += record.len() as u64,
             // After a failed write or sync, the bytes on the device are unknown.
-            Err(_) => self.torn = true,
+            Err(_) => self.log_end_unknown = true,
         }
         written
     }
 
-    pub(crate) const fn is_torn(&self) -> bool {
-        self.torn
+    pub(crate) const fn is_log_end_unknown(&self) -> bool {
+        self.log_end_unknown
     }
 
     /// Replaces the log by the current deltas of the journal.
@@ -305,17 +305,17 @@ impl StateFolder {
         sync_folder(&self.folder)?;
         self.log = log;
         self.log_bytes = bytes;
-        self.torn = false;
+        self.log_end_unknown = false;
         Ok(())
     }
 
     /// Writes a snapshot before it is published. Changes no other file.
     pub(crate) fn write_snapshot(folder: &Path, epoch: u64, bytes: &[u8]) -> io::Result<()> {
-        write_whole(folder, &snapshot_name(epoch), bytes)
+        write_atomically(folder, &snapshot_name(epoch), bytes)
     }
 
     /// Records a snapshot as the newest and deletes the previous one.
-    pub(crate) fn published(&mut self, snapshot: Snapshot) -> io::Result<()> {
+    pub(crate) fn record_snapshot(&mut self, snapshot: Snapshot) -> io::Result<()> {
         let old = self.stored.snapshot;
         let stored = StateFile {
             epoch: snapshot.epoch,
@@ -331,8 +331,9 @@ impl StateFolder {
     }
 
     fn write_state(&mut self, stored: StateFile) -> io::Result<()> {
-        let text = serde_json::to_string_pretty(&stored).expect("plain values");
-        write_whole(&self.folder, STATE, text.as_bytes())?;
+        let text =
+            serde_json::to_string_pretty(&stored).expect("numbers and strings can be encoded");
+        write_atomically(&self.folder, STATE, text.as_bytes())?;
         self.stored = stored;
         Ok(())
     }
@@ -382,24 +383,24 @@ fn read_state(
 /// are missing. The search tries every offset, because the length of the invalid record may be corrupt too.
 pub fn read_log(bytes: &[u8]) -> (Vec<Delta>, u64, bool) {
     let mut deltas = Vec::new();
-    let mut at = 0;
-    while let Some((delta, length)) = whole_record(&bytes[at..]) {
+    let mut offset = 0;
+    while let Some((delta, length)) = parse_record(&bytes[offset..]) {
         deltas.push(delta);
-        at += length;
+        offset += length;
     }
-    let rest = bytes.get(at + 1..).unwrap_or_default();
-    let is_lost = (0..rest.len()).any(|offset| whole_record(&rest[offset..]).is_some());
-    (deltas, at as u64, is_lost)
+    let rest = bytes.get(offset + 1..).unwrap_or_default();
+    let ids_lost = (0..rest.len()).any(|start| parse_record(&rest[start..]).is_some());
+    (deltas, offset as u64, ids_lost)
 }
 
 /// Returns the record at the start of `bytes`, and its length.
-fn whole_record(bytes: &[u8]) -> Option<(Delta, usize)> {
+fn parse_record(bytes: &[u8]) -> Option<(Delta, usize)> {
     let length = usize::try_from(Delta::stated_bytes(bytes)?).ok()?;
     let delta = Delta::from_bytes(bytes.get(..length)?).ok()?;
     Some((delta, length))
 }
 
-pub(crate) fn write_whole(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
+pub(crate) fn write_atomically(folder: &Path, name: &str, bytes: &[u8]) -> io::Result<()> {
     let temporary_path = folder.join(format!("{name}.part"));
     let mut file = File::create(&temporary_path)?;
     file.write_all(bytes)?;
@@ -488,15 +489,18 @@ mod tests {
     fn open(folder: &Path) -> Restored {
         let hasher = IdHasher::default();
         let opened = StateFolder::open(folder, "resource", hasher, Coverage::Posts, 1_000_000);
-        opened.expect("a folder")
+        opened.expect("the state folder opens")
     }
 
-    fn add(restored: &mut Restored, ids: std::ops::Range<u64>) {
+    fn append_ids(restored: &mut Restored, ids: std::ops::Range<u64>) {
         let head = restored.journal.head();
         let ids: Vec<_> = ids.map(IdHash).collect();
         let lineage = restored.folder.stored.lineage;
         let record = Delta::new(lineage, head, head + 1, 0, ids.clone()).to_bytes();
-        restored.folder.append(&record).expect("room");
+        restored
+            .folder
+            .append(&record)
+            .expect("the record is written");
         restored.journal.append(ids);
     }
 
@@ -510,22 +514,22 @@ mod tests {
     /// lineage is new.
     #[test]
     fn a_truncated_last_record_is_dropped_and_the_others_are_kept() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let mut restored = open(folder.path());
         let lineage = restored.folder.stored.lineage;
-        add(&mut restored, 0..10);
-        add(&mut restored, 10..13);
+        append_ids(&mut restored, 0..10);
+        append_ids(&mut restored, 10..13);
         drop(restored);
-        let whole = fs::read(folder.path().join(LOG)).expect("a log");
-        let state = fs::read(folder.path().join(STATE)).expect("a state");
+        let log_bytes = fs::read(folder.path().join(LOG)).expect("the log is read");
+        let state = fs::read(folder.path().join(STATE)).expect("the state is read");
         let first = 64 + 80;
-        for cut in 0..=whole.len() {
-            fs::write(folder.path().join(LOG), &whole[..cut]).expect("written");
-            fs::write(folder.path().join(STATE), &state).expect("written");
+        for cut in 0..=log_bytes.len() {
+            fs::write(folder.path().join(LOG), &log_bytes[..cut]).expect("the file is written");
+            fs::write(folder.path().join(STATE), &state).expect("the file is written");
             let restored = open(folder.path());
             let expected = match cut {
                 _ if cut < first => 0,
-                _ if cut < whole.len() => 10,
+                _ if cut < log_bytes.len() => 10,
                 _ => 13,
             };
             assert_eq!(
@@ -534,69 +538,78 @@ mod tests {
                 "cut at {cut}"
             );
             assert_ne!(restored.folder.stored.lineage, lineage);
-            assert!(!restored.damaged && !restored.may_miss_posts);
+            assert!(!restored.damaged && !restored.may_miss_acknowledged_ids);
         }
     }
 
     #[test]
     fn a_corrupt_record_before_valid_ones_is_reported_as_damage() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let mut restored = open(folder.path());
         let (lineage, serial) = (restored.folder.stored.lineage, restored.journal.serial());
-        add(&mut restored, 0..10);
-        add(&mut restored, 10..13);
+        append_ids(&mut restored, 0..10);
+        append_ids(&mut restored, 10..13);
         drop(restored);
-        let mut log = fs::read(folder.path().join(LOG)).expect("a log");
+        let mut log = fs::read(folder.path().join(LOG)).expect("the log is read");
         log[70] ^= 1;
-        fs::write(folder.path().join(LOG), &log).expect("written");
+        fs::write(folder.path().join(LOG), &log).expect("the file is written");
         let restored = open(folder.path());
         assert!(restored.damaged);
         assert_ne!(restored.folder.stored.lineage, lineage);
         assert!(restored.journal.serial() > serial);
     }
 
-    fn copy(from: &Path, to: &Path) {
-        for entry in fs::read_dir(from).expect("a folder").flatten() {
-            fs::copy(entry.path(), to.join(entry.file_name())).expect("copied");
+    fn copy_folder(source: &Path, target: &Path) {
+        for entry in fs::read_dir(source)
+            .expect("the folder is readable")
+            .flatten()
+        {
+            fs::copy(entry.path(), target.join(entry.file_name())).expect("the file is copied");
         }
     }
 
     /// Method: open the restored folder twice. Both times it reports that acknowledged ids may be missing.
     #[test]
-    fn a_restored_folder_may_miss_posts_until_a_scan_is_published() {
+    fn a_restored_folder_may_miss_ids_until_a_scan_is_published() {
         let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
-        let (folder, backup) = (folder.expect("a folder"), backup.expect("a folder"));
+        let (folder, backup) = (
+            folder.expect("the folder is created"),
+            backup.expect("the folder is created"),
+        );
         let mut restored = open(folder.path());
-        add(&mut restored, 0..10);
+        append_ids(&mut restored, 0..10);
         let (lineage, serial) = (restored.folder.stored.lineage, restored.journal.serial());
         drop(restored);
-        copy(folder.path(), backup.path());
+        copy_folder(folder.path(), backup.path());
 
         let mut restored = open(backup.path());
-        assert!(restored.copied && restored.may_miss_posts && !restored.damaged);
+        assert!(restored.copied && restored.may_miss_acknowledged_ids && !restored.damaged);
         assert_ne!(restored.journal.lineage(), lineage);
         assert!(restored.journal.serial() > serial);
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
         assert!(restored.earlier_lineages.contains(&lineage));
-        add(&mut restored, 10..13);
+        append_ids(&mut restored, 10..13);
         drop(restored);
 
         let mut restored = open(backup.path());
-        assert!(!restored.copied && restored.may_miss_posts);
+        assert!(!restored.copied && restored.may_miss_acknowledged_ids);
         assert_eq!(ids(&restored), (0..13).collect::<Vec<_>>());
-        restored.folder.clear_may_miss_posts().expect("written");
+        restored
+            .folder
+            .clear_may_miss_acknowledged_ids()
+            .expect("the file is written");
         drop(restored);
-        assert!(!open(backup.path()).may_miss_posts);
+        assert!(!open(backup.path()).may_miss_acknowledged_ids);
         // The original folder is not affected by its copy.
-        assert!(!open(folder.path()).may_miss_posts);
+        assert!(!open(folder.path()).may_miss_acknowledged_ids);
     }
 
     /// A state of version 1 records neither the identity of the lock file nor the coverage.
     #[test]
-    fn a_state_of_version_1_is_migrated_and_may_miss_posts() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn a_state_of_version_1_is_migrated_and_may_miss_ids() {
+        let folder = tempfile::tempdir().expect("the folder is created");
         let mut restored = open(folder.path());
-        add(&mut restored, 0..10);
+        append_ids(&mut restored, 0..10);
         let stored = restored.folder.stored.clone();
         drop(restored);
         let version_1 = serde_json::json!({
@@ -604,9 +617,9 @@ mod tests {
             "lineage": stored.lineage, "serial_max": stored.serial_max, "epoch": stored.epoch,
             "snapshot": null,
         });
-        fs::write(folder.path().join(STATE), version_1.to_string()).expect("written");
+        fs::write(folder.path().join(STATE), version_1.to_string()).expect("the file is written");
         let restored = open(folder.path());
-        assert!(restored.may_miss_posts && !restored.copied && !restored.damaged);
+        assert!(restored.may_miss_acknowledged_ids && !restored.copied && !restored.damaged);
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
@@ -615,16 +628,16 @@ mod tests {
     ///
     /// Method: replace the journal by its copy from before a start.
     #[test]
-    fn a_crash_between_the_state_and_the_journal_loses_nothing() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn a_crash_between_two_writes_of_a_start_loses_no_ids() {
+        let folder = tempfile::tempdir().expect("the folder is created");
         let mut restored = open(folder.path());
-        add(&mut restored, 0..10);
+        append_ids(&mut restored, 0..10);
         drop(restored);
-        let log = fs::read(folder.path().join(LOG)).expect("a log");
+        let log = fs::read(folder.path().join(LOG)).expect("the log is read");
         drop(open(folder.path()));
-        fs::write(folder.path().join(LOG), &log).expect("written");
+        fs::write(folder.path().join(LOG), &log).expect("the file is written");
         let restored = open(folder.path());
-        assert!(!restored.damaged && !restored.may_miss_posts);
+        assert!(!restored.damaged && !restored.may_miss_acknowledged_ids);
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
@@ -635,7 +648,7 @@ mod tests {
         /// and their loss is reported. A truncated log is not reported as damage.
         #[test]
         fn a_corrupt_record_is_distinguished_from_a_truncated_one(
-            sizes in prop::collection::vec(0u64..5, 1..5), place: prop::sample::Index, bits in 1u8..,
+            sizes in prop::collection::vec(0u64..5, 1..5), changed: prop::sample::Index, bits in 1u8..,
         ) {
             let mut log = Vec::new();
             let mut ends = Vec::new();
@@ -644,25 +657,25 @@ mod tests {
                 log.extend(Delta::new(7, n, n + 1, 0, ids.collect()).to_bytes());
                 ends.push(log.len());
             }
-            let place = place.index(log.len());
-            let broken = ends.iter().filter(|&&end| end <= place).count();
-            let begin = broken.checked_sub(1).map_or(0, |last| ends[last]);
+            let changed_offset = changed.index(log.len());
+            let intact_records = ends.iter().filter(|&&end| end <= changed_offset).count();
+            let intact_bytes = intact_records.checked_sub(1).map_or(0, |last| ends[last]);
 
-            let (deltas, end, is_lost) = read_log(&log[..place]);
-            prop_assert_eq!((deltas.len(), end, is_lost), (broken, begin as u64, false));
+            let (deltas, end, ids_lost) = read_log(&log[..changed_offset]);
+            prop_assert_eq!((deltas.len(), end, ids_lost), (intact_records, intact_bytes as u64, false));
 
-            log[place] ^= bits;
-            let (deltas, end, is_lost) = read_log(&log);
-            let is_last = broken + 1 == sizes.len();
-            prop_assert_eq!((deltas.len(), end, is_lost), (broken, begin as u64, !is_last));
+            log[changed_offset] ^= bits;
+            let (deltas, end, ids_lost) = read_log(&log);
+            let is_last = intact_records + 1 == sizes.len();
+            prop_assert_eq!((deltas.len(), end, ids_lost), (intact_records, intact_bytes as u64, !is_last));
             let read: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
-            prop_assert_eq!(&read[..], &log[..begin]);
+            prop_assert_eq!(&read[..], &log[..intact_bytes]);
         }
     }
 
     #[test]
     fn a_folder_belongs_to_one_set_and_one_publisher() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let restored = open(folder.path());
         let hasher = IdHasher::default();
         let again = |set| StateFolder::open(folder.path(), set, hasher, Coverage::Posts, 0);

@@ -54,7 +54,7 @@ mod tests {
 
     #[test]
     fn only_the_exact_token_is_accepted() {
-        let token = Token::new("0123456789abcdef\n").expect("long enough");
+        let token = Token::new("0123456789abcdef\n").expect("the token is long enough");
         for (field, is_accepted) in [
             ("Bearer 0123456789abcdef", true),
             ("bearer 0123456789abcdef", true),

@@ -38,9 +38,9 @@ pub(crate) struct PublishedState {
     /// The signed manifest. `None` before the first snapshot.
     pub(crate) manifest: Option<Content>,
     /// The time at which the manifest was made, by the monotonic clock.
-    pub(crate) made: Duration,
+    pub(crate) made_at: Duration,
     /// All ids that were committed up to this time are in the journal or in each snapshot from `epoch_min` on.
-    pub(crate) covers: CoveredUntil,
+    pub(crate) covered_until: CoveredUntil,
     pub(crate) epoch_min: Option<u64>,
     pub(crate) files: HashMap<Digest, Arc<File>>,
     /// The number of ids in the deltas of the journal, for the status page.
@@ -56,17 +56,17 @@ pub(crate) enum Command {
     /// Journals and publishes ids. Replies with the newest journal number.
     Add {
         ids: Vec<IdHash>,
-        done: oneshot::Sender<Result<u64, NotJournaled>>,
+        done: oneshot::Sender<Result<u64, JournalError>>,
     },
     /// Records ids that were removed from the database. Replies with the newest journal number.
     Remove {
         ids: Vec<IdHash>,
-        done: oneshot::Sender<Result<u64, NotJournaled>>,
+        done: oneshot::Sender<Result<u64, JournalError>>,
     },
     /// Journals and publishes the changes that a feed sent.
     Changes {
         changes: Changes,
-        done: SyncSender<Result<(), NotJournaled>>,
+        done: SyncSender<Result<(), JournalError>>,
     },
     /// Replies with the stored position of a feed.
     FeedPosition {
@@ -116,7 +116,7 @@ pub(crate) struct BuiltSnapshot {
 
 /// Why ids were not journaled. The writer that posted them must not commit them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum NotJournaled {
+pub(crate) enum JournalError {
     /// The journal is full until the next snapshot.
     Full,
     /// The device returned an error.
@@ -132,7 +132,7 @@ pub(crate) struct Writer {
     published: watch::Sender<Arc<PublishedState>>,
     /// Requests an early scan.
     request_scan: Arc<dyn Fn() + Send + Sync>,
-    complete: Completeness,
+    completeness: Completeness,
     /// The lineages that a valid position of a feed may have: the current lineage, and the earlier ones unless
     /// ids were lost.
     lineages: Vec<u64>,
@@ -162,7 +162,7 @@ impl Writer {
             journal,
             snapshot,
             mut earlier_lineages,
-            may_miss_posts,
+            may_miss_acknowledged_ids,
             ..
         } = restored;
         let lineage = journal.lineage();
@@ -173,24 +173,24 @@ impl Writer {
             epoch: 0,
             head: journal.head(),
             manifest: None,
-            made: Duration::ZERO,
-            covers: CoveredUntil::Unknown,
+            made_at: Duration::ZERO,
+            covered_until: CoveredUntil::Unknown,
             epoch_min: None,
             files: HashMap::new(),
             journal_ids: 0,
             snapshot_bytes: 0,
             snapshot_ids: 0,
         }));
-        let described = journal.snapshot().copied();
-        let snapshot = described
+        let listed = journal.snapshot().copied();
+        let snapshot = listed
             .zip(snapshot)
-            .map(|(described, bytes)| File::new(FileKind::Snapshot, described.sha256, bytes));
+            .map(|(listed, bytes)| File::new(FileKind::Snapshot, listed.sha256, bytes));
         let positions = PositionFile::open(&config.state);
-        let snapshot_ids = snapshot.as_ref().map_or(0, |file| ids_of(file));
+        let snapshot_ids = snapshot.as_ref().map_or(0, |file| snapshot_id_count(file));
         let now = (config.clock)().monotonic;
-        let kept = snapshot.as_ref().and(described).map(|kept| kept.epoch);
-        let lost_until = may_miss_posts.then(|| now + config.commit_within);
-        let complete = Completeness::start(config.coverage, kept, lost_until);
+        let snapshot_epoch = snapshot.as_ref().and(listed).map(|listed| listed.epoch);
+        let may_miss_until = may_miss_acknowledged_ids.then(|| now + config.commit_within);
+        let completeness = Completeness::start(config.coverage, snapshot_epoch, may_miss_until);
         let mut writer = Self {
             config,
             folder,
@@ -199,7 +199,7 @@ impl Writer {
             counters,
             published,
             request_scan,
-            complete,
+            completeness,
             lineages: earlier_lineages,
             snapshot,
             snapshot_ids,
@@ -255,8 +255,8 @@ impl Writer {
             }
             Command::Changes { changes, done } => _ = done.send(self.apply_changes(changes)),
             Command::FeedPosition { feed, reply } => {
-                let kept = self.position_of(feed).map(|kept| kept.position);
-                _ = reply.send(kept);
+                let position = self.position_of(feed).map(|stored| stored.position);
+                _ = reply.send(position);
             }
             Command::BeginFeed { feed, reply } => _ = reply.send(self.begin_feed(feed)),
             Command::RefreshDate { done } => {
@@ -284,29 +284,29 @@ impl Writer {
         (self.config.clock)().monotonic
     }
 
-    fn add_batch(&mut self, batch: Vec<(Vec<IdHash>, Done)>) {
+    fn add_batch(&mut self, batch: Vec<(Vec<IdHash>, AddReply)>) {
         let (ids, done): (Vec<_>, Vec<_>) = batch.into_iter().unzip();
-        let answer = self.add(ids.concat());
+        let result = self.add(ids.concat());
         for done in done {
-            match answer {
+            match result {
                 Ok(_) => self.counters.posts.increment(),
                 Err(_) => self.counters.posts_refused.increment(),
             }
-            _ = done.send(answer);
+            _ = done.send(result);
         }
     }
 
     /// Persists ids and publishes them.
-    fn add(&mut self, ids: Vec<IdHash>) -> Result<u64, NotJournaled> {
+    fn add(&mut self, ids: Vec<IdHash>) -> Result<u64, JournalError> {
         if ids.is_empty() {
             return Ok(self.journal.head());
         }
-        let kept: usize = self.delta_ids();
-        if kept + ids.len() > self.config.limits.journal_ids_max {
+        let journaled: usize = self.delta_ids();
+        if journaled + ids.len() > self.config.limits.journal_ids_max {
             (self.request_scan)();
-            return Err(NotJournaled::Full);
+            return Err(JournalError::Full);
         }
-        if self.folder.is_torn() {
+        if self.folder.is_log_end_unknown() {
             self.write_state(StateFolder::rewrite_log)?;
         }
         let (head, seed) = (self.journal.head(), self.config.hasher.seed);
@@ -335,11 +335,11 @@ impl Writer {
     fn write_state(
         &mut self,
         write: impl FnOnce(&mut StateFolder, &Journal) -> std::io::Result<()>,
-    ) -> Result<(), NotJournaled> {
+    ) -> Result<(), JournalError> {
         write(&mut self.folder, &self.journal).map_err(|error| {
             self.counters.journal_errors.increment();
             tracing::error!(%error, "cannot write the journal; posted ids are refused");
-            NotJournaled::Device
+            JournalError::Device
         })
     }
 
@@ -359,45 +359,50 @@ impl Writer {
             file,
             ids,
         } = built;
-        self.folder.published(snapshot)?;
+        self.folder.record_snapshot(snapshot)?;
         // Clients with the previous snapshot still need its deltas. A delta is also kept while clients may
         // still commit its ids, because the scan could not read those ids.
         let now = self.now();
-        let settled = |began: Duration| began + self.config.commit_within <= now;
-        let before = self.journal.snapshot().map_or(0, |before| before.base);
-        let old_enough = self.bases.iter().rev().find(|(_, began)| settled(*began));
-        let keep_from = old_enough.map_or(0, |(base, _)| *base).min(before);
+        let is_commit_time_over = |began: Duration| began + self.config.commit_within <= now;
+        let previous_base = self.journal.snapshot().map_or(0, |previous| previous.base);
+        let old_base = self
+            .bases
+            .iter()
+            .rev()
+            .find(|(_, began)| is_commit_time_over(*began));
+        let keep_from = old_base.map_or(0, |(base, _)| *base).min(previous_base);
         self.bases.push_back((scan.base, scan.began));
-        while self.bases.len() > 2 && settled(self.bases[1].1) {
+        while self.bases.len() > 2 && is_commit_time_over(self.bases[1].1) {
             self.bases.pop_front();
         }
         self.journal.publish_with_digest(snapshot, keep_from);
-        let kept: HashSet<IdHash> = self.journal.delta_ids().collect();
-        self.removed_ids.retain(|id| kept.contains(id));
+        let journaled: HashSet<IdHash> = self.journal.delta_ids().collect();
+        self.removed_ids.retain(|id| journaled.contains(id));
         self.snapshot = Some(file);
         self.snapshot_ids = ids;
-        self.complete.published(scan.began, scan.epoch);
-        if !self.complete.may_miss_posts() {
+        self.completeness.published(scan.began, scan.epoch);
+        if !self.completeness.may_miss_acknowledged_ids() {
             // An error of this write is ignored: it only causes an additional scan at the next start.
-            _ = self.write_state(|folder, _| folder.clear_may_miss_posts());
+            _ = self.write_state(|folder, _| folder.clear_may_miss_acknowledged_ids());
         }
         self.counters.scans.increment();
         // An error of this write is ignored: the log is then only larger than necessary.
         _ = self.write_state(StateFolder::rewrite_log);
         self.publish_manifest();
-        Ok(self.complete.scan_due_at())
+        Ok(self.completeness.scan_due_at())
     }
 
     /// Makes a manifest of the current state and publishes it.
     fn publish_manifest(&mut self) {
         let now = (self.config.clock)();
-        let (covers, epoch_min) = (self.complete.covers(), self.complete.epoch_min());
-        let lag = match covers {
+        let (covered_until, epoch_min) =
+            (self.completeness.covers(), self.completeness.epoch_min());
+        let lag = match covered_until {
             CoveredUntil::At(at) => now.monotonic.saturating_sub(at),
             _ => Duration::ZERO,
         };
         // If the coverage is unknown, the date is 1970, so that no client relies on it.
-        let covers_ms = match covers {
+        let covers_ms = match covered_until {
             CoveredUntil::Unknown => 0,
             _ => now
                 .wall
@@ -414,17 +419,17 @@ impl Writer {
         }
         let limits = &self.config.limits;
         self.files
-            .list(self.snapshot.as_ref(), &self.journal, limits);
-        let line = manifest.to_line(self.config.signer.as_ref());
+            .update(self.snapshot.as_ref(), &self.journal, limits);
+        let signed_line = manifest.to_line(self.config.signer.as_ref());
         let tag = format!("{:x}-{:x}", manifest.lineage, manifest.serial);
         self.published.send_replace(Arc::new(PublishedState {
             serial: manifest.serial,
             lineage: manifest.lineage,
             epoch: manifest.snapshot.epoch,
             head: manifest.head,
-            manifest: Some(Content::new(Bytes::from(line), tag)),
-            made: now.monotonic,
-            covers,
+            manifest: Some(Content::new(Bytes::from(signed_line), tag)),
+            made_at: now.monotonic,
+            covered_until,
             epoch_min,
             files: self.files.served(),
             journal_ids: self.delta_ids(),
@@ -434,14 +439,14 @@ impl Writer {
     }
 }
 
-type Done = oneshot::Sender<Result<u64, NotJournaled>>;
+type AddReply = oneshot::Sender<Result<u64, JournalError>>;
 
-fn ids_of(file: &File) -> u64 {
+fn snapshot_id_count(file: &File) -> u64 {
     let (_, bytes) = file.content.select("");
     edgeward_filter::Filter::open_trusted(&bytes[..]).map_or(0, |filter| filter.info().ids)
 }
 
-fn clone_state(published: &PublishedState) -> PublishedState {
+fn clone_published(published: &PublishedState) -> PublishedState {
     PublishedState {
         manifest: published.manifest.clone(),
         files: published.files.clone(),

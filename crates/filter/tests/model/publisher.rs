@@ -21,7 +21,7 @@ pub(crate) struct Folder {
     snapshot: Option<Snapshot>,
     deltas: Vec<Delta>,
     position: Option<Position>,
-    may_miss_posts: bool,
+    may_miss_acknowledged_ids: bool,
 }
 
 /// The position of the feed.
@@ -127,7 +127,7 @@ impl Publisher {
             deltas: deltas
                 .map(|delta| Delta::from_bytes(&delta.bytes).expect("the journal wrote it"))
                 .collect(),
-            may_miss_posts: self.complete.may_miss_posts(),
+            may_miss_acknowledged_ids: self.complete.may_miss_acknowledged_ids(),
             // Positions are written once per second.
             position: if dice.percent(50) {
                 self.position
@@ -163,7 +163,8 @@ impl Publisher {
         )
         .expect("the folder is complete")
         .with_lineage(lineage);
-        let may_miss = folder_condition == FolderCondition::Restored || folder.may_miss_posts;
+        let may_miss =
+            folder_condition == FolderCondition::Restored || folder.may_miss_acknowledged_ids;
         let lost = (may_miss && fault != Fault::LostPosts).then(|| ms(now + config.commit_within));
         let stored = folder.snapshot.map(|snapshot| snapshot.epoch);
         let head = journal.head();

@@ -5,7 +5,7 @@ use http::header::{HeaderMap, HeaderValue};
 use http::{Method, Response, StatusCode};
 use http_body_util::Full;
 
-use super::{ContentHeaders, OCTETS, Routes, refuse, represent};
+use super::{ContentHeaders, OCTETS, Routes, content_response, refuse};
 
 impl Routes {
     pub(super) fn guava(&self, method: &Method, headers: &HeaderMap) -> Response<Full<Bytes>> {
@@ -24,9 +24,9 @@ impl Routes {
         let content_headers = ContentHeaders {
             media_type: OCTETS,
             cache_control: HeaderValue::try_from(format!("public, max-age={secs}"))
-                .expect("digits"),
+                .expect("digits are a valid field"),
             modified: Some(file.modified.clone()),
         };
-        represent(&file.content, method, headers, content_headers)
+        content_response(&file.content, method, headers, content_headers)
     }
 }

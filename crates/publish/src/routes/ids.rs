@@ -14,7 +14,7 @@ use hyper::body::Incoming;
 use tokio::sync::oneshot;
 
 use super::{NO_STORE, Routes, full_response, refuse};
-use crate::writer::{Command, NotJournaled};
+use crate::writer::{Command, JournalError};
 
 /// Boxed, because a response is much larger than the usual return values.
 type ErrorResponse = Box<Response<Full<Bytes>>>;
@@ -28,9 +28,9 @@ impl Routes {
     pub(super) async fn add(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Add { ids, done })
             .await
-            .unwrap_or_else(|refused| {
+            .unwrap_or_else(|response| {
                 self.counters.posts_refused.increment();
-                *refused
+                *response
             })
     }
 
@@ -38,16 +38,16 @@ impl Routes {
     pub(super) async fn remove(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Remove { ids, done })
             .await
-            .unwrap_or_else(|refused| *refused)
+            .unwrap_or_else(|response| *response)
     }
 
     async fn post(
         &self,
         request: Request<Incoming>,
-        command: impl FnOnce(Vec<IdHash>, oneshot::Sender<Result<u64, NotJournaled>>) -> Command,
+        command: impl FnOnce(Vec<IdHash>, oneshot::Sender<Result<u64, JournalError>>) -> Command,
     ) -> Result<Response<Full<Bytes>>, ErrorResponse> {
         self.check_token(request.headers())?;
-        let Ok(_permit) = self.posts.try_acquire() else {
+        let Ok(_permit) = self.post_permits.try_acquire() else {
             let text = "too many lists of ids are being processed; try again later";
             return Err(error_response(StatusCode::SERVICE_UNAVAILABLE, text));
         };
@@ -67,11 +67,11 @@ impl Routes {
                 let text = format!("{{\"ids\":{count},\"head\":{journal_head}}}\n");
                 Ok(full_response(StatusCode::OK, headers, Bytes::from(text)))
             }
-            Err(NotJournaled::Full) => Err(error_response(
+            Err(JournalError::Full) => Err(error_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "the journal is full until the next snapshot, which is being built",
             )),
-            Err(NotJournaled::Device) => Err(error_response(
+            Err(JournalError::Device) => Err(error_response(
                 StatusCode::SERVICE_UNAVAILABLE,
                 "cannot write the journal; see the publisher's log",
             )),
@@ -88,10 +88,10 @@ impl Routes {
             return Ok(());
         }
         let text = "send `Authorization: Bearer TOKEN` with this publisher's token";
-        let mut refused = error_response(StatusCode::UNAUTHORIZED, text);
+        let mut response = error_response(StatusCode::UNAUTHORIZED, text);
         let bearer = HeaderValue::from_static("Bearer");
-        refused.headers_mut().insert(WWW_AUTHENTICATE, bearer);
-        Err(refused)
+        response.headers_mut().insert(WWW_AUTHENTICATE, bearer);
+        Err(response)
     }
 
     async fn body(&self, request: Request<Incoming>) -> Result<Bytes, ErrorResponse> {

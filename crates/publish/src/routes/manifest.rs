@@ -14,7 +14,7 @@ use http::{Method, Response, StatusCode, Uri};
 use http_body_util::Full;
 use tokio::sync::oneshot;
 
-use super::{ContentHeaders, NO_STORE, Routes, full_response, refuse, represent};
+use super::{ContentHeaders, NO_STORE, Routes, content_response, full_response, refuse};
 use crate::writer::{Command, PublishedState};
 
 /// The parameters of a request for the manifest.
@@ -34,20 +34,20 @@ impl Routes {
         uri: &Uri,
         headers: &HeaderMap,
     ) -> Response<Full<Bytes>> {
-        let requested = match ManifestQuery::read(uri.query().unwrap_or_default(), headers) {
+        let requested = match ManifestQuery::parse(uri.query().unwrap_or_default(), headers) {
             Ok(requested) => requested,
             Err(text) => return refuse(StatusCode::BAD_REQUEST, text),
         };
-        let mut published = self.wait_for_news(&requested).await;
+        let mut published = self.wait_for_newer(&requested).await;
         if requested.challenge.is_none() && self.is_old(&published) {
-            let (done, dated) = oneshot::channel();
+            let (done, refreshed) = oneshot::channel();
             // If the writer's queue is full, the response has the previous date.
             if self
                 .commands
                 .try_send(Command::RefreshDate { done })
                 .is_ok()
             {
-                _ = dated.await;
+                _ = refreshed.await;
                 published = Arc::clone(&self.published.borrow());
             }
         }
@@ -60,10 +60,11 @@ impl Routes {
         self.counters.manifests.increment();
         let proof = requested
             .challenge
-            .and_then(|echo| self.prove(&published, echo));
+            .and_then(|echo| self.make_proof(&published, echo));
         let cache_control = if requested == ManifestQuery::default() {
             let secs = self.config.manifest_max_age.as_secs();
-            HeaderValue::try_from(format!("public, max-age={secs}")).expect("digits")
+            HeaderValue::try_from(format!("public, max-age={secs}"))
+                .expect("digits are a valid field")
         } else {
             // This response is valid only for this client and at this time.
             NO_STORE
@@ -76,7 +77,7 @@ impl Routes {
                 cache_control: NO_STORE,
                 modified: None,
             };
-            represent(manifest, method, headers, content_headers)
+            content_response(manifest, method, headers, content_headers)
         };
         let headers = response.headers_mut();
         headers.insert(CACHE_CONTROL, cache_control);
@@ -88,15 +89,15 @@ impl Routes {
     }
 
     /// Returns the published state. If requested, waits until the state is newer than the client's.
-    async fn wait_for_news(&self, requested: &ManifestQuery) -> Arc<PublishedState> {
+    async fn wait_for_newer(&self, requested: &ManifestQuery) -> Arc<PublishedState> {
         let (mut watching, mut stopping) = (self.published.clone(), self.stopping.clone());
-        let is_new = |published: &Arc<PublishedState>| {
+        let is_newer = |published: &Arc<PublishedState>| {
             published.manifest.is_some() && requested.have != Some(position(published))
         };
         let wait = requested.wait.min(self.config.limits.wait_max);
         if !wait.is_zero() {
             tokio::select! {
-                _ = watching.wait_for(is_new) => {}
+                _ = watching.wait_for(is_newer) => {}
                 () = tokio::time::sleep(wait) => {}
                 _ = stopping.wait_for(|stop| *stop) => {}
             }
@@ -108,15 +109,15 @@ impl Routes {
     fn is_old(&self, published: &PublishedState) -> bool {
         let age = (self.config.clock)()
             .monotonic
-            .saturating_sub(published.made);
+            .saturating_sub(published.made_at);
         published.manifest.is_some() && age > self.config.manifest_max_age
     }
 
     /// Returns a signed proof, or `None` if it is unknown up to which time all ids are published. Every id that was
     /// acknowledged before the client sent this request is in `published`.
-    fn prove(&self, published: &PublishedState, echo: [u8; 16]) -> Option<HeaderValue> {
+    fn make_proof(&self, published: &PublishedState, echo: [u8; 16]) -> Option<HeaderValue> {
         let now = (self.config.clock)().monotonic;
-        let lag = match published.covers {
+        let lag = match published.covered_until {
             CoveredUntil::Unknown => return None,
             CoveredUntil::At(at) => now.saturating_sub(at),
             CoveredUntil::Always => Duration::ZERO,
@@ -142,7 +143,7 @@ fn position(published: &PublishedState) -> (u64, u64, u64) {
 }
 
 impl ManifestQuery {
-    fn read(query: &str, headers: &HeaderMap) -> Result<Self, &'static str> {
+    fn parse(query: &str, headers: &HeaderMap) -> Result<Self, &'static str> {
         let mut requested = Self::default();
         for parameter in query.split('&').filter(|parameter| !parameter.is_empty()) {
             match parameter.split_once('=') {
@@ -178,9 +179,9 @@ mod tests {
 
     #[test]
     fn parameters_are_parsed_or_refused() {
-        let read = |query| ManifestQuery::read(query, &HeaderMap::new());
+        let read = |query| ManifestQuery::parse(query, &HeaderMap::new());
         assert_eq!(read(""), Ok(ManifestQuery::default()));
-        let requested = read("have=7-8-9&wait=250&later=1").expect("well formed");
+        let requested = read("have=7-8-9&wait=250&later=1").expect("the query is valid");
         assert_eq!(requested.have, Some((7, 8, 9)));
         assert_eq!(requested.wait, Duration::from_millis(250));
         for wrong in ["have=1-2", "have=a-b-c", "have=", "wait=-1", "wait=1.5"] {
@@ -188,6 +189,6 @@ mod tests {
         }
         let mut headers = HeaderMap::new();
         headers.insert(CHALLENGE, HeaderValue::from_static("00112233"));
-        assert!(ManifestQuery::read("", &headers).is_err());
+        assert!(ManifestQuery::parse("", &headers).is_err());
     }
 }

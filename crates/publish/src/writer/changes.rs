@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use edgeward_filter::{Digest, IdHash};
 
-use super::{NotJournaled, Writer, clone_state};
+use super::{JournalError, Writer, clone_published};
 use crate::config::Coverage;
 use crate::feed::Changes;
 use crate::position::StoredPosition;
@@ -24,7 +24,7 @@ impl Writer {
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
         let continues = was_complete.and(snapshot).map(|stored| stored.epoch);
         self.feed = Some(feed);
-        self.complete.record_feed_start(self.now(), continues);
+        self.completeness.record_feed_start(self.now(), continues);
         if self.config.coverage == Coverage::Feed {
             self.publish_manifest();
         }
@@ -33,21 +33,21 @@ impl Writer {
 
     /// Journals the changes of a feed. After an error, the time up to which no id is missing does not advance,
     /// and the feed must send the changes again.
-    pub(super) fn apply_changes(&mut self, changes: Changes) -> Result<(), NotJournaled> {
+    pub(super) fn apply_changes(&mut self, changes: Changes) -> Result<(), JournalError> {
         let Changes {
             added,
             removed,
-            complete,
+            complete_until,
             position,
         } = changes;
         self.remove(removed);
-        let added = self.retain_new(added);
+        let added = self.remove_known_ids(added);
         let count = added.len() as u64;
         self.add(added)?;
         self.counters.ids_fed.add(count);
-        if let Some(complete) = complete {
+        if let Some(complete_until) = complete_until {
             self.counters.polls.increment();
-            self.extend_coverage(complete);
+            self.extend_coverage(complete_until);
         }
         if let (Some(position), Some(feed)) = (position, self.feed) {
             let position = StoredPosition::new(
@@ -55,7 +55,7 @@ impl Writer {
                 self.lineage,
                 position,
                 self.journal.head(),
-                self.complete.feed_has_every_id(),
+                self.completeness.feed_has_every_id(),
             );
             let recorded = self.positions.record(position, self.now());
             self.log_position_error(recorded);
@@ -63,14 +63,14 @@ impl Writer {
         Ok(())
     }
 
-    /// Records that all ids committed before `complete` are published.
-    fn extend_coverage(&mut self, complete: Duration) {
-        self.complete.record_feed_progress(complete);
+    /// Records that all ids committed before `complete_until` are published.
+    fn extend_coverage(&mut self, complete_until: Duration) {
+        self.completeness.record_feed_progress(complete_until);
         // Only the coverage changes, not the manifest, so waiting clients are not notified.
-        let covers = self.complete.covers();
+        let covered_until = self.completeness.covers();
         self.published.send_if_modified(|published| {
-            let mut newer = clone_state(published);
-            newer.covers = covers;
+            let mut newer = clone_published(published);
+            newer.covered_until = covered_until;
             *published = Arc::new(newer);
             false
         });
@@ -80,7 +80,7 @@ impl Writer {
     /// and journaling them twice would take space in the deltas. An id that was removed after it was added
     /// counts as new. An id that was added before the snapshot also counts as new: its row may have been
     /// removed and inserted again during the scan, so that the scan did not read it.
-    fn retain_new(&self, added: Vec<IdHash>) -> Vec<IdHash> {
+    fn remove_known_ids(&self, added: Vec<IdHash>) -> Vec<IdHash> {
         if added.is_empty() {
             return added;
         }
@@ -93,8 +93,8 @@ impl Writer {
         added.into_iter().collect()
     }
 
-    pub(super) fn log_position_error(&self, written: std::io::Result<()>) {
-        if let Err(error) = written {
+    pub(super) fn log_position_error(&self, result: std::io::Result<()>) {
+        if let Err(error) = result {
             // If the stored position is old, the next start only reads some ids again.
             self.counters.journal_errors.increment();
             tracing::warn!(%error, "cannot write the position of the feed");

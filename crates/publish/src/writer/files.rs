@@ -26,7 +26,7 @@ impl Files {
 
     /// Adds the files that the manifest lists now. Drops the oldest files that are no longer listed, until the limits
     /// are met.
-    pub(super) fn list(
+    pub(super) fn update(
         &mut self,
         snapshot: Option<&Arc<File>>,
         journal: &Journal,
@@ -52,8 +52,8 @@ impl Files {
             }
         }
         let snapshots = |files: &HashMap<Digest, Arc<File>>| {
-            let of_kind = |file: &&Arc<File>| file.kind == FileKind::Snapshot;
-            files.values().filter(of_kind).count()
+            let is_snapshot = |file: &&Arc<File>| file.kind == FileKind::Snapshot;
+            files.values().filter(is_snapshot).count()
         };
         while self.superseded.len() > limits.superseded_files_max
             || self.superseded_bytes > limits.superseded_bytes_max
@@ -65,7 +65,7 @@ impl Files {
                     && self
                         .by_digest
                         .get(digest)
-                        .is_some_and(|f| f.kind == FileKind::Snapshot)
+                        .is_some_and(|file| file.kind == FileKind::Snapshot)
             });
             let Some(digest) = self.superseded.remove(oldest_snapshot.unwrap_or(0)) else {
                 break;

@@ -11,7 +11,7 @@ use edgeward_filter::delta::Delta;
 use edgeward_filter::manifest::{Manifest, Proof};
 use edgeward_filter::{Digest, Filter, IdHasher, Trust};
 use edgeward_publish::{Changes, Coverage, FeedError, Publisher, RunningPublisher};
-use support::{Table, ask, config, get, post, signer, start, until};
+use support::{Table, config, get, post, send_request, signer, start, wait_until};
 
 const SET: &str = "/sets/resource";
 
@@ -20,15 +20,15 @@ fn trust() -> Trust {
 }
 
 fn manifest(addr: std::net::SocketAddr) -> Manifest {
-    let answer = get(addr, SET, &[]);
-    assert_eq!(answer.status, 200, "{answer:?}");
-    Manifest::from_line(&answer.body, &trust()).expect("signed and whole")
+    let response = get(addr, SET, &[]);
+    assert_eq!(response.status, 200, "{response:?}");
+    Manifest::from_line(&response.body, &trust()).expect("the manifest is valid")
 }
 
 /// Method: fetch the snapshot and the delta by the digests in the manifest, and look up every id.
 #[test]
 fn a_client_finds_all_files_through_the_manifest() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..3000));
     let addr = publisher.addr();
     let first = manifest(addr);
@@ -39,7 +39,7 @@ fn a_client_finds_all_files_through_the_manifest() {
         "public, max-age=31536000, immutable"
     );
     assert_eq!(Digest::compute(&snapshot.body), first.snapshot.sha256);
-    let filter = Filter::open(snapshot.body).expect("a filter");
+    let filter = Filter::open(snapshot.body).expect("the filter is valid");
     assert!((0..3000).all(|id| filter.contains(IdHasher::default().hash_integer(id))));
 
     assert_eq!(
@@ -48,10 +48,10 @@ fn a_client_finds_all_files_through_the_manifest() {
     );
     let second = manifest(addr);
     assert!(second.serial > first.serial && second.head == first.head + 1);
-    let delta = second.deltas.last().expect("a delta");
-    let answer = get(addr, &format!("{SET}/delta/{}", delta.sha256), &[]);
-    assert_eq!(answer.body.len() as u64, delta.bytes);
-    let delta = Delta::from_bytes(&answer.body).expect("a delta");
+    let delta = second.deltas.last().expect("the delta is valid");
+    let response = get(addr, &format!("{SET}/delta/{}", delta.sha256), &[]);
+    assert_eq!(response.body.len() as u64, delta.bytes);
+    let delta = Delta::from_bytes(&response.body).expect("the delta is valid");
     assert!(
         delta
             .ids()
@@ -60,13 +60,13 @@ fn a_client_finds_all_files_through_the_manifest() {
 }
 
 #[test]
-fn a_cache_gets_validators_ranges_and_heads() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn caches_can_use_validators_ranges_and_head_requests() {
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..3000));
     let addr = publisher.addr();
     let path = format!("{SET}/snapshot/{}", manifest(addr).snapshot.sha256);
-    let whole = get(addr, &path, &[]);
-    let tag = whole.field("etag").to_owned();
+    let snapshot = get(addr, &path, &[]);
+    let tag = snapshot.field("etag").to_owned();
     assert!(tag.starts_with('"'), "strong");
     let unchanged = get(addr, &path, &[("if-none-match", &tag)]);
     assert_eq!((unchanged.status, unchanged.body.len()), (304, 0));
@@ -76,14 +76,20 @@ fn a_cache_gets_validators_ranges_and_heads() {
         &path,
         &[("range", "bytes=100-199"), ("if-range", &tag)],
     );
-    assert_eq!((part.status, &part.body[..]), (206, &whole.body[100..200]));
-    let total = format!("bytes 100-199/{}", whole.body.len());
+    assert_eq!(
+        (part.status, &part.body[..]),
+        (206, &snapshot.body[100..200])
+    );
+    let total = format!("bytes 100-199/{}", snapshot.body.len());
     assert_eq!(part.field("content-range"), total);
     let beyond = get(addr, &path, &[("range", "bytes=99999999-")]);
     assert_eq!(beyond.status, 416);
-    let head = ask(addr, "HEAD", &path, &[], b"");
+    let head = send_request(addr, "HEAD", &path, &[], b"");
     assert_eq!((head.status, head.body.len()), (200, 0));
-    assert_eq!(head.field("content-length"), whole.body.len().to_string());
+    assert_eq!(
+        head.field("content-length"),
+        snapshot.body.len().to_string()
+    );
 
     let manifest = get(addr, SET, &[]);
     assert_eq!(manifest.field("cache-control"), "public, max-age=1");
@@ -93,17 +99,17 @@ fn a_cache_gets_validators_ranges_and_heads() {
 /// A proof echoes its challenge, is signed, and must not be cached.
 #[test]
 fn a_challenge_is_answered_by_a_proof() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.coverage = Coverage::Posts;
     let publisher = start(config, &Table::with(0..10));
     let echo = "00112233445566778899aabbccddeeff";
-    let answer = get(publisher.addr(), SET, &[("edgeward-challenge", echo)]);
-    assert_eq!(answer.field("cache-control"), "no-store");
-    let line = answer.field("edgeward-proof");
-    let proof = Proof::from_line(line.as_bytes(), &trust()).expect("signed");
+    let response = get(publisher.addr(), SET, &[("edgeward-challenge", echo)]);
+    assert_eq!(response.field("cache-control"), "no-store");
+    let line = response.field("edgeward-proof");
+    let proof = Proof::from_line(line.as_bytes(), &trust()).expect("the signature is valid");
     assert_eq!((proof.echo.as_str(), proof.lag_ms), (echo, 0));
-    let manifest = Manifest::from_line(&answer.body, &trust()).expect("signed");
+    let manifest = Manifest::from_line(&response.body, &trust()).expect("the signature is valid");
     assert_eq!((proof.serial, proof.head), (manifest.serial, manifest.head));
     let wrong = get(publisher.addr(), SET, &[("edgeward-challenge", "0011")]);
     assert_eq!(wrong.status, 400);
@@ -111,29 +117,29 @@ fn a_challenge_is_answered_by_a_proof() {
 
 /// A client with the newest state waits, and gets a response as soon as an id is posted.
 #[test]
-fn a_waiting_client_is_answered_at_the_next_id() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_waiting_client_gets_the_manifest_when_an_id_is_posted() {
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let addr = publisher.addr();
     let have = |manifest: &Manifest| {
         let (lineage, epoch) = (manifest.lineage, manifest.snapshot.epoch);
         format!("{SET}?have={lineage}-{epoch}-{}", manifest.head)
     };
-    let known = manifest(addr);
-    let nothing = get(addr, &format!("{}&wait=1", have(&known)), &[]);
-    assert_eq!(nothing.status, 204);
-    let path = format!("{}&wait=20000", have(&known));
+    let current = manifest(addr);
+    let unchanged = get(addr, &format!("{}&wait=1", have(&current)), &[]);
+    assert_eq!(unchanged.status, 204);
+    let path = format!("{}&wait=20000", have(&current));
     let waiting = std::thread::spawn(move || get(addr, &path, &[]));
     assert_eq!(post(addr, &format!("{SET}/ids"), "77").status, 200);
-    let news = waiting.join().expect("an answer");
-    let news = Manifest::from_line(&news.body, &trust()).expect("a manifest");
-    assert_eq!(news.head, known.head + 1);
+    let response = waiting.join().expect("a response arrives");
+    let newer = Manifest::from_line(&response.body, &trust()).expect("the manifest is valid");
+    assert_eq!(newer.head, current.head + 1);
 }
 
 /// Requests without the token, too large, malformed or on a wrong path are refused, and no id is journaled.
 #[test]
 fn invalid_posts_are_refused() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.hasher.form = edgeward_filter::IdForm::Integer;
     config.limits.post_bytes_max = 100;
@@ -143,8 +149,8 @@ fn invalid_posts_are_refused() {
     let ids = format!("{SET}/ids");
     let head = manifest(addr).head;
     let statuses = [
-        ask(addr, "POST", &ids, &[], b"1").status,
-        ask(
+        send_request(addr, "POST", &ids, &[], b"1").status,
+        send_request(
             addr,
             "POST",
             &ids,
@@ -168,8 +174,8 @@ fn invalid_posts_are_refused() {
 
 /// Paths are compared by whole segments: a set whose name begins with this set's name is another set.
 #[test]
-fn a_path_of_another_set_is_not_answered() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_path_of_another_set_is_not_found() {
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let addr = publisher.addr();
     let (head, snapshot) = (manifest(addr).head, manifest(addr).snapshot.sha256);
@@ -196,7 +202,7 @@ fn a_path_of_another_set_is_not_answered() {
 /// Acknowledged ids are present after a restart, and every number is larger than before.
 #[test]
 fn a_restart_continues_with_the_stored_state() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let table = Table::with(0..1000);
     let publisher = start(config(folder.path()), &table);
     let ids = format!("{SET}/ids");
@@ -209,7 +215,8 @@ fn a_restart_continues_with_the_stored_state() {
 
     let empty = Table::default();
     // The source is empty, so the stored state is served.
-    let publisher = Publisher::start(config(folder.path()), Box::new(empty)).expect("it starts");
+    let publisher =
+        Publisher::start(config(folder.path()), Box::new(empty)).expect("the publisher starts");
     let after = manifest(publisher.addr());
     // The folder may have been restored from a backup. Each start begins a new lineage, so that no journal
     // number of a lineage refers to two batches of ids.
@@ -217,7 +224,7 @@ fn a_restart_continues_with_the_stored_state() {
     assert_eq!(after.head, before.head);
     assert_eq!(after.snapshot, before.snapshot);
     assert!(after.serial > before.serial);
-    until("the empty source is refused", || {
+    wait_until("the scan of the empty source fails", || {
         (publisher.scans_failed() > 0).then_some(())
     });
     assert_eq!(
@@ -227,13 +234,14 @@ fn a_restart_continues_with_the_stored_state() {
     );
     publisher.shutdown();
 
-    let publisher = Publisher::start(config(folder.path()), Box::new(table)).expect("it starts");
+    let publisher =
+        Publisher::start(config(folder.path()), Box::new(table)).expect("the publisher starts");
     assert!(publisher.wait_published(after.snapshot.epoch, support::WAIT_MAX));
     let newest = manifest(publisher.addr());
     assert!(newest.snapshot.epoch > after.snapshot.epoch);
     // This id was posted but is not in the table. The snapshot contains it, because the journal does.
     let path = format!("{SET}/snapshot/{}", newest.snapshot.sha256);
-    let filter = Filter::open(get(publisher.addr(), &path, &[]).body).expect("a filter");
+    let filter = Filter::open(get(publisher.addr(), &path, &[]).body).expect("the filter is valid");
     assert!(filter.contains_spelling(b"5004"));
 }
 
@@ -241,7 +249,7 @@ fn a_restart_continues_with_the_stored_state() {
 /// manifest.
 #[test]
 fn posts_from_many_writers_are_all_journaled() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.limits.superseded_files_max = 8;
     let publisher = start(config, &Table::with(0..10));
@@ -259,8 +267,8 @@ fn posts_from_many_writers_are_all_journaled() {
     let manifest = manifest(addr);
     let mut found = std::collections::HashSet::new();
     for entry in &manifest.deltas {
-        let answer = get(addr, &format!("{SET}/delta/{}", entry.sha256), &[]);
-        let delta = Delta::from_bytes(&answer.body).expect("a delta");
+        let response = get(addr, &format!("{SET}/delta/{}", entry.sha256), &[]);
+        let delta = Delta::from_bytes(&response.body).expect("the delta is valid");
         found.extend(delta.ids().iter().copied());
     }
     for writer in 0..4u64 {
@@ -273,12 +281,14 @@ fn posts_from_many_writers_are_all_journaled() {
 
 #[test]
 fn the_admin_address_serves_metrics_and_status() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.admin = Some(([127, 0, 0, 1], 0).into());
     let publisher = start(config, &Table::with(0..10));
     post(publisher.addr(), &format!("{SET}/ids"), "11");
-    let admin = publisher.admin_addr().expect("asked for");
+    let admin = publisher
+        .admin_addr()
+        .expect("the admin address is configured");
     let metrics = get(admin, "/metrics", &[]).text();
     for line in [
         "edgeward_publish_posts_total 1",
@@ -292,7 +302,7 @@ fn the_admin_address_serves_metrics_and_status() {
         );
     }
     let status: serde_json::Value =
-        serde_json::from_slice(&get(admin, "/status", &[]).body).expect("JSON");
+        serde_json::from_slice(&get(admin, "/status", &[]).body).expect("the status is JSON");
     assert_eq!(status["now"]["snapshot_ids"], 10);
     assert_eq!(get(admin, "/healthz", &[]).text(), "ok\n");
 }
@@ -300,46 +310,50 @@ fn the_admin_address_serves_metrics_and_status() {
 /// A feed does not send ids that were committed before it began. A proof therefore needs a scan that began after the
 /// feed.
 #[test]
-fn a_feed_counts_after_the_first_scan_that_began_later() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn a_proof_needs_a_scan_that_began_after_the_feed() {
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.coverage = Coverage::Feed;
     let clock = config.clock.clone();
     let publisher = start(config, &Table::with(0..10));
     let addr = publisher.addr();
-    let (before, _) = publisher.published().expect("published");
+    let (before, _) = publisher.published().expect("a snapshot is published");
     let proof = || {
         let echo = [("edgeward-challenge", "00112233445566778899aabbccddeeff")];
-        let answer = get(addr, SET, &echo);
-        let line = answer.field("edgeward-proof").to_owned();
-        (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
+        let response = get(addr, SET, &echo);
+        let line = response.field("edgeward-proof").to_owned();
+        (!line.is_empty())
+            .then(|| Proof::from_line(line.as_bytes(), &trust()).expect("the signature is valid"))
     };
     assert!(proof().is_none(), "no source of completeness yet");
     let feed = publisher.feed("the table's changes");
     assert_eq!(feed.begin(), Ok(()));
     assert!(publisher.wait_published(before, support::WAIT_MAX));
-    assert!(proof().is_none(), "not yet");
+    assert!(proof().is_none(), "the feed has not sent a batch yet");
     let hash = |id| IdHasher::default().hash_integer(id);
     let complete = clock().monotonic;
     let changes = |added: Vec<i128>, removed: Vec<i128>, complete| Changes {
         added: added.into_iter().map(hash).collect(),
         removed: removed.into_iter().map(hash).collect(),
-        complete,
+        complete_until: complete,
         position: None,
     };
     let sent = feed.blocking_send(changes(vec![100, 101], vec![101], Some(complete)));
     assert_eq!(sent, Ok(()));
-    let proven = until("the feed counts", &proof);
-    assert_eq!(proven.head, manifest(addr).head);
-    // A batch that does not set `complete`: the lag in the proof grows, because the covered time stays.
+    let first_proof = wait_until("a proof relies on the feed", &proof);
+    assert_eq!(first_proof.head, manifest(addr).head);
+    // A batch that does not set `complete_until`: the lag in the proof grows, because the covered time stays.
     let sent = feed.blocking_send(changes(vec![102], vec![], None));
     assert_eq!(sent, Ok(()));
-    until("it is published", || {
-        (manifest(addr).head > proven.head).then_some(())
+    wait_until("the batch is published", || {
+        (manifest(addr).head > first_proof.head).then_some(())
     });
-    let aged = proof().expect("still complete");
-    let passed = (clock().monotonic - complete).as_millis();
-    assert!(aged.lag_ms >= proven.lag_ms && u128::from(aged.lag_ms) <= passed + 1);
+    let later_proof = proof().expect("the publisher still signs a proof");
+    let elapsed_ms = (clock().monotonic - complete).as_millis();
+    assert!(
+        later_proof.lag_ms >= first_proof.lag_ms
+            && u128::from(later_proof.lag_ms) <= elapsed_ms + 1
+    );
     publisher.shutdown();
     assert!(
         feed.blocking_send(Changes::default()).is_err(),
@@ -349,21 +363,22 @@ fn a_feed_counts_after_the_first_scan_that_began_later() {
 
 fn prove(addr: std::net::SocketAddr) -> Option<Proof> {
     let echo = [("edgeward-challenge", "00112233445566778899aabbccddeeff")];
-    let answer = get(addr, SET, &echo);
-    let line = answer.field("edgeward-proof").to_owned();
-    (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
+    let response = get(addr, SET, &echo);
+    let line = response.field("edgeward-proof").to_owned();
+    (!line.is_empty())
+        .then(|| Proof::from_line(line.as_bytes(), &trust()).expect("the signature is valid"))
 }
 
 /// A scan does not increase the journal number. Manifests and proofs therefore name the snapshot of the scan by its
 /// epoch.
 #[test]
 fn a_statement_about_a_scan_names_its_snapshot() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let addr = publisher.addr();
     for _ in 0..3 {
-        let (epoch, _) = publisher.published().expect("published");
-        let (manifest, proof) = (manifest(addr), prove(addr).expect("a scan is through"));
+        let (epoch, _) = publisher.published().expect("a snapshot is published");
+        let (manifest, proof) = (manifest(addr), prove(addr).expect("a scan is published"));
         assert_eq!((manifest.snapshot.epoch, manifest.head), (epoch, 0));
         assert_eq!((manifest.epoch_min, proof.epoch_min), (epoch, epoch));
         publisher.rebuild();
@@ -374,19 +389,19 @@ fn a_statement_about_a_scan_names_its_snapshot() {
 /// A feed without a stored position misses the changes before it began. Only a snapshot of a later scan has them.
 #[test]
 fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.coverage = Coverage::Feed;
     let clock = config.clock.clone();
     let publisher = start(config, &Table::with(0..10));
     let mut required = Vec::new();
     for name in ["one", "another"] {
-        let (before, _) = publisher.published().expect("published");
+        let (before, _) = publisher.published().expect("a snapshot is published");
         let feed = publisher.feed(name);
         assert_eq!(feed.begin(), Ok(()));
-        let proof = until("a scan follows the feed", || {
+        let proof = wait_until("a scan that began after the feed is published", || {
             let sent = feed.blocking_send(Changes {
-                complete: Some(clock().monotonic),
+                complete_until: Some(clock().monotonic),
                 ..Changes::default()
             });
             assert_eq!(sent, Ok(()));
@@ -403,83 +418,102 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
 #[test]
 fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
-    let (folder, backup) = (folder.expect("a folder"), backup.expect("a folder"));
+    let (folder, backup) = (
+        folder.expect("the folder is created"),
+        backup.expect("the folder is created"),
+    );
     let table = Table::with(0..10);
-    let posts = |state: &std::path::Path, commit_within| {
+    let config_with_posts = |state: &std::path::Path, commit_within| {
         let mut config = config(state);
         config.coverage = Coverage::Posts;
         config.commit_within = commit_within;
         config
     };
-    let publisher = start(posts(folder.path(), Duration::ZERO), &table);
+    let publisher = start(config_with_posts(folder.path(), Duration::ZERO), &table);
     let lineage = manifest(publisher.addr()).lineage;
-    assert_eq!(prove(publisher.addr()).expect("posts").lag_ms, 0);
+    assert_eq!(
+        prove(publisher.addr())
+            .expect("the publisher signs a proof")
+            .lag_ms,
+        0
+    );
     publisher.shutdown();
-    for entry in std::fs::read_dir(folder.path()).expect("a folder") {
-        let entry = entry.expect("an entry");
-        std::fs::copy(entry.path(), backup.path().join(entry.file_name())).expect("copied");
+    for entry in std::fs::read_dir(folder.path()).expect("the folder is created") {
+        let entry = entry.expect("the folder is readable");
+        std::fs::copy(entry.path(), backup.path().join(entry.file_name()))
+            .expect("the file is copied");
     }
 
     // With the original folder, the publisher signs proofs immediately, in a new lineage.
     let hour = Duration::from_secs(3600);
-    let run = |state, commit_within| {
-        let config = posts(state, commit_within);
-        Publisher::start(config, Box::new(Table::default())).expect("it starts")
+    let run_publisher = |state, commit_within| {
+        let config = config_with_posts(state, commit_within);
+        Publisher::start(config, Box::new(Table::default())).expect("the publisher starts")
     };
-    let publisher = run(folder.path(), hour);
-    assert_eq!(prove(publisher.addr()).expect("posts").lag_ms, 0);
+    let publisher = run_publisher(folder.path(), hour);
+    assert_eq!(
+        prove(publisher.addr())
+            .expect("the publisher signs a proof")
+            .lag_ms,
+        0
+    );
     assert_ne!(manifest(publisher.addr()).lineage, lineage);
     publisher.shutdown();
 
     // With the copy, the publisher signs no proof, also after a second start.
     for _ in 0..2 {
-        let publisher = run(backup.path(), hour);
+        let publisher = run_publisher(backup.path(), hour);
         assert_eq!(prove(publisher.addr()), None);
         publisher.shutdown();
     }
     // A scan that begins before `commit_within` has passed covers only the ids that were committed before this
     // scan. A later scan covers all acknowledged ids.
-    let publisher = start(posts(backup.path(), Duration::from_millis(1500)), &table);
-    let early = until("a scan is through", || prove(publisher.addr()));
-    let late = until("all posts are committed", || {
+    let publisher = start(
+        config_with_posts(backup.path(), Duration::from_millis(1500)),
+        &table,
+    );
+    let early_proof = wait_until("a scan is published", || prove(publisher.addr()));
+    let late_proof = wait_until("a scan after commit_within is published", || {
         prove(publisher.addr()).filter(|proof| proof.lag_ms == 0)
     });
-    assert!(late.epoch_min > early.epoch_min || early.lag_ms == 0);
+    assert!(late_proof.epoch_min > early_proof.epoch_min || early_proof.lag_ms == 0);
 }
 
 /// After a restart, the feed continues at its stored position, and its first batch suffices for a proof without
 /// a scan. A feed with another name has no stored position and needs a scan.
 #[test]
 fn a_feed_continues_at_its_position_after_a_restart() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let run = |table: &Table, feed: &str| {
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let run_publisher = |table: &Table, feed: &str| {
         let mut config = config(folder.path());
         config.coverage = Coverage::Feed;
         let clock = config.clock.clone();
         // A scan that finds fewer ids than the previous scan fails, so the second and third publisher publish
         // no scan.
         config.least_share = 1.0;
-        let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
+        let publisher =
+            Publisher::start(config, Box::new(table.clone())).expect("the publisher starts");
         let feed = publisher.feed(feed);
         (publisher, feed, clock)
     };
     let proof = |publisher: &RunningPublisher| {
         let echo = [("edgeward-challenge", "00112233445566778899aabbccddeeff")];
-        let answer = get(publisher.addr(), SET, &echo);
-        let line = answer.field("edgeward-proof").to_owned();
-        (!line.is_empty()).then(|| Proof::from_line(line.as_bytes(), &trust()).expect("signed"))
+        let response = get(publisher.addr(), SET, &echo);
+        let line = response.field("edgeward-proof").to_owned();
+        (!line.is_empty())
+            .then(|| Proof::from_line(line.as_bytes(), &trust()).expect("the signature is valid"))
     };
     let changes = |id: i128, complete, position| Changes {
         added: vec![IdHasher::default().hash_integer(id)],
-        complete: Some(complete),
+        complete_until: Some(complete),
         position: Some(position),
         ..Changes::default()
     };
 
-    let (publisher, feed, clock) = run(&Table::with(0..10), "one");
+    let (publisher, feed, clock) = run_publisher(&Table::with(0..10), "one");
     assert_eq!(feed.position(), None);
     assert_eq!(feed.begin(), Ok(()));
-    until("a scan follows the feed", || {
+    wait_until("a scan that began after the feed is published", || {
         let sent = feed.blocking_send(changes(100, clock().monotonic, -7));
         assert_eq!(sent, Ok(()));
         proof(&publisher)
@@ -498,7 +532,7 @@ fn a_feed_continues_at_its_position_after_a_restart() {
     );
     publisher.shutdown();
 
-    let (publisher, feed, clock) = run(&Table::default(), "one");
+    let (publisher, feed, clock) = run_publisher(&Table::default(), "one");
     assert_eq!(feed.position(), Some(-6));
     assert_eq!(feed.begin(), Ok(()));
     assert!(
@@ -515,7 +549,7 @@ fn a_feed_continues_at_its_position_after_a_restart() {
     );
     publisher.shutdown();
 
-    let (publisher, feed, clock) = run(&Table::default(), "another");
+    let (publisher, feed, clock) = run_publisher(&Table::default(), "another");
     assert_eq!(feed.position(), None);
     assert_eq!(feed.begin(), Ok(()));
     assert_eq!(
@@ -528,8 +562,8 @@ fn a_feed_continues_at_its_position_after_a_restart() {
 /// A full journal refuses changes. The feed sends the refused changes again, and the journal accepts them after
 /// the next snapshot.
 #[test]
-fn refused_changes_are_accepted_later() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn refused_changes_are_accepted_after_the_next_snapshot() {
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.coverage = Coverage::Feed;
     config.commit_within = Duration::ZERO;
@@ -545,7 +579,7 @@ fn refused_changes_are_accepted_later() {
     };
     let mut refused = 0;
     for n in 0..5 {
-        until("the batch is accepted", || {
+        wait_until("the batch is accepted", || {
             match feed.blocking_send(batch(n * 1000)) {
                 Ok(()) => Some(()),
                 Err(error) => {

@@ -4,11 +4,11 @@ use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_publish::AllowedOrigins;
 
 use crate::SET;
-use crate::support::{Answer, Table, ask, config, get, post, start, until};
+use crate::support::{HttpResponse, Table, config, get, post, send_request, start, wait_until};
 
 const PAGE: &str = "https://shop.example";
 
-fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
+fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> HttpResponse {
     let fields = [
         ("origin", origin),
         ("access-control-request-method", "GET"),
@@ -17,24 +17,27 @@ fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> Answer {
             "cache-control,edgeward-challenge",
         ),
     ];
-    ask(addr, "OPTIONS", path, &fields, b"")
+    send_request(addr, "OPTIONS", path, &fields, b"")
 }
 
 /// A page of an allowed origin passes the preflight and may read the response with its proof. Pages of other
 /// origins get no CORS fields, and no page may post.
 #[test]
 fn a_page_may_read_only_if_its_origin_is_allowed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
-    config.allowed_origins = AllowedOrigins::List(vec![PAGE.parse().expect("an origin")]);
+    config.allowed_origins = AllowedOrigins::List(vec![PAGE.parse().expect("the origin is valid")]);
     let publisher = start(config, &Table::with(0..10));
     let addr = publisher.addr();
 
-    let asked = preflight(addr, SET, PAGE);
-    assert_eq!((asked.status, asked.body.len()), (204, 0));
-    assert_eq!(asked.field("access-control-allow-origin"), PAGE);
-    assert_eq!(asked.field("access-control-allow-methods"), "GET, HEAD");
-    let sent = asked.field("access-control-allow-headers");
+    let preflighted = preflight(addr, SET, PAGE);
+    assert_eq!((preflighted.status, preflighted.body.len()), (204, 0));
+    assert_eq!(preflighted.field("access-control-allow-origin"), PAGE);
+    assert_eq!(
+        preflighted.field("access-control-allow-methods"),
+        "GET, HEAD"
+    );
+    let sent = preflighted.field("access-control-allow-headers");
     for name in ["edgeward-challenge", "cache-control", "if-none-match"] {
         assert!(sent.contains(name), "{sent}");
     }
@@ -54,8 +57,12 @@ fn a_page_may_read_only_if_its_origin_is_allowed() {
     );
 
     for other in ["https://evil.example", "https://shop.example.evil", "null"] {
-        let asked = preflight(addr, SET, other);
-        assert_eq!(asked.field("access-control-allow-origin"), "", "{other}");
+        let preflighted = preflight(addr, SET, other);
+        assert_eq!(
+            preflighted.field("access-control-allow-origin"),
+            "",
+            "{other}"
+        );
         let read = get(addr, SET, &[("origin", other)]);
         assert_eq!(read.field("access-control-allow-origin"), "", "{other}");
         // The response varies by origin, so caches store it separately.
@@ -70,14 +77,14 @@ fn a_page_may_read_only_if_its_origin_is_allowed() {
 
 /// By default, responses have no CORS fields. With [`AllowedOrigins::Any`], every page may read.
 #[test]
-fn no_page_may_read_by_default_and_every_page_if_any_is_allowed() {
-    let folder = tempfile::tempdir().expect("a folder");
+fn no_page_may_read_by_default_and_every_page_with_any() {
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..10));
     let read = get(publisher.addr(), SET, &[("origin", PAGE)]);
     assert_eq!(read.field("access-control-allow-origin"), "");
     assert_eq!(preflight(publisher.addr(), SET, PAGE).status, 405);
 
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.allowed_origins = AllowedOrigins::Any;
     let publisher = start(config, &Table::with(0..10));
@@ -92,21 +99,21 @@ fn no_page_may_read_by_default_and_every_page_if_any_is_allowed() {
 /// the next scan.
 #[test]
 fn a_set_is_served_in_guavas_format_if_configured() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let mut config = config(folder.path());
     config.guava = Some(Funnel::Utf8);
     let table = Table::with(0..3000);
     let publisher = start(config, &table);
     let (addr, path) = (publisher.addr(), format!("{SET}/guava"));
     let fetched = || {
-        let answer = get(addr, &path, &[]);
-        (answer.status == 200).then_some(answer)
+        let response = get(addr, &path, &[]);
+        (response.status == 200).then_some(response)
     };
-    let first = until("a filter in Guava's form", fetched);
-    let contains = |file: &Answer, id: u64| {
-        let filter = GuavaFilter::from_bytes(&file.body).expect("Guava's form");
+    let first = wait_until("the filter in Guava's format is served", fetched);
+    let contains = |file: &HttpResponse, id: u64| {
+        let filter = GuavaFilter::from_bytes(&file.body).expect("the filter has Guava's format");
         let hash = Funnel::Utf8.hash(id.to_string().as_bytes());
-        filter.might_contain(hash.expect("UTF-8"))
+        filter.might_contain(hash.expect("the id is UTF-8"))
     };
     assert!((0..3000).all(|id| contains(&first, id)));
     assert!(!first.field("last-modified").is_empty());
@@ -119,9 +126,13 @@ fn a_set_is_served_in_guavas_format_if_configured() {
     );
 
     let added = (3000..6000).map(|id: u64| id.to_string());
-    table.0.lock().expect("no panic").extend(added);
+    table
+        .0
+        .lock()
+        .expect("no thread panics while it has the lock")
+        .extend(added);
     publisher.rebuild();
-    let second = until("the next scan's", || {
+    let second = wait_until("the filter of the next scan is served", || {
         fetched().filter(|file| file.field("etag") != tag)
     });
     assert!((0..6000).all(|id| contains(&second, id)));
@@ -129,9 +140,9 @@ fn a_set_is_served_in_guavas_format_if_configured() {
 
 #[test]
 fn a_set_without_guavas_format_names_the_flag_for_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let publisher = start(config(folder.path()), &Table::with(0..10));
-    let answer = get(publisher.addr(), &format!("{SET}/guava"), &[]);
-    assert_eq!(answer.status, 404);
-    assert!(answer.text().contains("--guava"), "{}", answer.text());
+    let response = get(publisher.addr(), &format!("{SET}/guava"), &[]);
+    assert_eq!(response.status, 404);
+    assert!(response.text().contains("--guava"), "{}", response.text());
 }

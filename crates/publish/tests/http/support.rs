@@ -55,7 +55,8 @@ pub(crate) fn config(state: &Path) -> PublishConfig {
 }
 
 pub(crate) fn start(config: PublishConfig, table: &Table) -> RunningPublisher {
-    let publisher = Publisher::start(config, Box::new(table.clone())).expect("it starts");
+    let publisher =
+        Publisher::start(config, Box::new(table.clone())).expect("the publisher starts");
     assert!(
         publisher.wait_published(0, WAIT_MAX),
         "no snapshot was made"
@@ -64,13 +65,13 @@ pub(crate) fn start(config: PublishConfig, table: &Table) -> RunningPublisher {
 }
 
 #[derive(Debug)]
-pub(crate) struct Answer {
+pub(crate) struct HttpResponse {
     pub(crate) status: u16,
     pub(crate) fields: HashMap<String, String>,
     pub(crate) body: Vec<u8>,
 }
 
-impl Answer {
+impl HttpResponse {
     pub(crate) fn field(&self, name: &str) -> &str {
         self.fields.get(name).map_or("", String::as_str)
     }
@@ -81,15 +82,17 @@ impl Answer {
 }
 
 /// Sends one request on a new connection.
-pub(crate) fn ask(
+pub(crate) fn send_request(
     addr: SocketAddr,
     method: &str,
     path: &str,
     fields: &[(&str, &str)],
     body: &[u8],
-) -> Answer {
-    let mut stream = TcpStream::connect(addr).expect("it listens");
-    stream.set_read_timeout(Some(WAIT_MAX)).expect("a socket");
+) -> HttpResponse {
+    let mut stream = TcpStream::connect(addr).expect("the publisher listens");
+    stream
+        .set_read_timeout(Some(WAIT_MAX))
+        .expect("the socket is configured");
     let mut head = format!("{method} {path} HTTP/1.1\r\nhost: publisher\r\nconnection: close\r\n");
     for (name, value) in fields {
         head.push_str(&format!("{name}: {value}\r\n"));
@@ -98,21 +101,23 @@ pub(crate) fn ask(
         head.push_str(&format!("content-length: {}\r\n", body.len()));
     }
     head.push_str("\r\n");
-    stream.write_all(head.as_bytes()).expect("taken");
+    stream
+        .write_all(head.as_bytes())
+        .expect("the bytes are sent");
     // A server that refuses a body by its length need not read it.
     _ = stream.write_all(body);
-    let mut answer = Vec::new();
-    _ = stream.read_to_end(&mut answer);
-    parse(&answer)
+    let mut response = Vec::new();
+    _ = stream.read_to_end(&mut response);
+    parse(&response)
 }
 
-pub(crate) fn get(addr: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Answer {
-    ask(addr, "GET", path, fields, b"")
+pub(crate) fn get(addr: SocketAddr, path: &str, fields: &[(&str, &str)]) -> HttpResponse {
+    send_request(addr, "GET", path, fields, b"")
 }
 
-pub(crate) fn post(addr: SocketAddr, path: &str, ids: &str) -> Answer {
+pub(crate) fn post(addr: SocketAddr, path: &str, ids: &str) -> HttpResponse {
     let token = format!("Bearer {}", TOKEN.replace(' ', "-"));
-    ask(
+    send_request(
         addr,
         "POST",
         path,
@@ -121,33 +126,33 @@ pub(crate) fn post(addr: SocketAddr, path: &str, ids: &str) -> Answer {
     )
 }
 
-fn parse(answer: &[u8]) -> Answer {
-    let end = answer
+fn parse(response: &[u8]) -> HttpResponse {
+    let end = response
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
-        .unwrap_or_else(|| panic!("no head in {:?}", String::from_utf8_lossy(answer)));
-    let head = String::from_utf8_lossy(&answer[..end]);
+        .unwrap_or_else(|| panic!("no head in {:?}", String::from_utf8_lossy(response)));
+    let head = String::from_utf8_lossy(&response[..end]);
     let mut lines = head.split("\r\n");
     let status = lines.next().and_then(|line| line.split(' ').nth(1));
     let fields = lines.filter_map(|line| {
         let (name, value) = line.split_once(':')?;
         Some((name.to_ascii_lowercase(), value.trim().to_owned()))
     });
-    Answer {
+    HttpResponse {
         status: status
             .and_then(|status| status.parse().ok())
-            .expect("a status"),
+            .expect("the response has a status"),
         fields: fields.collect(),
-        body: answer[end + 4..].to_vec(),
+        body: response[end + 4..].to_vec(),
     }
 }
 
 /// Repeats a request until it has a result, within a time limit.
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT_MAX;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(response) = send_request() {
+            return response;
         }
         assert!(Instant::now() < deadline, "waited too long: {what}");
         std::thread::park_timeout(Duration::from_millis(2));

@@ -7,7 +7,7 @@ use edgeward_filter::guava::{Funnel, GuavaBuilder};
 use edgeward_filter::{
     BuildError, Filter, FilterParams, IdForm, IdHash, IdHasher, StaticBuilder, UpdatableFilter,
 };
-use edgeward_publish::tables;
+use edgeward_publish::build_workspace;
 
 use edgeward_types::mix64;
 
@@ -214,7 +214,7 @@ fn build(
     for hash in hashes {
         builder.insert(hash)?;
     }
-    builder.finish_with(tables())
+    builder.finish_with(build_workspace())
 }
 
 fn hasher() -> IdHasher {

@@ -17,7 +17,7 @@ use edgeward_filter::{
     BuildError, Filter, FilterParams, Full, IdForm, IdHash, IdHasher, Rate, StaticBuilder,
     UpdatableFilter, bytes_limit,
 };
-use edgeward_publish::tables;
+use edgeward_publish::build_workspace;
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
 use super::database::DatabaseArgs;
@@ -248,10 +248,10 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| -> Result<Vec<_>, BuildError> {
-                    let (mut done, mut tables) = (Vec::new(), tables());
+                    let (mut done, mut workspace) = (Vec::new(), build_workspace());
                     while let Some(work) = next() {
                         let ids = work.ids_added();
-                        done.push(work.solve(&mut tables)?);
+                        done.push(work.solve(&mut workspace)?);
                         progress.advance(ids);
                     }
                     Ok(done)

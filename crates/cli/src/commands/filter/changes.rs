@@ -333,7 +333,7 @@ impl Poller {
             // The publisher has the batches before an error in its journal. The next poll continues after these
             // batches.
             self.feed.blocking_send(publish::Changes {
-                complete: polled.is_ok().then_some(poll_started),
+                complete_until: polled.is_ok().then_some(poll_started),
                 position: Some(position),
                 ..publish::Changes::default()
             })?;

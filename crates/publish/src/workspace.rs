@@ -5,19 +5,19 @@
 //! faults. Most systems provide large pages only on request. If the allocator requested large pages for all memory,
 //! an edge would use more memory. The builder therefore maps its working memory itself and unmaps it after the build.
 
-use edgeward_filter::Tables;
+use edgeward_filter::BuildWorkspace;
 use memmap2::MmapMut;
 
 /// Returns the working memory of one thread, which builds one shard of a filter at a time; in huge pages if the
 /// system has them.
-pub fn tables() -> Tables {
-    let Ok(memory) = MmapMut::map_anon(Tables::BYTES) else {
+pub fn build_workspace() -> BuildWorkspace {
+    let Ok(memory) = MmapMut::map_anon(BuildWorkspace::BYTES) else {
         // The mapping failed. Memory of the allocator, with small pages, is used instead.
-        return Tables::default();
+        return BuildWorkspace::default();
     };
     #[cfg(target_os = "linux")]
     if let Err(error) = memory.advise(memmap2::Advice::HugePage) {
         tracing::debug!(%error, "huge pages unavailable for building");
     }
-    Tables::within(memory)
+    BuildWorkspace::within(memory)
 }

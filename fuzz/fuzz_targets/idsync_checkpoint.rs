@@ -32,11 +32,11 @@ fuzz_target!(|bytes: &[u8]| {
         read.ledger.spans().len()
     );
     // Without the torn bytes the contents are the same.
-    let whole = &file[..file.len() - usize::try_from(read.torn_bytes).expect("within the file")];
+    let whole = &file[..file.len() - usize::try_from(read.invalid_bytes).expect("within the file")];
     let mut same = Vec::new();
     let again = Checkpoint::read(whole, scan, &mut |more| same.extend_from_slice(more));
     let again = again.expect("the header is valid");
-    assert_eq!((again.torn_bytes, again.ledger, same), (0, read.ledger, hashes));
+    assert_eq!((again.invalid_bytes, again.ledger, same), (0, read.ledger, hashes));
 });
 
 fn forged(mut input: &[u8]) -> Vec<u8> {

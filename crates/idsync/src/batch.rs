@@ -13,7 +13,7 @@ pub struct Batch {
     /// The end of each id in `bytes`.
     ends: Vec<u32>,
     /// The progress of the span after these ids.
-    pub reached: SpanProgress,
+    pub progress: SpanProgress,
 }
 
 /// The progress of a span with one batch.
@@ -53,7 +53,7 @@ impl Batch {
 
     fn for_span(span: usize) -> Self {
         Self {
-            reached: SpanProgress {
+            progress: SpanProgress {
                 span,
                 ..SpanProgress::default()
             },
@@ -68,7 +68,7 @@ impl Batch {
     }
 
     pub(crate) fn is_full(&self, batch_ids: usize) -> bool {
-        self.reached.rows >= batch_ids as u64 || self.bytes.len() >= BATCH_BYTES
+        self.progress.rows >= batch_ids as u64 || self.bytes.len() >= BATCH_BYTES
     }
 }
 
@@ -76,18 +76,18 @@ impl Batch {
 #[derive(Debug)]
 pub struct BatchBuilder {
     batch: Batch,
-    rules: Rules,
+    rules: RowRules,
     /// The number of rows of the span that were read so far. It gives the row number in an error message.
     rows: u64,
     /// A text for error messages, which follows the row number and names the range in which rows are counted,
     /// for example ` of tokens 1 to 9`. Empty if rows are counted in the whole scan.
-    counted_from: String,
+    row_suffix: String,
     column: String,
 }
 
 /// The settings by which rows are converted to ids, and the number of rows in a batch.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Rules {
+pub(crate) struct RowRules {
     pub(crate) form: IdForm,
     pub(crate) skip_malformed: bool,
     pub(crate) batch_ids: usize,
@@ -95,32 +95,32 @@ pub(crate) struct Rules {
 
 impl BatchBuilder {
     pub(crate) fn new(
-        rules: Rules,
+        rules: RowRules,
         span: usize,
         rows: u64,
-        counted_from: String,
+        row_suffix: String,
         column: String,
     ) -> Self {
         Self {
             batch: Batch::for_span(span),
             rules,
             rows,
-            counted_from,
+            row_suffix,
             column,
         }
     }
 
     /// Adds a row's value. Returns true if the batch is full and must be closed.
-    pub fn row(&mut self, value: Value<'_>) -> Result<bool, SourceError> {
+    pub fn add_row(&mut self, value: Value<'_>) -> Result<bool, SourceError> {
         self.rows += 1;
-        self.batch.reached.rows += 1;
-        let mut room = IdText::default();
-        match value.canonical(self.rules.form, &mut room) {
+        self.batch.progress.rows += 1;
+        let mut buffer = IdText::default();
+        match value.canonical(self.rules.form, &mut buffer) {
             Ok(id) => self.batch.push(id),
-            Err(_) if self.rules.skip_malformed => self.batch.reached.malformed += 1,
+            Err(_) if self.rules.skip_malformed => self.batch.progress.malformed += 1,
             Err(what) => {
                 return Err(SourceError::NotAnId {
-                    row: format!("row {}{}", self.rows, self.counted_from),
+                    row: format!("row {}{}", self.rows, self.row_suffix),
                     column: self.column.clone(),
                     what,
                 });
@@ -130,17 +130,17 @@ impl BatchBuilder {
     }
 
     /// Returns the rows since the last batch as a batch. `position` is the position after the last of these rows.
-    pub fn close(&mut self, position: Option<Vec<u8>>) -> Batch {
-        let next = Batch::for_span(self.batch.reached.span);
+    pub fn take_batch(&mut self, position: Option<Vec<u8>>) -> Batch {
+        let next = Batch::for_span(self.batch.progress.span);
         let mut closed = std::mem::replace(&mut self.batch, next);
-        closed.reached.position = position;
+        closed.progress.position = position;
         closed
     }
 
     /// Returns the last batch of the span.
-    pub fn end(mut self) -> Batch {
-        let mut last = self.close(None);
-        last.reached.ends_span = true;
+    pub fn finish(mut self) -> Batch {
+        let mut last = self.take_batch(None);
+        last.progress.ends_span = true;
         last
     }
 }
@@ -155,8 +155,8 @@ mod tests {
 
     use super::*;
 
-    fn gather(skip_malformed: bool) -> BatchBuilder {
-        let rules = Rules {
+    fn builder(skip_malformed: bool) -> BatchBuilder {
+        let rules = RowRules {
             form: IdForm::Integer,
             skip_malformed,
             batch_ids: 3,
@@ -166,7 +166,9 @@ mod tests {
 
     #[test]
     fn an_error_names_the_malformed_row() {
-        let error = gather(false).row(Value::Text(b"x")).expect_err("no id");
+        let error = builder(false)
+            .add_row(Value::Text(b"x"))
+            .expect_err("the value is not an id");
         assert_eq!(
             error.to_string(),
             "row 11 of tokens, column `id`: `x` is not a valid integer"
@@ -175,15 +177,26 @@ mod tests {
 
     #[test]
     fn skipped_rows_are_counted_and_fill_a_batch() {
-        let mut gather = gather(true);
-        assert!(!gather.row(Value::Null).expect("left out"));
-        assert!(!gather.row(Value::Integer(-4)).expect("an id"));
-        assert!(gather.row(Value::Text(b"x")).expect("left out"));
-        let batch = gather.close(Some(vec![1]));
-        let reached = &batch.reached;
-        assert_eq!((reached.rows, reached.malformed, reached.span), (3, 2, 5));
+        let mut builder = builder(true);
+        assert!(!builder.add_row(Value::Null).expect("the row is skipped"));
+        assert!(
+            !builder
+                .add_row(Value::Integer(-4))
+                .expect("the column has ids")
+        );
+        assert!(
+            builder
+                .add_row(Value::Text(b"x"))
+                .expect("the row is skipped")
+        );
+        let batch = builder.take_batch(Some(vec![1]));
+        let progress = &batch.progress;
+        assert_eq!(
+            (progress.rows, progress.malformed, progress.span),
+            (3, 2, 5)
+        );
         assert_eq!(batch.ids().collect::<Vec<_>>(), [b"-4"]);
-        assert!(gather.end().reached.ends_span);
+        assert!(builder.finish().progress.ends_span);
     }
 
     proptest! {

@@ -31,7 +31,7 @@ use scylla::statement::prepared::PreparedStatement;
 use scylla::value::CqlTimestamp;
 
 use crate::address::{Options, without_password};
-use crate::changes::{Feed, Rows, Unit};
+use crate::changes::{ChangesConnection, Rows, Unit};
 use crate::error::SourceError;
 use crate::scan::{Attempt, Sink, Source, SourceFuture, SourceInfo};
 use crate::value::Value;
@@ -117,7 +117,7 @@ impl Cassandra {
         }
     }
 
-    fn failed(&self, error: ExecutionError) -> SourceError {
+    fn execution_error(&self, error: ExecutionError) -> SourceError {
         let transient = match &error {
             ExecutionError::LastAttemptError(attempt) => is_transient(attempt),
             ExecutionError::BadQuery(_) => false,
@@ -148,51 +148,51 @@ impl Cassandra {
                 keyspace.tables.get(table.table_name()).or_else(view)
             })
             .map(|table| &table.partition_key);
-        let cut = keys
+        let range_query = keys
             .ok_or_else(|| format!("the table {} has no schema", table.table_name()))
-            .and_then(|keys| cql::by_tokens(query, keys))
+            .and_then(|keys| cql::with_token_range(query, keys))
             .map_err(|why| self.fail(false, why.into()))?;
-        let found = SourceInfo {
+        let info = SourceInfo {
             form: encoding.form(),
             column: column.name().to_owned(),
-            // `Watch::progress` computes a better estimate from the number of completed spans than the server can.
+            // `ScanHandle::progress` computes a better estimate from the number of completed spans than the server can.
             rows_estimated: None,
         };
-        let attempt = sink.begin(found, || {
+        let attempt = sink.begin(info, || {
             let tokens = state.replica_locator().ring().iter();
-            let cuts = ring::ranges(tokens.map(|(token, _)| token.value()), self.cluster.ranges);
-            cuts.into_iter().map(ring::Range::to_bytes).collect()
+            let ranges = ring::ranges(tokens.map(|(token, _)| token.value()), self.cluster.ranges);
+            ranges.into_iter().map(ring::Range::to_bytes).collect()
         });
-        let cut = self.prepare(&session, &cut).await?;
-        let open = attempt.ledger.open_spans().map(|(number, _)| Ok(number));
-        let at_once = self.options.parallel.get() as usize;
-        let scan = Scanning {
+        let range_statement = self.prepare(&session, &range_query).await?;
+        let open_spans = attempt.ledger.open_spans().map(|(number, _)| Ok(number));
+        let parallel = self.options.parallel.get() as usize;
+        let token_scan = TokenScan {
             source: self,
             session: &session,
-            cut: &cut,
+            range_statement: &range_statement,
             encoding,
             attempt: &attempt,
             sink,
         };
-        stream::iter(open)
-            .try_for_each_concurrent(at_once, |number| scan.read_span(number))
+        stream::iter(open_spans)
+            .try_for_each_concurrent(parallel, |number| token_scan.read_span(number))
             .await
     }
 }
 
 /// The state that the spans of an attempt share.
-struct Scanning<'a> {
+struct TokenScan<'a> {
     source: &'a Cassandra,
     session: &'a Session,
-    cut: &'a PreparedStatement,
+    range_statement: &'a PreparedStatement,
     encoding: Encoding,
     attempt: &'a Attempt,
     sink: &'a Sink,
 }
 
-impl Scanning<'_> {
+impl TokenScan<'_> {
     async fn read_span(&self, number: usize) -> Result<(), SourceError> {
-        let fail = |error| self.source.failed(error);
+        let fail = |error| self.source.execution_error(error);
         let span = &self.attempt.ledger.spans()[number];
         let Some(range) = ring::Range::from_bytes(&span.bounds) else {
             return Err(SourceError::Query {
@@ -200,12 +200,16 @@ impl Scanning<'_> {
                 cause: "the checkpoint belongs to another kind of database".into(),
             });
         };
-        let mut gather = self.attempt.gather(number, format!(" of tokens {range}"));
-        let mut from = PagingState::start();
+        let mut builder = self
+            .attempt
+            .batch_builder(number, format!(" of tokens {range}"));
+        let mut paging_state = PagingState::start();
         loop {
-            let bounds = (range.after, range.to);
-            let page = self.session.execute_single_page(self.cut, bounds, from);
-            let (page, state) = page.await.map_err(fail)?;
+            let bounds = (range.after, range.last);
+            let page = self
+                .session
+                .execute_single_page(self.range_statement, bounds, paging_state);
+            let (page, next_state) = page.await.map_err(fail)?;
             let invalid = |error: crate::Cause| self.source.fail(false, error);
             let page = page.into_rows_result().map_err(|e| invalid(e.into()))?;
             let rows = page.rows::<ColumnIterator<'_, '_>>();
@@ -214,16 +218,16 @@ impl Scanning<'_> {
                 let id = row.next().transpose().map_err(|e| invalid(e.into()))?;
                 let raw = id.and_then(|id| id.slice).map(|slice| slice.as_slice());
                 let value = self.encoding.value(raw).map_err(|e| invalid(e.into()))?;
-                if gather.row(value)? {
-                    self.sink.send(gather.close(None)).await?;
+                if builder.add_row(value)? {
+                    self.sink.send(builder.take_batch(None)).await?;
                 }
             }
-            match state.into_paging_control_flow() {
+            match next_state.into_paging_control_flow() {
                 std::ops::ControlFlow::Break(()) => break,
-                std::ops::ControlFlow::Continue(next) => from = next,
+                std::ops::ControlFlow::Continue(next) => paging_state = next,
             }
         }
-        self.sink.send(gather.end()).await
+        self.sink.send(builder.finish()).await
     }
 }
 
@@ -240,7 +244,10 @@ impl Source for Cassandra {
         Box::pin(self.read_all(sink))
     }
 
-    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
+    fn connect_changes<'a>(
+        &'a self,
+        query: &'a str,
+    ) -> SourceFuture<'a, Box<dyn ChangesConnection>> {
         Box::pin(async move {
             let session = self.connect().await?;
             let statement = self.prepare(&session, without_semicolon(query)).await?;
@@ -253,7 +260,7 @@ impl Source for Cassandra {
                     expected: "two, id and number, and one parameter `?` are expected",
                 });
             };
-            let connection = ChangesConnection {
+            let connection = CassandraChanges {
                 id: Encoding::id(id)?,
                 number: Encoding::number(number)?,
                 after: Encoding::number(after)?,
@@ -265,13 +272,13 @@ impl Source for Cassandra {
                 session,
                 statement: statement.clone(),
             };
-            Ok(Box::new(connection) as Box<dyn Feed>)
+            Ok(Box::new(connection) as Box<dyn ChangesConnection>)
         })
     }
 }
 
 /// A session that polls changes.
-struct ChangesConnection {
+struct CassandraChanges {
     source: Cassandra,
     session: Session,
     statement: PreparedStatement,
@@ -280,7 +287,7 @@ struct ChangesConnection {
     after: Encoding,
 }
 
-impl Feed for ChangesConnection {
+impl ChangesConnection for CassandraChanges {
     fn form(&self) -> IdForm {
         self.id.form()
     }
@@ -302,22 +309,31 @@ impl Feed for ChangesConnection {
         Box::pin(async move {
             let invalid = |error: crate::Cause| self.source.fail(false, error);
             let mut changes: Vec<(Option<i64>, Option<Arc<[u8]>>)> = Vec::new();
-            let mut from = PagingState::start();
+            let mut paging_state = PagingState::start();
             loop {
                 let (session, statement) = (&self.session, &self.statement);
                 let page = match self.after {
                     Encoding::Time => {
                         let after = (CqlTimestamp(after),);
-                        session.execute_single_page(statement, after, from).await
+                        session
+                            .execute_single_page(statement, after, paging_state)
+                            .await
                     }
                     Encoding::Int4 => {
                         let after = after.clamp(i32::MIN.into(), i32::MAX.into());
-                        let after = (i32::try_from(after).expect("just clamped"),);
-                        session.execute_single_page(statement, after, from).await
+                        let after = (i32::try_from(after).expect("the value was clamped"),);
+                        session
+                            .execute_single_page(statement, after, paging_state)
+                            .await
                     }
-                    _ => session.execute_single_page(statement, (after,), from).await,
+                    _ => {
+                        session
+                            .execute_single_page(statement, (after,), paging_state)
+                            .await
+                    }
                 };
-                let (page, state) = page.map_err(|error| self.source.failed(error))?;
+                let (page, next_state) =
+                    page.map_err(|error| self.source.execution_error(error))?;
                 let page = page.into_rows_result().map_err(|e| invalid(e.into()))?;
                 let read = page.rows::<ColumnIterator<'_, '_>>();
                 for row in read.map_err(|e| invalid(e.into()))? {
@@ -341,9 +357,9 @@ impl Feed for ChangesConnection {
                             .into(),
                     ));
                 }
-                match state.into_paging_control_flow() {
+                match next_state.into_paging_control_flow() {
                     std::ops::ControlFlow::Break(()) => break,
-                    std::ops::ControlFlow::Continue(next) => from = next,
+                    std::ops::ControlFlow::Continue(next) => paging_state = next,
                 }
             }
             changes.sort_unstable_by_key(|(number, _)| *number);
@@ -353,8 +369,8 @@ impl Feed for ChangesConnection {
                     .value(id.as_deref())
                     .map_err(|e| invalid(e.into()))?;
                 match number {
-                    Some(number) => rows.row(id, number)?,
-                    None => rows.row_without_number(id, "the change has no number")?,
+                    Some(number) => rows.add_row(id, number)?,
+                    None => rows.add_row_without_number(id, "the change has no number")?,
                 }
             }
             Ok(())

@@ -16,7 +16,7 @@
 //!
 //! **A malformed row does not stop the polls.** If a poll failed at an id that does not have the set's form,
 //! every later poll would fail at the same row, and no later change would be read. The row is therefore skipped
-//! and counted ([`Changes::take_malformed`]). If only the number of a row is missing or has another type, the
+//! and counted ([`ChangesPoller::take_malformed`]). If only the number of a row is missing or has another type, the
 //! id of the row is delivered.
 
 use std::cell::Cell;
@@ -35,7 +35,7 @@ use crate::scan::{Source, SourceFuture};
 use crate::value::Value;
 
 /// A connection that polls one changes query.
-pub trait Feed: Send {
+pub trait ChangesConnection: Send {
     /// Returns the form of the ids, by the type of their column.
     fn form(&self) -> IdForm;
 
@@ -82,7 +82,7 @@ impl Unit {
     }
 
     /// Returns the highest plausible value at the time `now`. A row with a later time has a wrong clock or time zone.
-    fn highest(self, now: SystemTime) -> i64 {
+    fn highest_plausible(self, now: SystemTime) -> i64 {
         let Self::Time {
             per_second,
             zero,
@@ -146,7 +146,7 @@ pub struct PollResult {
     pub as_of: SystemTime,
 }
 
-/// The malformed rows since the last call of [`Changes::take_malformed`].
+/// The malformed rows since the last call of [`ChangesPoller::take_malformed`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct MalformedRows {
     /// The number of rows.
@@ -165,13 +165,13 @@ pub struct MalformedRow {
 }
 
 /// Polls a source for changes. Its methods block and must not be called within an async runtime.
-pub struct Changes {
+pub struct ChangesPoller {
     source: Arc<dyn Source>,
     config: ChangesConfig,
     runtime: Runtime,
-    feed: Option<Box<dyn Feed>>,
+    connection: Option<Box<dyn ChangesConnection>>,
     cursor: i64,
-    recent: RecentRows,
+    recent_rows: RecentRows,
     malformed: MalformedRows,
     stop: Arc<watch::Sender<bool>>,
 }
@@ -187,7 +187,7 @@ impl Stopper {
     }
 }
 
-impl Changes {
+impl ChangesPoller {
     /// Polls `source` for rows with numbers above `cursor` minus the look-back. With `i64::MIN`, all rows are read.
     pub fn new(
         source: Arc<dyn Source>,
@@ -199,9 +199,9 @@ impl Changes {
             source,
             config,
             runtime,
-            feed: None,
+            connection: None,
             cursor,
-            recent: RecentRows::default(),
+            recent_rows: RecentRows::default(),
             malformed: MalformedRows::default(),
             stop: Arc::new(watch::Sender::new(false)),
         })
@@ -226,25 +226,25 @@ impl Changes {
     /// Sets the number from which the next poll continues, and forgets which rows were delivered.
     pub fn seek(&mut self, cursor: i64) {
         self.cursor = cursor;
-        self.recent = RecentRows::default();
+        self.recent_rows = RecentRows::default();
     }
 
     /// Connects if necessary, and prepares the query. Calling this before the first poll reports a configuration
     /// error early.
     pub fn connect(&mut self, timeout: Duration) -> Result<Unit, SourceError> {
         let source = Arc::clone(&self.source);
-        let (query, connected) = (&self.config.query, self.feed.take());
-        let feed = self.runtime.block_on(async {
-            if let Some(feed) = connected {
-                return Ok(feed);
+        let (query, open_connection) = (&self.config.query, self.connection.take());
+        let connection = self.runtime.block_on(async {
+            if let Some(connection) = open_connection {
+                return Ok(connection);
             }
-            let following = tokio::time::timeout(timeout, source.follow(query));
-            following
+            let connecting = tokio::time::timeout(timeout, source.connect_changes(query));
+            connecting
                 .await
                 .unwrap_or_else(|_| Err(stall_error(&*source)))
         })?;
-        let unit = feed.unit();
-        self.feed = Some(feed);
+        let unit = connection.unit();
+        self.connection = Some(connection);
         Ok(unit)
     }
 
@@ -267,46 +267,46 @@ impl Changes {
     ) -> Result<PollResult, SourceError> {
         let as_of = SystemTime::now();
         let (source, config, cursor) = (Arc::clone(&self.source), &self.config, self.cursor);
-        let read = Cell::new(0);
-        let (connected, mut stopping) = (self.feed.take(), self.stop.subscribe());
+        let rows_read = Cell::new(0);
+        let (open_connection, mut stopping) = (self.connection.take(), self.stop.subscribe());
         let mut rows = Rows {
             form: IdForm::Text,
             config,
             look_back: 0,
-            highest: i64::MAX,
-            recent: &mut self.recent,
+            highest_plausible: i64::MAX,
+            recent_rows: &mut self.recent_rows,
             each,
             batch: Batch::default(),
             pending: Vec::new(),
-            last: None,
+            last_number: None,
             last_plausible: None,
             accepted_up_to: None,
             ids: 0,
             malformed: MalformedRows::default(),
-            read: &read,
+            rows_read: &rows_read,
             stopping: stopping.clone(),
         };
-        let done = self.runtime.block_on(async {
+        let result = self.runtime.block_on(async {
             let work = async {
-                let mut feed = match connected {
-                    Some(feed) => feed,
-                    None => source.follow(&config.query).await?,
+                let mut connection = match open_connection {
+                    Some(connection) => connection,
+                    None => source.connect_changes(&config.query).await?,
                 };
-                let unit = feed.unit();
-                rows.form = config.form.unwrap_or_else(|| feed.form());
+                let unit = connection.unit();
+                rows.form = config.form.unwrap_or_else(|| connection.form());
                 rows.look_back = unit.look_back(config);
-                rows.highest = unit.highest(as_of);
+                rows.highest_plausible = unit.highest_plausible(as_of);
                 let after = cursor.saturating_sub(rows.look_back);
-                feed.poll(after, &mut rows).await?;
+                connection.poll(after, &mut rows).await?;
                 rows.flush()?;
                 rows.accepted_up_to = rows.last_plausible;
-                Ok(feed)
+                Ok(connection)
             };
             tokio::select! {
                 biased;
-                done = work => done,
+                result = work => result,
                 _ = stopping.wait_for(|stop| *stop) => Err(SourceError::Cancelled),
-                () = wait_for_stall(&read, config.stall) => Err(stall_error(&*source)),
+                () = wait_for_stall(&rows_read, config.stall) => Err(stall_error(&*source)),
             }
         });
         let (accepted_up_to, ids, malformed_rows) = (rows.accepted_up_to, rows.ids, rows.malformed);
@@ -315,7 +315,7 @@ impl Changes {
         self.malformed.rows += malformed_rows.rows;
         self.malformed.first = self.malformed.first.take().or(malformed_rows.first);
         // The connection is reused only after success.
-        self.feed = Some(done?);
+        self.connection = Some(result?);
         Ok(PollResult {
             ids,
             malformed,
@@ -332,11 +332,11 @@ impl Changes {
 }
 
 /// Returns when no row was read for `timeout`.
-async fn wait_for_stall(read: &Cell<u64>, timeout: Duration) {
+async fn wait_for_stall(rows_read: &Cell<u64>, timeout: Duration) {
     loop {
-        let before = read.get();
+        let before = rows_read.get();
         tokio::time::sleep(timeout).await;
-        if read.get() == before {
+        if rows_read.get() == before {
             return;
         }
     }
@@ -349,9 +349,9 @@ fn stall_error(source: &dyn Source) -> SourceError {
     }
 }
 
-impl std::fmt::Debug for Changes {
+impl std::fmt::Debug for ChangesPoller {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let mut debug = f.debug_struct("Changes");
+        let mut debug = f.debug_struct("ChangesPoller");
         debug.field("source", &self.source.label());
         debug.field("cursor", &self.cursor).finish_non_exhaustive()
     }
@@ -363,42 +363,42 @@ pub struct Rows<'a> {
     form: IdForm,
     look_back: i64,
     /// Rows above this number have an implausible time.
-    highest: i64,
-    recent: &'a mut RecentRows,
+    highest_plausible: i64,
+    recent_rows: &'a mut RecentRows,
     each: &'a mut dyn FnMut(Batch) -> bool,
     batch: Batch,
     /// The rows of the current batch. When the caller accepts the batch, these rows are stored as delivered.
     pending: Vec<(i64, u64)>,
     /// The number of the last row.
-    last: Option<i64>,
+    last_number: Option<i64>,
     /// The number of the last row with a plausible time.
     last_plausible: Option<i64>,
     /// The caller has accepted all rows up to this number.
     accepted_up_to: Option<i64>,
     ids: u64,
     malformed: MalformedRows,
-    read: &'a Cell<u64>,
+    rows_read: &'a Cell<u64>,
     stopping: watch::Receiver<bool>,
 }
 
 impl Rows<'_> {
     /// Adds a row.
-    pub fn row(&mut self, id: Value<'_>, number: i64) -> Result<(), SourceError> {
-        if self.last.is_some_and(|last| number < last) {
+    pub fn add_row(&mut self, id: Value<'_>, number: i64) -> Result<(), SourceError> {
+        if self.last_number.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
         // SQLite's client blocks its thread. The cancellation is therefore checked here, once in 1024 rows.
-        if self.read.get().is_multiple_of(1024) && *self.stopping.borrow() {
+        if self.rows_read.get().is_multiple_of(1024) && *self.stopping.borrow() {
             return Err(SourceError::Cancelled);
         }
-        self.read.set(self.read.get() + 1);
-        self.last = Some(number);
-        if number <= self.highest {
+        self.rows_read.set(self.rows_read.get() + 1);
+        self.last_number = Some(number);
+        if number <= self.highest_plausible {
             self.last_plausible = Some(number);
-            self.recent
+            self.recent_rows
                 .forget_up_to(number.saturating_sub(self.look_back));
         }
-        self.take(id, number, Some(number));
+        self.add_id(id, number, Some(number));
         self.flush_if_full()
     }
 
@@ -406,9 +406,13 @@ impl Rows<'_> {
     ///
     /// The id is delivered, because it may be valid. The position of the poll does not change. Every later poll
     /// may return this row again, so the row is stored as delivered for the lifetime of this process.
-    pub fn row_without_number(&mut self, id: Value<'_>, error: &str) -> Result<(), SourceError> {
-        self.read.set(self.read.get() + 1);
-        if self.take(id, i64::MAX, None) {
+    pub fn add_row_without_number(
+        &mut self,
+        id: Value<'_>,
+        error: &str,
+    ) -> Result<(), SourceError> {
+        self.rows_read.set(self.rows_read.get() + 1);
+        if self.add_id(id, i64::MAX, None) {
             self.count_malformed(None, error.to_owned());
         }
         self.flush_if_full()
@@ -416,13 +420,13 @@ impl Rows<'_> {
 
     /// Adds the row's id to the batch, or counts the row as malformed. Returns true if the row is new and has a
     /// valid id.
-    fn take(&mut self, id: Value<'_>, number: i64, position: Option<i64>) -> bool {
-        self.batch.reached.rows += 1;
-        let mut room = IdText::default();
-        match id.canonical(self.form, &mut room) {
+    fn add_id(&mut self, id: Value<'_>, number: i64, position: Option<i64>) -> bool {
+        self.batch.progress.rows += 1;
+        let mut buffer = IdText::default();
+        match id.canonical(self.form, &mut buffer) {
             Ok(id) => {
-                let row = self.recent.row(number, id);
-                let is_new = self.recent.is_new(row);
+                let row = self.recent_rows.entry(number, id);
+                let is_new = self.recent_rows.is_new(row);
                 if is_new {
                     self.batch.push(id);
                     self.pending.push(row);
@@ -430,8 +434,8 @@ impl Rows<'_> {
                 is_new
             }
             Err(error) => {
-                let row = self.recent.malformed_row(number, id);
-                if self.recent.is_new(row) {
+                let row = self.recent_rows.malformed_entry(number, id);
+                if self.recent_rows.is_new(row) {
                     self.pending.push(row);
                     self.count_malformed(position, error);
                 }
@@ -441,7 +445,7 @@ impl Rows<'_> {
     }
 
     fn count_malformed(&mut self, position: Option<i64>, error: String) {
-        self.batch.reached.malformed += 1;
+        self.batch.progress.malformed += 1;
         let first = &mut self.malformed.first;
         first.get_or_insert(MalformedRow { position, error });
     }
@@ -459,14 +463,14 @@ impl Rows<'_> {
 
     fn flush(&mut self) -> Result<(), SourceError> {
         let batch = std::mem::take(&mut self.batch);
-        let (ids, malformed) = (batch.len() as u64, batch.reached.malformed);
+        let (ids, malformed) = (batch.len() as u64, batch.progress.malformed);
         if !batch.is_empty() && !(self.each)(batch) {
             return Err(SourceError::NotAccepted);
         }
         self.ids += ids;
         self.malformed.rows += malformed;
-        let taken = self.pending.drain(..);
-        taken.for_each(|row| self.recent.remember(row));
+        let delivered = self.pending.drain(..);
+        delivered.for_each(|row| self.recent_rows.remember(row));
         Ok(())
     }
 }
@@ -480,13 +484,13 @@ struct RecentRows {
 }
 
 impl RecentRows {
-    fn row(&self, number: i64, id: &[u8]) -> (i64, u64) {
+    fn entry(&self, number: i64, id: &[u8]) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
 
     /// Returns the entry of a row with a malformed id. A [`Value`] hashes differently from the bytes of a valid
     /// id, so the entry is not that of a valid row.
-    fn malformed_row(&self, number: i64, id: Value<'_>) -> (i64, u64) {
+    fn malformed_entry(&self, number: i64, id: Value<'_>) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
 

@@ -30,12 +30,12 @@ impl Identity {
     /// Returns the identity of a scan. `parts` are the settings that must be equal in the next run: source,
     /// query, hash and seed of the hash.
     pub fn new(parts: &[&str]) -> Self {
-        let mut whole = Vec::new();
+        let mut encoded = Vec::new();
         for part in parts {
-            whole.extend_from_slice(&(part.len() as u64).to_le_bytes());
-            whole.extend_from_slice(part.as_bytes());
+            encoded.extend_from_slice(&(part.len() as u64).to_le_bytes());
+            encoded.extend_from_slice(part.as_bytes());
         }
-        Self(xxh3_128(&whole).to_le_bytes())
+        Self(xxh3_128(&encoded).to_le_bytes())
     }
 }
 
@@ -60,7 +60,7 @@ pub struct Resumed {
     /// missing.
     pub began_ms: u64,
     /// The number of bytes after the last valid record, which were removed.
-    pub torn_bytes: u64,
+    pub invalid_bytes: u64,
 }
 
 /// Why a checkpoint cannot be used.
@@ -118,7 +118,7 @@ impl Checkpoint {
             identity,
             &mut |_| (),
         )?;
-        let torn_bytes = file.metadata()?.len() - read.bytes;
+        let invalid_bytes = file.metadata()?.len() - read.bytes;
         file.set_len(read.bytes)?;
         file.seek(SeekFrom::End(0))?;
         let checkpoint = Self {
@@ -132,7 +132,7 @@ impl Checkpoint {
         let resumed = Resumed {
             ledger: read.ledger,
             began_ms: read.began_ms,
-            torn_bytes,
+            invalid_bytes,
         };
         Ok((checkpoint, resumed))
     }
@@ -148,7 +148,7 @@ impl Checkpoint {
         Ok(Resumed {
             ledger: read.ledger,
             began_ms: read.began_ms,
-            torn_bytes: bytes.len() as u64 - read.bytes,
+            invalid_bytes: bytes.len() as u64 - read.bytes,
         })
     }
 
@@ -177,10 +177,10 @@ impl Checkpoint {
     /// Appends the progress of a batch and the hashes of its ids.
     pub fn append(
         &mut self,
-        reached: &SpanProgress,
+        progress: &SpanProgress,
         hashes: &[u64],
     ) -> Result<(), CheckpointError> {
-        self.write(Kind::Batch, &batch_payload(reached, hashes))
+        self.write(Kind::Batch, &batch_payload(progress, hashes))
     }
 
     /// Deletes the file. The caller does this after it has written the filter, so that the next scan starts from the
@@ -217,12 +217,12 @@ mod tests {
     fn open(path: &Path) -> (Checkpoint, Resumed, Vec<u64>) {
         let mut hashes = Vec::new();
         let mut each = |more: &[u64]| hashes.extend_from_slice(more);
-        let (mut checkpoint, resumed) = Checkpoint::open(path, SCAN, 5).expect("opens");
-        checkpoint.hashes(&mut each).expect("readable");
+        let (mut checkpoint, resumed) = Checkpoint::open(path, SCAN, 5).expect("the file opens");
+        checkpoint.hashes(&mut each).expect("the file is readable");
         (checkpoint, resumed, hashes)
     }
 
-    fn reached(span: usize, position: Option<&[u8]>, ends_span: bool) -> SpanProgress {
+    fn progress(span: usize, position: Option<&[u8]>, ends_span: bool) -> SpanProgress {
         SpanProgress {
             span,
             rows: 10,
@@ -233,24 +233,28 @@ mod tests {
     }
 
     /// Writes a scan with two spans and three batches. Returns the end of each record.
-    fn written(path: &Path) -> Vec<u64> {
+    fn write_checkpoint(path: &Path) -> Vec<u64> {
         let (mut checkpoint, resumed, _) = open(path);
-        assert_eq!((resumed.began_ms, resumed.torn_bytes), (5, 0));
+        assert_eq!((resumed.began_ms, resumed.invalid_bytes), (5, 0));
         let ledger = Ledger::with_spans([b"a".to_vec(), vec![]]);
-        let length = || std::fs::metadata(path).expect("a file").len();
+        let length = || std::fs::metadata(path).expect("the file exists").len();
         let mut ends = vec![length()];
-        checkpoint.begin(IdForm::Uuid, &ledger).expect("written");
+        checkpoint
+            .begin(IdForm::Uuid, &ledger)
+            .expect("the file is written");
         ends.push(length());
-        for (n, reached) in [
-            reached(0, Some(b"here"), false),
-            reached(1, None, true),
-            reached(0, None, true),
+        for (n, progress) in [
+            progress(0, Some(b"here"), false),
+            progress(1, None, true),
+            progress(0, None, true),
         ]
         .iter()
         .enumerate()
         {
             let hashes = [n as u64, 100 + n as u64];
-            checkpoint.append(reached, &hashes).expect("written");
+            checkpoint
+                .append(progress, &hashes)
+                .expect("the file is written");
             ends.push(length());
         }
         ends
@@ -258,9 +262,9 @@ mod tests {
 
     #[test]
     fn a_checkpoint_is_read_back_and_continued() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("scan");
-        written(&path);
+        write_checkpoint(&path);
         let (mut checkpoint, resumed, hashes) = open(&path);
         assert_eq!(hashes, [0, 100, 1, 101, 2, 102]);
         assert_eq!((resumed.ledger.rows(), resumed.ledger.malformed()), (30, 3));
@@ -273,31 +277,32 @@ mod tests {
         assert!(matches!(error, Err(CheckpointError::OtherScan)));
         checkpoint
             .begin(IdForm::Uuid, &resumed.ledger)
-            .expect("the same");
+            .expect("the form is the same");
         checkpoint
-            .append(&reached(1, None, false), &[9])
-            .expect("written");
+            .append(&progress(1, None, false), &[9])
+            .expect("the file is written");
         drop(checkpoint);
         assert_eq!(open(&path).2.last(), Some(&9));
     }
 
     #[test]
-    fn another_scan_another_file_and_another_program_are_refused() {
-        let folder = tempfile::tempdir().expect("a folder");
+    fn other_scans_files_and_programs_are_refused() {
+        let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("scan");
-        written(&path);
+        write_checkpoint(&path);
         let other = Identity::new(&["postgres://a", "SELECT 1"]);
-        let try_open =
-            |path: &Path, identity| Checkpoint::open(path, identity, 0).expect_err("refused");
+        let try_open = |path: &Path, identity| {
+            Checkpoint::open(path, identity, 0).expect_err("the operation fails")
+        };
         assert!(matches!(try_open(&path, other), CheckpointError::OtherScan));
-        let held = open(&path);
+        let other_program = open(&path);
         assert!(matches!(try_open(&path, SCAN), CheckpointError::Locked));
-        drop(held);
+        drop(other_program);
         for contents in [&b"hello"[..], &[b'x'; 200]] {
             let foreign = folder.path().join("foreign");
-            std::fs::write(&foreign, contents).expect("written");
+            std::fs::write(&foreign, contents).expect("the file is written");
             assert!(matches!(try_open(&foreign, SCAN), CheckpointError::Foreign));
-            let after = std::fs::read(&foreign).expect("still there");
+            let after = std::fs::read(&foreign).expect("the file exists");
             assert_eq!(after, contents, "the file is unchanged");
         }
     }
@@ -310,19 +315,23 @@ mod tests {
     /// Method: truncate the file at every length after its header. Exactly the complete records are read.
     #[test]
     fn a_truncated_file_ends_with_its_last_complete_record() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("scan");
-        let ends = written(&path);
-        let bytes = std::fs::read(&path).expect("readable");
+        let ends = write_checkpoint(&path);
+        let bytes = std::fs::read(&path).expect("the file is readable");
         for cut in ends[0]..bytes.len() as u64 {
-            std::fs::write(&path, &bytes[..cut as usize]).expect("written");
+            std::fs::write(&path, &bytes[..cut as usize]).expect("the file is written");
             let (_, resumed, hashes) = open(&path);
-            let whole = ends.iter().filter(|end| **end <= cut).count();
-            assert_eq!(hashes.len(), 2 * whole.saturating_sub(2), "cut at {cut}");
-            assert_eq!(resumed.torn_bytes, cut - ends[whole - 1]);
+            let complete_records = ends.iter().filter(|end| **end <= cut).count();
             assert_eq!(
-                std::fs::metadata(&path).expect("a file").len(),
-                ends[whole - 1]
+                hashes.len(),
+                2 * complete_records.saturating_sub(2),
+                "cut at {cut}"
+            );
+            assert_eq!(resumed.invalid_bytes, cut - ends[complete_records - 1]);
+            assert_eq!(
+                std::fs::metadata(&path).expect("the file exists").len(),
+                ends[complete_records - 1]
             );
         }
     }
@@ -331,25 +340,25 @@ mod tests {
         /// Method: change one byte of the file. The hashes that are read are a prefix of the hashes that were
         /// written.
         #[test]
-        fn a_changed_byte_ends_the_file(at in 0usize..400, flip in 1u8..) {
-            let folder = tempfile::tempdir().expect("a folder");
+        fn reading_ends_at_a_changed_byte(offset in 0usize..400, flip in 1u8..) {
+            let folder = tempfile::tempdir().expect("the folder is created");
             let path = folder.path().join("scan");
-            written(&path);
-            let mut bytes = std::fs::read(&path).expect("readable");
-            let at = at % bytes.len();
-            bytes[at] ^= flip;
+            write_checkpoint(&path);
+            let mut bytes = std::fs::read(&path).expect("the file is readable");
+            let offset = offset % bytes.len();
+            bytes[offset] ^= flip;
             let mut hashes = Vec::new();
             let mut each = |more: &[u64]| hashes.extend_from_slice(more);
             let replayed = replay(&bytes[..], SCAN, &mut each);
-            prop_assert_eq!(replayed.is_err(), at < HEADER_BYTES);
+            prop_assert_eq!(replayed.is_err(), offset < HEADER_BYTES);
             prop_assert!([0, 100, 1, 101, 2, 102].starts_with(&hashes), "{:?}", hashes);
         }
 
         /// Method: append random bytes to a header. Reading them does not panic.
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
-            let whole = [header(SCAN, 1), bytes].concat();
-            prop_assert!(Checkpoint::read(&whole, SCAN, &mut |_| ()).is_ok());
+            let file = [header(SCAN, 1), bytes].concat();
+            prop_assert!(Checkpoint::read(&file, SCAN, &mut |_| ()).is_ok());
         }
 
         /// The row count of each span in the ledger is the sum over its batches. Sums that overflow stay at the
@@ -358,28 +367,28 @@ mod tests {
         fn a_ledger_equals_the_sums_of_its_batches(
             batches in prop::collection::vec((0usize..3, any::<u64>(), any::<bool>(), any::<Vec<u64>>()), 0..8),
         ) {
-            let folder = tempfile::tempdir().expect("a folder");
+            let folder = tempfile::tempdir().expect("the folder is created");
             let path = folder.path().join("scan");
-            let (mut checkpoint, _) = Checkpoint::open(&path, SCAN, 5).expect("opens");
+            let (mut checkpoint, _) = Checkpoint::open(&path, SCAN, 5).expect("the file opens");
             let plan = Ledger::with_spans(vec![vec![]; 3]);
-            checkpoint.begin(IdForm::Text, &plan).expect("written");
+            checkpoint.begin(IdForm::Text, &plan).expect("the file is written");
             let (mut rows, mut done, mut expected) = ([0u64; 3], [false; 3], Vec::new());
             for (span, count, ends_span, hashes) in &batches {
-                let batch = SpanProgress { rows: *count, ..reached(*span, None, *ends_span) };
-                checkpoint.append(&batch, hashes).expect("written");
+                let batch = SpanProgress { rows: *count, ..progress(*span, None, *ends_span) };
+                checkpoint.append(&batch, hashes).expect("the file is written");
                 rows[*span] = rows[*span].saturating_add(*count);
                 done[*span] |= *ends_span;
                 expected.extend_from_slice(hashes);
             }
             let mut hashes = Vec::new();
-            let bytes = std::fs::read(&path).expect("readable");
+            let bytes = std::fs::read(&path).expect("the file is readable");
             let read = Checkpoint::read(&bytes, SCAN, &mut |more| hashes.extend_from_slice(more));
-            let ledger = read.expect("ours").ledger;
+            let ledger = read.expect("the file is valid").ledger;
             for (n, span) in ledger.spans().iter().enumerate() {
                 prop_assert_eq!((span.rows, span.done), (rows[n], done[n]));
             }
-            let whole = rows.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
-            prop_assert_eq!((ledger.rows(), hashes), (whole, expected));
+            let total_rows = rows.iter().fold(0u64, |sum, rows| sum.saturating_add(*rows));
+            prop_assert_eq!((ledger.rows(), hashes), (total_rows, expected));
         }
     }
 }

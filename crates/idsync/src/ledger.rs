@@ -64,14 +64,14 @@ impl Ledger {
     /// Records the progress of a batch.
     ///
     /// Panics if the batch belongs to no span of this ledger.
-    pub(crate) fn record(&mut self, reached: &SpanProgress) {
-        let span = &mut self.spans[reached.span];
+    pub(crate) fn record(&mut self, progress: &SpanProgress) {
+        let span = &mut self.spans[progress.span];
         // A forged checkpoint may contain any number, so the sums could overflow.
-        span.rows = span.rows.saturating_add(reached.rows);
-        span.malformed = span.malformed.saturating_add(reached.malformed);
-        span.done |= reached.ends_span;
-        if reached.position.is_some() {
-            span.position.clone_from(&reached.position);
+        span.rows = span.rows.saturating_add(progress.rows);
+        span.malformed = span.malformed.saturating_add(progress.malformed);
+        span.done |= progress.ends_span;
+        if progress.position.is_some() {
+            span.position.clone_from(&progress.position);
         }
     }
 

@@ -6,7 +6,7 @@
 //!   Its [`Ledger`] records which parts of the source are read.
 //! - A [`Checkpoint`] stores the ledger and the hashes of the ids in a file. After a crash, the next run of the
 //!   program continues the scan from this file.
-//! - [`Changes`] polls the database for the ids that were added after the scan began.
+//! - [`ChangesPoller`] polls the database for the ids that were added after the scan began.
 //!
 //! All functions block the calling thread. Database clients run their tasks on separate threads.
 #![forbid(unsafe_code)]
@@ -31,12 +31,13 @@ mod value;
 pub use address::{Options, is_database, open};
 pub use batch::{Batch, BatchBuilder, SpanProgress};
 pub use changes::{
-    Changes, ChangesConfig, Feed, MalformedRow, MalformedRows, PollResult, Rows, Stopper, Unit,
+    ChangesConfig, ChangesConnection, ChangesPoller, MalformedRow, MalformedRows, PollResult, Rows,
+    Stopper, Unit,
 };
 pub use checkpoint::{Checkpoint, CheckpointError, Identity, Resumed};
 pub use error::{Cause, SourceError};
 pub use ledger::{Ledger, Span};
 pub use scan::{
-    Attempt, Progress, Retry, Scan, ScanConfig, Sink, Source, SourceFuture, SourceInfo, Watch,
+    Attempt, Progress, Retry, Scan, ScanConfig, ScanHandle, Sink, Source, SourceFuture, SourceInfo,
 };
 pub use value::Value;

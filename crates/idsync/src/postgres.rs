@@ -22,7 +22,7 @@ use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 use crate::address::{Options, without_password};
-use crate::changes::{Feed, Rows, Unit};
+use crate::changes::{ChangesConnection, Rows, Unit};
 use crate::error::SourceError;
 use crate::scan::{Sink, Source, SourceFuture, SourceInfo};
 use column::{AfterParameter, Column, RawValue};
@@ -48,22 +48,19 @@ impl Postgres {
     }
 
     async fn connect(&self) -> Result<Session, SourceError> {
-        let refused = |error| refused(&self.label, error);
+        let fail = |error| connect_error(&self.label, error);
         let (client, driver) = match &self.connector {
-            tls::Connector::Clear => {
+            tls::Connector::Unencrypted => {
                 let (client, connection) = self
                     .config
                     .connect(tokio_postgres::NoTls)
                     .await
-                    .map_err(refused)?;
+                    .map_err(fail)?;
                 (client, tokio::spawn(async { _ = connection.await }))
             }
             tls::Connector::Rustls(connector) => {
-                let (client, connection) = self
-                    .config
-                    .connect(connector.clone())
-                    .await
-                    .map_err(refused)?;
+                let (client, connection) =
+                    self.config.connect(connector.clone()).await.map_err(fail)?;
                 (client, tokio::spawn(async { _ = connection.await }))
             }
         };
@@ -72,18 +69,18 @@ impl Postgres {
         // configured query cannot write to the database.
         let settings =
             "SET standard_conforming_strings = on; SET default_transaction_read_only = on";
-        let set = session.client.batch_execute(settings).await;
-        set.map_err(refused)?;
+        let result = session.client.batch_execute(settings).await;
+        result.map_err(fail)?;
         Ok(session)
     }
 
     async fn prepare(&self, client: &Client, query: &str) -> Result<Statement, SourceError> {
         let prepared = client.prepare(query).await;
-        prepared.map_err(|error| failed(&self.label, error))
+        prepared.map_err(|error| query_error(&self.label, error))
     }
 
     async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
-        let fail = |error| failed(&self.label, error);
+        let fail = |error| query_error(&self.label, error);
         let session = self.connect().await?;
         let client = &session.client;
         client
@@ -131,20 +128,20 @@ impl Postgres {
         let copy = format!("COPY (\n{select}\n) TO STDOUT (FORMAT BINARY)");
         let stream = client.copy_out(copy.as_str()).await.map_err(fail)?;
         let mut rows = pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
-        let mut gather = attempt.gather(number, "");
+        let mut builder = attempt.batch_builder(number, "");
         while let Some(row) = rows.next().await {
             let row = row.map_err(fail)?;
             let RawValue(raw) = row.try_get(0).map_err(fail)?;
-            if gather.row(id.value(raw)?)? {
+            if builder.add_row(id.value(raw)?)? {
                 let position = if self.options.ordered {
                     id.position(raw)?
                 } else {
                     None
                 };
-                sink.send(gather.close(position)).await?;
+                sink.send(builder.take_batch(position)).await?;
             }
         }
-        sink.send(gather.end()).await
+        sink.send(builder.finish()).await
     }
 }
 
@@ -161,7 +158,10 @@ impl Source for Postgres {
         Box::pin(self.read_all(sink))
     }
 
-    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
+    fn connect_changes<'a>(
+        &'a self,
+        query: &'a str,
+    ) -> SourceFuture<'a, Box<dyn ChangesConnection>> {
         Box::pin(async move {
             let session = self.connect().await?;
             let statement = self
@@ -173,7 +173,7 @@ impl Source for Postgres {
                     expected: "two, id and number, and one parameter `$1` are expected",
                 });
             };
-            let connection = ChangesConnection {
+            let connection = PostgresChanges {
                 label: self.label.clone(),
                 id: Column::new(id.name(), id.type_())?,
                 number: Column::number(number.name(), number.type_())?,
@@ -181,7 +181,7 @@ impl Source for Postgres {
                 session,
                 statement: statement.clone(),
             };
-            Ok(Box::new(connection) as Box<dyn Feed>)
+            Ok(Box::new(connection) as Box<dyn ChangesConnection>)
         })
     }
 }
@@ -200,7 +200,7 @@ impl Drop for Session {
 }
 
 /// A connection that polls changes.
-struct ChangesConnection {
+struct PostgresChanges {
     label: String,
     session: Session,
     statement: Statement,
@@ -209,7 +209,7 @@ struct ChangesConnection {
     after: Column,
 }
 
-impl Feed for ChangesConnection {
+impl ChangesConnection for PostgresChanges {
     fn form(&self) -> edgeward_filter::IdForm {
         self.id.form()
     }
@@ -220,7 +220,7 @@ impl Feed for ChangesConnection {
 
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
-            let fail = |error| failed(&self.label, error);
+            let fail = |error| query_error(&self.label, error);
             let after = AfterParameter {
                 column: &self.after,
                 number: after,
@@ -233,9 +233,9 @@ impl Feed for ChangesConnection {
                 let RawValue(number) = row.try_get(1).map_err(fail)?;
                 let id = self.id.value(id)?;
                 if number.is_some() {
-                    rows.row(id, self.number.as_number(number)?)?;
+                    rows.add_row(id, self.number.as_number(number)?)?;
                 } else {
-                    rows.row_without_number(id, "the change has no number")?;
+                    rows.add_row_without_number(id, "the change has no number")?;
                 }
             }
             Ok(())
@@ -264,7 +264,7 @@ fn without_semicolon(query: &str) -> &str {
     query.trim_end().trim_end_matches(';')
 }
 
-fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
+fn connect_error(label: &str, error: tokio_postgres::Error) -> SourceError {
     let transient = match error.as_db_error() {
         Some(server_error) => is_transient(server_error.code()),
         // The host name cannot be resolved, or the connection was refused or closed.
@@ -272,17 +272,17 @@ fn refused(label: &str, error: tokio_postgres::Error) -> SourceError {
     };
     SourceError::Connect {
         label: label.to_owned(),
-        cause: cause(error),
+        cause: server_cause(error),
         transient,
     }
 }
 
-fn failed(label: &str, error: tokio_postgres::Error) -> SourceError {
+fn query_error(label: &str, error: tokio_postgres::Error) -> SourceError {
     let transient = match error.as_db_error() {
         Some(server_error) => is_transient(server_error.code()),
         None => is_io(&error) || error.is_closed(),
     };
-    let (label, cause) = (label.to_owned(), cause(error));
+    let (label, cause) = (label.to_owned(), server_cause(error));
     if transient {
         SourceError::Lost { label, cause }
     } else {
@@ -291,7 +291,7 @@ fn failed(label: &str, error: tokio_postgres::Error) -> SourceError {
 }
 
 /// Returns the server's message without the client's prefix "db error".
-fn cause(error: tokio_postgres::Error) -> crate::Cause {
+fn server_cause(error: tokio_postgres::Error) -> crate::Cause {
     match error.as_db_error() {
         Some(server_error) => server_error.clone().into(),
         None => error.into(),

@@ -21,8 +21,8 @@ use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::sleep;
 
-use crate::batch::{Batch, BatchBuilder, Rules};
-use crate::changes::Feed;
+use crate::batch::{Batch, BatchBuilder, RowRules};
+use crate::changes::ChangesConnection;
 use crate::error::SourceError;
 use crate::ledger::Ledger;
 
@@ -42,7 +42,10 @@ pub trait Source: Send + Sync + 'static {
     fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()>;
 
     /// Connects for polling changes: ids and the numbers that order them.
-    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>>;
+    fn connect_changes<'a>(
+        &'a self,
+        query: &'a str,
+    ) -> SourceFuture<'a, Box<dyn ChangesConnection>>;
 }
 
 /// The report of a source when an attempt begins.
@@ -109,7 +112,7 @@ impl Default for Retry {
 
 impl Retry {
     /// Returns the pause after `attempts` failed attempts.
-    fn wait(&self, attempts: u32) -> Duration {
+    fn pause(&self, attempts: u32) -> Duration {
         let doubled = 1u32.checked_shl(attempts).unwrap_or(u32::MAX);
         self.first.saturating_mul(doubled).min(self.longest)
     }
@@ -138,14 +141,14 @@ pub struct Progress {
 #[derive(Debug)]
 pub struct Scan {
     batches: mpsc::Receiver<Batch>,
-    found: SourceInfo,
-    watch: Watch,
+    source_info: SourceInfo,
+    handle: ScanHandle,
     thread: Option<JoinHandle<Result<(), SourceError>>>,
 }
 
 /// Observes and cancels a scan from another thread.
 #[derive(Clone, Debug)]
-pub struct Watch {
+pub struct ScanHandle {
     shared: Arc<Shared>,
 }
 
@@ -158,7 +161,7 @@ struct Shared {
 #[derive(Debug, Default)]
 struct State {
     ledger: Ledger,
-    found: Option<SourceInfo>,
+    source_info: Option<SourceInfo>,
     rows_before: u64,
     interruptions: u64,
     waiting: Option<String>,
@@ -172,13 +175,16 @@ impl Shared {
     }
 }
 
-impl Watch {
+impl ScanHandle {
     /// Returns the progress of the scan.
     pub fn progress(&self) -> Progress {
         let state = self.shared.state();
         let (done, spans) = (state.ledger.completed(), state.ledger.spans().len());
         let rows = state.ledger.rows();
-        let stated = state.found.as_ref().and_then(|found| found.rows_estimated);
+        let estimated = state
+            .source_info
+            .as_ref()
+            .and_then(|info| info.rows_estimated);
         // The spans of a ring are read in an order that is independent of their sizes. The share of completed
         // spans is therefore an estimate of the share of rows.
         let by_spans = (spans >= 8 && done > 0).then(|| rows * spans as u64 / done as u64);
@@ -186,7 +192,7 @@ impl Watch {
             rows,
             rows_before: state.rows_before,
             malformed: state.ledger.malformed(),
-            rows_estimated: by_spans.or(stated).map(|estimate| estimate.max(rows)),
+            rows_estimated: by_spans.or(estimated).map(|estimate| estimate.max(rows)),
             spans: (done, spans),
             interruptions: state.interruptions,
             waiting: state.waiting.clone(),
@@ -217,7 +223,7 @@ impl Scan {
             cancel: watch::Sender::new(false),
         });
         let (sender, batches) = mpsc::channel(config.batches_ahead.max(1));
-        let (ready, began) = std::sync::mpsc::sync_channel(1);
+        let (ready, prepared) = std::sync::mpsc::sync_channel(1);
         let sink = Sink {
             sender,
             ready,
@@ -231,30 +237,30 @@ impl Scan {
             .expect("the system can create a thread");
         let mut scan = Self {
             batches,
-            found: SourceInfo {
+            source_info: SourceInfo {
                 form: IdForm::Text,
                 column: String::new(),
                 rows_estimated: None,
             },
-            watch: Watch { shared },
+            handle: ScanHandle { shared },
             thread: Some(thread),
         };
-        match began.recv() {
-            Ok(found) => scan.found = found,
+        match prepared.recv() {
+            Ok(info) => scan.source_info = info,
             // The thread ended before it began to read, and returns its error.
-            Err(_) => scan.end()?,
+            Err(_) => scan.join()?,
         }
         Ok(scan)
     }
 
     /// Returns the report of the source. Ids of the batches have the form [`SourceInfo::form`].
     pub fn source_info(&self) -> &SourceInfo {
-        &self.found
+        &self.source_info
     }
 
     /// Returns the planned spans. The caller persists them before the first batch.
     pub fn ledger(&self) -> Ledger {
-        self.watch.shared.state().ledger.clone()
+        self.handle.shared.state().ledger.clone()
     }
 
     /// Returns the next batch, or `None` at the end.
@@ -262,20 +268,20 @@ impl Scan {
         if let Some(batch) = self.batches.blocking_recv() {
             return Ok(Some(batch));
         }
-        self.end().map(|()| None)
+        self.join().map(|()| None)
     }
 
     /// Returns a handle for another thread.
-    pub fn watch(&self) -> Watch {
-        self.watch.clone()
+    pub fn handle(&self) -> ScanHandle {
+        self.handle.clone()
     }
 
     /// Returns the progress of the scan.
     pub fn progress(&self) -> Progress {
-        self.watch.progress()
+        self.handle.progress()
     }
 
-    fn end(&mut self) -> Result<(), SourceError> {
+    fn join(&mut self) -> Result<(), SourceError> {
         let Some(thread) = self.thread.take() else {
             return Ok(());
         };
@@ -287,7 +293,7 @@ impl Scan {
 
 impl Drop for Scan {
     fn drop(&mut self) {
-        self.watch.cancel();
+        self.handle.cancel();
         self.batches.close();
         if let Some(thread) = self.thread.take() {
             // The caller does not need the error any more. The panic hook has already logged a panic.
@@ -309,29 +315,29 @@ pub struct Sink {
 impl Sink {
     /// Begins an attempt. A source calls this function after it has connected, with its report and a function
     /// that plans the spans of a new scan. The returned attempt has the ledger with the spans to read.
-    pub fn begin(&self, found: SourceInfo, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Attempt {
-        let form = self.config.form.unwrap_or(found.form);
-        let found = SourceInfo { form, ..found };
+    pub fn begin(&self, info: SourceInfo, plan: impl FnOnce() -> Vec<Vec<u8>>) -> Attempt {
+        let form = self.config.form.unwrap_or(info.form);
+        let info = SourceInfo { form, ..info };
         let ledger = {
             let mut state = self.shared.state();
             if state.ledger.spans().is_empty() {
                 state.ledger = Ledger::with_spans(plan());
             }
-            state.found = Some(found.clone());
+            state.source_info = Some(info.clone());
             state.waiting = None;
             state.ledger.clone()
         };
         let attempt = Attempt {
             ledger,
-            rules: Rules {
+            rules: RowRules {
                 form,
                 skip_malformed: self.config.skip_malformed,
                 batch_ids: self.config.batch_ids.max(1),
             },
-            column: found.column.clone(),
+            column: info.column.clone(),
         };
         // `Scan::begin` waits only for the first attempt. Later reports are dropped.
-        _ = self.ready.try_send(found);
+        _ = self.ready.try_send(info);
         attempt
     }
 
@@ -340,14 +346,14 @@ impl Sink {
         if *self.cancelled.borrow() {
             return Err(SourceError::Cancelled);
         }
-        let reached = batch.reached.clone();
+        let progress = batch.progress.clone();
         tokio::select! {
             sent = self.sender.send(batch) => sent.map_err(|_| SourceError::Cancelled)?,
             () = self.cancelled() => return Err(SourceError::Cancelled),
         }
         // The progress is recorded only when the batch is in the queue. Otherwise, after a failed send, the
         // next attempt would omit the ids of this batch.
-        self.shared.state().ledger.record(&reached);
+        self.shared.state().ledger.record(&progress);
         Ok(())
     }
 
@@ -371,15 +377,21 @@ impl Sink {
 pub struct Attempt {
     /// The spans and their progress when the attempt began.
     pub ledger: Ledger,
-    rules: Rules,
+    rules: RowRules,
     column: String,
 }
 
 impl Attempt {
-    /// Returns a builder of batches for the rows of a span. The text `of` follows the row number in error messages.
-    pub fn gather(&self, span: usize, of: impl Into<String>) -> BatchBuilder {
+    /// Returns a builder of batches for the rows of a span. The text `row_suffix` follows the row number in error messages.
+    pub fn batch_builder(&self, span: usize, row_suffix: impl Into<String>) -> BatchBuilder {
         let rows = self.ledger.spans()[span].rows;
-        BatchBuilder::new(self.rules, span, rows, of.into(), self.column.clone())
+        BatchBuilder::new(
+            self.rules,
+            span,
+            rows,
+            row_suffix.into(),
+            self.column.clone(),
+        )
     }
 }
 
@@ -403,7 +415,7 @@ fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
     runtime.block_on(async {
         let mut last_row = Instant::now();
         let mut rows = sink.shared.state().ledger.rows();
-        let mut in_vain = 0;
+        let mut failed_attempts = 0;
         loop {
             let read = tokio::select! {
                 read = source.read(sink) => read,
@@ -413,25 +425,25 @@ fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
                 return Ok(());
             };
             let retry = sink.config.retry;
-            let wait = {
+            let pause = {
                 let mut state = sink.shared.state();
                 let read = state.ledger.rows();
                 if read > rows {
-                    (rows, in_vain, last_row) = (read, 0, Instant::now());
+                    (rows, failed_attempts, last_row) = (read, 0, Instant::now());
                 }
-                let began = state.found.is_some();
-                let wait = retry.wait(in_vain);
-                let late = last_row.elapsed() + wait > retry.give_up_after;
-                if !began || late || !error.is_transient() {
+                let is_prepared = state.source_info.is_some();
+                let pause = retry.pause(failed_attempts);
+                let gives_up = last_row.elapsed() + pause > retry.give_up_after;
+                if !is_prepared || gives_up || !error.is_transient() {
                     return Err(error);
                 }
                 state.interruptions += 1;
                 state.waiting = Some(error.chain());
-                wait
+                pause
             };
-            in_vain += 1;
+            failed_attempts += 1;
             tokio::select! {
-                () = sleep(wait) => {}
+                () = sleep(pause) => {}
                 () = sink.cancelled() => return Err(SourceError::Cancelled),
             }
         }

@@ -13,7 +13,7 @@ use rusqlite::types::{ToSqlOutput, ValueRef};
 use rusqlite::{Connection, ErrorCode, OpenFlags, Statement, ToSql};
 
 use crate::address::Options;
-use crate::changes::{Feed, Rows};
+use crate::changes::{ChangesConnection, Rows};
 use crate::error::SourceError;
 use crate::scan::{Sink, Source, SourceFuture, SourceInfo};
 use crate::value::Value;
@@ -85,30 +85,30 @@ impl Sqlite {
         }
     }
 
-    /// Counts the rows of the query. Returns `None` if counting takes more than `COUNT_LOOKS` progress
-    /// callbacks, which the callback counts in `budget`.
-    fn estimate(&self, connection: &Connection, budget: &AtomicU64) -> Option<u64> {
-        budget.store(COUNT_LOOKS, Ordering::Relaxed);
+    /// Counts the rows of the query. Returns `None` if counting takes more than `COUNT_CALLBACKS_MAX` progress
+    /// callbacks, which the callback counts in `callbacks_left`.
+    fn estimate(&self, connection: &Connection, callbacks_left: &AtomicU64) -> Option<u64> {
+        callbacks_left.store(COUNT_CALLBACKS_MAX, Ordering::Relaxed);
         let query = without_semicolon(&self.options.query);
         let count = format!("SELECT count(*) FROM (\n{query}\n)");
         let counted = connection.query_row(&count, [], |row| row.get::<_, i64>(0));
-        budget.store(u64::MAX, Ordering::Relaxed);
+        callbacks_left.store(u64::MAX, Ordering::Relaxed);
         counted.ok().and_then(|count| u64::try_from(count).ok())
     }
 
     async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
         let mut connection = self.connect()?;
-        let budget = Arc::new(AtomicU64::new(u64::MAX));
-        let (cancelled, spent) = (sink.cancellation(), Arc::clone(&budget));
+        let callbacks_left = Arc::new(AtomicU64::new(u64::MAX));
+        let (cancelled, remaining) = (sink.cancellation(), Arc::clone(&callbacks_left));
         let interrupt = move || {
-            let left = spent.load(Ordering::Relaxed);
+            let left = remaining.load(Ordering::Relaxed);
             if left != u64::MAX {
-                spent.store(left.saturating_sub(1), Ordering::Relaxed);
+                remaining.store(left.saturating_sub(1), Ordering::Relaxed);
             }
             left == 0 || cancelled()
         };
         connection
-            .progress_handler(STEPS_PER_LOOK, Some(interrupt))
+            .progress_handler(INSTRUCTIONS_PER_CALLBACK, Some(interrupt))
             .map_err(|e| self.fail(e))?;
         let prepared = self.prepare(&connection, &self.options.query)?;
         let columns: Vec<_> = prepared.columns().collect();
@@ -118,18 +118,18 @@ impl Sqlite {
                 expected: "one, the id, is expected",
             });
         };
-        let found = SourceInfo {
+        let info = SourceInfo {
             form: form_of(column.decl_type()),
             column: column.name().to_owned(),
-            rows_estimated: self.estimate(&connection, &budget),
+            rows_estimated: self.estimate(&connection, &callbacks_left),
         };
-        let attempt = sink.begin(found, || vec![Vec::new()]);
+        let attempt = sink.begin(info, || vec![Vec::new()]);
         let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
         };
-        let from = span.position.as_deref().and_then(Position::from_bytes);
+        let position = span.position.as_deref().and_then(Position::from_bytes);
         let query = without_semicolon(&self.options.query);
-        let query = match (self.options.ordered, &from) {
+        let query = match (self.options.ordered, &position) {
             (false, _) => query.to_owned(),
             (true, None) => format!("WITH ids(id) AS (\n{query}\n) SELECT id FROM ids ORDER BY id"),
             // The condition includes the last id: with a case-insensitive collation, ids that follow may
@@ -139,22 +139,22 @@ impl Sqlite {
             ),
         };
         let mut statement = self.prepare(&connection, &query)?;
-        let from = from.filter(|_| self.options.ordered);
+        let position = position.filter(|_| self.options.ordered);
         let mut rows = statement
-            .query(rusqlite::params_from_iter(from.iter()))
+            .query(rusqlite::params_from_iter(position.iter()))
             .map_err(|e| self.fail(e))?;
-        let mut gather = attempt.gather(number, "");
+        let mut builder = attempt.batch_builder(number, "");
         while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
             let value = row.get_ref(0).map_err(|e| self.fail(e))?;
-            if gather.row(id_of(value, &prepared)?)? {
-                let position = self
+            if builder.add_row(id_of(value, &prepared)?)? {
+                let reached = self
                     .options
                     .ordered
                     .then(|| Position::from_value(value).to_bytes());
-                sink.send(gather.close(position)).await?;
+                sink.send(builder.take_batch(reached)).await?;
             }
         }
-        sink.send(gather.end()).await
+        sink.send(builder.finish()).await
     }
 }
 
@@ -179,7 +179,10 @@ impl Source for Sqlite {
         })
     }
 
-    fn follow<'a>(&'a self, query: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
+    fn connect_changes<'a>(
+        &'a self,
+        query: &'a str,
+    ) -> SourceFuture<'a, Box<dyn ChangesConnection>> {
         Box::pin(async move {
             let connection = self.connect()?;
             let form = {
@@ -198,23 +201,23 @@ impl Source for Sqlite {
                 file: self.file.clone(),
                 options: Options::new(query),
             };
-            Ok(Box::new(ChangesConnection {
+            Ok(Box::new(SqliteChanges {
                 source,
                 connection,
                 form,
-            }) as Box<dyn Feed>)
+            }) as Box<dyn ChangesConnection>)
         })
     }
 }
 
 /// A connection that polls changes.
-struct ChangesConnection {
+struct SqliteChanges {
     source: Sqlite,
     connection: Connection,
     form: IdForm,
 }
 
-impl Feed for ChangesConnection {
+impl ChangesConnection for SqliteChanges {
     fn form(&self) -> IdForm {
         self.form
     }
@@ -237,11 +240,11 @@ impl Feed for ChangesConnection {
                 };
                 let number = row.get_ref(1).map_err(fail)?;
                 if let ValueRef::Integer(number) = number {
-                    rows.row(id, number)?;
+                    rows.add_row(id, number)?;
                 } else {
                     let column = prepared.column_name(1).unwrap_or_default();
                     let error = format!("column `{column}` is {}, not INTEGER", number.data_type());
-                    rows.row_without_number(id, &error)?;
+                    rows.add_row_without_number(id, &error)?;
                 }
             }
             Ok(())
@@ -343,8 +346,8 @@ impl ToSql for Position {
 }
 
 /// The number of SQLite instructions between two progress callbacks. They take about 100 µs.
-const STEPS_PER_LOOK: i32 = 10_000;
+const INSTRUCTIONS_PER_CALLBACK: i32 = 10_000;
 
 /// The largest number of progress callbacks while counting rows. Counting then takes at most about 100 ms. The
 /// limit is low because the count is only used for a progress bar.
-const COUNT_LOOKS: u64 = 1000;
+const COUNT_CALLBACKS_MAX: u64 = 1000;

@@ -9,7 +9,7 @@ use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, Signatur
 
 /// PEM files, each with the name of the setting that contains it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Files<'a> {
+pub(crate) struct TlsFiles<'a> {
     /// Root certificates. Default: the root certificates of the system.
     pub(crate) roots: Option<(&'a str, &'a str)>,
     /// The client certificate, with its intermediate certificates.
@@ -20,9 +20,9 @@ pub(crate) struct Files<'a> {
 
 /// The server name that a certificate must be valid for.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Expected {
+pub(crate) enum ExpectedName {
     /// The name or address to which the client connects.
-    Connected,
+    OfConnection,
     /// This name, whatever the name or address to which the client connects.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
@@ -31,7 +31,7 @@ pub(crate) enum Expected {
             reason = "only the nodes of Cassandra are known by address alone"
         )
     )]
-    Name(ServerName<'static>),
+    Fixed(ServerName<'static>),
     /// Any name: every certificate of the authorities is accepted.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
@@ -41,7 +41,10 @@ pub(crate) enum Expected {
 }
 
 /// Returns the TLS configuration of a client. Errors name the setting and its file.
-pub(crate) fn client(files: Files<'_>, expected: Expected) -> Result<ClientConfig, String> {
+pub(crate) fn client_config(
+    files: TlsFiles<'_>,
+    expected: ExpectedName,
+) -> Result<ClientConfig, String> {
     let provider = Arc::new(rustls::crypto::aws_lc_rs::default_provider());
     let mut roots = RootCertStore::empty();
     if let Some((setting, file)) = files.roots {
@@ -57,7 +60,7 @@ pub(crate) fn client(files: Files<'_>, expected: Expected) -> Result<ClientConfi
         .with_safe_default_protocol_versions()
         .map_err(|error| error.to_string())?;
     let builder = match expected {
-        Expected::Connected => builder.with_root_certificates(roots),
+        ExpectedName::OfConnection => builder.with_root_certificates(roots),
         expected => builder
             .dangerous()
             .with_custom_certificate_verifier(Arc::new(Verifier {
@@ -94,7 +97,7 @@ fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>
 /// Verifies the certificate of a server if the expected name differs from the address to which the client connects.
 #[derive(Debug)]
 struct Verifier {
-    expected: Expected,
+    expected: ExpectedName,
     roots: RootCertStore,
     algorithms: rustls::crypto::WebPkiSupportedAlgorithms,
 }
@@ -117,9 +120,9 @@ impl ServerCertVerifier for Verifier {
             self.algorithms.all,
         )?;
         let expected = match &self.expected {
-            Expected::AnyName => None,
-            Expected::Name(name) => Some(name),
-            Expected::Connected => Some(connected),
+            ExpectedName::AnyName => None,
+            ExpectedName::Fixed(name) => Some(name),
+            ExpectedName::OfConnection => Some(connected),
         };
         if let Some(name) = expected {
             rustls::client::verify_server_name(&certificate, name)?;
@@ -166,35 +169,38 @@ mod tests {
         authority
             .distinguished_name
             .push(DnType::CommonName, "authority of a test");
-        let key = KeyPair::generate().expect("a key");
-        let authority = CertifiedIssuer::self_signed(authority, key).expect("a certificate");
-        let key = KeyPair::generate().expect("a key");
-        let server = CertificateParams::new(["db.example".to_owned()]).expect("a name");
-        let server = server.signed_by(&key, &authority).expect("a certificate");
+        let key = KeyPair::generate().expect("the key is created");
+        let authority =
+            CertifiedIssuer::self_signed(authority, key).expect("the certificate is created");
+        let key = KeyPair::generate().expect("the key is created");
+        let server = CertificateParams::new(["db.example".to_owned()]).expect("the name is valid");
+        let server = server
+            .signed_by(&key, &authority)
+            .expect("the certificate is created");
         let file = folder.join("ca.pem");
-        fs::write(&file, authority.pem()).expect("written");
-        fs::write(folder.join("server.pem"), server.pem()).expect("written");
-        fs::write(folder.join("server.key"), key.serialize_pem()).expect("written");
+        fs::write(&file, authority.pem()).expect("the file is written");
+        fs::write(folder.join("server.pem"), server.pem()).expect("the file is written");
+        fs::write(folder.join("server.key"), key.serialize_pem()).expect("the file is written");
         (file.display().to_string(), server.der().clone())
     }
 
     fn store(file: &str) -> RootCertStore {
         let mut roots = RootCertStore::empty();
-        let read = certificates("ca", file).expect("certificates");
+        let read = certificates("ca", file).expect("the certificates are valid");
         read.into_iter()
-            .for_each(|read| roots.add(read).expect("an authority"));
+            .for_each(|read| roots.add(read).expect("the authority is valid"));
         roots
     }
 
     /// Method: verify one certificate with every kind of expected name, with its authority and with another one.
     #[test]
     fn a_certificate_is_accepted_for_the_expected_name_only() {
-        let folder = tempfile::tempdir().expect("a folder");
-        let (ours, certificate) = test_authority(folder.path());
-        let elsewhere = tempfile::tempdir().expect("a folder");
-        let (strange, _) = test_authority(elsewhere.path());
-        let name = |name: &str| ServerName::try_from(name.to_owned()).expect("a name");
-        let accepts = |expected: Expected, roots: &str, connected: &str| {
+        let folder = tempfile::tempdir().expect("the folder is created");
+        let (own_authority, certificate) = test_authority(folder.path());
+        let other_folder = tempfile::tempdir().expect("the folder is created");
+        let (other_authority, _) = test_authority(other_folder.path());
+        let name = |name: &str| ServerName::try_from(name.to_owned()).expect("the name is valid");
+        let accepts = |expected: ExpectedName, roots: &str, connected: &str| {
             let verifier = Verifier {
                 expected,
                 roots: store(roots),
@@ -207,32 +213,38 @@ mod tests {
             verified.is_ok()
         };
         for (expected, by_address, by_name) in [
-            (Expected::Connected, false, true),
-            (Expected::Name(name("db.example")), true, true),
-            (Expected::Name(name("other.example")), false, false),
-            (Expected::AnyName, true, true),
+            (ExpectedName::OfConnection, false, true),
+            (ExpectedName::Fixed(name("db.example")), true, true),
+            (ExpectedName::Fixed(name("other.example")), false, false),
+            (ExpectedName::AnyName, true, true),
         ] {
-            assert_eq!(accepts(expected.clone(), &ours, "10.0.0.1"), by_address);
-            assert_eq!(accepts(expected.clone(), &ours, "db.example"), by_name);
-            assert!(!accepts(expected, &strange, "db.example"));
+            assert_eq!(
+                accepts(expected.clone(), &own_authority, "10.0.0.1"),
+                by_address
+            );
+            assert_eq!(
+                accepts(expected.clone(), &own_authority, "db.example"),
+                by_name
+            );
+            assert!(!accepts(expected, &other_authority, "db.example"));
         }
     }
 
     #[test]
     fn an_unusable_file_is_named_with_its_setting() {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let (roots, _) = test_authority(folder.path());
         let path = |name: &str| folder.path().join(name).display().to_string();
         let (certificate, key) = (path("server.pem"), path("server.key"));
         let (missing, empty) = (path("missing"), path("empty"));
-        fs::write(&empty, "").expect("written");
+        fs::write(&empty, "").expect("the file is written");
         let build = |roots: &str, certificate: Option<&str>, key: Option<&str>| {
-            let files = Files {
+            let files = TlsFiles {
                 roots: Some(("ca", roots)),
                 certificate: certificate.map(|file| ("cert", file)),
                 key: key.map(|file| ("key", file)),
             };
-            client(files, Expected::Connected).map(|_| ())
+            client_config(files, ExpectedName::OfConnection).map(|_| ())
         };
         assert_eq!(build(&roots, Some(&certificate), Some(&key)), Ok(()));
         for (built, expected) in [
@@ -243,7 +255,7 @@ mod tests {
             (build(&roots, Some(&certificate), Some(&missing)), "key "),
             (build(&roots, Some(&roots), Some(&key)), "cert "),
         ] {
-            let error = built.expect_err("refused");
+            let error = built.expect_err("the operation fails");
             assert!(error.contains(expected), "{error}");
         }
     }

@@ -38,7 +38,7 @@ impl<'a> Value<'a> {
             (Self::Uuid(_), IdForm::Integer) => return Err("a UUID is not an integer".to_owned()),
             (Self::Uuid(uuid), IdForm::Uuid | IdForm::Text) => buffer.uuid(uuid),
             (Self::Bytes(bytes), IdForm::Uuid) if bytes.len() == 16 => {
-                let uuid = bytes.try_into().expect("16 bytes");
+                let uuid = bytes.try_into().expect("the slice has 16 bytes");
                 buffer.uuid(uuid)
             }
             (Self::Text(spelling) | Self::Bytes(spelling), form) => {
@@ -66,7 +66,7 @@ mod tests {
     fn canonical(value: Value<'_>, form: IdForm) -> Result<String, String> {
         let mut buffer = IdText::default();
         let bytes = value.canonical(form, &mut buffer)?;
-        Ok(String::from_utf8(bytes.to_vec()).expect("text"))
+        Ok(String::from_utf8(bytes.to_vec()).expect("the id is text"))
     }
 
     #[test]
@@ -108,7 +108,7 @@ mod tests {
             ),
             (Value::Text(&long), IdForm::Text, "65537 bytes are too long"),
         ] {
-            let error = canonical(value, form).expect_err("an invalid id");
+            let error = canonical(value, form).expect_err("the id is invalid");
             assert!(error.contains(why), "{error}");
         }
         assert!(canonical(Value::Text(&long[1..]), IdForm::Text).is_ok());

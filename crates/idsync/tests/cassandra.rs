@@ -13,8 +13,8 @@ use std::time::{Duration, Instant};
 
 use edgeward_filter::{FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder};
 use edgeward_idsync::{
-    Batch, Changes, ChangesConfig, Ledger, Options, Retry, Scan, ScanConfig, Source, SourceError,
-    open,
+    Batch, ChangesConfig, ChangesPoller, Ledger, Options, Retry, Scan, ScanConfig, Source,
+    SourceError, open,
 };
 use futures_util::{TryStreamExt as _, stream};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
@@ -36,12 +36,12 @@ struct Node {
 
 impl Node {
     fn start() -> Self {
-        Self::start_in(tempfile::tempdir().expect("a folder"), None)
+        Self::start_in(tempfile::tempdir().expect("the folder is created"), None)
     }
 
     fn start_in(folder: tempfile::TempDir, settings: Option<PathBuf>) -> Self {
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("the listener is bound").port();
         drop(listener);
         let node = Self {
             folder,
@@ -102,18 +102,21 @@ async fn load(node: &Node, ids: u64) -> Session {
         .known_node(format!("127.0.0.1:{}", node.port))
         .build()
         .await
-        .expect("it answers");
+        .expect("the node answers");
     for cql in [
         "CREATE KEYSPACE edgeward WITH replication = {'class': 'SimpleStrategy', 'replication_factor': 1}",
         "CREATE TABLE edgeward.resource (id uuid PRIMARY KEY)",
         "CREATE TABLE edgeward.event (\"Tenant\" int, key text, seq bigint, at timestamp, price double, PRIMARY KEY ((\"Tenant\", key)))",
     ] {
-        session.query_unpaged(cql, ()).await.expect("valid CQL");
+        session
+            .query_unpaged(cql, ())
+            .await
+            .expect("the CQL is valid");
     }
     let insert = session
         .prepare("INSERT INTO edgeward.resource (id) VALUES (?)")
         .await
-        .expect("valid CQL");
+        .expect("the CQL is valid");
     stream::iter((0..ids).step_by(50).map(Ok))
         .try_for_each_concurrent(32, |first| {
             let (session, insert) = (&session, &insert);
@@ -128,7 +131,7 @@ async fn load(node: &Node, ids: u64) -> Session {
             }
         })
         .await
-        .expect("inserted");
+        .expect("the row is inserted");
     session
 }
 
@@ -149,7 +152,7 @@ impl SerializeValue for Uuid {
 }
 
 fn source(address: &str, query: &str) -> Arc<dyn Source> {
-    open(address, Options::new(query)).expect("an address")
+    open(address, Options::new(query)).expect("the address is valid")
 }
 
 fn config() -> ScanConfig {
@@ -189,7 +192,7 @@ fn ids_are_read_from_a_real_node() {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
-        .expect("a runtime");
+        .expect("the runtime is created");
     let node = Node::start();
     let session = runtime.block_on(load(&node, ids));
 
@@ -207,35 +210,38 @@ fn ids_are_read_from_a_real_node() {
 /// Method: start a node that requires client certificates. The certificate of the node is valid for a name, not
 /// for the node's address.
 fn tls_verifies_both_peers() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let path = |name: &str| folder.path().join(name);
     let mut authority = CertificateParams::default();
     authority.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     authority
         .distinguished_name
         .push(DnType::CommonName, "authority of a test");
-    let key = KeyPair::generate().expect("a key");
-    let authority = CertifiedIssuer::self_signed(authority, key).expect("a certificate");
+    let key = KeyPair::generate().expect("the key is created");
+    let authority =
+        CertifiedIssuer::self_signed(authority, key).expect("the certificate is created");
     let signed = |name: &str| {
-        let key = KeyPair::generate().expect("a key");
-        let params = CertificateParams::new([name.to_owned()]).expect("a name");
-        let signed = params.signed_by(&key, &authority).expect("a certificate");
+        let key = KeyPair::generate().expect("the key is created");
+        let params = CertificateParams::new([name.to_owned()]).expect("the name is valid");
+        let signed = params
+            .signed_by(&key, &authority)
+            .expect("the certificate is created");
         (signed.pem(), key.serialize_pem())
     };
     let (server, server_key) = signed("db.example");
     let (client, client_key) = signed("reader.example");
     let other = CertifiedIssuer::self_signed(
-        CertificateParams::new(["other".to_owned()]).expect("a name"),
-        KeyPair::generate().expect("a key"),
+        CertificateParams::new(["other".to_owned()]).expect("the name is valid"),
+        KeyPair::generate().expect("the key is created"),
     )
-    .expect("a certificate");
+    .expect("the certificate is created");
     for (name, pem) in [
         ("ca.pem", authority.pem()),
         ("other.pem", other.pem()),
         ("client.pem", client),
         ("client.key", client_key),
     ] {
-        fs::write(path(name), pem).expect("written");
+        fs::write(path(name), pem).expect("the file is written");
     }
     let block = |pem: &str| {
         let lines = pem.lines().map(|line| format!("        {line}\n"));
@@ -250,36 +256,39 @@ fn tls_verifies_both_peers() {
         block(&authority.pem()),
     );
     let file = path("settings.yaml");
-    fs::write(&file, settings).expect("written");
-    let shown = |name: &str| path(name).display().to_string();
+    fs::write(&file, settings).expect("the file is written");
+    let path_text = |name: &str| path(name).display().to_string();
     let (ca, other, cert, key) = (
-        shown("ca.pem"),
-        shown("other.pem"),
-        shown("client.pem"),
-        shown("client.key"),
+        path_text("ca.pem"),
+        path_text("other.pem"),
+        path_text("client.pem"),
+        path_text("client.key"),
     );
-    let node = Node::start_in(tempfile::tempdir().expect("a folder"), Some(file));
+    let node = Node::start_in(
+        tempfile::tempdir().expect("the folder is created"),
+        Some(file),
+    );
     let query = "SELECT cluster_name FROM system.local";
     let address = |settings: &str| format!("cassandra://127.0.0.1:{}/system?{settings}", node.port);
-    let me = format!("ca={ca}&cert={cert}&key={key}");
-    for good in [
-        format!("{me}&tls_name=db.example&consistency=one"),
-        format!("{me}&tls=ca&consistency=one"),
+    let credentials = format!("ca={ca}&cert={cert}&key={key}");
+    for settings in [
+        format!("{credentials}&tls_name=db.example&consistency=one"),
+        format!("{credentials}&tls=ca&consistency=one"),
     ] {
-        let (_, names) = scan(&address(&good), query).expect(&good);
+        let (_, names) = scan(&address(&settings), query).expect(&settings);
         assert_eq!(names.into_iter().collect::<Vec<_>>(), ["edgeward"]);
     }
-    for bad in [
+    for settings in [
         // The certificate contains a name, but the node is known by address.
-        me.clone(),
-        format!("{me}&tls_name=other.example"),
+        credentials.clone(),
+        format!("{credentials}&tls_name=other.example"),
         // Another authority.
         format!("ca={other}&cert={cert}&key={key}&tls=ca"),
         // No client certificate.
         format!("ca={ca}&tls=ca"),
         "tls=off".to_owned(),
     ] {
-        let error = scan(&address(&bad), query).expect_err(&bad);
+        let error = scan(&address(&settings), query).expect_err(&settings);
         assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
     }
 }
@@ -289,7 +298,7 @@ fn full_scans(node: &Node, ids: u64) {
         form: IdForm::Uuid,
         seed: 0,
     };
-    for (settings, at_once) in [
+    for (settings, parallel) in [
         ("", 8),
         ("", 8),
         ("", 4),
@@ -297,31 +306,33 @@ fn full_scans(node: &Node, ids: u64) {
         ("?ranges=1", 1),
     ] {
         let options = Options {
-            parallel: at_once.try_into().expect("not zero"),
+            parallel: parallel.try_into().expect("the number is not zero"),
             ..Options::new("SELECT id FROM resource")
         };
         let began = Instant::now();
-        let from = open(&node.address(settings), options).expect("an address");
-        let mut scan = Scan::begin(from, Ledger::default(), config()).expect("begins");
+        let from = open(&node.address(settings), options).expect("the address is valid");
+        let mut scan = Scan::begin(from, Ledger::default(), config()).expect("the scan begins");
         assert_eq!(scan.source_info().form, IdForm::Uuid);
-        let rate: Rate = "1%".parse().expect("a rate");
+        let rate: Rate = "1%".parse().expect("the rate is valid");
         let mut builder = StaticBuilder::new(FilterParams::with_rate(rate));
-        while let Some(batch) = scan.next_batch().expect("rows") {
+        while let Some(batch) = scan.next_batch().expect("the scan delivers rows") {
             for id in batch.ids() {
-                builder.insert(hasher.hash_canonical(id)).expect("room");
+                builder.insert(hasher.hash_canonical(id)).expect("buffer");
             }
         }
         let scanned = began.elapsed();
         let progress = scan.progress();
         assert_eq!((progress.rows, progress.interruptions), (ids, 0));
-        let filter = builder.finish().expect("solved");
+        let filter = builder.finish().expect("the filter is built");
         let built = began.elapsed() - scanned;
         eprintln!(
-            "{ids} ids, {settings:>12} {at_once} concurrent ranges: scan {scanned:.2?}, build {built:.2?}"
+            "{ids} ids, {settings:>12} {parallel} concurrent ranges: scan {scanned:.2?}, build {built:.2?}"
         );
         assert_eq!(filter.info().ids, ids);
         for n in 0..ids {
-            let hash: IdHash = hasher.hash_spelling(id(n).as_bytes()).expect("a UUID");
+            let hash: IdHash = hasher
+                .hash_spelling(id(n).as_bytes())
+                .expect("the id is a UUID");
             assert!(filter.contains(hash), "{n}");
         }
     }
@@ -334,10 +345,13 @@ fn a_scan_survives_the_node(node: &Node, ids: u64) {
         ..config()
     };
     let from = source(&node.address(""), "SELECT id FROM resource");
-    let mut scan = Scan::begin(from, Ledger::default(), config).expect("begins");
+    let mut scan = Scan::begin(from, Ledger::default(), config).expect("the scan begins");
     let mut read = BTreeSet::new();
     for _ in 0..50 {
-        let batch = scan.next_batch().expect("rows").expect("not the end");
+        let batch = scan
+            .next_batch()
+            .expect("the scan delivers rows")
+            .expect("more rows follow");
         read.extend(texts(&batch));
     }
     node.kill();
@@ -365,20 +379,20 @@ fn other_ids_and_errors(node: &Node, runtime: &tokio::runtime::Runtime, session:
             session
                 .query_unpaged(insert, values)
                 .await
-                .expect("inserted");
+                .expect("the row is inserted");
         }
     });
     let address = node.address("?consistency=local_one&page=7");
-    let (form, keys) = scan(&address, "SELECT key FROM event").expect("scanned");
+    let (form, keys) = scan(&address, "SELECT key FROM event").expect("the scan succeeds");
     assert_eq!((form, keys.len()), (IdForm::Text, 300));
     let (form, some) = scan(
         &address,
         "SELECT seq FROM edgeward.event WHERE price = 1.5 AND seq > 99 ALLOW FILTERING;",
     )
-    .expect("scanned");
+    .expect("the scan succeeds");
     assert_eq!((form, some.len()), (IdForm::Integer, 200));
 
-    let error = |query| scan(&address, query).expect_err("an unreadable source");
+    let error = |query| scan(&address, query).expect_err("the source is not readable");
     for query in [
         "SELECT nothing FROM event",
         "SELECT key FROM none",
@@ -414,11 +428,11 @@ fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
             ..ChangesConfig::new(query)
         };
         let from = source(&node.address(""), "SELECT key FROM event");
-        let mut changes = Changes::new(from, config, -1).expect("a runtime");
+        let mut changes = ChangesPoller::new(from, config, -1).expect("the runtime is created");
         let mut poll = || {
             let mut keys = Vec::new();
             let polled = changes.poll(&mut |batch| keys.extend(texts(&batch)));
-            (polled.expect("polled").cursor, keys)
+            (polled.expect("the poll succeeds").cursor, keys)
         };
         assert!(poll().1.len() >= 300, "by {column}");
         let insert = format!(
@@ -426,7 +440,7 @@ fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
         );
         runtime
             .block_on(session.query_unpaged(insert, ()))
-            .expect("inserted");
+            .expect("the row is inserted");
         let (cursor, keys) = poll();
         assert_eq!(
             (cursor, &keys[..]),

@@ -6,34 +6,34 @@ use std::time::Duration;
 
 use edgeward_filter::IdForm;
 use edgeward_idsync::{
-    Batch, Checkpoint, Feed, Identity, Ledger, Retry, Scan, ScanConfig, Sink, Source, SourceError,
-    SourceFuture, SourceInfo, Value,
+    Batch, ChangesConnection, Checkpoint, Identity, Ledger, Retry, Scan, ScanConfig, Sink, Source,
+    SourceError, SourceFuture, SourceInfo, Value,
 };
 use proptest::prelude::*;
 
 /// A source with `spans` spans of `rows` rows each, which fails as the test demands.
 #[derive(Debug)]
-struct Scripted {
+struct FailingSource {
     spans: usize,
     rows: i64,
     /// True to report positions, so that an attempt continues within a span.
     positions: bool,
     /// The number of rows after which each attempt fails; the last entry is for the first attempt. `u64::MAX`: the
     /// attempt cannot connect. When the list is empty, attempts succeed.
-    breaks: Mutex<Vec<u64>>,
+    rows_until_failure: Mutex<Vec<u64>>,
     attempts: Mutex<u32>,
-    passes: bool,
+    failures_are_transient: bool,
 }
 
-impl Scripted {
-    fn new(spans: usize, rows: i64, breaks: &[u64]) -> Self {
+impl FailingSource {
+    fn new(spans: usize, rows: i64, rows_until_failure: &[u64]) -> Self {
         Self {
             spans,
             rows,
             positions: true,
-            breaks: Mutex::new(breaks.iter().rev().copied().collect()),
+            rows_until_failure: Mutex::new(rows_until_failure.iter().rev().copied().collect()),
             attempts: Mutex::new(0),
-            passes: true,
+            failures_are_transient: true,
         }
     }
 
@@ -43,7 +43,7 @@ impl Scripted {
     }
 }
 
-impl Source for Scripted {
+impl Source for FailingSource {
     fn label(&self) -> String {
         "a script".to_owned()
     }
@@ -55,25 +55,29 @@ impl Source for Scripted {
     fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             *self.attempts.lock().expect("no thread panics") += 1;
-            let mut left = self.breaks.lock().expect("no thread panics").pop();
-            let lost = |passes| match passes {
+            let mut rows_left = self
+                .rows_until_failure
+                .lock()
+                .expect("no thread panics")
+                .pop();
+            let lost = |is_transient| match is_transient {
                 true => SourceError::Lost {
                     label: self.label(),
-                    cause: "the script says so".into(),
+                    cause: "a failure that the test demands".into(),
                 },
                 false => SourceError::Query {
                     label: self.label(),
-                    cause: "the script says so".into(),
+                    cause: "a failure that the test demands".into(),
                 },
             };
-            if left == Some(u64::MAX) {
+            if rows_left == Some(u64::MAX) {
                 return Err(SourceError::Connect {
                     label: self.label(),
                     cause: "no server".into(),
                     transient: true,
                 });
             }
-            let found = SourceInfo {
+            let info = SourceInfo {
                 form: IdForm::Integer,
                 column: "id".to_owned(),
                 rows_estimated: Some(self.rows as u64),
@@ -83,31 +87,35 @@ impl Source for Scripted {
                     .map(|n| n.to_string().into_bytes())
                     .collect()
             };
-            let attempt = sink.begin(found, plan);
+            let attempt = sink.begin(info, plan);
             for (number, span) in attempt.ledger.open_spans() {
                 let text = String::from_utf8_lossy(&span.bounds).into_owned();
-                let first = text.parse::<i64>().expect("our own bounds") * self.rows;
-                let from = span.position.as_ref().map_or(first, |position| {
-                    i64::from_le_bytes(position[..].try_into().expect("our own position"))
+                let first = text.parse::<i64>().expect("the source made these bounds") * self.rows;
+                let start = span.position.as_ref().map_or(first, |position| {
+                    i64::from_le_bytes(
+                        position[..]
+                            .try_into()
+                            .expect("the source made this position"),
+                    )
                 });
-                let mut gather = attempt.gather(number, "");
-                for id in from..first + self.rows {
-                    if left == Some(0) {
-                        return Err(lost(self.passes));
+                let mut builder = attempt.batch_builder(number, "");
+                for id in start..first + self.rows {
+                    if rows_left == Some(0) {
+                        return Err(lost(self.failures_are_transient));
                     }
-                    left = left.map(|left| left - 1);
-                    if gather.row(Value::Integer(id))? {
+                    rows_left = rows_left.map(|rows| rows - 1);
+                    if builder.add_row(Value::Integer(id))? {
                         let next = self.positions.then(|| (id + 1).to_le_bytes().to_vec());
-                        sink.send(gather.close(next)).await?;
+                        sink.send(builder.take_batch(next)).await?;
                     }
                 }
-                sink.send(gather.end()).await?;
+                sink.send(builder.finish()).await?;
             }
             Ok(())
         })
     }
 
-    fn follow<'a>(&'a self, _: &'a str) -> SourceFuture<'a, Box<dyn Feed>> {
+    fn connect_changes<'a>(&'a self, _: &'a str) -> SourceFuture<'a, Box<dyn ChangesConnection>> {
         unreachable!("no test of this file polls changes")
     }
 }
@@ -125,18 +133,18 @@ fn config() -> ScanConfig {
     }
 }
 
-fn take(batch: &Batch, into: &mut BTreeSet<String>) {
-    into.extend(
+fn add_ids(batch: &Batch, ids: &mut BTreeSet<String>) {
+    ids.extend(
         batch
             .ids()
             .map(|id| String::from_utf8_lossy(id).into_owned()),
     );
 }
 
-fn all_of(scan: &mut Scan) -> Result<BTreeSet<String>, SourceError> {
+fn read_all(scan: &mut Scan) -> Result<BTreeSet<String>, SourceError> {
     let mut ids = BTreeSet::new();
     while let Some(batch) = scan.next_batch()? {
-        take(&batch, &mut ids);
+        add_ids(&batch, &mut ids);
     }
     Ok(ids)
 }
@@ -150,14 +158,14 @@ proptest! {
     fn all_ids_are_delivered_despite_failures(
         spans in 1usize..12,
         rows in 0i64..60,
-        breaks in prop::collection::vec(0u64..200, 0..6),
+        rows_until_failure in prop::collection::vec(0u64..200, 0..6),
         positions: bool,
     ) {
-        let source = Scripted { positions, ..Scripted::new(spans, rows, &breaks) };
+        let source = FailingSource { positions, ..FailingSource::new(spans, rows, &rows_until_failure) };
         let expected = source.expected();
         let source = Arc::new(source);
-        let mut scan = Scan::begin(source.clone(), Ledger::default(), config()).expect("begins");
-        prop_assert_eq!(all_of(&mut scan).expect("ends"), expected);
+        let mut scan = Scan::begin(source.clone(), Ledger::default(), config()).expect("the scan begins");
+        prop_assert_eq!(read_all(&mut scan).expect("the scan ends"), expected);
         let progress = scan.progress();
         prop_assert_eq!(progress.spans, (spans, spans));
         let attempts = u64::from(*source.attempts.lock().expect("no thread panics"));
@@ -170,41 +178,41 @@ proptest! {
     /// Method: end a scan after some batches, as if the program were killed, and continue from the checkpoint. The
     /// checkpoint and the last run together have all ids.
     #[test]
-    fn a_checkpoint_lets_the_next_run_continue(
+    fn the_next_run_continues_from_a_checkpoint(
         spans in 1usize..6,
         rows in 0i64..60,
-        kills in prop::collection::vec(0usize..12, 0..4),
+        batches_until_kill in prop::collection::vec(0usize..12, 0..4),
         positions: bool,
     ) {
-        let folder = tempfile::tempdir().expect("a folder");
+        let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("scan");
-        let mut kills = kills.into_iter();
+        let mut batches_until_kill = batches_until_kill.into_iter();
         loop {
-            let source = Scripted { positions, ..Scripted::new(spans, rows, &[]) };
-            let expected: BTreeSet<u64> = source.expected().iter().map(|id| id.parse().expect("ours")).collect();
+            let source = FailingSource { positions, ..FailingSource::new(spans, rows, &[]) };
+            let expected: BTreeSet<u64> = source.expected().iter().map(|id| id.parse().expect("the file is valid")).collect();
             let mut ids = BTreeSet::new();
             let mut each = |hashes: &[u64]| ids.extend(hashes.iter().copied());
             let identity = Identity::new(&["a script"]);
-            let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0).expect("opens");
-            checkpoint.hashes(&mut each).expect("readable");
-            let mut scan = Scan::begin(Arc::new(source), resumed.ledger, config()).expect("begins");
-            checkpoint.begin(scan.source_info().form, &scan.ledger()).expect("written");
-            let mut batches = kills.next();
-            let killed = loop {
+            let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0).expect("the file opens");
+            checkpoint.hashes(&mut each).expect("the file is readable");
+            let mut scan = Scan::begin(Arc::new(source), resumed.ledger, config()).expect("the scan begins");
+            checkpoint.begin(scan.source_info().form, &scan.ledger()).expect("the file is written");
+            let mut batches = batches_until_kill.next();
+            let was_killed = loop {
                 if batches == Some(0) {
                     break true;
                 }
                 batches = batches.map(|left| left - 1);
-                let Some(batch) = scan.next_batch().expect("nothing breaks") else {
+                let Some(batch) = scan.next_batch().expect("nothing rows_until_failure") else {
                     break false;
                 };
                 // In this test the hash of an id is its number.
-                let number = |id| String::from_utf8_lossy(id).parse().expect("a number");
+                let number = |id| String::from_utf8_lossy(id).parse().expect("the id is a number");
                 let hashes: Vec<u64> = batch.ids().map(number).collect();
                 ids.extend(&hashes);
-                checkpoint.append(&batch.reached, &hashes).expect("written");
+                checkpoint.append(&batch.progress, &hashes).expect("the file is written");
             };
-            if !killed {
+            if !was_killed {
                 prop_assert_eq!(ids, expected);
                 break;
             }
@@ -214,36 +222,38 @@ proptest! {
 
 #[test]
 fn an_error_before_the_scan_begins_is_not_retried() {
-    let source = Arc::new(Scripted::new(1, 5, &[u64::MAX]));
-    let error = Scan::begin(source.clone(), Ledger::default(), config()).expect_err("no server");
+    let source = Arc::new(FailingSource::new(1, 5, &[u64::MAX]));
+    let error =
+        Scan::begin(source.clone(), Ledger::default(), config()).expect_err("no server is running");
     assert!(matches!(error, SourceError::Connect { .. }), "{error}");
     assert_eq!(*source.attempts.lock().expect("no thread panics"), 1);
 }
 
 #[test]
 fn a_permanent_error_ends_the_scan() {
-    let source = Scripted {
-        passes: false,
-        ..Scripted::new(1, 50, &[20])
+    let source = FailingSource {
+        failures_are_transient: false,
+        ..FailingSource::new(1, 50, &[20])
     };
-    let mut scan = Scan::begin(Arc::new(source), Ledger::default(), config()).expect("begins");
-    let error = all_of(&mut scan).expect_err("refused");
+    let mut scan =
+        Scan::begin(Arc::new(source), Ledger::default(), config()).expect("the scan begins");
+    let error = read_all(&mut scan).expect_err("the operation fails");
     assert!(matches!(error, SourceError::Query { .. }), "{error}");
 }
 
 #[test]
 fn a_scan_fails_after_its_retry_limit() {
-    let breaks = [30, u64::MAX, u64::MAX, u64::MAX];
-    for (give_up_after, ends) in [(Duration::ZERO, true), (Duration::from_secs(600), false)] {
+    let rows_until_failure = [30, u64::MAX, u64::MAX, u64::MAX];
+    for (give_up_after, fails) in [(Duration::ZERO, true), (Duration::from_secs(600), false)] {
         let retry = Retry {
             first: Duration::from_micros(1),
             longest: Duration::from_micros(1),
             give_up_after,
         };
         let config = ScanConfig { retry, ..config() };
-        let source = Arc::new(Scripted::new(1, 50, &breaks));
-        let mut scan = Scan::begin(source, Ledger::default(), config).expect("begins");
-        assert_eq!(all_of(&mut scan).is_err(), ends, "{give_up_after:?}");
+        let source = Arc::new(FailingSource::new(1, 50, &rows_until_failure));
+        let mut scan = Scan::begin(source, Ledger::default(), config).expect("the scan begins");
+        assert_eq!(read_all(&mut scan).is_err(), fails, "{give_up_after:?}");
     }
 }
 
@@ -251,10 +261,12 @@ fn a_scan_fails_after_its_retry_limit() {
 /// queue of two batches, and the batch that waits for space.
 #[test]
 fn a_slow_caller_stops_the_source() {
-    let source = Arc::new(Scripted::new(1, 100_000, &[]));
-    let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
+    let source = Arc::new(FailingSource::new(1, 100_000, &[]));
+    let mut scan = Scan::begin(source, Ledger::default(), config()).expect("the scan begins");
     for taken in 1..50 {
-        scan.next_batch().expect("a batch").expect("not the end");
+        scan.next_batch()
+            .expect("the scan delivers a batch")
+            .expect("more rows follow");
         let progress = scan.progress();
         assert!(
             progress.rows <= 7 * (taken + 3),
@@ -264,21 +276,22 @@ fn a_slow_caller_stops_the_source() {
 }
 
 #[test]
-fn a_cancelled_scan_fails_and_a_dropped_scan_ends() {
-    let source = Arc::new(Scripted::new(1, 100_000, &[]));
-    let mut scan = Scan::begin(source.clone(), Ledger::default(), config()).expect("begins");
-    scan.watch().cancel();
-    let error = all_of(&mut scan).expect_err("cancelled");
+fn cancelling_or_dropping_a_scan_ends_it() {
+    let source = Arc::new(FailingSource::new(1, 100_000, &[]));
+    let mut scan =
+        Scan::begin(source.clone(), Ledger::default(), config()).expect("the scan begins");
+    scan.handle().cancel();
+    let error = read_all(&mut scan).expect_err("the operation is cancelled");
     assert!(matches!(error, SourceError::Cancelled), "{error}");
-    drop(Scan::begin(source.clone(), Ledger::default(), config()).expect("begins"));
+    drop(Scan::begin(source.clone(), Ledger::default(), config()).expect("the scan begins"));
     assert_eq!(Arc::strong_count(&source), 1, "its thread has ended");
 }
 
 /// The source estimates 30 rows, but it has 300. At the end, the estimate follows from the completed spans.
 #[test]
 fn progress_estimates_the_number_of_rows() {
-    let source = Arc::new(Scripted::new(10, 30, &[]));
-    let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
-    all_of(&mut scan).expect("ends");
+    let source = Arc::new(FailingSource::new(10, 30, &[]));
+    let mut scan = Scan::begin(source, Ledger::default(), config()).expect("the scan begins");
+    read_all(&mut scan).expect("the scan ends");
     assert_eq!(scan.progress().rows_estimated, Some(300));
 }

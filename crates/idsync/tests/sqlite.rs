@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use edgeward_filter::IdForm;
 use edgeward_idsync::{
-    Changes, ChangesConfig, Ledger, Options, Scan, ScanConfig, Source, SourceError, open,
+    ChangesConfig, ChangesPoller, Ledger, Options, Scan, ScanConfig, Source, SourceError, open,
 };
 use rusqlite::Connection;
 
 fn database(folder: &Path, sql: &str) -> String {
     let path = folder.join("ids.db");
-    let connection = Connection::open(&path).expect("a new file");
-    connection.execute_batch(sql).expect("valid SQL");
+    let connection = Connection::open(&path).expect("the database is created");
+    connection.execute_batch(sql).expect("the SQL is valid");
     format!("sqlite://{}", path.display())
 }
 
@@ -23,7 +23,7 @@ fn source(address: &str, query: &str, ordered: bool) -> Arc<dyn Source> {
         ordered,
         ..Options::new(query)
     };
-    open(address, options).expect("an address")
+    open(address, options).expect("the address is valid")
 }
 
 fn begin(source: Arc<dyn Source>, ledger: Ledger) -> Result<Scan, SourceError> {
@@ -35,7 +35,7 @@ fn begin(source: Arc<dyn Source>, ledger: Ledger) -> Result<Scan, SourceError> {
     Scan::begin(source, ledger, config)
 }
 
-fn rest(scan: &mut Scan, ids: &mut BTreeSet<String>) -> Result<(), SourceError> {
+fn read_rest(scan: &mut Scan, ids: &mut BTreeSet<String>) -> Result<(), SourceError> {
     while let Some(batch) = scan.next_batch()? {
         ids.extend(
             batch
@@ -49,30 +49,30 @@ fn rest(scan: &mut Scan, ids: &mut BTreeSet<String>) -> Result<(), SourceError> 
 fn error(address: &str, query: &str) -> SourceError {
     let mut ids = BTreeSet::new();
     begin(source(address, query, false), Ledger::default())
-        .and_then(|mut scan| rest(&mut scan, &mut ids))
-        .expect_err("an unreadable source")
+        .and_then(|mut scan| read_rest(&mut scan, &mut ids))
+        .expect_err("the source is not readable")
 }
 
-const THOUSAND: &str = "CREATE TABLE resource (id INTEGER PRIMARY KEY);
+const THOUSAND_ROWS: &str = "CREATE TABLE resource (id INTEGER PRIMARY KEY);
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
     INSERT INTO resource SELECT i * 3 FROM n;";
 
 #[test]
 fn every_id_is_read_with_the_form_of_its_column() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let address = database(folder.path(), THOUSAND);
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let address = database(folder.path(), THOUSAND_ROWS);
     let expected: BTreeSet<_> = (1..=1000).map(|n| (n * 3).to_string()).collect();
     for ordered in [false, true] {
         for query in [
             "SELECT id FROM resource",
             "SELECT id FROM resource -- all;\n ; ",
         ] {
-            let mut scan =
-                begin(source(&address, query, ordered), Ledger::default()).expect("begins");
+            let mut scan = begin(source(&address, query, ordered), Ledger::default())
+                .expect("the scan begins");
             assert_eq!(scan.source_info().form, IdForm::Integer);
             assert_eq!(scan.source_info().rows_estimated, Some(1000));
             let mut ids = BTreeSet::new();
-            rest(&mut scan, &mut ids).expect("ends");
+            read_rest(&mut scan, &mut ids).expect("the scan ends");
             assert_eq!(ids, expected, "{query}");
         }
     }
@@ -82,7 +82,7 @@ fn every_id_is_read_with_the_form_of_its_column() {
 /// this position. Together with the ids before the position, this scan must read all ids.
 #[test]
 fn an_ordered_scan_can_be_resumed() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     for (n, (column, value)) in [
         ("INTEGER", "i - 500"),
         ("TEXT", "'key ' || i"),
@@ -111,26 +111,26 @@ fn an_ordered_scan_can_be_resumed() {
             batch_ids: 90,
             ..ScanConfig::default()
         };
-        let whole = from(&address, &query, None);
-        assert_eq!(whole.len(), 1000, "{column}");
-        let mut attempt =
-            Scan::begin(source(&address, &query, true), Ledger::default(), config).expect("begins");
-        let mut seen = BTreeSet::new();
-        while let Some(batch) = attempt.next_batch().expect("rows") {
-            seen.extend(batch.ids().map(<[u8]>::to_vec));
-            let Some(position) = batch.reached.position else {
+        let all_ids = scan_from(&address, &query, None);
+        assert_eq!(all_ids.len(), 1000, "{column}");
+        let mut attempt = Scan::begin(source(&address, &query, true), Ledger::default(), config)
+            .expect("the scan begins");
+        let mut ids_before = BTreeSet::new();
+        while let Some(batch) = attempt.next_batch().expect("the scan delivers rows") {
+            ids_before.extend(batch.ids().map(<[u8]>::to_vec));
+            let Some(position) = batch.progress.position else {
                 continue;
             };
-            let rest = from(&address, &query, Some(position));
-            let union: BTreeSet<_> = seen.union(&rest).cloned().collect();
-            assert_eq!(union, whole, "{column}");
-            assert!(rest.len() < whole.len());
+            let rest = scan_from(&address, &query, Some(position));
+            let union: BTreeSet<_> = ids_before.union(&rest).cloned().collect();
+            assert_eq!(union, all_ids, "{column}");
+            assert!(rest.len() < all_ids.len());
         }
     }
 }
 
 /// Returns the ids that a scan from a position reads.
-fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u8>> {
+fn scan_from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u8>> {
     let config = ScanConfig {
         form: Some(IdForm::Text),
         ..ScanConfig::default()
@@ -140,9 +140,10 @@ fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u
         Some(position) => new.with_position(0, position),
         None => new,
     };
-    let mut scan = Scan::begin(source(address, query, true), ledger, config).expect("begins");
+    let mut scan =
+        Scan::begin(source(address, query, true), ledger, config).expect("the scan begins");
     let mut ids = BTreeSet::new();
-    while let Some(batch) = scan.next_batch().expect("rows") {
+    while let Some(batch) = scan.next_batch().expect("the scan delivers rows") {
         ids.extend(batch.ids().map(<[u8]>::to_vec));
     }
     ids
@@ -150,7 +151,7 @@ fn from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<Vec<u
 
 #[test]
 fn errors_name_the_cause() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let address = database(
         folder.path(),
         "CREATE TABLE resource (id TEXT, price REAL);
@@ -169,10 +170,10 @@ fn errors_name_the_cause() {
         let error = error(&address, query);
         assert!(matches!(error, SourceError::Query { .. }), "{error:?}");
     }
-    let two = error(&address, "SELECT id, price FROM resource");
+    let two_columns = error(&address, "SELECT id, price FROM resource");
     assert!(
-        matches!(two, SourceError::Columns { found: 2, .. }),
-        "{two:?}"
+        matches!(two_columns, SourceError::Columns { found: 2, .. }),
+        "{two_columns:?}"
     );
     let real = error(&address, "SELECT price FROM resource");
     assert_eq!(
@@ -186,44 +187,46 @@ fn errors_name_the_cause() {
         &text,
         "this is not a database but a text of sufficient length",
     )
-    .expect("written");
+    .expect("the file is written");
     let error = error(&format!("sqlite://{}", text.display()), "SELECT 1");
     assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
 }
 
 #[test]
 fn a_query_that_never_ends_can_be_cancelled() {
-    let folder = tempfile::tempdir().expect("a folder");
-    let address = database(folder.path(), THOUSAND);
+    let folder = tempfile::tempdir().expect("the folder is created");
+    let address = database(folder.path(), THOUSAND_ROWS);
     // The query returns one row and then counts forever.
     let query = "SELECT 1 UNION ALL SELECT * FROM (
         WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n)
         SELECT count(*) FROM n)";
-    let mut scan = begin(source(&address, query, false), Ledger::default()).expect("begins");
-    scan.watch().cancel();
-    let error = rest(&mut scan, &mut BTreeSet::new()).expect_err("cancelled");
+    let mut scan =
+        begin(source(&address, query, false), Ledger::default()).expect("the scan begins");
+    scan.handle().cancel();
+    let error = read_rest(&mut scan, &mut BTreeSet::new()).expect_err("the operation is cancelled");
     assert!(matches!(error, SourceError::Cancelled), "{error:?}");
 }
 
 #[test]
 fn changes_are_delivered_once_also_after_a_reconnect() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let address = database(
         folder.path(),
         "CREATE TABLE resource (seq INTEGER PRIMARY KEY, id UUID);
          INSERT INTO resource (id) VALUES ('550e8400-e29b-41d4-a716-446655440000');",
     );
     let add = |id: &str| {
-        let connection = Connection::open(folder.path().join("ids.db")).expect("opens");
+        let connection = Connection::open(folder.path().join("ids.db")).expect("the file opens");
         let sql = "INSERT INTO resource (id) VALUES (?1)";
-        connection.execute(sql, [id]).expect("inserted");
+        connection.execute(sql, [id]).expect("the row is inserted");
     };
     let query = "SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq";
     let changes = |cursor| {
         let source = source(&address, "SELECT id FROM resource", false);
-        Changes::new(source, ChangesConfig::new(query), cursor).expect("a runtime")
+        ChangesPoller::new(source, ChangesConfig::new(query), cursor)
+            .expect("the runtime is created")
     };
-    let poll = |changes: &mut Changes| {
+    let poll = |changes: &mut ChangesPoller| {
         let mut ids = Vec::new();
         let mut each = |batch: edgeward_idsync::Batch| {
             ids.extend(
@@ -234,13 +237,16 @@ fn changes_are_delivered_once_also_after_a_reconnect() {
         };
         changes.poll(&mut each).map(|polled| (polled.cursor, ids))
     };
-    let mut following = changes(i64::MIN);
-    assert_eq!(following.skip_to_head().expect("polled").cursor, 1);
-    assert_eq!(poll(&mut following).expect("polled"), (1, vec![]));
+    let mut poller = changes(i64::MIN);
+    assert_eq!(poller.skip_to_head().expect("the poll succeeds").cursor, 1);
+    assert_eq!(poll(&mut poller).expect("the poll succeeds"), (1, vec![]));
     add("550E8400E29B41D4A716446655440001");
     let expected = "550e8400-e29b-41d4-a716-446655440001".to_owned();
-    assert_eq!(poll(&mut following).expect("polled"), (2, vec![expected]));
-    assert_eq!(poll(&mut following).expect("polled"), (2, vec![]));
+    assert_eq!(
+        poll(&mut poller).expect("the poll succeeds"),
+        (2, vec![expected])
+    );
+    assert_eq!(poll(&mut poller).expect("the poll succeeds"), (2, vec![]));
 }
 
 /// A malformed row does not stop the changes after it.
@@ -250,18 +256,18 @@ fn changes_are_delivered_once_also_after_a_reconnect() {
 /// the malformed rows.
 #[test]
 fn a_malformed_row_does_not_stop_the_changes_after_it() {
-    let folder = tempfile::tempdir().expect("a folder");
+    let folder = tempfile::tempdir().expect("the folder is created");
     let id = |n: u32| format!("550e8400-e29b-41d4-a716-{n:012}");
     let address = database(folder.path(), "CREATE TABLE resource (seq, id);");
-    let connection = Connection::open(folder.path().join("ids.db")).expect("opens");
-    let add = |sql: &str| connection.execute(sql, []).expect("inserted");
+    let connection = Connection::open(folder.path().join("ids.db")).expect("the file opens");
+    let add = |sql: &str| connection.execute(sql, []).expect("the row is inserted");
     let query = "SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq";
     let config = ChangesConfig {
         form: Some(IdForm::Uuid),
         ..ChangesConfig::new(query)
     };
     let source = source(&address, "SELECT id FROM resource", false);
-    let mut following = Changes::new(source, config, i64::MIN).expect("a runtime");
+    let mut poller = ChangesPoller::new(source, config, i64::MIN).expect("the runtime is created");
     let mut poll = || {
         let mut ids = Vec::new();
         let mut each = |batch: edgeward_idsync::Batch| {
@@ -270,7 +276,7 @@ fn a_malformed_row_does_not_stop_the_changes_after_it() {
                 .map(|id| String::from_utf8_lossy(id).into_owned());
             ids.extend(texts);
         };
-        let polled = following.poll(&mut each).expect("polled");
+        let polled = poller.poll(&mut each).expect("the poll succeeds");
         (polled.cursor, polled.malformed, ids)
     };
     add("INSERT INTO resource VALUES (1, 'not a uuid')");

@@ -13,7 +13,7 @@ use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use scylla::frame::types::Consistency;
 
-use crate::tls::{Expected, Files, client};
+use crate::tls::{ExpectedName, TlsFiles, client_config};
 
 /// A parsed address of a cluster.
 #[derive(Clone, Debug)]
@@ -82,7 +82,7 @@ impl ClusterAddress {
                     cluster.page_rows = i32::try_from(number(1, 1_000_000)?).unwrap_or(i32::MAX);
                 }
                 "ranges" => cluster.ranges = number(1, 65_536)?,
-                "tls" => tls = Some(Tls::named(value)?),
+                "tls" => tls = Some(Tls::parse(value)?),
                 "tls_name" => tls_name = Some(server_name(value)?),
                 "ca" => ca = Some(percent_decode(value)?),
                 "cert" => cert = Some(percent_decode(value)?),
@@ -117,16 +117,16 @@ impl ClusterAddress {
             (Tls::Ca, Some(_)) => {
                 return Err("tls=ca verifies no name, so it allows no tls_name".to_owned());
             }
-            (Tls::Ca, None) => Expected::AnyName,
-            (Tls::On, Some(name)) => Expected::Name(name),
-            (Tls::On, None) => Expected::Connected,
+            (Tls::Ca, None) => ExpectedName::AnyName,
+            (Tls::On, Some(name)) => ExpectedName::Fixed(name),
+            (Tls::On, None) => ExpectedName::OfConnection,
         };
-        let files = Files {
+        let files = TlsFiles {
             roots: ca.as_deref().map(|file| ("ca", file)),
             certificate: cert.as_deref().map(|file| ("cert", file)),
             key: key.as_deref().map(|file| ("key", file)),
         };
-        cluster.tls = Some(Arc::new(client(files, expected)?));
+        cluster.tls = Some(Arc::new(client_config(files, expected)?));
         Ok(cluster)
     }
 }
@@ -140,7 +140,7 @@ enum Tls {
 }
 
 impl Tls {
-    fn named(name: &str) -> Result<Self, String> {
+    fn parse(name: &str) -> Result<Self, String> {
         match name {
             "off" => Ok(Self::Off),
             "on" => Ok(Self::On),
@@ -209,7 +209,7 @@ mod tests {
         let cluster = ClusterAddress::parse(
             "cassandra://me:p%40ss@a:9042,b/shop?consistency=LOCAL_ONE&dc=eu&page=5000&ranges=9&tls=off",
         )
-        .expect("an address");
+        .expect("the address is valid");
         assert_eq!(cluster.nodes, ["a:9042", "b"]);
         assert_eq!(cluster.user, Some(("me".to_owned(), "p@ss".to_owned())));
         assert_eq!(cluster.keyspace.as_deref(), Some("shop"));
@@ -262,7 +262,7 @@ mod tests {
             ("cassandra://me@a/shop", "password"),
             ("cassandra://me:%4@a/shop", "hex"),
         ] {
-            let error = ClusterAddress::parse(address).expect_err("wrong");
+            let error = ClusterAddress::parse(address).expect_err("the address is invalid");
             assert!(error.contains(why), "{error}");
         }
     }

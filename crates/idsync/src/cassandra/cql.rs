@@ -2,14 +2,14 @@
 
 /// Adds a condition on the token of `keys`, the columns of the partition key, to a query
 /// `SELECT id FROM t [WHERE …] [ALLOW FILTERING]`.
-pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> {
+pub(super) fn with_token_range(query: &str, keys: &[String]) -> Result<String, String> {
     let words = words(query);
-    let find = |keyword: &str| {
+    let find = |wanted: &str| {
         let mut found = words.iter();
-        found.find(|(_, word)| word.eq_ignore_ascii_case(keyword))
+        found.find(|(_, word)| word.eq_ignore_ascii_case(wanted))
     };
-    for unfit in ["ORDER", "GROUP", "LIMIT", "PER"] {
-        if let Some((_, word)) = find(unfit) {
+    for keyword in ["ORDER", "GROUP", "LIMIT", "PER"] {
+        if let Some((_, word)) = find(keyword) {
             return Err(format!(
                 "the query is read in token ranges and must not contain {word}"
             ));
@@ -20,13 +20,13 @@ pub(super) fn by_tokens(query: &str, keys: &[String]) -> Result<String, String> 
     let condition = format!("{token} > ? AND {token} <= ?");
     let end = find("ALLOW").map_or(query.len(), |(at, _)| *at);
     let (before, after) = query.split_at(end);
-    let joined = if find("WHERE").is_some() {
+    let conjunction = if find("WHERE").is_some() {
         "AND"
     } else {
         "WHERE"
     };
     Ok(
-        format!("{} {joined} {condition} {after}", before.trim_end())
+        format!("{} {conjunction} {condition} {after}", before.trim_end())
             .trim_end()
             .to_owned(),
     )
@@ -69,8 +69,8 @@ fn words(query: &str) -> Vec<(usize, &str)> {
 mod tests {
     use super::*;
 
-    fn cut(query: &str) -> Result<String, String> {
-        by_tokens(query, &["id".to_owned()])
+    fn rewrite(query: &str) -> Result<String, String> {
+        with_token_range(query, &["id".to_owned()])
     }
 
     #[test]
@@ -92,10 +92,13 @@ mod tests {
                 format!("SELECT \"limit\" FROM t WHERE {range}"),
             ),
         ] {
-            assert_eq!(cut(query), Ok(expected));
+            assert_eq!(rewrite(query), Ok(expected));
         }
-        let two = by_tokens("SELECT b FROM t", &["Key".to_owned(), "b".to_owned()]);
-        assert!(two.expect("cut").contains(r#"token("Key", "b") > ?"#));
+        let two = with_token_range("SELECT b FROM t", &["Key".to_owned(), "b".to_owned()]);
+        assert!(
+            two.expect("the query is rewritten")
+                .contains(r#"token("Key", "b") > ?"#)
+        );
     }
 
     #[test]
@@ -106,8 +109,8 @@ mod tests {
             "SELECT id FROM t WHERE a = 1 ORDER BY b",
             "SELECT id FROM t GROUP BY id",
         ] {
-            assert!(cut(query).is_err(), "{query}");
+            assert!(rewrite(query).is_err(), "{query}");
         }
-        assert!(cut("SELECT id FROM t WHERE a = 'it''s LIMIT'").is_ok());
+        assert!(rewrite("SELECT id FROM t WHERE a = 'it''s LIMIT'").is_ok());
     }
 }

@@ -2,32 +2,32 @@
 
 use std::fmt;
 
-/// A token range: greater than `after`, up to and including `to`.
+/// A token range: greater than `after`, up to and including `last`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Range {
     pub(super) after: i64,
-    pub(super) to: i64,
+    pub(super) last: i64,
 }
 
 impl Range {
     /// Encodes the range for a ledger.
     pub(super) fn to_bytes(self) -> Vec<u8> {
-        [self.after.to_be_bytes(), self.to.to_be_bytes()].concat()
+        [self.after.to_be_bytes(), self.last.to_be_bytes()].concat()
     }
 
     /// Decodes the range of a ledger.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let (after, to) = bytes.split_first_chunk()?;
+        let (after, last) = bytes.split_first_chunk()?;
         Some(Self {
             after: i64::from_be_bytes(*after),
-            to: i64::from_be_bytes(to.try_into().ok()?),
+            last: i64::from_be_bytes(last.try_into().ok()?),
         })
     }
 }
 
 impl fmt::Display for Range {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} to {}", self.after, self.to)
+        write!(f, "{} to {}", self.after, self.last)
     }
 }
 
@@ -46,11 +46,11 @@ pub(super) fn ranges(tokens: impl IntoIterator<Item = i64>, ranges_min: u32) -> 
     let mut after = i64::MIN;
     for end in ends {
         while after < end {
-            let left = end.abs_diff(after);
-            let pieces = left.div_ceil(longest);
-            let to = after.saturating_add_unsigned(left.div_ceil(pieces));
-            ranges.push(Range { after, to });
-            after = to;
+            let remaining = end.abs_diff(after);
+            let pieces = remaining.div_ceil(longest);
+            let last = after.saturating_add_unsigned(remaining.div_ceil(pieces));
+            ranges.push(Range { after, last });
+            after = last;
         }
     }
     ranges
@@ -68,18 +68,18 @@ mod tests {
         fn the_ranges_cover_the_ring(tokens in prop::collection::vec(any::<i64>(), 0..50), ranges_min in 1u32..70) {
             let ranges = ranges(tokens.clone(), ranges_min);
             prop_assert_eq!(ranges[0].after, i64::MIN);
-            prop_assert_eq!(ranges[ranges.len() - 1].to, i64::MAX);
+            prop_assert_eq!(ranges[ranges.len() - 1].last, i64::MAX);
             for pair in ranges.windows(2) {
-                prop_assert_eq!(pair[0].to, pair[1].after);
+                prop_assert_eq!(pair[0].last, pair[1].after);
             }
             for token in tokens.iter().filter(|token| **token != i64::MIN) {
-                prop_assert!(ranges.iter().any(|range| range.to == *token));
+                prop_assert!(ranges.iter().any(|range| range.last == *token));
             }
-            let longest = ranges.iter().map(|range| range.to.abs_diff(range.after)).max();
+            let longest = ranges.iter().map(|range| range.last.abs_diff(range.after)).max();
             prop_assert!(longest <= Some((u64::MAX / u64::from(ranges_min)).saturating_add(1)));
             prop_assert!(ranges.len() <= tokens.len() + 1 + ranges_min as usize);
             for range in ranges {
-                prop_assert!(range.after < range.to);
+                prop_assert!(range.after < range.last);
                 prop_assert_eq!(Range::from_bytes(&range.to_bytes()), Some(range));
             }
         }
@@ -89,7 +89,7 @@ mod tests {
     fn a_ring_without_tokens_is_one_range() {
         let whole = Range {
             after: i64::MIN,
-            to: i64::MAX,
+            last: i64::MAX,
         };
         assert_eq!(ranges([], 1), [whole]);
         assert_eq!(ranges([i64::MIN, i64::MAX], 1), [whole]);

@@ -59,13 +59,13 @@ pub(super) fn plan_payload(form: IdForm, ledger: &Ledger) -> Vec<u8> {
     payload
 }
 
-pub(super) fn batch_payload(reached: &SpanProgress, hashes: &[u64]) -> Vec<u8> {
+pub(super) fn batch_payload(progress: &SpanProgress, hashes: &[u64]) -> Vec<u8> {
     let mut payload = Vec::with_capacity(32 + hashes.len() * 8);
-    payload.extend_from_slice(&length(reached.span));
-    let position = reached.position.as_deref();
-    payload.push(u8::from(reached.ends_span) | u8::from(position.is_some()) << 1);
-    payload.extend_from_slice(&reached.rows.to_le_bytes());
-    payload.extend_from_slice(&reached.malformed.to_le_bytes());
+    payload.extend_from_slice(&length(progress.span));
+    let position = progress.position.as_deref();
+    payload.push(u8::from(progress.ends_span) | u8::from(position.is_some()) << 1);
+    payload.extend_from_slice(&progress.rows.to_le_bytes());
+    payload.extend_from_slice(&progress.malformed.to_le_bytes());
     if let Some(position) = position {
         payload.extend_from_slice(&length(position.len()));
         payload.extend_from_slice(position);
@@ -78,7 +78,7 @@ pub(super) fn batch_payload(reached: &SpanProgress, hashes: &[u64]) -> Vec<u8> {
 
 /// The decoded contents of a checkpoint.
 #[derive(Debug)]
-pub(super) struct Replayed {
+pub(super) struct Contents {
     pub(super) ledger: Ledger,
     pub(super) form: Option<IdForm>,
     pub(super) began_ms: u64,
@@ -92,21 +92,21 @@ pub(super) fn replay(
     mut input: impl Read,
     identity: Identity,
     each: &mut dyn FnMut(&[u64]),
-) -> Result<Replayed, CheckpointError> {
+) -> Result<Contents, CheckpointError> {
     let mut header = [0; HEADER_BYTES];
-    input.read_exact(&mut header).map_err(not_whole)?;
+    input.read_exact(&mut header).map_err(header_error)?;
     let mut fields = Fields(&header);
     let magic: [u8; 8] = fields.array().ok_or(CheckpointError::Foreign)?;
-    let of: [u8; 16] = fields.array().ok_or(CheckpointError::Foreign)?;
+    let stored_identity: [u8; 16] = fields.array().ok_or(CheckpointError::Foreign)?;
     let began_ms = fields.u64().ok_or(CheckpointError::Foreign)?;
     let chain = fields.u64().ok_or(CheckpointError::Foreign)?;
     if magic != *MAGIC || chain != xxh3_64_with_seed(&header[..HEADER_BYTES - 8], 0) {
         return Err(CheckpointError::Foreign);
     }
-    if of != identity.0 {
+    if stored_identity != identity.0 {
         return Err(CheckpointError::OtherScan);
     }
-    let mut read = Replayed {
+    let mut read = Contents {
         ledger: Ledger::default(),
         form: None,
         began_ms,
@@ -117,17 +117,17 @@ pub(super) fn replay(
     while let Some(chain) = next_record(&mut input, read.chain, &mut record)? {
         hashes.clear();
         let (kind, payload) = (record[0], &record[5..]);
-        let understood = match kind {
+        let is_valid = match kind {
             kind if kind == Kind::Plan as u8 => plan(payload).map(|(form, ledger)| {
                 read.form = Some(form);
                 read.ledger = ledger;
             }),
             kind if kind == Kind::Batch as u8 => batch(payload, &mut hashes)
-                .filter(|reached| reached.span < read.ledger.spans().len())
-                .map(|reached| read.ledger.record(&reached)),
+                .filter(|progress| progress.span < read.ledger.spans().len())
+                .map(|progress| read.ledger.record(&progress)),
             _ => None,
         };
-        if understood.is_none() {
+        if is_valid.is_none() {
             break;
         }
         each(&hashes);
@@ -159,16 +159,18 @@ fn next_record(
     let mut check = Vec::with_capacity(8);
     Read::take(&mut *input, 8).read_to_end(&mut check)?;
     let computed = xxh3_64_with_seed(record, chain);
-    let whole = record.len() == payload + 5 && check == computed.to_le_bytes();
-    Ok(whole.then_some(computed))
+    let is_complete = record.len() == payload + 5 && check == computed.to_le_bytes();
+    Ok(is_complete.then_some(computed))
 }
 
 fn plan(payload: &[u8]) -> Option<(IdForm, Ledger)> {
     let mut fields = Fields(payload);
     let [form] = fields.array()?;
-    let form = IdForm::ALL.into_iter().find(|known| *known as u8 == form)?;
+    let form = IdForm::ALL
+        .into_iter()
+        .find(|candidate| *candidate as u8 == form)?;
     let spans = fields.u32()?;
-    let bounds: Option<Vec<_>> = (0..spans).map(|_| fields.piece()).collect();
+    let bounds: Option<Vec<_>> = (0..spans).map(|_| fields.bytes()).collect();
     fields
         .0
         .is_empty()
@@ -181,7 +183,7 @@ fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<SpanProgress> {
     let [flags] = fields.array()?;
     let (rows, malformed) = (fields.u64()?, fields.u64()?);
     let position = if flags & 2 == 2 {
-        Some(fields.piece()?)
+        Some(fields.bytes()?)
     } else {
         None
     };
@@ -215,7 +217,7 @@ impl Fields<'_> {
         self.array().map(u64::from_le_bytes)
     }
 
-    fn piece(&mut self) -> Option<Vec<u8>> {
+    fn bytes(&mut self) -> Option<Vec<u8>> {
         let length = self.u32()? as usize;
         let (front, rest) = self.0.split_at_checked(length)?;
         self.0 = rest;
@@ -223,7 +225,7 @@ impl Fields<'_> {
     }
 }
 
-fn not_whole(error: io::Error) -> CheckpointError {
+fn header_error(error: io::Error) -> CheckpointError {
     if error.kind() == io::ErrorKind::UnexpectedEof {
         CheckpointError::Foreign
     } else {

@@ -138,11 +138,11 @@ impl Column {
     /// Returns the value as the text of an SQL literal without quotes, or `None` for NULL. An ordered scan
     /// continues at this value.
     pub(super) fn position(&self, raw: Option<&[u8]>) -> Result<Option<Vec<u8>>, SourceError> {
-        let mut room = IdText::default();
+        let mut buffer = IdText::default();
         Ok(match self.value(raw)? {
             Value::Null | Value::Other(_) => None,
             Value::Integer(number) => Some(number.to_string().into_bytes()),
-            Value::Uuid(uuid) => Some(room.uuid(uuid).to_vec()),
+            Value::Uuid(uuid) => Some(buffer.uuid(uuid).to_vec()),
             Value::Text(text) => Some(text.to_vec()),
             Value::Bytes(bytes) => {
                 let mut literal = b"\\x".to_vec();
@@ -244,8 +244,12 @@ mod tests {
 
     #[test]
     fn values_are_decoded_from_their_binary_form() {
-        let column = |of| Column::new("id", &of).expect("an id");
-        let value = |of, raw| column(of).value(Some(raw)).expect("of its type");
+        let column = |of| Column::new("id", &of).expect("the column has ids");
+        let value = |of, raw| {
+            column(of)
+                .value(Some(raw))
+                .expect("the value has the type of the column")
+        };
         assert_eq!(value(Type::INT2, &[0xff, 0xfe]), Value::Integer(-2));
         assert_eq!(value(Type::INT4, &[0, 0, 1, 0]), Value::Integer(256));
         let minimum = i64::MIN.to_be_bytes();
@@ -253,7 +257,10 @@ mod tests {
         assert_eq!(value(Type::UUID, &[7; 16]), Value::Uuid([7; 16]));
         assert_eq!(value(Type::VARCHAR, b"a"), Value::Text(b"a"));
         assert_eq!(value(Type::BYTEA, b"a"), Value::Bytes(b"a"));
-        assert_eq!(column(Type::TEXT).value(None).expect("NULL"), Value::Null);
+        assert_eq!(
+            column(Type::TEXT).value(None).expect("the value is NULL"),
+            Value::Null
+        );
         assert!(column(Type::INT4).value(Some(&[0; 3])).is_err());
         assert!(column(Type::UUID).value(Some(&[0; 15])).is_err());
     }
@@ -261,7 +268,7 @@ mod tests {
     #[test]
     fn an_unsupported_type_is_named_in_the_error() {
         for of in [Type::FLOAT8, Type::JSONB, Type::NUMERIC, Type::TIMESTAMPTZ] {
-            let error = Column::new("price", &of).expect_err("no id");
+            let error = Column::new("price", &of).expect_err("the value is not an id");
             assert!(error.to_string().contains(of.name()), "{error}");
         }
         assert!(Column::number("at", &Type::TIMESTAMPTZ).is_ok());
@@ -271,9 +278,11 @@ mod tests {
     #[test]
     fn a_position_is_the_literal_of_a_value() {
         let literal = |of, raw: &[u8]| {
-            let column = Column::new("id", &of).expect("an id");
-            let position = column.position(Some(raw)).expect("of its type");
-            String::from_utf8(position.expect("not NULL")).expect("text")
+            let column = Column::new("id", &of).expect("the column has ids");
+            let position = column
+                .position(Some(raw))
+                .expect("the value has the type of the column");
+            String::from_utf8(position.expect("the value is not NULL")).expect("the id is text")
         };
         assert_eq!(literal(Type::INT4, &(-7i32).to_be_bytes()), "-7");
         assert_eq!(literal(Type::BYTEA, &[0, 0xab]), "\\x00ab");

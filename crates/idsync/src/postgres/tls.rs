@@ -13,19 +13,19 @@ use tokio_postgres_rustls::MakeRustlsConnect;
 
 use crate::address::without_password;
 use crate::error::SourceError;
-use crate::tls::{Expected, Files, client};
+use crate::tls::{ExpectedName, TlsFiles, client_config};
 
 /// The transport of the connection.
 #[derive(Clone)]
 pub(super) enum Connector {
-    Clear,
+    Unencrypted,
     Rustls(MakeRustlsConnect),
 }
 
 impl std::fmt::Debug for Connector {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
-            Self::Clear => "Clear",
+            Self::Unencrypted => "Unencrypted",
             Self::Rustls(_) => "Rustls",
         })
     }
@@ -33,27 +33,27 @@ impl std::fmt::Debug for Connector {
 
 /// Parses `postgres://user:password@host:port/database?…`.
 pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector), SourceError> {
-    let wrong = |why: String| SourceError::Address {
+    let address_error = |why: String| SourceError::Address {
         url: without_password(address),
         why,
     };
     let (mut mode, mut roots) = (None, None);
     let (server, settings) = address.split_once('?').unwrap_or((address, ""));
-    let mut rest = Vec::new();
+    let mut other_settings = Vec::new();
     for setting in settings.split('&').filter(|setting| !setting.is_empty()) {
         match setting.split_once('=') {
             Some(("sslmode", value)) => mode = Some(value),
             Some(("sslrootcert", value)) => roots = Some(value),
-            _ => rest.push(setting),
+            _ => other_settings.push(setting),
         }
     }
-    let plain = format!("{server}?{}", rest.join("&"));
-    let mut config: tokio_postgres::Config = plain.parse().map_err(|error| {
+    let without_tls_settings = format!("{server}?{}", other_settings.join("&"));
+    let mut config: tokio_postgres::Config = without_tls_settings.parse().map_err(|error| {
         let cause = std::error::Error::source(&error).map(ToString::to_string);
-        wrong(cause.unwrap_or_else(|| format!("{error}")))
+        address_error(cause.unwrap_or_else(|| format!("{error}")))
     })?;
     if config.get_hosts().is_empty() {
-        return Err(wrong("no host given".to_owned()));
+        return Err(address_error("no host given".to_owned()));
     }
     if config.get_application_name().is_none() {
         config.application_name("edgeward");
@@ -75,18 +75,20 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
         None => SslMode::Require,
         Some(other) => {
             let modes = "disable, prefer, require, verify-full";
-            return Err(wrong(format!("sslmode is {other}; use one of {modes}")));
+            return Err(address_error(format!(
+                "sslmode is {other}; use one of {modes}"
+            )));
         }
     };
     config.ssl_mode(mode);
     if mode == SslMode::Disable {
-        return Ok((config, Connector::Clear));
+        return Ok((config, Connector::Unencrypted));
     }
-    let files = Files {
+    let files = TlsFiles {
         roots: roots.map(|file| ("sslrootcert", file)),
-        ..Files::default()
+        ..TlsFiles::default()
     };
-    let tls = client(files, Expected::Connected).map_err(wrong)?;
+    let tls = client_config(files, ExpectedName::OfConnection).map_err(address_error)?;
     Ok((config, Connector::Rustls(MakeRustlsConnect::new(tls))))
 }
 
@@ -107,7 +109,10 @@ mod tests {
     use super::*;
 
     fn mode(address: &str) -> SslMode {
-        parse(address).expect("an address").0.get_ssl_mode()
+        parse(address)
+            .expect("the address is valid")
+            .0
+            .get_ssl_mode()
     }
 
     #[test]
@@ -146,7 +151,9 @@ mod tests {
                 "/nowhere.pem",
             ),
         ] {
-            let error = parse(address).expect_err("wrong").to_string();
+            let error = parse(address)
+                .expect_err("the address is invalid")
+                .to_string();
             assert!(error.contains(why) && !error.contains("secret"), "{error}");
         }
     }

@@ -10,8 +10,8 @@ use std::time::Duration;
 
 use edgeward_filter::IdForm;
 use edgeward_idsync::{
-    Batch, Changes, ChangesConfig, Ledger, Options, Retry, Scan, ScanConfig, Source, SourceError,
-    open,
+    Batch, ChangesConfig, ChangesPoller, Ledger, Options, Retry, Scan, ScanConfig, Source,
+    SourceError, open,
 };
 
 use server::Server;
@@ -21,7 +21,7 @@ fn source(address: &str, query: &str, ordered: bool) -> Arc<dyn Source> {
         ordered,
         ..Options::new(query)
     };
-    open(address, options).expect("an address")
+    open(address, options).expect("the address is valid")
 }
 
 fn config() -> ScanConfig {
@@ -37,7 +37,7 @@ fn config() -> ScanConfig {
     }
 }
 
-fn rest(scan: &mut Scan) -> Result<Vec<String>, SourceError> {
+fn read_rest(scan: &mut Scan) -> Result<Vec<String>, SourceError> {
     let mut ids = Vec::new();
     while let Some(batch) = scan.next_batch()? {
         ids.extend(texts(&batch));
@@ -52,7 +52,7 @@ fn texts(batch: &Batch) -> Vec<String> {
 
 fn scan(address: &str, query: &str, ordered: bool) -> Result<(IdForm, Vec<String>), SourceError> {
     let mut scan = Scan::begin(source(address, query, ordered), Ledger::default(), config())?;
-    Ok((scan.source_info().form, rest(&mut scan)?))
+    Ok((scan.source_info().form, read_rest(&mut scan)?))
 }
 
 #[test]
@@ -88,7 +88,7 @@ fn ids_of_every_type_are_read_in_canonical_form() {
     ] {
         for ordered in [false, true] {
             let query = format!("SELECT {value} -- a comment");
-            let scanned = scan(&address, &query, ordered).expect("an id");
+            let scanned = scan(&address, &query, ordered).expect("the column has ids");
             assert_eq!(scanned, (form, vec![id.to_owned()]), "{query}");
         }
     }
@@ -100,7 +100,7 @@ fn errors_name_the_cause() {
         return;
     };
     let address = server.address();
-    let error = |query| scan(&address, query, false).expect_err("an unreadable source");
+    let error = |query| scan(&address, query, false).expect_err("the source is not readable");
     for query in [
         "SELECT nothing",
         "SELECT 1; DROP TABLE x",
@@ -123,10 +123,13 @@ fn errors_name_the_cause() {
         error("SELECT CASE i WHEN 3 THEN NULL ELSE i END AS id FROM generate_series(1, 5) i");
     assert_eq!(null.to_string(), "row 3, column `id`: NULL is not an id");
     // An error during the query is permanent, unless the server is down.
-    let divided = error("SELECT 10 / (50000 - i) FROM generate_series(1, 60000) i");
-    assert!(matches!(divided, SourceError::Query { .. }), "{divided:?}");
+    let division_error = error("SELECT 10 / (50000 - i) FROM generate_series(1, 60000) i");
+    assert!(
+        matches!(division_error, SourceError::Query { .. }),
+        "{division_error:?}"
+    );
     let unknown_user = address.replace("edgeward@", "stranger@");
-    let refused = scan(&unknown_user, "SELECT 1", false).expect_err("no such user");
+    let refused = scan(&unknown_user, "SELECT 1", false).expect_err("the user does not exist");
     let SourceError::Connect {
         transient: false, ..
     } = refused
@@ -134,12 +137,12 @@ fn errors_name_the_cause() {
         panic!("{refused:?}");
     };
     drop(server);
-    let gone = scan(&address, "SELECT 1", false).expect_err("no server");
+    let stopped_server = scan(&address, "SELECT 1", false).expect_err("no server is running");
     let SourceError::Connect {
         transient: true, ..
-    } = gone
+    } = stopped_server
     else {
-        panic!("{gone:?}");
+        panic!("{stopped_server:?}");
     };
 }
 
@@ -160,16 +163,19 @@ fn a_scan_survives_a_restart_of_the_server() {
     let address = server.address();
     for ordered in [true, false] {
         let source = source(&address, "SELECT id FROM resource", ordered);
-        let mut scan = Scan::begin(source, Ledger::default(), config()).expect("begins");
+        let mut scan = Scan::begin(source, Ledger::default(), config()).expect("the scan begins");
         assert_eq!(scan.source_info().rows_estimated, Some(100_000));
         let mut ids = Vec::new();
         for _ in 0..50 {
-            let batch = scan.next_batch().expect("rows").expect("not the end");
+            let batch = scan
+                .next_batch()
+                .expect("the scan delivers rows")
+                .expect("more rows follow");
             ids.extend(texts(&batch));
         }
         server.crash();
         server.restart();
-        ids.extend(rest(&mut scan).expect("the scan continues"));
+        ids.extend(read_rest(&mut scan).expect("the scan continues"));
         let progress = scan.progress();
         assert!(
             progress.interruptions >= 1,
@@ -207,14 +213,14 @@ fn an_ordered_scan_can_begin_anywhere() {
         };
         let begin_at = |ledger| {
             let source = source(&server.address(), &query, true);
-            Scan::begin(source, ledger, config()).expect("begins")
+            Scan::begin(source, ledger, config()).expect("the scan begins")
         };
         let mut scan = begin_at(Ledger::default());
         let mut all_ids = BTreeSet::new();
         let mut prefixes = Vec::new();
-        while let Some(batch) = scan.next_batch().expect("rows") {
+        while let Some(batch) = scan.next_batch().expect("the scan delivers rows") {
             all_ids.extend(batch.ids().map(<[u8]>::to_vec));
-            if let Some(position) = batch.reached.position {
+            if let Some(position) = batch.progress.position {
                 prefixes.push((all_ids.clone(), position));
             }
         }
@@ -222,7 +228,7 @@ fn an_ordered_scan_can_begin_anywhere() {
         for (mut ids, position) in prefixes.into_iter().step_by(4) {
             let mut scan = begin_at(Ledger::with_spans([Vec::new()]).with_position(0, position));
             let mut read = 0;
-            while let Some(batch) = scan.next_batch().expect("rows") {
+            while let Some(batch) = scan.next_batch().expect("the scan delivers rows") {
                 read += batch.len();
                 ids.extend(batch.ids().map(<[u8]>::to_vec));
             }
@@ -251,24 +257,25 @@ fn changes_are_found_if_commits_are_out_of_order() {
             ..ChangesConfig::new(query)
         };
         let from = source(&server.address(), "SELECT id FROM resource", false);
-        let mut changes = Changes::new(from, config, i64::MIN).expect("a runtime");
+        let mut changes =
+            ChangesPoller::new(from, config, i64::MIN).expect("the runtime is created");
         let mut poll = || {
             let mut ids = Vec::new();
             let polled = changes.poll(&mut |batch| ids.extend(texts(&batch)));
             polled.map(|_| ids)
         };
-        assert!(poll().expect("polled").len() >= 5000);
-        assert_eq!(poll().expect("polled"), Vec::<String>::new());
+        assert!(poll().expect("the poll succeeds").len() >= 5000);
+        assert_eq!(poll().expect("the poll succeeds"), Vec::<String>::new());
         let insert = |id: u32| {
             format!("INSERT INTO resource (id) VALUES ('00000000-0000-0000-0000-{id:012}');")
         };
-        let slow = server.session(&format!("BEGIN; {}", insert(1)));
+        let open_transaction = server.session(&format!("BEGIN; {}", insert(1)));
         server.sql(&insert(2));
         let id = |id| format!("00000000-0000-0000-0000-{id:012}");
-        assert_eq!(poll().expect("polled"), [id(2)]);
-        slow.commit();
-        assert_eq!(poll().expect("polled"), [id(1)], "by {column}");
-        assert_eq!(poll().expect("polled"), Vec::<String>::new());
+        assert_eq!(poll().expect("the poll succeeds"), [id(2)]);
+        open_transaction.commit();
+        assert_eq!(poll().expect("the poll succeeds"), [id(1)], "by {column}");
+        assert_eq!(poll().expect("the poll succeeds"), Vec::<String>::new());
     }
 }
 
@@ -280,20 +287,21 @@ fn changes_continue_after_a_restart_of_the_server() {
     server.sql("CREATE TABLE resource (id int, seq bigserial)");
     let query = "SELECT id, seq FROM resource WHERE seq > $1 ORDER BY seq";
     let from = source(&server.address(), "SELECT id FROM resource", false);
-    let mut changes = Changes::new(from, ChangesConfig::new(query), 0).expect("a runtime");
+    let mut changes =
+        ChangesPoller::new(from, ChangesConfig::new(query), 0).expect("the runtime is created");
     let mut ids = Vec::new();
     let mut poll = || {
         let polled = changes.poll(&mut |batch| ids.extend(texts(&batch)));
         polled.map(|polled| polled.cursor)
     };
     server.sql("INSERT INTO resource VALUES (7)");
-    assert_eq!(poll().expect("polled"), 1);
+    assert_eq!(poll().expect("the poll succeeds"), 1);
     server.crash();
-    let error = poll().expect_err("no server");
+    let error = poll().expect_err("no server is running");
     assert!(error.is_transient(), "{error:?}");
     server.restart();
     server.sql("INSERT INTO resource VALUES (8)");
-    assert!(poll().expect("polled") > 1);
+    assert!(poll().expect("the poll succeeds") > 1);
     assert_eq!(ids, ["7", "8"]);
 }
 
@@ -316,14 +324,14 @@ fn tls_verifies_the_name_of_the_server() {
         (address("localhost", &trusted), "1"),
         (address("localhost", ""), "0"),
     ] {
-        let scanned = scan(&address, query, false).expect("connects");
+        let scanned = scan(&address, query, false).expect("the client connects");
         assert_eq!(scanned.1, [encrypted], "{address}");
     }
     for address in [
         address("127.0.0.1", &trusted),
         address("localhost", "sslmode=require"),
     ] {
-        let error = scan(&address, query, false).expect_err("not trusted");
+        let error = scan(&address, query, false).expect_err("the certificate is not trusted");
         assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
     }
 }

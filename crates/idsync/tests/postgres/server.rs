@@ -37,31 +37,33 @@ impl Server {
             skip("PostgreSQL is not installed");
             return None;
         }
-        let folder = tempfile::tempdir().expect("a folder");
-        give_away(folder.path());
+        let folder = tempfile::tempdir().expect("the folder is created");
+        give_to_server_user(folder.path());
         let data = folder.path().join("data");
-        let made = as_unprivileged_user("initdb")
+        let initialized = as_unprivileged_user("initdb")
             .args(["--auth=trust", "--username=edgeward", "--no-sync"])
             .args(["--encoding=UTF8", "--no-locale", "--pgdata"])
             .arg(&data)
             .output()
             .expect("initdb runs");
-        assert!(made.status.success(), "{made:?}");
+        assert!(initialized.status.success(), "{initialized:?}");
         if tls {
             let names = vec!["localhost".to_owned()];
-            let made = rcgen::generate_simple_self_signed(names).expect("a certificate");
+            let generated =
+                rcgen::generate_simple_self_signed(names).expect("the certificate is created");
             for (name, pem) in [
-                ("server.crt", made.cert.pem()),
-                ("server.key", made.signing_key.serialize_pem()),
+                ("server.crt", generated.cert.pem()),
+                ("server.key", generated.signing_key.serialize_pem()),
             ] {
                 let path = data.join(name);
-                fs::write(&path, pem).expect("written");
-                fs::set_permissions(&path, fs::Permissions::from_mode(0o600)).expect("ours");
-                give_away(&path);
+                fs::write(&path, pem).expect("the file is written");
+                fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
+                    .expect("the file is valid");
+                give_to_server_user(&path);
             }
         }
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a free port");
-        let port = listener.local_addr().expect("bound").port();
+        let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+        let port = listener.local_addr().expect("the listener is bound").port();
         drop(listener);
         let process = run(folder.path(), port, tls);
         Some(Self {
@@ -88,12 +90,12 @@ impl Server {
     pub(crate) fn certificate(&self) -> String {
         let readable = self.folder.path().join("root.pem");
         let data = self.folder.path().join("data");
-        fs::copy(data.join("server.crt"), &readable).expect("copied");
+        fs::copy(data.join("server.crt"), &readable).expect("the file is copied");
         readable.display().to_string()
     }
 
     fn psql(&self) -> Command {
-        let mut command = Command::new(program("psql").expect("it comes with PostgreSQL"));
+        let mut command = Command::new(program("psql").expect("psql is part of PostgreSQL"));
         command
             .args(["--no-psqlrc", "--quiet", "--tuples-only", "--no-align"])
             .args(["--set=ON_ERROR_STOP=1", "--username=edgeward", "--host"])
@@ -117,20 +119,22 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .expect("psql runs");
-        let mut input = process.stdin.take().expect("a pipe");
+        let mut input = process.stdin.take().expect("the pipe is open");
         writeln!(input, "{sql}\n\\echo done").expect("psql reads");
-        let mut said = String::new();
-        let output = process.stdout.as_mut().expect("a pipe");
-        BufReader::new(output).read_line(&mut said).expect("text");
-        assert_eq!(said, "done\n");
+        let mut output_text = String::new();
+        let output = process.stdout.as_mut().expect("the pipe is open");
+        BufReader::new(output)
+            .read_line(&mut output_text)
+            .expect("the id is text");
+        assert_eq!(output_text, "done\n");
         Session { process, input }
     }
 
     /// Stops the server as a crash does: PostgreSQL writes no checkpoint, and the connections close.
     pub(crate) fn crash(&mut self) {
         let pid = Pid::from_child(&self.process);
-        kill_process(pid, Signal::QUIT).expect("it runs");
-        self.process.wait().expect("it ends");
+        kill_process(pid, Signal::QUIT).expect("the process runs");
+        self.process.wait().expect("the process ends");
     }
 
     /// Starts the server again with the same data.
@@ -157,10 +161,15 @@ impl Session {
     pub(crate) fn commit(mut self) {
         writeln!(self.input, "COMMIT;").expect("psql reads");
         drop(self.input);
-        let mut said = String::new();
-        let mut output = self.process.stdout.take().expect("a pipe");
-        output.read_to_string(&mut said).expect("text");
-        assert!(self.process.wait().expect("it ends").success(), "{said}");
+        let mut output_text = String::new();
+        let mut output = self.process.stdout.take().expect("the pipe is open");
+        output
+            .read_to_string(&mut output_text)
+            .expect("the id is text");
+        assert!(
+            self.process.wait().expect("the process ends").success(),
+            "{output_text}"
+        );
     }
 }
 
@@ -179,14 +188,14 @@ fn run(folder: &Path, port: u16, tls: bool) -> Child {
         .stderr(Stdio::piped())
         .spawn()
         .expect("postgres runs");
-    let log = process.stderr.take().expect("a pipe");
+    let log = process.stderr.take().expect("the pipe is open");
     let lines = lines_of(log);
-    let mut said = String::new();
-    while !said.contains("ready to accept connections") {
+    let mut output_text = String::new();
+    while !output_text.contains("ready to accept connections") {
         let Ok(line) = lines.recv_timeout(Duration::from_secs(60)) else {
-            panic!("postgres does not start:\n{said}");
+            panic!("postgres does not start:\n{output_text}");
         };
-        said.push_str(&line);
+        output_text.push_str(&line);
     }
     process
 }
@@ -214,12 +223,12 @@ fn as_unprivileged_user(name: &str) -> Command {
             "--clear-groups".to_owned(),
         ]);
     }
-    command.arg(program(name).expect("it was looked for"));
+    command.arg(program(name).expect("the program was found before"));
     command.current_dir("/");
     command
 }
 
-fn give_away(path: &Path) {
+fn give_to_server_user(path: &Path) {
     if is_root() {
         chown(path, Some(UNPRIVILEGED_UID), Some(UNPRIVILEGED_UID))
             .expect("root may change the owner");
@@ -227,7 +236,7 @@ fn give_away(path: &Path) {
 }
 
 fn is_root() -> bool {
-    fs::metadata("/proc/self").is_ok_and(|of| of.uid() == 0)
+    fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
 /// Finds a program. Debian installs the server's programs outside the path.

@@ -17,7 +17,7 @@ use clap::Args;
 use edgeward_filter::{IdForm, IdHasher};
 use edgeward_filter_client::system_clock;
 use edgeward_idsync::{
-    Batch, Changes, ChangesConfig, MalformedRows, Source, SourceError, Stopper, Unit,
+    Batch, ChangesConfig, ChangesPoller, MalformedRows, Source, SourceError, Stopper, Unit,
 };
 use edgeward_publish::{self as publish, Feed, FeedError, RunningPublisher};
 
@@ -125,8 +125,8 @@ impl ChangesArgs {
         let parts = [&source.label(), source.query(), query, form.name()];
         let name = parts.join("\n");
         let label = source.label();
-        let mut changes =
-            Changes::new(source, config, i64::MIN).map_err(|error| source_error(error, None))?;
+        let mut changes = ChangesPoller::new(source, config, i64::MIN)
+            .map_err(|error| source_error(error, None))?;
         match changes.connect(CONNECT_MAX) {
             Ok(unit) => self.check(unit)?,
             Err(error) if error.is_transient() => {
@@ -166,7 +166,7 @@ impl ChangesArgs {
 
 /// The checked polls, ready to start.
 pub(super) struct PreparedPolls {
-    changes: Changes,
+    changes: ChangesPoller,
     name: String,
     malformed: MalformedLog,
     every: Duration,
@@ -224,7 +224,7 @@ impl Drop for Polling {
 /// The state of the polling thread.
 struct Poller {
     feed: Feed,
-    changes: Changes,
+    changes: ChangesPoller,
     malformed: MalformedLog,
     every: Duration,
     hasher: IdHasher,

@@ -12,8 +12,8 @@ use clap::Args;
 
 use edgeward_filter::IdForm;
 use edgeward_idsync::{
-    Checkpoint, CheckpointError, Identity, Ledger, Options, Retry, Scan, ScanConfig, Source,
-    SourceError, Watch,
+    Checkpoint, CheckpointError, Identity, Ledger, Options, Retry, Scan, ScanConfig, ScanHandle,
+    Source, SourceError,
 };
 
 use crate::diagnostic::Diagnostic;
@@ -103,8 +103,8 @@ impl DatabaseArgs {
         if let Some(path) = resume {
             let opened = Checkpoint::open(path, identity, now_ms);
             let (checkpoint, resumed) = opened.map_err(|error| checkpoint_error(path, error))?;
-            if resumed.torn_bytes > 0 {
-                let bytes = output::count(resumed.torn_bytes);
+            if resumed.invalid_bytes > 0 {
+                let bytes = output::count(resumed.invalid_bytes);
                 let path = path.display();
                 eprintln!(
                     "warning: the last {bytes} bytes of {path} are incomplete and are read again"
@@ -157,7 +157,7 @@ impl DatabaseReader {
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,
         mut insert: impl FnMut([u64; N]) -> anyhow::Result<()>,
     ) -> anyhow::Result<()> {
-        let progress_thread = ProgressThread::new(self.scan.watch());
+        let progress_thread = ProgressThread::new(self.scan.handle());
         if let Some((checkpoint, path)) = &mut self.checkpoint_file {
             let mut inserted = Ok(());
             let mut each = |words: &[u64]| {
@@ -188,7 +188,7 @@ impl DatabaseReader {
                 insert(words)?;
             }
             if let Some((checkpoint, path)) = &mut self.checkpoint_file {
-                let checkpoint_file = checkpoint.append(&batch.reached, &hashes);
+                let checkpoint_file = checkpoint.append(&batch.progress, &hashes);
                 checkpoint_file.map_err(|error| checkpoint_error(path, error))?;
             }
         }
@@ -214,13 +214,13 @@ struct ProgressThread {
 }
 
 impl ProgressThread {
-    fn new(watch: Watch) -> Self {
+    fn new(scan: ScanHandle) -> Self {
         let (stop, stopped) = mpsc::channel();
         let thread = thread::spawn(move || {
             let bar = Progress::new("reading ids", "rows", None);
             let mut interruptions = 0;
             while stopped.recv_timeout(PROGRESS_INTERVAL) == Err(RecvTimeoutError::Timeout) {
-                let progress = watch.progress();
+                let progress = scan.progress();
                 // Rows of an earlier run are not counted, because they would distort the displayed rate.
                 if let Some(rows) = progress.rows_estimated {
                     bar.expect(rows.saturating_sub(progress.rows_before));

@@ -153,10 +153,10 @@ fn main() {
         to.endpoint.hello(&to.store),
     );
     from.endpoint
-        .connected(Role::Connector, &ours, &theirs)
+        .handle_hello(Role::Connector, &ours, &theirs)
         .expect("the endpoints are compatible");
     to.endpoint
-        .connected(Role::Listener, &theirs, &ours)
+        .handle_hello(Role::Listener, &theirs, &ours)
         .expect("the endpoints are compatible");
 
     for path in &paths {

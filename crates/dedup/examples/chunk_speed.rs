@@ -29,7 +29,7 @@ fn main() {
     eprintln!("{} files, {} MB", files.len(), read / 1_000_000);
     let whole = files.concat();
     for average in [4096, 8192, 16384, 65536] {
-        let params = ChunkerParams::new(average, 0).expect("a power of two");
+        let params = ChunkerParams::new(average, 0).expect("the average is a power of two");
         let ours = |prefilter: Prefilter| {
             move |body: &[u8]| lengths(Chunker::with_prefilter(params, prefilter), body)
         };
@@ -91,7 +91,7 @@ fn report(
         }
     }
     let speed = whole.len() as f64 / seconds / 1e9;
-    let ratio = all as f64 / f64::from(u32::try_from(new).expect("below 4 GB"));
+    let ratio = all as f64 / f64::from(u32::try_from(new).expect("the total is below 4 GB"));
     println!("{average:>6} {name:<8} {speed:6.2} GB/s  dedup {ratio:.4}");
 }
 

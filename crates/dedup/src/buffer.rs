@@ -42,13 +42,13 @@ impl Pool {
     pub fn buffer(&self, bytes: usize) -> Buffer {
         let mut sizes = LARGE_BYTES.into_iter().filter(|_| bytes > SMALL_BYTES_MAX);
         let large = sizes.find(|&size| bytes <= size);
-        let kept = self.0.as_ref().filter(|_| large.is_some());
+        let cache = self.0.as_ref().filter(|_| large.is_some());
         let bytes = large.unwrap_or(bytes);
-        let memory = kept.and_then(|cache| cache.take(bytes));
+        let memory = cache.and_then(|cache| cache.take(bytes));
         Buffer {
             bytes: memory.unwrap_or_else(|| vec![0; bytes].into()),
             filled: 0,
-            cache: kept.cloned(),
+            cache: cache.cloned(),
         }
     }
 }
@@ -70,7 +70,7 @@ pub struct Buffer {
 
 impl Buffer {
     /// Returns the number of bytes that can still be added.
-    pub fn room(&self) -> usize {
+    pub fn free_bytes(&self) -> usize {
         self.bytes.len() - self.filled
     }
 
@@ -85,15 +85,19 @@ impl Buffer {
     ///
     /// If the unfilled part is shorter.
     pub fn fill(&mut self, bytes: usize) {
-        assert!(bytes <= self.room(), "{bytes} bytes into {}", self.room());
+        assert!(
+            bytes <= self.free_bytes(),
+            "{bytes} bytes into {}",
+            self.free_bytes()
+        );
         self.filled += bytes;
     }
 
     /// Makes space for at least `bytes` more bytes.
     pub fn reserve(&mut self, bytes: usize, pool: &Pool) {
-        if self.room() < bytes {
-            let wanted = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES[0]));
-            let mut larger = pool.buffer(wanted);
+        if self.free_bytes() < bytes {
+            let new_bytes = (self.filled + bytes).max((self.bytes.len() * 2).min(LARGE_BYTES[0]));
+            let mut larger = pool.buffer(new_bytes);
             larger.put(self);
             *self = larger;
         }
@@ -130,12 +134,12 @@ impl Buffer {
         let mut next = Self::default();
         if !rest.is_empty() {
             // The buffer was large, so the next one will probably be filled with as many bytes.
-            let wanted = if LARGE_BYTES.contains(&self.bytes.len()) {
+            let new_bytes = if LARGE_BYTES.contains(&self.bytes.len()) {
                 bytes.max(SMALL_BYTES_MAX + 1)
             } else {
                 0
             };
-            next = pool.buffer(wanted.max(rest.len()));
+            next = pool.buffer(new_bytes.max(rest.len()));
             next.put(rest);
         }
         let mut front = std::mem::replace(self, next);

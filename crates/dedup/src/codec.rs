@@ -119,7 +119,7 @@ pub trait Codec {
 pub struct Effort {
     allowed: Methods,
     /// The method in use.
-    now: Method,
+    method: Method,
     /// The number of bytes of consecutive batches while the link was idle.
     idle_bytes: usize,
     /// The number of consecutive batches while the link was busy.
@@ -143,14 +143,14 @@ impl Effort {
     pub fn new(allowed: Methods) -> Self {
         let mut effort = Self {
             allowed,
-            now: Method::None,
+            method: Method::None,
             idle_bytes: 0,
             busy_batches: 0,
             skip: 0,
             skip_next: 1,
         };
         while let Some(stronger) = effort.stronger() {
-            effort.now = stronger;
+            effort.method = stronger;
         }
         effort
     }
@@ -165,17 +165,17 @@ impl Effort {
         }
         if self.busy_batches >= Self::BUSY_BATCHES {
             self.busy_batches = 0;
-            self.now = self.stronger().unwrap_or(self.now);
+            self.method = self.stronger().unwrap_or(self.method);
         }
         if self.idle_bytes >= Self::IDLE_BYTES {
             self.idle_bytes = 0;
-            self.now = self.weaker().unwrap_or(self.now);
+            self.method = self.weaker().unwrap_or(self.method);
         }
         if self.skip > 0 {
             self.skip -= 1;
             return Method::None;
         }
-        self.now
+        self.method
     }
 
     /// Records the result of compressing a batch.
@@ -191,23 +191,23 @@ impl Effort {
 
     /// Returns true if batches are compressed and the last one became shorter.
     pub fn saves(&self) -> bool {
-        self.now != Method::None && self.skip_next == 1
+        self.method != Method::None && self.skip_next == 1
     }
 
     /// Returns true if frames wait for the link and the strongest allowed method is in use.
     pub fn is_strongest(&self) -> bool {
-        self.now != Method::None && self.stronger().is_none()
+        self.method != Method::None && self.stronger().is_none()
     }
 
     fn stronger(&self) -> Option<Method> {
         let all = [Method::Lz4, Method::Zstd].into_iter();
-        all.filter(|&method| method > self.now)
+        all.filter(|&method| method > self.method)
             .find(|&method| self.allowed.has(method))
     }
 
     fn weaker(&self) -> Option<Method> {
         let all = [Method::Lz4, Method::None].into_iter();
-        all.filter(|&method| method < self.now)
+        all.filter(|&method| method < self.method)
             .find(|&method| self.allowed.has(method))
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! A driver has one [`Endpoint`] for each peer, whatever the number of connections. The driver passes every received
 //! frame to the endpoint, and takes frames to send from it while the link can send. The endpoint survives the loss of
-//! its connections: the driver calls [`Endpoint::connected`] with the HELLO of each new connection.
+//! its connections: the driver calls [`Endpoint::handle_hello`] with the HELLO of each new connection.
 
 use bytes::Bytes;
 
@@ -111,7 +111,7 @@ impl Endpoint {
 
     /// Handles the peer's HELLO. If the peer's session is that of the previous connection, streams continue.
     /// Otherwise the peer has restarted, and all streams end.
-    pub fn connected(
+    pub fn handle_hello(
         &mut self,
         role: Role,
         ours: &Hello,
@@ -120,12 +120,12 @@ impl Endpoint {
         let agreed = ours.agree(role, theirs)?;
         self.knowledge.set_peer_epoch(theirs.epoch);
         if self.peer_session == Some(theirs.session) {
-            self.sender.reconnected();
-            self.receiver.reconnected();
+            self.sender.handle_reconnect();
+            self.receiver.handle_reconnect();
         } else {
             if self.peer_session.replace(theirs.session).is_some() {
-                self.sender.restarted();
-                self.receiver.restarted();
+                self.sender.handle_restart();
+                self.receiver.handle_restart();
             }
             self.sender.configure(SenderConfig {
                 chunker: agreed.chunker,
@@ -139,9 +139,9 @@ impl Endpoint {
     }
 
     /// Handles the loss of one of several connections: unacknowledged frames are sent again on the other connections.
-    pub fn connection_lost(&mut self) {
-        self.sender.reconnected();
-        self.receiver.reconnected();
+    pub fn handle_connection_loss(&mut self) {
+        self.sender.handle_reconnect();
+        self.receiver.handle_reconnect();
     }
 
     /// Handles a frame. If the result is [`FrameOutcome::Retry`], the frame had no effect and must be passed again.
@@ -175,7 +175,7 @@ impl Endpoint {
                 .handle(&frame, &mut self.knowledge)
                 .map(FrameOutcome::from),
             frame => {
-                let (_, receiver, mut resources) = self.parts(store, codec);
+                let (_, receiver, mut resources) = self.split(store, codec);
                 receiver.handle(frame, memory, &mut resources)
             }
         }
@@ -192,13 +192,13 @@ impl Endpoint {
         out: &mut impl FrameSink,
     ) -> bool {
         self.check_epoch(store);
-        let answers = lane != Lane::Long;
-        if answers && std::mem::take(&mut self.epoch_due) {
+        let sends_short = lane != Lane::Long;
+        if sends_short && std::mem::take(&mut self.epoch_due) {
             Frame::Epoch(self.epoch).encode(out.head());
             return true;
         }
-        let (sender, receiver, mut resources) = self.parts(store, codec);
-        (answers && receiver.transmit(out.head()))
+        let (sender, receiver, mut resources) = self.split(store, codec);
+        (sends_short && receiver.transmit(out.head()))
             || sender.transmit(lane, link_busy, &mut resources, out)
     }
 
@@ -216,7 +216,7 @@ impl Endpoint {
         codec: &mut C,
     ) -> Result<usize, SendError> {
         self.check_epoch(store);
-        let (sender, _, mut resources) = self.parts(store, codec);
+        let (sender, _, mut resources) = self.split(store, codec);
         sender.write(stream, bytes, &mut resources)
     }
 
@@ -246,7 +246,7 @@ impl Endpoint {
         store: &mut S,
         codec: &mut C,
     ) {
-        let (sender, _, mut resources) = self.parts(store, codec);
+        let (sender, _, mut resources) = self.split(store, codec);
         sender.filled(stream, bytes, &mut resources);
     }
 
@@ -258,7 +258,7 @@ impl Endpoint {
         codec: &mut C,
     ) {
         self.check_epoch(store);
-        let (sender, _, mut resources) = self.parts(store, codec);
+        let (sender, _, mut resources) = self.split(store, codec);
         sender.resume(stream, &mut resources);
     }
 
@@ -270,7 +270,7 @@ impl Endpoint {
         codec: &mut C,
     ) {
         self.check_epoch(store);
-        let (sender, _, mut resources) = self.parts(store, codec);
+        let (sender, _, mut resources) = self.split(store, codec);
         sender.flush(stream, &mut resources);
     }
 
@@ -282,7 +282,7 @@ impl Endpoint {
         codec: &mut C,
     ) {
         self.check_epoch(store);
-        let (sender, _, mut resources) = self.parts(store, codec);
+        let (sender, _, mut resources) = self.split(store, codec);
         sender.flush_whole(stream, &mut resources);
     }
 
@@ -299,7 +299,7 @@ impl Endpoint {
         codec: &mut C,
     ) -> Result<(), SendError> {
         self.check_epoch(store);
-        let (sender, _, mut resources) = self.parts(store, codec);
+        let (sender, _, mut resources) = self.split(store, codec);
         sender.close(stream, &mut resources)
     }
 
@@ -344,7 +344,7 @@ impl Endpoint {
         }
     }
 
-    fn parts<'a, S, C>(
+    fn split<'a, S, C>(
         &'a mut self,
         store: &'a mut S,
         codec: &'a mut C,

@@ -110,9 +110,11 @@ fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     let start = last.len() - blocks * BLOCK_BYTES;
     last[start..][..rest.len()].copy_from_slice(rest);
     let bits = 8 * bytes.len() as u128;
-    let lengths: &mut [u8; BLOCK_BYTES] = last.last_chunk_mut().expect("a block");
+    let lengths: &mut [u8; BLOCK_BYTES] = last.last_chunk_mut().expect("the buffer has a block");
     *lengths = (bits << 64).to_be_bytes();
-    let first = last[start..].first_chunk_mut().expect("a block");
+    let first = last[start..]
+        .first_chunk_mut()
+        .expect("the buffer has a block");
     let with_sum = _mm_xor_si128(load(first), byte_reversed(sum));
     store(first, with_sum);
     let (pairs, _) = last.as_chunks();
@@ -129,8 +131,8 @@ fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
 #[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
 #[inline]
 fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
-    let from = PAIRS - pairs.len();
-    let (whole, halves) = (&powers.whole[from..], &powers.halves[from..]);
+    let first_power = PAIRS - pairs.len();
+    let (whole, halves) = (&powers.whole[first_power..], &powers.halves[first_power..]);
     let reversal = _mm256_broadcastsi128_si256(byte_reversal());
     let mut first = _mm256_zextsi128_si256(sum);
     let zero = _mm256_setzero_si256();
@@ -145,7 +147,7 @@ fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
         high = _mm256_xor_si256(high, _mm256_clmulepi64_epi128::<0x11>(pair, whole));
         middle = _mm256_xor_si256(middle, of_halves);
     }
-    let [low, high, middle] = [low, high, middle].map(|sum| across(sum));
+    let [low, high, middle] = [low, high, middle].map(|sum| add_lanes(sum));
     let middle = _mm_xor_si128(middle, _mm_xor_si128(low, high));
     reduced(low, middle, high)
 }
@@ -153,7 +155,7 @@ fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
 /// Returns the sum of both lanes.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn across(sum: __m256i) -> __m128i {
+fn add_lanes(sum: __m256i) -> __m128i {
     _mm_xor_si128(
         _mm256_castsi256_si128(sum),
         _mm256_extracti128_si256::<1>(sum),
@@ -277,7 +279,7 @@ mod tests {
     proptest! {
         /// The result equals the definition under any key and at any alignment of the bytes.
         #[test]
-        fn hash_is_ghash_under_any_key(
+        fn hashes_equal_the_definition_under_any_key(
             h in any::<[u8; 16]>(),
             seed in any::<u64>(),
             length in 0..4 * GROUP_BYTES,
@@ -295,7 +297,7 @@ mod tests {
     /// The result equals the definition for every length up to more than two groups. The lengths include both
     /// sides of each boundary of blocks, pairs and groups.
     #[test]
-    fn hash_is_ghash_of_every_length() {
+    fn hashes_of_every_length_equal_the_definition() {
         for h in [[0xff; 16], *b"some secret, yes", [0; 16]] {
             let Some(ghash) = Ghash::new(h) else {
                 eprintln!("skipped: no VPCLMULQDQ here");

@@ -181,7 +181,7 @@ impl IdKey {
     }
 
     fn truncate(&self, hash: [u8; 32]) -> ChunkId {
-        let first: &[u8; 16] = hash.first_chunk().expect("32 bytes");
+        let first: &[u8; 16] = hash.first_chunk().expect("a hash has 32 bytes");
         ChunkId((u128::from_le_bytes(*first) & self.mask).to_le_bytes())
     }
 

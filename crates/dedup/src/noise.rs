@@ -1,7 +1,7 @@
 //! Detects incompressible chunks by a sample of their bytes.
 //!
 //! In media, archives and encrypted data, all byte values are about equally frequent. This module calls such
-//! bytes noise. A sample of [`SAMPLED`] bytes of noise has about 100 distinct values, a sample of text about
+//! bytes noise. A sample of [`SAMPLED_BYTES`] bytes of noise has about 100 distinct values, a sample of text about
 //! 30, a sample of programs and tables about 60. Counting the distinct values in a sample takes 0.1 µs. A
 //! compressor would have to read the whole chunk. The result may be wrong, so callers may only use it to decide
 //! which bytes are worth storing.
@@ -9,29 +9,31 @@
 /// Returns true if all byte values are about equally frequent in a sample. A chunk shorter than the sample is never
 /// noise.
 pub(crate) fn is_noise(chunk: &[u8]) -> bool {
-    if chunk.len() < SAMPLED {
+    if chunk.len() < SAMPLED_BYTES {
         return false;
     }
     // The samples are spread over the whole chunk, because a chunk of which one half is text can be compressed.
-    let mut seen = [0_u8; 256];
+    let mut occurs = [0_u8; 256];
     let between = (chunk.len() - SAMPLE_BYTES) / (SAMPLES - 1);
     for nth in 0..SAMPLES {
         let sample = &chunk[nth * between..][..SAMPLE_BYTES];
-        sample.iter().for_each(|byte| seen[usize::from(*byte)] = 1);
+        sample
+            .iter()
+            .for_each(|byte| occurs[usize::from(*byte)] = 1);
     }
-    let different: u32 = seen.iter().map(|seen| u32::from(*seen)).sum();
-    different >= DIFFERENT_MIN
+    let distinct: u32 = occurs.iter().map(|occurs| u32::from(*occurs)).sum();
+    distinct >= DISTINCT_VALUES_MIN
 }
 
 /// The total number of sampled bytes of a chunk: `SAMPLES` ranges of `SAMPLE_BYTES` bytes.
-const SAMPLED: usize = SAMPLES * SAMPLE_BYTES;
+const SAMPLED_BYTES: usize = SAMPLES * SAMPLE_BYTES;
 const SAMPLES: usize = 16;
 const SAMPLE_BYTES: usize = 8;
 
 /// The smallest number of distinct values in a sample of noise. 128 random bytes have 101 distinct values on
 /// average, with a standard deviation of 3.7. Only three in a million samples of random bytes have fewer values
 /// than this limit.
-const DIFFERENT_MIN: u32 = 84;
+const DISTINCT_VALUES_MIN: u32 = 84;
 
 #[cfg(test)]
 mod tests {
@@ -49,7 +51,7 @@ mod tests {
     /// Nearly all random chunks are detected as noise, whatever their length.
     #[test]
     fn random_bytes_are_noise() {
-        let lengths = (SAMPLED..20_000).step_by(37);
+        let lengths = (SAMPLED_BYTES..20_000).step_by(37);
         let (mut all, mut found) = (0, 0);
         for (seed, length) in (1..).zip(lengths) {
             all += 1;
@@ -78,7 +80,7 @@ mod tests {
         ] {
             assert!(!is_noise(&bytes), "{name}");
         }
-        assert!(!is_noise(&noise[..SAMPLED - 1]), "short");
+        assert!(!is_noise(&noise[..SAMPLED_BYTES - 1]), "short");
         assert!(!is_noise(&[]) && !is_noise(&[0; 5000]));
     }
 }

@@ -144,8 +144,8 @@ pub fn load_verified(
     if !store.load(location, entries, out) {
         return false;
     }
-    let mut familiar = Vec::new();
-    store.entries_with_fingerprints(location, entries.len(), &mut familiar);
+    let mut fingerprinted = Vec::new();
+    store.entries_with_fingerprints(location, entries.len(), &mut fingerprinted);
     // Chunks without a matching fingerprint are hashed together.
     let (mut unverified, mut chunks) = (Vec::new(), Vec::new());
     let mut rest = &*out;
@@ -153,24 +153,26 @@ pub fn load_verified(
         let Some((chunk, later)) = rest.split_at_checked(entry.length as usize) else {
             return false;
         };
-        let fingerprint = familiar.get(nth).filter(|known| known.entry == *entry);
-        let fingerprint = fingerprint.and_then(|known| known.fingerprint);
+        let fingerprint = fingerprinted
+            .get(nth)
+            .filter(|listed| listed.entry == *entry);
+        let fingerprint = fingerprint.and_then(|listed| listed.fingerprint);
         if !ids.matches_fingerprint(fingerprint, chunk) {
             unverified.push((location.plus(nth), entry.id));
             chunks.push(chunk);
         }
         rest = later;
     }
-    let mut are_right = rest.is_empty();
+    let mut all_valid = rest.is_empty();
     for ((location, id), (found, chunk)) in unverified.iter().zip(ids.each_id(&chunks)) {
         if found == *id {
             store.set_fingerprint(*location, id, || ids.fingerprint(chunk));
         } else {
             store.forget(*location);
-            are_right = false;
+            all_valid = false;
         }
     }
-    are_right
+    all_valid
 }
 
 /// Returns the total length of these chunks.

@@ -13,7 +13,7 @@ use edgeward_dedup::chunker::{Chunker, ChunkerError, ChunkerParams, Prefilter};
 use support::Random;
 
 fn params(average: u32) -> ChunkerParams {
-    ChunkerParams::new(average, 7).expect("a power of two within the bounds")
+    ChunkerParams::new(average, 7).expect("the average is valid")
 }
 
 /// Returns the lengths of a body's chunks.
@@ -61,7 +61,7 @@ proptest! {
 
     /// The fastest prefilter finds the same cuts as the scalar prefilter, which defines the cuts.
     #[test]
-    fn every_prefilter_cuts_alike(body in bodies(), average in averages()) {
+    fn all_prefilters_find_the_same_cuts(body in bodies(), average in averages()) {
         let scalar = Chunker::with_prefilter(params(average), Prefilter::Scalar);
         let fastest = Chunker::with_prefilter(params(average), Prefilter::best());
         prop_assert_eq!(lengths(scalar, &body), lengths(fastest, &body));
@@ -74,21 +74,21 @@ proptest! {
         let whole = lengths(Chunker::new(params(average)), &body);
         let mut random = Random(seed);
         let mut chunker = Chunker::new(params(average));
-        let (mut cut_up, mut rest, mut length) = (Vec::new(), &body[..], 0);
+        let (mut cut_in_pieces, mut rest, mut length) = (Vec::new(), &body[..], 0);
         while !rest.is_empty() {
             let longest = [1, 70, 3000, 100_000][random.below(4)];
             let (mut piece, later) = rest.split_at((1 + random.below(longest)).min(rest.len()));
             rest = later;
             while let Some(taken) = chunker.next_cut(piece) {
-                cut_up.push(length + taken);
+                cut_in_pieces.push(length + taken);
                 piece = &piece[taken..];
                 length = 0;
             }
             length += piece.len();
             prop_assert_eq!(chunker.length(), length);
         }
-        cut_up.extend((length > 0).then_some(length));
-        prop_assert_eq!(cut_up, whole);
+        cut_in_pieces.extend((length > 0).then_some(length));
+        prop_assert_eq!(cut_in_pieces, whole);
     }
 
     /// `may_end` is true for the chunk that the chunker cuts, and false for all shorter lengths.
@@ -103,7 +103,7 @@ proptest! {
     /// No chunk is longer than eight times the average. Only the last chunk may be shorter than a quarter of
     /// the average.
     #[test]
-    fn chunks_keep_to_their_bounds(body in bodies(), average in averages()) {
+    fn chunks_have_lengths_within_the_limits(body in bodies(), average in averages()) {
         let params = params(average);
         let lengths = lengths(Chunker::new(params), &body);
         prop_assert_eq!(lengths.iter().sum::<usize>(), body.len());
@@ -124,14 +124,14 @@ proptest! {
 
         let before = ends(&lengths(Chunker::new(params(4096)), &body));
         let after = ends(&lengths(Chunker::new(params(4096)), &longer));
-        let kept = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
-        prop_assert!(before.iter().filter(|&&end| end <= at).count() <= kept);
-        let back = before.iter().rev().zip(after.iter().rev());
-        let common = back.take_while(|&(a, b)| a + inserted == *b).count();
+        let unmoved = before.iter().zip(&after).take_while(|(a, b)| a == b).count();
+        prop_assert!(before.iter().filter(|&&end| end <= at).count() <= unmoved);
+        let from_end = before.iter().rev().zip(after.iter().rev());
+        let common = from_end.take_while(|&(a, b)| a + inserted == *b).count();
         // After the first cut that both bodies have behind the insertion, all further cuts are the same. The
         // next test shows that such a cut follows soon. If the inserted bytes form complete chunks, no cut has
-        // moved; `kept` and `common` may then count one cut twice.
-        let moved = before.len().saturating_sub(kept + common);
+        // moved; `unmoved` and `common` may then count one cut twice.
+        let moved = before.len().saturating_sub(unmoved + common);
         prop_assert!(moved <= 30 || body.len() - at < 200_000, "{moved} cuts moved");
     }
 }
@@ -173,10 +173,10 @@ fn the_mean_length_is_close_to_the_average() {
 
 /// Another seed moves most cuts. The candidates are the same for both seeds, so some cuts are equal by chance.
 #[test]
-fn another_seed_cuts_elsewhere() {
+fn another_seed_moves_most_cuts() {
     let noise = Random(1).noise(1 << 20);
     let ends_with = |seed| {
-        let params = ChunkerParams::new(4096, seed).expect("valid");
+        let params = ChunkerParams::new(4096, seed).expect("the parameters are valid");
         let ends = ends(&lengths(Chunker::new(params), &noise));
         ends.into_iter().collect::<HashSet<_>>()
     };
@@ -195,7 +195,7 @@ fn another_seed_cuts_elsewhere() {
 /// the total bytes of the distinct chunks. FastCDC is the `fastcdc` crate with the same minimum, average and
 /// maximum length.
 #[test]
-fn dedup_finds_what_fastcdc_finds() {
+fn deduplication_finds_as_much_as_fastcdc() {
     let mut random = Random(3);
     let mut version = random.text(400_000);
     let (mut ours, mut theirs) = (HashSet::new(), HashSet::new());
@@ -220,7 +220,7 @@ fn dedup_finds_what_fastcdc_finds() {
 
 /// Averages are powers of two from 4 to 64 KiB.
 #[test]
-fn other_averages_are_refused() {
+fn invalid_averages_are_refused() {
     for average in [0, 1, 2048, 4095, 4097, 12288, 65535, 131_072, u32::MAX] {
         assert_eq!(
             ChunkerParams::new(average, 0),
@@ -236,7 +236,7 @@ fn other_averages_are_refused() {
 #[test]
 fn the_cuts_are_those_of_the_golden_file() {
     let golden = include_str!("../../../vectors/link/chunks.txt");
-    let mut written = String::from(golden.lines().next().expect("a head"));
+    let mut written = String::from(golden.lines().next().expect("the file has a first line"));
     written.push('\n');
     for average in [4096, 16384, 65536] {
         for (name, body) in [

@@ -42,18 +42,18 @@ fn body_bytes(frame: &Frame<'_>) -> usize {
 
 /// Adds a header with correct checksums to a payload.
 fn framed(kind: u8, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short");
+    let length = u32::try_from(payload.len()).expect("the length fits");
     let mut bytes = length.to_le_bytes().to_vec();
     bytes.push(kind);
     bytes.extend(&xxh3_64(&bytes).to_le_bytes()[..3]);
-    let first_half = u64::from_le_bytes(*bytes.first_chunk().expect("eight bytes"));
+    let first_half = u64::from_le_bytes(*bytes.first_chunk().expect("the range has eight bytes"));
     bytes.extend(xxh3_64_with_seed(payload, first_half).to_le_bytes());
     bytes.extend(payload);
     bytes
 }
 
 fn hello(average: u32, seed: u64) -> Hello {
-    let chunker = ChunkerParams::new(average, seed).expect("a power of two");
+    let chunker = ChunkerParams::new(average, seed).expect("the average is a power of two");
     Hello::new(&IdKey::new([5; 32]), chunker, 6, 7)
 }
 
@@ -62,7 +62,7 @@ fn streams() -> impl Strategy<Value = StreamId> {
 }
 
 fn runs() -> impl Strategy<Value = Run> {
-    let chunks = 1..=u16::try_from(CHUNKS_MAX).expect("fits");
+    let chunks = 1..=u16::try_from(CHUNKS_MAX).expect("the number fits");
     (any::<[u8; 16]>(), chunks, any::<u64>()).prop_map(|(first, chunks, check)| Run {
         first: ChunkId(first),
         chunks,
@@ -79,7 +79,7 @@ fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
         } else {
             Method::None
         };
-        let length = u32::try_from(payload + usize::from(compressed)).expect("short");
+        let length = u32::try_from(payload + usize::from(compressed)).expect("the length fits");
         let span = Span {
             stream,
             offset,
@@ -171,9 +171,9 @@ proptest! {
 
     /// Decoding a frame and encoding it again gives the same bytes.
     #[test]
-    fn frames_round_trip(bytes in frames()) {
+    fn decoded_frames_are_encoded_to_the_same_bytes(bytes in frames()) {
         prop_assert_eq!(frame_length(&bytes), Ok(Some(bytes.len())));
-        prop_assert_eq!(encoded(&decode(&bytes).expect("our own")), bytes);
+        prop_assert_eq!(encoded(&decode(&bytes).expect("the frame is valid")), bytes);
     }
 
     /// A frame with any single flipped bit is refused.
@@ -189,7 +189,7 @@ proptest! {
     /// of a body is not. Except for the checksum, the encoded frame is the same.
     #[test]
     fn a_checksum_of_fields_does_not_cover_bodies(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
-        let frame = decode(&bytes).expect("our own");
+        let frame = decode(&bytes).expect("the frame is valid");
         let mut of_fields = encoded_fields(&frame);
         prop_assert_eq!(decode_with(Checksum::Fields, &of_fields), Ok(frame.clone()));
         let body = body_bytes(&frame);
@@ -206,7 +206,7 @@ proptest! {
     /// receives the bytes of the body.
     #[test]
     fn frames_encoded_without_their_body_are_the_same(bytes in frames(), longer in 1..100_000_u32) {
-        let short = decode(&bytes).expect("our own");
+        let short = decode(&bytes).expect("the frame is valid");
         let payload = vec![longer as u8; longer as usize];
         let span = Span { stream: StreamId(1), offset: 2, length: longer };
         let long = Frame::Literal { span, method: Method::None, cuts: vec![5], payload: &payload };
@@ -233,7 +233,7 @@ proptest! {
     /// Method: decode random payloads with correct checksums. Decoding never panics. If it succeeds, encoding
     /// the frame again gives the same bytes.
     #[test]
-    fn no_input_panics_and_decoded_frames_round_trip(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
+    fn no_input_panics_and_decoded_decoded_frames_are_encoded_to_the_same_bytes(kind in any::<u8>(), payload in vec(any::<u8>(), 0..120)) {
         let bytes = framed(kind, &payload);
         // Type 1 is HELLO. Its decoder drops unknown compression methods, so the encoded bytes may differ.
         if let Ok(frame) = decode(&bytes) && kind != 1 {
@@ -244,7 +244,7 @@ proptest! {
 
 /// A header with a length above the limit is refused before the payload is read.
 #[test]
-fn lengths_are_bounded_before_anything_is_read() {
+fn long_payloads_are_refused_by_their_header() {
     let header = |length: u32, kind: u8, flipped: u8| {
         let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&length.to_le_bytes());
@@ -254,7 +254,7 @@ fn lengths_are_bounded_before_anything_is_read() {
         header[6] ^= flipped;
         frame_length(&header)
     };
-    let most = u32::try_from(PAYLOAD_BYTES_MAX).expect("below 4 GiB");
+    let most = u32::try_from(PAYLOAD_BYTES_MAX).expect("the length is below 4 GiB");
     assert_eq!(
         header(most, 3, 0),
         Ok(Some(PAYLOAD_BYTES_MAX + HEADER_BYTES))
@@ -274,7 +274,8 @@ fn a_flipped_bit_of_a_length_is_detected_in_the_header() {
     for payload in [0, 1, 100, 8192, 524_288] {
         let whole = framed(3, &vec![7; payload]);
         for bit in 0..64 {
-            let mut header: [u8; HEADER_BYTES] = *whole.first_chunk().expect("a header");
+            let mut header: [u8; HEADER_BYTES] =
+                *whole.first_chunk().expect("the frame has a header");
             header[bit / 8] ^= 1 << (bit % 8);
             assert!(frame_length(&header).is_err(), "{payload}: bit {bit}");
         }
@@ -295,8 +296,8 @@ fn fields_beyond_their_limits_are_refused() {
         bytes
     };
     let run = |chunks: u16| with(with(vec![9; 16], &chunks.to_le_bytes()), &[0; 8]);
-    let piece = u32::try_from(PIECE_BYTES_MAX).expect("below 4 GiB");
-    let opens = |kind: u8, payload: &[u8]| decode(&framed(kind, payload)).is_ok();
+    let piece = u32::try_from(PIECE_BYTES_MAX).expect("the length is below 4 GiB");
+    let is_valid = |kind: u8, payload: &[u8]| decode(&framed(kind, payload)).is_ok();
 
     let table: [(&str, u8, Vec<u8>, Vec<u8>); 9] = [
         (
@@ -355,8 +356,8 @@ fn fields_beyond_their_limits_are_refused() {
         ),
     ];
     for (name, kind, within, beyond) in table {
-        assert!(opens(kind, &within), "{name}: within its bound");
-        assert!(!opens(kind, &beyond), "{name}: beyond its bound");
+        assert!(is_valid(kind, &within), "{name}: within its bound");
+        assert!(!is_valid(kind, &beyond), "{name}: beyond its bound");
     }
     // The cuts after the first must be shorter than the span.
     let literal = |inner: u32| {
@@ -368,14 +369,14 @@ fn fields_beyond_their_limits_are_refused() {
         .concat();
         with(with(span(0, 3), &[0]), &with(cuts, b"abc"))
     };
-    assert!(opens(4, &literal(2)) && !opens(4, &literal(3)) && !opens(4, &literal(0)));
+    assert!(is_valid(4, &literal(2)) && !is_valid(4, &literal(3)) && !is_valid(4, &literal(0)));
     // Empty lists are refused, because they carry no information.
-    assert!(!opens(11, &[0, 0]) && !opens(14, &[0, 0]));
+    assert!(!is_valid(11, &[0, 0]) && !is_valid(14, &[0, 0]));
 }
 
 /// Two endpoints compute the same terms, or the handshake reports the reason why they cannot communicate.
 #[test]
-fn handshakes_agree_or_report_why_not() {
+fn handshakes_agree_or_report_the_reason() {
     let connector = Hello {
         methods: Methods::ALL,
         ..hello(8192, 1)
@@ -409,20 +410,20 @@ fn handshakes_agree_or_report_why_not() {
         assert_eq!(agreed.map(|agreed| agreed.version), Ok(shared));
         assert_eq!(agreed, other.agree(Role::Listener, &connector));
     }
-    let stranger = Hello {
+    let other_key = Hello {
         key_check: IdKey::new([6; 32]).check(),
         ..listener
     };
     assert_eq!(
-        connector.agree(Role::Connector, &stranger),
+        connector.agree(Role::Connector, &other_key),
         Err(Disagreement::Key)
     );
-    let other_names = Hello {
+    let other_scheme = Hello {
         id_scheme: 2,
         ..listener
     };
     assert_eq!(
-        connector.agree(Role::Connector, &other_names),
+        connector.agree(Role::Connector, &other_scheme),
         Err(Disagreement::IdScheme { ours: 1, theirs: 2 })
     );
 }
@@ -441,7 +442,9 @@ fn authenticated_connections_of_version_2_have_checksums_of_fields() {
             version_max: version,
             ..ours
         };
-        let agreed = ours.agree(Role::Connector, &theirs).expect("they agree");
+        let agreed = ours
+            .agree(Role::Connector, &theirs)
+            .expect("the handshake succeeds");
         assert_eq!(agreed.checksum(authentic), expected, "{version}");
     }
 }
@@ -556,13 +559,13 @@ fn frames_are_those_of_the_golden_file() {
         ("credit", Frame::Credit(vec![(stream, 1 << 20)])),
     ];
     let golden = include_str!("../../../vectors/link/frames.txt");
-    let mut written = String::from(golden.lines().next().expect("a head"));
+    let mut written = String::from(golden.lines().next().expect("the file has a first line"));
     written.push('\n');
     let mut write = |name: &str, bytes: &[u8]| {
-        write!(written, "{name} ").expect("a string takes it");
+        write!(written, "{name} ").expect("writing to a string succeeds");
         bytes
             .iter()
-            .for_each(|byte| write!(written, "{byte:02x}").expect("a string takes it"));
+            .for_each(|byte| write!(written, "{byte:02x}").expect("writing to a string succeeds"));
         written.push('\n');
     };
     for (name, frame) in &samples {

@@ -5,8 +5,8 @@ use std::collections::HashSet;
 use proptest::prelude::*;
 
 use edgeward_filter::{
-    Construction, Filter, FilterParams, IdForm, IdHash, IdHasher, Rate, StaticBuilder, Tables,
-    UpdatableFilter, bytes_limit,
+    BuildWorkspace, Construction, Filter, FilterParams, IdForm, IdHash, IdHasher, Rate,
+    StaticBuilder, UpdatableFilter, bytes_limit,
 };
 use edgeward_types::{Seed, Timestamp};
 
@@ -178,7 +178,7 @@ fn shards_solved_in_any_order_give_the_same_filter() {
         if backwards {
             works.reverse();
         }
-        let mut tables = Tables::default();
+        let mut tables = BuildWorkspace::default();
         let parts = works
             .into_iter()
             .map(|work| work.solve(&mut tables).expect("solvable"));

@@ -74,7 +74,7 @@ impl ChunkerParams {
         if !within || !average.is_power_of_two() {
             return Err(ChunkerError::Average(average));
         }
-        let average_log2 = u8::try_from(average.ilog2()).expect("at most 16");
+        let average_log2 = u8::try_from(average.ilog2()).expect("the logarithm is at most 16");
         Ok(Self { average_log2, seed })
     }
 
@@ -266,9 +266,9 @@ impl Chunker {
 
     fn add_to_tail(&mut self, bytes: &[u8]) {
         self.length += bytes.len();
-        let kept = bytes.len().min(WINDOW_BYTES);
-        self.tail.copy_within(kept.., 0);
-        self.tail[WINDOW_BYTES - kept..].copy_from_slice(&bytes[bytes.len() - kept..]);
+        let tail_bytes = bytes.len().min(WINDOW_BYTES);
+        self.tail.copy_within(tail_bytes.., 0);
+        self.tail[WINDOW_BYTES - tail_bytes..].copy_from_slice(&bytes[bytes.len() - tail_bytes..]);
     }
 }
 

@@ -17,7 +17,7 @@ pub(super) const OFFSET: u16 = 0xc7bf;
 pub(super) fn sum(bytes: &[u8], position: usize) -> u16 {
     let window: &[u8; 16] = bytes[position - 16..position]
         .first_chunk()
-        .expect("16 bytes");
+        .expect("the range has 16 bytes");
     PAIRS.iter().fold(OFFSET, |sum, &(back, weight)| {
         let pair = u16::from_le_bytes([window[16 - back], window[17 - back]]);
         sum.wrapping_add(pair.wrapping_mul(weight))
@@ -42,11 +42,11 @@ pub(super) fn first(
                 .clone()
                 .zip(sums)
                 .filter(|(_, sum)| *sum < candidate_limit);
-            let good = candidates
+            let cut = candidates
                 .map(|(position, _)| position)
                 .find(|&position| is_cut(position));
-            if good.is_some() {
-                return good;
+            if cut.is_some() {
+                return cut;
             }
         }
         positions.start += STEP;
@@ -104,7 +104,7 @@ mod tests {
     #[test]
     fn sums_computed_together_equal_single_sums() {
         let bytes: Vec<u8> = (0..NEAR).map(|n| (n * n * 31 + n) as u8).collect();
-        let near = bytes.first_chunk().expect("NEAR bytes");
+        let near = bytes.first_chunk().expect("the array has NEAR bytes");
         let one_by_one: Vec<u16> = (0..STEP).map(|lane| sum(&bytes, 16 + lane)).collect();
         assert_eq!(sums(near)[..], one_by_one);
     }

@@ -19,12 +19,12 @@ use edgeward_types::xxh3::xxh3_128;
 /// The digest of a body: XXH3 of 128 bits. The receiver compares it with that of the sender.
 #[derive(Clone)]
 pub struct BodyDigest {
-    sums: DigestState,
+    state: DigestState,
     bytes: u64,
-    /// Bytes that are not added to `sums` yet, at most one block. Empty only before the first byte and
+    /// Bytes that are not added to `state` yet, at most one block. Empty only before the first byte and
     /// after `update_whole`.
-    waiting: Box<Block>,
-    waiting_bytes: usize,
+    pending: Box<Block>,
+    pending_bytes: usize,
 }
 
 /// The state of the digest after all complete blocks of the body except the last one.
@@ -43,17 +43,17 @@ pub(crate) type Block = [u8; BLOCK_BYTES];
 
 impl Default for BodyDigest {
     fn default() -> Self {
-        let sums = DigestState {
+        let state = DigestState {
             lanes: LANES,
             last_stripe: [0; STRIPE_BYTES],
             #[cfg(target_arch = "x86_64")]
             avx2: simd::Avx2::detect(),
         };
         Self {
-            sums,
+            state,
             bytes: 0,
-            waiting: Box::new([0; BLOCK_BYTES]),
-            waiting_bytes: 0,
+            pending: Box::new([0; BLOCK_BYTES]),
+            pending_bytes: 0,
         }
     }
 }
@@ -64,7 +64,7 @@ impl BodyDigest {
         let added = self.update_whole(bytes);
         let rest = &bytes[added..];
         self.bytes += rest.len() as u64;
-        self.keep_waiting(rest);
+        self.add_pending(rest);
     }
 
     /// Like [`update`](Self::update), but adds only complete blocks, which need no copy, and returns the number
@@ -72,20 +72,20 @@ impl BodyDigest {
     /// Before that call, [`value`](Self::value) is undefined.
     pub(crate) fn update_whole(&mut self, bytes: &[u8]) -> usize {
         let mut added = 0;
-        if self.waiting_bytes > 0 {
-            let room = BLOCK_BYTES - self.waiting_bytes;
-            if bytes.len() <= room {
+        if self.pending_bytes > 0 {
+            let missing_bytes = BLOCK_BYTES - self.pending_bytes;
+            if bytes.len() <= missing_bytes {
                 return 0;
             }
-            self.keep_waiting(&bytes[..room]);
-            self.sums.add(std::slice::from_ref(&*self.waiting));
-            self.waiting_bytes = 0;
-            added = room;
+            self.add_pending(&bytes[..missing_bytes]);
+            self.state.add(std::slice::from_ref(&*self.pending));
+            self.pending_bytes = 0;
+            added = missing_bytes;
         }
         // All complete blocks after which more bytes follow.
         let rest = &bytes[added..];
         let blocks = &rest.as_chunks().0[..rest.len().saturating_sub(1) / BLOCK_BYTES];
-        self.sums.add(blocks);
+        self.state.add(blocks);
         added += blocks.len() * BLOCK_BYTES;
         self.bytes += added as u64;
         added
@@ -96,35 +96,37 @@ impl BodyDigest {
     /// Returns `None` while a partial block waits for more bytes.
     pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(DigestState, &'b [Block])> {
         let blocks = bytes.len().saturating_sub(1) / BLOCK_BYTES;
-        let is_between = self.waiting_bytes == 0;
-        is_between.then(|| (self.sums.clone(), &bytes.as_chunks().0[..blocks]))
+        let is_at_block_start = self.pending_bytes == 0;
+        is_at_block_start.then(|| (self.state.clone(), &bytes.as_chunks().0[..blocks]))
     }
 
-    /// Replaces the state by `sums`, to which the caller has added `blocks` blocks. Returns the number of their
+    /// Replaces the state by the passed one, to which the caller has added `blocks` blocks. Returns the number of their
     /// bytes.
-    pub(crate) fn accept(&mut self, sums: DigestState, blocks: usize) -> usize {
+    pub(crate) fn accept(&mut self, state: DigestState, blocks: usize) -> usize {
         let bytes = blocks * BLOCK_BYTES;
-        self.sums = sums;
+        self.state = state;
         self.bytes += bytes as u64;
         bytes
     }
 
     /// Returns the digest of the bytes added so far.
     pub fn value(&self) -> u128 {
-        let waiting = &self.waiting[..self.waiting_bytes];
+        let pending = &self.pending[..self.pending_bytes];
         if self.bytes <= SHORT_BYTES_MAX {
-            return xxh3_128(waiting);
+            return xxh3_128(pending);
         }
-        let mut lanes = self.sums.lanes;
-        let whole = (waiting.len() - 1) / STRIPE_BYTES;
-        for (nth, stripe) in waiting.as_chunks().0.iter().take(whole).enumerate() {
+        let mut lanes = self.state.lanes;
+        let whole_stripes = (pending.len() - 1) / STRIPE_BYTES;
+        for (nth, stripe) in pending.as_chunks().0.iter().take(whole_stripes).enumerate() {
             add_stripe(&mut lanes, stripe, &SECRET[8 * nth..]);
         }
         // The last stripe is the last 64 bytes of the body. It may begin in a block that was already added.
-        let mut last = [self.sums.last_stripe, [0; STRIPE_BYTES]].concat();
-        let tail = &waiting[waiting.len().saturating_sub(STRIPE_BYTES)..];
+        let mut last = [self.state.last_stripe, [0; STRIPE_BYTES]].concat();
+        let tail = &pending[pending.len().saturating_sub(STRIPE_BYTES)..];
         last[STRIPE_BYTES..][..tail.len()].copy_from_slice(tail);
-        let last = last[tail.len()..].first_chunk().expect("two stripes");
+        let last = last[tail.len()..]
+            .first_chunk()
+            .expect("the buffer has two stripes");
         add_stripe(&mut lanes, last, &SECRET[SCRAMBLE_SECRET - 7..]);
         let low = fold(&lanes, &SECRET[11..], self.bytes.wrapping_mul(PRIME64_1));
         let end = !self.bytes.wrapping_mul(PRIME64_2);
@@ -132,15 +134,15 @@ impl BodyDigest {
         u128::from(high) << 64 | u128::from(low)
     }
 
-    fn keep_waiting(&mut self, bytes: &[u8]) {
-        self.waiting[self.waiting_bytes..][..bytes.len()].copy_from_slice(bytes);
-        self.waiting_bytes += bytes.len();
+    fn add_pending(&mut self, bytes: &[u8]) {
+        self.pending[self.pending_bytes..][..bytes.len()].copy_from_slice(bytes);
+        self.pending_bytes += bytes.len();
     }
 }
 
 impl DigestState {
     /// Returns the lanes to a caller that adds blocks in one pass with other work. The caller then calls
-    /// [`ended_with`](Self::ended_with).
+    /// [`record_last_block`](Self::record_last_block).
     #[cfg(target_arch = "x86_64")]
     pub(crate) fn lanes(&mut self) -> &mut Lanes {
         &mut self.lanes
@@ -149,15 +151,15 @@ impl DigestState {
     /// Records the last block that the caller added to the [lanes](Self::lanes). The last stripe of the body
     /// may begin in this block.
     #[cfg(target_arch = "x86_64")]
-    pub(crate) fn ended_with(&mut self, block: &Block) {
-        self.last_stripe = *block.last_chunk().expect("sixteen stripes");
+    pub(crate) fn record_last_block(&mut self, block: &Block) {
+        self.last_stripe = *block.last_chunk().expect("a block has sixteen stripes");
     }
 
     pub(crate) fn add(&mut self, blocks: &[Block]) {
         let Some(last) = blocks.last() else {
             return;
         };
-        self.last_stripe = *last.last_chunk().expect("sixteen stripes");
+        self.last_stripe = *last.last_chunk().expect("a block has sixteen stripes");
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
             avx2.add_blocks(&mut self.lanes, blocks);

@@ -238,7 +238,7 @@ mod tests {
             .zip(&key.second[1..])
             .map(|(number, key)| key.wrapping_mul(u128::from(*number)));
         let total = products.fold(key.second[0], u128::wrapping_add);
-        ChunkFingerprint(NonZeroU64::new((total >> 64) as u64).expect("not zero by chance"))
+        ChunkFingerprint(NonZeroU64::new((total >> 64) as u64).expect("the fingerprint is not 0"))
     }
 
     proptest! {
@@ -282,7 +282,7 @@ mod tests {
             let body: Vec<u8> = (0..whole).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
             let (chunk_end, mut digest) = (before + length, BodyDigest::default());
             let mut taken = digest.update_whole(&body[..before]);
-            let (mut sums, blocks) = digest.offer(&body[taken..chunk_end]).expect("no block waits");
+            let (mut sums, blocks) = digest.offer(&body[taken..chunk_end]).expect("no partial block is pending");
             let fingerprint = key.fingerprint_along(&body[before..chunk_end], &mut sums, blocks);
             prop_assert_eq!(fingerprint, key.fingerprint(&body[before..chunk_end]));
             taken += digest.accept(sums, blocks.len());

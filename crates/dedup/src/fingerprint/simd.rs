@@ -46,7 +46,7 @@ impl Avx2 {
         blocks: &[Block],
     ) -> [u64; PASSES] {
         if let Some(last) = blocks.last() {
-            sums.ended_with(last);
+            sums.record_last_block(last);
         }
         // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { nh_along(key, bytes, sums.lanes(), blocks) }
@@ -90,8 +90,8 @@ impl NhSums {
 
     #[target_feature(enable = "avx2")]
     #[inline]
-    fn ended(self) -> [u64; PASSES] {
-        self.passes.map(|sum| across(sum))
+    fn totals(self) -> [u64; PASSES] {
+        self.passes.map(|sum| add_lanes(sum))
     }
 }
 
@@ -100,10 +100,10 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
     let (steps, _) = bytes.as_chunks::<STEP_BYTES>();
     let (keys, _) = key.0.as_chunks::<PASS_WORDS>();
     let ([first, keys @ ..], true) = (keys, steps.len() < keys.len()) else {
-        panic!("a unit at most");
+        panic!("the bytes are longer than a unit");
     };
-    let (along, alone) = steps.split_at(blocks.len() * BLOCK_STEPS);
-    let (keys_along, keys_alone) = keys.split_at(along.len());
+    let (along, later_steps) = steps.split_at(blocks.len() * BLOCK_STEPS);
+    let (keys_along, later_keys) = keys.split_at(along.len());
     let mut sums = NhSums::new(first);
     let mut halves = Halves::new(lanes);
     let along = along.chunks_exact(BLOCK_STEPS);
@@ -119,10 +119,10 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
         halves.scramble();
     }
     halves.store(lanes);
-    for (step, far) in alone.iter().zip(keys_alone) {
+    for (step, far) in later_steps.iter().zip(later_keys) {
         sums.step(step, far);
     }
-    sums.ended()
+    sums.totals()
 }
 
 /// The number of steps per block of a body.
@@ -137,7 +137,7 @@ fn load(key: &[u32; PASS_WORDS]) -> __m256i {
 
 /// Returns the sum of the four lanes.
 #[target_feature(enable = "avx2")]
-fn across(sum: __m256i) -> u64 {
+fn add_lanes(sum: __m256i) -> u64 {
     let mut lanes = [0_u64; 4];
     // SAFETY: writes the 32 bytes of the array, at any alignment.
     unsafe { _mm256_storeu_si256(lanes.as_mut_ptr().cast(), sum) };

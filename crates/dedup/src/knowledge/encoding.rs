@@ -24,13 +24,13 @@ impl Knowledge {
     /// chunks.
     pub fn encode(&self, end: u32) -> Vec<u8> {
         let containers = || self.containers.range(..end);
-        let count = u32::try_from(containers().count()).expect("numbers are 32 bits");
+        let count = u32::try_from(containers().count()).expect("container numbers have 32 bits");
         let mut out = MAGIC.to_vec();
         out.extend_from_slice(&self.own_epoch.to_le_bytes());
         out.extend_from_slice(&self.peer_epoch.to_le_bytes());
         out.extend_from_slice(&count.to_le_bytes());
         for (number, known) in containers() {
-            let words = u16::try_from(known.chunks.len()).expect("a slot is 16 bits");
+            let words = u16::try_from(known.chunks.len()).expect("a slot has 16 bits");
             out.extend_from_slice(&number.to_le_bytes());
             out.push(u8::from(known.disordered));
             out.extend_from_slice(&words.to_le_bytes());
@@ -114,7 +114,7 @@ mod tests {
             known.set_peer_epoch(6);
             locations.iter().for_each(|location| known.add(*location));
             disordered.iter().for_each(|container| known.set_disordered(*container));
-            let mut again = Knowledge::decode(&known.encode(end), most).expect("it is whole");
+            let mut again = Knowledge::decode(&known.encode(end), most).expect("the encoding is complete");
             again.set_own_epoch(5);
             again.set_peer_epoch(6);
             let containers = locations.iter().map(|location| location.container);

@@ -21,18 +21,18 @@ use blake3::IncrementCounter;
 use blake3::platform::{Platform, le_bytes_from_words_32, words_from_le_bytes_32};
 
 /// Passes BLAKE3's keyed hash of each input to `out`, in order.
-pub(crate) fn keyed_hashes(key: &[u8; 32], inputs: &[&[u8]], out: impl FnMut(Value)) {
+pub(crate) fn keyed_hashes(key: &[u8; 32], inputs: &[&[u8]], out: impl FnMut(HashBytes)) {
     let lanes = Lanes::new(key);
     if inputs.len() > 1 && lanes.platform.simd_degree() == LANES {
         lanes.hash(inputs).into_iter().for_each(out);
     } else {
-        let alone = |bytes: &&[u8]| *blake3::keyed_hash(key, bytes).as_bytes();
-        inputs.iter().map(alone).for_each(out);
+        let hash_one = |bytes: &&[u8]| *blake3::keyed_hash(key, bytes).as_bytes();
+        inputs.iter().map(hash_one).for_each(out);
     }
 }
 
 /// The hash of a leaf or an inner node.
-type Value = [u8; 32];
+type HashBytes = [u8; 32];
 type Block = [u8; BLOCK_BYTES];
 
 /// Blocks that are hashed one after the other: the blocks of a leaf, or the single block of an inner node.
@@ -107,7 +107,7 @@ impl<'a> Chains<'a> {
     }
 
     /// Returns the hash of a lane. This portable code, which hashes one block after the other, defines the result.
-    fn value(&self, lane: usize, platform: Platform, key: &[u32; 8]) -> Value {
+    fn value(&self, lane: usize, platform: Platform, key: &[u32; 8]) -> HashBytes {
         let mut value = *key;
         let counter = u64::from(self.counter_high[lane]) << 32 | u64::from(self.counter_low[lane]);
         for nth in 0..self.blocks[lane] {
@@ -152,7 +152,7 @@ impl Lanes {
         }
     }
 
-    fn hash(&self, inputs: &[&[u8]]) -> Vec<Value> {
+    fn hash(&self, inputs: &[&[u8]]) -> Vec<HashBytes> {
         let mut trees = Vec::with_capacity(inputs.len());
         let mut first = 0;
         for input in inputs {
@@ -166,20 +166,20 @@ impl Lanes {
         // power of two of leaves. Joining neighbours level by level gives the same tree, if a last hash without
         // a neighbour moves to the next level unchanged.
         while trees.iter().any(|tree| tree.values > 1) {
-            self.level(&mut trees, &mut values);
+            self.join_level(&mut trees, &mut values);
         }
         trees.iter().map(|tree| values[tree.first]).collect()
     }
 
     /// Hashes all leaves: eight leaves of an input at a time, and the remaining leaves of all inputs together.
-    fn leaves<'a>(&self, inputs: &[&'a [u8]], trees: &[Tree], values: &mut [Value]) {
+    fn leaves<'a>(&self, inputs: &[&'a [u8]], trees: &[Tree], values: &mut [HashBytes]) {
         let mut chains = Chains::new();
         let mut partial: Vec<(Chain<'a, 'a>, usize)> = Vec::with_capacity(inputs.len());
         for (input, tree) in inputs.iter().zip(trees) {
             let (octets, rest) = input.as_chunks::<{ LANES * LEAF_BYTES }>();
             for (nth, octet) in octets.iter().enumerate() {
                 let values = &mut values[tree.first + nth * LANES..][..LANES];
-                self.octet(octet, (nth * LANES) as u64, values);
+                self.hash_eight_leaves(octet, (nth * LANES) as u64, values);
             }
             let is_root = tree.values == 1;
             for counter in octets.len() * LANES..tree.values {
@@ -211,9 +211,15 @@ impl Lanes {
     }
 
     /// Hashes eight complete leaves.
-    fn octet(&self, octet: &[u8; LANES * LEAF_BYTES], counter: u64, values: &mut [Value]) {
+    fn hash_eight_leaves(
+        &self,
+        octet: &[u8; LANES * LEAF_BYTES],
+        counter: u64,
+        values: &mut [HashBytes],
+    ) {
         let leaves: &[[u8; LEAF_BYTES]] = octet.as_chunks().0;
-        let leaves: &[[u8; LEAF_BYTES]; LANES] = leaves.try_into().expect("eight");
+        let leaves: &[[u8; LEAF_BYTES]; LANES] =
+            leaves.try_into().expect("an octet has eight leaves");
         self.platform.hash_many(
             &leaves.each_ref(),
             &self.key,
@@ -227,12 +233,14 @@ impl Lanes {
     }
 
     /// Joins each pair of neighbours, in all trees.
-    fn level(&self, trees: &mut [Tree], values: &mut [Value]) {
+    fn join_level(&self, trees: &mut [Tree], values: &mut [HashBytes]) {
         let mut chains = Chains::new();
         for tree in trees {
             let flags_last = if tree.values == 2 { ROOT } else { 0 };
             for nth in 0..tree.values / 2 {
-                let pair: &[Value; 2] = values[tree.first + 2 * nth..].first_chunk().expect("two");
+                let pair: &[HashBytes; 2] = values[tree.first + 2 * nth..]
+                    .first_chunk()
+                    .expect("the pair has two hashes");
                 let pair = *pair;
                 let chain = Chain {
                     whole: &[],
@@ -258,7 +266,7 @@ impl Lanes {
         chains: &mut Chains<'a>,
         chain: &Chain<'a, '_>,
         index: usize,
-        values: &mut [Value],
+        values: &mut [HashBytes],
     ) {
         chains.push(chain, index);
         if chains.filled == LANES {
@@ -267,7 +275,7 @@ impl Lanes {
     }
 
     /// Hashes the filled lanes and stores the hashes at their indexes.
-    fn flush(&self, chains: &mut Chains<'_>, values: &mut [Value]) {
+    fn flush(&self, chains: &mut Chains<'_>, values: &mut [HashBytes]) {
         let filled = std::mem::take(&mut chains.filled);
         #[cfg(target_arch = "x86_64")]
         if let (Some(avx2), 2..) = (self.avx2, filled) {
@@ -319,7 +327,7 @@ mod tests {
     ///
     /// Method: call `Lanes::hash` directly. On processors without eight lanes, `keyed_hashes` would not use it.
     #[test]
-    fn hashes_are_blake3_on_both_sides_of_each_border() {
+    fn hashes_of_lengths_near_boundaries_are_blake3() {
         let key = [7; 32];
         let lanes = Lanes::new(&key);
         let all = bytes(67 * LEAF_BYTES, 3);
@@ -345,7 +353,7 @@ mod tests {
             let length = |(any, blocks): (usize, usize)| if any % 2 == 0 { any } else { blocks * 64 + any % 3 };
             let all = bytes(20_000, seed);
             let inputs: Vec<&[u8]> = lengths.into_iter().map(|one| &all[all.len() - length(one)..]).collect();
-            let expected: Vec<Value> = inputs.iter().map(|one| *blake3::keyed_hash(&key, one).as_bytes()).collect();
+            let expected: Vec<HashBytes> = inputs.iter().map(|one| *blake3::keyed_hash(&key, one).as_bytes()).collect();
             let mut hashes = Vec::new();
             keyed_hashes(&key, &inputs, |hash| hashes.push(hash));
             prop_assert_eq!(&hashes, &expected);

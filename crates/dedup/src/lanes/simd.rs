@@ -26,7 +26,7 @@ use std::arch::x86_64::{
 };
 use std::hint::black_box;
 
-use super::{BLOCK_BYTES, Block, Chains, KEYED, LANES, Value};
+use super::{BLOCK_BYTES, Block, Chains, HashBytes, KEYED, LANES};
 
 /// Proof that this processor has AVX2.
 #[derive(Clone, Copy, Debug)]
@@ -44,72 +44,75 @@ impl Avx2 {
         key: &[u32; 8],
         chains: &Chains<'_>,
         filled: usize,
-    ) -> [Value; LANES] {
+    ) -> [HashBytes; LANES] {
         // SAFETY: the processor has AVX2, because `self` exists.
         unsafe { values_of(key, chains, filled) }
     }
 }
 
 #[target_feature(enable = "avx2")]
-fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [Value; LANES] {
+fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [HashBytes; LANES] {
     let rotations = Rotations::new();
     let (mut shortest, mut longest) = (u32::MAX, 0);
     for blocks in &chains.blocks[..filled] {
         shortest = shortest.min(*blocks);
         longest = longest.max(*blocks);
     }
-    let blocks = row(&chains.blocks);
-    let counter = [row(&chains.counter_low), row(&chains.counter_high)];
-    let last_bytes = row(&chains.last_bytes);
-    let flags_first = row(&chains.flags_first);
-    let flags_last = row(&chains.flags_last);
-    let mut value = [same(0); 8];
+    let blocks = load_words(&chains.blocks);
+    let counter = [
+        load_words(&chains.counter_low),
+        load_words(&chains.counter_high),
+    ];
+    let last_bytes = load_words(&chains.last_bytes);
+    let flags_first = load_words(&chains.flags_first);
+    let flags_last = load_words(&chains.flags_last);
+    let mut value = [splat(0); 8];
     for (value, word) in value.iter_mut().zip(key) {
-        *value = same(*word);
+        *value = splat(*word);
     }
     for nth in 0..longest {
         let mut next = [&chains.last[0]; LANES];
         for (lane, block) in next.iter_mut().enumerate() {
             *block = chains.block(lane, nth);
         }
-        let is_last = _mm256_cmpeq_epi32(blocks, same(nth + 1));
+        let is_last = _mm256_cmpeq_epi32(blocks, splat(nth + 1));
         let mut flags = _mm256_or_si256(
-            same(u32::from(KEYED)),
+            splat(u32::from(KEYED)),
             _mm256_and_si256(is_last, flags_last),
         );
         if nth == 0 {
             flags = _mm256_or_si256(flags, flags_first);
         }
-        let bytes = _mm256_blendv_epi8(same(BLOCK_BYTES as u32), last_bytes, is_last);
+        let bytes = _mm256_blendv_epi8(splat(BLOCK_BYTES as u32), last_bytes, is_last);
         let before = value;
-        let about = [counter[0], counter[1], bytes, flags];
-        compress(&mut value, &message(&next), about, rotations);
+        let parameters = [counter[0], counter[1], bytes, flags];
+        compress(&mut value, &message(&next), parameters, rotations);
         if nth >= shortest {
-            let continues = _mm256_cmpgt_epi32(blocks, same(nth));
+            let continues = _mm256_cmpgt_epi32(blocks, splat(nth));
             for (value, before) in value.iter_mut().zip(before) {
                 *value = _mm256_blendv_epi8(before, *value, continues);
             }
         }
     }
-    columns(&value)
+    transpose_state(&value)
 }
 
 /// The compression function of the specification. Computes only the half of the result that is needed for
-/// hashes of 32 bytes. `about` has the counter (two words), the number of bytes, and the flags.
+/// hashes of 32 bytes. `parameters` has the counter (two words), the number of bytes, and the flags.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn compress(
     value: &mut [__m256i; 8],
     message: &[__m256i; 16],
-    about: [__m256i; 4],
+    parameters: [__m256i; 4],
     rotations: Rotations,
 ) {
-    let mut state = [same(0); 16];
+    let mut state = [splat(0); 16];
     state[..8].copy_from_slice(value);
     for (word, iv) in state[8..].iter_mut().zip(IV) {
-        *word = same(iv);
+        *word = splat(iv);
     }
-    state[12..].copy_from_slice(&about);
+    state[12..].copy_from_slice(&parameters);
     // Each round uses the message words in another order, which is known at compile time.
     round::<0>(&mut state, message, rotations);
     round::<1>(&mut state, message, rotations);
@@ -147,23 +150,25 @@ fn mix<const B: usize, const C: usize, const D: usize>(
             state[n] = _mm256_add_epi32(state[n], message[order[2 * n + half]]);
         }
         for n in 0..4 {
-            state[n] = _mm256_add_epi32(state[n], state[at::<B>(n)]);
+            state[n] = _mm256_add_epi32(state[n], state[word_index::<B>(n)]);
         }
         for n in 0..4 {
-            state[at::<D>(n)] = _mm256_xor_si256(state[at::<D>(n)], state[n]);
+            state[word_index::<D>(n)] = _mm256_xor_si256(state[word_index::<D>(n)], state[n]);
         }
         for n in 0..4 {
-            state[at::<D>(n)] = rotations.rotate(half, state[at::<D>(n)]);
+            state[word_index::<D>(n)] = rotations.rotate(half, state[word_index::<D>(n)]);
         }
         for n in 0..4 {
-            state[at::<C>(n)] = _mm256_add_epi32(state[at::<C>(n)], state[at::<D>(n)]);
+            state[word_index::<C>(n)] =
+                _mm256_add_epi32(state[word_index::<C>(n)], state[word_index::<D>(n)]);
         }
         for n in 0..4 {
-            state[at::<B>(n)] = _mm256_xor_si256(state[at::<B>(n)], state[at::<C>(n)]);
+            state[word_index::<B>(n)] =
+                _mm256_xor_si256(state[word_index::<B>(n)], state[word_index::<C>(n)]);
         }
         for n in 0..4 {
-            let word = state[at::<B>(n)];
-            state[at::<B>(n)] = if half == 0 {
+            let word = state[word_index::<B>(n)];
+            state[word_index::<B>(n)] = if half == 0 {
                 _mm256_or_si256(_mm256_srli_epi32::<12>(word), _mm256_slli_epi32::<20>(word))
             } else {
                 _mm256_or_si256(_mm256_srli_epi32::<7>(word), _mm256_slli_epi32::<25>(word))
@@ -174,7 +179,7 @@ fn mix<const B: usize, const C: usize, const D: usize>(
 
 /// Returns the index of the word that is `n` words after `WORD` in its row of four words. After the last word
 /// of a row, the first one follows.
-const fn at<const WORD: usize>(n: usize) -> usize {
+const fn word_index<const WORD: usize>(n: usize) -> usize {
     WORD / 4 * 4 + (WORD + n) % 4
 }
 
@@ -205,13 +210,13 @@ impl Rotations {
 #[target_feature(enable = "avx2")]
 #[inline]
 fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
-    let mut message = [same(0); 16];
+    let mut message = [splat(0); 16];
     for (nth, words) in message.as_chunks_mut().0.iter_mut().enumerate() {
-        *words = across([
-            pair(blocks[0], blocks[4], nth),
-            pair(blocks[1], blocks[5], nth),
-            pair(blocks[2], blocks[6], nth),
-            pair(blocks[3], blocks[7], nth),
+        *words = transpose([
+            load_quarters(blocks[0], blocks[4], nth),
+            load_quarters(blocks[1], blocks[5], nth),
+            load_quarters(blocks[2], blocks[6], nth),
+            load_quarters(blocks[3], blocks[7], nth),
         ]);
     }
     message
@@ -220,7 +225,7 @@ fn message(blocks: &[&Block; LANES]) -> [__m256i; 16] {
 /// Returns quarter `nth` of two blocks in one vector.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
+fn load_quarters(low: &Block, high: &Block, nth: usize) -> __m256i {
     let low: &[u8; 16] = &low.as_chunks().0[nth];
     let high: &[u8; 16] = &high.as_chunks().0[nth];
     // SAFETY: each load reads the 16 bytes of an array, at any alignment.
@@ -234,9 +239,9 @@ fn pair(low: &Block, high: &Block, nth: usize) -> __m256i {
 /// Transposes the state: returns the hash of each lane, which has eight words.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
+fn transpose_state(rows: &[__m256i; 8]) -> [HashBytes; LANES] {
     let [a, b, c, d, e, f, g, h] = *rows;
-    let (low, high) = (across([a, b, c, d]), across([e, f, g, h]));
+    let (low, high) = (transpose([a, b, c, d]), transpose([e, f, g, h]));
     let mut out = [[0; 32]; LANES];
     let (front, back) = out.split_at_mut(4);
     for nth in 0..4 {
@@ -261,7 +266,7 @@ fn columns(rows: &[__m256i; 8]) -> [Value; LANES] {
 /// Transposes four rows of four words, separately in the lower and the upper half of the vectors.
 #[target_feature(enable = "avx2")]
 #[inline]
-fn across([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
+fn transpose([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
     let (ab, cd) = (_mm256_unpacklo_epi32(a, b), _mm256_unpacklo_epi32(c, d));
     let (ab_high, cd_high) = (_mm256_unpackhi_epi32(a, b), _mm256_unpackhi_epi32(c, d));
     [
@@ -274,13 +279,13 @@ fn across([a, b, c, d]: [__m256i; 4]) -> [__m256i; 4] {
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn same(word: u32) -> __m256i {
+fn splat(word: u32) -> __m256i {
     _mm256_set1_epi32(word.cast_signed())
 }
 
 #[target_feature(enable = "avx2")]
 #[inline]
-fn row(words: &[u32; LANES]) -> __m256i {
+fn load_words(words: &[u32; LANES]) -> __m256i {
     // SAFETY: reads the 32 bytes of the array, at any alignment.
     unsafe { _mm256_loadu_si256(words.as_ptr().cast()) }
 }

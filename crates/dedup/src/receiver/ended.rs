@@ -88,10 +88,10 @@ mod tests {
             let mut ended = EndedStreams::new(100);
             let mut all = BTreeSet::new();
             let mut complete = BTreeSet::new();
-            for (number, well) in ends {
-                ended.insert(StreamId(number), well);
+            for (number, is_complete) in ends {
+                ended.insert(StreamId(number), is_complete);
                 all.insert(number);
-                if well {
+                if is_complete {
                     complete.insert(number);
                 }
             }

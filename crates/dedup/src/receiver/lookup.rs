@@ -33,7 +33,7 @@ impl Receiver {
         let (length, skip) = (span.length as usize, skip as usize);
         let bytes = self.load_each(ids, length + skip, resources)?;
         if bytes.len() != length + skip {
-            return Err(self.missing(resources));
+            return Err(self.lookup_error(resources));
         }
         self.counters.from_store += length as u64;
         let prefix = bytes[..skip].to_vec();
@@ -66,14 +66,14 @@ impl Receiver {
             if location.is_none() && resources.store.has_pending_reads() {
                 continue;
             }
-            locations.push(self.permitted(location, resources)?);
+            locations.push(self.check_permission(location, resources)?);
             resources
                 .store
                 .entries(locations[locations.len() - 1], 1, &mut entries);
             if entries.len() != locations.len()
                 || entries.last().is_none_or(|entry| entry.id != *id)
             {
-                return Err(self.missing(resources));
+                return Err(self.lookup_error(resources));
             }
         }
         if locations.len() < ids.len() {
@@ -81,18 +81,18 @@ impl Receiver {
         }
         let bytes = bytes_of(&entries);
         if bytes > bytes_max {
-            return Err(self.missing(resources));
+            return Err(self.lookup_error(resources));
         }
         let mut loaded = resources.pool.buffer(bytes);
         let mut rest = &entries[..];
         for row in locations.chunk_by(|one, next| one.plus(1) == *next) {
-            let (these, others) = rest.split_at(row.len());
-            if !load_into(&mut loaded, row[0], these, resources)
+            let (row_entries, later) = rest.split_at(row.len());
+            if !load_into(&mut loaded, row[0], row_entries, resources)
                 && !resources.store.has_pending_reads()
             {
-                return Err(self.missing(resources));
+                return Err(self.lookup_error(resources));
             }
-            rest = others;
+            rest = later;
         }
         if loaded.len() < bytes {
             return Err(LookupError::Pending);
@@ -108,7 +108,7 @@ impl Receiver {
         resources: &mut Resources<'_, S, C>,
     ) -> Result<Bytes, LookupError> {
         let first = resources.store.locate(&run.first);
-        let mut location = self.permitted(first, resources)?;
+        let mut location = self.check_permission(first, resources)?;
         let chunks = usize::from(run.chunks);
         // The containers of the two stores end at different chunks, so a run may continue in the next container.
         let mut parts: Vec<(ChunkLocation, Vec<Entry>)> = Vec::new();
@@ -128,20 +128,23 @@ impl Receiver {
         }
         let all = || parts.iter().flat_map(|(_, entries)| entries);
         let bytes: usize = parts.iter().map(|(_, entries)| bytes_of(entries)).sum();
-        let fits = bytes == length as usize;
-        if found != chunks || !fits || sequence_check(all().map(|entry| &entry.id)) != run.check {
+        let has_length = bytes == length as usize;
+        if found != chunks
+            || !has_length
+            || sequence_check(all().map(|entry| &entry.id)) != run.check
+        {
             self.counters.disordered += 1;
             return Err(LookupError::Refused(NakCause::Order));
         }
         let mut loaded = resources.pool.buffer(bytes);
         for (location, entries) in &parts {
             for nth in 0..entries.len() {
-                self.permitted(Some(location.plus(nth)), resources)?;
+                self.check_permission(Some(location.plus(nth)), resources)?;
             }
             if !load_into(&mut loaded, *location, entries, resources)
                 && !resources.store.has_pending_reads()
             {
-                return Err(self.missing(resources));
+                return Err(self.lookup_error(resources));
             }
         }
         if loaded.len() < bytes {
@@ -152,12 +155,12 @@ impl Receiver {
     }
 
     /// Returns the location of a chunk, or an error if the chunk is missing or the peer may not refer to it.
-    fn permitted<S: ChunkStore, C>(
+    fn check_permission<S: ChunkStore, C>(
         &mut self,
         location: Option<ChunkLocation>,
         resources: &Resources<'_, S, C>,
     ) -> Result<ChunkLocation, LookupError> {
-        let location = location.ok_or_else(|| self.missing(resources))?;
+        let location = location.ok_or_else(|| self.lookup_error(resources))?;
         if self.config.sharing == Sharing::Exchanged && !resources.knowledge.has(location) {
             self.counters.foreign += 1;
             return Err(LookupError::Refused(NakCause::Missing));
@@ -166,7 +169,7 @@ impl Receiver {
     }
 
     /// Returns the cause of a failed lookup: the chunk is missing, unless a read is pending.
-    fn missing<S: ChunkStore, C>(&mut self, resources: &Resources<'_, S, C>) -> LookupError {
+    fn lookup_error<S: ChunkStore, C>(&mut self, resources: &Resources<'_, S, C>) -> LookupError {
         if resources.store.has_pending_reads() {
             return LookupError::Pending;
         }
@@ -184,18 +187,18 @@ fn load_into<S: ChunkStore, C: Codec>(
 ) -> bool {
     let bytes = bytes_of(entries);
     let out = &mut buffer.spare()[..bytes];
-    let there = load_verified(resources.store, resources.ids, location, entries, out);
-    if there {
+    let is_loaded = load_verified(resources.store, resources.ids, location, entries, out);
+    if is_loaded {
         buffer.fill(bytes);
     }
-    there
+    is_loaded
 }
 
 /// Decompresses a payload. `frame` is the buffer that contains it, if the buffer may be kept.
 pub(super) fn unpack(
     span: Span,
     method: Method,
-    past: &[u8],
+    dictionary: &[u8],
     payload: &[u8],
     frame: Option<&Bytes>,
     codec: &mut impl Codec,
@@ -210,8 +213,8 @@ pub(super) fn unpack(
     }
     let length = span.length as usize;
     let mut bytes = Vec::with_capacity(length);
-    let unpacked = codec.decompress(method, past, payload, length, &mut bytes);
-    if unpacked.is_err() || bytes.len() != length {
+    let result = codec.decompress(method, dictionary, payload, length, &mut bytes);
+    if result.is_err() || bytes.len() != length {
         return Err(Violation::Payload(span.stream));
     }
     Ok(bytes.into())

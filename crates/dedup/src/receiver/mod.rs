@@ -133,7 +133,7 @@ pub struct Receiver {
     /// The value of `counters.delivered` when an acknowledgement was last sent.
     acked_delivered: u64,
     /// True if a sender may be waiting for credit.
-    starved: bool,
+    sender_may_wait: bool,
 }
 
 /// How soon acknowledgements, NAKs and credit must be sent.
@@ -166,7 +166,7 @@ impl Receiver {
             events: VecDeque::new(),
             counters: ReceiverCounters::default(),
             acked_delivered: 0,
-            starved: false,
+            sender_may_wait: false,
         }
     }
 
@@ -193,7 +193,7 @@ impl Receiver {
                 span,
                 method,
                 payload,
-            } => self.piece(span, resources, |_, resources| {
+            } => self.handle_piece(span, resources, |_, resources| {
                 let bytes = unpack(span, method, &[], payload, memory, resources.codec)?;
                 Ok(Ok(ReceivedPiece {
                     bytes,
@@ -205,7 +205,7 @@ impl Receiver {
                 method,
                 cuts,
                 payload,
-            } => self.piece(span, resources, |_, resources| {
+            } => self.handle_piece(span, resources, |_, resources| {
                 let bytes = unpack(span, method, &[], payload, memory, resources.codec)?;
                 Ok(Ok(ReceivedPiece {
                     bytes,
@@ -218,26 +218,30 @@ impl Receiver {
                 base,
                 cuts,
                 payload,
-            } => self.piece(span, resources, |this, resources| {
-                let past = match this.load_base(&base, resources) {
-                    Ok(past) => past,
+            } => self.handle_piece(span, resources, |receiver, resources| {
+                let base_bytes = match receiver.load_base(&base, resources) {
+                    Ok(bytes) => bytes,
                     Err(cause) => return Ok(Err(cause)),
                 };
                 // The base is verified. If the payload does not decompress with it, the sender used other chunks with
                 // the same hashes.
-                let bytes = unpack(span, method, &past, payload, memory, resources.codec);
+                let bytes = unpack(span, method, &base_bytes, payload, memory, resources.codec);
                 let kind = PieceContent::Chunks { cuts };
                 let bytes = bytes.map_err(|_| LookupError::Refused(NakCause::Missing));
                 Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
             }),
-            Frame::Ref { span, skip, ids } => self.piece(span, resources, |this, resources| {
-                Ok(this.load_references(span, skip, &ids, resources))
-            }),
-            Frame::RefRun { span, run } => self.piece(span, resources, |this, resources| {
-                let bytes = this.load_run(&run, span.length, resources);
-                let kind = PieceContent::References { prefix: Vec::new() };
-                Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
-            }),
+            Frame::Ref { span, skip, ids } => {
+                self.handle_piece(span, resources, |receiver, resources| {
+                    Ok(receiver.load_references(span, skip, &ids, resources))
+                })
+            }
+            Frame::RefRun { span, run } => {
+                self.handle_piece(span, resources, |receiver, resources| {
+                    let bytes = receiver.load_run(&run, span.length, resources);
+                    let kind = PieceContent::References { prefix: Vec::new() };
+                    Ok(bytes.map(|bytes| ReceivedPiece { bytes, kind }))
+                })
+            }
             _ => Err(Violation::Direction),
         }
     }
@@ -246,7 +250,7 @@ impl Receiver {
     pub fn answer_urgency(&self) -> AnswerUrgency {
         let urgent = !self.stops.is_empty()
             || !self.naks.is_empty()
-            || (self.starved && !self.credits.is_empty())
+            || (self.sender_may_wait && !self.credits.is_empty())
             || self.acks.len() > DEFERRED_ACKS_MAX
             || self.counters.delivered - self.acked_delivered > DEFERRED_BYTES_MAX;
         match (urgent, self.acks.is_empty() && self.credits.is_empty()) {
@@ -269,18 +273,18 @@ impl Receiver {
             .encode(out);
         } else if !self.acks.is_empty() {
             self.acked_delivered = self.counters.delivered;
-            let streams = drain(&mut self.acks);
+            let streams = take_streams(&mut self.acks);
             let acks: Vec<_> = streams
-                .filter_map(|stream| ack(&self.ended, &self.streams, stream))
+                .filter_map(|stream| stream_ack(&self.ended, &self.streams, stream))
                 .collect();
             if acks.is_empty() {
                 return self.transmit(out);
             }
             Frame::Ack(acks).encode(out);
         } else if !self.credits.is_empty() {
-            self.starved = false;
+            self.sender_may_wait = false;
             let limit = |stream| Some((stream, self.streams.get(&stream)?.limit));
-            let credits: Vec<_> = drain(&mut self.credits).filter_map(limit).collect();
+            let credits: Vec<_> = take_streams(&mut self.credits).filter_map(limit).collect();
             if credits.is_empty() {
                 return self.transmit(out);
             }
@@ -296,14 +300,14 @@ impl Receiver {
         let Some(incoming) = self.streams.get_mut(&stream) else {
             return TakeResult::Unknown;
         };
-        if let Some(bytes) = incoming.ready.pop_front() {
+        if let Some(bytes) = incoming.unread.pop_front() {
             self.granted_extra -= incoming.granted().saturating_sub(self.config.credit);
-            incoming.taken += bytes.len() as u64;
+            incoming.read_up_to += bytes.len() as u64;
             self.give_credit(stream);
             return TakeResult::Bytes(bytes);
         }
         incoming.reported = false;
-        let Some(end) = incoming.end else {
+        let Some(end) = incoming.outcome else {
             return TakeResult::Wait;
         };
         self.remove(stream);
@@ -312,7 +316,7 @@ impl Receiver {
         }
         // A complete stream is acknowledged only after the user has read all its bytes. Otherwise the sender
         // could open another stream for each complete stream, and the unread bytes would fill the memory.
-        self.end(stream, true);
+        self.record_end(stream, true);
         self.acks.insert(stream);
         TakeResult::Complete
     }
@@ -320,26 +324,26 @@ impl Receiver {
     /// Stops a body whose remaining bytes are not needed.
     pub fn stop(&mut self, stream: StreamId, reason: u32) {
         if self.remove(stream) && self.ended.state(stream).is_none() {
-            self.end(stream, false);
+            self.record_end(stream, false);
             self.stops.push_back((stream, reason));
         }
     }
 
     /// Handles a new connection to the same session of the peer: frames sent on the old connection may be lost.
-    pub fn reconnected(&mut self) {
-        let open = self
+    pub fn handle_reconnect(&mut self) {
+        let open_streams = self
             .streams
             .iter()
-            .filter(|(_, incoming)| incoming.end.is_none());
-        let open: Vec<_> = open.map(|(&stream, _)| stream).collect();
+            .filter(|(_, incoming)| incoming.outcome.is_none());
+        let open_streams: Vec<_> = open_streams.map(|(&stream, _)| stream).collect();
         // The sender sends all unacknowledged pieces again as bytes, so queued NAKs are not needed.
         self.naks.clear();
-        self.acks.extend(&open);
-        self.credits.extend(&open);
+        self.acks.extend(&open_streams);
+        self.credits.extend(&open_streams);
     }
 
     /// Handles a restart of the peer: all streams of the peer end.
-    pub fn restarted(&mut self) {
+    pub fn handle_restart(&mut self) {
         self.ended = EndedStreams::new(self.config.streams_max);
         self.acks.clear();
         self.credits.clear();
@@ -349,7 +353,7 @@ impl Receiver {
         // read are lost.
         self.streams.clear();
         self.granted_extra = 0;
-        self.starved = false;
+        self.sender_may_wait = false;
         self.events.clear();
     }
 
@@ -380,7 +384,7 @@ impl Receiver {
             return Err(Violation::Numbering(stream));
         }
         if self.streams.len() >= self.config.streams_max {
-            self.end(stream, false);
+            self.record_end(stream, false);
             self.stops.push_back((stream, reason::TOO_MANY));
             return Ok(());
         }
@@ -401,12 +405,12 @@ impl Receiver {
         resources: &mut Resources<'_, S, C>,
     ) -> Result<(), Violation> {
         match self.streams.get_mut(&stream) {
-            Some(incoming) if incoming.end.is_none() => {
-                incoming.close = Some(close);
-                self.settle(stream, resources);
+            Some(incoming) if incoming.outcome.is_none() => {
+                incoming.expected_end = Some(close);
+                self.end_if_complete(stream, resources);
             }
             None if self.ended.state(stream).is_none() => {
-                self.refuse(stream, u64::MAX, NakCause::Unopened)?;
+                self.queue_nak(stream, u64::MAX, NakCause::Unopened)?;
             }
             _ => _ = self.acks.insert(stream),
         }
@@ -419,7 +423,7 @@ impl Receiver {
                 incoming.finish(Err(reason));
                 self.report_ready(stream);
             }
-            self.end(stream, false);
+            self.record_end(stream, false);
         }
         if self.ended.ranges() > 2 * self.config.streams_max + 16 {
             return Err(Violation::Numbering(stream));
@@ -429,7 +433,7 @@ impl Receiver {
     }
 
     /// Handles a range of a body. `resolve` returns its bytes.
-    fn piece<S: ChunkStore, C: Codec>(
+    fn handle_piece<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
         resources: &mut Resources<'_, S, C>,
@@ -446,7 +450,7 @@ impl Receiver {
                     Ok(FrameOutcome::Done)
                 }
                 None => self
-                    .refuse(stream, offset, NakCause::Unopened)
+                    .queue_nak(stream, offset, NakCause::Unopened)
                     .map(FrameOutcome::from),
             };
         };
@@ -455,36 +459,43 @@ impl Receiver {
             return Err(Violation::Credit { stream, end, limit });
         }
         self.acks.insert(stream);
-        if incoming.end.is_some() || incoming.has(offset, span.end()) {
+        if incoming.outcome.is_some() || incoming.has(offset, span.end()) {
             return Ok(FrameOutcome::Done);
         }
         let piece = match resolve(self, resources)? {
             Ok(piece) => piece,
             Err(LookupError::Pending) => return Ok(FrameOutcome::Retry),
             Err(LookupError::Refused(cause)) => {
-                return self.refuse(stream, offset, cause).map(FrameOutcome::from);
+                return self
+                    .queue_nak(stream, offset, cause)
+                    .map(FrameOutcome::from);
             }
         };
         let incoming = self
             .streams
             .get_mut(&stream)
             .expect("the stream was found above");
-        let before = incoming.next;
-        let refused = incoming.arrive(stream, offset, piece, &mut chunk_writer(resources))?;
-        let news = incoming.next - before;
-        self.counters.delivered += news;
-        if news > 0 {
+        let before = incoming.delivered;
+        let refused = incoming.add_piece(stream, offset, piece, &mut chunk_writer(resources))?;
+        let new_bytes = incoming.delivered - before;
+        self.counters.delivered += new_bytes;
+        if new_bytes > 0 {
             self.report_ready(stream);
         }
         if let Some(offset) = refused {
             self.counters.missing += 1;
-            self.refuse(stream, offset, NakCause::Missing)?;
+            self.queue_nak(stream, offset, NakCause::Missing)?;
         }
-        self.settle(stream, resources);
+        self.end_if_complete(stream, resources);
         Ok(FrameOutcome::Done)
     }
 
-    fn refuse(&mut self, stream: StreamId, offset: u64, cause: NakCause) -> Result<(), Violation> {
+    fn queue_nak(
+        &mut self,
+        stream: StreamId,
+        offset: u64,
+        cause: NakCause,
+    ) -> Result<(), Violation> {
         if self.naks.len() >= NAKS_MAX {
             return Err(Violation::Flood(self.naks.len()));
         }
@@ -492,7 +503,7 @@ impl Receiver {
         Ok(())
     }
 
-    fn settle<S: ChunkStore, C: Codec>(
+    fn end_if_complete<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
         resources: &mut Resources<'_, S, C>,
@@ -500,23 +511,23 @@ impl Receiver {
         let Some(incoming) = self.streams.get_mut(&stream) else {
             return;
         };
-        if incoming.end.is_some() {
+        if incoming.outcome.is_some() {
             return;
         }
-        incoming.settle(&mut chunk_writer(resources));
-        match incoming.end {
+        incoming.end_if_complete(&mut chunk_writer(resources));
+        match incoming.outcome {
             None => {}
             Some(Ok(())) => self.report_ready(stream),
             Some(Err(reason)) => {
                 self.counters.digest_failures += u64::from(reason == reason::DIGEST);
-                self.end(stream, false);
+                self.record_end(stream, false);
                 self.stops.push_back((stream, reason));
                 self.report_ready(stream);
             }
         }
     }
 
-    fn end(&mut self, stream: StreamId, complete: bool) {
+    fn record_end(&mut self, stream: StreamId, complete: bool) {
         self.ended.insert(stream, complete);
         self.credits.remove(&stream);
     }
@@ -532,11 +543,11 @@ impl Receiver {
     /// Raises the limit of a stream as far as the budget allows, and adds the stream's window to
     /// `granted_extra`. The caller has subtracted its earlier window from `granted_extra`.
     fn give_credit(&mut self, stream: StreamId) {
-        let aside = self.config.credit;
+        let reserved = self.config.credit;
         let pool = self
             .config
             .budget
-            .saturating_sub(aside * self.config.streams_max as u64);
+            .saturating_sub(reserved * self.config.streams_max as u64);
         let incoming = self
             .streams
             .get_mut(&stream)
@@ -544,18 +555,18 @@ impl Receiver {
         let window = self
             .config
             .window_max
-            .max(aside)
-            .min(aside + pool.saturating_sub(self.granted_extra));
-        let limit = incoming.taken + window;
+            .max(reserved)
+            .min(reserved + pool.saturating_sub(self.granted_extra));
+        let limit = incoming.read_up_to + window;
         // A small step does not justify a frame. With large steps, the sender would wait for credit and then
         // send a burst.
         let step = (window / 4).min(CREDIT_STEP_BYTES);
-        if incoming.end.is_none() && limit >= incoming.limit + step {
-            self.starved |= incoming.limit < incoming.next + STARVED_BYTES_MAX;
+        if incoming.outcome.is_none() && limit >= incoming.limit + step {
+            self.sender_may_wait |= incoming.limit < incoming.delivered + STARVED_BYTES_MAX;
             incoming.limit = limit;
             self.credits.insert(stream);
         }
-        self.granted_extra += incoming.granted().saturating_sub(aside);
+        self.granted_extra += incoming.granted().saturating_sub(reserved);
     }
 
     fn remove(&mut self, stream: StreamId) -> bool {
@@ -579,14 +590,14 @@ const STARVED_BYTES_MAX: u64 = 64 << 10;
 /// The largest step by which credit is raised: two batches. The sender processes them in about a millisecond.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
-fn ack(
+fn stream_ack(
     ended: &EndedStreams,
     streams: &BTreeMap<StreamId, IncomingStream>,
     stream: StreamId,
 ) -> Option<StreamAck> {
     let state = ended.state(stream).unwrap_or(StreamState::Open);
     let incoming = streams.get(&stream);
-    let offset = incoming.map_or(0, |incoming| incoming.next);
+    let offset = incoming.map_or(0, |incoming| incoming.delivered);
     (incoming.is_some() || state != StreamState::Open).then_some(StreamAck {
         stream,
         state,
@@ -595,7 +606,7 @@ fn ack(
 }
 
 /// Removes and returns as many streams as fit into a frame.
-fn drain(streams: &mut BTreeSet<StreamId>) -> impl Iterator<Item = StreamId> {
+fn take_streams(streams: &mut BTreeSet<StreamId>) -> impl Iterator<Item = StreamId> {
     std::iter::from_fn(|| streams.pop_first()).take(STREAMS_PER_FRAME)
 }
 

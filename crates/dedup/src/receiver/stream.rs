@@ -32,22 +32,22 @@ pub(super) enum PieceContent {
 #[derive(Debug)]
 pub(super) struct IncomingStream {
     /// All bytes before this offset are delivered.
-    pub(super) next: u64,
+    pub(super) delivered: u64,
     /// The sender may send up to this offset.
     pub(super) limit: u64,
     /// The user of the stream has read up to this offset.
-    pub(super) taken: u64,
+    pub(super) read_up_to: u64,
     /// The length and the digest from CLOSE.
-    pub(super) close: Option<(u64, u128)>,
+    pub(super) expected_end: Option<(u64, u128)>,
     /// Delivered bytes that are not read yet.
-    pub(super) ready: VecDeque<Bytes>,
+    pub(super) unread: VecDeque<Bytes>,
     /// How the body ended: complete, or with a reason.
-    pub(super) end: Option<Result<(), u32>>,
+    pub(super) outcome: Option<Result<(), u32>>,
     /// True if an event has reported that bytes can be read, and the user has not read all of them.
     pub(super) reported: bool,
     /// Pieces that arrived before earlier bytes of the body, by offset.
-    early: BTreeMap<u64, ReceivedPiece>,
-    /// The total number of bytes of `early`.
+    early_pieces: BTreeMap<u64, ReceivedPiece>,
+    /// The total number of bytes of `early_pieces`.
     early_bytes: u64,
     /// The start of the chunk that no cut has ended yet.
     partial_chunk: Vec<u8>,
@@ -57,14 +57,14 @@ pub(super) struct IncomingStream {
 impl IncomingStream {
     pub(super) fn new(limit: u64) -> Self {
         Self {
-            next: 0,
+            delivered: 0,
             limit,
-            taken: 0,
-            close: None,
-            ready: VecDeque::new(),
-            end: None,
+            read_up_to: 0,
+            expected_end: None,
+            unread: VecDeque::new(),
+            outcome: None,
             reported: false,
-            early: BTreeMap::new(),
+            early_pieces: BTreeMap::new(),
             early_bytes: 0,
             partial_chunk: Vec::new(),
             digest: BodyDigest::default(),
@@ -73,33 +73,33 @@ impl IncomingStream {
 
     /// Returns the size of the flow-control window: how many bytes the sender may send beyond those that are read.
     pub(super) fn granted(&self) -> u64 {
-        self.limit - self.taken
+        self.limit - self.read_up_to
     }
 
     /// Returns true if this piece was already received.
     pub(super) fn has(&self, offset: u64, end: u64) -> bool {
-        let early = self.early.get(&offset);
-        end <= self.next || early.is_some_and(|early| offset + early.bytes.len() as u64 == end)
+        let early = self.early_pieces.get(&offset);
+        end <= self.delivered || early.is_some_and(|early| offset + early.bytes.len() as u64 == end)
     }
 
     /// Adds a piece. `Ok(Some(offset))`: the references of the piece at this offset are not usable; the sender must
     /// send its bytes.
-    pub(super) fn arrive<S: ChunkStore>(
+    pub(super) fn add_piece<S: ChunkStore>(
         &mut self,
         stream: StreamId,
         offset: u64,
         piece: ReceivedPiece,
         writer: &mut ChunkWriter<'_, S>,
     ) -> Result<Option<u64>, Violation> {
-        if offset > self.next {
+        if offset > self.delivered {
             self.early_bytes += piece.bytes.len() as u64;
-            if let Some(before) = self.early.insert(offset, piece) {
+            if let Some(before) = self.early_pieces.insert(offset, piece) {
                 self.early_bytes -= before.bytes.len() as u64;
             }
             // All early pieces lie between the delivered offset and the limit. If they have more bytes than
             // this range, some of them overlap.
-            let overlap = self.early_bytes > self.limit - self.next;
-            return if overlap {
+            let is_overlapping = self.early_bytes > self.limit - self.delivered;
+            return if is_overlapping {
                 Err(Violation::Overlap(stream))
             } else {
                 Ok(None)
@@ -108,8 +108,8 @@ impl IncomingStream {
         if let Some(refused) = self.deliver(stream, offset, piece, writer)? {
             return Ok(Some(refused));
         }
-        while let Some(early) = self.early.first_entry()
-            && *early.key() <= self.next
+        while let Some(early) = self.early_pieces.first_entry()
+            && *early.key() <= self.delivered
         {
             let (offset, piece) = early.remove_entry();
             self.early_bytes -= piece.bytes.len() as u64;
@@ -130,10 +130,10 @@ impl IncomingStream {
         writer: &mut ChunkWriter<'_, S>,
     ) -> Result<Option<u64>, Violation> {
         let end = offset + piece.bytes.len() as u64;
-        if end <= self.next {
+        if end <= self.delivered {
             return Ok(None);
         }
-        if offset < self.next {
+        if offset < self.delivered {
             // Senders divide a body into pieces only once, so a piece never begins within another one.
             return Err(Violation::Overlap(stream));
         }
@@ -148,8 +148,8 @@ impl IncomingStream {
             PieceContent::Chunks { cuts } => self.add_chunks(stream, &piece.bytes, cuts, writer)?,
         }
         self.digest.update(&piece.bytes);
-        self.next = end;
-        self.ready.push_back(piece.bytes);
+        self.delivered = end;
+        self.unread.push_back(piece.bytes);
         Ok(None)
     }
 
@@ -161,15 +161,15 @@ impl IncomingStream {
         writer: &mut ChunkWriter<'_, S>,
     ) -> Result<(), Violation> {
         let mut chunks = Vec::with_capacity(cuts.len());
-        let (mut rest, mut begun) = (bytes, self.partial_chunk.len());
+        let (mut rest, mut partial_bytes) = (bytes, self.partial_chunk.len());
         for &cut in cuts {
-            let missing = (cut as usize).checked_sub(begun);
+            let missing = (cut as usize).checked_sub(partial_bytes);
             let split = missing.and_then(|missing| rest.split_at_checked(missing));
             let (chunk, later) = split.ok_or(Violation::Cut(stream))?;
             chunks.push(chunk);
-            (rest, begun) = (later, 0);
+            (rest, partial_bytes) = (later, 0);
         }
-        if begun + rest.len() > PIECE_BYTES_MAX {
+        if partial_bytes + rest.len() > PIECE_BYTES_MAX {
             return Err(Violation::Cut(stream));
         }
         if let Some(first) = chunks.first_mut() {
@@ -185,14 +185,14 @@ impl IncomingStream {
     }
 
     /// Ends the body if CLOSE and all bytes were received.
-    pub(super) fn settle<S: ChunkStore>(&mut self, writer: &mut ChunkWriter<'_, S>) {
-        let Some((length, digest)) = self.close else {
+    pub(super) fn end_if_complete<S: ChunkStore>(&mut self, writer: &mut ChunkWriter<'_, S>) {
+        let Some((length, digest)) = self.expected_end else {
             return;
         };
-        if self.end.is_some() || self.next < length {
+        if self.outcome.is_some() || self.delivered < length {
             return;
         }
-        let outcome = if self.next > length {
+        let outcome = if self.delivered > length {
             Err(crate::reason::LENGTH)
         } else if self.digest.value() != digest {
             Err(crate::reason::DIGEST)
@@ -207,11 +207,11 @@ impl IncomingStream {
 
     /// Ends the body and frees the memory that is not needed any more.
     pub(super) fn finish(&mut self, outcome: Result<(), u32>) {
-        self.end = Some(outcome);
-        self.early.clear();
+        self.outcome = Some(outcome);
+        self.early_pieces.clear();
         self.partial_chunk = Vec::new();
         if outcome.is_err() {
-            self.ready.clear();
+            self.unread.clear();
         }
     }
 }

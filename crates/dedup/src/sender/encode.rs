@@ -10,7 +10,7 @@ use crate::store::{ChunkStore, bytes_of, load_verified};
 use crate::wire::{Frame, FrameSink, Run, Span, StreamId};
 
 use super::SenderCounters;
-use super::piece::{Base, Form, Piece};
+use super::piece::{Base, Piece, PieceEncoding};
 
 /// Neither the peer nor the store has the bytes any more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,7 +41,7 @@ impl FrameEncoder<'_> {
         let span = Span {
             stream: self.stream,
             offset: piece.offset,
-            length: u32::try_from(piece.length).expect("pieces are bounded"),
+            length: u32::try_from(piece.length).expect("the length of a piece is limited"),
         };
         let bytes = piece.length as u64;
         // The peer may have lost the chunks since the piece was made.
@@ -55,8 +55,8 @@ impl FrameEncoder<'_> {
             let loaded = piece.load(resources.store, resources.ids, resources.pool);
             loaded.ok_or(BytesLost)?
         };
-        match &piece.form {
-            Form::Plain => {
+        match &piece.encoding {
+            PieceEncoding::Plain => {
                 self.counters.plain += bytes;
                 let method = self.pack(&raw, link_busy, resources.codec);
                 let payload = self.payload(method, &raw);
@@ -65,9 +65,9 @@ impl FrameEncoder<'_> {
                     method,
                     payload,
                 };
-                put(&frame, method, &raw, &mut digest, out);
+                put_frame(&frame, method, &raw, &mut digest, out);
             }
-            Form::Refs { skip } => {
+            PieceEncoding::Refs { skip } => {
                 self.counters.referenced += bytes;
                 let ids = piece.chunks.iter().map(|sent| sent.id).collect();
                 Frame::Ref {
@@ -77,16 +77,17 @@ impl FrameEncoder<'_> {
                 }
                 .encode(out.head());
             }
-            Form::Run => {
+            PieceEncoding::Run => {
                 self.counters.referenced += bytes;
                 let run = Run {
                     first: piece.chunks[0].id,
-                    chunks: u16::try_from(piece.chunks.len()).expect("runs are bounded"),
+                    chunks: u16::try_from(piece.chunks.len())
+                        .expect("the length of a run is limited"),
                     check: sequence_check(piece.chunks.iter().map(|sent| &sent.id)),
                 };
                 Frame::RefRun { span, run }.encode(out.head());
             }
-            Form::Literal { base } => {
+            PieceEncoding::Literal { base } => {
                 let cuts = piece.chunks.iter().map(|sent| sent.length).collect();
                 let base = base.as_ref();
                 let base = base.and_then(|base| self.pack_delta(base, &raw, resources));
@@ -103,7 +104,7 @@ impl FrameEncoder<'_> {
                     .encode_with(out.checksum(), out.head());
                 } else {
                     self.counters.literal += bytes;
-                    piece.form = Form::Literal { base: None };
+                    piece.encoding = PieceEncoding::Literal { base: None };
                     let method = self.pack(&raw, link_busy, resources.codec);
                     let payload = self.payload(method, &raw);
                     let frame = Frame::Literal {
@@ -112,7 +113,7 @@ impl FrameEncoder<'_> {
                         cuts,
                         payload,
                     };
-                    put(&frame, method, &raw, &mut digest, out);
+                    put_frame(&frame, method, &raw, &mut digest, out);
                 }
                 // Later frames on this link may refer to these chunks.
                 let locations = piece.chunks.iter().filter_map(|sent| sent.location);
@@ -136,8 +137,12 @@ impl FrameEncoder<'_> {
             return Method::None;
         }
         self.packed.clear();
-        let packed = codec.compress(method, &[], raw, self.packed);
-        let packed_bytes = if packed { self.packed.len() } else { raw.len() };
+        let is_packed = codec.compress(method, &[], raw, self.packed);
+        let packed_bytes = if is_packed {
+            self.packed.len()
+        } else {
+            raw.len()
+        };
         self.effort.learn(raw.len(), packed_bytes);
         if packed_bytes < raw.len() {
             method
@@ -163,40 +168,40 @@ impl FrameEncoder<'_> {
         resources: &mut Resources<'_, S, C>,
     ) -> Option<Vec<ChunkId>> {
         let locations = (0..base.entries.len()).map(|nth| base.location.plus(nth));
-        let mut locations = locations.filter(|&location| !resources.knowledge.has(location));
-        if locations.next().is_some() {
+        let mut lost_locations = locations.filter(|&location| !resources.knowledge.has(location));
+        if lost_locations.next().is_some() {
             return None;
         }
         self.packed.clear();
         // The buffer never shrinks, so that its memory is zeroed only once.
         let bytes = bytes_of(&base.entries);
         self.base.resize(self.base.len().max(bytes), 0);
-        let past = &mut self.base[..bytes];
-        let there = load_verified(
+        let base_bytes = &mut self.base[..bytes];
+        let is_loaded = load_verified(
             resources.store,
             resources.ids,
             base.location,
             &base.entries,
-            past,
+            base_bytes,
         );
-        let packed = there
+        let is_packed = is_loaded
             && resources
                 .codec
-                .compress(Method::Zstd, past, raw, self.packed);
-        let shorter = packed && self.packed.len() < raw.len();
-        shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
+                .compress(Method::Zstd, base_bytes, raw, self.packed);
+        let is_shorter = is_packed && self.packed.len() < raw.len();
+        is_shorter.then(|| base.entries.iter().map(|entry| entry.id).collect())
     }
 }
 
 /// Passes a frame to the sink. A long uncompressed payload is not copied.
-fn put(
+fn put_frame(
     frame: &Frame<'_>,
     method: Method,
     raw: &Bytes,
     digest: &mut Option<&mut BodyDigest>,
     out: &mut impl FrameSink,
 ) {
-    if method == Method::None && raw.len() >= APART_BYTES_MIN {
+    if method == Method::None && raw.len() >= UNCOPIED_BYTES_MIN {
         let mut digest = digest.take();
         frame.encode_apart(out.checksum(), out.head(), |bytes| {
             if let Some(digest) = &mut digest {
@@ -211,7 +216,7 @@ fn put(
 
 /// The smallest payload that is not copied. Copying fewer bytes costs less than another entry in the list of
 /// payloads.
-const APART_BYTES_MIN: usize = 8 << 10;
+const UNCOPIED_BYTES_MIN: usize = 8 << 10;
 
 /// The smallest piece that is compressed. For a shorter piece, setting up the compressor costs more than it saves.
 const COMPRESSED_BYTES_MIN: usize = 128;

@@ -3,7 +3,7 @@
 //! The sender sends a reference for every chunk that was once exchanged with the peer, although the peer may
 //! have lost the chunk since then. The sender keeps the bytes until the peer acknowledges them, and sends the
 //! bytes if the peer answers with a NAK. The number of kept bytes is limited, per stream and in total:
-//! [`Sender::room`] returns how many more bytes can be written. If the store [retains](ChunkStore::is_retained)
+//! [`Sender::writable_bytes`] returns how many more bytes can be written. If the store [retains](ChunkStore::is_retained)
 //! a chunk that is sent as a reference, the sender does not keep its bytes in memory; after a NAK it loads them
 //! from the store. If loading fails, the stream is reset.
 //!
@@ -30,7 +30,7 @@ use crate::{Resources, Violation, reason};
 pub(crate) use piece::TAIL_BYTES_MIN;
 
 use encode::{BytesLost, FrameEncoder};
-use piece::{Finder, StoredBytes};
+use piece::{ChunkFinder, StoredBytes};
 use stream::{OutgoingStream, QueueItem};
 
 /// How bodies are sent.
@@ -157,11 +157,11 @@ pub struct Sender {
     config: SenderConfig,
     streams: BTreeMap<StreamId, OutgoingStream>,
     /// The number of the next stream to open.
-    next: u32,
+    next_number: u32,
     /// Streams whose next frame to send is short, each once, in round-robin order.
-    short: VecDeque<StreamId>,
+    short_ready: VecDeque<StreamId>,
     /// Streams whose next frame to send is long, each once, in round-robin order.
-    long: VecDeque<StreamId>,
+    long_ready: VecDeque<StreamId>,
     /// The number of short frames sent since the last long frame.
     short_in_a_row: usize,
     /// Streams that were reset, with the reason, until the peer acknowledges the reset.
@@ -190,9 +190,9 @@ impl Sender {
                 ..config
             },
             streams: BTreeMap::new(),
-            next: 0,
-            short: VecDeque::new(),
-            long: VecDeque::new(),
+            next_number: 0,
+            short_ready: VecDeque::new(),
+            long_ready: VecDeque::new(),
             short_in_a_row: 0,
             resets: BTreeMap::new(),
             resets_due: VecDeque::new(),
@@ -230,8 +230,8 @@ impl Sender {
         if label.len() > crate::wire::LABEL_BYTES_MAX {
             return Err(SendError::Label(label.len()));
         }
-        let stream = StreamId(self.next);
-        self.next += 1;
+        let stream = StreamId(self.next_number);
+        self.next_number += 1;
         let bypass = if dedup {
             self.config.bypass_bytes
         } else {
@@ -251,29 +251,29 @@ impl Sender {
 
     /// Returns the number of bytes of the body that can be written now. It is limited by credit and by the limits of
     /// unacknowledged bytes, and 0 while the stream is [stalled](Self::is_stalled).
-    pub fn room(&self, stream: StreamId) -> usize {
+    pub fn writable_bytes(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
         let Some(outgoing) = outgoing.filter(|outgoing| !outgoing.stalled) else {
             return 0;
         };
         let credit = outgoing.credit.saturating_sub(outgoing.written);
         let credit = usize::try_from(credit).unwrap_or(usize::MAX);
-        let of_stream = self
+        let stream_limit = self
             .config
             .stream_unacked_max
             .saturating_sub(outgoing.memory_bytes());
-        let of_all = self.config.unacked_max.saturating_sub(self.unacked);
-        credit.min(of_stream).min(of_all)
+        let total_limit = self.config.unacked_max.saturating_sub(self.unacked);
+        credit.min(stream_limit).min(total_limit)
     }
 
-    /// Writes the next bytes of a body, at most [`room`](Self::room), and returns their number.
+    /// Writes the next bytes of a body, at most [`writable_bytes`](Self::writable_bytes), and returns their number.
     pub fn write<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
         bytes: &[u8],
         resources: &mut Resources<'_, S, C>,
     ) -> Result<usize, SendError> {
-        let bytes = &bytes[..bytes.len().min(self.room(stream))];
+        let bytes = &bytes[..bytes.len().min(self.writable_bytes(stream))];
         let written = self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
             let is_open = !outgoing.closed;
             is_open.then(|| outgoing.write(bytes, finder, batch_bytes))
@@ -284,25 +284,28 @@ impl Sender {
     }
 
     /// Returns a buffer for the next bytes of a body. The caller writes bytes into the buffer and then calls
-    /// [`filled`](Self::filled) with their number. Returns `None` if [`room`](Self::room) is 0.
+    /// [`filled`](Self::filled) with their number. Returns `None` if [`writable_bytes`](Self::writable_bytes) is 0.
     pub fn spare<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
         resources: &mut Resources<'_, S, C>,
     ) -> Result<Option<&mut [u8]>, SendError> {
-        let room = self.room(stream);
-        let is_open = self.streams.get(&stream).is_some_and(|it| !it.closed);
-        if is_open && room == 0 {
+        let writable_bytes = self.writable_bytes(stream);
+        let is_open = self
+            .streams
+            .get(&stream)
+            .is_some_and(|outgoing| !outgoing.closed);
+        if is_open && writable_bytes == 0 {
             return Ok(None);
         }
         if is_open {
             self.with_stream(stream, resources, |outgoing, finder, batch_bytes| {
-                outgoing.make_room(finder, batch_bytes);
+                outgoing.make_space(finder, batch_bytes);
             });
         }
         let outgoing = self.streams.get_mut(&stream).filter(|_| is_open);
         let spare = outgoing.ok_or(SendError::NoStream(stream))?.spare();
-        let most = spare.len().min(room);
+        let most = spare.len().min(writable_bytes);
         Ok(Some(&mut spare[..most]))
     }
 
@@ -355,16 +358,19 @@ impl Sender {
     }
 
     /// Returns the number of written bytes of a body that wait for the end of a chunk or for a full batch.
-    pub fn unsealed(&self, stream: StreamId) -> usize {
+    pub fn unframed_bytes(&self, stream: StreamId) -> usize {
         let outgoing = self.streams.get(&stream);
         outgoing.map_or(0, |outgoing| {
-            usize::try_from(outgoing.written - outgoing.sealed()).expect("the bytes are in memory")
+            usize::try_from(outgoing.written - outgoing.framed_up_to())
+                .expect("the bytes are in memory")
         })
     }
 
     /// Returns the offset up to which a body is divided into frames.
-    pub fn sealed(&self, stream: StreamId) -> u64 {
-        self.streams.get(&stream).map_or(0, OutgoingStream::sealed)
+    pub fn framed_up_to(&self, stream: StreamId) -> u64 {
+        self.streams
+            .get(&stream)
+            .map_or(0, OutgoingStream::framed_up_to)
     }
 
     /// Returns true if frames of a body are unacknowledged, so that the peer will answer.
@@ -376,8 +382,9 @@ impl Sender {
     /// Returns true if a frame is queued for this lane. Sending a frame on one lane may queue a frame for the
     /// other lane.
     pub fn is_ready(&self, lane: Lane) -> bool {
-        let short = lane != Lane::Long && !(self.short.is_empty() && self.resets_due.is_empty());
-        short || (lane != Lane::Short && !self.long.is_empty())
+        let short_is_ready =
+            lane != Lane::Long && !(self.short_ready.is_empty() && self.resets_due.is_empty());
+        short_is_ready || (lane != Lane::Short && !self.long_ready.is_empty())
     }
 
     /// Returns true if frames of a body wait for the link.
@@ -414,30 +421,30 @@ impl Sender {
         &mut self,
         stream: StreamId,
         resources: &mut Resources<'_, S, C>,
-        act: impl FnOnce(&mut OutgoingStream, &mut Finder<'_, S>, usize) -> T,
+        act: impl FnOnce(&mut OutgoingStream, &mut ChunkFinder<'_, S>, usize) -> T,
     ) -> Option<T> {
-        let (batch_bytes, keep) = (self.batch_bytes(), self.keep());
+        let (batch_bytes, stored_bytes) = (self.batch_bytes(), self.stored_bytes());
         let outgoing = self.streams.get_mut(&stream)?;
         let (recognised, memory_bytes) = (outgoing.recognised, outgoing.memory_bytes());
-        let mut finder = Finder {
+        let mut finder = ChunkFinder {
             store: resources.store,
             knowledge: resources.knowledge,
             ids: resources.ids,
             pool: resources.pool,
             delta: self.config.delta,
-            keep,
+            stored_bytes,
             may_release: !self.keeps_unacked,
         };
-        let done = act(outgoing, &mut finder, batch_bytes);
+        let result = act(outgoing, &mut finder, batch_bytes);
         self.counters.recognised += outgoing.recognised - recognised;
         self.unacked = self.unacked - memory_bytes + outgoing.memory_bytes();
         self.make_ready(stream);
-        Some(done)
+        Some(result)
     }
 
     /// Resets a stream.
     pub fn reset(&mut self, stream: StreamId, reason: u32) {
-        if self.forget(stream) {
+        if self.remove_stream(stream) {
             self.resets.insert(stream, reason);
             self.resets_due.push_back(stream);
         }
@@ -469,12 +476,12 @@ impl Sender {
         knowledge: &mut Knowledge,
     ) -> Result<(), Violation> {
         match frame {
-            Frame::Ack(acks) => acks.iter().try_for_each(|acked| self.acked(acked))?,
+            Frame::Ack(acks) => acks.iter().try_for_each(|acked| self.handle_ack(acked))?,
             Frame::Nak {
                 stream,
                 offset,
                 cause,
-            } => self.refused(*stream, *offset, *cause, knowledge),
+            } => self.handle_nak(*stream, *offset, *cause, knowledge),
             Frame::Credit(credits) => {
                 for (stream, limit) in credits {
                     if let Some(outgoing) = self.streams.get_mut(stream) {
@@ -483,7 +490,7 @@ impl Sender {
                 }
             }
             Frame::Stop { stream, reason } => {
-                if self.forget(*stream) {
+                if self.remove_stream(*stream) {
                     let (stream, reason) = (*stream, *reason);
                     self.events
                         .push_back(SenderEvent::Stopped { stream, reason });
@@ -495,7 +502,7 @@ impl Sender {
     }
 
     /// Handles a new connection to the same session of the peer: unacknowledged pieces are sent again as bytes.
-    pub fn reconnected(&mut self) {
+    pub fn handle_reconnect(&mut self) {
         self.resets_due = self.resets.keys().copied().collect();
         let streams: Vec<_> = self.streams.keys().copied().collect();
         for stream in streams {
@@ -509,14 +516,14 @@ impl Sender {
     }
 
     /// Handles a restart of the peer: all streams end, and stream numbers begin at 0 again.
-    pub fn restarted(&mut self) {
+    pub fn handle_restart(&mut self) {
         let reason = reason::RESTARTED;
         let streams = std::mem::take(&mut self.streams).into_keys();
         self.events
             .extend(streams.map(|stream| SenderEvent::Stopped { stream, reason }));
-        (self.next, self.unacked) = (0, 0);
-        self.short.clear();
-        self.long.clear();
+        (self.next_number, self.unacked) = (0, 0);
+        self.short_ready.clear();
+        self.long_ready.clear();
         self.resets.clear();
         self.resets_due.clear();
     }
@@ -550,7 +557,7 @@ impl Sender {
     /// use the bytes stored here. Incompressible bytes (noise) are then not worth storing, unless the link is
     /// the bottleneck and compression is strongest: where a body was edited, a delta then saves one chunk of
     /// noise.
-    fn keep(&self) -> StoredBytes {
+    fn stored_bytes(&self) -> StoredBytes {
         let config = &self.config;
         match (config.keep_sent, config.delta, self.effort.is_strongest()) {
             (true, ..) | (false, true, true) => StoredBytes::All,
@@ -622,7 +629,7 @@ impl Sender {
                             match encoder.encode(piece, link_busy, digest, resources, out) {
                                 Ok(()) => true,
                                 Err(BytesLost) => {
-                                    self.lost(stream);
+                                    self.reset_lost_body(stream);
                                     break;
                                 }
                             }
@@ -643,7 +650,7 @@ impl Sender {
         false
     }
 
-    fn acked(&mut self, acked: &StreamAck) -> Result<(), Violation> {
+    fn handle_ack(&mut self, acked: &StreamAck) -> Result<(), Violation> {
         let stream = acked.stream;
         if acked.state != StreamState::Open {
             self.resets.remove(&stream);
@@ -653,11 +660,11 @@ impl Sender {
         };
         match acked.state {
             StreamState::Open => {
-                if acked.offset > outgoing.sealed() {
+                if acked.offset > outgoing.framed_up_to() {
                     return Err(Violation::Acknowledged(stream));
                 }
                 let memory_bytes = outgoing.memory_bytes();
-                outgoing.acked(acked.offset);
+                outgoing.acknowledge(acked.offset);
                 self.unacked = self.unacked - memory_bytes + outgoing.memory_bytes();
             }
             StreamState::Complete => {
@@ -665,11 +672,11 @@ impl Sender {
                     return Err(Violation::Acknowledged(stream));
                 }
                 self.keeps_unacked &= !outgoing.has_references;
-                self.forget(stream);
+                self.remove_stream(stream);
                 self.events.push_back(SenderEvent::Complete(stream));
             }
             StreamState::Ended => {
-                self.forget(stream);
+                self.remove_stream(stream);
                 let reason = reason::CANCELLED;
                 self.events
                     .push_back(SenderEvent::Stopped { stream, reason });
@@ -678,7 +685,7 @@ impl Sender {
         Ok(())
     }
 
-    fn refused(
+    fn handle_nak(
         &mut self,
         stream: StreamId,
         offset: u64,
@@ -687,13 +694,13 @@ impl Sender {
     ) {
         self.counters.naks += 1;
         if let Some(outgoing) = self.streams.get_mut(&stream) {
-            self.counters.resent += outgoing.refused(offset, cause, knowledge);
+            self.counters.resent += outgoing.handle_nak(offset, cause, knowledge);
             self.make_ready(stream);
         }
     }
 
     /// Resets a body whose bytes are lost.
-    fn lost(&mut self, stream: StreamId) {
+    fn reset_lost_body(&mut self, stream: StreamId) {
         let reason = reason::LOST;
         self.counters.lost += 1;
         self.keeps_unacked = true;
@@ -708,9 +715,9 @@ impl Sender {
             && !std::mem::replace(&mut outgoing.ready, true)
         {
             let queue = if next <= SHORT_BYTES_MAX {
-                &mut self.short
+                &mut self.short_ready
             } else {
-                &mut self.long
+                &mut self.long_ready
             };
             queue.push_back(stream);
         }
@@ -721,23 +728,25 @@ impl Sender {
     fn next_ready(&mut self, lane: Lane) -> Option<StreamId> {
         match lane {
             Lane::Any => {}
-            Lane::Short => return self.short.pop_front(),
-            Lane::Long => return self.long.pop_front(),
+            Lane::Short => return self.short_ready.pop_front(),
+            Lane::Long => return self.long_ready.pop_front(),
         }
         if self.short_in_a_row < SHORT_IN_A_ROW_MAX
-            && let Some(stream) = self.short.pop_front()
+            && let Some(stream) = self.short_ready.pop_front()
         {
             self.short_in_a_row += 1;
             return Some(stream);
         }
         self.short_in_a_row = 0;
-        self.long.pop_front().or_else(|| self.short.pop_front())
+        self.long_ready
+            .pop_front()
+            .or_else(|| self.short_ready.pop_front())
     }
 
-    fn forget(&mut self, stream: StreamId) -> bool {
-        let forgotten = self.streams.remove(&stream);
-        self.unacked -= forgotten.as_ref().map_or(0, OutgoingStream::memory_bytes);
-        forgotten.is_some()
+    fn remove_stream(&mut self, stream: StreamId) -> bool {
+        let removed = self.streams.remove(&stream);
+        self.unacked -= removed.as_ref().map_or(0, OutgoingStream::memory_bytes);
+        removed.is_some()
     }
 }
 

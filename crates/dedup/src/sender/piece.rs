@@ -22,7 +22,7 @@ pub(super) struct Piece {
     raw: Option<Bytes>,
     /// The chunks that end in the piece.
     pub(super) chunks: Vec<PieceChunk>,
-    pub(super) form: Form,
+    pub(super) encoding: PieceEncoding,
     /// True while the piece is queued to be sent, for the first time or again.
     pub(super) waiting: bool,
 }
@@ -34,7 +34,10 @@ impl Piece {
 
     /// Returns true if the piece is sent as references.
     pub(super) fn is_reference(&self) -> bool {
-        matches!(self.form, Form::Refs { .. } | Form::Run)
+        matches!(
+            self.encoding,
+            PieceEncoding::Refs { .. } | PieceEncoding::Run
+        )
     }
 
     /// Returns the bytes of memory that the piece takes until it is acknowledged.
@@ -56,10 +59,13 @@ impl Piece {
     /// next bytes are read into it quickly. A body can then have more unacknowledged bytes than fit into
     /// memory.
     pub(super) fn release_bytes(&mut self, store: &mut impl ChunkStore) {
-        let mut stays = |(location, row): (Option<ChunkLocation>, &[PieceChunk])| {
+        let mut is_retained = |(location, row): (Option<ChunkLocation>, &[PieceChunk])| {
             location.is_some_and(|location| store.is_retained(location, row.len()))
         };
-        if self.is_reference() && self.length >= RELEASED_BYTES_MIN && self.rows().all(&mut stays) {
+        if self.is_reference()
+            && self.length >= RELEASED_BYTES_MIN
+            && self.rows().all(&mut is_retained)
+        {
             self.raw = None;
         }
     }
@@ -80,8 +86,8 @@ impl Piece {
             let entries: Vec<_> = row.iter().map(PieceChunk::entry).collect();
             let bytes = bytes_of(&entries);
             let out = &mut buffer.spare()[..bytes];
-            let there = load_verified(store, ids, location?, &entries, out);
-            there.then(|| buffer.fill(bytes))?;
+            let is_loaded = load_verified(store, ids, location?, &entries, out);
+            is_loaded.then(|| buffer.fill(bytes))?;
         }
         // Earlier pieces may contain the start of the first chunk.
         Some(buffer.freeze(chunks_bytes - self.length..chunks_bytes))
@@ -108,8 +114,8 @@ impl Piece {
 
     /// Sends the piece as bytes from now on, without references or a base.
     pub(super) fn send_as_bytes(&mut self) {
-        if self.form != Form::Plain {
-            self.form = Form::Literal { base: None };
+        if self.encoding != PieceEncoding::Plain {
+            self.encoding = PieceEncoding::Literal { base: None };
         }
     }
 }
@@ -145,16 +151,16 @@ impl PieceChunk {
             slot: 0,
         };
         location == next && {
-            let mut more = Vec::new();
-            store.entries(after, 1, &mut more);
-            more.is_empty()
+            let mut rest_of_container = Vec::new();
+            store.entries(after, 1, &mut rest_of_container);
+            rest_of_container.is_empty()
         }
     }
 }
 
 /// How a piece is sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(super) enum PieceEncoding {
     /// As bytes that are not stored.
     Plain,
     /// As bytes of new chunks, compressed against a base if there is one.
@@ -177,13 +183,13 @@ pub(super) struct Base {
 pub(super) struct Stalled;
 
 /// The resources for hashing and looking up chunks.
-pub(super) struct Finder<'a, S> {
+pub(super) struct ChunkFinder<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a Knowledge,
     pub(super) ids: &'a IdKey,
     pub(super) pool: &'a Pool,
     pub(super) delta: bool,
-    pub(super) keep: StoredBytes,
+    pub(super) stored_bytes: StoredBytes,
     /// True if bytes sent as references may be [released](Piece::release_bytes).
     pub(super) may_release: bool,
 }
@@ -196,10 +202,10 @@ pub(super) enum StoredBytes {
     None,
 }
 
-impl<S: ChunkStore> Finder<'_, S> {
+impl<S: ChunkStore> ChunkFinder<'_, S> {
     /// Returns the location of a chunk, and whether it was already stored. Stores a new chunk.
     fn find_or_store(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
-        let has_bytes = match self.keep {
+        let has_bytes = match self.stored_bytes {
             StoredBytes::All => true,
             StoredBytes::AllButNoise => !is_noise(chunk),
             StoredBytes::None => false,
@@ -207,7 +213,7 @@ impl<S: ChunkStore> Finder<'_, S> {
         if has_bytes {
             return self.store.find_or_insert(id, chunk);
         }
-        let length = u32::try_from(chunk.len()).expect("chunks are bounded");
+        let length = u32::try_from(chunk.len()).expect("the length of a chunk is limited");
         self.store.find_or_list(Entry { id, length })
     }
 }
@@ -225,7 +231,7 @@ pub(super) struct PieceBuilder {
     /// The number of bytes of these chunks in `raw`.
     chunks_bytes: usize,
     /// True if the peer has these chunks.
-    known: bool,
+    chunks_known: bool,
     /// True if these chunks are adjacent in our store and `raw` contains the whole first chunk.
     in_a_row: bool,
     /// The start of the partial chunk, if it was sent in earlier pieces.
@@ -242,26 +248,26 @@ pub(super) struct PieceBuilder {
 impl PieceBuilder {
     /// Makes space for about `most` bytes and returns the size of this space. If too little space is left in
     /// the buffer, makes a piece of the complete chunks.
-    pub(super) fn make_room<S: ChunkStore>(
+    pub(super) fn make_space<S: ChunkStore>(
         &mut self,
         most: usize,
         batch: usize,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) -> usize {
         let [short, long] = LARGE_BYTES;
-        let is_short = self.known || batch + BEYOND_BATCH_BYTES <= short;
+        let is_short = self.chunks_known || batch + BEYOND_BATCH_BYTES <= short;
         let full = if is_short { short } else { long };
-        let left = full.saturating_sub(self.raw.len());
-        if most > left && left < READ_BYTES_MIN {
+        let free_bytes = full.saturating_sub(self.raw.len());
+        if most > free_bytes && free_bytes < READ_BYTES_MIN {
             self.flush_whole(finder, pieces);
         }
-        let left = full.saturating_sub(self.raw.len());
-        let most = most.min(left.max(READ_BYTES_MIN));
+        let free_bytes = full.saturating_sub(self.raw.len());
+        let most = most.min(free_bytes.max(READ_BYTES_MIN));
         // A buffer that will be more than half full gets its final size at once.
         let is_large = self.raw.len() + most > short / 2;
-        let wanted = if is_large { left.max(most) } else { most };
-        if self.raw.room() < most {
+        let wanted = if is_large { free_bytes.max(most) } else { most };
+        if self.raw.free_bytes() < most {
             self.raw.reserve(wanted, finder.pool);
         }
         most
@@ -270,7 +276,7 @@ impl PieceBuilder {
     /// Returns the number of bytes after which a piece ends. A piece of known chunks is shorter, so that its
     /// bytes are still in a second-level cache.
     fn batch(&self, batch: usize) -> usize {
-        if self.known {
+        if self.chunks_known {
             batch.min(REFERENCE_BYTES)
         } else {
             batch
@@ -282,10 +288,10 @@ impl PieceBuilder {
     /// of one chunk.
     pub(super) fn after_processing<S: ChunkStore>(
         &mut self,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) {
-        if self.known && self.chunks_bytes >= REFERENCE_BYTES / 2 {
+        if self.chunks_known && self.chunks_bytes >= REFERENCE_BYTES / 2 {
             self.seal_chunks(finder, pieces);
         }
     }
@@ -316,13 +322,19 @@ impl PieceBuilder {
     ) {
         self.processed += bytes;
         while self.processed >= batch {
-            self.seal(batch, Form::Plain, Vec::new(), pool, pieces);
+            self.seal(batch, PieceEncoding::Plain, Vec::new(), pool, pieces);
         }
     }
 
     /// Makes a piece of the bytes that were processed without deduplication.
     pub(super) fn end_plain(&mut self, pool: &Pool, pieces: &mut Vec<Piece>) {
-        self.seal(self.processed, Form::Plain, Vec::new(), pool, pieces);
+        self.seal(
+            self.processed,
+            PieceEncoding::Plain,
+            Vec::new(),
+            pool,
+            pieces,
+        );
     }
 
     /// Adds the next bytes to the partial chunk.
@@ -331,7 +343,7 @@ impl PieceBuilder {
     }
 
     /// Returns the length of the partial chunk.
-    pub(super) fn unfinished(&self) -> usize {
+    pub(super) fn partial_bytes(&self) -> usize {
         self.sent_prefix.len() + self.processed - self.chunks_bytes
     }
 
@@ -351,20 +363,24 @@ impl PieceBuilder {
     /// before.
     pub(super) fn hash_batch(&self) -> usize {
         // The bytes of a chunk that starts in earlier pieces are not contiguous.
-        let alone = self.predictor.is_active() || !self.sent_prefix.is_empty();
-        if alone { 1 } else { self.new_chunks.max(1) }
+        let must_hash_alone = self.predictor.is_active() || !self.sent_prefix.is_empty();
+        if must_hash_alone {
+            1
+        } else {
+            self.new_chunks.max(1)
+        }
     }
 
     /// Returns the hashes of the next chunks. Each of `ends` is the distance from the end of the previous
     /// chunk; the first is the distance from the end of the processed bytes.
     pub(super) fn hashes(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
         let mut rest = &self.raw[self.chunks_bytes..];
-        let mut begun = self.processed - self.chunks_bytes;
+        let mut partial_bytes = self.processed - self.chunks_bytes;
         let mut chunks = Vec::with_capacity(ends.len());
         for end in ends {
-            let (chunk, later) = rest.split_at(begun + end);
+            let (chunk, later) = rest.split_at(partial_bytes + end);
             chunks.push(chunk);
-            (rest, begun) = (later, 0);
+            (rest, partial_bytes) = (later, 0);
         }
         ids.ids(&chunks)
     }
@@ -376,7 +392,7 @@ impl PieceBuilder {
     pub(super) fn end_chunk<S: ChunkStore>(
         &mut self,
         id: Option<ChunkId>,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) -> bool {
@@ -395,13 +411,13 @@ impl PieceBuilder {
             return false;
         }
         let known = found && location.is_some_and(|location| finder.knowledge.has(location));
-        let length = u32::try_from(chunk.len()).expect("chunks are bounded");
+        let length = u32::try_from(chunk.len()).expect("the length of a chunk is limited");
         match location.filter(|_| known) {
             Some(location) => {
                 finder
                     .store
                     .set_fingerprint(location, &id, || finder.ids.fingerprint(chunk));
-                self.predictor.found(location);
+                self.predictor.record_match(location);
             }
             None => self.predictor.clear(),
         }
@@ -420,16 +436,18 @@ impl PieceBuilder {
         &mut self,
         chunker: &Chunker,
         digest: &mut BodyDigester,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) -> Prediction {
-        let (raw, at) = (&self.raw[..], self.processed);
+        let (raw, start) = (&self.raw[..], self.processed);
         // Bytes that are not sent as references are added to the digest when their frame is encoded.
-        let all_references = self.known || self.chunks.is_empty();
+        let all_references = self.chunks_known || self.chunks.is_empty();
         let offset = all_references.then_some(self.offset);
-        let start = ChunkStart { raw, at, offset };
-        let prediction = self.predictor.compare(&start, digest, chunker, finder);
+        let chunk_start = ChunkStart { raw, start, offset };
+        let prediction = self
+            .predictor
+            .compare(&chunk_start, digest, chunker, finder);
         if let Prediction::Chunk(sent) = prediction {
             let known = sent
                 .location
@@ -450,7 +468,7 @@ impl PieceBuilder {
         sent: PieceChunk,
         skip: usize,
         known: bool,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
@@ -464,11 +482,11 @@ impl PieceBuilder {
         match self.chunks.last() {
             Some(_) => self.in_a_row &= follows,
             None => {
-                self.skip = u32::try_from(skip).expect("chunks are bounded");
+                self.skip = u32::try_from(skip).expect("the length of a chunk is limited");
                 self.in_a_row = skip == 0;
             }
         }
-        self.known = known;
+        self.chunks_known = known;
         self.new_chunks = if known { 0 } else { self.new_chunks + 1 };
         self.chunks.push(sent);
         self.chunks_bytes += tail_bytes;
@@ -486,13 +504,13 @@ impl PieceBuilder {
         let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
         // A run of chunks gets a separate frame, because a run takes 26 bytes, whatever its length.
         let breaks_run = known && self.chunks.len() >= RUN_CHUNKS_MIN && self.in_a_row && !follows;
-        self.known == known && !full && !breaks_run
+        self.chunks_known == known && !full && !breaks_run
     }
 
     /// Makes a piece of the complete chunks, if there are any.
     pub(super) fn flush_whole<S: ChunkStore>(
         &mut self,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) {
         if !self.chunks.is_empty() {
@@ -503,14 +521,14 @@ impl PieceBuilder {
     /// Makes pieces of all bytes, including the partial chunk.
     pub(super) fn flush<S: ChunkStore>(
         &mut self,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) {
         self.seal_chunks(finder, pieces);
         self.sent_prefix
             .extend_from_slice(&self.raw[..self.processed]);
-        let form = Form::Literal { base: None };
-        self.seal(self.processed, form, Vec::new(), finder.pool, pieces);
+        let encoding = PieceEncoding::Literal { base: None };
+        self.seal(self.processed, encoding, Vec::new(), finder.pool, pieces);
     }
 
     /// Ends the body. If the partial chunk is long enough, it becomes the last chunk; the receiver does the
@@ -519,12 +537,12 @@ impl PieceBuilder {
     /// function again after the read.
     pub(super) fn finish<S: ChunkStore>(
         &mut self,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) -> Result<Option<ChunkLocation>, Stalled> {
         let mut sent_tail = None;
-        if self.unfinished() >= TAIL_BYTES_MIN {
+        if self.partial_bytes() >= TAIL_BYTES_MIN {
             if self.processed > self.chunks_bytes {
                 if !self.end_chunk(None, finder, batch, pieces) {
                     return Err(Stalled);
@@ -541,24 +559,28 @@ impl PieceBuilder {
         Ok(sent_tail)
     }
 
-    fn seal_chunks<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, pieces: &mut Vec<Piece>) {
-        let form = if !self.known {
+    fn seal_chunks<S: ChunkStore>(
+        &mut self,
+        finder: &mut ChunkFinder<'_, S>,
+        pieces: &mut Vec<Piece>,
+    ) {
+        let encoding = if !self.chunks_known {
             let base = self.after_match.filter(|_| finder.delta);
             let base = base.and_then(|location| base_for(finder, location, self.chunks_bytes));
             // The next new chunks probably resemble the chunks after this base.
             if let Some(base) = &base {
                 self.after_match = Some(base.location.plus(base.entries.len()));
             }
-            Form::Literal { base }
+            PieceEncoding::Literal { base }
         } else if self.in_a_row && self.chunks.len() >= 2 && self.are_in_order(finder.knowledge) {
-            Form::Run
+            PieceEncoding::Run
         } else {
-            Form::Refs { skip: self.skip }
+            PieceEncoding::Refs { skip: self.skip }
         };
         // The next piece will have about as many chunks.
         let next = Vec::with_capacity(self.chunks.len().min(CHUNKS_EXPECTED_MAX));
         let chunks = std::mem::replace(&mut self.chunks, next);
-        self.seal(self.chunks_bytes, form, chunks, finder.pool, pieces);
+        self.seal(self.chunks_bytes, encoding, chunks, finder.pool, pieces);
         (self.chunks_bytes, self.skip) = (0, 0);
     }
 
@@ -577,7 +599,7 @@ impl PieceBuilder {
     fn seal(
         &mut self,
         bytes: usize,
-        form: Form,
+        encoding: PieceEncoding,
         chunks: Vec<PieceChunk>,
         pool: &Pool,
         pieces: &mut Vec<Piece>,
@@ -592,7 +614,7 @@ impl PieceBuilder {
             length: bytes,
             raw: Some(raw),
             chunks,
-            form,
+            encoding,
             waiting: true,
         };
         self.offset = piece.end();
@@ -604,7 +626,7 @@ impl PieceBuilder {
 /// bytes, because text may have been removed, and at least 32 KiB. It contains only chunks that the peer has,
 /// from `location` on in the same container.
 fn base_for<S: ChunkStore>(
-    finder: &mut Finder<'_, S>,
+    finder: &mut ChunkFinder<'_, S>,
     location: ChunkLocation,
     bytes: usize,
 ) -> Option<Base> {
@@ -613,20 +635,20 @@ fn base_for<S: ChunkStore>(
     finder.store.entries(location, CHUNKS_MAX, &mut entries);
     // Chunks stored without their bytes cannot be a base.
     let mut has_bytes = |nth: usize| finder.store.has_bytes(location.plus(nth));
-    let listed = (0..entries.len())
+    let without_bytes = (0..entries.len())
         .take_while(|&nth| !has_bytes(nth))
         .count();
-    entries.drain(..listed);
-    let location = location.plus(listed);
+    entries.drain(..without_bytes);
+    let location = location.plus(without_bytes);
     let mut base_bytes = 0;
-    let enough = entries.iter().enumerate().take_while(|(nth, entry)| {
-        let is_of_use = base_bytes < wanted && finder.knowledge.has(location.plus(*nth));
+    let usable = entries.iter().enumerate().take_while(|(nth, entry)| {
+        let is_needed = base_bytes < wanted && finder.knowledge.has(location.plus(*nth));
         base_bytes += entry.length as usize;
-        is_of_use && base_bytes <= PIECE_BYTES_MAX && finder.store.has_bytes(location.plus(*nth))
+        is_needed && base_bytes <= PIECE_BYTES_MAX && finder.store.has_bytes(location.plus(*nth))
     });
-    let enough = enough.count();
-    entries.truncate(enough);
-    (enough > 0).then_some(Base { location, entries })
+    let usable = usable.count();
+    entries.truncate(usable);
+    (usable > 0).then_some(Base { location, entries })
 }
 
 /// The maximum length of a piece of references. With pieces as long as those that are compressed, the buffer

@@ -8,7 +8,7 @@ use crate::chunker::Chunker;
 use crate::store::{ChunkLocation, ChunkStore, FingerprintedEntry};
 use crate::wire::CHUNKS_MAX;
 
-use super::piece::{Finder, PieceChunk};
+use super::piece::{ChunkFinder, PieceChunk};
 use super::stream::BodyDigester;
 
 /// Predicts consecutive chunks of one container.
@@ -19,13 +19,13 @@ pub(super) struct Predictor {
     /// Entries of the container, read from the store. Empty if they must be read.
     entries: Vec<FingerprintedEntry>,
     /// The index of the predicted chunk in `entries`.
-    passed: usize,
+    index: usize,
 }
 
 /// Bytes of a body, and the position in these bytes at which the next chunk starts.
 pub(super) struct ChunkStart<'a> {
     pub(super) raw: &'a [u8],
-    pub(super) at: usize,
+    pub(super) start: usize,
     /// The offset of `raw` in the body, if all these bytes are sent as references.
     pub(super) offset: Option<u64>,
 }
@@ -43,12 +43,12 @@ pub(super) enum Prediction {
 
 impl Predictor {
     /// Records the location of a chunk that was found in the body. The chunk after this location is predicted next.
-    pub(super) fn found(&mut self, location: ChunkLocation) {
+    pub(super) fn record_match(&mut self, location: ChunkLocation) {
         if self.location == Some(location) {
-            self.passed += 1;
+            self.index += 1;
         } else {
             self.entries.clear();
-            self.passed = 0;
+            self.index = 0;
         }
         self.location = Some(location.plus(1));
     }
@@ -67,33 +67,35 @@ impl Predictor {
     /// Compares the bytes with the predicted chunk.
     pub(super) fn compare<S: ChunkStore>(
         &mut self,
-        start: &ChunkStart<'_>,
+        chunk_start: &ChunkStart<'_>,
         digest: &mut BodyDigester,
         chunker: &Chunker,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
     ) -> Prediction {
-        let Some((location, known)) = self.next(finder) else {
+        let Some((location, predicted)) = self.predicted_chunk(finder) else {
             self.clear();
             return Prediction::Miss;
         };
-        let FingerprintedEntry { entry, fingerprint } = known;
+        let FingerprintedEntry { entry, fingerprint } = predicted;
         let length = entry.length as usize;
         if fingerprint.is_none() || length > chunker.params().max() {
             return Prediction::Miss;
         }
-        let Some(bytes) = start.raw.get(..start.at + length) else {
+        let Some(bytes) = chunk_start.raw.get(..chunk_start.start + length) else {
             return Prediction::Undecided;
         };
-        let chunk = &bytes[start.at..];
-        let digestible = start.offset.filter(|_| finder.knowledge.has(location));
+        let chunk = &bytes[chunk_start.start..];
+        let digestible = chunk_start
+            .offset
+            .filter(|_| finder.knowledge.has(location));
         let digestible = digestible.map(|offset| (offset, bytes));
-        let recognised = digest.compare(finder.ids, fingerprint, chunk, digestible);
-        let Some(along) = recognised.filter(|_| chunker.may_end(chunk)) else {
+        let advance = digest.compare(finder.ids, fingerprint, chunk, digestible);
+        let Some(digest_advance) = advance.filter(|_| chunker.may_end(chunk)) else {
             self.clear();
             return Prediction::Miss;
         };
-        digest.accept(along);
-        self.found(location);
+        digest.accept(digest_advance);
+        self.record_match(location);
         Prediction::Chunk(PieceChunk {
             id: entry.id,
             length: entry.length,
@@ -102,13 +104,13 @@ impl Predictor {
     }
 
     /// Returns the predicted chunk and its location.
-    fn next<S: ChunkStore>(
+    fn predicted_chunk<S: ChunkStore>(
         &mut self,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
     ) -> Option<(ChunkLocation, FingerprintedEntry)> {
         let location = self.location?;
-        if let Some(&known) = self.entries.get(self.passed) {
-            return Some((location, known));
+        if let Some(&predicted) = self.entries.get(self.index) {
+            return Some((location, predicted));
         }
         // At the end of a container, the chunks of the body continue in the next container.
         let after = ChunkLocation {
@@ -116,13 +118,13 @@ impl Predictor {
             slot: 0,
         };
         for location in [location, after] {
-            (self.location, self.passed) = (Some(location), 0);
+            (self.location, self.index) = (Some(location), 0);
             self.entries.clear();
             finder
                 .store
                 .entries_with_fingerprints(location, CHUNKS_MAX, &mut self.entries);
-            if let Some(&known) = self.entries.first() {
-                return Some((location, known));
+            if let Some(&predicted) = self.entries.first() {
+                return Some((location, predicted));
             }
         }
         None

@@ -10,7 +10,7 @@ use crate::knowledge::Knowledge;
 use crate::store::{ChunkLocation, ChunkStore};
 use crate::wire::NakCause;
 
-use super::piece::{Finder, Form, Piece, PieceBuilder, Stalled};
+use super::piece::{ChunkFinder, Piece, PieceBuilder, PieceEncoding, Stalled};
 use super::predictor::Prediction;
 
 /// A frame that the stream has queued.
@@ -34,7 +34,7 @@ pub(super) struct OutgoingStream {
     /// True while the lookup of a chunk waits for a pending read. The bytes after the chunk are unprocessed.
     pub(super) stalled: bool,
     /// The operation that the user requested while the stream was stalled. It is done when the stream is resumed.
-    deferred: Deferred,
+    deferred: DeferredOperation,
     pub(super) queue: VecDeque<QueueItem>,
     /// True while the stream is in a queue of streams with a frame to send.
     pub(super) ready: bool,
@@ -50,7 +50,7 @@ pub(super) struct OutgoingStream {
     /// The intended size of the next buffer.
     buffer_bytes: usize,
     /// The size of the buffer that was last returned to the user.
-    offered: usize,
+    offered_bytes: usize,
     digest: BodyDigester,
     chunker: Chunker,
     builder: PieceBuilder,
@@ -74,7 +74,7 @@ impl OutgoingStream {
             written: 0,
             closed: false,
             stalled: false,
-            deferred: Deferred::Nothing,
+            deferred: DeferredOperation::None,
             queue: VecDeque::new(),
             ready: false,
             is_open: false,
@@ -82,7 +82,7 @@ impl OutgoingStream {
             tail: None,
             bypass,
             buffer_bytes: BUFFER_BYTES_MIN,
-            offered: 0,
+            offered_bytes: 0,
             digest: BodyDigester::default(),
             chunker: Chunker::new(chunker),
             builder: PieceBuilder::default(),
@@ -100,7 +100,7 @@ impl OutgoingStream {
     }
 
     /// Returns the offset up to which the body is divided into pieces.
-    pub(super) fn sealed(&self) -> u64 {
+    pub(super) fn framed_up_to(&self) -> u64 {
         self.pieces.back().map_or(self.acked, Piece::end)
     }
 
@@ -119,60 +119,66 @@ impl OutgoingStream {
 
     /// Makes space for the next bytes of the body. The space is small for a short body, and grows if the user
     /// fills the buffers. It is never empty.
-    pub(super) fn make_room<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+    pub(super) fn make_space<S: ChunkStore>(
+        &mut self,
+        finder: &mut ChunkFinder<'_, S>,
+        batch: usize,
+    ) {
         let mut most = self.buffer_bytes;
         if self.bypass == u64::MAX {
             // A piece without deduplication ends exactly when its batch is full.
             most = most.min(batch.saturating_sub(self.builder.bytes()).max(1));
         }
         let mut pieces = Vec::new();
-        let most = self.builder.make_room(most, batch, finder, &mut pieces);
+        let most = self.builder.make_space(most, batch, finder, &mut pieces);
         self.enqueue(pieces, finder);
-        self.offered = most.min(self.builder.spare().len());
+        self.offered_bytes = most.min(self.builder.spare().len());
     }
 
-    /// Returns the buffer made by [`make_room`](Self::make_room).
+    /// Returns the buffer made by [`make_space`](Self::make_space).
     pub(super) fn spare(&mut self) -> &mut [u8] {
-        &mut self.builder.spare()[..self.offered]
+        &mut self.builder.spare()[..self.offered_bytes]
     }
 
     /// Records the number of bytes written into the buffer of [`spare`](Self::spare), and processes the bytes.
     pub(super) fn filled<S: ChunkStore>(
         &mut self,
         bytes: usize,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
     ) {
         self.builder.filled(bytes);
         if bytes == 0 {
             return;
         }
-        if bytes >= self.offered {
+        if bytes >= self.offered_bytes {
             self.buffer_bytes = (self.buffer_bytes * 2).min(BUFFER_BYTES_MAX);
         } else if bytes < self.buffer_bytes / 8 {
             self.buffer_bytes = (self.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
         }
         let mut pieces = Vec::new();
-        let plain = self.bypass.saturating_sub(self.written);
-        let plain = usize::try_from(plain).unwrap_or(usize::MAX).min(bytes);
+        let plain_bytes = self.bypass.saturating_sub(self.written);
+        let plain_bytes = usize::try_from(plain_bytes)
+            .unwrap_or(usize::MAX)
+            .min(bytes);
         self.written += bytes as u64;
         self.memory_bytes += bytes;
-        if plain > 0 {
+        if plain_bytes > 0 {
             self.builder
-                .advance_plain(plain, batch, finder.pool, &mut pieces);
+                .advance_plain(plain_bytes, batch, finder.pool, &mut pieces);
             if self.written > self.bypass {
                 self.builder.end_plain(finder.pool, &mut pieces);
             }
         } else if self.written - bytes as u64 == self.bypass {
             self.builder.end_plain(finder.pool, &mut pieces);
         }
-        self.cut(Input::Continues, finder, batch, &mut pieces);
+        self.cut_chunks(Input::Continues, finder, batch, &mut pieces);
         self.builder.after_processing(finder, &mut pieces);
         self.enqueue(pieces, finder);
     }
 
     /// Continues after pending reads.
-    pub(super) fn resume<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+    pub(super) fn resume<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
         if !self.stalled {
             return;
         }
@@ -180,27 +186,27 @@ impl OutgoingStream {
         // If all bytes of the last chunk were sent before, `close` ends the chunk.
         self.stalled = self.builder.has_unsent_tail()
             && !self.builder.end_chunk(None, finder, batch, &mut pieces);
-        self.cut(Input::Continues, finder, batch, &mut pieces);
+        self.cut_chunks(Input::Continues, finder, batch, &mut pieces);
         self.enqueue(pieces, finder);
         if !self.stalled {
-            match std::mem::replace(&mut self.deferred, Deferred::Nothing) {
-                Deferred::Nothing => {}
-                Deferred::Flush => self.flush(finder, batch),
-                Deferred::Close => self.close(finder, batch),
+            match std::mem::replace(&mut self.deferred, DeferredOperation::None) {
+                DeferredOperation::None => {}
+                DeferredOperation::Flush => self.flush(finder, batch),
+                DeferredOperation::Close => self.close(finder, batch),
             }
         }
     }
 
     /// Returns true if CLOSE may be sent.
     pub(super) fn is_ended(&self) -> bool {
-        self.closed && self.deferred != Deferred::Close
+        self.closed && self.deferred != DeferredOperation::Close
     }
 
     /// Processes the unprocessed bytes until the stream stalls.
-    fn cut<S: ChunkStore>(
+    fn cut_chunks<S: ChunkStore>(
         &mut self,
         input: Input,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
@@ -235,10 +241,10 @@ impl OutgoingStream {
         }
     }
 
-    /// Like [`cut`](Self::cut), but hashes several chunks together, as long as all are new.
+    /// Like [`cut_chunks`](Self::cut_chunks), but hashes several chunks together, as long as all are new.
     fn cut_together<S: ChunkStore>(
         &mut self,
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
@@ -252,7 +258,7 @@ impl OutgoingStream {
             ends.push(end);
             rest = &rest[end..];
         }
-        let unfinished = if self.chunker.length() > 0 {
+        let partial_bytes = if self.chunker.length() > 0 {
             rest.len()
         } else {
             0
@@ -270,18 +276,18 @@ impl OutgoingStream {
                 return;
             }
         }
-        self.builder.advance(unfinished);
+        self.builder.advance(partial_bytes);
     }
 
-    /// Copies bytes into buffers of [`make_room`](Self::make_room) and processes them.
+    /// Copies bytes into buffers of [`make_space`](Self::make_space) and processes them.
     pub(super) fn write<S: ChunkStore>(
         &mut self,
         mut bytes: &[u8],
-        finder: &mut Finder<'_, S>,
+        finder: &mut ChunkFinder<'_, S>,
         batch: usize,
     ) {
         while !bytes.is_empty() {
-            self.make_room(finder, batch);
+            self.make_space(finder, batch);
             let spare = self.spare();
             let (now, later) = bytes.split_at(bytes.len().min(spare.len()));
             spare[..now.len()].copy_from_slice(now);
@@ -290,14 +296,14 @@ impl OutgoingStream {
         }
     }
 
-    pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+    pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
             self.builder.end_plain(finder.pool, &mut pieces);
         } else {
-            self.cut(Input::Ended, finder, batch, &mut pieces);
+            self.cut_chunks(Input::Ended, finder, batch, &mut pieces);
             if self.stalled {
-                self.deferred = self.deferred.max(Deferred::Flush);
+                self.deferred = self.deferred.max(DeferredOperation::Flush);
             } else {
                 self.builder.flush(finder, &mut pieces);
             }
@@ -305,7 +311,7 @@ impl OutgoingStream {
         self.enqueue(pieces, finder);
     }
 
-    pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>) {
+    pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>) {
         if self.written > self.bypass {
             let mut pieces = Vec::new();
             self.builder.flush_whole(finder, &mut pieces);
@@ -316,11 +322,11 @@ impl OutgoingStream {
     /// Stops deduplicating the body, if only bytes were written that bypass deduplication. Returns false if
     /// more bytes were written.
     pub(super) fn bypass(&mut self) -> bool {
-        let in_time = self.written <= self.bypass;
-        if in_time {
+        let is_in_time = self.written <= self.bypass;
+        if is_in_time {
             self.bypass = u64::MAX;
         }
-        in_time
+        is_in_time
     }
 
     /// Returns true if OPEN must be sent before a long frame: the peer has not acknowledged OPEN, and OPEN was
@@ -329,13 +335,13 @@ impl OutgoingStream {
         !self.is_open && !std::mem::replace(&mut self.opened_long_lane, true)
     }
 
-    pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut Finder<'_, S>, batch: usize) {
+    pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
         self.closed = true;
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
             self.builder.end_plain(finder.pool, &mut pieces);
         } else {
-            self.cut(Input::Ended, finder, batch, &mut pieces);
+            self.cut_chunks(Input::Ended, finder, batch, &mut pieces);
             if !self.stalled {
                 match self.builder.finish(finder, batch, &mut pieces) {
                     Ok(tail) => self.tail = tail,
@@ -345,13 +351,13 @@ impl OutgoingStream {
         }
         self.enqueue(pieces, finder);
         if self.stalled {
-            self.deferred = Deferred::Close;
+            self.deferred = DeferredOperation::Close;
         } else {
             self.queue.push_back(QueueItem::Close);
         }
     }
 
-    fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut Finder<'_, S>) {
+    fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut ChunkFinder<'_, S>) {
         for piece in &mut pieces {
             // The digest of other bytes is computed in one pass with the checksum of their frame. References have no
             // payload, so their bytes are added here.
@@ -372,10 +378,10 @@ impl OutgoingStream {
 
     /// Returns the piece at `offset`.
     pub(super) fn piece(&mut self, offset: u64) -> Option<&mut Piece> {
-        let at = self
+        let index = self
             .pieces
             .binary_search_by_key(&offset, |piece| piece.offset);
-        self.pieces.get_mut(at.ok()?)
+        self.pieces.get_mut(index.ok()?)
     }
 
     /// Like [`piece`](Self::piece), and returns the body's digest if the piece contains the next bytes for it.
@@ -383,10 +389,10 @@ impl OutgoingStream {
         &mut self,
         offset: u64,
     ) -> Option<(&mut Piece, Option<&mut BodyDigest>)> {
-        let at = self
+        let index = self
             .pieces
             .binary_search_by_key(&offset, |piece| piece.offset);
-        let piece = self.pieces.get_mut(at.ok()?)?;
+        let piece = self.pieces.get_mut(index.ok()?)?;
         let is_next = piece.offset == self.digest.end;
         if is_next {
             self.digest.end = piece.end();
@@ -401,7 +407,7 @@ impl OutgoingStream {
     }
 
     /// Handles an acknowledgement of all bytes before `offset`.
-    pub(super) fn acked(&mut self, offset: u64) {
+    pub(super) fn acknowledge(&mut self, offset: u64) {
         self.is_open = true;
         while let Some(piece) = self.pieces.pop_front_if(|piece| piece.end() <= offset) {
             self.acked = piece.end();
@@ -409,9 +415,9 @@ impl OutgoingStream {
         }
     }
 
-    /// Handles a NAK for the piece at `offset`. The piece is queued before all others, in another form: a run becomes
+    /// Handles a NAK for the piece at `offset`. The piece is queued before all others, in another encoding: a run becomes
     /// single references, references and deltas become bytes. Returns the number of bytes that are sent again.
-    pub(super) fn refused(
+    pub(super) fn handle_nak(
         &mut self,
         offset: u64,
         cause: NakCause,
@@ -433,24 +439,24 @@ impl OutgoingStream {
         let Some(piece) = self.piece(offset) else {
             return 0;
         };
-        match (&piece.form, cause) {
-            (Form::Plain, _) => return 0,
-            (Form::Run, NakCause::Order) => {
+        match (&piece.encoding, cause) {
+            (PieceEncoding::Plain, _) => return 0,
+            (PieceEncoding::Run, NakCause::Order) => {
                 let locations = piece.chunks.iter().filter_map(|sent| sent.location);
                 locations.for_each(|location| knowledge.set_disordered(location.container));
-                piece.form = Form::Refs { skip: 0 };
+                piece.encoding = PieceEncoding::Refs { skip: 0 };
                 self.requeue(offset);
                 return 0;
             }
-            (Form::Literal { base: Some(base) }, _) => {
+            (PieceEncoding::Literal { base: Some(base) }, _) => {
                 (0..base.entries.len()).for_each(|nth| knowledge.remove(base.location.plus(nth)));
             }
-            (Form::Refs { .. } | Form::Run, _) => {
+            (PieceEncoding::Refs { .. } | PieceEncoding::Run, _) => {
                 let locations = piece.chunks.iter().filter_map(|sent| sent.location);
                 locations.for_each(|location| knowledge.remove(location));
             }
             // The piece is already queued or sent as bytes: the NAK refers to an earlier form.
-            (Form::Literal { base: None }, _) => return 0,
+            (PieceEncoding::Literal { base: None }, _) => return 0,
         }
         piece.send_as_bytes();
         let bytes = piece.length as u64;
@@ -473,12 +479,12 @@ impl OutgoingStream {
         if !self.is_open {
             self.queue.push_back(QueueItem::Open);
         }
-        let mut again = 0;
+        let mut resent_bytes = 0;
         for piece in &mut self.pieces {
             // A piece whose bytes were released is sent as references again: sending hashes is cheaper than
             // loading the bytes.
             if piece.raw().is_some() {
-                again += if piece.waiting {
+                resent_bytes += if piece.waiting {
                     0
                 } else {
                     piece.length as u64
@@ -490,7 +496,7 @@ impl OutgoingStream {
         }
         self.queue
             .extend(self.is_ended().then_some(QueueItem::Close));
-        again
+        resent_bytes
     }
 }
 
@@ -533,9 +539,9 @@ impl BodyDigester {
     ) -> Option<DigestAdvance> {
         let undigested = bytes.and_then(|(offset, bytes)| self.undigested(offset, bytes));
         match undigested.and_then(|bytes| self.body.offer(bytes)) {
-            Some((sums, blocks)) => {
-                let sums = ids.matches_fingerprint_along(fingerprint, chunk, sums, blocks)?;
-                Some(DigestAdvance(Some((sums, blocks.len()))))
+            Some((state, blocks)) => {
+                let state = ids.matches_fingerprint_along(fingerprint, chunk, state, blocks)?;
+                Some(DigestAdvance(Some((state, blocks.len()))))
             }
             None => ids
                 .matches_fingerprint(fingerprint, chunk)
@@ -544,16 +550,16 @@ impl BodyDigester {
     }
 
     /// Accepts the digest that was computed in one pass with the fingerprint of a chunk.
-    pub(super) fn accept(&mut self, along: DigestAdvance) {
-        if let Some((sums, blocks)) = along.0 {
-            self.end += self.body.accept(sums, blocks) as u64;
+    pub(super) fn accept(&mut self, advance: DigestAdvance) {
+        if let Some((state, blocks)) = advance.0 {
+            self.end += self.body.accept(state, blocks) as u64;
         }
     }
 
     /// Returns the bytes that are not digested yet.
     fn undigested<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
-        let behind = self.end.checked_sub(offset)?;
-        bytes.get(usize::try_from(behind).ok()?..)
+        let digested_bytes = self.end.checked_sub(offset)?;
+        bytes.get(usize::try_from(digested_bytes).ok()?..)
     }
 }
 
@@ -564,8 +570,8 @@ pub(super) struct DigestAdvance(Option<(DigestState, usize)>);
 /// The operation to do when a stalled body continues. A later variant includes the operations of the earlier
 /// variants.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Deferred {
-    Nothing,
+enum DeferredOperation {
+    None,
     Flush,
     Close,
 }

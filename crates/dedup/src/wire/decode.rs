@@ -19,7 +19,7 @@ pub fn frame_length(bytes: &[u8]) -> Result<Option<usize>, WireError> {
     let Some(header) = bytes.first_chunk::<HEADER_BYTES>() else {
         return Ok(None);
     };
-    Ok(Some(HEADER_BYTES + Header::open(header)?.payload_bytes))
+    Ok(Some(HEADER_BYTES + Header::parse(header)?.payload_bytes))
 }
 
 /// Decodes one whole frame with a checksum of the whole payload.
@@ -29,14 +29,16 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
 
 /// Like [`decode`], with this kind of checksum.
 pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireError> {
-    let short = WireError::Length {
+    let length_error = WireError::Length {
         kind: frame.get(4).copied().unwrap_or(0),
         bytes: frame.len(),
     };
-    let (header, payload) = frame.split_first_chunk::<HEADER_BYTES>().ok_or(short)?;
-    let header = Header::open(header)?;
+    let (header, payload) = frame
+        .split_first_chunk::<HEADER_BYTES>()
+        .ok_or(length_error)?;
+    let header = Header::parse(header)?;
     if payload.len() != header.payload_bytes {
-        return Err(short);
+        return Err(length_error);
     }
     let check = |bytes: &[u8]| {
         let sum = xxh3_64_with_seed(bytes, header.first_half);
@@ -49,11 +51,11 @@ pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireEr
     }
     let mut fields = Fields {
         kind: header.kind,
-        whole: payload.len(),
-        left: payload,
+        payload_bytes: payload.len(),
+        remaining: payload,
     };
     let frame = fields.frame()?;
-    if !fields.left.is_empty() {
+    if !fields.remaining.is_empty() {
         return Err(fields.length());
     }
     if checksum == Checksum::Fields {
@@ -70,9 +72,14 @@ struct Header {
 }
 
 impl Header {
-    fn open(header: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
-        let half =
-            |at: usize| u64::from_le_bytes(header[at..at + 8].try_into().expect("eight bytes"));
+    fn parse(header: &[u8; HEADER_BYTES]) -> Result<Self, WireError> {
+        let eight_bytes = |offset: usize| {
+            u64::from_le_bytes(
+                header[offset..offset + 8]
+                    .try_into()
+                    .expect("the range has eight bytes"),
+            )
+        };
         let length = u32::from_le_bytes([header[0], header[1], header[2], header[3]]);
         let kind = header[4];
         if length as usize > PAYLOAD_BYTES_MAX {
@@ -87,8 +94,8 @@ impl Header {
         Ok(Self {
             kind,
             payload_bytes: length as usize,
-            first_half: half(0),
-            checksum: half(8),
+            first_half: eight_bytes(0),
+            checksum: eight_bytes(8),
         })
     }
 }
@@ -96,8 +103,8 @@ impl Header {
 /// The undecoded rest of a payload.
 pub(super) struct Fields<'a> {
     kind: u8,
-    whole: usize,
-    left: &'a [u8],
+    payload_bytes: usize,
+    remaining: &'a [u8],
 }
 
 impl<'a> Fields<'a> {
@@ -177,8 +184,12 @@ impl<'a> Fields<'a> {
             kind::EPOCH => Frame::Epoch(self.u64()?),
             kind::CREDIT => {
                 let count = self.count("streams", STREAMS_PER_FRAME)?;
-                let one = |fields: &mut Self| Ok((fields.stream()?, fields.u64()?));
-                Frame::Credit((0..count).map(|_| one(self)).collect::<Result<_, _>>()?)
+                let decode_credit = |fields: &mut Self| Ok((fields.stream()?, fields.u64()?));
+                Frame::Credit(
+                    (0..count)
+                        .map(|_| decode_credit(self))
+                        .collect::<Result<_, _>>()?,
+                )
             }
             other => return Err(WireError::UnknownType(other)),
         })
@@ -232,9 +243,9 @@ impl<'a> Fields<'a> {
             }
             cuts.push(cut);
         }
-        let inner: u64 = cuts.iter().skip(1).map(|&cut| u64::from(cut)).sum();
-        if inner >= u64::from(span.length) {
-            return Err(self.field("cuts", inner));
+        let later_cuts: u64 = cuts.iter().skip(1).map(|&cut| u64::from(cut)).sum();
+        if later_cuts >= u64::from(span.length) {
+            return Err(self.field("cuts", later_cuts));
         }
         Ok(cuts)
     }
@@ -306,13 +317,16 @@ impl<'a> Fields<'a> {
     }
 
     pub(super) fn array<const N: usize>(&mut self) -> Result<[u8; N], WireError> {
-        let (array, left) = self.left.split_first_chunk().ok_or_else(|| self.length())?;
-        self.left = left;
+        let (array, remaining) = self
+            .remaining
+            .split_first_chunk()
+            .ok_or_else(|| self.length())?;
+        self.remaining = remaining;
         Ok(*array)
     }
 
     fn rest(&mut self) -> &'a [u8] {
-        std::mem::take(&mut self.left)
+        std::mem::take(&mut self.remaining)
     }
 
     fn check(&self, field: &'static str, value: usize, most: usize) -> Result<(), WireError> {
@@ -333,7 +347,7 @@ impl<'a> Fields<'a> {
     fn length(&self) -> WireError {
         WireError::Length {
             kind: self.kind,
-            bytes: self.whole,
+            bytes: self.payload_bytes,
         }
     }
 }

@@ -61,13 +61,18 @@ impl Frame<'_> {
     }
 
     /// Like [`encode_with`](Self::encode_with), but without the bytes of a body at the end of the frame. The
-    /// caller sends these bytes directly from their buffer. `also` is called with the same bytes in several
+    /// caller sends these bytes directly from their buffer. `on_bytes` is called with the same bytes in several
     /// parts, while they are in the processor's cache, so that the caller can compute a digest.
     ///
     /// # Panics
     ///
     /// Like [`encode`](Self::encode).
-    pub fn encode_apart(&self, checksum: Checksum, out: &mut Vec<u8>, mut also: impl FnMut(&[u8])) {
+    pub fn encode_apart(
+        &self,
+        checksum: Checksum,
+        out: &mut Vec<u8>,
+        mut on_bytes: impl FnMut(&[u8]),
+    ) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
         let kind = self.encode_fields(out);
@@ -78,14 +83,14 @@ impl Frame<'_> {
             Checksum::Whole => {
                 let mut sum = Xxh3::with_seed(header);
                 sum.write(fields);
-                for bytes in tail.chunks(AT_HAND_BYTES) {
+                for bytes in tail.chunks(CACHED_BYTES) {
                     sum.write(bytes);
-                    also(bytes);
+                    on_bytes(bytes);
                 }
                 sum.finish()
             }
             Checksum::Fields => {
-                also(tail);
+                on_bytes(tail);
                 xxh3_64_with_seed(fields, header)
             }
         };
@@ -221,7 +226,7 @@ fn put_header(frame: &mut [u8], header: u64, sum: u64) {
 
 fn header(kind: u8, payload: usize) -> u64 {
     assert!(payload <= PAYLOAD_BYTES_MAX, "a payload of {payload} bytes");
-    let length = u32::try_from(payload).expect("below the maximum");
+    let length = u32::try_from(payload).expect("the payload is below the maximum");
     let [first, second, third] = header_check(length, kind);
     let check = u64::from(u32::from_le_bytes([0, first, second, third]));
     u64::from(length) | (u64::from(kind) | check) << 32
@@ -243,7 +248,7 @@ impl FrameSink for Vec<u8> {
 
 /// The number of bytes that are added to the checksum and passed to the callback at a time: half of a
 /// first-level cache.
-const AT_HAND_BYTES: usize = 16 << 10;
+const CACHED_BYTES: usize = 16 << 10;
 
 fn put_stream(out: &mut Vec<u8>, stream: StreamId) {
     out.extend_from_slice(&stream.0.to_le_bytes());
@@ -271,7 +276,7 @@ fn put_run(out: &mut Vec<u8>, run: &Run) {
 }
 
 fn put_count(out: &mut Vec<u8>, count: usize) {
-    let count = u16::try_from(count).expect("a frame's lists are bounded");
+    let count = u16::try_from(count).expect("the lists of a frame are limited");
     out.extend_from_slice(&count.to_le_bytes());
 }
 

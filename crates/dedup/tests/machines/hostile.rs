@@ -17,8 +17,8 @@ use super::store::{MemoryStore, PatchCodec};
 use super::support::Random;
 
 /// A receiver that gets its frames from the test.
-struct Victim {
-    receiver: Receiver,
+struct TestReceiver {
+    machine: Receiver,
     store: MemoryStore,
     knowledge: Knowledge,
     ids: IdKey,
@@ -26,10 +26,10 @@ struct Victim {
 
 const STREAM: StreamId = StreamId(0);
 
-impl Victim {
+impl TestReceiver {
     fn new(config: ReceiverConfig) -> Self {
         Self {
-            receiver: Receiver::new(config),
+            machine: Receiver::new(config),
             store: MemoryStore::new(1, 32 << 10, 100),
             knowledge: Knowledge::new(100),
             ids: IdKey::new([1; 32]),
@@ -37,15 +37,15 @@ impl Victim {
     }
 
     fn opened(config: ReceiverConfig) -> Self {
-        let mut victim = Self::new(config);
+        let mut receiver = Self::new(config);
         assert_eq!(
-            victim.take(Frame::Open {
+            receiver.take(Frame::Open {
                 stream: STREAM,
                 label: b""
             }),
             Ok(())
         );
-        victim
+        receiver
     }
 
     fn take(&mut self, frame: Frame<'_>) -> Result<(), Violation> {
@@ -56,7 +56,7 @@ impl Victim {
             ids: &self.ids,
             pool: &Pool::default(),
         };
-        let handled = self.receiver.handle(frame, None, &mut resources)?;
+        let handled = self.machine.handle(frame, None, &mut resources)?;
         assert_eq!(
             handled,
             FrameOutcome::Done,
@@ -70,10 +70,10 @@ impl Victim {
         let mut answers = Vec::new();
         loop {
             let mut bytes = Vec::new();
-            if !self.receiver.transmit(&mut bytes) {
+            if !self.machine.transmit(&mut bytes) {
                 return answers;
             }
-            answers.push(look(&decode(&bytes).expect("its own")));
+            answers.push(look(&decode(&bytes).expect("the frame is valid")));
         }
     }
 
@@ -105,7 +105,7 @@ fn plain(offset: u64, payload: &[u8]) -> Frame<'_> {
 }
 
 fn span(offset: u64, length: usize) -> Span {
-    let length = u32::try_from(length).expect("short");
+    let length = u32::try_from(length).expect("the length fits");
     Span {
         stream: STREAM,
         offset,
@@ -117,17 +117,17 @@ fn span(offset: u64, length: usize) -> Span {
 #[test]
 fn credit_is_a_limit() {
     for offset in [0, 500] {
-        let mut victim = Victim::opened(small());
+        let mut receiver = TestReceiver::opened(small());
         let rest = vec![0; 1000 - offset];
-        assert_eq!(victim.take(plain(offset as u64, &rest)), Ok(()));
-        let mut victim = Victim::opened(small());
+        assert_eq!(receiver.take(plain(offset as u64, &rest)), Ok(()));
+        let mut receiver = TestReceiver::opened(small());
         let more = vec![0; 1001 - offset];
         let beyond = Violation::Credit {
             stream: STREAM,
             end: 1001,
             limit: 1000,
         };
-        assert_eq!(victim.take(plain(offset as u64, &more)), Err(beyond));
+        assert_eq!(receiver.take(plain(offset as u64, &more)), Err(beyond));
     }
 }
 
@@ -135,15 +135,15 @@ fn credit_is_a_limit() {
 /// violated the protocol.
 #[test]
 fn overlapping_pieces_do_not_fill_memory() {
-    let mut victim = Victim::opened(small());
+    let mut receiver = TestReceiver::opened(small());
     let takes = (1..100)
-        .map(|offset| victim.take(plain(offset, &[0; 400])))
+        .map(|offset| receiver.take(plain(offset, &[0; 400])))
         .collect::<Vec<_>>();
     assert_eq!(takes.iter().take_while(|taken| taken.is_ok()).count(), 2);
     assert_eq!(takes[2], Err(Violation::Overlap(STREAM)));
     // A repeated piece replaces the earlier one and takes no additional memory.
-    let mut victim = Victim::opened(small());
-    assert!((0..100).all(|_| victim.take(plain(1, &[0; 400])).is_ok()));
+    let mut receiver = TestReceiver::opened(small());
+    assert!((0..100).all(|_| receiver.take(plain(1, &[0; 400])).is_ok()));
 }
 
 /// Impossible cuts and payloads that do not decompress are violations.
@@ -155,14 +155,14 @@ fn impossible_cuts_and_payloads_are_violations() {
         cuts,
         payload,
     };
-    let mut victim = Victim::opened(small());
+    let mut receiver = TestReceiver::opened(small());
     let longer = literal(vec![4], Method::None, 3, b"abc");
-    assert_eq!(victim.take(longer), Err(Violation::Cut(STREAM)));
-    let mut victim = Victim::opened(small());
+    assert_eq!(receiver.take(longer), Err(Violation::Cut(STREAM)));
+    let mut receiver = TestReceiver::opened(small());
     let packed = literal(vec![], Method::Zstd, 30, b"no codec made this");
-    assert_eq!(victim.take(packed), Err(Violation::Payload(STREAM)));
-    let mut victim = Victim::opened(small());
-    assert_eq!(victim.take(Frame::Epoch(1)), Err(Violation::Direction));
+    assert_eq!(receiver.take(packed), Err(Violation::Payload(STREAM)));
+    let mut receiver = TestReceiver::opened(small());
+    assert_eq!(receiver.take(Frame::Epoch(1)), Err(Violation::Direction));
 }
 
 /// A reference to a chunk of another peer gets the same NAK as a reference to a missing chunk. With
@@ -171,38 +171,41 @@ fn impossible_cuts_and_payloads_are_violations() {
 fn references_reveal_nothing_about_other_peers() {
     let others = [7; 900];
     for (sharing, delivered) in [(Sharing::Exchanged, false), (Sharing::Everything, true)] {
-        let mut victim = Victim::opened(ReceiverConfig { sharing, ..small() });
-        let id = victim.ids.id(&others);
-        victim.store.insert(id, &others).expect("there is room");
+        let mut receiver = TestReceiver::opened(ReceiverConfig { sharing, ..small() });
+        let id = receiver.ids.id(&others);
+        receiver
+            .store
+            .insert(id, &others)
+            .expect("the chunk is stored");
         let refer = |id| Frame::Ref {
             span: span(0, 900),
             skip: 0,
             ids: vec![id],
         };
-        assert_eq!(victim.take(refer(id)), Ok(()));
-        let of_others = victim.naks();
-        let taken = victim.receiver.take(STREAM);
+        assert_eq!(receiver.take(refer(id)), Ok(()));
+        let of_others = receiver.naks();
+        let taken = receiver.machine.take(STREAM);
         assert_eq!(
             taken == TakeResult::Bytes(others.to_vec().into()),
             delivered
         );
         if !delivered {
-            assert_eq!(victim.receiver.counters().foreign, 1);
-            assert_eq!(victim.take(refer(ChunkId([9; 16]))), Ok(()));
-            assert_eq!(victim.naks(), of_others);
+            assert_eq!(receiver.machine.counters().foreign, 1);
+            assert_eq!(receiver.take(refer(ChunkId([9; 16]))), Ok(()));
+            assert_eq!(receiver.naks(), of_others);
             let run = Run {
                 first: id,
                 chunks: 1,
                 check: sequence_check([&id]),
             };
             assert_eq!(
-                victim.take(Frame::RefRun {
+                receiver.take(Frame::RefRun {
                     span: span(0, 900),
                     run
                 }),
                 Ok(())
             );
-            assert_eq!(victim.naks(), of_others);
+            assert_eq!(receiver.naks(), of_others);
         }
     }
 }
@@ -210,12 +213,12 @@ fn references_reveal_nothing_about_other_peers() {
 /// A stream beyond the limit is stopped. The other streams continue.
 #[test]
 fn streams_are_bounded() {
-    let mut victim = Victim::new(small());
+    let mut receiver = TestReceiver::new(small());
     for number in 0..5 {
         let stream = StreamId(number);
-        assert_eq!(victim.take(Frame::Open { stream, label: b"" }), Ok(()));
+        assert_eq!(receiver.take(Frame::Open { stream, label: b"" }), Ok(()));
     }
-    let stopped = victim.answers(|frame| {
+    let stopped = receiver.answers(|frame| {
         matches!(
             frame,
             Frame::Stop {
@@ -225,26 +228,26 @@ fn streams_are_bounded() {
         )
     });
     assert_eq!(stopped.iter().filter(|stopped| **stopped).count(), 1);
-    assert_eq!(victim.take(plain(0, b"continues")), Ok(()));
+    assert_eq!(receiver.take(plain(0, b"continues")), Ok(()));
 }
 
 /// The receiver must remember skipped stream numbers. A peer that skips too many numbers violates the protocol.
 #[test]
 fn many_skipped_stream_numbers_are_a_violation() {
-    let mut victim = Victim::new(small());
+    let mut receiver = TestReceiver::new(small());
     let mut reset = |number| {
         let stream = StreamId(number);
-        victim.take(Frame::Reset { stream, reason: 0 })
+        receiver.take(Frame::Reset { stream, reason: 0 })
     };
     let taken = (0..1000)
         .take_while(|number| reset(number * 2).is_ok())
         .count();
     assert_eq!(taken, 2 * 4 + 16);
     // Any number of consecutive streams is accepted.
-    let mut victim = Victim::new(small());
+    let mut receiver = TestReceiver::new(small());
     let mut reset = |number| {
         let stream = StreamId(number);
-        victim.take(Frame::Reset { stream, reason: 0 })
+        receiver.take(Frame::Reset { stream, reason: 0 })
     };
     assert!((0..10_000).all(|number| reset(number).is_ok()));
 }
@@ -253,7 +256,7 @@ fn many_skipped_stream_numbers_are_a_violation() {
 /// are the same as the first time.
 #[test]
 fn a_replayed_body_is_not_delivered_again() {
-    let mut victim = Victim::new(small());
+    let mut receiver = TestReceiver::new(small());
     let mut digest = BodyDigest::default();
     digest.update(b"body");
     let frames = [
@@ -281,28 +284,31 @@ fn a_replayed_body_is_not_delivered_again() {
     };
     frames
         .iter()
-        .for_each(|frame| assert_eq!(victim.take(frame.clone()), Ok(())));
+        .for_each(|frame| assert_eq!(receiver.take(frame.clone()), Ok(())));
     assert_eq!(
-        victim.receiver.take(STREAM),
+        receiver.machine.take(STREAM),
         TakeResult::Bytes(b"body"[..].into())
     );
-    assert_eq!(victim.receiver.take(STREAM), TakeResult::Complete);
-    assert!(victim.answers(complete).contains(&true));
-    while victim.receiver.event().is_some() {}
+    assert_eq!(receiver.machine.take(STREAM), TakeResult::Complete);
+    assert!(receiver.answers(complete).contains(&true));
+    while receiver.machine.event().is_some() {}
     for frame in frames {
-        assert_eq!(victim.take(frame), Ok(()));
-        assert!(victim.answers(complete).contains(&true));
+        assert_eq!(receiver.take(frame), Ok(()));
+        assert!(receiver.answers(complete).contains(&true));
     }
-    assert_eq!(victim.receiver.event(), None::<ReceiverEvent>);
-    assert_eq!(victim.receiver.take(STREAM), TakeResult::Unknown);
+    assert_eq!(receiver.machine.event(), None::<ReceiverEvent>);
+    assert_eq!(receiver.machine.take(STREAM), TakeResult::Unknown);
 }
 
 /// An acknowledgement of bytes that were not sent is a violation.
 #[test]
 fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
-    let mut world = World::new(Plan::quiet(1));
+    let mut world = World::new(Plan::without_faults(1));
     let end = &mut world.endpoints[0];
-    let stream = end.endpoint.open(b"", true).expect("the first");
+    let stream = end
+        .endpoint
+        .open(b"", true)
+        .expect("a stream can be opened");
     for (state, offset) in [(StreamState::Open, 1), (StreamState::Complete, 0)] {
         let acks = Frame::Ack(vec![StreamAck {
             stream,
@@ -317,14 +323,14 @@ fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
 /// The number of queued NAKs is limited. A peer that causes more NAKs without reading them violates the protocol.
 #[test]
 fn the_number_of_queued_naks_is_limited() {
-    let mut victim = Victim::new(small());
+    let mut receiver = TestReceiver::new(small());
     let unknown = |number| Frame::Close {
         stream: StreamId(number),
         length: 0,
         digest: 0,
     };
     let taken = (0..100_000)
-        .take_while(|&number| victim.take(unknown(number)).is_ok())
+        .take_while(|&number| receiver.take(unknown(number)).is_ok())
         .count();
     assert_eq!(taken, 1 << 16);
 }
@@ -456,7 +462,7 @@ fn no_sequence_of_frames_breaks_an_endpoint() {
     let (mut violations, mut handled) = (0, 0);
     for seed in 0..super::runs(2) {
         let mut random = Random(seed);
-        let mut world = World::new(Plan::quiet(seed));
+        let mut world = World::new(Plan::without_faults(seed));
         let [end, other] = &mut world.endpoints;
         let hellos = [
             end.endpoint.hello(&end.store),
@@ -471,7 +477,7 @@ fn no_sequence_of_frames_breaks_an_endpoint() {
             .map(|chunk| IdKey::new([3; 32]).id(chunk))
             .collect();
         for (id, chunk) in ids.iter().zip(&chunks) {
-            end.store.insert(*id, chunk).expect("there is room");
+            end.store.insert(*id, chunk).expect("the chunk is stored");
         }
         for step in 0..120 {
             match random.below(12) {
@@ -519,8 +525,8 @@ fn no_sequence_of_frames_breaks_an_endpoint() {
                         violations += 1;
                         let connected =
                             end.endpoint
-                                .connected(Role::Connector, &hellos[0], &hellos[1]);
-                        connected.expect("they agreed before");
+                                .handle_hello(Role::Connector, &hellos[0], &hellos[1]);
+                        connected.expect("the handshake succeeded before");
                     }
                 }
             }

@@ -35,7 +35,7 @@ pub(crate) struct Plan {
     /// True if repeated chunks are recognised by fingerprints.
     pub(crate) fingerprints: bool,
     /// If set, chunks are hashed by this counter, which counts the hashes.
-    pub(crate) named: Option<Arc<HashCounter>>,
+    pub(crate) hash_counter: Option<Arc<HashCounter>>,
     pub(crate) receiver: ReceiverConfig,
     pub(crate) unacked_max: usize,
     pub(crate) delta: bool,
@@ -84,12 +84,12 @@ struct FrameInTransit {
 const TIMES_MAX: u32 = 4;
 
 impl Plan {
-    pub(crate) fn quiet(seed: u64) -> Self {
+    pub(crate) fn without_faults(seed: u64) -> Self {
         Self {
             seed,
             id_bits: 128,
             fingerprints: true,
-            named: None,
+            hash_counter: None,
             receiver: ReceiverConfig {
                 streams_max: 16,
                 credit: 32 << 10,
@@ -223,28 +223,28 @@ impl World {
     pub(crate) fn tick(&mut self) {
         self.now += 1;
         for side in [0, 1] {
-            self.arrive(side);
+            self.receive(side);
             self.use_streams(side);
             self.transmit(side);
         }
         let faults = self.plan.faults;
-        if self.happens(faults.reset) {
+        if self.draw_fault(faults.reset) {
             self.connect();
         }
-        if self.happens(faults.damage) {
+        if self.draw_fault(faults.damage) {
             let side = self.random.below(2);
             self.damage(side);
         }
-        if self.happens(faults.kill) {
+        if self.draw_fault(faults.kill) {
             let side = self.random.below(2);
             self.kill(side);
         }
     }
 
-    fn happens(&mut self, one_in: usize) -> bool {
-        let happens = one_in > 0 && self.random.below(one_in) == 0;
-        self.faults += u64::from(happens);
-        happens
+    fn draw_fault(&mut self, one_in: usize) -> bool {
+        let is_fault = one_in > 0 && self.random.below(one_in) == 0;
+        self.faults += u64::from(is_fault);
+        is_fault
     }
 
     /// Replaces the connection: all frames on it are lost.
@@ -256,12 +256,12 @@ impl World {
             other.endpoint.hello(&other.store),
         ];
         one.endpoint
-            .connected(Role::Connector, &hellos[0], &hellos[1])
-            .expect("they agree");
+            .handle_hello(Role::Connector, &hellos[0], &hellos[1])
+            .expect("the handshake succeeds");
         other
             .endpoint
-            .connected(Role::Listener, &hellos[1], &hellos[0])
-            .expect("they agree");
+            .handle_hello(Role::Listener, &hellos[1], &hellos[0])
+            .expect("the handshake succeeds");
     }
 
     fn damage(&mut self, side: usize) {
@@ -287,12 +287,13 @@ impl World {
         self.connect();
     }
 
-    fn arrive(&mut self, side: usize) {
+    fn receive(&mut self, side: usize) {
         let now = self.now;
         let link = std::mem::take(&mut self.links[side]);
-        let (mut due, later): (Vec<_>, Vec<_>) = link.into_iter().partition(|it| it.at <= now);
+        let (mut due, later): (Vec<_>, Vec<_>) =
+            link.into_iter().partition(|frame| frame.at <= now);
         self.links[side] = later;
-        due.sort_unstable_by_key(|it| (it.at, it.sequence));
+        due.sort_unstable_by_key(|frame| (frame.at, frame.sequence));
         for FrameInTransit { bytes, times, .. } in due {
             let end = &mut self.endpoints[side];
             // For half of the frames, the receiver may keep the buffer of the frame.
@@ -339,41 +340,41 @@ impl World {
     }
 
     fn transmit(&mut self, side: usize) {
-        let mut room = 100_000_usize;
-        while room > 0 {
+        let mut bytes_left = 100_000_usize;
+        while bytes_left > 0 {
             let mut bytes = Vec::new();
             let end = &mut self.endpoints[side];
-            let busy = self.random.below(3) > 0;
+            let link_busy = self.random.below(3) > 0;
             // Use one connection with both lanes, or one connection for each lane.
             let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.random.below(2)];
             let sent = lanes.into_iter().any(|lane| {
                 end.endpoint
-                    .transmit(lane, busy, &mut end.store, &mut end.codec, &mut bytes)
+                    .transmit(lane, link_busy, &mut end.store, &mut end.codec, &mut bytes)
             });
             if !sent {
                 return;
             }
-            room = room.saturating_sub(bytes.len());
+            bytes_left = bytes_left.saturating_sub(bytes.len());
             self.wire_bytes += bytes.len() as u64;
             let faults = self.plan.faults;
-            if self.happens(faults.duplicate) {
-                let late = 1 + self.random.below(200) as u64;
-                self.put(1 - side, DELAY + late, bytes.clone());
+            if self.draw_fault(faults.duplicate) {
+                let extra_delay = 1 + self.random.below(200) as u64;
+                self.put_on_link(1 - side, DELAY + extra_delay, bytes.clone());
             }
-            if self.happens(faults.flip) {
+            if self.draw_fault(faults.flip) {
                 let at = self.random.below(bytes.len());
                 bytes[at] ^= 1 << self.random.below(8);
             }
-            let late = if self.happens(faults.reorder) {
+            let extra_delay = if self.draw_fault(faults.reorder) {
                 1 + self.random.below(40) as u64
             } else {
                 0
             };
-            self.put(1 - side, DELAY + late, bytes);
+            self.put_on_link(1 - side, DELAY + extra_delay, bytes);
         }
     }
 
-    fn put(&mut self, side: usize, delay: u64, bytes: Vec<u8>) {
+    fn put_on_link(&mut self, side: usize, delay: u64, bytes: Vec<u8>) {
         self.sequence += 1;
         self.links[side].push(FrameInTransit {
             at: self.now + delay,
@@ -424,7 +425,9 @@ impl World {
             }
         }
         while let Some(&(body, dedup)) = end.waiting.front() {
-            let label = u16::try_from(body).expect("few bodies").to_le_bytes();
+            let label = u16::try_from(body)
+                .expect("there are few bodies")
+                .to_le_bytes();
             let Ok(stream) = end.endpoint.open(&label, dedup) else {
                 break;
             };
@@ -444,10 +447,10 @@ impl World {
             store.set_pending(pending);
             *written += if self.random.below(2) == 0 {
                 let taken = end.endpoint.write(stream, piece, store, codec);
-                taken.expect("it is open")
+                taken.expect("the stream is open")
             } else {
                 let spare = end.endpoint.spare(stream, store, codec);
-                let bytes = spare.expect("it is open").map_or(0, |spare| {
+                let bytes = spare.expect("the stream is open").map_or(0, |spare| {
                     let bytes = piece.len().min(spare.len());
                     spare[..bytes].copy_from_slice(&piece[..bytes]);
                     bytes
@@ -464,7 +467,7 @@ impl World {
             if *written == body.len() {
                 end.endpoint
                     .close(stream, &mut end.store, &mut end.codec)
-                    .expect("it is open");
+                    .expect("the stream is open");
                 *written += 1;
             }
             let was_pending = end.store.set_pending(0);
@@ -480,12 +483,18 @@ impl World {
             for _ in 0..self.random.below(4) {
                 match end.endpoint.take(stream) {
                     TakeResult::Bytes(bytes) => {
-                        let (_, body) = end.receiving.get_mut(&stream).expect("it was opened");
+                        let (_, body) = end
+                            .receiving
+                            .get_mut(&stream)
+                            .expect("the stream was opened");
                         body.extend_from_slice(&bytes);
                     }
                     TakeResult::Wait => break,
                     TakeResult::Complete => {
-                        let (number, body) = end.receiving.remove(&stream).expect("it was opened");
+                        let (number, body) = end
+                            .receiving
+                            .remove(&stream)
+                            .expect("the stream was opened");
                         // This is the main property: the received body equals the sent body.
                         assert!(
                             body == self.bodies[number],
@@ -517,8 +526,8 @@ impl World {
 
 fn ids(plan: &Plan) -> IdKey {
     let ids = IdKey::new([3; 32]).weakened(plan.id_bits);
-    let ids = match &plan.named {
-        Some(named) => ids.with_tagger(Arc::clone(named) as Arc<dyn Tagger>),
+    let ids = match &plan.hash_counter {
+        Some(counter) => ids.with_tagger(Arc::clone(counter) as Arc<dyn Tagger>),
         None => ids,
     };
     if plan.fingerprints {
@@ -529,7 +538,7 @@ fn ids(plan: &Plan) -> IdKey {
 }
 
 fn endpoint(plan: &Plan, session: u64) -> Endpoint {
-    let chunker = ChunkerParams::new(4096, 9).expect("a power of two");
+    let chunker = ChunkerParams::new(4096, 9).expect("the average is a power of two");
     Endpoint::new(EndpointConfig {
         ids: ids(plan),
         sender: SenderConfig {

@@ -74,7 +74,7 @@ fn check(plan: Plan) -> World {
 
 fn plan(law: u64, run: u64) -> (Plan, Random) {
     let seed = Random(law << 32 | run).next();
-    (Plan::quiet(seed), Random(!seed))
+    (Plan::without_faults(seed), Random(!seed))
 }
 
 /// Without faults every body arrives, and no digest is wrong. Still, some frames may be refused. If both
@@ -182,7 +182,7 @@ fn bodies_survive_pending_reads() {
 /// digest. The body then arrives at the second attempt, without deduplication.
 #[test]
 fn a_collision_of_chunk_hashes_is_detected() {
-    let mut plan = Plan::quiet(4);
+    let mut plan = Plan::without_faults(4);
     (plan.id_bits, plan.flush) = (0, 0);
     let mut world = World::new(plan);
     for byte in [7, 8] {
@@ -233,40 +233,40 @@ fn bodies_survive_collisions_of_chunk_hashes() {
 #[test]
 fn chunks_with_fingerprints_are_not_hashed_again() {
     let [with, without] = [true, false].map(|fingerprints| {
-        let named = Arc::new(HashCounter::default());
+        let counter = Arc::new(HashCounter::default());
         let mut world = World::new(Plan {
             fingerprints,
-            named: Some(Arc::clone(&named)),
+            hash_counter: Some(Arc::clone(&counter)),
             flush: 0,
-            ..Plan::quiet(12)
+            ..Plan::without_faults(12)
         });
         let body = Random(6).text(500_000);
         let version = Random(7).edited(&body, 6);
         [body.clone(), body.clone(), body, version].map(|body| {
-            let before = (named.0.load(Ordering::Relaxed), world.wire_bytes);
+            let before = (counter.0.load(Ordering::Relaxed), world.wire_bytes);
             world.send(0, body);
             world.run();
-            let named = named.0.load(Ordering::Relaxed) - before.0;
-            (named, world.wire_bytes - before.1)
+            let hashes = counter.0.load(Ordering::Relaxed) - before.0;
+            (hashes, world.wire_bytes - before.1)
         })
     });
     let [wire, wire_without] = [with, without].map(|each| each.map(|(_, wire)| wire));
     assert_eq!(wire, wire_without);
-    let [named, named_without] = [with, without].map(|each| each.map(|(named, _)| named));
+    let [hashes, hashes_without] = [with, without].map(|each| each.map(|(hashes, _)| hashes));
     assert_eq!(
-        named[..2],
-        named_without[..2],
+        hashes[..2],
+        hashes_without[..2],
         "there are no fingerprints yet"
     );
-    assert!(named[0] > 100, "{named:?}: too few to show anything");
+    assert!(hashes[0] > 100, "{hashes:?}: too few to show anything");
     // Some chunks are still hashed: those in the last container, at the end of the body, and around an edit.
     assert!(
-        named[2] * 10 < named_without[2],
-        "{named:?}, {named_without:?}"
+        hashes[2] * 10 < hashes_without[2],
+        "{hashes:?}, {hashes_without:?}"
     );
     assert!(
-        named[3] * 2 < named_without[3],
-        "{named:?}, {named_without:?}"
+        hashes[3] * 2 < hashes_without[3],
+        "{hashes:?}, {hashes_without:?}"
     );
 }
 
@@ -280,12 +280,12 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
         let mut world = World::new(Plan {
             steps: [step; 3],
             flush: 0,
-            ..Plan::quiet(21)
+            ..Plan::without_faults(21)
         });
         let (text, noise) = (Random(6).text(300_000), Random(8).noise(400_000));
         let version = Random(7).edited(&text, 30);
-        let turns = text.chunks(30_000).zip(noise.chunks(40_000).skip(1));
-        let turns: Vec<u8> = turns
+        let alternating = text.chunks(30_000).zip(noise.chunks(40_000).skip(1));
+        let alternating: Vec<u8> = alternating
             .flat_map(|(one, other)| [one, other].concat())
             .collect();
         for body in [
@@ -293,9 +293,9 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
             &text,
             &version,
             &noise[..200_000],
-            &turns,
-            &turns,
-            &turns,
+            &alternating,
+            &alternating,
+            &alternating,
         ] {
             world.send(0, body.to_vec());
             world.run();
@@ -320,7 +320,7 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
 fn known_chunks_are_not_sent_again() {
     let mut world = World::new(Plan {
         flush: 0,
-        ..Plan::quiet(1)
+        ..Plan::without_faults(1)
     });
     let body = world.random.text(400_000);
     let next = Random(5).edited(&body, 4);
@@ -349,8 +349,8 @@ fn known_chunks_are_not_sent_again() {
 /// Method: send a body three times; the peer accepts all frames. Then encode the body a fourth time and count
 /// the runs that are longer than the rest of their container in the sender's store.
 #[test]
-fn a_run_goes_on_in_the_next_container() {
-    let mut plan = Plan::quiet(13);
+fn a_run_can_continue_in_the_next_container() {
+    let mut plan = Plan::without_faults(13);
     (plan.flush, plan.receiver.streams_max) = (0, 4);
     (plan.receiver.credit, plan.unacked_max) = (256 << 10, 1 << 20);
     let mut world = World::new(plan);
@@ -362,7 +362,10 @@ fn a_run_goes_on_in_the_next_container() {
     let [end, _] = &mut world.endpoints;
     assert_eq!(end.endpoint.sender().counters().naks, 0);
     let (mut codec, mut bytes) = (store::PatchCodec, Vec::new());
-    let stream = end.endpoint.open(b"", true).expect("one of four");
+    let stream = end
+        .endpoint
+        .open(b"", true)
+        .expect("a stream can be opened");
     let written = end
         .endpoint
         .write(stream, &body, &mut end.store, &mut codec);
@@ -375,7 +378,10 @@ fn a_run_goes_on_in_the_next_container() {
     let (mut runs, mut crossing, mut rest) = (0, 0, &bytes[..]);
     while let Ok(Some(length)) = frame_length(rest) {
         if let Ok(Frame::RefRun { run, .. }) = decode(&rest[..length]) {
-            let first = end.store.locate(&run.first).expect("it was sent thrice");
+            let first = end
+                .store
+                .locate(&run.first)
+                .expect("the chunk was sent three times");
             let mut together = Vec::new();
             end.store
                 .entries(first, usize::from(run.chunks), &mut together);
@@ -395,8 +401,8 @@ fn a_run_goes_on_in_the_next_container() {
 /// transfer.
 #[test]
 fn stored_chunks_sent_as_references_take_no_memory() {
-    let [kept, listed] = [true, false].map(|keep_sent| {
-        let mut plan = Plan::quiet(14);
+    let [ticks_with_bytes, ticks_with_entries] = [true, false].map(|keep_sent| {
+        let mut plan = Plan::without_faults(14);
         (plan.flush, plan.delta, plan.keep_sent) = (0, false, keep_sent);
         (plan.receiver.streams_max, plan.receiver.credit) = (4, 256 << 10);
         plan.unacked_max = 128 << 10;
@@ -410,7 +416,10 @@ fn stored_chunks_sent_as_references_take_no_memory() {
         assert_eq!((sender.unacked(), sender.counters().naks), (0, 0));
         ticks
     });
-    assert!(kept * 2 < listed, "{kept} and {listed} ticks");
+    assert!(
+        ticks_with_bytes * 2 < ticks_with_entries,
+        "{ticks_with_bytes} and {ticks_with_entries} ticks"
+    );
 }
 
 /// The sender has released the bytes of a chunk, then both stores lose the chunk. The peer refuses the
@@ -418,7 +427,7 @@ fn stored_chunks_sent_as_references_take_no_memory() {
 /// body is sent again, it arrives. For the next body, the sender releases bytes again.
 #[test]
 fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
-    let mut plan = Plan::quiet(15);
+    let mut plan = Plan::without_faults(15);
     plan.flush = 0;
     (plan.receiver.streams_max, plan.receiver.credit) = (4, 128 << 10);
     plan.unacked_max = 128 << 10;
@@ -459,7 +468,7 @@ fn chunks_stored_without_bytes_are_received_as_bytes_once() {
         delta: false,
         keep_sent: false,
         flush: 0,
-        ..Plan::quiet(9)
+        ..Plan::without_faults(9)
     });
     let body = world.random.noise(100_000);
     world.send(0, body.clone());
@@ -471,21 +480,21 @@ fn chunks_stored_without_bytes_are_received_as_bytes_once() {
         let counters = world.endpoints[side].endpoint.sender().counters();
         (world.wire_bytes - before, counters.naks)
     };
-    let (back, refused) = cost(&mut world, 1);
+    let (back_bytes, refused) = cost(&mut world, 1);
     assert!(
-        refused > 0 && back > 90_000,
-        "{back} bytes, {refused} refused"
+        refused > 0 && back_bytes > 90_000,
+        "{back_bytes} bytes, {refused} refused"
     );
-    let (again, in_all) = cost(&mut world, 1);
+    let (again_bytes, naks) = cost(&mut world, 1);
     assert!(
-        again < 10_000 && in_all == refused,
-        "{again} bytes, {in_all} refused"
+        again_bytes < 10_000 && naks == refused,
+        "{again_bytes} bytes, {naks} refused"
     );
     // The endpoint that has only entries still knows that its peer has the chunks.
-    let (forth, refused) = cost(&mut world, 0);
+    let (forth_bytes, refused) = cost(&mut world, 0);
     assert!(
-        forth < 10_000 && refused == 0,
-        "{forth} bytes, {refused} refused"
+        forth_bytes < 10_000 && refused == 0,
+        "{forth_bytes} bytes, {refused} refused"
     );
 }
 
@@ -512,14 +521,14 @@ fn each_lost_chunk_costs_one_round_trip() {
             world.endpoints[1].store.shuffle();
         }),
     ];
-    let mut sound = [0; 2];
-    let times = [1, 3];
+    let mut intact_ticks = [0; 2];
+    let transfers = [1, 3];
     let all = losses
         .into_iter()
         .flat_map(|loss| [0, 1].map(|nth| (loss, nth)));
     for ((name, loss), nth) in all {
         // The whole body fits into the credit, so that only lost chunks cost round trips.
-        let mut plan = Plan::quiet(2);
+        let mut plan = Plan::without_faults(2);
         (
             plan.receiver.streams_max,
             plan.receiver.credit,
@@ -529,7 +538,7 @@ fn each_lost_chunk_costs_one_round_trip() {
         let body = Random(6).text(200_000);
         let next = Random(7).edited(&body, 6);
         // After one transfer, the chunks of the body are stored. After three transfers, they also have fingerprints.
-        for _ in 0..times[nth] {
+        for _ in 0..transfers[nth] {
             world.send(0, body.clone());
             world.run();
         }
@@ -546,13 +555,13 @@ fn each_lost_chunk_costs_one_round_trip() {
         let naks = world.endpoints[0].endpoint.sender().counters().naks;
         if name == "nothing" {
             assert_eq!(naks, 0);
-            sound[nth] = ticks;
+            intact_ticks[nth] = ticks;
         } else {
             assert!(naks > 0, "{name}: no chunk was missed");
             assert!(
-                ticks <= sound[nth] + 2 * DELAY + 10,
+                ticks <= intact_ticks[nth] + 2 * DELAY + 10,
                 "{name}: {ticks} ticks instead of {}",
-                sound[nth]
+                intact_ticks[nth]
             );
         }
     }
@@ -562,16 +571,19 @@ fn each_lost_chunk_costs_one_round_trip() {
 /// of the long body is sent.
 #[test]
 fn short_bodies_do_not_wait_behind_long_ones() {
-    let mut world = World::new(Plan::quiet(9));
+    let mut world = World::new(Plan::without_faults(9));
     let noise = world.random.noise(30_000);
     let [end, _] = &mut world.endpoints;
     let mut codec = store::PatchCodec;
     let mut write = |end: &mut link::TestEndpoint, bytes: &[u8]| {
-        let stream = end.endpoint.open(b"", true).expect("one of a few");
+        let stream = end
+            .endpoint
+            .open(b"", true)
+            .expect("a stream can be opened");
         let written = end
             .endpoint
             .write(stream, bytes, &mut end.store, &mut codec);
-        written.expect("it is open");
+        written.expect("the stream is open");
         end.endpoint.flush(stream, &mut end.store, &mut codec);
     };
     let transmit = |end: &mut link::TestEndpoint| {
@@ -590,33 +602,36 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     // Each request is an OPEN of 20 bytes and a PLAIN of 43.
     let long = lengths.iter().position(|bytes| *bytes > 50);
     assert!(
-        (1..=8).contains(&long.expect("the long one is sent")),
+        (1..=8).contains(&long.expect("a frame of the long body is sent")),
         "{lengths:?}"
     );
-    let questions = lengths.iter().filter(|bytes| **bytes == 43);
-    assert_eq!(questions.count(), 12);
+    let requests = lengths.iter().filter(|bytes| **bytes == 43);
+    assert_eq!(requests.count(), 12);
 }
 
 /// With one connection per lane, the short and the long frames of a body may arrive in any order. OPEN is
 /// therefore sent on both lanes.
 #[test]
 fn each_lane_can_open_a_stream() {
-    let mut world = World::new(Plan::quiet(10));
+    let mut world = World::new(Plan::without_faults(10));
     let noise = world.random.noise(30_000);
     let [end, _] = &mut world.endpoints;
     let mut codec = store::PatchCodec;
-    let stream = end.endpoint.open(b"a label", true).expect("the first");
+    let stream = end
+        .endpoint
+        .open(b"a label", true)
+        .expect("a stream can be opened");
     let written = end
         .endpoint
         .write(stream, &noise, &mut end.store, &mut codec);
     assert_eq!(written, Ok(30_000));
-    let whole = |end: &link::TestEndpoint| end.endpoint.sender().unsealed(stream);
-    assert_eq!(whole(end), 30_000 - 4096, "the first bytes do not wait");
+    let unframed = |end: &link::TestEndpoint| end.endpoint.sender().unframed_bytes(stream);
+    assert_eq!(unframed(end), 30_000 - 4096, "the first bytes do not wait");
     end.endpoint.flush_whole(stream, &mut end.store, &mut codec);
-    let unfinished = whole(end);
+    let unfinished = unframed(end);
     assert!((1..20_000).contains(&unfinished), "{unfinished} bytes wait");
     end.endpoint.flush(stream, &mut end.store, &mut codec);
-    assert_eq!(whole(end), 0);
+    assert_eq!(unframed(end), 0);
     assert!(end.endpoint.sender().backlog(stream));
     let transmit = |world: &mut World, lane| {
         let mut bytes = Vec::new();
@@ -661,35 +676,38 @@ fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {
 /// sent as chunks.
 #[test]
 fn a_body_can_bypass_deduplication_after_its_first_bytes() {
-    let mut world = World::new(Plan::quiet(11));
+    let mut world = World::new(Plan::without_faults(11));
     let noise = world.random.noise(30_000);
     let [end, _] = &mut world.endpoints;
     let mut codec = store::PatchCodec;
-    for (first, in_time) in [(4096, true), (4097, false)] {
-        let stream = end.endpoint.open(b"", true).expect("one of two");
+    for (first, is_early) in [(4096, true), (4097, false)] {
+        let stream = end
+            .endpoint
+            .open(b"", true)
+            .expect("a stream can be opened");
         for (nth, bytes) in [&noise[..first], &noise[first..]].into_iter().enumerate() {
             let written = end
                 .endpoint
                 .write(stream, bytes, &mut end.store, &mut codec);
             assert_eq!(written, Ok(bytes.len()));
-            assert!(nth > 0 || end.endpoint.bypass(stream) == in_time);
+            assert!(nth > 0 || end.endpoint.bypass(stream) == is_early);
         }
         end.endpoint
             .close(stream, &mut end.store, &mut codec)
-            .expect("it is open");
+            .expect("the stream is open");
         let mut bytes = Vec::new();
         while end
             .endpoint
             .transmit(Lane::Any, true, &mut end.store, &mut codec, &mut bytes)
         {}
-        assert_eq!(kinds(&bytes).contains(&"literal"), !in_time);
+        assert_eq!(kinds(&bytes).contains(&"literal"), !is_early);
     }
 }
 
 /// After an endpoint announces a new epoch of its store, the peer sends no references to the lost chunks.
 #[test]
 fn a_new_epoch_is_announced() {
-    let mut world = World::new(Plan::quiet(3));
+    let mut world = World::new(Plan::without_faults(3));
     let body = Random(6).text(100_000);
     world.send(0, body.clone());
     world.run();

@@ -15,7 +15,7 @@ struct Container {
     fingerprints: BTreeMap<usize, ChunkFingerprint>,
     bytes: Vec<u8>,
     /// The slots of chunks without their bytes; `bytes` has zeroes there.
-    listed: BTreeSet<usize>,
+    without_bytes: BTreeSet<usize>,
 }
 
 /// Containers in memory. The oldest ones are evicted beyond a limit.
@@ -23,7 +23,7 @@ struct Container {
 pub(crate) struct MemoryStore {
     epoch: u64,
     containers: BTreeMap<u32, Container>,
-    names: BTreeMap<ChunkId, ChunkLocation>,
+    locations: BTreeMap<ChunkId, ChunkLocation>,
     container_bytes: usize,
     containers_max: usize,
     next: u32,
@@ -40,7 +40,7 @@ impl MemoryStore {
         Self {
             epoch,
             containers: BTreeMap::new(),
-            names: BTreeMap::new(),
+            locations: BTreeMap::new(),
             container_bytes,
             containers_max,
             next: 0,
@@ -67,22 +67,22 @@ impl MemoryStore {
     }
 
     /// Decides by chance if the current lookup reports a pending read.
-    fn is_pending(&mut self) -> bool {
-        let was_pending = self.pending_one_in > 0 && self.random.below(self.pending_one_in) == 0;
-        self.has_pending |= was_pending;
-        was_pending
+    fn draw_pending(&mut self) -> bool {
+        let is_pending = self.pending_one_in > 0 && self.random.below(self.pending_one_in) == 0;
+        self.has_pending |= is_pending;
+        is_pending
     }
 
     /// Erases all chunks and changes the epoch.
     pub(crate) fn erase(&mut self) {
         self.epoch += 1;
         self.containers.clear();
-        self.names.clear();
+        self.locations.clear();
     }
 
     pub(crate) fn evict_oldest(&mut self) {
         if let Some((number, _)) = self.containers.pop_first() {
-            self.names
+            self.locations
                 .retain(|_, location| location.container != number);
         }
     }
@@ -91,7 +91,7 @@ impl MemoryStore {
     pub(crate) fn truncate(&mut self, containers: usize) {
         for _ in 0..containers {
             if let Some((number, _)) = self.containers.pop_last() {
-                self.names
+                self.locations
                     .retain(|_, location| location.container != number);
             }
         }
@@ -118,13 +118,13 @@ impl MemoryStore {
     /// Changes the order of the chunks in each container.
     pub(crate) fn shuffle(&mut self) {
         let old = std::mem::take(&mut self.containers);
-        self.names.clear();
+        self.locations.clear();
         for (_, container) in old {
             let mut at = container.bytes.len();
             for (slot, entry) in container.entries.iter().enumerate().rev() {
                 at -= entry.length as usize;
                 let bytes = &container.bytes[at..at + entry.length as usize];
-                if container.listed.contains(&slot) {
+                if container.without_bytes.contains(&slot) {
                     _ = self.find_or_list(*entry);
                 } else {
                     _ = self.insert(entry.id, bytes);
@@ -134,21 +134,24 @@ impl MemoryStore {
     }
 
     pub(crate) fn chunks(&self) -> usize {
-        self.names.len()
+        self.locations.len()
     }
 
     fn append(&mut self, id: ChunkId, chunk: &[u8]) -> ChunkLocation {
-        let full =
+        let is_full =
             |container: &Container| container.bytes.len() + chunk.len() > self.container_bytes;
         if self
             .containers
             .last_key_value()
-            .is_none_or(|(_, newest)| full(newest))
+            .is_none_or(|(_, newest)| is_full(newest))
         {
             self.containers.insert(self.next, Container::default());
             self.next += 1;
         }
-        let mut newest = self.containers.last_entry().expect("just made");
+        let mut newest = self
+            .containers
+            .last_entry()
+            .expect("the container was just created");
         let slot = u16::try_from(newest.get().entries.len()).expect("containers are small");
         let location = ChunkLocation {
             container: *newest.key(),
@@ -157,7 +160,7 @@ impl MemoryStore {
         let length = u32::try_from(chunk.len()).expect("chunks are small");
         newest.get_mut().entries.push(Entry { id, length });
         newest.get_mut().bytes.extend_from_slice(chunk);
-        self.names.insert(id, location);
+        self.locations.insert(id, location);
         while self.containers.len() > self.containers_max {
             self.evict_oldest();
         }
@@ -175,14 +178,14 @@ impl ChunkStore for MemoryStore {
     }
 
     fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation> {
-        if self.is_pending() {
+        if self.draw_pending() {
             return None;
         }
-        self.names.get(id).copied()
+        self.locations.get(id).copied()
     }
 
     fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
-        if !self.is_pending()
+        if !self.draw_pending()
             && let Some(container) = self.containers.get(&location.container)
         {
             out.extend(
@@ -196,7 +199,7 @@ impl ChunkStore for MemoryStore {
     }
 
     fn load(&mut self, location: ChunkLocation, entries: &[Entry], out: &mut [u8]) -> bool {
-        if self.is_pending() {
+        if self.draw_pending() {
             return false;
         }
         let Some(container) = self.containers.get(&location.container) else {
@@ -206,7 +209,7 @@ impl ChunkStore for MemoryStore {
         if container.entries.get(slot..slot + entries.len()) != Some(entries) {
             return false;
         }
-        if (slot..slot + entries.len()).any(|slot| container.listed.contains(&slot)) {
+        if (slot..slot + entries.len()).any(|slot| container.without_bytes.contains(&slot)) {
             return false;
         }
         let start = bytes_of(&container.entries[..slot]);
@@ -215,37 +218,41 @@ impl ChunkStore for MemoryStore {
     }
 
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation> {
-        match self.names.get(&id).copied() {
+        match self.locations.get(&id).copied() {
             Some(location) if self.has_bytes(location) => Some(location),
             _ => Some(self.append(id, chunk)),
         }
     }
 
     fn find_or_insert(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
-        if self.is_pending() {
+        if self.draw_pending() {
             return (None, false);
         }
-        let before = self.names.get(&id).copied();
+        let before = self.locations.get(&id).copied();
         let found = before.is_some_and(|location| self.has_bytes(location));
         (self.insert(id, chunk), found)
     }
 
     fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
-        if self.is_pending() {
+        if self.draw_pending() {
             return (None, false);
         }
-        if let Some(&location) = self.names.get(&entry.id) {
+        if let Some(&location) = self.locations.get(&entry.id) {
             return (Some(location), true);
         }
         let location = self.append(entry.id, &vec![0; entry.length as usize]);
         let newest = self.containers.get_mut(&location.container);
-        newest.map(|newest| newest.listed.insert(usize::from(location.slot)));
+        newest.map(|newest| newest.without_bytes.insert(usize::from(location.slot)));
         (Some(location), false)
     }
 
     fn has_bytes(&mut self, location: ChunkLocation) -> bool {
         let container = self.containers.get(&location.container);
-        container.is_some_and(|container| !container.listed.contains(&usize::from(location.slot)))
+        container.is_some_and(|container| {
+            !container
+                .without_bytes
+                .contains(&usize::from(location.slot))
+        })
     }
 
     /// Returns true if the chunks have bytes and their container will not be evicted soon: it must not be among
@@ -262,12 +269,12 @@ impl ChunkStore for MemoryStore {
         most: usize,
         out: &mut Vec<FingerprintedEntry>,
     ) {
-        if !self.is_pending()
+        if !self.draw_pending()
             && let Some(container) = self.containers.get(&location.container)
         {
             let entries = container.entries.iter().copied().enumerate();
-            let from_place = entries.skip(usize::from(location.slot)).take(most);
-            out.extend(from_place.map(|(slot, entry)| {
+            let from_slot = entries.skip(usize::from(location.slot)).take(most);
+            out.extend(from_slot.map(|(slot, entry)| {
                 let fingerprint = container.fingerprints.get(&slot).copied();
                 FingerprintedEntry { entry, fingerprint }
             }));
@@ -294,7 +301,7 @@ impl ChunkStore for MemoryStore {
     }
 
     fn forget(&mut self, location: ChunkLocation) {
-        self.names.retain(|_, there| *there != location);
+        self.locations.retain(|_, listed| *listed != location);
     }
 }
 
@@ -323,7 +330,11 @@ impl Codec for PatchCodec {
             return false;
         }
         for number in [front, back, run] {
-            out.extend(u32::try_from(number).expect("short").to_le_bytes());
+            out.extend(
+                u32::try_from(number)
+                    .expect("the length fits")
+                    .to_le_bytes(),
+            );
         }
         out.extend_from_slice(&middle[..middle.len() - run]);
         out.extend(middle.last().filter(|_| run > 0));

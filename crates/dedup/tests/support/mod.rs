@@ -16,7 +16,7 @@ impl Random {
 
     /// Returns a number below `limit`, which is not zero.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
-        usize::try_from(self.next() % limit as u64).expect("below a usize")
+        usize::try_from(self.next() % limit as u64).expect("the number fits a usize")
     }
 
     pub(crate) fn noise(&mut self, bytes: usize) -> Vec<u8> {

@@ -325,8 +325,8 @@ impl Core {
         let Some(stream) = duplex.outgoing else {
             return;
         };
-        let unsealed = self.endpoint.sender().unsealed(stream);
-        if (1..=SMALL_BYTES).contains(&unsealed) && !self.endpoint.sender().backlog(stream) {
+        let unframed_bytes = self.endpoint.sender().unframed_bytes(stream);
+        if (1..=SMALL_BYTES).contains(&unframed_bytes) && !self.endpoint.sender().backlog(stream) {
             let mut store = self.store.non_blocking();
             self.endpoint.flush(stream, &mut store, &mut self.codec);
             let pending = store.into_pending();

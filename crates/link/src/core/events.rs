@@ -97,7 +97,7 @@ impl Core {
                 && let Some(duplex) = self.duplexes.get_mut(id)
                 && duplex.writer_waker.is_some()
             {
-                if self.endpoint.sender().room(stream) > 0 {
+                if self.endpoint.sender().writable_bytes(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
                 // A decision about the held bytes is scheduled, because all earlier frames may be acknowledged now.

@@ -171,7 +171,7 @@ impl Core {
         if before == Some(peer_hello.session) && !self.connections.is_empty() {
             our_hello.agree(role, peer_hello)?;
         } else {
-            self.endpoint.connected(role, our_hello, peer_hello)?;
+            self.endpoint.handle_hello(role, our_hello, peer_hello)?;
             self.peer_session = Some(peer_hello.session);
             // The peer's HELLO has announced its credit, so the writers of all streams can continue.
             for (id, duplex) in &mut self.duplexes {
@@ -189,7 +189,7 @@ impl Core {
             // The oldest connection has usually failed without a notice to this host.
             let oldest = self.connections.remove(0);
             self.to_wake.extend(oldest.waker);
-            self.endpoint.connection_lost();
+            self.endpoint.handle_connection_loss();
         }
         let id = self.next_connection;
         self.next_connection += 1;
@@ -213,7 +213,7 @@ impl Core {
         {
             self.connections.remove(at);
             if !self.connections.is_empty() {
-                self.endpoint.connection_lost();
+                self.endpoint.handle_connection_loss();
                 self.wake_idle();
             }
         }
@@ -434,7 +434,7 @@ impl Core {
             if self.endpoint.sender().backlog(stream) {
                 continue;
             }
-            hold.set_framed_offset(self.endpoint.sender().sealed(stream), now);
+            hold.set_framed_offset(self.endpoint.sender().framed_up_to(stream), now);
             let again = match hold.action(now) {
                 HoldAction::Wait(again) => Some(again),
                 HoldAction::SendCompleteChunks(again) => {

@@ -148,11 +148,11 @@ fn parse(response: &[u8]) -> HttpResponse {
 }
 
 /// Repeats a request until it has a result, within a time limit.
-pub(crate) fn wait_until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn wait_until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT_MAX;
     loop {
-        if let Some(response) = send_request() {
-            return response;
+        if let Some(result) = attempt() {
+            return result;
         }
         assert!(Instant::now() < deadline, "waited too long: {what}");
         std::thread::park_timeout(Duration::from_millis(2));

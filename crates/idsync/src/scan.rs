@@ -382,7 +382,8 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// Returns a builder of batches for the rows of a span. The text `row_suffix` follows the row number in error messages.
+    /// Returns a builder of batches for the rows of a span. The text `row_suffix` follows the row number in
+    /// error messages.
     pub fn batch_builder(&self, span: usize, row_suffix: impl Into<String>) -> BatchBuilder {
         let rows = self.ledger.spans()[span].rows;
         BatchBuilder::new(

@@ -189,7 +189,8 @@ proptest! {
         let mut batches_until_kill = batches_until_kill.into_iter();
         loop {
             let source = FailingSource { positions, ..FailingSource::new(spans, rows, &[]) };
-            let expected: BTreeSet<u64> = source.expected().iter().map(|id| id.parse().expect("the file is valid")).collect();
+            let number = |id: &String| id.parse().expect("the id is a number");
+            let expected: BTreeSet<u64> = source.expected().iter().map(number).collect();
             let mut ids = BTreeSet::new();
             let mut each = |hashes: &[u64]| ids.extend(hashes.iter().copied());
             let identity = Identity::new(&["a script"]);

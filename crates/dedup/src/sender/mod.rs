@@ -3,9 +3,9 @@
 //! The sender sends a reference for every chunk that was once exchanged with the peer, although the peer may
 //! have lost the chunk since then. The sender keeps the bytes until the peer acknowledges them, and sends the
 //! bytes if the peer answers with a NAK. The number of kept bytes is limited, per stream and in total:
-//! [`Sender::writable_bytes`] returns how many more bytes can be written. If the store [retains](ChunkStore::is_retained)
-//! a chunk that is sent as a reference, the sender does not keep its bytes in memory; after a NAK it loads them
-//! from the store. If loading fails, the stream is reset.
+//! [`Sender::writable_bytes`] returns how many more bytes can be written. If the store
+//! [retains](ChunkStore::is_retained) a chunk that is sent as a reference, the sender does not keep its bytes
+//! in memory; after a NAK it loads them from the store. If loading fails, the stream is reset.
 //!
 //! The first bytes of each body, and therefore short bodies as a whole, bypass deduplication: lookups would cost more
 //! than they save. [`Sender::flush`] sends bytes before the end of their chunk is known. If the peer has the complete

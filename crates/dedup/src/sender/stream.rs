@@ -415,8 +415,9 @@ impl OutgoingStream {
         }
     }
 
-    /// Handles a NAK for the piece at `offset`. The piece is queued before all others, in another encoding: a run becomes
-    /// single references, references and deltas become bytes. Returns the number of bytes that are sent again.
+    /// Handles a NAK for the piece at `offset`. The piece is queued before all others, in another encoding: a
+    /// run becomes single references, references and deltas become bytes. Returns the number of bytes that are
+    /// sent again.
     pub(super) fn handle_nak(
         &mut self,
         offset: u64,

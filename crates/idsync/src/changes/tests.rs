@@ -184,11 +184,14 @@ proptest! {
         order in prop::collection::vec((0i64..20, 0u8..8, 0usize..9), 1..150),
         rows_per_number in 1i64..4,
     ) {
-        let mut commits: Vec<_> = (0..).zip(&order).map(|(n, (delay, action, row_limit))| (n + delay, n, *action, *row_limit)).collect();
+        let mut commits: Vec<_> = (0..)
+            .zip(&order)
+            .map(|(n, (delay, action, row_limit))| (n + delay, n, *action, *row_limit))
+            .collect();
         commits.sort_unstable();
         let table = Arc::new(Table::default());
-        // `rows_per_number` rows have the same number. The delays, counted in numbers, are then shorter and still within
-        // the look-back.
+        // `rows_per_number` rows have the same number. The delays, counted in numbers, are then shorter and
+        // still within the look-back.
         let mut changes = poller(&table, 21);
         let (mut found, mut failures) = (Vec::new(), 0);
         for (_, n, action, row_limit) in commits {

@@ -154,7 +154,7 @@ impl Builder {
         loop {
             match wakes.recv_timeout(time.saturating_sub(started.elapsed())) {
                 Ok(WakeReason::ScanNow | WakeReason::FeedBegan { needs_scan: true }) => {
-                    time = pause_min
+                    time = pause_min;
                 }
                 Ok(WakeReason::FeedBegan { needs_scan: false }) => {}
                 Ok(WakeReason::Stop) | Err(RecvTimeoutError::Disconnected) => return true,

@@ -81,7 +81,8 @@ impl Unit {
         i64::try_from(look_back).unwrap_or(i64::MAX)
     }
 
-    /// Returns the highest plausible value at the time `now`. A row with a later time has a wrong clock or time zone.
+    /// Returns the highest plausible value at the time `now`. A later time in a row comes from a wrong clock
+    /// or time zone.
     fn highest_plausible(self, now: SystemTime) -> i64 {
         let Self::Time {
             per_second,

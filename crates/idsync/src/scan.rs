@@ -55,7 +55,7 @@ pub struct SourceInfo {
     pub form: IdForm,
     /// The name of the column.
     pub column: String,
-    /// The estimated number of rows.
+    /// The estimated number of rows, or `None` if the source cannot estimate it.
     pub rows_estimated: Option<u64>,
 }
 
@@ -71,7 +71,7 @@ pub struct ScanConfig {
     pub batch_ids: usize,
     /// The largest number of batches in the queue. With 16 batches of at most 1 MiB, a scan uses at most 17 MiB.
     pub batches_ahead: usize,
-    /// Retries after an outage.
+    /// The times of retries after an outage.
     pub retry: Retry,
 }
 
@@ -90,7 +90,7 @@ impl Default for ScanConfig {
 /// The times of retries after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The pause before the second attempt; doubled before each further one.
+    /// The pause before the second attempt. The pause is doubled before each further attempt.
     pub first: Duration,
     /// The longest pause between two attempts.
     pub longest: Duration,

@@ -1,7 +1,7 @@
 //! The position of a feed of changes, stored in a file of the state folder.
 //!
 //! ```text
-//! changes.json         the feed, its position, and whether all earlier ids were published
+//! changes.json         the feed, its position, and a flag that is true if all earlier ids were published
 //! ```
 //!
 //! A position is persisted only after every id before this position was journaled. If the stored position is
@@ -28,6 +28,7 @@ pub struct StoredPosition {
     feed: String,
     /// The lineage of the journal that has the ids.
     lineage: u64,
+    /// The position, in the unit that the feed has chosen.
     pub(crate) position: i64,
     /// The newest journal number when the position was recorded. A journal with a smaller head lacks ids that were
     /// committed before this position.
@@ -77,7 +78,9 @@ impl StoredPosition {
 pub(crate) struct PositionFile {
     folder: PathBuf,
     newest: Option<StoredPosition>,
+    /// The position in the file.
     written: Option<StoredPosition>,
+    /// The time of the last write, by the monotonic clock.
     written_at: Duration,
 }
 

@@ -13,9 +13,10 @@
 //! never acknowledged, so this record is dropped. An invalid record before a valid one means that acknowledged ids
 //! were lost. The journal then keeps all readable ids, and the publisher signs no proof until a scan is complete.
 //!
-//! **Each start begins a new lineage.** The folder may have been restored from a backup, which the publisher
-//! cannot always detect. In the old lineage the publisher would then give the same journal numbers to different
-//! ids, and clients that already have these numbers would never fetch the new ids.
+//! **Each start begins a new lineage.** A lineage is a random number that names one history of the journal. The
+//! folder may have been restored from a backup, which the publisher cannot always detect. In the old lineage
+//! the publisher would then give the same journal numbers to different ids, and clients that already have these
+//! numbers would never fetch the new ids.
 //!
 //! Ids that were acknowledged after the backup are lost, but the clients that posted them may still commit
 //! them. If the folder is a copy or its journal is damaged, the publisher therefore needs a scan that began at
@@ -41,8 +42,10 @@ use serde::{Deserialize, Serialize};
 #[derive(Debug)]
 pub(crate) struct StateFolder {
     folder: PathBuf,
+    /// The contents of `state.json`.
     stored: StateFile,
     log: File,
+    /// The length of the valid records of the log.
     log_bytes: u64,
     /// True after a failed write, when the position of the log's end is unknown. The log must be rewritten before
     /// the next append.
@@ -54,6 +57,7 @@ pub(crate) struct StateFolder {
 pub(crate) struct Restored {
     pub(crate) folder: StateFolder,
     pub(crate) journal: Journal,
+    /// The content of the newest snapshot, if it is valid.
     pub(crate) snapshot: Option<Bytes>,
     /// A stored position of the changes query is valid if it has one of these lineages. Empty if ids were lost.
     pub(crate) earlier_lineages: Vec<u64>,
@@ -61,8 +65,8 @@ pub(crate) struct Restored {
     pub(crate) damaged: bool,
     /// True if the folder is a copy, for example restored from a backup.
     pub(crate) copied: bool,
-    /// True if acknowledged ids may be missing: at this start or an earlier one, the log was damaged, the folder was a
-    /// copy, or the configured coverage was another. A complete scan clears this state.
+    /// True if acknowledged ids may be missing: at this start or an earlier one, the log was damaged, the
+    /// folder was a copy, or the configured coverage was another. A complete scan clears this state.
     pub(crate) may_miss_acknowledged_ids: bool,
 }
 
@@ -72,8 +76,10 @@ pub(crate) struct Restored {
 struct StateFile {
     version: u32,
     set: String,
+    /// The name of the form of the ids.
     form: String,
     hash_seed: u64,
+    /// The current lineage of the journal.
     lineage: u64,
     /// The previous lineage. The journal on disk has this lineage or `lineage`.
     #[serde(default)]
@@ -84,12 +90,14 @@ struct StateFile {
     /// The configured [`Coverage`] when this file was written. It states which source reports all new ids.
     #[serde(default)]
     covered_by: Option<String>,
-    /// True while writers may commit ids that were acknowledged but are not in the journal.
+    /// True while clients may still commit ids that were acknowledged but are not in the journal.
     #[serde(default, rename = "may_miss_posts")]
     may_miss_acknowledged_ids: bool,
     /// The upper bound of the manifest numbers that are used until this file is written again.
     serial_max: u64,
+    /// The epoch of the newest snapshot. Each snapshot has a higher epoch than the previous one.
     epoch: u64,
+    /// The description of the newest snapshot, with its digest.
     snapshot: Option<Snapshot>,
 }
 

@@ -31,9 +31,13 @@ use files::Files;
 /// The published state.
 #[derive(Debug)]
 pub(crate) struct PublishedState {
+    /// The number of the manifest.
     pub(crate) serial: u64,
+    /// The lineage of the journal.
     pub(crate) lineage: u64,
+    /// The epoch of the newest snapshot.
     pub(crate) epoch: u64,
+    /// The newest journal number.
     pub(crate) head: u64,
     /// The signed manifest. `None` before the first snapshot.
     pub(crate) manifest: Option<Content>,
@@ -41,7 +45,9 @@ pub(crate) struct PublishedState {
     pub(crate) made_at: Duration,
     /// All ids that were committed up to this time are in the journal or in each snapshot from `epoch_min` on.
     pub(crate) covered_until: CoveredUntil,
+    /// The lowest epoch of a snapshot with which `covered_until` is true. `None` if no time is covered.
     pub(crate) epoch_min: Option<u64>,
+    /// The snapshots and deltas that clients can fetch, by their SHA-256.
     pub(crate) files: HashMap<Digest, Arc<File>>,
     /// The number of ids in the deltas of the journal, for the status page.
     pub(crate) journal_ids: usize,
@@ -83,8 +89,8 @@ pub(crate) enum Command {
     RefreshDate { done: oneshot::Sender<()> },
     /// Begins a scan. Replies with the journal number and the epoch of the snapshot that the scan will produce.
     BeginScan { reply: oneshot::Sender<Scan> },
-    /// Ends a scan. Replies with the ids of the journal that were not removed before the scan. The builder adds them to
-    /// the ids that the scan read.
+    /// Ends a scan. Replies with the ids of the journal that were not removed before the scan. The builder adds
+    /// them to the ids that the scan read.
     EndScan { reply: oneshot::Sender<Vec<IdHash>> },
     /// Publishes a snapshot.
     Publish {
@@ -114,7 +120,7 @@ pub(crate) struct BuiltSnapshot {
     pub(crate) ids: u64,
 }
 
-/// Why ids were not journaled. The writer that posted them must not commit them.
+/// Why ids were not journaled. The client that posted them must not commit them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum JournalError {
     /// The journal is full until the next snapshot.
@@ -138,11 +144,14 @@ pub(crate) struct Writer {
     lineages: Vec<u64>,
     snapshot: Option<Arc<File>>,
     snapshot_ids: u64,
+    /// The SHA-256 of the name of the current feed.
     feed: Option<Digest>,
+    /// The file with the position of the feed.
     positions: PositionFile,
     /// For each recent snapshot: the newest journal number when its scan began, and the time at which the scan began.
     bases: VecDeque<(u64, Duration)>,
-    /// Ids that were removed after they were added. They are not added to the result of a scan.
+    /// Ids of the journal that were removed from the database later. Ids of the journal are added to the result
+    /// of a scan, except these ids.
     removed_ids: HashSet<IdHash>,
     /// The ids of `removed_ids` that were removed before the current scan began. An id that was removed later may
     /// have been committed again after the scan read its row.

@@ -73,7 +73,7 @@ pub enum ReceiverEvent {
     Opened {
         /// The stream.
         stream: StreamId,
-        /// The label that the sender gave it.
+        /// The label of the stream, which the sender chose.
         label: Vec<u8>,
     },
     /// Bytes of the stream can be [read](Receiver::take), or the stream has ended.
@@ -119,6 +119,7 @@ pub struct Receiver {
     streams: BTreeMap<StreamId, IncomingStream>,
     /// The bytes granted to all streams beyond their reserved windows.
     granted_extra: u64,
+    /// The streams that have ended.
     ended: EndedStreams,
     /// Streams for which an ACK must be sent.
     acks: BTreeSet<StreamId>,
@@ -432,7 +433,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Handles a range of a body. `resolve` returns its bytes.
+    /// Handles a frame with a range of a body. The function `resolve` returns the bytes of the frame.
     fn handle_piece<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
@@ -490,6 +491,7 @@ impl Receiver {
         Ok(FrameOutcome::Done)
     }
 
+    /// Queues a NAK. Fails if too many NAKs are queued.
     fn queue_nak(
         &mut self,
         stream: StreamId,
@@ -503,6 +505,7 @@ impl Receiver {
         Ok(())
     }
 
+    /// Ends a stream if CLOSE and all bytes were received. Queues STOP if the body is wrong.
     fn end_if_complete<S: ChunkStore, C: Codec>(
         &mut self,
         stream: StreamId,
@@ -527,11 +530,13 @@ impl Receiver {
         }
     }
 
+    /// Records that a stream has ended. `complete` is true if its body was delivered completely.
     fn record_end(&mut self, stream: StreamId, complete: bool) {
         self.ended.insert(stream, complete);
         self.credits.remove(&stream);
     }
 
+    /// Queues an event for a stream that can be read, unless an event is already queued.
     fn report_ready(&mut self, stream: StreamId) {
         if let Some(incoming) = self.streams.get_mut(&stream)
             && !std::mem::replace(&mut incoming.reported, true)
@@ -569,6 +574,7 @@ impl Receiver {
         self.granted_extra += incoming.granted().saturating_sub(reserved);
     }
 
+    /// Removes the state of a stream. Returns false if there is no state.
     fn remove(&mut self, stream: StreamId) -> bool {
         let removed = self.streams.remove(&stream);
         let granted = removed.as_ref().map_or(0, IncomingStream::granted);
@@ -590,6 +596,7 @@ const STARVED_BYTES_MAX: u64 = 64 << 10;
 /// The largest step by which credit is raised: two batches. The sender processes them in about a millisecond.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
+/// Returns the acknowledgement of a stream, or `None` if the stream is unknown.
 fn stream_ack(
     ended: &EndedStreams,
     streams: &BTreeMap<StreamId, IncomingStream>,

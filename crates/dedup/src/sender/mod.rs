@@ -566,6 +566,7 @@ impl Sender {
         }
     }
 
+    /// Encodes the next RESET frame. Returns false if there is none to send.
     fn transmit_reset(&mut self, out: &mut impl FrameSink) -> bool {
         while let Some(stream) = self.resets_due.pop_front() {
             if let Some(&reason) = self.resets.get(&stream) {
@@ -650,6 +651,7 @@ impl Sender {
         false
     }
 
+    /// Handles the acknowledgement of one stream.
     fn handle_ack(&mut self, acked: &StreamAck) -> Result<(), Violation> {
         let stream = acked.stream;
         if acked.state != StreamState::Open {
@@ -685,6 +687,7 @@ impl Sender {
         Ok(())
     }
 
+    /// Handles a NAK for the piece of a stream at `offset`.
     fn handle_nak(
         &mut self,
         stream: StreamId,
@@ -709,6 +712,7 @@ impl Sender {
             .push_back(SenderEvent::Stopped { stream, reason });
     }
 
+    /// Adds a stream to a queue of ready streams, if the stream has a frame to send and is in no queue.
     fn make_ready(&mut self, stream: StreamId) {
         if let Some(outgoing) = self.streams.get_mut(&stream)
             && let Some(next) = outgoing.next_bytes()
@@ -743,6 +747,7 @@ impl Sender {
             .or_else(|| self.short_ready.pop_front())
     }
 
+    /// Removes the state of a stream. Returns false if there is no state.
     fn remove_stream(&mut self, stream: StreamId) -> bool {
         let removed = self.streams.remove(&stream);
         self.unacked -= removed.as_ref().map_or(0, OutgoingStream::memory_bytes);

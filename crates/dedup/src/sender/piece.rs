@@ -70,7 +70,8 @@ impl Piece {
         }
     }
 
-    /// Returns the bytes, from the store if they were released, or `None` if the store has lost them.
+    /// Returns the bytes. If they were released, loads them from the store. Returns `None` if the store has
+    /// lost them.
     pub(super) fn load(
         &self,
         store: &mut impl ChunkStore,
@@ -112,7 +113,7 @@ impl Piece {
         self.chunks.iter().all(known)
     }
 
-    /// Sends the piece as bytes from now on, without references or a base.
+    /// Changes the encoding, so that the piece is sent as bytes, without references or a base.
     pub(super) fn send_as_bytes(&mut self) {
         if self.encoding != PieceEncoding::Plain {
             self.encoding = PieceEncoding::Literal { base: None };
@@ -178,7 +179,7 @@ pub(super) struct Base {
     pub(super) entries: Vec<Entry>,
 }
 
-/// A lookup waits for a pending read of the store.
+/// The error of a lookup that waits for a pending read of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Stalled;
 
@@ -197,13 +198,16 @@ pub(super) struct ChunkFinder<'a, S> {
 /// Which new chunks are stored with their bytes, and not only as entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoredBytes {
+    /// All new chunks.
     All,
+    /// All new chunks that are compressible.
     AllButNoise,
+    /// No chunks: only their entries are stored.
     None,
 }
 
 impl<S: ChunkStore> ChunkFinder<'_, S> {
-    /// Returns the location of a chunk, and whether it was already stored. Stores a new chunk.
+    /// Stores a chunk, unless it is already stored. Returns its location, and true if it was already stored.
     fn find_or_store(&mut self, id: ChunkId, chunk: &[u8]) -> (Option<ChunkLocation>, bool) {
         let has_bytes = match self.stored_bytes {
             StoredBytes::All => true,
@@ -337,7 +341,7 @@ impl PieceBuilder {
         );
     }
 
-    /// Adds the next bytes to the partial chunk.
+    /// Adds the next unprocessed bytes to the partial chunk.
     pub(super) fn advance(&mut self, bytes: usize) {
         self.processed += bytes;
     }
@@ -499,7 +503,8 @@ impl PieceBuilder {
         }
     }
 
-    /// Returns true if a chunk can be sent in one piece with the previous ones.
+    /// Returns true if a chunk of `bytes` bytes can be sent in one piece with the previous chunks. `follows` is
+    /// true if it follows them in the store, and `known` if the peer has it.
     fn may_join(&self, follows: bool, bytes: usize, known: bool) -> bool {
         let full = self.chunks_bytes + bytes > PIECE_BYTES_MAX || self.chunks.len() == CHUNKS_MAX;
         // A run of chunks gets a separate frame, because a run takes 26 bytes, whatever its length.

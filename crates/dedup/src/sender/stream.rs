@@ -177,7 +177,7 @@ impl OutgoingStream {
         self.enqueue(pieces, finder);
     }
 
-    /// Continues after pending reads.
+    /// Continues after the pending reads were performed.
     pub(super) fn resume<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
         if !self.stalled {
             return;
@@ -202,7 +202,7 @@ impl OutgoingStream {
         self.closed && self.deferred != DeferredOperation::Close
     }
 
-    /// Processes the unprocessed bytes until the stream stalls.
+    /// Cuts the unprocessed bytes into chunks, until all bytes are processed or the stream stalls.
     fn cut_chunks<S: ChunkStore>(
         &mut self,
         input: Input,
@@ -296,6 +296,7 @@ impl OutgoingStream {
         }
     }
 
+    /// Makes pieces of all written bytes.
     pub(super) fn flush<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
         let mut pieces = Vec::new();
         if self.written <= self.bypass {
@@ -311,6 +312,7 @@ impl OutgoingStream {
         self.enqueue(pieces, finder);
     }
 
+    /// Makes a piece of the complete chunks.
     pub(super) fn flush_whole<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>) {
         if self.written > self.bypass {
             let mut pieces = Vec::new();
@@ -335,6 +337,7 @@ impl OutgoingStream {
         !self.is_open && !std::mem::replace(&mut self.opened_long_lane, true)
     }
 
+    /// Ends the body: makes pieces of all bytes and queues CLOSE.
     pub(super) fn close<S: ChunkStore>(&mut self, finder: &mut ChunkFinder<'_, S>, batch: usize) {
         self.closed = true;
         let mut pieces = Vec::new();
@@ -357,6 +360,7 @@ impl OutgoingStream {
         }
     }
 
+    /// Queues new pieces. Adds references to the digest, and releases their bytes if possible.
     fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut ChunkFinder<'_, S>) {
         for piece in &mut pieces {
             // The digest of other bytes is computed in one pass with the checksum of their frame. References have no
@@ -465,6 +469,7 @@ impl OutgoingStream {
         bytes
     }
 
+    /// Queues a piece before all others, unless it is already queued.
     fn requeue(&mut self, offset: u64) {
         if let Some(piece) = self.piece(offset)
             && !std::mem::replace(&mut piece.waiting, true)

@@ -12,6 +12,7 @@ use crate::feed::Changes;
 use crate::position::StoredPosition;
 
 impl Writer {
+    /// Returns the stored position of a feed, if it is valid for this journal.
     pub(super) fn position_of(&self, feed: Digest) -> Option<&StoredPosition> {
         let stored = self.positions.newest();
         stored.filter(|stored| stored.belongs_to(feed, &self.lineages, self.journal.head()))

@@ -566,7 +566,7 @@ impl Sender {
         }
     }
 
-    /// Encodes the next RESET frame. Returns false if there is none to send.
+    /// Encodes the next RESET frame. Returns false if no RESET must be sent.
     fn transmit_reset(&mut self, out: &mut impl FrameSink) -> bool {
         while let Some(stream) = self.resets_due.pop_front() {
             if let Some(&reason) = self.resets.get(&stream) {

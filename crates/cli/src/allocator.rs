@@ -15,7 +15,7 @@ pub(crate) fn return_pages_above(bytes_max: u64) -> bool {
     let Ok(_guard) = RETURNING.try_lock() else {
         return false;
     };
-    // The names of the statistics and settings below exist in every jemalloc since 5.0. If a call fails,
+    // The names of the statistics and settings previous_class exist in every jemalloc since 5.0. If a call fails,
     // jemalloc returns the pages later by its own rules.
     freed_bytes().is_ok_and(|freed| freed > bytes_max) && return_pages().is_ok()
 }
@@ -44,36 +44,43 @@ mod tests {
     /// `edgeward_types::size_class` returns the size classes of jemalloc.
     #[test]
     fn size_classes_equal_those_of_the_allocator() {
-        let number = |name: String| -> u64 {
+        let statistic = |name: String| -> u64 {
             let name = format!("{name}\0");
             let name = name.as_bytes().name();
-            let wide: Result<usize> = name.read();
-            let narrow = || name.read().map(|number: u32| number as usize);
-            wide.or_else(|_| narrow()).expect("a number") as u64
+            let as_usize: Result<usize> = name.read();
+            let as_u32 = || name.read().map(|number: u32| number as usize);
+            as_usize
+                .or_else(|_| as_u32())
+                .expect("jemalloc knows the statistic") as u64
         };
-        let small = (0..number("arenas.nbins".into())).map(|n| format!("arenas.bin.{n}.size"));
+        let small = (0..statistic("arenas.nbins".into())).map(|n| format!("arenas.bin.{n}.size"));
         let large =
-            (0..number("arenas.nlextents".into())).map(|n| format!("arenas.lextent.{n}.size"));
-        let mut below = 0;
-        for class in small.chain(large).map(number) {
-            assert_eq!(edgeward_types::size_class(below + 1), class);
+            (0..statistic("arenas.nlextents".into())).map(|n| format!("arenas.lextent.{n}.size"));
+        let mut previous_class = 0;
+        for class in small.chain(large).map(statistic) {
+            assert_eq!(edgeward_types::size_class(previous_class + 1), class);
             assert_eq!(edgeward_types::size_class(class), class);
-            below = class;
+            previous_class = class;
         }
-        assert!(below > 1 << 60, "the classes reach {below}");
+        assert!(
+            previous_class > 1 << 60,
+            "the classes reach {previous_class}"
+        );
     }
 
     #[test]
-    fn freed_pages_above_the_bound_are_returned() {
+    fn freed_pages_above_the_limit_are_returned_to_the_system() {
         // A decay time of -1 stops jemalloc from returning pages by itself while this test runs.
         let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
-        let configured: isize = decay_ms.update(-1).expect("a decay time");
+        let configured: isize = decay_ms.update(-1).expect("the decay time is set");
         let bodies: Vec<Vec<u8>> = (0..64).map(|_| vec![1; 1 << 20]).collect();
         drop(bodies);
         assert!(!return_pages_above(1 << 40));
-        assert!(freed_bytes().expect("a number") > 32 << 20);
+        assert!(freed_bytes().expect("jemalloc has statistics") > 32 << 20);
         assert!(return_pages_above(16 << 20));
-        assert!(freed_bytes().expect("a number") <= 16 << 20);
-        decay_ms.write(configured).expect("a decay time");
+        assert!(freed_bytes().expect("jemalloc has statistics") <= 16 << 20);
+        decay_ms
+            .write(configured)
+            .expect("the decay time is restored");
     }
 }

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Every error reaches [`print()`] through `anyhow`. An error that has a location or a hint is a
-//! [`Diagnostic`]. Several errors found in one pass are [`Diagnostics`]; each is printed as a block of its own.
+//! [`Diagnostic`]. Several errors found in one pass are [`Diagnostics`]; each is printed as a error_block of its own.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -122,19 +122,19 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
     if let Some(Diagnostics(all)) = error.downcast_ref::<Diagnostics>() {
         return all
             .iter()
-            .map(|diagnostic| block(&diagnostic.message, diagnostic))
+            .map(|diagnostic| error_block(&diagnostic.message, diagnostic))
             .collect();
     }
     let message = format!("{error:#}");
-    let bare = Diagnostic::new("");
+    let without_location = Diagnostic::new("");
     let located = error
         .chain()
         .find_map(|cause| cause.downcast_ref::<Diagnostic>())
         .or_else(|| error.downcast_ref::<Diagnostic>());
-    block(&message, located.unwrap_or(&bare))
+    error_block(&message, located.unwrap_or(&without_location))
 }
 
-fn block(message: &str, located: &Diagnostic) -> String {
+fn error_block(message: &str, located: &Diagnostic) -> String {
     let mut text = format!("error: {message}\n");
     let location = match (&located.file, located.line) {
         (Some(file), Some(line)) => Some(format!("{}, line {line}", file.display())),
@@ -183,7 +183,7 @@ mod tests {
     fn context_around_a_diagnostic_keeps_its_location_and_hint() {
         let error = Err::<(), _>(Diagnostic::new("bad").in_file("f").hint("mend it"))
             .context("starting")
-            .expect_err("it is an error");
+            .expect_err("the result is an error");
         assert_eq!(
             render(&error),
             "error: starting: bad\n  in f\n  hint: mend it\n"

@@ -9,7 +9,7 @@ use edgeward_types::ByteSize;
 
 /// Logs a warning if the memory tier (`--hot`) exceeds the available memory: as soon as the cache is full, the system
 /// would swap or kill the process.
-pub(crate) fn warn_if_beyond(hot: ByteSize) {
+pub(crate) fn warn_if_hot_exceeds_memory(hot: ByteSize) {
     if let Some(limit) = MemoryLimit::of_system(Path::new("/"))
         && hot.bytes() > limit.bytes
     {
@@ -84,7 +84,10 @@ fn limit_of(root: &Path, line: &str) -> Option<u64> {
     let (controllers, path) = rest.split_once(':')?;
     let (mount, file) = match controllers {
         "" => ("sys/fs/cgroup", "memory.max"),
-        _ if controllers.split(',').any(|one| one == "memory") => {
+        _ if controllers
+            .split(',')
+            .any(|controller| controller == "memory") =>
+        {
             ("sys/fs/cgroup/memory", "memory.limit_in_bytes")
         }
         _ => return None,
@@ -104,11 +107,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_least_of_the_machine_s_memory_and_the_group_s_limits_counts() {
+    fn the_limit_is_the_lowest_of_the_memory_and_the_limits_of_the_control_groups() {
         let root = tempfile::tempdir().expect("the temporary folder is created");
         let write = |path: &str, text: &str| {
             let path = root.path().join(path);
-            fs::create_dir_all(path.parent().expect("the folder is created")).expect("a folder");
+            fs::create_dir_all(path.parent().expect("the path has a parent"))
+                .expect("the folder is created");
             fs::write(path, text).expect("the file is written");
         };
         let limit = || MemoryLimit::of_system(root.path()).map(|limit| (limit.bytes, limit.source));

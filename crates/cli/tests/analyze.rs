@@ -31,7 +31,7 @@ fn log() -> (String, HashMap<String, u64>) {
 }
 
 #[test]
-fn counts_are_exact_whatever_the_compression_and_the_depth() {
+fn counts_are_exact_for_every_compression_and_depth() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let (text, counts) = log();
     let requests: u64 = counts.values().sum();
@@ -75,7 +75,7 @@ fn one_report_covers_the_logs_of_several_machines() {
     assert_eq!(
         report["hours"][0]["requests"],
         2 * 41,
-        "each of the 40, and the first again"
+        "40 first requests, and a second request for the first URL"
     );
     assert_eq!(
         report["cache"],
@@ -104,7 +104,7 @@ fn one_report_covers_the_logs_of_several_machines() {
 
 /// Method: compare the counts with the output of awk, sort and uniq.
 #[test]
-fn a_real_log_is_counted_as_awk_counts_it() {
+fn the_counts_of_a_real_log_equal_those_of_awk() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../..");
     let path = root.join("shared/traces/logs/semicomplete-2015.combined.log.gz");
     if !path.exists() {
@@ -116,14 +116,14 @@ fn a_real_log_is_counted_as_awk_counts_it() {
     let awk = Command::new("sh")
         .args(["-c", script, name(&path)])
         .output();
-    let awk = String::from_utf8(awk.expect("a shell").stdout).expect("text");
+    let awk = String::from_utf8(awk.expect("the shell runs").stdout).expect("the output is UTF-8");
     for depth in [&["--counts"][..], &[]] {
         let report = json(&[&["--json", name(&path)], depth].concat());
-        let ours = format!(
+        let counted = format!(
             "{} {} {}\n",
             report["requests"], report["urls"], report["once"]
         );
-        assert_eq!(ours, awk);
+        assert_eq!(counted, awk);
         assert_eq!(report["lines_malformed"], 0);
     }
 }
@@ -131,7 +131,7 @@ fn a_real_log_is_counted_as_awk_counts_it() {
 /// Method: analyze the log of a generated trace, pass the suggested configuration to `check-config`, and read
 /// the page.
 #[test]
-fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
+fn the_suggested_configuration_is_valid_and_is_shown_on_the_page() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let log = folder.path().join("access.log.zst");
     let out = Command::new(env!("CARGO_BIN_EXE_edgeward"))
@@ -151,13 +151,21 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
     let page = folder.path().join("report.html");
     let report = json(&["--json", name(&log), "--report", name(&page)]);
     assert_eq!(report["requests"], 20_000);
-    let once = report["once_share"].as_f64().expect("a share");
+    let once = report["once_share"]
+        .as_f64()
+        .expect("the share is a number");
     assert!((once - 0.7).abs() < 1e-4, "{once}");
     let prediction = &report["prediction"];
     assert_eq!(prediction["sample_rate"], 1.0);
-    let caches = prediction["caches"].as_array().expect("a list");
+    let caches = prediction["caches"]
+        .as_array()
+        .expect("the caches are a list");
     assert_eq!(caches.len(), 5, "{caches:?}");
-    let written = |at: usize| caches[at]["disk_written_bytes"].as_u64().expect("a disk");
+    let written = |index: usize| {
+        caches[index]["disk_written_bytes"]
+            .as_u64()
+            .expect("the cache has a disk")
+    };
     assert!(written(4) < written(3), "second-hit writes less");
     assert_eq!(
         (&caches[2]["policy"], &caches[3]["policy"]),
@@ -165,7 +173,9 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
         "the policy with the highest hit ratio is used with the disk: {caches:?}"
     );
 
-    let settings = prediction["config"].as_str().expect("text");
+    let settings = prediction["config"]
+        .as_str()
+        .expect("the configuration is a string");
     assert!(settings.contains("policy = \"gdsf\""), "{settings}");
     let config = folder.path().join("edgeward.toml");
     let front = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n";
@@ -177,12 +187,12 @@ fn the_configuration_that_suits_a_log_is_valid_and_is_on_the_page() {
     let printed = String::from_utf8_lossy(&check.stderr);
     assert!(check.status.success(), "{settings}\n{printed}");
 
-    let html = fs::read_to_string(&page).expect("the page");
+    let html = fs::read_to_string(&page).expect("the page is written");
     assert!(html.starts_with("<!doctype html>") && html.contains("70.00 %"));
     let first = settings
         .lines()
         .nth(1)
-        .expect("a line")
+        .expect("the configuration has a second line")
         .replace('"', "&quot;");
     assert!(html.contains(&first) || html.contains(settings), "{first}");
 }
@@ -203,9 +213,11 @@ fn a_truncated_log_is_counted_up_to_the_error_and_marked_incomplete() {
     let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["complete"], false);
     let requests: u64 = counts.values().sum();
-    let read = report["requests"].as_u64().expect("a number");
+    let read = report["requests"].as_u64().expect("the value is a number");
     assert!((requests + 1..2 * requests).contains(&read), "{read}");
-    let problem = report["files"][0]["problem"].as_str().expect("a problem");
+    let problem = report["files"][0]["problem"]
+        .as_str()
+        .expect("the log has an error");
     assert!(
         problem.contains("the gzip stream is truncated"),
         "{problem}"
@@ -245,7 +257,9 @@ fn malformed_lines_are_counted_and_reported_with_examples() {
     let file = &report["files"][0];
     assert_eq!(file["malformed"][0]["line"], 1);
     assert_eq!(file["malformed"][0]["text"], "hello");
-    let long = file["malformed"][1]["what"].as_str().expect("a reason");
+    let long = file["malformed"][1]["what"]
+        .as_str()
+        .expect("the line has a reason");
     assert!(long.contains("longer than 1048576 bytes"), "{long}");
     assert!(
         file["lines_backwards"]
@@ -266,7 +280,7 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
     let mut junk = b"\x7fELF".to_vec();
     junk.extend((0..100_000u32).flat_map(|n| n.wrapping_mul(0x9e37_79b9).to_le_bytes()));
     fs::write(&path, junk).expect("the file is written");
-    let says = |args: &[&str]| {
+    let error_output = |args: &[&str]| {
         let out = edgeward(args, b"");
         assert_eq!(
             (out.status.code(), out.stdout.len()),
@@ -275,17 +289,17 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
         );
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
-    let printed = says(&[name(&path)]);
+    let printed = error_output(&[name(&path)]);
     assert!(
         printed.contains("not text") && printed.contains("junk.bin"),
         "{printed}"
     );
-    let printed = says(&["/nonexistent/access.log"]);
+    let printed = error_output(&["/nonexistent/access.log"]);
     assert!(printed.contains("/nonexistent/access.log"), "{printed}");
-    let printed = says(&[name(&path), "--memory", "1MiB"]);
+    let printed = error_output(&[name(&path), "--memory", "1MiB"]);
     assert!(printed.contains("--memory"), "{printed}");
     fs::write(&path, "").expect("the file is written");
-    let printed = says(&[name(&path)]);
+    let printed = error_output(&[name(&path)]);
     assert!(printed.contains("no requests"), "{printed}");
 }
 
@@ -302,7 +316,7 @@ fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
     assert_eq!(out.status.code(), Some(2));
     let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["complete"], false);
-    let requests = report["requests"].as_u64().expect("a number");
+    let requests = report["requests"].as_u64().expect("the value is a number");
     assert!((65_536..400_000).contains(&requests), "{requests}");
     assert_eq!(
         report["urls"], requests,
@@ -318,16 +332,16 @@ fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
 
 /// Writes the text to a file, compressed in the format that the extension of the file names.
 fn compress(path: &Path, text: &[u8]) {
-    let file = fs::File::create(path).expect("a file");
+    let file = fs::File::create(path).expect("the file is created");
     let compression = match path.extension().and_then(|ending| ending.to_str()) {
         Some("gz") => Compression::Gzip,
         Some("zst") => Compression::Zstd,
         Some("bz2") => Compression::Bzip2,
         _ => Compression::None,
     };
-    let mut sink = Encoder::new(file, compression).expect("a file");
-    sink.write_all(text).expect("a file");
-    sink.finish().expect("a file");
+    let mut sink = Encoder::new(file, compression).expect("the encoder starts");
+    sink.write_all(text).expect("the text is written");
+    sink.finish().expect("the file is complete");
 }
 
 fn json(args: &[&str]) -> Value {
@@ -357,5 +371,5 @@ fn filter(command: &mut Command, input: &[u8]) -> Output {
 }
 
 fn name(path: &Path) -> &str {
-    path.to_str().expect("a name in UTF-8")
+    path.to_str().expect("the path is UTF-8")
 }

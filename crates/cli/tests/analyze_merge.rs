@@ -11,9 +11,9 @@ use serde_json::Value;
 fn log(requests: u64, seed: u64) -> String {
     let mut text = String::new();
     for n in 0..requests {
-        let mixed = (n + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
+        let random = (n + seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 40;
         // Some URLs are requested more often, so that the ranking of the URLs does not depend on chance.
-        let url = mixed % (1 + (mixed >> 12) % (requests / 3));
+        let url = random % (1 + (random >> 12) % (requests / 3));
         let (minute, second) = (n / 60 % 60, n % 60);
         text += &format!(
             "192.0.2.{} - - [17/May/2015:10:{minute:02}:{second:02} +0000] \"GET /{url:x}.js HTTP/1.1\" 200 {} \"-\" \
@@ -25,7 +25,7 @@ fn log(requests: u64, seed: u64) -> String {
     text
 }
 
-fn machines(folder: &Path) {
+fn write_logs_of_machines(folder: &Path) {
     for (n, machine) in ["edge-1", "edge-2", "edge-3"].iter().enumerate() {
         let folder = folder.join(machine);
         fs::create_dir_all(&folder).expect("the folder is created");
@@ -39,7 +39,7 @@ fn machines(folder: &Path) {
 #[test]
 fn partial_results_merge_into_the_report_of_all_logs() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    machines(&folder.path().join("logs"));
+    write_logs_of_machines(&folder.path().join("logs"));
     for depth in [&[][..], &["--counts"]] {
         let names = ["edge-2", "edge-1", "edge-3"];
         for name in names {
@@ -53,14 +53,14 @@ fn partial_results_merge_into_the_report_of_all_logs() {
                 "{printed}"
             );
         }
-        let two = [
+        let merge_two = [
             "merge",
             "edge-2.part",
             "edge-1.part",
             "--partial",
             "two.part",
         ];
-        assert!(edgeward(folder.path(), &two).status.success());
+        assert!(edgeward(folder.path(), &merge_two).status.success());
         let whole = [&["logs"][..], depth].concat();
         let whole_json = json(folder.path(), &whole);
         let whole_table = edgeward(folder.path(), &whole).stdout;
@@ -86,30 +86,30 @@ fn partial_results_merge_into_the_report_of_all_logs() {
 #[test]
 fn an_invalid_partial_result_is_rejected_by_name() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    machines(&folder.path().join("logs"));
-    let made = edgeward(folder.path(), &["logs", "--partial", "a.part"]);
-    assert!(made.status.success());
+    write_logs_of_machines(&folder.path().join("logs"));
+    let partial = edgeward(folder.path(), &["logs", "--partial", "a.part"]);
+    assert!(partial.status.success());
     let bytes = fs::read(folder.path().join("a.part")).expect("the file is readable");
-    let says = |bytes: &[u8]| {
+    let merge_error = |bytes: &[u8]| {
         fs::write(folder.path().join("b.part"), bytes).expect("the file is written");
         let out = edgeward(folder.path(), &["merge", "b.part"]);
         assert_eq!((out.status.code(), out.stdout.len()), (Some(2), 0));
         String::from_utf8_lossy(&out.stderr).into_owned()
     };
-    let printed = says(&bytes[..bytes.len() - 1]);
+    let printed = merge_error(&bytes[..bytes.len() - 1]);
     assert!(printed.contains("b.part ends in the middle"), "{printed}");
-    for at in [20, bytes.len() / 2, bytes.len() - 100] {
+    for offset in [20, bytes.len() / 2, bytes.len() - 100] {
         let mut damaged = bytes.clone();
-        damaged[at] ^= 4;
-        let printed = says(&damaged);
+        damaged[offset] ^= 4;
+        let printed = merge_error(&damaged);
         assert!(printed.contains("b.part is corrupt"), "{printed}");
-        assert!(printed.contains("copy it again"), "{printed}");
+        assert!(printed.contains("copy the file again"), "{printed}");
     }
     let mut newer = bytes;
     newer[8] = 9;
-    let printed = says(&newer);
+    let printed = merge_error(&newer);
     assert!(printed.contains("format 9"), "{printed}");
-    let printed = says(b"hello");
+    let printed = merge_error(b"hello");
     assert!(printed.contains("not a partial result"), "{printed}");
 }
 
@@ -122,8 +122,8 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     let first = folder.path().join("a.log");
     fs::write(&first, log(30_000, 1)).expect("the file is written");
     fs::write(folder.path().join("b.log"), log(29_000, 2)).expect("the file is written");
-    let whole = json(folder.path(), &["a.log", "b.log"]);
-    let kept = [
+    let uninterrupted = json(folder.path(), &["a.log", "b.log"]);
+    let args = [
         "a.log",
         "b.log",
         "--threads",
@@ -133,36 +133,46 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
         "--checkpoint-every",
         "1KiB",
     ];
-    let mut child = command(folder.path(), &kept)
+    let mut child = command(folder.path(), &args)
         .spawn()
         .expect("the process starts");
     // A checkpoint is written every thousand lines, so the 40th checkpoint is written while the second log is read.
-    let mark = folder.path().join("kept/000040.partial");
+    let checkpoint = folder.path().join("kept/000040.partial");
     let deadline = Instant::now() + Duration::from_secs(60);
-    while !mark.exists() && Instant::now() < deadline {
+    while !checkpoint.exists() && Instant::now() < deadline {
         std::thread::yield_now();
     }
     child.kill().expect("the process runs");
     let killed = child.wait_with_output().expect("the process ends");
-    assert!(!killed.status.success() && mark.exists(), "{killed:?}");
+    assert!(
+        !killed.status.success() && checkpoint.exists(),
+        "{killed:?}"
+    );
 
-    let other = edgeward(folder.path(), &[&kept[..], &["--cut-query"]].concat());
+    let other = edgeward(folder.path(), &[&args[..], &["--cut-query"]].concat());
     let printed = String::from_utf8_lossy(&other.stderr).into_owned();
     assert_eq!(other.status.code(), Some(2));
     assert!(printed.contains("other options"), "{printed}");
 
     let metadata = first.metadata().expect("the log exists");
     fs::write(&first, log(30_000, 1) + "\n").expect("the file is written");
-    let changed = edgeward(folder.path(), &kept);
+    let changed = edgeward(folder.path(), &args);
     let printed = String::from_utf8_lossy(&changed.stderr).into_owned();
     assert_eq!(changed.status.code(), Some(2));
     assert!(printed.contains("a.log has changed"), "{printed}");
 
     fs::write(&first, "x".repeat(metadata.len() as usize)).expect("the file is written");
-    let file = File::options().write(true).open(&first).expect("a file");
-    file.set_modified(metadata.modified().expect("the modification time is set"))
-        .expect("the modification time is set");
-    assert_eq!(json(folder.path(), &kept), whole);
+    let file = File::options()
+        .write(true)
+        .open(&first)
+        .expect("the log is opened");
+    file.set_modified(
+        metadata
+            .modified()
+            .expect("the log has a modification time"),
+    )
+    .expect("the modification time is set");
+    assert_eq!(json(folder.path(), &args), uninterrupted);
     assert!(!folder.path().join("kept").exists());
 }
 
@@ -174,17 +184,17 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     fs::create_dir(&temp).expect("the folder is created");
     fs::write(folder.path().join("a.log"), log(400_000, 5)).expect("the file is written");
     let script = "mount -t tmpfs -o size=1m none \"$0\" && exec \"$@\"";
-    let inside = |program: &[&str]| {
+    let run_with_small_tmpfs = |program: &[&str]| {
         let mut command = Command::new("unshare");
         command.args(["--map-root-user", "--mount", "sh", "-c", script]);
         command.arg(&temp).args(program).current_dir(folder.path());
         command.output()
     };
-    if !inside(&["true"]).is_ok_and(|out| out.status.success()) {
+    if !run_with_small_tmpfs(&["true"]).is_ok_and(|out| out.status.success()) {
         eprintln!("skipped: no mount namespaces here");
         return;
     }
-    let out = inside(&[
+    let out = run_with_small_tmpfs(&[
         env!("CARGO_BIN_EXE_edgeward"),
         "--quiet",
         "analyze",
@@ -206,7 +216,7 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     assert!(printed.contains("--temp"), "{printed}");
     let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["complete"], false);
-    let requests = report["requests"].as_u64().expect("a number");
+    let requests = report["requests"].as_u64().expect("the value is a number");
     assert!((60_000..400_000).contains(&requests), "{requests}");
     assert_eq!(
         report["lines"], requests,

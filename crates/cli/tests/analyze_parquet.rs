@@ -14,7 +14,7 @@ fn edgeward(folder: &Path, args: &[&str]) -> Output {
         .expect("the process runs")
 }
 
-fn log(folder: &Path) {
+fn write_log(folder: &Path) {
     let line =
         |day: u32| format!("c - - [{day}/May/2015:10:05:03 +0000] \"GET /a HTTP/1.1\" 200 5\n");
     let text = [17, 18, 17].map(line).concat();
@@ -23,9 +23,9 @@ fn log(folder: &Path) {
 
 #[cfg(not(feature = "parquet"))]
 #[test]
-fn a_build_without_parquet_says_so() {
+fn a_build_without_parquet_reports_the_missing_feature() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    log(folder.path());
+    write_log(folder.path());
     let out = edgeward(folder.path(), &[]);
     let printed = String::from_utf8_lossy(&out.stderr).into_owned();
     assert_eq!(out.status.code(), Some(2));
@@ -36,7 +36,7 @@ fn a_build_without_parquet_says_so() {
 #[test]
 fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    log(folder.path());
+    write_log(folder.path());
     let out = edgeward(folder.path(), &[]);
     let printed = String::from_utf8_lossy(&out.stderr).into_owned();
     assert!(out.status.success(), "{printed}");
@@ -47,8 +47,11 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
             .join("out")
             .join(day)
             .read_dir()
-            .expect("a day");
-        let file = files.next().expect("a file").expect("a file");
+            .expect("the day has a folder");
+        let file = files
+            .next()
+            .expect("the day has a file")
+            .expect("the folder is readable");
         let bytes = fs::read(file.path()).expect("the file is readable");
         assert!(bytes.starts_with(b"PAR1") && bytes.ends_with(b"PAR1"));
         assert!(files.next().is_none());
@@ -57,7 +60,7 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
     let printed = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(printed.contains("not empty"), "{printed}");
 
-    fs::remove_dir_all(folder.path().join("out")).expect("it was there");
+    fs::remove_dir_all(folder.path().join("out")).expect("the folder is removed");
     fs::write(folder.path().join("junk.bin"), [0, 1, 2, 3]).expect("the file is written");
     let out = edgeward(folder.path(), &["junk.bin"]);
     assert_eq!(out.status.code(), Some(2));

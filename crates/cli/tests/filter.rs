@@ -55,14 +55,14 @@ fn a_filter_finds_the_ids_of_its_source() {
         // The input has every id twice; the second copy adds no id to the filter.
         let report = json(&run(folder.path(), &arguments, &ids(4000).repeat(2)));
         assert_eq!(report["ids_read"], 8000, "{name}");
-        let distinct = report["ids"].as_u64().expect("a number");
+        let distinct = report["ids"].as_u64().expect("the count is a number");
         assert!((3960..=4000).contains(&distinct), "{name}: {report}");
 
-        let mut question = vec!["query", name];
+        let mut query = vec!["query", name];
         if name == "guava" {
-            question.extend_from_slice(&["--guava", "utf8", "--form", "integer"]);
+            query.extend_from_slice(&["--guava", "utf8", "--form", "integer"]);
         }
-        let present = run(folder.path(), &question, &ids(4000));
+        let present = run(folder.path(), &query, &ids(4000));
         assert!(present.status.success());
         let text = String::from_utf8_lossy(&present.stdout);
         assert_eq!(
@@ -72,13 +72,16 @@ fn a_filter_finds_the_ids_of_its_source() {
             4000
         );
         let absent: String = (10_000..20_000).map(|n| format!("{n}\n")).collect();
-        let text = run(folder.path(), &question, &absent).stdout;
+        let text = run(folder.path(), &query, &absent).stdout;
         let text = String::from_utf8_lossy(&text);
-        let passed = text
+        let false_positives = text
             .lines()
             .filter(|line| line.starts_with("maybe\t"))
             .count();
-        assert!(passed < 200, "{name}: {passed} of 10,000 at 1 %");
+        assert!(
+            false_positives < 200,
+            "{name}: {false_positives} of 10,000 at 1 %"
+        );
     }
     assert_eq!(
         run(folder.path(), &["query", "static", "007"], "")
@@ -96,7 +99,7 @@ fn a_filter_finds_the_ids_of_its_source() {
 fn ids_are_read_from_the_named_column() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let csv = "name,id\n\"a, \"\"b\"\"\nc\",550E8400-E29B-41D4-A716-446655440000\nd,\n";
-    std::fs::write(folder.path().join("ids.csv"), csv).expect("written");
+    std::fs::write(folder.path().join("ids.csv"), csv).expect("the file is written");
     let build = [
         "build", "-s", "ids.csv", "--ids", "uuid", "-o", "f", "--json",
     ];
@@ -122,10 +125,10 @@ fn a_malformed_id_is_reported_with_its_line() {
         "{printed}"
     );
     assert!(!folder.path().join("f").exists());
-    let mut lenient = build.to_vec();
-    lenient.extend_from_slice(&["--skip-malformed", "--json"]);
+    let mut skipping_build = build.to_vec();
+    skipping_build.extend_from_slice(&["--skip-malformed", "--json"]);
     assert_eq!(
-        json(&run(folder.path(), &lenient, "1\n2\nid\n"))["ids_malformed"],
+        json(&run(folder.path(), &skipping_build, "1\n2\nid\n"))["ids_malformed"],
         1
     );
 
@@ -159,10 +162,13 @@ fn inspect_and_diff_report_the_contents_of_filters() {
         ];
         assert!(run(folder.path(), &build, &ids(count)).status.success());
     }
-    let seen = json(&run(folder.path(), &["inspect", "a", "--json"], ""));
-    assert_eq!((&seen["ids"], &seen["epoch"]), (&1000.into(), &3.into()));
+    let report = json(&run(folder.path(), &["inspect", "a", "--json"], ""));
+    assert_eq!(
+        (&report["ids"], &report["epoch"]),
+        (&1000.into(), &3.into())
+    );
     assert!(
-        seen["expected_rate"]
+        report["expected_rate"]
             .as_f64()
             .is_some_and(|rate| rate <= 0.001)
     );
@@ -184,9 +190,9 @@ fn inspect_and_diff_report_the_contents_of_filters() {
             .is_some_and(|ids| ids > 190)
     );
 
-    let mut broken = std::fs::read(folder.path().join("a")).expect("built");
-    broken[300] ^= 1;
-    std::fs::write(folder.path().join("broken"), broken).expect("written");
+    let mut corrupt = std::fs::read(folder.path().join("a")).expect("the filter is readable");
+    corrupt[300] ^= 1;
+    std::fs::write(folder.path().join("broken"), corrupt).expect("the file is written");
     let printed = error_output(&run(folder.path(), &["inspect", "broken"], ""));
     assert!(
         printed.contains("payload is corrupt") && printed.contains("in broken"),
@@ -201,12 +207,16 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     use std::net::TcpStream;
 
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    std::fs::write(folder.path().join("ids.txt"), ids(1000)).expect("written");
-    std::fs::write(folder.path().join("token"), "sixteen-or-more-characters\n").expect("written");
+    std::fs::write(folder.path().join("ids.txt"), ids(1000)).expect("the file is written");
+    std::fs::write(folder.path().join("token"), "sixteen-or-more-characters\n")
+        .expect("the file is written");
     let keygen = run(folder.path(), &["keygen", "-o", "key"], "");
-    let public = String::from_utf8(keygen.stdout).expect("text");
+    let public = String::from_utf8(keygen.stdout).expect("the output is UTF-8");
     let again = run(folder.path(), &["keygen", "--public", "key"], "");
-    assert_eq!(String::from_utf8(again.stdout).expect("text"), public);
+    assert_eq!(
+        String::from_utf8(again.stdout).expect("the output is UTF-8"),
+        public
+    );
     let refused = error_output(&run(folder.path(), &["keygen", "-o", "key"], ""));
     assert!(refused.contains("the key file exists already"), "{refused}");
 
@@ -226,23 +236,27 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
         .expect("the publisher prints its first line");
     let start_line: Value = serde_json::from_str(&line).expect("the text is JSON");
     assert_eq!(start_line["public_key"], public.trim());
-    let url = start_line["listening"].as_str().expect("a URL");
+    let url = start_line["listening"]
+        .as_str()
+        .expect("the URL is a string");
     let addr = url["http://".len()..]
         .split('/')
         .next()
-        .expect("an address");
-    let ask = |request: String| {
+        .expect("the URL has an address");
+    let send = |request: String| {
         let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-        stream.write_all(request.as_bytes()).expect("taken");
-        let mut answer = Vec::new();
         stream
-            .read_to_end(&mut answer)
+            .write_all(request.as_bytes())
+            .expect("the request is sent");
+        let mut response = Vec::new();
+        stream
+            .read_to_end(&mut response)
             .expect("the server responds");
-        String::from_utf8_lossy(&answer).into_owned()
+        String::from_utf8_lossy(&response).into_owned()
     };
     let manifest = || {
         let path = "/sets/resource?wait=20000";
-        ask(format!(
+        send(format!(
             "GET {path} HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n"
         ))
     };
@@ -250,7 +264,7 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     assert!(first.starts_with("HTTP/1.1 200"), "{first}");
     let post = "POST /sets/resource/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\
                 authorization: Bearer sixteen-or-more-characters\r\ncontent-length: 5\r\n\r\n10001";
-    let posted = ask(post.to_owned());
+    let posted = send(post.to_owned());
     assert!(posted.starts_with("HTTP/1.1 200"), "{posted}");
     assert!(manifest().contains("\"head\":1"));
     let pid = rustix::process::Pid::from_child(&child);

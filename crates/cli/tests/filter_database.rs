@@ -17,7 +17,7 @@ fn database(folder: &Path) -> String {
          INSERT INTO resource
          SELECT printf('550E8400-E29B-41D4-A716-%012d', i), 'name ' || i FROM n"
     );
-    connection.execute_batch(&sql).expect("valid SQL");
+    connection.execute_batch(&sql).expect("the SQL is valid");
     format!("sqlite://{}", path.display())
 }
 
@@ -64,20 +64,23 @@ fn a_filter_of_a_database_finds_its_ids() {
         arguments.extend_from_slice(extra);
         let report = json(&run(folder.path(), &arguments));
         assert_eq!(report["ids_read"], IDS, "{extra:?}");
-        assert!(!folder.path().join("scan").exists(), "it has served");
-        let mut question = vec!["query", "f"];
+        assert!(
+            !folder.path().join("scan").exists(),
+            "the checkpoint is removed"
+        );
+        let mut query_args = vec!["query", "f"];
         if extra.contains(&"--guava") {
-            question.splice(1..1, ["--guava", "utf8", "--form", "uuid"]);
+            query_args.splice(1..1, ["--guava", "utf8", "--form", "uuid"]);
         }
         let (first, last, absent) = (id(1), id(IDS).to_uppercase(), id(IDS + 7));
-        let answers = run(folder.path(), &[&question[..], &[&first, &last]].concat());
+        let answers = run(folder.path(), &[&query_args[..], &[&first, &last]].concat());
         let printed = String::from_utf8_lossy(&answers.stdout).into_owned();
         assert_eq!(printed.matches("maybe").count(), 2, "{extra:?}: {printed}");
         // An absent id is a false positive with a probability of 1 %. Three false positives in three queries are
         // practically impossible.
         let others = [absent, id(IDS + 8), id(IDS + 9)];
         let others: Vec<_> = others.iter().map(String::as_str).collect();
-        let answers = run(folder.path(), &[&question[..], &others].concat());
+        let answers = run(folder.path(), &[&query_args[..], &others].concat());
         let printed = String::from_utf8_lossy(&answers.stdout).into_owned();
         assert!(printed.contains("absent"), "{extra:?}: {printed}");
     }
@@ -90,8 +93,9 @@ fn a_build_continues_where_an_earlier_run_stopped() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let address = database(folder.path());
     let change = |sql: &str| {
-        let connection = Connection::open(folder.path().join("shop.db")).expect("opens");
-        connection.execute_batch(sql).expect("valid SQL");
+        let connection =
+            Connection::open(folder.path().join("shop.db")).expect("the database is opened");
+        connection.execute_batch(sql).expect("the SQL is valid");
     };
     change("INSERT INTO resource VALUES ('x is no uuid', '')");
     let query = "SELECT id FROM resource";
@@ -112,9 +116,11 @@ fn a_build_continues_where_an_earlier_run_stopped() {
     );
     change("DELETE FROM resource WHERE id LIKE 'x%'");
     let report = json(&run(folder.path(), &arguments));
-    let before = report["ids_read_before"].as_u64().expect("a number");
+    let before = report["ids_read_before"]
+        .as_u64()
+        .expect("the count is a number");
     assert!(before > 40_000, "{report}");
-    let read = report["ids_read"].as_u64().expect("a number");
+    let read = report["ids_read"].as_u64().expect("the count is a number");
     // The last row before the error is read twice.
     assert!(read <= u64::from(IDS) + 1, "{report}");
     assert_eq!(report["ids"], IDS);
@@ -124,14 +130,14 @@ fn a_build_continues_where_an_earlier_run_stopped() {
 }
 
 #[test]
-fn mistakes_get_an_error_with_a_hint() {
+fn invalid_sources_and_queries_get_an_error_with_a_hint() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let address = database(folder.path());
     let build = |source: &str, extra: &[&str]| {
         let arguments = [&["build", "-o", "f", "-s", source], extra].concat();
         error_output(&run(folder.path(), &arguments))
     };
-    for (source, extra, wrong) in [
+    for (source, extra, expected) in [
         (&address[..], &[][..], "--query is missing"),
         (
             &address,
@@ -149,7 +155,7 @@ fn mistakes_get_an_error_with_a_hint() {
     ] {
         let printed = build(source, extra);
         assert!(
-            printed.contains(wrong) && printed.contains("hint"),
+            printed.contains(expected) && printed.contains("hint"),
             "{printed}"
         );
     }

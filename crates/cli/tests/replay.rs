@@ -29,8 +29,10 @@ impl Origin {
         stdout
             .read_line(&mut line)
             .expect("the process prints a line");
-        let started: Value = serde_json::from_str(&line).expect("the text is JSON");
-        let addr = started["listen"].as_str().expect("the address is a string");
+        let start_line: Value = serde_json::from_str(&line).expect("the text is JSON");
+        let addr = start_line["listen"]
+            .as_str()
+            .expect("the address is a string");
         let url = format!("http://{addr}");
         Self { child, stdout, url }
     }
@@ -95,7 +97,7 @@ fn failures_are_printed_and_the_exit_code_is_1() {
     let origin = Origin::start(&["--error-rate", "100%", "--error-status", "502"]);
     let output = replay(TRACE, &origin.url, &[]);
     assert_eq!(output.status.code(), Some(1), "{output:?}");
-    let text = String::from_utf8(output.stdout).expect("text");
+    let text = String::from_utf8(output.stdout).expect("the output is UTF-8");
     assert!(text.contains("4 failed"), "{text}");
     assert!(text.contains("status 502"), "{text}");
     assert_eq!(origin.stop()["errors"], 4);
@@ -109,7 +111,7 @@ fn a_page_with_the_results_is_written() {
     let name = page.display().to_string();
     let output = replay(TRACE, &origin.url, &["--report", &name]);
     assert_eq!(output.status.code(), Some(0), "{output:?}");
-    let html = std::fs::read_to_string(page).expect("the page");
+    let html = std::fs::read_to_string(page).expect("the page is written");
     assert!(
         html.contains("Every byte of every response was correct."),
         "{html}"
@@ -121,7 +123,7 @@ fn an_impossible_replay_is_an_error_with_exit_code_2() {
     let origin = Origin::start(&[]);
     let url = origin.url.as_str();
     let https = "https://127.0.0.1:1";
-    for (trace, url, options, hint) in [
+    for (trace, url, options, expected) in [
         (TRACE, "http://127.0.0.1:1", &[][..], "cannot connect"),
         (TRACE, https, &[], "http://HOST:PORT"),
         (TRACE, url, &["--warmup", "20%"], "--warmup as a number"),
@@ -137,7 +139,7 @@ fn an_impossible_replay_is_an_error_with_exit_code_2() {
         let output = replay(trace, url, options);
         let error = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{options:?}: {error}");
-        assert!(error.contains(hint), "{options:?}: {error}");
+        assert!(error.contains(expected), "{options:?}: {error}");
         assert!(output.stdout.is_empty());
     }
 }

@@ -38,7 +38,7 @@ fn info_summarises_a_trace_and_several_as_one() {
 
 #[test]
 fn the_summary_of_a_truncated_trace_is_printed_before_the_error() {
-    let bytes = std::fs::read(fixture("eight.txt.gz")).expect("a fixture");
+    let bytes = std::fs::read(fixture("eight.txt.gz")).expect("the fixture is readable");
     let out = edgeward(&["trace", "info", "--json", "-"], &bytes[..90]);
     assert_eq!(out.status.code(), Some(2));
     let info: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
@@ -83,7 +83,7 @@ fn a_malformed_line_is_an_error_unless_such_lines_are_skipped() {
 fn a_trace_converted_there_and_back_is_the_same() {
     let dir = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let original = std::fs::read(fixture("eight.txt")).expect("a fixture");
+    let original = std::fs::read(fixture("eight.txt")).expect("the fixture is readable");
     let mut input = fixture("eight.txt");
     // The extensions select each format and compression.
     for name in ["a.oracleGeneral.zst", "b.csv.gz", "c.lrb", "d.txt"] {
@@ -95,8 +95,11 @@ fn a_trace_converted_there_and_back_is_the_same() {
         );
         input = path(name);
     }
-    assert_eq!(std::fs::read(path("d.txt")).expect("written"), original);
-    let magic = std::fs::read(path("a.oracleGeneral.zst")).expect("written");
+    assert_eq!(
+        std::fs::read(path("d.txt")).expect("the trace is written"),
+        original
+    );
+    let magic = std::fs::read(path("a.oracleGeneral.zst")).expect("the trace is written");
     assert_eq!(magic[..4], [0x28, 0xb5, 0x2f, 0xfd]);
 }
 
@@ -119,11 +122,14 @@ fn convert_renumbers_and_rebases_through_pipes() {
 fn convert_does_not_overwrite_its_input() {
     let dir = tempfile::tempdir().expect("the temporary folder is created");
     let file = dir.path().join("t.txt");
-    std::fs::write(&file, "1 2 3\n").expect("written");
+    std::fs::write(&file, "1 2 3\n").expect("the file is written");
     let name = file.display().to_string();
     let out = edgeward(&["trace", "convert", &name, &name], b"");
     assert_eq!(out.status.code(), Some(2));
-    assert_eq!(std::fs::read(&file).expect("still there"), b"1 2 3\n");
+    assert_eq!(
+        std::fs::read(&file).expect("the input still exists"),
+        b"1 2 3\n"
+    );
 }
 
 #[test]
@@ -171,14 +177,16 @@ fn a_reader_that_closes_the_pipe_early_causes_no_error() {
         .spawn()
         .expect("the binary runs");
     let mut stdout = child.stdout.take().expect("the stream is piped");
-    stdout.read_exact(&mut [0; 10]).expect("ten bytes");
+    stdout
+        .read_exact(&mut [0; 10])
+        .expect("the trace has ten bytes");
     drop(stdout);
     assert!(child.wait().expect("the process ends").success());
 }
 
 #[test]
 fn errors_state_their_cause() {
-    for (args, says) in [
+    for (args, expected) in [
         (
             &["trace", "info", "/no/such/trace"][..],
             "cannot open /no/such/trace",
@@ -204,7 +212,7 @@ fn errors_state_their_cause() {
         let out = edgeward(args, b"");
         assert_eq!(out.status.code(), Some(2), "{args:?}");
         let stderr = String::from_utf8_lossy(&out.stderr);
-        assert!(stderr.contains(says), "{args:?}: {stderr}");
+        assert!(stderr.contains(expected), "{args:?}: {stderr}");
     }
 }
 

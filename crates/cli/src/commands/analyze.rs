@@ -35,11 +35,11 @@ use prediction::RequestedSizes;
 
 /// Analyze request logs: popularity, one-hit wonders, traffic
 ///
-/// Reads any number of logs of any number of machines with all cores, within the given memory. Data that does not fit
-/// goes to a temporary file, 16 bytes per request (8 with --counts).
+/// Reads any number of logs of any number of machines with all cores, within the given memory. Data that exceeds
+/// this memory is written to a temporary file, 16 bytes per request (8 with --counts).
 ///
-/// If a log is truncated, corrupt or unreadable, its rest is skipped: the other logs are read, the result is marked
-/// incomplete, and the exit code is 2.
+/// If a log is truncated, corrupt or unreadable, its rest is skipped: the other logs are still read, the result
+/// is marked incomplete, and the exit code is 2.
 ///
 /// Logs on several machines can be analyzed there, each with --partial; `merge` makes one report of the partial
 /// results.
@@ -102,8 +102,9 @@ pub(crate) struct AnalyzeArgs {
 
     /// Bits of the fingerprints that identify URLs: 64 or 128
     ///
-    /// With 64 bits, two URLs of 15 million have the same fingerprint with probability 6e-6, two of a thousand
-    /// million with 3 %. 128 bits take eight bytes more per request. Partial results always have 128.
+    /// With 64 bits, the probability that any two URLs have the same fingerprint is 6e-6 for 15 million URLs
+    /// and 3 % for a thousand million URLs. 128 bits take eight bytes more per request. Partial results always
+    /// have 128 bits.
     #[arg(
         long,
         value_name = "BITS",
@@ -113,7 +114,7 @@ pub(crate) struct AnalyzeArgs {
     )]
     fingerprint_bits: FingerprintBits,
 
-    /// Name of the machine that wrote these logs, if neither they nor their folders state it
+    /// Name of the machine that wrote these logs, if neither the logs nor their folders state it
     #[arg(long, value_name = "NAME", hide_short_help = true)]
     machine: Option<String>,
 
@@ -123,8 +124,8 @@ pub(crate) struct AnalyzeArgs {
 
     /// Write the requests as Parquet into an empty folder, instead of a report
     ///
-    /// One row per request, one folder per day: for SQL in DuckDB, DataFusion or Spark. sql/ has queries that compute
-    /// the figures of the report. Needs a build with the feature `parquet`.
+    /// Writes one row per request and one folder per day, for SQL in DuckDB, DataFusion or Spark. sql/ has
+    /// queries that compute the figures of the report. Needs a build with the feature `parquet`.
     #[arg(
         long,
         value_name = "DIR",
@@ -133,10 +134,10 @@ pub(crate) struct AnalyzeArgs {
     )]
     to_parquet: Option<PathBuf>,
 
-    /// Save the counts in a folder, and continue from there after an interruption
+    /// Save the counts in a folder, to continue the analysis after an interruption
     ///
-    /// To continue, run the same command again: logs that were counted are not read again. The folder is
-    /// removed when the analysis is complete.
+    /// To continue, run the same command again: logs that are already counted are not read again. The folder
+    /// is removed when the analysis is complete.
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     checkpoint: Option<PathBuf>,
 
@@ -158,7 +159,7 @@ pub(crate) struct AnalyzeArgs {
 enum AnalyzeCommand {
     /// Merge partial results into one report
     ///
-    /// The report equals that of one analysis of all logs.
+    /// The report is the same as the report of one analysis of all logs.
     Merge(MergeArgs),
 }
 
@@ -243,7 +244,7 @@ impl MergeArgs {
         let top = usize::from(self.show.top);
         let analysis = edgeward_logs::merge(&self.parts, threads, top).map_err(analysis_error)?;
         let label = match &self.parts[..] {
-            [one] => one.display().to_string(),
+            [part] => part.display().to_string(),
             parts => format!("{} partial results", parts.len()),
         };
         self.show.print(analysis, &label)
@@ -295,8 +296,8 @@ fn print_partial(written: &PartialSummary, out: &Path) -> anyhow::Result<ExitCod
     incomplete.map_or(Ok(ExitCode::SUCCESS), |diagnostic| Err(diagnostic.into()))
 }
 
-fn threads(wanted: Option<NonZeroUsize>) -> usize {
-    wanted
+fn threads(requested: Option<NonZeroUsize>) -> usize {
+    requested
         .or_else(|| thread::available_parallelism().ok())
         .map_or(1, NonZeroUsize::get)
 }
@@ -366,15 +367,15 @@ fn label(sources: &[Source]) -> String {
         )
     };
     match sources {
-        [one] => name(one),
+        [source] => name(source),
         [first, rest @ ..] => format!("{} and {} more", name(first), rest.len()),
         [] => String::new(),
     }
 }
 
 fn progress(sources: &[Source]) -> Progress {
-    let known = sources.iter().all(|source| source.path.is_some());
-    let total = known.then(|| sources.iter().map(|source| source.bytes).sum());
+    let are_files = sources.iter().all(|source| source.path.is_some());
+    let total = are_files.then(|| sources.iter().map(|source| source.bytes).sum());
     Progress::new("reading", "bytes", total)
 }
 
@@ -397,8 +398,8 @@ fn field(text: &str) -> Result<(Field, String), String> {
         .filter(|(_, name)| !name.is_empty())
         .ok_or_else(|| format!("`{text}` is not FIELD=NAME, such as url=req.path"))?;
     let Some(field) = Field::from_name(field) else {
-        let known = Field::ALL.map(|(name, _)| name).join(", ");
-        return Err(format!("`{field}` is not a field; use {known}"));
+        let names = Field::ALL.map(|(name, _)| name).join(", ");
+        return Err(format!("`{field}` is not a field; use {names}"));
     };
     Ok((field, name.to_owned()))
 }

@@ -27,7 +27,7 @@ use crate::output::{self, Column, Table};
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BenchFilterArgs {
-    /// Number of inserted ids; as many absent ids are queried
+    /// Number of inserted ids; the same number of absent ids is queried
     #[arg(
         long,
         value_name = "N",
@@ -68,23 +68,23 @@ pub(crate) fn run(args: &BenchFilterArgs) -> anyhow::Result<ExitCode> {
     if let Some(jars) = &args.guava {
         rows.push(guava::measure(args, jars)?);
     }
-    let bench = Bench {
+    let report = BenchReport {
         ids: args.ids,
         fpr: args.fpr.share(),
         rounds: args.rounds,
         rows,
     };
     if args.json {
-        output::print_json(&bench)?;
+        output::print_json(&report)?;
     } else {
-        bench.print()?;
+        report.print()?;
     }
     Ok(ExitCode::SUCCESS)
 }
 
 /// The results of all data structures.
 #[derive(Debug, Serialize)]
-struct Bench {
+struct BenchReport {
     ids: u64,
     fpr: f64,
     rounds: u32,
@@ -114,7 +114,7 @@ struct Row {
     false_positives: f64,
 }
 
-impl Bench {
+impl BenchReport {
     fn print(&self) -> anyhow::Result<()> {
         let mut table = Table::new([
             Column::words("ns per id"),

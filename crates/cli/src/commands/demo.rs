@@ -85,7 +85,7 @@ pub(crate) struct DemoArgs {
     #[arg(long, default_value = "40", value_name = "N", hide_short_help = true)]
     connections: NonZeroUsize,
 
-    /// Requests between two runs of AdaptSize's tuner; few, so that a short demo has several
+    /// Requests between two runs of AdaptSize's tuner; low, so that a short demo has several runs
     #[arg(
         long,
         default_value = "50000",
@@ -108,7 +108,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
 
     let origin = Process::start(&origin_command(args))?;
     let origin_addr: SocketAddr = origin.first_line_text("/listen")?.parse()?;
-    let overhead_bytes = overhead(args, origin_addr, &records)?;
+    let overhead_bytes = object_overhead_bytes(args, origin_addr, &records)?;
     let mut edges = Vec::new();
     for &policy in &args.policy {
         interrupted.check()?;
@@ -117,7 +117,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         let measured = measure(args, policy, origin_addr, &records, &interrupted)?;
         interrupted.check()?;
         let after = status::fetch(origin_addr)?;
-        let grown = |name: &str| {
+        let increase = |name: &str| {
             let count = |status: &serde_json::Value| status[name].as_u64().unwrap_or(0);
             count(&after).saturating_sub(count(&before))
         };
@@ -125,8 +125,8 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
             policy: policy.to_string(),
             predicted,
             measured,
-            origin_requests: grown("requests"),
-            origin_bytes: grown("body_bytes"),
+            origin_requests: increase("requests"),
+            origin_bytes: increase("body_bytes"),
         });
     }
     drop(origin);
@@ -137,7 +137,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
         seed: args.seed,
         hot_bytes: args.hot.bytes(),
         window_requests: args.window_requests.get(),
-        warmup_requests: warmup(&records),
+        warmup_requests: warmup_requests(&records),
         object_overhead_bytes: overhead_bytes,
         origin_latency_ms: args.origin_latency.as_secs_f64() * 1e3,
         edges,
@@ -212,7 +212,7 @@ fn predict(
     let mut run = Run::new(RunConfig {
         policy,
         capacity_bytes: args.hot.bytes(),
-        warmup_requests: warmup(records),
+        warmup_requests: warmup_requests(records),
         object_overhead_bytes: overhead_bytes,
         seed: Seed(args.seed),
         window_requests: Some(args.window_requests.get()),
@@ -223,7 +223,7 @@ fn predict(
         "requests",
         Some(records.len() as u64),
     );
-    for batch in records.chunks(BATCH) {
+    for batch in records.chunks(BATCH_RECORDS) {
         run.feed(batch);
         progress.advance(batch.len() as u64);
     }
@@ -232,7 +232,11 @@ fn predict(
 
 /// Returns the bytes of memory that an object takes in addition to its body. The function starts an edge,
 /// requests one object through it and reads the used memory from the edge's status.
-fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::Result<u64> {
+fn object_overhead_bytes(
+    args: &DemoArgs,
+    origin: SocketAddr,
+    records: &[Record],
+) -> anyhow::Result<u64> {
     let edge = Edge::start(args, PolicySpec::Lru, origin)?;
     let sample = records
         .iter()
@@ -240,11 +244,11 @@ fn overhead(args: &DemoArgs, origin: SocketAddr, records: &[Record]) -> anyhow::
         .min_by_key(|record| record.size)
         .context("the trace is empty")?;
     let plan = ReplayPlan::new("probe", edge.target()?);
-    let probed = load::run(
+    let report = load::run(
         &plan,
         [Ok::<_, std::convert::Infallible>(*sample)].into_iter(),
     )?;
-    anyhow::ensure!(probed.errors_total == 0, "the edge does not respond");
+    anyhow::ensure!(report.errors_total == 0, "the edge does not respond");
     let status = status::fetch(edge.admin)?;
     let used = status["hot"]["used_bytes"].as_u64().unwrap_or(0);
     let body = allocated_bytes(sample.size);
@@ -266,7 +270,7 @@ fn measure(
     let edge = Edge::start(args, policy, origin)?;
     let mut plan = ReplayPlan::new(format!("preset {}", Preset::Small), edge.target()?);
     plan.connections = args.connections;
-    plan.warmup_requests = warmup(records);
+    plan.warmup_requests = warmup_requests(records);
     plan.pid = Some(edge.process.id());
     plan.status = Some(format!("http://{}/status", edge.admin).parse()?);
     plan.sample_interval = SAMPLE_INTERVAL;
@@ -371,7 +375,7 @@ impl Interrupted {
                 signal(SignalKind::interrupt())?,
             )
         };
-        let raised = flag.clone();
+        let flag_of_thread = flag.clone();
         // The thread ends with the process.
         thread::Builder::new()
             .name("demo-signals".to_owned())
@@ -382,7 +386,7 @@ impl Interrupted {
                         _ = interrupt.recv() => {}
                     }
                 });
-                raised.0.store(true, Ordering::Relaxed);
+                flag_of_thread.0.store(true, Ordering::Relaxed);
             })?;
         Ok(flag)
     }
@@ -402,8 +406,8 @@ impl Interrupted {
 
 /// Returns the path of the page, or an error if the page cannot be written, before the long measurement starts.
 fn report_path(given: &Path) -> anyhow::Result<PathBuf> {
-    let names_a_file = given.extension().is_some_and(|ending| ending == "html");
-    let path = if names_a_file {
+    let is_file_name = given.extension().is_some_and(|ending| ending == "html");
+    let path = if is_file_name {
         given.to_owned()
     } else {
         std::fs::create_dir_all(given)
@@ -419,7 +423,7 @@ fn report_path(given: &Path) -> anyhow::Result<PathBuf> {
 }
 
 /// The number of requests of the warm-up: a fifth of the trace. The results do not include the warm-up.
-fn warmup(records: &[Record]) -> u64 {
+fn warmup_requests(records: &[Record]) -> u64 {
     records.len() as u64 / 5
 }
 
@@ -430,12 +434,13 @@ const REPORT_NAME: &str = "edgeward-demo.html";
 /// The number of points of the predicted series. The plot cannot show more points.
 const INTERVALS: u64 = 60;
 
-const BATCH: usize = 1 << 14;
+/// The number of records that are simulated between two updates of the progress.
+const BATCH_RECORDS: usize = 1 << 14;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
-Exit codes: 0 every byte was correct, 1 some were not, 2 the demo failed.
+Exit codes: 0 every byte was correct, 1 some bytes were wrong, 2 the demo failed.
 
 Examples:
   edgeward demo

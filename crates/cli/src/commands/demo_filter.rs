@@ -91,7 +91,7 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
     let folder = TemporaryFolder::new()?;
     let started = Instant::now();
     let table = database::create(&folder.0.join("resource.db"), args.ids, args.seed)?;
-    log(&format!(
+    log_info(&format!(
         "{} UUIDs in SQLite, {}",
         output::count(args.ids),
         output::duration(started.elapsed())
@@ -101,7 +101,7 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
     let mut rows = Vec::new();
 
     let edge = start_edge(&service, Vec::new())?;
-    rows.push(row(
+    rows.push(measure(
         "without",
         None,
         None,
@@ -134,23 +134,23 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
         );
         let bytes = client.status().facts.map(|facts| facts.bytes);
         load::wait_until_skipped(edge.addrs()[0], TIMEOUT)?;
-        let (at_edge, built) = (edge.addrs()[0], (rate, bytes, published.scan));
-        rows.push(row(
+        let (edge_addr, filter) = (edge.addrs()[0], (bytes, published.scan));
+        rows.push(measure(
             "edge",
             Some(rate),
-            Some(built),
+            Some(filter),
             args,
             &lookups,
             &service,
-            at_edge,
+            edge_addr,
             None,
         )?);
         drop(edge);
         let clients = Some(Arc::new(client));
-        rows.push(row(
+        rows.push(measure(
             "clients",
             Some(rate),
-            Some(built),
+            Some(filter),
             args,
             &lookups,
             &service,
@@ -169,14 +169,14 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
     } else {
         report.print()?;
     }
-    let right = report
+    let is_correct = report
         .rows
         .iter()
         .all(|row| row.wrong == 0 && row.found == 1);
-    Ok(ExitCode::from(u8::from(!right)))
+    Ok(ExitCode::from(u8::from(!is_correct)))
 }
 
-fn log(text: &str) {
+fn log_info(text: &str) {
     tracing::info!("{text}");
 }
 
@@ -245,12 +245,12 @@ struct Row {
 
 #[expect(
     clippy::too_many_arguments,
-    reason = "one call a row, each argument a column"
+    reason = "each call measures one row, and each argument is a column"
 )]
-fn row(
+fn measure(
     skipping: &'static str,
     rate: Option<Rate>,
-    built: Option<(Rate, Option<u64>, Duration)>,
+    filter: Option<(Option<u64>, Duration)>,
     args: &DemoFilterArgs,
     lookups: &Arc<Vec<String>>,
     service: &Service,
@@ -269,8 +269,8 @@ fn row(
     Ok(Row {
         skipping,
         rate: rate.map(Rate::share),
-        filter_bytes: built.and_then(|(_, bytes, _)| bytes),
-        scan_and_build_seconds: built.map(|(.., scan)| scan.as_secs_f64()),
+        filter_bytes: filter.and_then(|(bytes, _)| bytes),
+        scan_and_build_seconds: filter.map(|(_, scan)| scan.as_secs_f64()),
         lookups: lookups.len() as u64,
         skipped: outcome.skipped,
         service_requests,
@@ -306,7 +306,7 @@ impl Report {
             Column::figures("false positives"),
             Column::figures("seconds"),
         ]);
-        let share = |part: u64, whole: u64| output::percent(part as f64 / whole.max(1) as f64);
+        let share = |part: u64, total: u64| output::percent(part as f64 / total.max(1) as f64);
         for row in &self.rows {
             table.row([
                 match row.skipping {
@@ -398,7 +398,7 @@ const MAX_STALENESS: Duration = Duration::from_secs(3600);
 const TIMEOUT: Duration = Duration::from_secs(120);
 
 const EXAMPLES: &str = "\
-Exit codes: 0 every response was correct, 1 some were not, 2 the demo failed.
+Exit codes: 0 every response was correct, 1 some responses were wrong, 2 the demo failed.
 
 Examples:
   edgeward demo-filter

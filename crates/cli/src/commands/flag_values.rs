@@ -6,10 +6,10 @@ use std::time::Duration;
 /// Parses a duration such as `20ms`, `1.5s` or `300us`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("`{text}` is not a duration; write 20ms, 1.5s or 300us");
-    let unit_at = text
+    let unit_start = text
         .find(|c: char| c.is_ascii_alphabetic())
         .ok_or_else(invalid)?;
-    let (number, unit) = text.split_at(unit_at);
+    let (number, unit) = text.split_at(unit_start);
     let number: f64 = number.trim().parse().map_err(|_| invalid())?;
     let scale = match unit {
         "us" => 1e-6,

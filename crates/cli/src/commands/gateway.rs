@@ -15,7 +15,7 @@ use edgeward_link::{
 };
 
 use super::flag_values::address;
-use super::link::endpoint::{EndpointArgs, OnOff, admin, announce, until_signal, with_hint};
+use super::link::endpoint::{EndpointArgs, OnOff, admin, announce, run_until_signal, with_hint};
 use crate::diagnostic::Diagnostic;
 
 /// Run the gateway of a link, near the origin
@@ -142,13 +142,13 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
             origin
                 .as_ref()
                 .map_or_else(String::new, |origin| format!(", origin {origin}")),
-            super::link::unencrypted(args.endpoint.encryption)
+            super::link::encryption_warning(args.endpoint.encryption)
         );
         let first_line = json!({ "listening": addr.to_string(), "origin": origin });
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((gateway, admin))
     };
-    until_signal(start, stop)?;
+    run_until_signal(start, stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
@@ -178,7 +178,7 @@ fn load_deny_list(args: &GatewayArgs) -> anyhow::Result<Option<DenyList>> {
 /// Lets open streams finish and shuts the gateway down.
 async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
     let (gateway, admin) = running;
-    gateway.drain(GRACE).await;
+    gateway.drain(DRAIN_MAX).await;
     // The admin server keeps a reference to the gateway until the last request of the admin server has ended.
     drop(admin);
     while Arc::strong_count(&gateway) > 1 {
@@ -192,7 +192,7 @@ async fn stop(running: (Arc<Gateway>, Option<Admin>)) -> anyhow::Result<()> {
 
 /// The longest time that a shutdown waits for open streams: enough for a download of some MB over a slow link.
 /// A second signal ends the wait.
-const GRACE: Duration = Duration::from_secs(10);
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 const EXAMPLES: &str = "\
 Edges connect with `[origin.link]` in their configuration, with `edgeward link forward` or with

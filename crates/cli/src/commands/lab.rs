@@ -27,7 +27,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::output::{self, Progress};
 use crate::signals::Signals;
 
-/// Run an experiment by plan: settings, other caches, one trace
+/// Run the experiment of a plan: settings, other caches, one trace
 ///
 /// Starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) in front of one
 /// synthetic origin, replays one trace through each, checks every byte, samples their resources every second,
@@ -160,7 +160,7 @@ fn read(given: &Path) -> anyhow::Result<(PathBuf, String)> {
 
 /// Parses the plan and checks the settings of its edges in the same way as `serve`.
 fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
-    let located = |message: &str, line: usize, hint: Option<String>| {
+    let diagnostic_at = |message: &str, line: usize, hint: Option<String>| {
         let diagnostic = Diagnostic::new(message).in_file(file).at_line(line);
         match hint {
             Some(hint) => diagnostic.hint(hint),
@@ -171,7 +171,7 @@ fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
         let diagnostics = problems.into_iter();
         Diagnostics(
             diagnostics
-                .map(|problem| located(&problem.message, problem.line, problem.hint))
+                .map(|problem| diagnostic_at(&problem.message, problem.line, problem.hint))
                 .collect(),
         )
     })?;
@@ -199,27 +199,27 @@ fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) ->
         key: key.to_owned(),
         text: text.to_owned(),
     };
-    let mut given = vec![
+    let mut required = vec![
         flag("listener.address", "127.0.0.1:0"),
         flag("origin.url", "http://127.0.0.1:9"),
         flag("hot.capacity", "64MiB"),
     ];
     if contender.disk.is_some() {
-        given.push(flag("disk_device.path", "store"));
-        given.push(flag("disk_device.capacity", "1GiB"));
+        required.push(flag("disk_device.path", "store"));
+        required.push(flag("disk_device.capacity", "1GiB"));
     }
     // Each setting is checked alone, so that an error is reported with the line of its setting.
     let mut diagnostics = Vec::new();
     for setting in settings {
-        let mut flags = given.clone();
+        let mut flags = required.clone();
         flags.push(flag(&setting.path(), &setting.value.to_string()));
         if let Err(error) = config::load(None, &flags) {
-            let found = match error {
+            let errors = match error {
                 LoadError::Unreadable(diagnostic) => vec![diagnostic],
                 LoadError::Invalid(Diagnostics(all)) => all,
             };
-            let found = found.into_iter();
-            diagnostics.extend(found.map(|one| one.in_file(file).at_line(setting.line)));
+            let errors = errors.into_iter();
+            diagnostics.extend(errors.map(|error| error.in_file(file).at_line(setting.line)));
         }
     }
     diagnostics
@@ -283,10 +283,10 @@ impl ResultFiles {
             .append(true)
             .open(&report)
             .with_context(|| format!("cannot write {}", report.display()))?;
-        let shown = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
-        let mut command = format!("edgeward lab {}", shown(plan));
+        let file_name = |path: &Path| path.file_name().unwrap_or_default().display().to_string();
+        let mut command = format!("edgeward lab {}", file_name(plan));
         if let Some(trace) = &args.trace {
-            command += &format!(" --trace {}", shown(trace));
+            command += &format!(" --trace {}", file_name(trace));
         }
         if let Some(requests) = args.requests {
             command += &format!(" --requests {requests}");
@@ -300,36 +300,36 @@ impl ResultFiles {
 
     /// Writes all results so far. Each file is replaced atomically, so that a reader never sees an incomplete file.
     fn write(&self, outcome: &Outcome) -> anyhow::Result<()> {
-        replace(&self.report, page(outcome, &self.command).as_bytes())?;
+        replace_file(&self.report, page(outcome, &self.command).as_bytes())?;
         let Some(out) = &self.out else {
             return Ok(());
         };
-        replace(
+        replace_file(
             &out.join("outcome.json"),
             &serde_json::to_vec_pretty(outcome)?,
         )?;
-        for (n, one) in outcome.contenders.iter().enumerate() {
-            let name: String = one
+        for (n, contender) in outcome.contenders.iter().enumerate() {
+            let name: String = contender
                 .name
                 .chars()
                 .map(|c| if c.is_alphanumeric() { c } else { '-' })
                 .collect();
             let mut csv = csv::Writer::from_writer(Vec::new());
             csv.write_record(edgeward_lab::Sample::COLUMNS)?;
-            for sample in &one.series {
+            for sample in &contender.series {
                 csv.write_record(sample.cells())?;
             }
             let bytes = csv
                 .into_inner()
                 .context("cannot write a table of samples")?;
-            replace(&out.join(format!("{}-{name}.csv", n + 1)), &bytes)?;
+            replace_file(&out.join(format!("{}-{name}.csv", n + 1)), &bytes)?;
         }
         Ok(())
     }
 }
 
 /// Replaces a file atomically: writes a new file and renames it.
-fn replace(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+fn replace_file(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(".new");
     let temporary = PathBuf::from(temporary);
@@ -364,9 +364,9 @@ impl ProgressObserver for RunObserver {
 
     fn contender_ended(&self, outcome: &Outcome) {
         let mut printed = lock(&self.printed);
-        for one in outcome.contenders.iter().skip(*printed) {
+        for contender in outcome.contenders.iter().skip(*printed) {
             if let Some(progress) = &*lock(&self.progress) {
-                progress.note(&text::line(one));
+                progress.note(&text::line(contender));
             }
         }
         *printed = outcome.contenders.len();
@@ -387,7 +387,7 @@ const REPORT_FOLDER: &str = "lab-report";
 
 const EXAMPLES: &str = "\
 Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise, 2 the lab failed.
-A server that is not installed is left out. Ctrl-C ends the run; the results so far are kept.
+A server that is not installed is omitted. Ctrl-C ends the experiment; the results so far remain.
 
 Examples:
   edgeward lab second-hit

@@ -258,7 +258,7 @@ In a closed loop (neither --rate nor --speedup) a connection sends its next requ
 the response to the last. In an open loop every request has a scheduled time, and its
 latency counts from this time, even if no connection was free.
 
-Exit codes: 0 every response was correct, 1 some were not, 2 the replay failed.";
+Exit codes: 0 every response was correct, 1 some responses were wrong, 2 the replay failed.";
 
 #[cfg(test)]
 mod tests {

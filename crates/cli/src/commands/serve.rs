@@ -201,7 +201,7 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
     descriptors::raise_limit();
-    memory::warn_if_beyond(checked.edge.hot.capacity);
+    memory::warn_if_hot_exceeds_memory(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
     edge_config.hot.give_back = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
@@ -218,22 +218,22 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     announce(&edge, &edge_config, link.as_ref(), args.json)?;
     let name = signals.next();
     tracing::info!(signal = name, drain_seconds = drain.as_secs(), "draining");
-    let stopping = std::thread::Builder::new()
+    let shutdown_thread = std::thread::Builder::new()
         .name("drain".to_owned())
         .spawn(move || edge.shutdown(drain))
         .context("the shutdown cannot be started")?;
-    let (drained, done) = tokio::sync::oneshot::channel();
-    let waiting = std::thread::spawn(move || {
-        let joined = stopping.join();
+    let (send_done, done) = tokio::sync::oneshot::channel();
+    let waiting_thread = std::thread::spawn(move || {
+        let joined = shutdown_thread.join();
         // The error is ignored: after a second signal, `run` has returned and dropped the receiver.
-        _ = drained.send(());
+        _ = send_done.send(());
         joined
     });
     if let Some(name) = signals.next_before(done) {
         tracing::warn!(signal = name, "stopped before all requests were finished");
         return Ok(ExitCode::from(1));
     }
-    if waiting.join().is_ok_and(|joined| joined.is_ok()) {
+    if waiting_thread.join().is_ok_and(|joined| joined.is_ok()) {
         tracing::info!("drained");
         Ok(ExitCode::SUCCESS)
     } else {
@@ -310,14 +310,14 @@ fn announce(
     } else {
         let mut out = output::stdout();
         let admin_text = admin.map_or_else(String::new, |url| format!(", admin on {url}"));
-        let on_disk = config.disk.as_ref().map_or_else(String::new, |disk| {
+        let disk_text = config.disk.as_ref().map_or_else(String::new, |disk| {
             let sizes = disk.settings.devices.iter().filter_map(|d| d.capacity);
             let bytes = sizes.map(ByteSize::bytes).sum();
             format!(", disk {} with {}", ByteSize(bytes), disk.admission)
         });
         writeln!(
             out,
-            "listening on {}, origin {}, memory {} with {}{on_disk}{admin_text}",
+            "listening on {}, origin {}, memory {} with {}{disk_text}{admin_text}",
             urls.join(" and "),
             config.origin.url,
             hot.capacity,
@@ -334,8 +334,8 @@ fn announce(
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 all requests in progress were finished, 1 a second signal stopped it before, 2 it
-could not start. docs/reference/configuration.md lists every setting; `edgeward check-config FILE` checks a
+Exit codes: 0 all requests in progress were finished, 1 a second signal stopped the edge before, 2 the
+edge could not start. docs/reference/configuration.md lists every setting; `edgeward check-config FILE` checks a
 file.
 
 Examples:

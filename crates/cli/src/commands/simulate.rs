@@ -64,7 +64,7 @@ pub(crate) struct SimulateArgs {
     #[arg(long, default_value = "0", value_name = "SHARE")]
     warmup: Warmup,
 
-    /// Bytes per object in addition to its body, which is then rounded up as in a live edge
+    /// Bytes per object in addition to its body; bodies are then rounded up as in a live edge
     #[arg(long, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     object_overhead: ByteSize,
 
@@ -96,12 +96,12 @@ pub(crate) struct SimulateArgs {
 /// Runs the simulation and prints the results.
 pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
-    let before = if args.needs_facts() {
+    let facts = if args.needs_facts() {
         Some(measure(&inputs)?)
     } else {
         None
     };
-    let simulation = simulate(&args, &inputs, before.as_ref())?;
+    let simulation = simulate(&args, &inputs, facts.as_ref())?;
     if let Some(path) = &args.report {
         let html = page::render(&simulation, &inputs.label());
         std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
@@ -120,8 +120,8 @@ pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
 impl SimulateArgs {
     /// Returns true if an option is a share of the trace. Then the trace must first be read to measure its size.
     fn needs_facts(&self) -> bool {
-        let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
-        self.capacity.iter().any(share)
+        let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
+        self.capacity.iter().any(is_share)
             || self.disk.needs_facts()
             || matches!(self.warmup, Warmup::Share(_))
     }
@@ -150,11 +150,11 @@ fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
 fn simulate(
     args: &SimulateArgs,
     inputs: &Inputs,
-    before: Option<&TraceFacts>,
+    known_facts: Option<&TraceFacts>,
 ) -> anyhow::Result<Simulation> {
-    let requests = before.map(|facts| facts.requests);
+    let requests = known_facts.map(|facts| facts.requests);
     let warmup_requests = args.warmup.requests(requests);
-    let footprint_bytes = before.map_or(0, |facts| facts.footprint_bytes);
+    let footprint_bytes = known_facts.map_or(0, |facts| facts.footprint_bytes);
     let disks = args.disk.configs(footprint_bytes);
     let mut runs: Vec<TimedRun> = Vec::new();
     for capacity in &args.capacity {
@@ -282,27 +282,27 @@ struct Simulation {
 #[derive(Debug)]
 struct TimedRun {
     run: Run,
-    busy: Duration,
+    run_time: Duration,
 }
 
 impl TimedRun {
     fn new(run: Run) -> Self {
         Self {
             run,
-            busy: Duration::ZERO,
+            run_time: Duration::ZERO,
         }
     }
 
     fn feed(&mut self, batch: &[Record]) {
         let start = Instant::now();
         self.run.feed(batch);
-        self.busy += start.elapsed();
+        self.run_time += start.elapsed();
     }
 
     fn report(&self, requests: u64, series: bool) -> RunReport {
         let mut report = self.run.report();
-        if self.busy > Duration::ZERO {
-            report.requests_per_second = Some(requests as f64 / self.busy.as_secs_f64());
+        if self.run_time > Duration::ZERO {
+            report.requests_per_second = Some(requests as f64 / self.run_time.as_secs_f64());
         }
         if !series {
             report.series.clear();

@@ -132,13 +132,13 @@ pub(super) fn check(
             _ => None,
         })
         .collect();
-    for one in &raw_settings {
+    for setting in &raw_settings {
         let RawSetting {
             key,
             item,
             raw,
             source,
-        } = one;
+        } = setting;
         match key.kind.read(raw, &settings_file.folder(source)) {
             Ok(value) => (key.set)(&mut draft, *item, value),
             Err(_) if matches!(source, SettingSource::File { line } if lines_with_errors.contains(line)) =>
@@ -221,8 +221,8 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
         raw_settings
             .iter()
             .rev()
-            .find(|one| one.key.path == key.path && one.item == item)
-            .map_or(SettingSource::Default, |one| one.source.clone())
+            .find(|setting| setting.key.path == key.path && setting.item == item)
+            .map_or(SettingSource::Default, |setting| setting.source.clone())
     };
     let table_of = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
     let repeated = [

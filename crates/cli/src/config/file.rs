@@ -47,7 +47,7 @@ pub(super) fn parse(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     let (document, errors) = DeTable::parse_recoverable(text);
-    let mut walk = FileWalker {
+    let mut walker = FileWalker {
         text,
         raw_settings,
         diagnostics,
@@ -55,15 +55,15 @@ pub(super) fn parse(
     let mut last_line = 0;
     for error in errors {
         let span = error.span().unwrap_or(0..0);
-        let line = walk.line(&span);
+        let line = walker.line(&span);
         // One error often causes further ones in the same line.
         if line != last_line {
-            let diagnostic = walk.syntax(error.message(), &span);
-            walk.report(&span, diagnostic);
+            let diagnostic = walker.syntax(error.message(), &span);
+            walker.report(&span, diagnostic);
         }
         last_line = line;
     }
-    walk.document(document.get_ref());
+    walker.document(document.get_ref());
 }
 
 /// Visits the tables and keys of a parsed file and collects the settings and the errors.
@@ -77,7 +77,7 @@ impl FileWalker<'_> {
     fn document(&mut self, document: &DeTable<'_>) {
         for (name, value) in document {
             let table: &str = name.get_ref();
-            if !nearest::tables().any(|known| known == table) {
+            if !nearest::tables().any(|known_table| known_table == table) {
                 let diagnostic = if value.get_ref().is_table() || value.get_ref().is_array() {
                     Diagnostic::new(format!("unknown table [{table}]"))
                         .hint(nearest::table_hint(table))
@@ -115,7 +115,7 @@ impl FileWalker<'_> {
             let path = format!("{table}.{}", name.get_ref());
             // A nested table, such as [origin.link].
             if let DeValue::Table(inner) = value.get_ref()
-                && nearest::tables().any(|known| known == path)
+                && nearest::tables().any(|known_table| known_table == path)
             {
                 self.table(&path, 0, inner);
                 continue;

@@ -72,17 +72,17 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     ),
     (
         "origin.link",
-        "The link to a gateway near the origin. Misses are fetched through it; the gateway sends them to its own \
-         `--origin`, and `origin.url` only sets `Host`. Without `gateway` there is no link. See \
+        "The link to a gateway near the origin. The edge sends misses through the link, and the gateway forwards them to its \
+         own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. See \
          docs/how-to/link.md.",
     ),
     ("hot", "The memory tier of the cache."),
     (
         "disk_device",
-        "The devices of the disk cache. Write `[[disk_device]]` once for each device; each key is stored on one of \
-         them. Without devices there is no disk cache. See docs/how-to/disk-cache.md.",
+        "The devices of the disk cache. Write `[[disk_device]]` once for each device; each object is stored on one \
+         device. Without devices there is no disk cache. See docs/how-to/disk-cache.md.",
     ),
-    ("disk", "The writes and reads of the disk cache."),
+    ("disk", "How the disk cache writes and reads."),
     (
         "disk_host",
         "Hosts with their own rule of admission to disk. Write `[[disk_host]]` once for each host.",
@@ -105,7 +105,7 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     ("access_log", "The log of requests."),
     (
         "limits",
-        "Limits of everything that a client or an origin can make grow.",
+        "Limits of the memory, connections and time that clients and origins can use.",
     ),
 ];
 
@@ -115,8 +115,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.address",
         flag: Some("--listen"),
         kind: ValueKind::Address,
-        doc: "Address and port. Port 0 selects a free port, which the first log line names. On a loopback address, \
-              as for a TLS terminator or a sidecar, BBR pacing is disabled.",
+        doc: "Address and port. Port 0 selects a free port; the first log line shows which. BBR pacing is disabled on \
+              a loopback address, which a TLS terminator or a sidecar uses.",
         set: |draft, item, value| draft.listener(item).address = Some(value.address()),
         show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
     },
@@ -124,8 +124,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.tls_certificates",
         flag: Some("--tls-cert"),
         kind: ValueKind::InputFile,
-        doc: "PEM file with the certificate first and then the chain. With it the listener accepts TLS, with HTTP/2 \
-              or HTTP/1.1 by ALPN. Without it the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.",
+        doc: "PEM file with the certificate first and then the chain. If it is set, the listener accepts TLS, with \
+              HTTP/2 or HTTP/1.1 by ALPN. If not, the listener accepts HTTP/1.1, or HTTP/2 with prior knowledge.",
         set: |draft, item, value| draft.listener(item).certificates = Some(value.file()),
         show: |draft, item| {
             draft
@@ -148,7 +148,7 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.url",
         flag: Some("--origin"),
         kind: ValueKind::Url,
-        doc: "Scheme, host and port of the origin. A request keeps its own path.",
+        doc: "Scheme, host and port of the origin. The path of each request is added to it.",
         set: |draft, _, value| draft.edge.origin.url = value.url(),
         show: |draft, _| {
             let url = draft.edge.origin.url.to_string();
@@ -170,9 +170,9 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Host(HostWord::WORDS),
         doc: "The `Host` that is sent to the origin. `\"forward\"` is the host that the client requested. \
               `\"origin\"` is the host and port of `origin.url`. Any other value is sent as it is. `\"auto\"` is \
-              `\"origin\"` for an `https` URL with a host name, because such a server selects its site by this name \
-              and rejects others. Otherwise `\"auto\"` is `\"forward\"`, because such an origin is mostly your own \
-              and serves the names that clients request.",
+              `\"origin\"` for an `https` URL with a host name, because an `https` server usually selects its site by \
+              this name and rejects other names. Otherwise `\"auto\"` is `\"forward\"`, because an origin without \
+              `https` is usually your own server and serves the names that clients request.",
         set: |draft, _, value| {
             let host = value.text();
             draft.edge.origin.host = match HostWord::from_word(&host) {
@@ -223,8 +223,8 @@ pub(super) static KEYS: &[Key] = &[
             min: 1,
             max: 65_536,
         },
-        doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait for a \
-              connection, see `queue_max`. At the start, the edge lowers this limit if the limit of open files \
+        doc: "The maximum of connections to the origin per worker, in use and idle. Further requests wait in a \
+              queue, see `queue_max`. At the start, the edge lowers this limit if the limit of open files \
               requires it.",
         set: |draft, _, value| draft.edge.origin.connections_per_worker_max = value.nonzero(),
         show: |draft, _| Some(draft.edge.origin.connections_per_worker_max.to_string()),
@@ -275,7 +275,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "origin.tls_roots",
         flag: None,
         kind: ValueKind::InputFile,
-        doc: "PEM file of the root certificates that an `https` origin must chain to. Default: those of the system.",
+        doc: "PEM file of the root certificates that an `https` origin must chain to. Default: the root certificates \
+              of the system.",
         set: |draft, _, value| draft.edge.origin.tls.roots = Some(value.file()),
         show: |draft, _| draft.edge.origin.tls.roots.as_deref().map(path_text),
     },
@@ -320,9 +321,9 @@ pub(super) static KEYS: &[Key] = &[
             max: ByteSize::gib(16 << 10),
         },
         doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are \
-              sent, and bytes read for clients that do not take them. Above it no response is admitted, and the edge \
-              disconnects the clients that take their bytes most slowly. Default: an eighth of `hot.capacity`, at \
-              least 4 MiB.",
+              sent, and bytes read for clients that do not take them. Above this limit, no response is admitted, \
+              and the edge disconnects the clients that take their bytes most slowly. Default: an eighth of \
+              `hot.capacity`, at least 4 MiB.",
         set: |draft, _, value| draft.edge.hot.pinned_bytes_max = Some(value.size()),
         show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.pinned_bytes_max()))),
     },
@@ -335,8 +336,8 @@ pub(super) static KEYS: &[Key] = &[
         },
         doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above \
               this limit is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: \
-              with 0, a stored miss of 64 KiB or more takes about twice as much. Default: 1/32 of `hot.capacity`, at \
-              least 2 MiB.",
+              with 0, a stored miss of 64 KiB or more takes about twice the CPU time. Default: 1/32 of \
+              `hot.capacity`, at least 2 MiB.",
         set: |draft, _, value| draft.edge.hot.freed_bytes_max = Some(value.size()),
         show: |draft, _| Some(size_text(ByteSize(draft.edge.hot.freed_bytes_max()))),
     },
@@ -358,7 +359,7 @@ pub(super) static KEYS: &[Key] = &[
             max: 100_000_000,
         },
         doc: "The number of requests between two runs of the tuner, for policies that tune themselves. The first \
-              runs are closer: after 2,000 requests, then 4,000 and so on.",
+              runs follow sooner: after 2,000 requests, then 4,000 and so on.",
         set: |draft, _, value| draft.edge.hot.window_requests = Some(value.number32()),
         show: |draft, _| {
             let window = draft.edge.hot.window_requests;
@@ -369,8 +370,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.tuner",
         flag: None,
         kind: ValueKind::Choice(TunerMode::WORDS),
-        doc: "Where the tuner runs: on a thread of its own, or in the request that completes the window. The latter \
-              makes runs with one worker reproducible.",
+        doc: "The place where the tuner runs: `\"thread\"` is a thread of its own, `\"inline\"` is the request that \
+              completes the window. `\"inline\"` makes runs with one worker reproducible.",
         set: |draft, _, value| draft.edge.hot.tuner_mode = value.choice(),
         show: |draft, _| Some(draft.edge.hot.tuner_mode.word().to_owned()),
     },
@@ -439,7 +440,8 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Count { min: 0, max: 100 },
         doc: "The heuristic lifetime as a percentage of the time since `Last-Modified`.",
         set: |draft, _, value| {
-            draft.heuristic.percent = u8::try_from(value.number()).expect("the key's bound fits");
+            draft.heuristic.percent =
+                u8::try_from(value.number()).expect("the key's maximum fits the type");
         },
         show: |draft, _| Some(draft.heuristic.percent.to_string()),
     },
@@ -464,8 +466,8 @@ pub(super) static KEYS: &[Key] = &[
         flag: None,
         kind: ValueKind::Switch,
         doc: "If true, responses 400, 413, 414 and 501 with an explicit lifetime are stored. If false, they are \
-              never stored: request fields outside the cache key can cause them, so that one client could replace a \
-              page for all others.",
+              never stored: request fields outside the cache key can cause these errors, so one client could \
+              replace a page by an error for all clients.",
         set: |draft, _, value| draft.edge.caching.rules.store_request_errors = value.switch(),
         show: |draft, _| Some(draft.edge.caching.rules.store_request_errors.to_string()),
     },
@@ -473,7 +475,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.hit_for_miss",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "How long requests for a URL are not collapsed after its response could not be shared.",
+        doc: "How long the edge does not collapse requests for a URL after a response of this URL that cannot be \
+              shared.",
         set: |draft, _, value| draft.edge.caching.hit_for_miss = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.caching.hit_for_miss)),
     },
@@ -559,8 +562,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "access_log.path",
         flag: Some("--access-log"),
         kind: ValueKind::OutputFile,
-        doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. Without it \
-              requests are not logged.",
+        doc: "The file of the access log, which is created or appended to, or `\"-\"` for stdout. If it is not \
+              set, requests are not logged.",
         set: |draft, _, value| {
             let path = value.file();
             draft.access_log_given = true;
@@ -584,7 +587,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--access-log-format"),
         kind: ValueKind::Choice(LogFormat::WORDS),
         doc: "`\"json\"`: one JSON object per line. `\"combined\"`: the NCSA combined format. `\"combined-cache\"`: \
-              the same with the cache status appended. [access-log.md](access-log.md) explains the \
+              the combined format with the cache status appended. [access-log.md](access-log.md) explains the \
               fields.",
         set: |draft, _, value| draft.access_log.format = value.choice(),
         show: |draft, _| Some(draft.access_log.format.word().to_owned()),
@@ -597,7 +600,7 @@ pub(super) static KEYS: &[Key] = &[
             max: 1 << 20,
         },
         doc: "The maximum of log lines per worker that wait to be written. Further lines are dropped and counted, so \
-              that a slow disk does not delay requests.",
+              a slow disk does not delay requests.",
         set: |draft, _, value| draft.access_log.queue_lines_max = value.nonzero(),
         show: |draft, _| Some(draft.access_log.queue_lines_max.to_string()),
     },

@@ -317,7 +317,7 @@ impl ValueKind {
                 }
                 match Self::InputFile.read(raw, folder)? {
                     Value::File(path) => Ok(Value::Filter(FilterLocation::File(path))),
-                    _ => unreachable!("a file is read as a file"),
+                    _ => unreachable!("an input file is parsed to a file"),
                 }
             }
             Self::Hosts => {

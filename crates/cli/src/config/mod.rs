@@ -103,10 +103,10 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
     let settings_file = SettingsFile { file };
     if flags.iter().any(|flag| flag.key == "listener.address") {
         // Listeners given by flags replace the listeners of the file.
-        raw_settings.retain(|one| !one.key.path.starts_with("listener."));
+        raw_settings.retain(|setting| !setting.key.path.starts_with("listener."));
     }
     if flags.iter().any(|flag| flag.key == "disk_device.path") {
-        raw_settings.retain(|one| !one.key.path.starts_with("disk_device."));
+        raw_settings.retain(|setting| !setting.key.path.starts_with("disk_device."));
     }
     let mut items: HashMap<&str, usize> = HashMap::new();
     for flag in flags {

@@ -14,11 +14,11 @@ pub(super) fn hint(unknown: &str) -> String {
 
 /// A hint for a table that does not exist.
 pub(super) fn table_hint(unknown: &str) -> String {
-    let near = tables()
+    let closest = tables()
         .map(|table| (osa_distance(unknown, table), table))
         .min()
         .filter(|(distance, _)| *distance <= tolerance(unknown));
-    match near {
+    match closest {
         Some((_, table)) => format!("did you mean [{table}]?"),
         None => format!("the tables are {}", tables().collect::<Vec<_>>().join(", ")),
     }
@@ -40,15 +40,15 @@ fn nearest(unknown: &str) -> Option<&'static str> {
         .map(|key| {
             let known = key.path.rsplit('.').next().unwrap_or(key.path);
             // A known name in the wrong table has the distance of one wrong letter.
-            let near = if known == leaf {
+            let distance = if known == leaf {
                 1
             } else {
                 osa_distance(unknown, key.path)
             };
-            (near, key.path)
+            (distance, key.path)
         })
-        .min_by_key(|(near, _)| *near)
-        .filter(|(near, _)| *near <= tolerance(leaf))
+        .min_by_key(|(distance, _)| *distance)
+        .filter(|(distance, _)| *distance <= tolerance(leaf))
         .map(|(_, path)| path)
 }
 
@@ -69,7 +69,7 @@ mod tests {
     }
 
     #[test]
-    fn an_unknown_key_without_a_similar_one_gets_no_suggestion() {
+    fn an_unknown_key_gets_no_suggestion_if_no_key_is_similar() {
         assert_eq!(nearest("hot.zzzzzzzz"), None);
         assert!(table_hint("zzz").starts_with("the tables are "));
         assert_eq!(table_hint("hott"), "did you mean [hot]?");

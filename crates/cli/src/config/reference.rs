@@ -17,7 +17,11 @@ pub(crate) fn markdown() -> String {
         };
         _ = write!(text, "\n## `{brackets}`\n\n{}\n", wrap(about));
         for key in KEYS.iter() {
-            let Some((_, name)) = key.path.rsplit_once('.').filter(|(of, _)| *of == table) else {
+            let Some((_, name)) = key
+                .path
+                .rsplit_once('.')
+                .filter(|(table_of_key, _)| *table_of_key == table)
+            else {
                 continue;
             };
             let default = match (key.path, (key.show)(&draft, 0)) {

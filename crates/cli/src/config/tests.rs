@@ -131,9 +131,9 @@ fn every_key_occurs_once_and_in_a_listed_table() {
     let tables: Vec<&str> = keys::TABLES.iter().map(|(table, _)| *table).collect();
     assert_eq!(nearest::tables().collect::<Vec<_>>(), tables);
     paths.sort_unstable();
-    let all = paths.len();
+    let count = paths.len();
     paths.dedup();
-    assert_eq!(paths.len(), all);
+    assert_eq!(paths.len(), count);
 }
 
 /// The minimum and the maximum are accepted. The next smaller and the next larger value are rejected.
@@ -154,7 +154,7 @@ fn values_outside_the_bounds_are_rejected() {
                 (max.bytes() + 1).to_string()
             }
             kind::ValueKind::Duration { max, .. } => format!("{}ms", max.as_millis() + 1),
-            _ => unreachable!("only these have bounds"),
+            _ => unreachable!("other kinds have no bounds"),
         };
         assert!(read(&above).is_err(), "{} = {above}", key.path);
         let below = match key.kind {
@@ -380,9 +380,9 @@ fn the_configuration_page_is_up_to_date() {
 #[test]
 fn a_host_has_its_own_rule_of_admission() {
     let disk = format!("{MINIMAL_FILE}[[disk_device]]\npath = \"d\"\ncapacity = \"1GiB\"\n");
-    let two = "[[disk_host]]\nhost = \"IMG.example.com\"\nadmission = \"never\"\n\
+    let two_hosts = "[[disk_host]]\nhost = \"IMG.example.com\"\nadmission = \"never\"\n\
                [[disk_host]]\nhost = \"*.example.com\"\nadmission = \"nth-hit:3\"\n";
-    let printed = load_text(&format!("{disk}{two}"), &[]);
+    let printed = load_text(&format!("{disk}{two_hosts}"), &[]);
     for line in [
         "disk_host[0].host = img.example.com (line 9)",
         "disk_host[0].admission = never (line 10)",
@@ -393,12 +393,12 @@ fn a_host_has_its_own_rule_of_admission() {
     }
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("edge.toml");
-    fs::write(&path, format!("{disk}{two}")).expect("the file is written");
-    let hosts = load(Some(&path), &[])
+    fs::write(&path, format!("{disk}{two_hosts}")).expect("the file is written");
+    let disk_cache = load(Some(&path), &[])
         .expect("the configuration is valid")
         .edge
         .disk;
-    assert_eq!(hosts.expect("there is a disk").hosts.len(), 2);
+    assert_eq!(disk_cache.expect("there is a disk").hosts.len(), 2);
 }
 
 #[test]

@@ -156,15 +156,15 @@ fn bar(what: Cow<'static, str>, unit: &str, total: Option<u64>) -> ProgressBar {
     bar
 }
 
-fn style(unit: &str, has_end: bool) -> ProgressStyle {
-    let template = if has_end {
+fn style(unit: &str, has_total: bool) -> ProgressStyle {
+    let template = if has_total {
         format!(
             "{{msg}} {{wide_bar}} {{human_pos}} of {{human_len}} {unit}, {{per_sec}}, {{eta}} left"
         )
     } else {
         format!("{{spinner}} {{msg}} {{human_pos}} {unit}, {{per_sec}}")
     };
-    let style = ProgressStyle::with_template(&template).expect("the template is ours and valid");
+    let style = ProgressStyle::with_template(&template).expect("the constant template is valid");
     style.progress_chars("█▌░")
 }
 

@@ -7,7 +7,7 @@ use std::fmt;
 pub(crate) struct Column {
     heading: String,
     /// True if the cells are aligned right.
-    right: bool,
+    is_right_aligned: bool,
 }
 
 impl Column {
@@ -15,7 +15,7 @@ impl Column {
     pub(crate) fn words(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
-            right: false,
+            is_right_aligned: false,
         }
     }
 
@@ -23,7 +23,7 @@ impl Column {
     pub(crate) fn figures(heading: impl Into<String>) -> Self {
         Self {
             heading: heading.into(),
-            right: true,
+            is_right_aligned: true,
         }
     }
 }
@@ -78,7 +78,7 @@ impl fmt::Display for Table {
                     line.push_str(GAP);
                 }
                 let padding = " ".repeat(wide - width(cell));
-                if column.right {
+                if column.is_right_aligned {
                     line.push_str(&padding);
                     line.push_str(cell);
                 } else {

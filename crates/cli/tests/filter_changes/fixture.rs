@@ -50,7 +50,7 @@ impl Fixture {
             .expect("the publisher prints a URL");
         let trust = Trust::Keys(vec![self.public.parse().expect("the key is valid")]);
         let config = FilterConfig::new(url, trust, max_staleness);
-        FilterClient::start(config).expect("the process starts")
+        FilterClient::start(config).expect("the client starts")
     }
 
     /// Fetches the publisher's status and returns one of its counters.
@@ -58,12 +58,14 @@ impl Fixture {
         let mut stream = TcpStream::connect(publisher.addr("/admin"))
             .expect("the server accepts the connection");
         let request = b"GET /status HTTP/1.1\r\nhost: p\r\nconnection: close\r\n\r\n";
-        stream.write_all(request).expect("taken");
-        let mut answer = String::new();
+        stream.write_all(request).expect("the request is sent");
+        let mut response = String::new();
         stream
-            .read_to_string(&mut answer)
+            .read_to_string(&mut response)
             .expect("the server responds");
-        let (_, body) = answer.split_once("\r\n\r\n").expect("a body");
+        let (_, body) = response
+            .split_once("\r\n\r\n")
+            .expect("the response has a body");
         let status: Value = serde_json::from_str(body).expect("the text is JSON");
         let count = status["since_start"][name].as_u64();
         count.unwrap_or_else(|| panic!("no {name} in {status}"))
@@ -100,9 +102,11 @@ impl Psql {
     }
 
     pub(crate) fn execute(&mut self, sql: &str) {
-        writeln!(self.input, "{sql}\n\\echo done").expect("psql reads");
+        writeln!(self.input, "{sql}\n\\echo done").expect("psql accepts input");
         let mut printed = String::new();
-        self.output.read_line(&mut printed).expect("text");
+        self.output
+            .read_line(&mut printed)
+            .expect("psql prints a line");
         assert_eq!(printed, "done\n", "{sql}");
     }
 }
@@ -120,14 +124,14 @@ pub(crate) struct Random(SplitMix64);
 impl Random {
     /// Takes the seed from the environment variable `EDGEWARD_SIM_SEED`, or a default seed, and prints the seed.
     pub(crate) fn seeded() -> Self {
-        let text_found = std::env::var("EDGEWARD_SIM_SEED").ok();
-        let seed = text_found.and_then(|seed| seed.parse().ok());
+        let text = std::env::var("EDGEWARD_SIM_SEED").ok();
+        let seed = text.and_then(|seed| seed.parse().ok());
         let seed = seed.unwrap_or(20_261_121);
         eprintln!("EDGEWARD_SIM_SEED={seed}");
         Self(SplitMix64(seed))
     }
 
-    pub(crate) fn below(&mut self, below: u64) -> u64 {
-        self.0.below(below)
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
+        self.0.below(limit)
     }
 }

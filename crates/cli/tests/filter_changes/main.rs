@@ -2,10 +2,10 @@
 //! client that queries the ids.
 
 mod fixture;
-#[expect(dead_code, reason = "the tests of the scans use the rest of it")]
+#[expect(dead_code, reason = "the tests of the scans use the other functions")]
 #[path = "../../../idsync/tests/postgres/server.rs"]
 mod postgres;
-#[expect(dead_code, reason = "other tests use the rest of it")]
+#[expect(dead_code, reason = "other tests use the other functions")]
 #[path = "../whole_cli/run.rs"]
 mod run;
 
@@ -23,7 +23,7 @@ use run::until;
 /// publishes a row that was inserted while it was down before a client answers *absent* for any id, although
 /// the publisher's scans fail.
 #[test]
-fn new_rows_of_sqlite_are_known_also_after_a_restart() {
+fn new_rows_of_sqlite_are_published_also_after_a_restart() {
     let fixture = Fixture::new();
     let path = fixture.path("shop.db");
     let database = Connection::open(&path).expect("the database file is created");
@@ -32,10 +32,10 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
             "PRAGMA journal_mode = WAL;
              CREATE TABLE resource (seq INTEGER PRIMARY KEY AUTOINCREMENT, id UUID);",
         )
-        .expect("valid SQL");
+        .expect("the SQL is valid");
     let insert = |n: u64| {
         let sql = "INSERT INTO resource (id) VALUES (?1)";
-        database.execute(sql, [id(n)]).expect("inserted");
+        database.execute(sql, [id(n)]).expect("the row is inserted");
     };
     (0..1000).for_each(insert);
     let publisher = || {
@@ -54,24 +54,25 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
         let has_row = client.answer(id(1)) == Answer::Maybe;
         (has_row && client.answer(id(2000)) == Answer::Absent).then_some(())
     });
-    let absent = |from: u64| (from..from + 100).find(|n| client.answer(id(*n)) == Answer::Absent);
-    let new = absent(10_000).expect("one of a hundred ids is absent");
-    let while_dead = absent(20_000).expect("one of a hundred ids is absent");
+    let find_absent =
+        |first: u64| (first..first + 100).find(|n| client.answer(id(*n)) == Answer::Absent);
+    let new = find_absent(10_000).expect("one of a hundred ids is absent");
+    let new_while_down = find_absent(20_000).expect("one of a hundred ids is absent");
     insert(new);
     until("the client answers maybe for the new row", || {
         (client.answer(id(new)) == Answer::Maybe).then_some(())
     });
     drop((running, client));
 
-    insert(while_dead);
+    insert(new_while_down);
     // The next scan finds too few ids and is rejected.
     let sql = "DELETE FROM resource WHERE seq < 500";
-    database.execute(sql, []).expect("deleted");
+    database.execute(sql, []).expect("the rows are deleted");
     let running = publisher();
     let client = fixture.client(&running, Duration::from_secs(20));
     until("the filter is fresh again", || {
         let answers_absent = (0..100).any(|n| client.answer(id(30_000 + n)) == Answer::Absent);
-        for n in [new, while_dead, 1, 999] {
+        for n in [new, new_while_down, 1, 999] {
             assert_ne!(client.answer(id(n)), Answer::Absent, "{n}");
         }
         answers_absent.then_some(())
@@ -82,8 +83,8 @@ fn new_rows_of_sqlite_are_known_also_after_a_restart() {
     assert_eq!(fixture.count(&running, "scans"), 0);
     assert!(fixture.count(&running, "changes_polls") > 0);
     // The polls continued from the last position, so they returned only the rows of the look-back and the new rows.
-    let fed = fixture.count(&running, "changes_ids");
-    assert!((1..=102).contains(&fed), "{fed}");
+    let changed_ids = fixture.count(&running, "changes_ids");
+    assert!((1..=102).contains(&changed_ids), "{changed_ids}");
 }
 
 /// A malformed row is counted, logged with its position and skipped; the rows after it are published.
@@ -94,10 +95,10 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     let database = Connection::open(&path).expect("the database file is created");
     let sql = "PRAGMA journal_mode = WAL;
          CREATE TABLE resource (seq INTEGER PRIMARY KEY AUTOINCREMENT, id UUID);";
-    database.execute_batch(sql).expect("valid SQL");
+    database.execute_batch(sql).expect("the SQL is valid");
     let insert = |id: &str| {
         let sql = "INSERT INTO resource (id) VALUES (?1)";
-        database.execute(sql, [id]).expect("inserted");
+        database.execute(sql, [id]).expect("the row is inserted");
     };
     (0..1000).for_each(|n| insert(&id(n)));
     let running = fixture.serve(&[
@@ -112,9 +113,10 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     });
     insert("not a uuid");
     insert(&id(new));
-    until("the row after the malformed one is known", || {
-        (client.answer(id(new)) == Answer::Maybe).then_some(())
-    });
+    until(
+        "the client answers maybe for the row after the malformed row",
+        || (client.answer(id(new)) == Answer::Maybe).then_some(()),
+    );
     // The malformed row is counted when the poll ends, shortly after the later rows are published.
     until("the malformed row is counted", || {
         (fixture.count(&running, "changes_malformed") > 0).then_some(())
@@ -153,21 +155,21 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         "--changes-every=500ms",
         "--look-back=5s",
     ]);
-    let bound = Duration::from_secs(4);
-    let client = fixture.client(&running, bound);
+    let max_staleness = Duration::from_secs(4);
+    let client = fixture.client(&running, max_staleness);
     until("the client has the filter", || {
-        let fresh = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
-        fresh.then_some(())
+        let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
+        answers_absent.then_some(())
     });
     let (mut psql, mut slow) = (Psql::of(&server), Psql::of(&server));
-    let (mut waiting, mut took) = (VecDeque::new(), Vec::new());
-    let (mut next, mut inserted, mut late) = (1_000_000, 0, 0);
+    let (mut unpublished, mut latencies) = (VecDeque::new(), Vec::new());
+    let (mut next, mut inserted, mut late_commits) = (1_000_000, 0, 0);
     // The row that the open transaction has inserted, and the time at which this transaction commits.
-    let mut open: Option<(u64, Instant)> = None;
+    let mut open_transaction: Option<(u64, Instant)> = None;
     let mut insert_at = Instant::now();
     let deadline = Instant::now() + Duration::from_secs(180);
-    while took.len() < ROWS {
-        assert!(Instant::now() < deadline, "{} of {ROWS}", took.len());
+    while latencies.len() < ROWS {
+        assert!(Instant::now() < deadline, "{} of {ROWS}", latencies.len());
         if inserted < ROWS && Instant::now() >= insert_at {
             insert_at = Instant::now() + Duration::from_millis(random.below(60));
             // Selects a row that is not a false positive of the filter.
@@ -176,45 +178,49 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
             });
             next = row + 1;
             let insert = format!("INSERT INTO resource (id) VALUES ('{}');", id(row));
-            if open.is_none() && inserted % 10 == 0 {
+            if open_transaction.is_none() && inserted % 10 == 0 {
                 slow.execute(&format!("BEGIN; {insert}"));
                 let commit_at = Instant::now() + Duration::from_millis(200 + random.below(1500));
-                open = Some((row, commit_at));
+                open_transaction = Some((row, commit_at));
             } else {
                 let before = Instant::now();
                 psql.execute(&insert);
-                waiting.push_back((row, before));
+                unpublished.push_back((row, before));
             }
             inserted += 1;
         }
-        if let Some((row, at)) = open
-            && Instant::now() >= at
+        if let Some((row, commit_at)) = open_transaction
+            && Instant::now() >= commit_at
         {
             let before = Instant::now();
             slow.execute("COMMIT;");
-            waiting.push_back((row, before));
-            (open, late) = (None, late + 1);
+            unpublished.push_back((row, before));
+            (open_transaction, late_commits) = (None, late_commits + 1);
         }
-        waiting.retain(|(row, since)| {
-            let known = client.answer(id(*row)) == Answer::Maybe;
-            if known {
-                took.push(since.elapsed());
+        unpublished.retain(|(row, since)| {
+            let is_published = client.answer(id(*row)) == Answer::Maybe;
+            if is_published {
+                latencies.push(since.elapsed());
             }
-            !known
+            !is_published
         });
         std::thread::park_timeout(Duration::from_millis(1));
     }
-    took.sort_unstable();
-    let at = |share: usize| took[(took.len() * share).div_ceil(100) - 1];
+    latencies.sort_unstable();
+    let percentile = |share: usize| latencies[(latencies.len() * share).div_ceil(100) - 1];
     eprintln!(
-        "{ROWS} rows, {late} of them committed late: known after p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
-        at(50),
-        at(90),
-        at(99),
-        at(100)
+        "{ROWS} rows, {late_commits} of them committed late: known after p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
+        percentile(50),
+        percentile(90),
+        percentile(99),
+        percentile(100)
     );
-    assert!(late > 5, "{late}");
-    assert!(at(99) <= Duration::from_secs(2), "{:?}", at(99));
+    assert!(late_commits > 5, "{late_commits}");
+    assert!(
+        percentile(99) <= Duration::from_secs(2),
+        "{:?}",
+        percentile(99)
+    );
 
     drop((psql, slow));
     server.crash();
@@ -230,22 +236,22 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         // The order of the queries matters: when the client answers absent for any id, it must answer maybe for the
         // new row.
         let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
-        let hidden = client.answer(id(row)) == Answer::Absent;
-        (answers_absent && !hidden).then_some(())
+        let is_row_absent = client.answer(id(row)) == Answer::Absent;
+        (answers_absent && !is_row_absent).then_some(())
     });
 }
 
 #[test]
-fn mistakes_get_an_error_with_a_hint() {
+fn invalid_options_of_polls_get_an_error_with_a_hint() {
     let fixture = Fixture::new();
     let path = fixture.path("shop.db");
     let database = Connection::open(&path).expect("the database file is created");
     let sql = "CREATE TABLE resource (seq INTEGER PRIMARY KEY, id UUID)";
-    database.execute_batch(sql).expect("valid SQL");
+    database.execute_batch(sql).expect("the SQL is valid");
     let (state, source) = (fixture.path("state"), format!("sqlite://{path}"));
     let query = "--query=SELECT id FROM resource";
     let changes = "--changes-query=SELECT id, seq FROM resource WHERE seq > ? ORDER BY seq";
-    for (source, extra, wrong) in [
+    for (source, extra, expected) in [
         ("ids.txt", &[query, changes][..], "needs a database"),
         (&source, &[query, "--covered-by=changes"], "needs polls"),
         (&source, &[query, changes, "--look-back=5s"], "is a number"),
@@ -263,7 +269,7 @@ fn mistakes_get_an_error_with_a_hint() {
         let output = run::output(&all);
         let printed = run::text(&output.stderr);
         assert_eq!(output.status.code(), Some(2), "{printed}");
-        assert!(printed.contains(wrong), "{printed}");
+        assert!(printed.contains(expected), "{printed}");
         assert!(printed.contains("hint"), "{printed}");
     }
 }

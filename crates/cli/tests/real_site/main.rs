@@ -12,7 +12,7 @@ mod site;
 use std::fs;
 use std::path::Path;
 
-use programs::{Output, have, run};
+use programs::{Output, are_installed, run};
 use site::{Edge, Site};
 
 /// Two mirrors of the site through the edge equal nginx's files byte for byte. The second mirror comes from the
@@ -22,14 +22,14 @@ use site::{Edge, Site};
 /// key). Compare the folders. Count the requests in nginx's log. A directory listing has neither a validator
 /// nor a date, so the edge never reuses it: each pass fetches it from nginx again.
 #[test]
-fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_cache() {
-    if !have(&["nginx", "wget", "diff", "setpriv"]) {
+fn mirrors_through_the_edge_equal_the_site_and_the_second_mirror_comes_from_the_cache() {
+    if !are_installed(&["nginx", "wget", "diff", "setpriv"]) {
         return;
     }
     let Some(site) = Site::of_documentation() else {
         return;
     };
-    let edge = Edge::before(&site);
+    let edge = Edge::in_front_of(&site);
     let work = tempfile::tempdir().expect("the temporary folder is created");
     let mirror = |name: &str, base: &str, edge: Option<&Edge>| {
         let folder = work.path().join(name);
@@ -59,31 +59,31 @@ fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_c
         (folder, site.take_log())
     };
 
-    let (direct, asked_directly) = mirror("direct", &site.url(), None);
-    let listings = asked_directly
+    let (direct, direct_requests) = mirror("direct", &site.url(), None);
+    let listings = direct_requests
         .iter()
         .filter(|request| request.is_listing())
         .count();
     eprintln!(
         "nginx got requests for {} files and {listings} listings",
-        asked_directly.len() - listings
+        direct_requests.len() - listings
     );
     assert!(
-        asked_directly.len() - listings > 50,
+        direct_requests.len() - listings > 50,
         "the site is too small for this test"
     );
 
     for (name, base) in [("plain", edge.plain_url()), ("TLS", edge.tls_url())] {
         for pass in 1..=2 {
-            let (through, asked) = mirror(&format!("{name}-{pass}"), &base, Some(&edge));
+            let (mirrored, requests) = mirror(&format!("{name}-{pass}"), &base, Some(&edge));
             let compared = run(
                 "diff",
                 ["--recursive".to_owned(), "--brief".to_owned()]
                     .into_iter()
-                    .chain([&direct, &through].map(|folder| folder.display().to_string())),
+                    .chain([&direct, &mirrored].map(|folder| folder.display().to_string())),
             );
             assert_eq!(compared.code, 0, "{}", compared.tail());
-            let files: Vec<_> = asked
+            let files: Vec<_> = requests
                 .iter()
                 .filter(|request| !request.is_listing())
                 .map(|request| request.path.as_str())
@@ -94,7 +94,7 @@ fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_c
             );
             // AdaptSize may reject a few of the largest files.
             assert!(
-                pass == 1 || files.len() * 20 < asked_directly.len() - listings,
+                pass == 1 || files.len() * 20 < direct_requests.len() - listings,
                 "{name}, pass {pass}: fetched again from nginx: {files:?}"
             );
         }
@@ -104,11 +104,11 @@ fn a_mirror_through_the_edge_equals_the_site_and_the_second_one_comes_from_the_c
 /// The features of HTTP that curl can check work the same over each protocol.
 #[test]
 fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
-    if !have(&["nginx", "curl", "setpriv"]) {
+    if !are_installed(&["nginx", "curl", "setpriv"]) {
         return;
     }
     let site = Site::of_a_page();
-    let edge = Edge::before(&site);
+    let edge = Edge::in_front_of(&site);
     let body = site.file("page/long.txt");
     let ca = edge.ca_file().display().to_string();
     let protocols: [(&[&str], String, &str); 4] = [
@@ -208,11 +208,11 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
 /// Sends many concurrent streams over few connections, as browsers do.
 #[test]
 fn h2load_gets_every_response_over_http_1_and_2() {
-    if !have(&["nginx", "h2load", "setpriv"]) {
+    if !are_installed(&["nginx", "h2load", "setpriv"]) {
         return;
     }
     let site = Site::of_a_page();
-    let edge = Edge::before(&site);
+    let edge = Edge::in_front_of(&site);
     for (flags, base) in [
         (vec![], edge.plain_url()),
         (vec![], edge.tls_url()),
@@ -246,11 +246,11 @@ fn h2load_gets_every_response_over_http_1_and_2() {
 /// Opens a page with a style sheet, an image and a script that calls `fetch` in a browser.
 #[test]
 fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
-    if !have(&["nginx", "chromium", "setpriv"]) {
+    if !are_installed(&["nginx", "chromium", "setpriv"]) {
         return;
     }
     let site = Site::of_a_page();
-    let edge = Edge::before(&site);
+    let edge = Edge::in_front_of(&site);
     // Each visit is a new browser, so that a repeated page comes from the edge's cache.
     for base in [edge.plain_url(), edge.tls_url(), edge.plain_url()] {
         let profile = tempfile::tempdir().expect("the temporary folder is created");
@@ -302,7 +302,7 @@ impl CurlResponse {
         let end = bytes
             .windows(4)
             .position(|window| window == b"\r\n\r\n")
-            .map(|at| at + 4);
+            .map(|position| position + 4);
         let (head, body) = bytes.split_at(end.expect("curl printed a head"));
         let head: Vec<_> = String::from_utf8_lossy(head)
             .lines()

@@ -12,7 +12,7 @@ const TIMEOUT_SECS: &str = "120";
 
 /// Returns true if all of `programs` are installed. Otherwise prints that the test is skipped, or fails the
 /// test if the programs are required.
-pub(crate) fn have(programs: &[&str]) -> bool {
+pub(crate) fn are_installed(programs: &[&str]) -> bool {
     let missing: Vec<_> = programs
         .iter()
         .filter(|program| find(program).is_none())
@@ -66,7 +66,7 @@ impl Output {
 pub(crate) fn run(program: &str, arguments: impl Iterator<Item = String>) -> Output {
     let output = Command::new("timeout")
         .args(["--kill-after=5", TIMEOUT_SECS])
-        .arg(find(program).expect("the test checked that it is installed"))
+        .arg(find(program).expect("the test checked that the program is installed"))
         .args(arguments)
         .stdin(Stdio::null())
         .output()
@@ -99,11 +99,15 @@ impl Server {
         let deadline = Instant::now() + Duration::from_secs(20);
         for &port in ports {
             while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
-                let ended = server
+                let exit_status = server
                     .child
                     .try_wait()
                     .expect("the server is a child of the test");
-                assert!(ended.is_none(), "{} ended: {ended:?}", program.display());
+                assert!(
+                    exit_status.is_none(),
+                    "{} ended: {exit_status:?}",
+                    program.display()
+                );
                 assert!(
                     Instant::now() < deadline,
                     "{} does not listen",

@@ -25,7 +25,7 @@ pub(crate) struct Site {
     folder: TempDir,
     port: u16,
     /// The number of bytes of the log that [`Site::take_log`] has read.
-    log_read: Mutex<usize>,
+    log_bytes_read: Mutex<usize>,
     _server: Server,
 }
 
@@ -56,15 +56,15 @@ impl Site {
         packages.sort();
         let (mut files, mut bytes) = (0, 0);
         for package in packages {
-            let mut found = Vec::new();
-            list(&package, &mut found);
-            let size: u64 = found.iter().map(|(_, size)| size).sum();
-            let fits = files + found.len() <= FILES_MAX && bytes + size <= BYTES_MAX;
-            if found.is_empty() || size > PACKAGE_BYTES_MAX || !fits {
+            let mut package_files = Vec::new();
+            list(&package, &mut package_files);
+            let size: u64 = package_files.iter().map(|(_, size)| size).sum();
+            let fits = files + package_files.len() <= FILES_MAX && bytes + size <= BYTES_MAX;
+            if package_files.is_empty() || size > PACKAGE_BYTES_MAX || !fits {
                 continue;
             }
-            (files, bytes) = (files + found.len(), bytes + size);
-            for (from, _) in found {
+            (files, bytes) = (files + package_files.len(), bytes + size);
+            for (from, _) in package_files {
                 let relative = from
                     .strip_prefix(DOCUMENTATION)
                     .expect("the path starts with the folder");
@@ -135,12 +135,12 @@ impl Site {
             "-c".to_owned(),
             file.display().to_string(),
         ];
-        let nginx = find("nginx").expect("the test checked that it is installed");
+        let nginx = find("nginx").expect("the test checked that nginx is installed");
         let server = Server::start(&nginx, &arguments, &[port]);
         Self {
             folder,
             port,
-            log_read: Mutex::new(0),
+            log_bytes_read: Mutex::new(0),
             _server: server,
         }
     }
@@ -157,12 +157,12 @@ impl Site {
     /// The requests that nginx logged since the last call.
     pub(crate) fn take_log(&self) -> Vec<Request> {
         let text = fs::read_to_string(self.folder.path().join("access.log")).unwrap_or_default();
-        let mut read = self
-            .log_read
+        let mut bytes_read = self
+            .log_bytes_read
             .lock()
             .expect("no thread panicked while it held the lock");
-        let new = &text[*read..];
-        *read = text.len();
+        let new = &text[*bytes_read..];
+        *bytes_read = text.len();
         new.lines()
             .map(|path| Request {
                 path: path.to_owned(),
@@ -181,7 +181,7 @@ pub(crate) struct Edge {
 
 impl Edge {
     /// Starts the binary under test in front of `site`, with a configuration file.
-    pub(crate) fn before(site: &Site) -> Self {
+    pub(crate) fn in_front_of(site: &Site) -> Self {
         let folder = tempfile::tempdir().expect("the temporary folder is created");
         certificates(folder.path());
         let (plain, tls) = (free_port(), free_port());
@@ -235,7 +235,7 @@ fn certificates(folder: &Path) {
     let ca = CertifiedIssuer::self_signed(authority, ca_key).expect("the certificate is signed");
     let key = KeyPair::generate().expect("the key pair is generated");
     let names = ["127.0.0.1".to_owned(), "localhost".to_owned()];
-    let edge = CertificateParams::new(names).expect("two names");
+    let edge = CertificateParams::new(names).expect("the names are valid");
     let edge = edge
         .signed_by(&key, &ca)
         .expect("the certificate is signed");
@@ -277,7 +277,9 @@ fn copy(from: &Path, to: &Path) {
     let modified = fs::metadata(from).and_then(|metadata| metadata.modified());
     let copied = File::options().append(true).open(to);
     if let (Ok(modified), Ok(copied)) = (modified, copied) {
-        copied.set_modified(modified).expect("the copy is ours");
+        copied
+            .set_modified(modified)
+            .expect("the modification time is set");
     }
 }
 

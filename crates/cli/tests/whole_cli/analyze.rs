@@ -47,7 +47,7 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
         edge.signal(Signal::TERM);
         assert!(edge.ended().0.success());
 
-        let report = analyzed(&[name(&log)]);
+        let report = analyze(&[name(&log)]);
         assert_eq!(
             (&report["requests"], &report["urls"]),
             (&8.into(), &5.into()),
@@ -72,9 +72,9 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
 fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
     let Some(nginx) = nginx.iter().find(|path| Path::new(path).is_file()) else {
-        let required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
+        let is_required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
         assert!(
-            !required,
+            !is_required,
             "nginx is not installed\n  hint: scripts/ensure-debian test"
         );
         eprintln!("skipped: nginx is not installed");
@@ -129,9 +129,9 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
         .expect("the process runs");
     super::run::wait(&mut server);
 
-    let combined = analyzed(&[name(&folder.path().join("combined.log"))]);
-    let own = analyzed(&[name(&folder.path().join("own.log")), "--format", &format]);
-    for report in [&combined, &own] {
+    let combined = analyze(&[name(&folder.path().join("combined.log"))]);
+    let custom = analyze(&[name(&folder.path().join("own.log")), "--format", &format]);
+    for report in [&combined, &custom] {
         assert_eq!(
             (&report["requests"], &report["urls"]),
             (&8.into(), &5.into())
@@ -142,14 +142,14 @@ fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
         );
         assert_eq!(report["bytes"], 8 * 6);
     }
-    assert_eq!(own["cache"]["hits"], 3);
-    assert_eq!(own["cache"]["misses"], 5);
-    assert_eq!(own["types"]["top"][0]["name"], "text/x-page");
-    assert_eq!(own["hosts"]["top"][0]["name"], "localhost");
-    assert_eq!(own["files"][0]["format"], "format-string");
+    assert_eq!(custom["cache"]["hits"], 3);
+    assert_eq!(custom["cache"]["misses"], 5);
+    assert_eq!(custom["types"]["top"][0]["name"], "text/x-page");
+    assert_eq!(custom["hosts"]["top"][0]["name"], "localhost");
+    assert_eq!(custom["files"][0]["format"], "format-string");
 }
 
-fn analyzed(args: &[&str]) -> Value {
+fn analyze(args: &[&str]) -> Value {
     let out = output(&[&["analyze", "--json"], args].concat());
     assert!(out.status.success(), "{}", text(&out.stderr));
     serde_json::from_slice(&out.stdout).expect("the text is JSON")
@@ -157,22 +157,22 @@ fn analyzed(args: &[&str]) -> Value {
 
 fn get(addr: SocketAddr, path: &str) {
     let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    let bound = Some(Duration::from_secs(55));
+    let timeout = Some(Duration::from_secs(55));
     stream
-        .set_read_timeout(bound)
+        .set_read_timeout(timeout)
         .expect("the read timeout is set");
     let request = format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n");
     stream
         .write_all(request.as_bytes())
         .expect("the request is sent");
-    let mut answer = Vec::new();
+    let mut response = Vec::new();
     stream
-        .read_to_end(&mut answer)
+        .read_to_end(&mut response)
         .expect("the server responds");
     assert!(
-        answer.starts_with(b"HTTP/1.1 "),
+        response.starts_with(b"HTTP/1.1 "),
         "{}",
-        answer.escape_ascii()
+        response.escape_ascii()
     );
 }
 
@@ -185,5 +185,5 @@ fn free_port() -> u16 {
 }
 
 fn name(path: &Path) -> &str {
-    path.to_str().expect("a name in UTF-8")
+    path.to_str().expect("the path is UTF-8")
 }

@@ -18,8 +18,8 @@ url = "http://10.0.0.7:9000"
 fn a_valid_file_is_listed_with_its_final_values() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
-    fs::write(&file, GOOD).expect("written");
-    let path = file.to_str().expect("UTF-8");
+    fs::write(&file, GOOD).expect("the file is written");
+    let path = file.to_str().expect("the path is UTF-8");
 
     let out = output(&["check-config", path]);
     assert_eq!(out.status.code(), Some(0));
@@ -33,9 +33,11 @@ fn a_valid_file_is_listed_with_its_final_values() {
     assert_eq!(words, ["origin.url", "http://10.0.0.7:9000", "line", "6"]);
 
     let out = output(&["check-config", "--json", path]);
-    let text_found: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
-    assert_eq!(text_found["ok"], true);
-    let settings = text_found["settings"].as_array().expect("a list");
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
+    assert_eq!(report["ok"], true);
+    let settings = report["settings"]
+        .as_array()
+        .expect("the settings are a list");
     assert!(
         settings
             .iter()
@@ -47,8 +49,8 @@ fn a_valid_file_is_listed_with_its_final_values() {
 fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
-    fs::write(&file, GOOD.replace("url", "ulr") + "timeout = 5\n").expect("written");
-    let path = file.to_str().expect("UTF-8");
+    fs::write(&file, GOOD.replace("url", "ulr") + "timeout = 5\n").expect("the file is written");
+    let path = file.to_str().expect("the path is UTF-8");
 
     let out = output(&["check-config", path]);
     assert_eq!(out.status.code(), Some(1));
@@ -67,22 +69,19 @@ fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
 
     let out = output(&["check-config", "--json", path]);
     assert_eq!(out.status.code(), Some(1));
-    let text_found: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
-    assert_eq!(text_found["ok"], false);
-    assert_eq!(text_found["problems"][0]["line"], 6);
-    assert_eq!(
-        text_found["problems"][0]["hint"],
-        "did you mean origin.url?"
-    );
+    let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
+    assert_eq!(report["ok"], false);
+    assert_eq!(report["problems"][0]["line"], 6);
+    assert_eq!(report["problems"][0]["hint"], "did you mean origin.url?");
 }
 
 #[test]
 fn a_file_that_cannot_be_read_is_code_2() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let binary = folder.path().join("binary.toml");
-    fs::write(&binary, b"[hot]\n\xff\xfe").expect("written");
+    fs::write(&binary, b"[hot]\n\xff\xfe").expect("the file is written");
     let large = folder.path().join("large.toml");
-    fs::write(&large, "#".repeat((1 << 20) + 1)).expect("written");
+    fs::write(&large, "#".repeat((1 << 20) + 1)).expect("the file is written");
     for (path, reason) in [
         (folder.path().join("nowhere.toml"), "does not exist"),
         (folder.path().to_owned(), "cannot be read"),
@@ -90,7 +89,7 @@ fn a_file_that_cannot_be_read_is_code_2() {
         (large, "exceeds 1 MiB"),
     ] {
         for command in ["check-config", "serve --config"] {
-            let path = path.to_str().expect("UTF-8");
+            let path = path.to_str().expect("the path is UTF-8");
             let args: Vec<&str> = command.split(' ').chain([path]).collect();
             let out = output(&args);
             assert_eq!(out.status.code(), Some(2), "{args:?}");
@@ -141,9 +140,9 @@ fn paths_in_a_file_start_at_its_folder() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
     let tls = "tls_certificates = \"cert.pem\"\ntls_key = \"key.pem\"\n\n[origin]";
-    fs::write(&file, GOOD.replace("\n[origin]", tls)).expect("written");
-    fs::write(folder.path().join("cert.pem"), "").expect("written");
-    let path = file.to_str().expect("UTF-8");
+    fs::write(&file, GOOD.replace("\n[origin]", tls)).expect("the file is written");
+    fs::write(folder.path().join("cert.pem"), "").expect("the file is written");
+    let path = file.to_str().expect("the path is UTF-8");
     let out = output(&["check-config", path]);
     assert_eq!(out.status.code(), Some(1));
     let printed = text(&out.stderr);
@@ -152,6 +151,6 @@ fn paths_in_a_file_start_at_its_folder() {
         "{printed}"
     );
     assert!(!printed.contains("tls_certificates"), "{printed}");
-    fs::write(folder.path().join("key.pem"), "").expect("written");
+    fs::write(folder.path().join("key.pem"), "").expect("the file is written");
     assert_eq!(output(&["check-config", path]).status.code(), Some(0));
 }

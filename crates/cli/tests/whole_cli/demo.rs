@@ -12,7 +12,7 @@ use super::run::{edgeward, output, text, until, wait};
 #[test]
 fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    let path = folder.path().to_str().expect("UTF-8");
+    let path = folder.path().to_str().expect("the path is UTF-8");
     let out = output(&[
         "demo",
         "--json",
@@ -26,14 +26,18 @@ fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
     ]);
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let outcome: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
-    let edges = outcome["edges"].as_array().expect("a list");
+    let edges = outcome["edges"].as_array().expect("the edges are a list");
     let policies: Vec<&str> = edges
         .iter()
         .filter_map(|edge| edge["policy"].as_str())
         .collect();
     assert_eq!(policies, ["lru", "adaptsize", "gdsf"]);
     for edge in edges {
-        let ratio = |of: &str| edge[of]["object_hit_ratio"].as_f64().expect("a number");
+        let ratio = |result: &str| {
+            edge[result]["object_hit_ratio"]
+                .as_f64()
+                .expect("the value is a number")
+        };
         let (predicted, measured) = (ratio("predicted"), ratio("measured"));
         assert!(
             (predicted - measured).abs() < 0.02 && measured > 0.1,
@@ -41,22 +45,27 @@ fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
             edge["policy"]
         );
         assert_eq!(edge["measured"]["errors_total"], 0);
-        assert!(edge["origin_requests"].as_u64().expect("a number") > 0);
+        assert!(
+            edge["origin_requests"]
+                .as_u64()
+                .expect("the value is a number")
+                > 0
+        );
         assert!(edge["measured"]["target"]["cpu_seconds"].as_f64().is_some());
         let pid = edge["measured"]["target"]["pid"]
             .as_u64()
-            .expect("a number");
+            .expect("the value is a number");
         assert!(!is_edgeward(pid), "the edge {pid} is left behind");
     }
     let page = folder.path().join("edgeward-demo.html");
-    assert_eq!(outcome["report"], page.to_str().expect("UTF-8"));
-    let page = fs::read_to_string(page).expect("the page is there");
+    assert_eq!(outcome["report"], page.to_str().expect("the path is UTF-8"));
+    let page = fs::read_to_string(page).expect("the page is written");
     assert!(page.starts_with("<!doctype html>") && page.contains("adaptsize, predicted"));
     let best = edges
         .iter()
         .max_by(|a, b| measured(a).total_cmp(&measured(b)))
         .and_then(|edge| edge["policy"].as_str())
-        .expect("a policy");
+        .expect("the edge has a policy");
     assert!(
         page.contains(&format!("<h1>{best} hits most in a cache of 4 MiB</h1>")),
         "the headline names {best}"
@@ -66,7 +75,7 @@ fn the_demo_s_measurements_match_its_predictions_and_a_page_is_written() {
 fn measured(edge: &Value) -> f64 {
     edge["measured"]["object_hit_ratio"]
         .as_f64()
-        .expect("a number")
+        .expect("the value is a number")
 }
 
 #[test]

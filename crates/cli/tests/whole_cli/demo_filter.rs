@@ -22,10 +22,10 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
         .expect("the binary runs");
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
-    let rows = report["rows"].as_array().expect("a list");
+    let rows = report["rows"].as_array().expect("the rows are a list");
     assert_eq!(rows.len(), 3);
     for row in rows {
-        let number = |name: &str| row[name].as_u64().expect("a number");
+        let number = |name: &str| row[name].as_u64().expect("the value is a number");
         assert_eq!((number("found"), number("wrong")), (1, 0), "{row}");
         assert_eq!(
             number("skipped") + number("service_requests"),
@@ -37,9 +37,11 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
         } else {
             // The expectation is 200 of 4,000 at 5 %; the bounds are seven standard deviations away.
             assert!((100..300).contains(&number("false_positives")), "{row}");
-            assert!(row["filter_bytes"].as_u64().expect("a number") < 20_000);
+            assert!(row["filter_bytes"].as_u64().expect("the value is a number") < 20_000);
         }
     }
-    let left = std::fs::read_dir(folder.path()).expect("a folder").count();
-    assert_eq!(left, 0, "its folder was not removed");
+    let remaining_files = std::fs::read_dir(folder.path())
+        .expect("the folder is readable")
+        .count();
+    assert_eq!(remaining_files, 0, "the demo has not removed its folder");
 }

@@ -13,11 +13,11 @@ use rustix::process::{Pid, Resource, Rlimit, Signal, prlimit};
 use super::run::{Server, edgeward, output, until, wait};
 
 #[test]
-fn every_server_raises_its_soft_limit_of_open_files_to_the_hard_one() {
+fn every_server_raises_its_soft_limit_of_open_files_to_the_hard_limit() {
     let dir = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| dir.path().join(name).display().to_string();
-    let made = output(&["link", "keygen", "--out", &path("keys")]);
-    assert!(made.status.success(), "{made:?}");
+    let keygen = output(&["link", "keygen", "--out", &path("keys")]);
+    assert!(keygen.status.success(), "{keygen:?}");
     fs::write(path("ids"), "1\n2\n").expect("the file is written");
     let (keys, store) = (path("keys/gateway"), path("store"));
     let gateway = [
@@ -64,21 +64,21 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
     let (_origin, edge) = origin_and_edge(512, &["--log=warn"]);
     let addr = edge.addr("/listening/0");
     assert!(get(addr, "/o/1?size=1000").starts_with("HTTP/1.1 200"));
-    let idle: Vec<TcpStream> = (0..700)
+    let idle_connections: Vec<TcpStream> = (0..700)
         .map(|_| TcpStream::connect(addr).expect("the server accepts the connection"))
         .collect();
     until("the response is a hit", || {
         get(addr, "/o/1?size=1000").contains("; hit").then_some(())
     });
     for n in 2..30 {
-        let answer = get(addr, &format!("/o/{n}?size=1000"));
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let response = get(addr, &format!("/o/{n}?size=1000"));
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
     let metrics = get(edge.addr("/admin"), "/metrics");
     let value = |series: &str| -> f64 {
         let line = metrics.lines().find_map(|line| line.strip_prefix(series));
         let text = line.unwrap_or_else(|| panic!("no {series} in {metrics}"));
-        text.trim().parse().expect("a number")
+        text.trim().parse().expect("the value is a number")
     };
     let crowded = value("edgeward_client_connections_closed_total{cause=\"crowded\"}");
     assert!(crowded > 100.0, "{crowded} idle connections were closed");
@@ -93,7 +93,7 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
         (64.0..448.0).contains(&clients_max),
         "{clients_max} of 512 for clients"
     );
-    drop(idle);
+    drop(idle_connections);
     edge.signal(Signal::TERM);
     let (_, _, printed) = edge.ended();
     assert!(
@@ -117,7 +117,9 @@ fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
     assert_eq!(wait(&mut child.0).code(), Some(2));
     let mut printed = String::new();
     let stderr = child.0.stderr.as_mut().expect("stderr is piped");
-    stderr.read_to_string(&mut printed).expect("UTF-8");
+    stderr
+        .read_to_string(&mut printed)
+        .expect("stderr is UTF-8");
     assert!(printed.contains("open files"), "{printed}");
     assert!(printed.contains("hint:"), "{printed}");
 }
@@ -130,7 +132,7 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     let (_origin, edge) = origin_and_edge(2048, &["--log=warn"]);
     let addr = edge.addr("/listening/0");
     assert!(get(addr, "/o/1?size=1000").starts_with("HTTP/1.1 200"));
-    let idle: Vec<TcpStream> = (0..50)
+    let idle_connections: Vec<TcpStream> = (0..50)
         .map(|_| TcpStream::connect(addr).expect("the server accepts the connection"))
         .collect();
     until("the edge has accepted the connections", || {
@@ -141,15 +143,15 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
         current: Some(open_files(&edge) - 10),
         maximum: Some(2048),
     };
-    prlimit(pid, Resource::Nofile, lowered).expect("the process is ours");
-    let before = processor_ticks(&edge);
+    prlimit(pid, Resource::Nofile, lowered).expect("the limit is lowered");
+    let before = cpu_ticks(&edge);
     for n in 0..20 {
-        let answer = get(addr, "/o/1?size=1000");
-        assert!(answer.contains("; hit"), "request {n}: {answer:?}");
+        let response = get(addr, "/o/1?size=1000");
+        assert!(response.contains("; hit"), "request {n}: {response:?}");
     }
-    let used = processor_ticks(&edge) - before;
+    let used = cpu_ticks(&edge) - before;
     assert!(used < 300, "{used} hundredths of a second of CPU time");
-    drop(idle);
+    drop(idle_connections);
     edge.signal(Signal::TERM);
     let (_, _, printed) = edge.ended();
     let lines = printed.matches("could not be accepted").count();
@@ -210,7 +212,9 @@ fn open_files_limit(server: &Server) -> u64 {
         .lines()
         .find(|line| line.starts_with("Max open files"));
     let soft = line.and_then(|line| line.split_whitespace().nth(3));
-    soft.expect("a limit").parse().expect("a number")
+    soft.expect("the line has a soft limit")
+        .parse()
+        .expect("the limit is a number")
 }
 
 fn open_files(server: &Server) -> u64 {
@@ -220,16 +224,16 @@ fn open_files(server: &Server) -> u64 {
 }
 
 /// The CPU time of the process in hundredths of a second.
-fn processor_ticks(server: &Server) -> u64 {
+fn cpu_ticks(server: &Server) -> u64 {
     let stat = fs::read_to_string(format!("/proc/{}/stat", server.process_id()));
     let stat = stat.expect("the process runs");
     let fields: Vec<&str> = stat
         .rsplit(')')
         .next()
-        .expect("fields")
+        .expect("the file has fields after the name")
         .split_whitespace()
         .collect();
-    let number = |at: usize| -> u64 { fields[at].parse().expect("a number") };
+    let number = |index: usize| -> u64 { fields[index].parse().expect("the value is a number") };
     number(11) + number(12)
 }
 
@@ -243,7 +247,7 @@ fn get(addr: SocketAddr, path: &str) -> String {
         stream,
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     );
-    let mut answer = Vec::new();
-    _ = stream.read_to_end(&mut answer);
-    String::from_utf8_lossy(&answer).into_owned()
+    let mut response = Vec::new();
+    _ = stream.read_to_end(&mut response);
+    String::from_utf8_lossy(&response).into_owned()
 }

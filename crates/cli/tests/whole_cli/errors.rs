@@ -3,7 +3,7 @@
 use super::run::{Server, edgeward, output, text};
 
 #[test]
-fn an_unknown_flag_is_rejected_with_the_nearest_known_one() {
+fn an_unknown_flag_is_rejected_with_a_similar_flag() {
     let out = output(&["serve", "--orign", "http://127.0.0.1:9"]);
     assert_eq!(out.status.code(), Some(2));
     assert!(out.stdout.is_empty());

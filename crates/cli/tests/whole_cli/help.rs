@@ -60,7 +60,7 @@ fn commands() -> Vec<Vec<String>> {
             let Some(name) = line.strip_prefix("  ").filter(|l| !l.starts_with(' ')) else {
                 continue;
             };
-            let name = name.split_whitespace().next().expect("a name");
+            let name = name.split_whitespace().next().expect("the line has a name");
             let mut inner = path.clone();
             inner.push(name.to_owned());
             found.push(inner);

@@ -75,30 +75,32 @@ fn a_plan_is_run_compared_and_reported() {
     fs::create_dir(&caches).expect("the folder is created");
     let run = output(&[
         "lab",
-        plan.to_str().expect("UTF-8"),
+        plan.to_str().expect("the path is UTF-8"),
         "--json",
         "--out",
-        out.to_str().expect("UTF-8"),
+        out.to_str().expect("the path is UTF-8"),
         "--dir",
-        caches.to_str().expect("UTF-8"),
+        caches.to_str().expect("the path is UTF-8"),
     ]);
     let printed = text(&run.stderr);
     assert_eq!(run.status.code(), Some(0), "{printed}");
     let outcome: Value = serde_json::from_slice(&run.stdout).expect("the text is JSON");
     assert_eq!(outcome["unfinished"], Value::Null);
     assert_eq!(outcome["trace"]["requests"], 4000);
-    let contenders = outcome["contenders"].as_array().expect("a list");
+    let contenders = outcome["contenders"]
+        .as_array()
+        .expect("the value is a list");
     assert_eq!(contenders.len(), 3);
-    for one in contenders {
-        if one["end"]["how"] == "missing" {
-            assert_eq!(one["name"], "nginx");
+    for contender in contenders {
+        if contender["end"]["how"] == "missing" {
+            assert_eq!(contender["name"], "nginx");
             eprintln!("nginx is not installed: left out");
             continue;
         }
-        assert_eq!(one["end"]["how"], "whole", "{one:#}");
-        let totals = &one["totals"];
+        assert_eq!(contender["end"]["how"], "whole", "{contender:#}");
+        let totals = &contender["totals"];
         assert_eq!(totals["requests"], 3000);
-        assert_eq!(totals["errors"], 0, "{one:#}");
+        assert_eq!(totals["errors"], 0, "{contender:#}");
         let number = |key: &str| {
             totals[key]
                 .as_f64()
@@ -113,14 +115,17 @@ fn a_plan_is_run_compared_and_reported() {
         );
         assert!(number("cpu_seconds") > 0.0 && number("memory_bytes_max") > 1e6);
         assert!(number("latency_p50_ms") > 0.0);
-        let series = one["series"].as_array().expect("a list");
+        let series = contender["series"].as_array().expect("the value is a list");
         assert!(series.len() >= 3);
-        assert_eq!(series.last().expect("samples")["requests"], 4000);
+        assert_eq!(
+            series.last().expect("the series has samples")["requests"],
+            4000
+        );
     }
     let written = |n: usize| {
         contenders[n]["totals"]["disk_write_bytes"]
             .as_u64()
-            .expect("counted")
+            .expect("the bytes are counted")
     };
     assert!(written(0) > 0, "everything is written");
     assert!(
@@ -128,7 +133,7 @@ fn a_plan_is_run_compared_and_reported() {
             .as_f64()
             .is_some_and(|at| at > 0.0)
     );
-    let page = fs::read_to_string(out.join("report.html")).expect("the page is there");
+    let page = fs::read_to_string(out.join("report.html")).expect("the page is written");
     for text in [
         "Two rules and a peer",
         "4 times fewer",
@@ -139,7 +144,9 @@ fn a_plan_is_run_compared_and_reported() {
     }
     assert!(out.join("outcome.json").is_file() && out.join("1-always.csv").is_file());
     assert_eq!(
-        fs::read_dir(&caches).expect("a folder").count(),
+        fs::read_dir(&caches)
+            .expect("the folder is readable")
+            .count(),
         0,
         "folders are removed"
     );
@@ -173,14 +180,14 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
         let wrong = PLAN.replacen(line, instead, 1);
         let plan = folder.path().join("wrong.toml");
         fs::write(&plan, &wrong).expect("the plan is written");
-        let run = output(&["lab", plan.to_str().expect("UTF-8")]);
+        let run = output(&["lab", plan.to_str().expect("the path is UTF-8")]);
         let printed = text(&run.stderr);
         assert_eq!(run.status.code(), Some(2), "{printed}");
         assert!(printed.contains(expected), "{printed}");
         let number = 1 + wrong
             .lines()
-            .position(|one| one == instead)
-            .expect("a line");
+            .position(|line| line == instead)
+            .expect("the plan has the wrong line");
         assert!(
             printed.contains(&format!("wrong.toml, line {number}\n")),
             "{printed}"
@@ -234,16 +241,17 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
         printed.starts_with("The plan is incomplete: 1 of 3 contenders"),
         "{printed}"
     );
-    let page = fs::read_to_string(page).expect("the page is there");
+    let page = fs::read_to_string(page).expect("the page is written");
     assert!(page.contains("interrupted") && page.contains("The plan is incomplete"));
     assert!(!store.exists(), "{store:?} is left behind");
     let leftover = fs::read_dir("/proc")
-        .expect("Linux has it")
+        .expect("/proc is readable")
         .flatten()
         .find(|entry| {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).into_owned();
-            line.contains("serve") && line.contains(Path::new(&store).to_str().expect("UTF-8"))
+            line.contains("serve")
+                && line.contains(Path::new(&store).to_str().expect("the path is UTF-8"))
         });
     assert!(leftover.is_none(), "{leftover:?} is left behind");
 }

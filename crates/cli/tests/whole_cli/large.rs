@@ -105,21 +105,27 @@ impl Client {
         let mut stream = connect(self.addr);
         // The kernel would let this receive buffer grow to 32 MiB. The edge would then read more from
         // the origin than its disk queue may hold.
-        let resized = SockRef::from(&stream).set_recv_buffer_size(PART_BYTES / 8);
-        resized.expect("the receive buffer size is set");
-        let field = range.map_or_else(String::new, |(first, last)| {
+        let result = SockRef::from(&stream).set_recv_buffer_size(PART_BYTES / 8);
+        result.expect("the receive buffer size is set");
+        let range_field = range.map_or_else(String::new, |(first, last)| {
             format!("Range: bytes={first}-{last}\r\n")
         });
         write!(
             stream,
-            "GET /o/1?size={} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{field}\r\n",
+            "GET /o/1?size={} HTTP/1.1\r\nHost: t\r\nConnection: close\r\n{range_field}\r\n",
             self.size
         )
         .expect("the request is sent");
-        let mut answer = BufReader::new(stream);
+        let mut response = BufReader::new(stream);
         let mut head = String::new();
         while !head.ends_with("\r\n\r\n") {
-            assert_ne!(answer.read_line(&mut head).expect("a head"), 0, "{head}");
+            assert_ne!(
+                response
+                    .read_line(&mut head)
+                    .expect("the response has a head"),
+                0,
+                "{head}"
+            );
         }
         let (mut offset, end) = range.map_or((0, self.size), |(first, last)| (first, last + 1));
         let mut part = vec![0; PART_BYTES];
@@ -128,7 +134,7 @@ impl Client {
                 .len()
                 .min(usize::try_from(end - offset).unwrap_or(usize::MAX));
             let part = &mut part[..part_bytes];
-            answer.read_exact(part).expect("the body is complete");
+            response.read_exact(part).expect("the body is complete");
             assert_eq!(
                 Pattern::for_id("1").first_wrong(offset, part),
                 None,
@@ -136,12 +142,12 @@ impl Client {
             );
             offset += part.len() as u64;
             // If the client were faster than the disk, the write would be dropped.
-            until("the disk queue has room", || {
+            until("the disk queue has space", || {
                 (self.device("queue_bytes") < QUEUE_BYTES / 4).then_some(())
             });
         }
         assert_eq!(
-            answer
+            response
                 .read(&mut part)
                 .expect("the connection ends after the body"),
             0,
@@ -163,11 +169,11 @@ impl Client {
             "GET /status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
         )
         .expect("the request is sent");
-        let mut answer = String::new();
+        let mut response = String::new();
         stream
-            .read_to_string(&mut answer)
+            .read_to_string(&mut response)
             .expect("the admin server responds");
-        let (_, body) = answer
+        let (_, body) = response
             .split_once("\r\n\r\n")
             .expect("the response has a head");
         serde_json::from_str(body).expect("the text is JSON")
@@ -195,6 +201,6 @@ fn memory_peak(process: u32) -> u64 {
         .expect("`VmHWM` is in /proc/PID/status")
         .trim()
         .parse()
-        .expect("a number");
+        .expect("the value is a number");
     kib << 10
 }

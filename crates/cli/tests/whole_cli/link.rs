@@ -11,25 +11,34 @@ use super::run::{output, text};
 #[test]
 fn a_newer_version_is_mostly_sent_by_reference() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
-    let of = |version: &str| folder.path().join(version);
+    let version_folder = |version: &str| folder.path().join(version);
     let old = noise(600_000);
     let mut new = old.clone();
     new.splice(300_000..300_004, *b"other");
     for (version, body) in [("old", &old), ("new", &new)] {
-        fs::create_dir_all(of(version).join("inner")).expect("the folder is created");
-        fs::write(of(version).join("inner/body"), body).expect("the file is written");
-        fs::write(of(version).join("small"), b"a small file").expect("the file is written");
+        fs::create_dir_all(version_folder(version).join("inner")).expect("the folder is created");
+        fs::write(version_folder(version).join("inner/body"), body).expect("the file is written");
+        fs::write(version_folder(version).join("small"), b"a small file")
+            .expect("the file is written");
     }
-    let paths = [of("old"), of("new"), of("new")];
+    let paths = [
+        version_folder("old"),
+        version_folder("new"),
+        version_folder("new"),
+    ];
     let names = paths.each_ref().map(|path| path.display().to_string());
     let [one, two, three] = names.each_ref().map(String::as_str);
-    let estimate = estimated(&[one, two, three]);
-    let rows = estimate["rows"].as_array().expect("rows");
-    let saved = |row: usize| rows[row]["saved_share"].as_f64().expect("a share");
+    let estimate = run_estimate(&[one, two, three]);
+    let rows = estimate["rows"].as_array().expect("the rows are a list");
+    let saved = |row: usize| {
+        rows[row]["saved_share"]
+            .as_f64()
+            .expect("the share is a number")
+    };
     assert!(saved(0) < 0.0 && saved(0) > -0.01, "{estimate:#}");
     assert!(saved(1) > 0.96 && saved(2) > 0.98, "{estimate:#}");
     for row in rows {
-        let bytes = |field: &str| row[field].as_u64().expect("bytes");
+        let bytes = |field: &str| row[field].as_u64().expect("the bytes are a number");
         let parts = ["named", "delta", "literal", "plain"];
         let sum: u64 = parts
             .iter()
@@ -41,9 +50,13 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     }
 
     // Without deltas, the edited chunk is sent completely.
-    let plain = estimated(&[one, two, "--no-delta"]);
+    let plain = run_estimate(&[one, two, "--no-delta"]);
     assert_eq!(plain["rows"][1]["delta_bytes"], 0);
-    let sent = |estimate: &Value| estimate["rows"][1]["link_bytes"].as_u64().expect("bytes");
+    let sent = |estimate: &Value| {
+        estimate["rows"][1]["link_bytes"]
+            .as_u64()
+            .expect("the bytes are a number")
+    };
     assert!(sent(&plain) > sent(&estimate));
 
     let table = text(&output(&["link", "estimate", one, two]).stdout);
@@ -67,7 +80,7 @@ fn a_log_is_reported_with_its_repeated_bytes() {
         line("/a", 1000),
     ];
     fs::write(&log, lines.concat()).expect("the file is written");
-    let estimate = estimated(&[name(&log)]);
+    let estimate = run_estimate(&[name(&log)]);
     let row = &estimate["logs"][0];
     assert_eq!((&row["requests"], &row["urls"]), (&4.into(), &2.into()));
     assert_eq!(
@@ -75,7 +88,7 @@ fn a_log_is_reported_with_its_repeated_bytes() {
         (&3500.into(), &2000.into())
     );
 
-    let as_body = estimated(&[name(&log), "--as=files"]);
+    let as_body = run_estimate(&[name(&log), "--as=files"]);
     assert_eq!(as_body["rows"][0]["bodies"], 1);
 }
 
@@ -114,12 +127,14 @@ fn a_capture_is_reassembled_and_sent() {
     }
     let capture = folder.path().join("capture.pcap");
     fs::write(&capture, &file).expect("the file is written");
-    let estimate = estimated(&[name(&capture)]);
-    let [plain, tls_row] = &estimate["rows"].as_array().expect("rows")[..] else {
+    let estimate = run_estimate(&[name(&capture)]);
+    let [plain, tls_row] = &estimate["rows"].as_array().expect("the rows are a list")[..] else {
         panic!("{estimate:#}");
     };
     assert_eq!(plain["bytes"], 2 * (page.len() as u64 + 18));
-    let sent = plain["link_bytes"].as_u64().expect("bytes");
+    let sent = plain["link_bytes"]
+        .as_u64()
+        .expect("the bytes are a number");
     assert!((400_000..420_000).contains(&sent), "{estimate:#}");
     assert!(
         tls_row["name"]
@@ -157,13 +172,13 @@ fn segment(from: u16, to: u16, payload: &[u8], sequence: u32) -> Vec<u8> {
 fn errors_of_estimates_state_their_cause() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let missing = folder.path().join("missing");
-    let there = folder.path().join("there");
-    fs::write(&there, noise(10_000)).expect("the file is written");
+    let existing = folder.path().join("there");
+    fs::write(&existing, noise(10_000)).expect("the file is written");
     for (args, expected) in [
         (vec![name(&missing)], "missing"),
-        (vec![name(&there), "--chunk=5KiB"], "use a power of two"),
-        (vec![name(&there), "--store-size=1MiB"], "4MiB or more"),
-        (vec![name(&there), "--as=log"], "no line with a request"),
+        (vec![name(&existing), "--chunk=5KiB"], "use a power of two"),
+        (vec![name(&existing), "--store-size=1MiB"], "4MiB or more"),
+        (vec![name(&existing), "--as=log"], "no line with a request"),
     ] {
         let args: Vec<&str> = ["link", "estimate"].into_iter().chain(args).collect();
         let out = output(&args);
@@ -173,7 +188,7 @@ fn errors_of_estimates_state_their_cause() {
     }
 }
 
-fn estimated(args: &[&str]) -> Value {
+fn run_estimate(args: &[&str]) -> Value {
     let args: Vec<&str> = ["link", "estimate", "--json"]
         .iter()
         .chain(args)
@@ -185,7 +200,7 @@ fn estimated(args: &[&str]) -> Value {
 }
 
 fn name(path: &Path) -> &str {
-    path.to_str().expect("a name")
+    path.to_str().expect("the path is UTF-8")
 }
 
 fn noise(bytes: usize) -> Vec<u8> {

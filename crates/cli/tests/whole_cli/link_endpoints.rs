@@ -79,9 +79,9 @@ impl Endpoints {
     fn new(options: &[&'static str]) -> Self {
         let folder = tempfile::tempdir().expect("the temporary folder is created");
         let keys = folder.path().join("keys");
-        let made = output(&["link", "keygen", "--out", &text_of_path(&keys)]);
-        assert!(made.status.success(), "{}", text(&made.stderr));
-        assert!(text(&made.stdout).contains("gateway to the gateway"));
+        let keygen = output(&["link", "keygen", "--out", &text_of_path(&keys)]);
+        assert!(keygen.status.success(), "{}", text(&keygen.stderr));
+        assert!(text(&keygen.stdout).contains("gateway to the gateway"));
         Self {
             folder,
             target: echo(),
@@ -89,9 +89,9 @@ impl Endpoints {
         }
     }
 
-    fn start(&self, end: &str, args: &[&str]) -> Server {
-        let keys = text_of_path(&self.folder.path().join("keys").join(end));
-        let store = text_of_path(&self.folder.path().join("stores").join(end));
+    fn start(&self, endpoint: &str, args: &[&str]) -> Server {
+        let keys = text_of_path(&self.folder.path().join("keys").join(endpoint));
+        let store = text_of_path(&self.folder.path().join("stores").join(endpoint));
         let common = [
             "--keys",
             &keys,
@@ -147,8 +147,8 @@ fn listening(server: &Server) -> SocketAddr {
     server.addr("/listening")
 }
 
-fn status(of: &Server) -> Value {
-    let admin = of.addr("/admin").to_string();
+fn status(server: &Server) -> Value {
+    let admin = server.addr("/admin").to_string();
     let out = output(&["link", "status", &admin, "--json"]);
     assert!(out.status.success(), "{}", text(&out.stderr));
     serde_json::from_slice(&out.stdout).expect("the text is JSON")
@@ -169,7 +169,9 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
     let peer = &report["peers"][0];
     assert_eq!(report["encrypted"], true);
     assert_eq!(peer["received"]["bytes"], 1_000_000);
-    let wire = peer["received"]["wire_bytes"].as_u64().expect("bytes");
+    let wire = peer["received"]["wire_bytes"]
+        .as_u64()
+        .expect("the bytes are a number");
     assert!(
         (500_000..600_000).contains(&wire),
         "{wire} bytes on the line"
@@ -181,16 +183,16 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
         table.contains("saved") && table.contains(&endpoints.target.to_string()),
         "{table}"
     );
-    for end in [forward, gateway] {
+    for server in [forward, gateway] {
         // The first three signals do not stop a server.
         for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
-            end.signal(signal);
+            server.signal(signal);
         }
-        let (status, _, err) = end.ended();
+        let (status, _, err) = server.ended();
         assert!(status.success(), "{err}");
     }
     let again = endpoints.gateway("127.0.0.1:0");
-    let chunks = status_of_store(&again);
+    let chunks = store_chunks(&again);
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
@@ -198,7 +200,7 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
 #[test]
 fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
-    for (keep_sent, names, bytes) in [("off", 2_900_000, 0), ("on", 0, 2_900_000)] {
+    for (keep_sent, hashed_bytes, stored_bytes) in [("off", 2_900_000, 0), ("on", 0, 2_900_000)] {
         let mut endpoints = Endpoints::new(&["--delta", "off"]);
         endpoints.target = serve_body(body.clone());
         let allow = endpoints.target.to_string();
@@ -217,19 +219,26 @@ fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
             let received = round_trip(forward.addr("/listening/0"), b"").expect("the body arrives");
             assert!(received == body);
         }
-        let of = |server: &Server, field: &str| {
+        let store_field = |server: &Server, field: &str| {
             let status = status(server);
-            status["store"][field].as_u64().expect("a number")
+            status["store"][field]
+                .as_u64()
+                .expect("the value is a number")
         };
-        let kept = ["listed_bytes", "raw_bytes"].map(|field| of(&gateway, field));
-        let expected = [names, bytes].map(|least: u64| least..=least + least / 20);
-        let fits = kept.iter().zip(expected);
+        let stored = ["listed_bytes", "raw_bytes"].map(|field| store_field(&gateway, field));
+        let expected = [hashed_bytes, stored_bytes].map(|least: u64| least..=least + least / 20);
+        let pairs = stored.iter().zip(expected);
         assert!(
-            fits.into_iter()
-                .all(|(kept, expected)| expected.contains(kept)),
-            "{keep_sent}: {kept:?}"
+            pairs
+                .into_iter()
+                .all(|(stored, expected)| expected.contains(stored)),
+            "{keep_sent}: {stored:?}"
         );
-        assert_eq!(of(&forward, "listed_bytes"), 0, "edges store all chunks");
+        assert_eq!(
+            store_field(&forward, "listed_bytes"),
+            0,
+            "edges store all chunks"
+        );
         let peer = &status(&gateway)["peers"][0]["sent"];
         assert!(peer["named_bytes"].as_u64() > Some(2_900_000), "{peer}");
     }
@@ -247,15 +256,15 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         let forward = endpoints.forward(listening(&gateway));
         let back = round_trip(forward.addr("/listening/0"), &body).expect("the body is returned");
         assert!(back == body);
-        for end in [forward, gateway] {
-            end.signal(Signal::TERM);
-            let (status, _, err) = end.ended();
+        for server in [forward, gateway] {
+            server.signal(Signal::TERM);
+            let (status, _, err) = server.ended();
             assert!(status.success(), "{err}");
         }
         endpoints.options.clear();
         let gateway = endpoints.gateway("127.0.0.1:0");
         let store = &status(&gateway)["store"];
-        let bytes = |field: &str| store[field].as_u64().expect("a number");
+        let bytes = |field: &str| store[field].as_u64().expect("the value is a number");
         assert!(bytes("raw_bytes") > 2_000_000, "{store}");
         assert!(bytes("raw_bytes") > 3 * bytes("bytes"), "{store}");
         let forward = endpoints.forward(listening(&gateway));
@@ -267,8 +276,10 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
     }
 }
 
-fn status_of_store(of: &Server) -> u64 {
-    status(of)["store"]["chunks"].as_u64().expect("a number")
+fn store_chunks(server: &Server) -> u64 {
+    status(server)["store"]["chunks"]
+        .as_u64()
+        .expect("the value is a number")
 }
 
 /// One endpoint is killed during transfers: bodies are returned unchanged or not at all, and later transfers succeed.
@@ -343,30 +354,31 @@ fn a_proxy_port_reaches_only_permitted_targets() {
         &["link", "socks", "--listen", "127.0.0.1:0", "--gateway", &to],
     );
     let port = socks.addr("/listening/0");
-    let ask = |target: SocketAddr| {
-        let mut tcp = TcpStream::connect(port).expect("connects");
+    let connect = |target: SocketAddr| {
+        let mut tcp = TcpStream::connect(port).expect("the server accepts the connection");
         tcp.set_read_timeout(Some(Duration::from_secs(60)))
-            .expect("set");
-        tcp.write_all(&[5, 1, 0]).expect("sent");
+            .expect("the read timeout is set");
+        tcp.write_all(&[5, 1, 0]).expect("the request is sent");
         let request = [
             &[5, 1, 0, 1, 127, 0, 0, 1][..],
             &target.port().to_be_bytes(),
         ]
         .concat();
-        tcp.write_all(&request).expect("sent");
+        tcp.write_all(&request).expect("the request is sent");
         let mut reply = [0; 12];
-        tcp.read_exact(&mut reply).expect("two answers");
+        tcp.read_exact(&mut reply)
+            .expect("the proxy sends two responses");
         (tcp, reply[3])
     };
     let mut tcp = until("the link is up", || {
-        let (tcp, code) = ask(endpoints.target);
+        let (tcp, code) = connect(endpoints.target);
         (code == 0).then_some(tcp)
     });
-    tcp.write_all(b"hello").expect("sent");
+    tcp.write_all(b"hello").expect("the request is sent");
     let mut back = [0; 5];
-    tcp.read_exact(&mut back).expect("back");
+    tcp.read_exact(&mut back).expect("the echo arrives");
     assert_eq!(&back, b"hello");
-    assert_eq!(ask(listening(&gateway)).1, 2, "not allowed");
+    assert_eq!(connect(listening(&gateway)).1, 2, "not allowed");
     let report = status(&gateway);
     assert_eq!(
         (&report["encrypted"], &report["door"]["not_allowed"]),
@@ -403,13 +415,13 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
                     {
                         counted.fetch_add(1, Ordering::Relaxed);
                     }
-                    let answer = format!(
+                    let head = format!(
                         "HTTP/1.1 200 OK\r\nContent-Length: {}\r\nCache-Control: max-age=60\r\n\r\n",
                         body.len()
                     );
                     let mut write = &tcp;
                     if write
-                        .write_all(answer.as_bytes())
+                        .write_all(head.as_bytes())
                         .and_then(|()| write.write_all(&body))
                         .is_err()
                     {
@@ -428,18 +440,18 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 fn an_edge_s_misses_are_fetched_over_the_link() {
     let endpoints = Endpoints::new(&[]);
     let body = noise(300_000, 7);
-    let (origin, compressed) = origin(body.clone());
+    let (origin, compressed_requests) = origin(body.clone());
     let url = format!("http://{origin}");
     let args = ["gateway", "--listen", "127.0.0.1:0", "--origin", &url];
     let gateway = endpoints.start("gateway", &args);
-    let at = listening(&gateway);
+    let gateway_addr = listening(&gateway);
     let file = endpoints.folder.path().join("edge.toml");
-    let text_of = format!(
+    let config = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://site.example\"\n\
-         [origin.link]\ngateway = \"{at}\"\nkeys = \"keys/edge\"\nstore = \"stores/edge\"\n\
+         [origin.link]\ngateway = \"{gateway_addr}\"\nkeys = \"keys/edge\"\nstore = \"stores/edge\"\n\
          store_size = \"64MiB\"\npatience = \"200ms\"\nadmin = \"127.0.0.1:0\"\n"
     );
-    fs::write(&file, text_of).expect("written");
+    fs::write(&file, config).expect("the file is written");
     let edge = Server::start(&[
         "serve",
         "--config",
@@ -450,17 +462,19 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
         "error",
     ]);
     let get = |path: &str| {
-        let mut tcp = TcpStream::connect(edge.addr("/listening/0")).expect("connects");
-        let ask = format!(
+        let mut tcp = TcpStream::connect(edge.addr("/listening/0"))
+            .expect("the server accepts the connection");
+        let request = format!(
             "GET {path} HTTP/1.1\r\nHost: site.example\r\nAccept-Encoding: gzip\r\nConnection: close\r\n\r\n"
         );
-        tcp.write_all(ask.as_bytes()).expect("sent");
+        tcp.write_all(request.as_bytes())
+            .expect("the request is sent");
         let mut bytes = Vec::new();
         tcp.read_to_end(&mut bytes).expect("the server responds");
         let end = bytes
             .windows(4)
             .position(|four| four == b"\r\n\r\n")
-            .expect("a head");
+            .expect("the response has a head");
         let status = String::from_utf8_lossy(&bytes[9..12]).into_owned();
         (status, bytes[end + 4..].to_vec())
     };
@@ -469,7 +483,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
         let out = output(&["link", "status", &admin, "--json"]);
         let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
         let side = &report["peers"][0]["received"];
-        ["bytes", "wire_bytes"].map(|field| side[field].as_u64().expect("bytes"))
+        ["bytes", "wire_bytes"].map(|field| side[field].as_u64().expect("the bytes are a number"))
     };
     until("the link is up", || (get("/0").0 == "200").then_some(()));
     let before = received();
@@ -479,13 +493,13 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     assert!(after[1] - before[1] < 30_000, "{before:?} {after:?}");
     assert!(get("/1") == ("200".to_owned(), body.clone()));
     assert_eq!(received(), after, "a hit");
-    assert_eq!(compressed.load(Ordering::Relaxed), 0);
+    assert_eq!(compressed_requests.load(Ordering::Relaxed), 0);
 
     gateway.signal(Signal::KILL);
     drop(gateway);
     until("the link is down", || (get("/2").0 == "502").then_some(()));
     assert_eq!(get("/1").0, "200", "hits need no link");
-    let listen = at.to_string();
+    let listen = gateway_addr.to_string();
     let _again = endpoints.start(
         "gateway",
         &["gateway", "--listen", &listen, "--origin", &url],
@@ -497,7 +511,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
 
 /// Each operator mistake gets an error with a hint.
 #[test]
-fn mistakes_get_an_error_with_a_hint() {
+fn operator_mistakes_get_an_error_with_a_hint() {
     let endpoints = Endpoints::new(&[]);
     let folder = endpoints.folder.path();
     let (keys, store) = (

@@ -18,15 +18,15 @@ const HOT: ByteSize = ByteSize::mib(64);
 #[test]
 fn memory_stays_within_its_configuration_while_objects_are_stored_and_evicted() {
     for sizes in [Sizes::Small, Sizes::Mixed, Sizes::Equal] {
-        let (over, capacity) = churn(sizes);
+        let (excess, capacity) = churn(sizes);
         eprintln!(
             "{sizes:?}: at most {} KiB more than configured",
-            over / 1024
+            excess / 1024
         );
         assert!(
-            over <= capacity / 10,
+            excess <= capacity / 10,
             "{sizes:?}: {} KiB above hot.capacity, the fills in progress and the process at its start",
-            over / 1024
+            excess / 1024
         );
     }
 }
@@ -54,13 +54,13 @@ impl Sizes {
 
     /// The size of an object, a function of its number.
     fn of(self, object: u64) -> u64 {
-        let most = match self {
+        let size_max = match self {
             Self::Small => 10_240.0_f64,
             Self::Mixed => 1_048_576.0,
             Self::Equal => return 1 << 20,
         };
         let unit = (object.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 11) as f64 / (1_u64 << 53) as f64;
-        (200.0 * (most / 200.0).powf(unit)) as u64
+        (200.0 * (size_max / 200.0).powf(unit)) as u64
     }
 }
 
@@ -80,42 +80,43 @@ fn churn(sizes: Sizes) -> (u64, u64) {
         &format!("--origin=http://{}", origin.addr("/listen")),
     ]);
     let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
-    let base = number(&status(admin), "/memory_bytes");
+    let start_bytes = number(&status(admin), "/memory_bytes");
     let done = AtomicBool::new(false);
-    let over = thread::scope(|scope| {
-        let watching = scope.spawn(|| {
-            let mut most = 0;
+    let excess = thread::scope(|scope| {
+        let measuring_thread = scope.spawn(|| {
+            let mut excess_max = 0;
             while !done.load(Ordering::Relaxed) {
                 let status = status(admin);
                 let fills = number(&status, "/fills/bytes");
                 let memory = number(&status, "/memory_bytes");
-                most = most.max(memory.saturating_sub(base + HOT.bytes() + fills));
+                excess_max =
+                    excess_max.max(memory.saturating_sub(start_bytes + HOT.bytes() + fills));
                 thread::park_timeout(Duration::from_millis(50));
             }
-            most
+            excess_max
         });
         let clients: Vec<_> = (0..4_u64)
-            .map(|client| scope.spawn(move || take(addr, sizes, client)))
+            .map(|client| scope.spawn(move || request_objects(addr, sizes, client)))
             .collect();
         let ended: Vec<_> = clients.into_iter().map(|client| client.join()).collect();
         done.store(true, Ordering::Relaxed);
         assert!(ended.iter().all(Result::is_ok), "every client is served");
-        watching.join().expect("the measuring thread ends")
+        measuring_thread.join().expect("the measuring thread ends")
     });
-    (over, HOT.bytes())
+    (excess, HOT.bytes())
 }
 
 /// Requests new objects, and every fourth object a second time.
-fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
+fn request_objects(addr: SocketAddr, sizes: Sizes, client: u64) {
     let stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream
         .set_read_timeout(Some(Duration::from_secs(60)))
         .expect("the timeout is set");
     let mut stream = BufReader::new(stream);
     let mut body = Vec::new();
-    let mut taken = 0;
+    let mut bytes_received = 0;
     let mut number = 0_u64;
-    while taken < sizes.client_bytes() {
+    while bytes_received < sizes.client_bytes() {
         number += 1;
         let object = (client << 32) | (number - u64::from(number.is_multiple_of(4)));
         let bytes = sizes.of(object);
@@ -127,11 +128,18 @@ fn take(addr: SocketAddr, sizes: Sizes, client: u64) {
         let mut line = String::new();
         while line != "\r\n" {
             line.clear();
-            assert_ne!(stream.read_line(&mut line).expect("a head"), 0);
+            assert_ne!(
+                stream
+                    .read_line(&mut line)
+                    .expect("the response has a head"),
+                0
+            );
         }
         body.resize(usize::try_from(bytes).expect("the length fits"), 0);
-        stream.read_exact(&mut body).expect("a body");
-        taken += bytes;
+        stream
+            .read_exact(&mut body)
+            .expect("the response has a body");
+        bytes_received += bytes;
     }
 }
 
@@ -141,9 +149,11 @@ fn status(admin: SocketAddr) -> Value {
     stream
         .write_all(head.as_bytes())
         .expect("the connection is open");
-    let mut answer = String::new();
-    stream.read_to_string(&mut answer).expect("text");
-    let body = answer
+    let mut response = String::new();
+    stream
+        .read_to_string(&mut response)
+        .expect("the response is UTF-8");
+    let body = response
         .split_once("\r\n\r\n")
         .expect("the response has a head")
         .1;

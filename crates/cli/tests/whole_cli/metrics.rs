@@ -302,16 +302,16 @@ fn check_process_metrics(server: &Server, page: &str) {
     let value = |series: &str| -> f64 {
         let line = page.lines().find_map(|line| line.strip_prefix(series));
         let text = line.unwrap_or_else(|| panic!("no {series} in {page}"));
-        text.trim().parse().expect("a number")
+        text.trim().parse().expect("the value is a number")
     };
     let proc = format!("/proc/{}", server.process_id());
-    let open = fs::read_dir(format!("{proc}/fd"))
+    let open_files = fs::read_dir(format!("{proc}/fd"))
         .expect("the process runs")
         .count() as f64;
     let reported = value("process_open_fds ");
     assert!(
-        (reported - open).abs() <= 8.0,
-        "{reported} descriptors, {open} are open"
+        (reported - open_files).abs() <= 8.0,
+        "{reported} descriptors, {open_files} are open"
     );
     let limits = fs::read_to_string(format!("{proc}/limits")).expect("the process runs");
     let limit = limits
@@ -319,7 +319,7 @@ fn check_process_metrics(server: &Server, page: &str) {
         .find_map(|line| line.strip_prefix("Max open files"));
     let limit: f64 = limit
         .and_then(|line| line.split_whitespace().next()?.parse().ok())
-        .expect("a number");
+        .expect("the value is a number");
     assert_eq!(value("process_max_fds "), limit);
     let now = std::time::UNIX_EPOCH
         .elapsed()
@@ -344,7 +344,9 @@ fn scrape(addr: SocketAddr) -> String {
     let request = b"GET /metrics HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
     stream.write_all(request).expect("the request is sent");
     let mut response = String::new();
-    stream.read_to_string(&mut response).expect("text");
+    stream
+        .read_to_string(&mut response)
+        .expect("the response is UTF-8");
     let (head, body) = response
         .split_once("\r\n\r\n")
         .expect("the response has a head");

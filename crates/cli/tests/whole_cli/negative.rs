@@ -5,18 +5,20 @@ use std::net::{SocketAddr, TcpStream};
 
 use super::run::{Server, until};
 
-fn ask(addr: SocketAddr, request: &str) -> String {
+fn send_request(addr: SocketAddr, request: &str) -> String {
     let mut stream = TcpStream::connect(addr).expect("the server accepts the connection");
-    stream.write_all(request.as_bytes()).expect("taken");
-    let mut answer = Vec::new();
     stream
-        .read_to_end(&mut answer)
+        .write_all(request.as_bytes())
+        .expect("the request is sent");
+    let mut response = Vec::new();
+    stream
+        .read_to_end(&mut response)
         .expect("the server responds");
-    String::from_utf8_lossy(&answer).into_owned()
+    String::from_utf8_lossy(&response).into_owned()
 }
 
 fn get(addr: SocketAddr, path: &str) -> String {
-    ask(
+    send_request(
         addr,
         &format!("GET {path} HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n"),
     )
@@ -29,11 +31,11 @@ fn an_edge_uses_a_published_filter_and_a_file() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = |name: &str| folder.path().join(name).display().to_string();
     let ids: String = (0..1000).map(|id| format!("{id}\n")).collect();
-    std::fs::write(path("ids"), ids).expect("written");
-    std::fs::write(path("token"), "sixteen-or-more-characters").expect("written");
+    std::fs::write(path("ids"), ids).expect("the file is written");
+    std::fs::write(path("token"), "sixteen-or-more-characters").expect("the file is written");
     let run = |args: &[&str]| super::run::output(args);
     let keygen = run(&["filter", "keygen", "-o", &path("key")]);
-    let public = String::from_utf8(keygen.stdout).expect("text");
+    let public = String::from_utf8(keygen.stdout).expect("the key is UTF-8");
     let built = run(&[
         "filter",
         "build",
@@ -59,21 +61,22 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         &format!("--token={}", path("token")),
     ]);
     let origin = Server::start(&["origin", "--listen=127.0.0.1:0", "--json"]);
-    let text_found = publisher.text("/listening");
+    let publisher_url = publisher.text("/listening");
     let config = format!(
         "[[listener]]\naddress = \"127.0.0.1:0\"\n[admin]\naddress = \"127.0.0.1:0\"\n\
          [origin]\nurl = \"http://{}\"\n[hot]\npolicy = \"lru\"\n\
-         [[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{text_found}\"\npublic_key = \"{}\"\nmax_staleness = \"2s\"\n\
+         [[negative]]\npath = \"/o/{{id}}\"\nfilter = \"{publisher_url}\"\npublic_key = \"{}\"\nmax_staleness = \
+         \"2s\"\n\
          [[negative]]\npath = \"/file/{{id}}\"\nfilter = \"file.ids\"\nids = \"integer\"\n",
         origin.addr("/listen"),
         public.trim(),
     );
-    std::fs::write(path("edge.toml"), config).expect("written");
+    std::fs::write(path("edge.toml"), config).expect("the file is written");
     let edge = Server::start(&["serve", "--json", "--config", &path("edge.toml")]);
     let addr = edge.addr("/listening/0");
     let is_skipped = |path: &str| {
-        let answer = get(addr, path);
-        answer.starts_with("HTTP/1.1 404") && answer.contains("detail=id-filter")
+        let response = get(addr, path);
+        response.starts_with("HTTP/1.1 404") && response.contains("detail=id-filter")
     };
     assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
     // No 404 is stored, because each id is requested only once.
@@ -90,7 +93,7 @@ fn an_edge_uses_a_published_filter_and_a_file() {
          authorization: Bearer sixteen-or-more-characters\r\n\r\n{absent}",
         absent.len()
     );
-    assert!(ask(publisher.addr("/listening"), &post).starts_with("HTTP/1.1 200"));
+    assert!(send_request(publisher.addr("/listening"), &post).starts_with("HTTP/1.1 200"));
     until("the new id is forwarded", || {
         (!is_skipped(&format!("/o/{absent}"))).then_some(())
     });

@@ -6,7 +6,7 @@ use super::run::{edgeward, text, wait};
 
 /// Each command writes into a pipe whose reader was closed before the start.
 #[test]
-fn a_closed_stdout_ends_a_command_quietly() {
+fn a_closed_stdout_ends_a_command_without_an_error() {
     for args in [
         &["--help"][..],
         &["--version"],
@@ -22,7 +22,7 @@ fn a_closed_stdout_ends_a_command_quietly() {
             "--quiet",
         ],
     ] {
-        let (reader, writer) = std::io::pipe().expect("the stream is piped");
+        let (reader, writer) = std::io::pipe().expect("the pipe is created");
         drop(reader);
         let mut child = edgeward(args)
             .stdout(writer)
@@ -30,7 +30,7 @@ fn a_closed_stdout_ends_a_command_quietly() {
             .spawn()
             .expect("the binary starts");
         let status = wait(&mut child);
-        let out = child.wait_with_output().expect("its stderr is read");
+        let out = child.wait_with_output().expect("stderr is read");
         assert_eq!(text(&out.stderr), "", "{args:?}");
         assert_eq!(status.code(), Some(0), "{args:?}");
     }

@@ -51,14 +51,14 @@ impl Server {
             .spawn()
             .expect("the binary starts");
         let mut lines = BufReader::new(child.stdout.take().expect("stdout is piped"));
-        let (send, heard) = mpsc::channel();
+        let (send, first_line) = mpsc::channel();
         let reader = thread::spawn(move || {
             let mut line = String::new();
             let read = lines.read_line(&mut line);
             _ = send.send(read.map(|_| line));
             lines
         });
-        let line = heard.recv_timeout(TIMEOUT);
+        let line = first_line.recv_timeout(TIMEOUT);
         if !matches!(&line, Ok(Ok(line)) if line.starts_with('{')) {
             _ = child.kill();
             let mut printed = String::new();
@@ -69,7 +69,9 @@ impl Server {
                 .read_to_string(&mut printed);
             panic!("no start line: {line:?}\n{printed}");
         }
-        let line = line.expect("checked above").expect("checked above");
+        let line = line
+            .expect("the line was checked")
+            .expect("the line was checked");
         Self {
             child,
             start_line: serde_json::from_str(&line).expect("the start line is JSON"),
@@ -79,16 +81,14 @@ impl Server {
 
     /// A string of the first line, by its JSON pointer.
     pub(crate) fn text(&self, pointer: &str) -> &str {
-        let found_text = self.start_line.pointer(pointer).and_then(Value::as_str);
-        found_text.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
+        let text = self.start_line.pointer(pointer).and_then(Value::as_str);
+        text.unwrap_or_else(|| panic!("{} has no string {pointer}", self.start_line))
     }
 
     /// An address of the first line, by its JSON pointer.
     pub(crate) fn addr(&self, pointer: &str) -> SocketAddr {
-        let found_text = self.text(pointer);
-        let addr = found_text
-            .split_once("://")
-            .map_or(found_text, |(_, addr)| addr);
+        let text = self.text(pointer);
+        let addr = text.split_once("://").map_or(text, |(_, addr)| addr);
         let addr = addr.split('/').next().unwrap_or(addr);
         addr.parse().expect("the string is an address")
     }
@@ -105,9 +105,11 @@ impl Server {
     pub(crate) fn ended(mut self) -> (ExitStatus, String, String) {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
-        self.lines.read_to_string(&mut out).expect("UTF-8");
+        self.lines
+            .read_to_string(&mut out)
+            .expect("stdout is UTF-8");
         let stderr = self.child.stderr.as_mut().expect("stderr is piped");
-        stderr.read_to_string(&mut err).expect("UTF-8");
+        stderr.read_to_string(&mut err).expect("stderr is UTF-8");
         (status, out, err)
     }
 }
@@ -126,12 +128,12 @@ pub(crate) fn wait(child: &mut Child) -> ExitStatus {
     })
 }
 
-/// Repeats `ask` until it returns a value, with a timeout.
-pub(crate) fn until<T>(what: &str, mut ask: impl FnMut() -> Option<T>) -> T {
+/// Repeats `poll` until it returns a value, with a timeout.
+pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + TIMEOUT;
     loop {
-        if let Some(answer) = ask() {
-            return answer;
+        if let Some(value) = poll() {
+            return value;
         }
         assert!(Instant::now() < deadline, "waited too long: {what}");
         thread::yield_now();

@@ -38,7 +38,7 @@ fn without_json_the_first_line_is_text() {
     .expect("the binary starts");
     let mut out = std::io::BufReader::new(child.stdout.take().expect("stdout is piped"));
     let mut line = String::new();
-    std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
+    std::io::BufRead::read_line(&mut out, &mut line).expect("the line is UTF-8");
     child.kill().expect("the process runs");
     child.wait().expect("the process ends");
     let port = line
@@ -57,8 +57,8 @@ fn sigterm_lets_requests_in_progress_finish() {
     let request = std::thread::spawn(move || get(addr, "/o/7?size=5000"));
     wait_until_origin_has_request(&origin);
     edge.signal(Signal::TERM);
-    let answer = request.join().expect("the request thread ends");
-    let body = answer
+    let response = request.join().expect("the request thread ends");
+    let body = response
         .split_once("\r\n\r\n")
         .expect("the response has a head")
         .1;
@@ -88,8 +88,11 @@ fn a_second_signal_stops_the_edge_at_once() {
 
 #[test]
 fn a_port_in_use_is_an_error_with_exit_code_2_and_a_hint() {
-    let taken = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let addr = taken.local_addr().expect("an address").to_string();
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port is free");
+    let addr = listener
+        .local_addr()
+        .expect("the listener has an address")
+        .to_string();
     let out = output(&["serve", "--listen", &addr, "--origin=http://127.0.0.1:9"]);
     assert_eq!(out.status.code(), Some(2));
     let printed = text(&out.stderr);
@@ -107,7 +110,7 @@ fn a_port_in_use_is_an_error_with_exit_code_2_and_a_hint() {
 #[test]
 fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     let reserved = TcpListener::bind("127.0.0.1:0").expect("a port is free");
-    let origin = reserved.local_addr().expect("an address");
+    let origin = reserved.local_addr().expect("the listener has an address");
     drop(reserved);
     let url = format!("--origin=http://{origin}");
     let edge = Server::start(&[
@@ -121,10 +124,10 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     ]);
     let addr = edge.addr("/listening/0");
     for n in 0..20 {
-        let answer = get(addr, &format!("/{n}"));
-        assert!(answer.starts_with("HTTP/1.1 502"), "{answer}");
+        let response = get(addr, &format!("/{n}"));
+        assert!(response.starts_with("HTTP/1.1 502"), "{response}");
         for secret in ["127.0.0.1", &origin.port().to_string()] {
-            assert!(!answer.contains(secret), "{secret} in {answer}");
+            assert!(!response.contains(secret), "{secret} in {response}");
         }
     }
     let metric = |value| format!("\nedgeward_origin_up {value}\n");
@@ -132,8 +135,8 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     let listen = format!("--listen={origin}");
     let _origin = Server::start(&["origin", "--json", &listen]);
     for n in 0..20 {
-        let answer = get(addr, &format!("/o/{n}?size=10"));
-        assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+        let response = get(addr, &format!("/o/{n}?size=10"));
+        assert!(response.starts_with("HTTP/1.1 200"), "{response}");
     }
     assert!(get(edge.addr("/admin"), "/metrics").contains(&metric(1)));
     edge.signal(Signal::TERM);
@@ -158,29 +161,29 @@ fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
     let flag = format!("--access-log={}", log.display());
     let (_origin, edge) = origin_and_edge("0ms", &[&flag, "--log=info"]);
     let addr = edge.addr("/listening/0");
-    let written = |what: &str, path: &std::path::Path| {
+    let wait_for_line = |what: &str, path: &std::path::Path| {
         until(what, || {
             let text = std::fs::read_to_string(path).unwrap_or_default();
             text.contains(what).then_some(text)
         })
     };
     get(addr, "/o/1?size=10");
-    written("/o/1?", &log);
+    wait_for_line("/o/1?", &log);
     for (n, signal) in [(2, Signal::HUP), (3, Signal::USR1)] {
         let rotated = folder.path().join(format!("access.log.{n}"));
-        std::fs::rename(&log, &rotated).expect("the log is there");
+        std::fs::rename(&log, &rotated).expect("the log is renamed");
         edge.signal(signal);
         until("the edge opens the log again", || {
             log.exists().then_some(())
         });
         let path = format!("/o/{n}?");
         get(addr, &format!("{path}size=10"));
-        let new = written(&path, &log);
+        let new = wait_for_line(&path, &log);
         assert_eq!(new.lines().count(), 1, "{new}");
     }
     edge.signal(Signal::USR2);
     assert!(get(addr, "/o/4?size=10").starts_with("HTTP/1.1 200"));
-    written("/o/4?", &log);
+    wait_for_line("/o/4?", &log);
     edge.signal(Signal::TERM);
     let (status, _, printed) = edge.ended();
     assert_eq!(status.code(), Some(0), "{printed}");
@@ -212,7 +215,7 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
         .expect("the binary starts");
     let mut line = String::new();
     let mut out = std::io::BufReader::new(second.stdout.take().expect("stdout is piped"));
-    std::io::BufRead::read_line(&mut out, &mut line).expect("UTF-8");
+    std::io::BufRead::read_line(&mut out, &mut line).expect("the line is UTF-8");
     if !line.is_empty() {
         second.kill().expect("the process runs");
     }
@@ -236,7 +239,7 @@ fn a_json_log_has_one_object_per_line() {
     assert_eq!(status.code(), Some(0), "{printed}");
     let events: Vec<Value> = printed
         .lines()
-        .map(|line| serde_json::from_str(line).expect("a JSON object"))
+        .map(|line| serde_json::from_str(line).expect("the line is a JSON object"))
         .collect();
     assert!(events.iter().any(|event| event["message"] == "draining"));
 }
@@ -284,8 +287,8 @@ fn get(addr: SocketAddr, path: &str) -> String {
         "GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"
     )
     .expect("the request is sent");
-    let mut answer = Vec::new();
-    _ = stream.read_to_end(&mut answer);
+    let mut response = Vec::new();
+    _ = stream.read_to_end(&mut response);
     // One character per byte, so that lengths are comparable.
-    answer.into_iter().map(char::from).collect()
+    response.into_iter().map(char::from).collect()
 }

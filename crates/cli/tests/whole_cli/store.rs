@@ -23,7 +23,7 @@ fn fill(folder: &Path) {
         let mut write = started.expect("the write begins");
         write
             .push(vec![0xab; bytes as usize].into())
-            .expect("there is room");
+            .expect("the queue has space");
         write.finish().expect("the body is complete");
     }
     // The write is synced before the purge. Otherwise the purge would only cancel the pending write.
@@ -53,13 +53,13 @@ fn inspect_reports_the_contents_of_a_store() {
     assert_eq!(stores[0]["objects_in_pieces"], 1);
     assert_eq!(stores[0]["pieces"], 3);
     assert_eq!(stores[0]["purges"], 1);
-    let text_found = output(&["store", "inspect", path, "--segments"]);
-    let text_found = text(&text_found.stdout);
+    let printed = output(&["store", "inspect", path, "--segments"]);
+    let printed = text(&printed.stdout);
     assert!(
-        text_found.contains("2 in one record, 1 in 3 pieces"),
-        "{text_found}"
+        printed.contains("2 in one record, 1 in 3 pieces"),
+        "{printed}"
     );
-    assert!(text_found.contains("sealed"), "{text_found}");
+    assert!(printed.contains("sealed"), "{printed}");
 }
 
 #[test]
@@ -83,11 +83,8 @@ fn a_corrupt_record_is_reported_and_the_exit_code_is_1() {
     std::fs::write(&file, bytes).expect("the file is written");
     let out = output(&["store", "verify", path]);
     assert_eq!(out.status.code(), Some(1));
-    let text_found = text(&out.stdout);
-    assert!(
-        text_found.contains("does not match its checksum"),
-        "{text_found}"
-    );
+    let printed = text(&out.stdout);
+    assert!(printed.contains("does not match its checksum"), "{printed}");
 }
 
 #[test]
@@ -99,7 +96,7 @@ fn errors_of_unreadable_stores_state_their_cause() {
         assert_eq!(out.status.code(), Some(2));
         text(&out.stderr)
     };
-    assert!(stderr().contains(path), "nothing is there");
+    assert!(stderr().contains(path), "the error names the path");
     let cache = open(folder.path());
     let printed = stderr();
     assert!(

@@ -29,11 +29,11 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
         PartialError::NotPartialResult { .. } => Some(
             "`edgeward analyze LOG… --partial FILE` writes a partial result; analyze logs without `merge`",
         ),
-        PartialError::Version { .. } => {
-            Some("merge with the version of edgeward that wrote it, or analyze the logs again")
-        }
+        PartialError::Version { .. } => Some(
+            "merge with the version of edgeward that wrote the file, or analyze the logs again",
+        ),
         PartialError::Truncated { .. } | PartialError::Corrupt { .. } => {
-            Some("copy it again, or analyze the logs again")
+            Some("copy the file again, or analyze the logs again")
         }
         PartialError::OptionsDiffer { .. } => Some("analyze all logs with the same options"),
         PartialError::Duplicate { .. } => Some("give each partial result once"),
@@ -50,7 +50,7 @@ fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
             Some("run the command with the same options, or remove the folder to start again")
         }
         CheckpointError::Changed { .. } => Some(
-            "its part of the counts cannot be removed: remove the checkpoint folder to start again",
+            "the counts of the old log cannot be removed from the checkpoint: remove the checkpoint folder to start again",
         ),
         CheckpointError::Pipe { .. } => Some("remove --checkpoint, or write the logs to a file"),
         CheckpointError::Folder { .. } | CheckpointError::Busy { .. } => {
@@ -95,7 +95,7 @@ pub(super) fn no_result(files: &[FileReport]) -> Diagnostic {
 }
 
 fn diagnostic_about(file: &FileReport) -> Diagnostic {
-    let problem = file.problem.as_ref().expect("it has one");
+    let problem = file.problem.as_ref().expect("the log has an error");
     let diagnostic = Diagnostic::new(problem.to_string()).in_file(&file.label);
     match problem.hint() {
         Some(hint) => diagnostic.hint(hint),
@@ -116,10 +116,10 @@ pub(super) fn incomplete(
             "give more space with --temp DIR and --temp-max SIZE, or analyze fewer logs at a time",
         ));
     }
-    let cut = files.iter().filter(|file| file.problem.is_some()).count();
-    (cut > 0).then(|| {
+    let incomplete_logs = files.iter().filter(|file| file.problem.is_some()).count();
+    (incomplete_logs > 0).then(|| {
         Diagnostic::new(format!(
-            "the result is incomplete: {cut} of {} logs were not read completely",
+            "the result is incomplete: {incomplete_logs} of {} logs were not read completely",
             files.len()
         ))
     })

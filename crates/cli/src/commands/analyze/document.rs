@@ -276,7 +276,7 @@ impl Document {
         }
         let pair = prediction.and_then(Prediction::disk_pair);
         if let Some((always, second)) = pair
-            && let (Some(disk), Some(all), Some(some)) = (
+            && let (Some(disk), Some(always_written), Some(second_written)) = (
                 always.disk_bytes,
                 always.disk_written_bytes,
                 second.disk_written_bytes,
@@ -286,8 +286,8 @@ impl Document {
                 "With an additional disk of {}, storing at the second request would write {} instead of {} and \
                  answer {} of the requests instead of {}.",
                 ByteSize(disk),
-                ByteSize(some),
-                ByteSize(all),
+                ByteSize(second_written),
+                ByteSize(always_written),
                 percent(second.object_hit_ratio),
                 percent(always.object_hit_ratio)
             ));
@@ -296,7 +296,7 @@ impl Document {
     }
 
     /// The histogram of requests per URL. Each bin is twice as wide as the previous one: 1, 2, 3-4, 5-8, ….
-    pub(super) fn doublings(&self) -> Vec<Bin> {
+    pub(super) fn doubling_bins(&self) -> Vec<Bin> {
         let mut bins: Vec<Bin> = Vec::new();
         for row in &self.requests_per_url {
             if bins.last().is_none_or(|bin| bin.to < row.requests) {
@@ -309,7 +309,7 @@ impl Document {
                     requests: 0,
                 });
             }
-            let bin = bins.last_mut().expect("one was just pushed");
+            let bin = bins.last_mut().expect("the list has a bin");
             bin.urls += row.urls;
             bin.requests += row.urls * row.requests;
         }
@@ -329,9 +329,9 @@ pub(super) fn warn_about(files: &[FileReport]) {
 }
 
 fn warn(files: &[FileRow]) {
-    let troubled = |file: &&FileRow| file.problem.is_some() || file.lines_malformed > 0;
-    let mut files = files.iter().filter(troubled);
-    for file in files.by_ref().take(FILES_WARNED_OF) {
+    let has_errors = |file: &&FileRow| file.problem.is_some() || file.lines_malformed > 0;
+    let mut files = files.iter().filter(has_errors);
+    for file in files.by_ref().take(FILES_IN_WARNINGS_MAX) {
         let label = &file.file;
         if let Some(problem) = &file.problem {
             eprintln!("warning: {label}: {problem}");
@@ -437,20 +437,20 @@ impl<'a> ShareCells<'a> {
             named.chain(others.map(|share| ("all others", share)))
         };
         let total: u64 = all().map(|(_, share)| share.requests).sum();
-        let is_stated = all().any(|(_, share)| share.hit_ratio.is_some());
+        let has_hit_ratio = all().any(|(_, share)| share.hit_ratio.is_some());
         let cells = |share: &ShareRow| {
             let mut cells = vec![
                 count(share.requests),
                 percent(share.requests as f64 / total as f64),
                 ByteSize(share.bytes).to_string(),
             ];
-            if is_stated {
+            if has_hit_ratio {
                 cells.push(share.hit_ratio.map_or_else(|| missing.to_owned(), percent));
             }
             cells
         };
         let mut columns = vec!["requests", "share", "bytes"];
-        columns.extend(is_stated.then_some("hit ratio"));
+        columns.extend(has_hit_ratio.then_some("hit ratio"));
         Self {
             columns,
             rows: all().map(|(name, share)| (name, cells(share))).collect(),
@@ -544,4 +544,4 @@ const VERSION: u32 = 1;
 /// The number of points for each doubling of the rank: enough for a smooth curve, a few hundred points in total.
 const POINTS_PER_DOUBLING: u32 = 8;
 
-const FILES_WARNED_OF: usize = 5;
+const FILES_IN_WARNINGS_MAX: usize = 5;

@@ -26,7 +26,7 @@ pub(super) fn render(document: &Document, label: &str) -> String {
 
     page.section("Popularity");
     page.plot(popularity(document));
-    page.plot(per_url(document));
+    page.plot(requests_per_url(document));
     page.table(top(document));
     if let Some(full) = &document.full {
         page.section("Sizes");
@@ -106,25 +106,25 @@ fn popularity(document: &Document) -> Plot {
     plot
 }
 
-fn per_url(document: &Document) -> Plot {
+fn requests_per_url(document: &Document) -> Plot {
     let mut plot = Plot::new(
         "URLs by number of requests",
         Axis::new("requests per URL, in bins up to", Unit::Count).log(),
         Axis::new("share", Unit::Share),
     )
     .note("Two shares per bin: of the URLs, and of the requests for them.");
-    let bins = document.doublings();
-    let whole = document.urls as f64;
+    let bins = document.doubling_bins();
+    let total = document.urls as f64;
     plot.add(Series::columns(
         "share of URLs",
         bins.iter()
-            .map(|bin| (bin.to as f64, bin.urls as f64 / whole)),
+            .map(|bin| (bin.to as f64, bin.urls as f64 / total)),
     ));
-    let whole = document.requests as f64;
+    let total = document.requests as f64;
     plot.add(Series::line(
         "share of requests",
         bins.iter()
-            .map(|bin| (bin.to as f64, bin.requests as f64 / whole)),
+            .map(|bin| (bin.to as f64, bin.requests as f64 / total)),
     ));
     plot
 }
@@ -165,14 +165,14 @@ fn sizes(title: &str, what: &str, sizes: &SizeFigures) -> Plot {
         Axis::new("size", Unit::Bytes).log(),
         Axis::new("share that is smaller", Unit::Share).range(0.0, 1.0),
     );
-    let (mut counted, mut weighed) = (0.0, 0.0);
+    let (mut count_share, mut bytes_share) = (0.0, 0.0);
     let (mut by_count, mut by_bytes) = (Vec::new(), Vec::new());
     for bucket in &sizes.buckets {
-        counted += bucket.count as f64 / count as f64;
-        weighed += bucket.bytes as f64 / bytes.max(1) as f64;
+        count_share += bucket.count as f64 / count as f64;
+        bytes_share += bucket.bytes as f64 / bytes.max(1) as f64;
         let to = bucket.to as f64;
-        by_count.push((to, counted));
-        by_bytes.push((to, weighed));
+        by_count.push((to, count_share));
+        by_bytes.push((to, bytes_share));
     }
     plot.add(Series::line(format!("of {what}"), by_count));
     plot.add(Series::line("of their bytes", by_bytes));
@@ -353,7 +353,7 @@ fn logs(document: &Document) -> Table {
         Column::figures("malformed"),
         Column::words("error"),
     ]);
-    for file in document.files.iter().take(FILES_SHOWN) {
+    for file in document.files.iter().take(FILES_SHOWN_MAX) {
         table.row([
             file.file.clone(),
             file.format.clone().unwrap_or_default(),
@@ -362,8 +362,8 @@ fn logs(document: &Document) -> Table {
             file.problem.clone().unwrap_or_default(),
         ]);
     }
-    if document.files.len() > FILES_SHOWN {
-        let more = document.files.len() - FILES_SHOWN;
+    if document.files.len() > FILES_SHOWN_MAX {
+        let more = document.files.len() - FILES_SHOWN_MAX;
         table.row([
             format!("… and {more} more"),
             String::new(),
@@ -375,4 +375,4 @@ fn logs(document: &Document) -> Table {
     table
 }
 
-const FILES_SHOWN: usize = 100;
+const FILES_SHOWN_MAX: usize = 100;

@@ -68,22 +68,22 @@ pub(super) struct RequestedSizes {
 
 impl Prediction {
     /// Computes the prediction, or returns `None` if the sample is too small.
-    pub(super) fn of(sampled: &CompleteSample, requested: RequestedSizes) -> Option<Self> {
-        let curve = ReuseCurve::from_sample(sampled);
-        if sampled.records.len() < REQUESTS_MIN || curve.points.is_empty() {
+    pub(super) fn of(sample: &CompleteSample, requested: RequestedSizes) -> Option<Self> {
+        let curve = ReuseCurve::from_sample(sample);
+        if sample.records.len() < REQUESTS_MIN || curve.points.is_empty() {
             return None;
         }
-        let by_hour = WorkingSet::per_interval(3600, sampled);
+        let by_hour = WorkingSet::per_interval(3600, sample);
         let sizes = CacheSizes::suitable(&curve, requested);
-        let keys_a_day = WorkingSet::per_interval(86_400, sampled)
+        let keys_per_day = WorkingSet::per_interval(86_400, sample)
             .iter()
             .map(|day| day.objects as u64)
             .max()
             .unwrap_or(0);
-        let caches = simulate(sampled, sizes);
+        let caches = simulate(sample, sizes);
         Some(Self {
-            sample_rate: sampled.rate,
-            sample_requests: sampled.records.len() as u64,
+            sample_rate: sample.rate,
+            sample_requests: sample.records.len() as u64,
             lru: curve
                 .points
                 .iter()
@@ -96,7 +96,7 @@ impl Prediction {
                 })
                 .collect(),
             working_set: by_hour.iter().map(WorkingSetRow::of).collect(),
-            config: config(sizes, &caches, keys_a_day),
+            config: config(sizes, &caches, keys_per_day),
             caches,
         })
     }
@@ -109,11 +109,11 @@ impl Prediction {
 
     /// The two simulated caches that differ only in admission to disk: `always` and `second-hit`.
     pub(super) fn disk_pair(&self) -> Option<(&CacheRow, &CacheRow)> {
-        let of = |rule: &str| {
+        let find = |rule: &str| {
             let mut rows = self.caches.iter();
             rows.find(|row| row.disk_admission.as_deref() == Some(rule))
         };
-        Some((of("always")?, of("second-hit")?))
+        Some((find("always")?, find("second-hit")?))
     }
 }
 
@@ -142,39 +142,41 @@ impl CacheSizes {
     /// cache. Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both
     /// are powers of two.
     fn suitable(curve: &ReuseCurve, requested: RequestedSizes) -> Self {
-        let objects = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
-        let all_bytes = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
+        let object_hit_ratio = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
+        let byte_hit_ratio = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
         let ram = requested.ram.map_or_else(
-            || smallest_reaching(RAM_MIN, RAM_MAX, objects(u64::MAX) * RAM_SHARE, objects),
+            || {
+                smallest_reaching(
+                    RAM_MIN,
+                    RAM_MAX,
+                    object_hit_ratio(u64::MAX) * RAM_SHARE,
+                    object_hit_ratio,
+                )
+            },
             ByteSize::bytes,
         );
         // A disk that is not larger than the RAM tier adds few objects.
-        let above = ram.max(1).next_power_of_two().saturating_mul(2);
-        let above = above.max(DISK_MIN);
+        let disk_min = ram.max(1).next_power_of_two().saturating_mul(2);
+        let disk_min = disk_min.max(DISK_MIN);
         let disk = requested.disk.map(ByteSize::bytes);
         Self {
             ram,
-            disk: disk.or_else(|| largest_worth_its_cost(above, DISK_MAX, DISK_GAIN, all_bytes)),
+            disk: disk.or_else(|| largest_with_gain(disk_min, DISK_MAX, DISK_GAIN, byte_hit_ratio)),
         }
     }
 }
 
-/// Doubles the size, beginning with `min`, until its ratio is at least `wanted`. Returns this size, but at most
+/// Doubles the size, beginning with `min`, until its ratio is at least `ratio_min`. Returns this size, but at most
 /// `max`.
-fn smallest_reaching(min: u64, max: u64, wanted: f64, ratio: impl Fn(u64) -> f64) -> u64 {
+fn smallest_reaching(min: u64, max: u64, ratio_min: f64, ratio: impl Fn(u64) -> f64) -> u64 {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     let mut sizes = sizes.take_while(|size| *size < max);
-    sizes.find(|size| ratio(*size) >= wanted).unwrap_or(max)
+    sizes.find(|size| ratio(*size) >= ratio_min).unwrap_or(max)
 }
 
 /// Doubles the size from `min` to `max`. Returns the largest of these sizes whose ratio is at least `gain`
 /// higher than the ratio of half the size, or `None` if no size has this gain.
-fn largest_worth_its_cost(
-    min: u64,
-    max: u64,
-    gain: f64,
-    ratio: impl Fn(u64) -> f64,
-) -> Option<u64> {
+fn largest_with_gain(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) -> Option<u64> {
     let sizes = std::iter::successors(Some(min), |size| size.checked_mul(2));
     sizes
         .take_while(|size| *size <= max)
@@ -184,32 +186,32 @@ fn largest_worth_its_cost(
 
 /// Simulates LRU, AdaptSize and GDSF in RAM alone. Then simulates the best policy with a disk, once with the
 /// admission rule `always` and once with `second-hit`.
-fn simulate(sampled: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
+fn simulate(sample: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
-    let rows = policies.map(|policy| run(sampled, policy, sizes.ram, None));
+    let rows = policies.map(|policy| run(sample, policy, sizes.ram, None));
     // `max_by` returns the last of several equal ratios, and the last policy is the default.
     let ratio = |policy: &usize| rows[*policy].object_hit_ratio;
     let best = (0..rows.len())
         .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
         .unwrap_or(0);
-    let mut over_disk = Vec::new();
+    let mut rows_with_disk = Vec::new();
     if let Some(disk) = sizes.disk {
         for rule in [DiskAdmissionSpec::Always, DiskAdmissionSpec::SecondHit] {
-            over_disk.push(run(sampled, policies[best], sizes.ram, Some((disk, rule))));
+            rows_with_disk.push(run(sample, policies[best], sizes.ram, Some((disk, rule))));
         }
     }
-    rows.into_iter().chain(over_disk).collect()
+    rows.into_iter().chain(rows_with_disk).collect()
 }
 
 /// Simulates one cache with the sample.
 fn run(
-    sampled: &CompleteSample,
+    sample: &CompleteSample,
     policy: PolicySpec,
     ram_bytes: u64,
     disk: Option<(u64, DiskAdmissionSpec)>,
 ) -> CacheRow {
-    let scaled = |bytes: u64| ((bytes as f64 * sampled.rate) as u64).max(1);
-    let records = &sampled.records;
+    let scaled = |bytes: u64| ((bytes as f64 * sample.rate) as u64).max(1);
+    let records = &sample.records;
     let requests = u64::try_from(records.len()).unwrap_or(u64::MAX);
     let config = RunConfig {
         policy,
@@ -218,7 +220,7 @@ fn run(
         object_overhead_bytes: 0,
         seed: Seed(0),
         // The window is scaled like the cache, but it stays large enough for the tuner's statistics.
-        window_requests: Some((WINDOW_REQUESTS * sampled.rate).max(WINDOW_REQUESTS_MIN) as u32),
+        window_requests: Some((WINDOW_REQUESTS * sample.rate).max(WINDOW_REQUESTS_MIN) as u32),
         interval_requests: requests + 1,
     };
     let mut run = match disk {
@@ -236,7 +238,7 @@ fn run(
     };
     run.feed(records);
     let report = run.report();
-    let written = |bytes: u64| (bytes as f64 / sampled.rate) as u64;
+    let unscaled = |bytes: u64| (bytes as f64 / sample.rate) as u64;
     CacheRow {
         policy: report.policy,
         ram_bytes,
@@ -244,12 +246,12 @@ fn run(
         disk_admission: disk.map(|(_, rule)| rule.to_string()),
         object_hit_ratio: report.object_hit_ratio,
         byte_hit_ratio: report.byte_hit_ratio,
-        disk_written_bytes: report.disk.map(|disk| written(disk.done.written_bytes)),
+        disk_written_bytes: report.disk.map(|disk| unscaled(disk.done.written_bytes)),
     }
 }
 
 /// Returns a configuration file for a cache of these sizes, with the policy that has the highest hit ratio in RAM.
-fn config(sizes: CacheSizes, caches: &[CacheRow], keys_a_day: u64) -> String {
+fn config(sizes: CacheSizes, caches: &[CacheRow], keys_per_day: u64) -> String {
     let size = |bytes: u64| ByteSize(bytes).to_string().replace(' ', "");
     let best = caches
         .iter()
@@ -268,7 +270,7 @@ fn config(sizes: CacheSizes, caches: &[CacheRow], keys_a_day: u64) -> String {
             "\n[[disk_device]]\npath = \"/var/cache/edgeward\"\ncapacity = \"{}\"\n\n\
              [disk]\nadmission = \"second-hit\"\nexpected_keys = {}\n",
             size(disk.max(DISK_MIN)),
-            keys_a_day.max(KEYS_MIN)
+            keys_per_day.max(KEYS_MIN)
         );
     }
     text
@@ -312,7 +314,7 @@ mod tests {
     use super::*;
 
     /// 2,000 objects of 10,000 bytes with Zipf-like popularity, and 10,000 objects with one request each.
-    fn sampled() -> CompleteSample {
+    fn test_sample() -> CompleteSample {
         let mut records = Vec::new();
         let mut state = 7u64;
         for n in 0..40_000u64 {
@@ -340,7 +342,8 @@ mod tests {
 
     #[test]
     fn suitable_sizes_follow_the_repeated_requests() {
-        let prediction = Prediction::of(&sampled(), RequestedSizes::default()).expect("enough");
+        let prediction = Prediction::of(&test_sample(), RequestedSizes::default())
+            .expect("the sample is large enough");
         let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
             panic!("five caches: {:?}", prediction.caches);
         };
@@ -350,7 +353,7 @@ mod tests {
             [&lru.policy, &adaptsize.policy, &gdsf.policy],
             ["lru", "adaptsize", "gdsf"]
         );
-        let written = |row: &CacheRow| row.disk_written_bytes.expect("it has a disk");
+        let written = |row: &CacheRow| row.disk_written_bytes.expect("the cache has a disk");
         assert!(written(second_hit) * 2 < written(always), "{second_hit:?}");
         assert!(prediction.config.contains("admission = \"second-hit\""));
         assert!(
@@ -365,13 +368,14 @@ mod tests {
             ram: Some(ByteSize::mib(3)),
             disk: Some(ByteSize::mib(48)),
         };
-        let prediction = Prediction::of(&sampled(), requested).expect("enough");
+        let prediction =
+            Prediction::of(&test_sample(), requested).expect("the sample is large enough");
         assert!(prediction.caches.iter().all(|row| row.ram_bytes == 3 << 20));
         assert!(prediction.config.contains("capacity = \"48MiB\""));
-        let few = CompleteSample {
-            records: sampled().records[..100].to_vec(),
-            ..sampled()
+        let small_sample = CompleteSample {
+            records: test_sample().records[..100].to_vec(),
+            ..test_sample()
         };
-        assert!(Prediction::of(&few, requested).is_none());
+        assert!(Prediction::of(&small_sample, requested).is_none());
     }
 }

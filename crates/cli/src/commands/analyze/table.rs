@@ -21,7 +21,7 @@ pub(super) fn print(document: &Document) -> anyhow::Result<()> {
     }
     writeln!(out)?;
     write!(out, "{}", facts(document))?;
-    section(&mut out, "Requests per URL", &per_url(document))?;
+    section(&mut out, "Requests per URL", &requests_per_url(document))?;
     section(&mut out, "Most requested", &top(document))?;
     if let Some(full) = &document.full {
         section(
@@ -147,7 +147,7 @@ fn caches(prediction: &Prediction) -> Table {
 }
 
 /// The histogram of requests per URL.
-fn per_url(document: &Document) -> Table {
+fn requests_per_url(document: &Document) -> Table {
     let mut table = Table::new([
         Column::words("requested"),
         Column::figures("URLs"),
@@ -155,14 +155,14 @@ fn per_url(document: &Document) -> Table {
         Column::figures("requests"),
         Column::figures("share"),
     ]);
-    for bin in document.doublings() {
-        let times = if bin.from == bin.to {
+    for bin in document.doubling_bins() {
+        let request_counts = if bin.from == bin.to {
             count(bin.from)
         } else {
             format!("{}-{}", count(bin.from), count(bin.to))
         };
         table.row([
-            times,
+            request_counts,
             count(bin.urls),
             percent(bin.urls as f64 / document.urls as f64),
             count(bin.requests),
@@ -222,8 +222,8 @@ fn shares_table(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> T
 /// Truncates a name from a log to `chars_max` characters and replaces control characters, which could move the
 /// cursor of the terminal.
 fn printable(name: &str, chars_max: usize) -> String {
-    let shown = |c: char| if c.is_control() { '\u{fffd}' } else { c };
-    let mut text: String = name.chars().take(chars_max).map(shown).collect();
+    let replace_control = |c: char| if c.is_control() { '\u{fffd}' } else { c };
+    let mut text: String = name.chars().take(chars_max).map(replace_control).collect();
     if name.chars().nth(chars_max).is_some() {
         text.push('…');
     }

@@ -42,11 +42,11 @@ struct Subjects<'a> {
 impl Subjects<'_> {
     fn hash_set(&self) -> Row {
         let mut set = HashSet::new();
-        let insert_ns = self.best(self.present, |ids| {
+        let insert_ns = self.fastest(self.present, |ids| {
             set = HashSet::with_capacity(ids.len());
             set.extend(ids.iter().map(|id| Box::<[u8]>::from(&id[..])));
         });
-        let (present_ns, absent_ns, passed) = self.query(|id| set.contains(&id[..]));
+        let (present_ns, absent_ns, false_positives) = self.query(|id| set.contains(&id[..]));
         // hashbrown has 8/7 buckets per id, rounded up to a power of two. A bucket takes 16 bytes and a control
         // byte. The allocator rounds the 36 bytes of an id to 48.
         let buckets = (set.capacity() as u64 * 8 / 7).next_power_of_two();
@@ -60,7 +60,7 @@ impl Subjects<'_> {
             query_hashed_ns: None,
             query_many_ns: None,
             bytes: buckets * 17 + set.len() as u64 * 48,
-            false_positives: passed,
+            false_positives,
         }
     }
 
@@ -68,22 +68,22 @@ impl Subjects<'_> {
         let hasher = hasher();
         // An id that the filter reports as present before its insertion is not counted. The capacity for all ids is
         // therefore always enough.
-        let empty = UpdatableFilter::new(self.request(), self.args.ids)?;
+        let empty = UpdatableFilter::new(self.params(), self.args.ids)?;
         let mut filter = empty.clone();
-        let insert_ns = self.best(self.present, |ids| {
+        let insert_ns = self.fastest(self.present, |ids| {
             filter.clone_from(&empty);
             for id in ids {
                 _ = black_box(filter.insert(hasher.hash_canonical(id)));
             }
         });
         let hashes = hashes(self.present);
-        let insert_hashed_ns = self.best(&hashes, |hashes| {
+        let insert_hashed_ns = self.fastest(&hashes, |hashes| {
             filter.clone_from(&empty);
             for hash in hashes {
                 _ = black_box(filter.insert(*hash));
             }
         });
-        let insert_many_ns = self.best(&hashes, |hashes| {
+        let insert_many_ns = self.fastest(&hashes, |hashes| {
             filter.clone_from(&empty);
             _ = black_box(filter.insert_many(hashes));
         });
@@ -98,14 +98,14 @@ impl Subjects<'_> {
 
     fn static_filter(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
-        let request = self.request();
-        let mut filter = build(request, std::iter::empty());
-        let insert_ns = self.best(self.present, |ids| {
-            filter = build(request, ids.iter().map(|id| hasher.hash_canonical(id)));
+        let params = self.params();
+        let mut filter = build(params, std::iter::empty());
+        let insert_ns = self.fastest(self.present, |ids| {
+            filter = build(params, ids.iter().map(|id| hasher.hash_canonical(id)));
         });
         let hashes = hashes(self.present);
-        let insert_hashed_ns = self.best(&hashes, |hashes| {
-            filter = build(request, hashes.iter().copied());
+        let insert_hashed_ns = self.fastest(&hashes, |hashes| {
+            filter = build(params, hashes.iter().copied());
         });
         let row = self.row("binary fuse (static)", &filter?);
         Ok(Row {
@@ -123,9 +123,10 @@ impl Subjects<'_> {
             builder.finish(self.args.fpr)
         };
         let mut filter = build(&[]);
-        let insert_ns = self.best(self.present, |ids| filter = build(ids));
+        let insert_ns = self.fastest(self.present, |ids| filter = build(ids));
         let (filter, _) = filter?;
-        let (present_ns, absent_ns, passed) = self.query(|id| filter.might_contain(hash(id)));
+        let (present_ns, absent_ns, false_positives) =
+            self.query(|id| filter.might_contain(hash(id)));
         Ok(Row {
             name: "Guava's form, in Rust".to_owned(),
             insert_ns,
@@ -136,23 +137,23 @@ impl Subjects<'_> {
             query_hashed_ns: None,
             query_many_ns: None,
             bytes: filter.to_bytes().len() as u64,
-            false_positives: passed,
+            false_positives,
         })
     }
 
     /// Measures the queries of a filter. The caller fills in the insertion times.
     fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
-        let (present_ns, absent_ns, passed) =
+        let (present_ns, absent_ns, false_positives) =
             self.query(|id| filter.contains(hasher.hash_canonical(id)));
-        let (mut hashed, mut many) = (0.0, 0.0);
+        let (mut hashed_ns, mut many_ns) = (0.0, 0.0);
         for ids in [self.present, self.absent] {
             let hashes = hashes(sample(ids));
-            hashed += self.best(&hashes, |hashes| {
+            hashed_ns += self.fastest(&hashes, |hashes| {
                 black_box(hashes.iter().filter(|hash| filter.contains(**hash)).count());
             });
             let mut answers = vec![false; hashes.len()];
-            many += self.best(&hashes, |hashes| {
+            many_ns += self.fastest(&hashes, |hashes| {
                 filter.contains_many(hashes, &mut answers);
                 black_box(&answers);
             });
@@ -164,10 +165,10 @@ impl Subjects<'_> {
             insert_many_ns: None,
             present_ns,
             absent_ns,
-            query_hashed_ns: Some(hashed / 2.0),
-            query_many_ns: Some(many / 2.0),
+            query_hashed_ns: Some(hashed_ns / 2.0),
+            query_many_ns: Some(many_ns / 2.0),
             bytes: filter.bytes().len() as u64,
-            false_positives: passed,
+            false_positives,
         }
     }
 
@@ -176,28 +177,32 @@ impl Subjects<'_> {
     fn query(&self, contains: impl Fn(&Id) -> bool) -> (f64, f64, f64) {
         let count = |ids: &[Id]| ids.iter().filter(|id| contains(id)).count();
         let found = count(self.present);
-        assert_eq!(found, self.present.len(), "an inserted id is found");
-        let passed = count(self.absent) as f64 / self.absent.len() as f64;
+        assert_eq!(
+            found,
+            self.present.len(),
+            "the filter contains every inserted id"
+        );
+        let false_positives = count(self.absent) as f64 / self.absent.len() as f64;
         let measure = |ids| {
-            self.best(sample(ids), |ids| {
+            self.fastest(sample(ids), |ids| {
                 black_box(count(ids));
             })
         };
-        (measure(self.present), measure(self.absent), passed)
+        (measure(self.present), measure(self.absent), false_positives)
     }
 
     /// Calls `work` once per round and returns the CPU nanoseconds per item in the fastest round.
-    fn best<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
+    fn fastest<T>(&self, items: &[T], mut work: impl FnMut(&[T])) -> f64 {
         let rounds = (0..self.args.rounds).map(|_| {
             let start = cpu_time();
             work(black_box(items));
             cpu_time().saturating_sub(start)
         });
-        let best = rounds.min().unwrap_or_default();
-        best.as_nanos() as f64 / items.len().max(1) as f64
+        let fastest = rounds.min().unwrap_or_default();
+        fastest.as_nanos() as f64 / items.len().max(1) as f64
     }
 
-    fn request(&self) -> FilterParams {
+    fn params(&self) -> FilterParams {
         FilterParams {
             hasher: hasher(),
             ..FilterParams::with_rate(self.args.fpr)
@@ -207,10 +212,10 @@ impl Subjects<'_> {
 
 /// Builds a static filter in the same way as `filter build` with one thread.
 fn build(
-    request: FilterParams,
+    params: FilterParams,
     hashes: impl Iterator<Item = IdHash>,
 ) -> Result<Filter<Vec<u8>>, BuildError> {
-    let mut builder = StaticBuilder::new(request);
+    let mut builder = StaticBuilder::new(params);
     for hash in hashes {
         builder.insert(hash)?;
     }
@@ -251,7 +256,9 @@ fn id(n: u64) -> Id {
         &hex[20..],
     ]
     .join("-");
-    text.as_bytes().try_into().expect("36 characters")
+    text.as_bytes()
+        .try_into()
+        .expect("a UUID has 36 characters")
 }
 
 /// A permutation of 64-bit numbers, so that no two ids are equal.

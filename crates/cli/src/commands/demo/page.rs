@@ -63,8 +63,8 @@ fn hit_ratios(outcome: &Outcome) -> Plot {
         plot.add(Series::line(&edge.policy, measured(edge, outcome)).colour(n));
         let predicted = edge.predicted.series.iter();
         // The last interval may be shorter than the others, and its ratio would be noisy. It is omitted.
-        let whole = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
-        let predicted = predicted.take_while(|interval| interval.requests_end <= whole);
+        let requests_end_max = outcome.trace.requests / super::INTERVALS * super::INTERVALS;
+        let predicted = predicted.take_while(|interval| interval.requests_end <= requests_end_max);
         let points = predicted.map(|i| (i.requests_end as f64, i.object_hit_ratio));
         let name = format!("{}, predicted", edge.policy);
         plot.add(Series::line(name, points).colour(n).dashed());
@@ -82,12 +82,12 @@ fn requests_axis(outcome: &Outcome) -> Axis {
 /// The measured hit ratios over time. Each point covers at least the number of requests that a point of the
 /// prediction covers.
 fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
-    let stretch = (outcome.trace.requests / super::INTERVALS).max(1);
+    let interval_requests = (outcome.trace.requests / super::INTERVALS).max(1);
     let mut points = Vec::new();
     let mut last = &Sample::default();
     for sample in &edge.measured.target.series {
         let requests = sample.requests - last.requests;
-        if requests >= stretch {
+        if requests >= interval_requests {
             let hits = sample.hits - last.hits;
             points.push((sample.requests as f64, hits as f64 / requests as f64));
             last = sample;
@@ -105,7 +105,7 @@ fn size_parameter(outcome: &Outcome) -> Option<Plot> {
         Axis::new("c", Unit::Bytes).log(),
     )
     .note("An object of c bytes is admitted with probability 1/e = 37 %, a larger one less often.");
-    let mut any = false;
+    let mut has_series = false;
     for (n, edge) in outcome.edges.iter().enumerate() {
         let tuned_size = |sample: &Sample| {
             let c = sample.status.as_ref()?["hot"]["tuning"]["c_bytes"].as_f64()?;
@@ -121,14 +121,14 @@ fn size_parameter(outcome: &Outcome) -> Option<Plot> {
         if measured_points.is_empty() {
             continue;
         }
-        any = true;
+        has_series = true;
         plot.add(Series::steps(&edge.policy, measured_points).colour(n));
         let tuned = edge.predicted.tuned.iter();
         let points = tuned.filter_map(|t| Some((t.requests_end as f64, t.c_bytes?)));
         let name = format!("{}, simulated", edge.policy);
         plot.add(Series::dots(name, points).colour(n + outcome.edges.len()));
     }
-    any.then_some(plot)
+    has_series.then_some(plot)
 }
 
 type Milliseconds = fn(&EdgeOutcome) -> f64;
@@ -156,7 +156,7 @@ fn latencies(outcome: &Outcome) -> Bars {
     bars
 }
 
-fn origin(outcome: &Outcome, title: &str, unit: Unit, of: fn(&EdgeOutcome) -> u64) -> Bars {
+fn origin(outcome: &Outcome, title: &str, unit: Unit, figure: fn(&EdgeOutcome) -> u64) -> Bars {
     let label = format!(
         "of {} requested",
         match unit {
@@ -166,7 +166,7 @@ fn origin(outcome: &Outcome, title: &str, unit: Unit, of: fn(&EdgeOutcome) -> u6
     );
     let mut bars = Bars::new(title, Axis::new(label, unit), [""]);
     for edge in &outcome.edges {
-        bars.group(&edge.policy, [of(edge) as f64]);
+        bars.group(&edge.policy, [figure(edge) as f64]);
     }
     bars
 }

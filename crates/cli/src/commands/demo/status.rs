@@ -18,17 +18,17 @@ fn request(addr: SocketAddr) -> anyhow::Result<Value> {
     stream.set_write_timeout(Some(TIMEOUT))?;
     // A response over HTTP/1.0 is not chunked, and its body ends when the server closes the connection.
     write!(stream, "GET /status HTTP/1.0\r\nHost: {addr}\r\n\r\n")?;
-    let mut answer = Vec::new();
-    stream.take(BYTES_MAX).read_to_end(&mut answer)?;
-    let head_end = answer
+    let mut response = Vec::new();
+    stream.take(BYTES_MAX).read_to_end(&mut response)?;
+    let head_end = response
         .windows(4)
         .position(|four| four == b"\r\n\r\n")
         .context("the response has no complete head")?;
     anyhow::ensure!(
-        answer.starts_with(b"HTTP/1.") && answer.get(9..12) == Some(b"200"),
+        response.starts_with(b"HTTP/1.") && response.get(9..12) == Some(b"200"),
         "the status of the response is not 200"
     );
-    Ok(serde_json::from_slice(&answer[head_end + 4..])?)
+    Ok(serde_json::from_slice(&response[head_end + 4..])?)
 }
 
 const TIMEOUT: Duration = Duration::from_secs(5);

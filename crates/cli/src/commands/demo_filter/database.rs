@@ -59,16 +59,16 @@ impl IdTable {
     }
 
     /// The source of ids for the publisher.
-    pub(super) fn source(&self) -> anyhow::Result<Rows> {
+    pub(super) fn source(&self) -> anyhow::Result<TableSource> {
         let options = Options::new("SELECT id FROM resource");
-        Ok(Rows(edgeward_idsync::open(&self.address, options)?))
+        Ok(TableSource(edgeward_idsync::open(&self.address, options)?))
     }
 }
 
 /// The publisher's source of ids. Each scan reads the whole table.
-pub(super) struct Rows(Arc<dyn edgeward_idsync::Source>);
+pub(super) struct TableSource(Arc<dyn edgeward_idsync::Source>);
 
-impl IdSource for Rows {
+impl IdSource for TableSource {
     fn scan(
         &mut self,
         each: &mut dyn FnMut(&[u8]) -> Result<(), ScanError>,

@@ -103,11 +103,11 @@ impl Load {
 async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)> {
     let request = format!("GET /resource/{id} HTTP/1.1\r\nhost: service\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
-    let mut answer = Vec::with_capacity(512);
+    let mut response = Vec::with_capacity(512);
     loop {
-        if let Some(end) = answer.windows(4).position(|four| four == b"\r\n\r\n") {
+        if let Some(end) = response.windows(4).position(|four| four == b"\r\n\r\n") {
             let head =
-                std::str::from_utf8(&answer[..end]).context("the response head is not text")?;
+                std::str::from_utf8(&response[..end]).context("the response head is not text")?;
             let field = |name: &str| {
                 head.lines().find_map(|line| {
                     let (field, value) = line.split_once(": ")?;
@@ -117,7 +117,7 @@ async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)>
             let length: usize = field("content-length")
                 .context("the response has no Content-Length")?
                 .parse()?;
-            if answer.len() >= end + 4 + length {
+            if response.len() >= end + 4 + length {
                 let status = head
                     .split(' ')
                     .nth(1)
@@ -128,7 +128,7 @@ async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)>
                 return Ok((status, by_filter));
             }
         }
-        if stream.read_buf(&mut answer).await? == 0 {
+        if stream.read_buf(&mut response).await? == 0 {
             bail!("a connection was closed in the middle of a response");
         }
     }
@@ -139,11 +139,11 @@ pub(super) fn wait_until_skipped(addr: SocketAddr, time_max: Duration) -> anyhow
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()?;
-    let until = Instant::now() + time_max;
+    let deadline = Instant::now() + time_max;
     let mut n = 0u64;
     runtime.block_on(async {
         let mut stream = TcpStream::connect(addr).await?;
-        while Instant::now() < until {
+        while Instant::now() < deadline {
             n += 1;
             let absent = format!("00000000-0000-4000-8000-{n:012x}");
             if lookup(&mut stream, &absent).await?.1 {

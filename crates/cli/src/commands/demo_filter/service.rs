@@ -93,8 +93,8 @@ async fn serve_connection(mut stream: TcpStream, shared: Arc<Shared>) -> Option<
     let mut inbox = Vec::new();
     loop {
         let end = loop {
-            if let Some(at) = inbox.windows(4).position(|four| four == b"\r\n\r\n") {
-                break at + 4;
+            if let Some(position) = inbox.windows(4).position(|four| four == b"\r\n\r\n") {
+                break position + 4;
             }
             if inbox.len() > HEAD_BYTES_MAX || stream.read_buf(&mut inbox).await.ok()? == 0 {
                 return None;
@@ -102,22 +102,22 @@ async fn serve_connection(mut stream: TcpStream, shared: Arc<Shared>) -> Option<
         };
         let head = std::str::from_utf8(&inbox[..end]).ok()?;
         let id = head.split(' ').nth(1)?.rsplit('/').next()?;
-        let is_there = shared.ids.contains(id);
+        let exists = shared.ids.contains(id);
         inbox.drain(..end);
         tokio::time::sleep(shared.latency).await;
         shared.requests.fetch_add(1, Ordering::Relaxed);
-        let (status, body) = if is_there {
+        let (status, body) = if exists {
             ("200 OK", "{\"found\":true}")
         } else {
             ("404 Not Found", "{\"found\":false}")
         };
         // With `no-store`, the cache of the edge does not help: only the filter can save requests.
-        let answer = format!(
+        let response = format!(
             "HTTP/1.1 {status}\r\ncontent-type: application/json\r\ncache-control: no-store\r\n\
              content-length: {}\r\n\r\n{body}",
             body.len()
         );
-        stream.write_all(answer.as_bytes()).await.ok()?;
+        stream.write_all(response.as_bytes()).await.ok()?;
     }
 }
 

@@ -55,7 +55,7 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FORM")]
     pub(super) ids: Option<IdForm>,
 
-    /// Build a filter to which ids can be added; half as large again
+    /// Build a filter to which ids can be added; it is half as large again
     #[arg(long, conflicts_with = "guava")]
     updatable: bool,
 
@@ -67,7 +67,7 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FUNNEL")]
     guava: Option<Funnel>,
 
-    /// Number of the build; each build needs a higher one [default: seconds since 1970]
+    /// Number of the build, higher than the number of every earlier build [default: seconds since 1970]
     #[arg(long, value_name = "N", hide_short_help = true)]
     epoch: Option<u64>,
 
@@ -79,7 +79,7 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     pub(super) ids_max: u64,
 
-    /// Skip and count ids that do not have the form, instead of stopping
+    /// Skip and count ids that do not have this form, instead of stopping
     #[arg(long, hide_short_help = true)]
     pub(super) skip_malformed: bool,
 
@@ -122,7 +122,7 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
         seed: args.hash_seed,
     };
     let hash = |id: &[u8]| Ok([hasher.hash_canonical(id).0]);
-    let request = FilterParams {
+    let params = FilterParams {
         hasher,
         epoch: args.epoch.unwrap_or(reading.began_ms / 1000),
         // The filter states the time at which reading began, because ids that were added later may be missing.
@@ -132,18 +132,18 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
     };
     let (filter, read) = match (args.updatable, args.capacity) {
         (false, _) => {
-            let mut builder = StaticBuilder::new(request);
+            let mut builder = StaticBuilder::new(params);
             reading.for_each(hash, |[id]| Ok(builder.insert(IdHash(id))?))?;
             let read = start.elapsed();
             (solve(builder, args.threads)?, read)
         }
         (true, Some(capacity)) => {
-            let mut filter = UpdatableFilter::new(request, capacity).map_err(build_error)?;
+            let mut filter = UpdatableFilter::new(params, capacity).map_err(build_error)?;
             reading.for_each(hash, |[id]| {
                 filter.insert(IdHash(id)).map_err(full_error)?;
                 Ok(())
             })?;
-            (filter.to_filter(request.epoch), start.elapsed())
+            (filter.to_filter(params.epoch), start.elapsed())
         }
         (true, None) => {
             let mut ids = Vec::new();
@@ -155,13 +155,13 @@ fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)
             ids.sort_unstable();
             ids.dedup();
             let capacity = ids.len() as u64 + ids.len() as u64 / 10;
-            let mut filter = UpdatableFilter::new(request, capacity).map_err(build_error)?;
+            let mut filter = UpdatableFilter::new(params, capacity).map_err(build_error)?;
             filter.insert_many(&ids).map_err(full_error)?;
-            (filter.to_filter(request.epoch), read)
+            (filter.to_filter(params.epoch), read)
         }
     };
     let build = start.elapsed() - read;
-    write_whole(&args.output, filter.bytes())?;
+    write_atomically(&args.output, filter.bytes())?;
     let info = filter.info();
     let report = Report {
         file: args.output.clone(),
@@ -204,7 +204,7 @@ fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader
     let (filter, ids) = builder.finish(args.fpr)?;
     let bytes = filter.to_bytes();
     let build = start.elapsed() - read;
-    write_whole(&args.output, &bytes)?;
+    write_atomically(&args.output, &bytes)?;
     let bytes = bytes.len() as u64;
     let report = Report {
         file: args.output.clone(),
@@ -231,14 +231,14 @@ fn build_guava(args: &BuildArgs, funnel: Funnel) -> anyhow::Result<(SourceReader
 /// Builds the filter with several threads: the shards of a static filter are independent of each other.
 fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Result<Filter<Vec<u8>>> {
     let progress = Progress::new("building", "ids", Some(builder.ids_added()));
-    let (assembly, works) = builder.into_plan().map_err(build_error)?.split();
+    let (assembly, tasks) = builder.into_plan().map_err(build_error)?.split();
     let threads = threads
         .or_else(|| thread::available_parallelism().ok())
         .map_or(1, NonZeroUsize::get)
-        .min(works.len());
-    let works = Mutex::new(works.into_iter());
-    let next = || {
-        works
+        .min(tasks.len());
+    let tasks = Mutex::new(tasks.into_iter());
+    let next_task = || {
+        tasks
             .lock()
             .expect("no thread panics while it holds the lock")
             .next()
@@ -248,18 +248,18 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
         let workers: Vec<_> = (0..threads)
             .map(|_| {
                 scope.spawn(|| -> Result<Vec<_>, BuildError> {
-                    let (mut done, mut workspace) = (Vec::new(), build_workspace());
-                    while let Some(work) = next() {
-                        let ids = work.ids_added();
-                        done.push(work.solve(&mut workspace)?);
+                    let (mut built_parts, mut workspace) = (Vec::new(), build_workspace());
+                    while let Some(task) = next_task() {
+                        let ids = task.ids_added();
+                        built_parts.push(task.solve(&mut workspace)?);
                         progress.advance(ids);
                     }
-                    Ok(done)
+                    Ok(built_parts)
                 })
             })
             .collect();
         for worker in workers {
-            parts.extend(worker.join().expect("solving does not panic")?);
+            parts.extend(worker.join().expect("a build thread does not panic")?);
         }
         Ok(())
     })
@@ -269,7 +269,7 @@ fn solve(builder: StaticBuilder, threads: Option<NonZeroUsize>) -> anyhow::Resul
 
 fn full_error(error: Full) -> anyhow::Error {
     Diagnostic::new(error.to_string())
-        .hint("give a higher --capacity, or omit it to have the ids counted")
+        .hint("give a higher --capacity, or omit --capacity to count the ids first")
         .into()
 }
 
@@ -289,7 +289,7 @@ pub(super) fn too_many(ids_max: u64) -> anyhow::Error {
 }
 
 /// Writes a temporary file and renames it, so that a reader never sees an incomplete filter.
-fn write_whole(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
+fn write_atomically(path: &Path, bytes: &[u8]) -> anyhow::Result<()> {
     let cannot = || format!("cannot write {}", path.display());
     let mut temporary = path.as_os_str().to_owned();
     temporary.push(format!(".{}.part", std::process::id()));
@@ -372,8 +372,8 @@ impl Report {
             let times = output::count(self.setbacks);
             row("connection lost", format!("{times} times"));
         }
-        let now = self.ids_read - self.ids_read_before;
-        row("reading", step(now, self.read_seconds));
+        let ids_read_now = self.ids_read - self.ids_read_before;
+        row("reading", step(ids_read_now, self.read_seconds));
         row("building", step(self.ids_read, self.build_seconds));
         let mut out = output::stdout();
         // The table has no headings, so its first line is empty and is removed.

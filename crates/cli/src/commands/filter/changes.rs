@@ -128,7 +128,7 @@ impl ChangesArgs {
         let mut changes = ChangesPoller::new(source, config, i64::MIN)
             .map_err(|error| source_error(error, None))?;
         match changes.connect(CONNECT_MAX) {
-            Ok(unit) => self.check(unit)?,
+            Ok(unit) => self.check_unit(unit)?,
             Err(error) if error.is_transient() => {
                 tracing::warn!(error = %error.chain(), "cannot poll the database for changes; will retry");
             }
@@ -148,8 +148,8 @@ impl ChangesArgs {
         }))
     }
 
-    fn check(&self, unit: Unit) -> anyhow::Result<()> {
-        let (is, hint) = match (self.look_back, unit) {
+    fn check_unit(&self, unit: Unit) -> anyhow::Result<()> {
+        let (column_type, hint) = match (self.look_back, unit) {
             (Some(LookBack::Time(_)), Unit::Number) => {
                 ("a number", "give a number, such as --look-back 10000")
             }
@@ -158,8 +158,9 @@ impl ChangesArgs {
             }
             _ => return Ok(()),
         };
-        let message =
-            format!("--look-back has the wrong unit: the column that orders changes is {is}");
+        let message = format!(
+            "--look-back has the wrong unit: the column that orders changes is {column_type}"
+        );
         Err(Diagnostic::new(message).hint(hint).into())
     }
 }
@@ -188,7 +189,7 @@ impl PreparedPolls {
             malformed: self.malformed,
             every: self.every,
             hasher,
-            began: false,
+            announced: false,
         };
         let thread = thread::Builder::new()
             .name("id changes".to_owned())
@@ -229,7 +230,7 @@ struct Poller {
     every: Duration,
     hasher: IdHasher,
     /// True after the first poll has announced to the publisher that this thread sends changes.
-    began: bool,
+    announced: bool,
 }
 
 /// The reason why a poll failed.
@@ -254,11 +255,11 @@ impl Poller {
     fn run(mut self, stopped: &mpsc::Receiver<()>) {
         let mut failures = 0;
         loop {
-            let began = Instant::now();
+            let poll_start = Instant::now();
             let polled = self.poll();
             let malformed = self.changes.take_malformed();
             self.feed.count_malformed(malformed.rows);
-            self.malformed.add(malformed, began);
+            self.malformed.add(malformed, poll_start);
             let wait = match polled {
                 Ok(()) => {
                     if failures > 0 {
@@ -266,7 +267,7 @@ impl Poller {
                     }
                     failures = 0;
                     // The wait is at least as long as the poll was, so a slow query runs at most half of the time.
-                    let took = began.elapsed();
+                    let took = poll_start.elapsed();
                     self.every.saturating_sub(took).max(took)
                 }
                 Err(
@@ -300,14 +301,14 @@ impl Poller {
     }
 
     fn poll(&mut self) -> Result<(), PollError> {
-        if !self.began {
+        if !self.announced {
             match self.feed.position() {
                 Some(position) => self.changes.seek(position),
                 // Older changes need no poll: the next scan begins later and finds the ids that exist now.
                 None => _ = self.changes.skip_to_head()?,
             }
             self.feed.begin()?;
-            self.began = true;
+            self.announced = true;
         }
         // The time is taken before the query: the result of the query has all ids that were committed before.
         let poll_started = system_clock()().monotonic;
@@ -407,12 +408,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_look_back_is_a_time_or_a_count() {
-        let five = Ok(LookBack::Time(Duration::from_secs(5)));
-        assert_eq!("5s".parse::<LookBack>(), five);
+    fn a_look_back_is_a_duration_or_a_number() {
+        let five_seconds = Ok(LookBack::Time(Duration::from_secs(5)));
+        assert_eq!("5s".parse::<LookBack>(), five_seconds);
         assert_eq!("0".parse::<LookBack>(), Ok(LookBack::Numbers(0)));
         for wrong in ["", "5 apples", "-1", "1.5"] {
-            let error = wrong.parse::<LookBack>().expect_err("it is neither");
+            let error = wrong.parse::<LookBack>().expect_err("the text is invalid");
             assert!(error.contains("neither"), "{error}");
         }
     }

@@ -87,37 +87,37 @@ impl DatabaseArgs {
         }
     }
 
-    /// Starts a scan, or continues from the checkpoint `resume`. `hashed` names the hash function; the checkpoint
+    /// Starts a scan, or continues from the checkpoint `resume`. `hash_name` names the hash function; the checkpoint
     /// stores hashes and is valid only with the same function.
     pub(super) fn begin(
         &self,
         source: Arc<dyn Source>,
         config: ScanConfig,
         resume: Option<&Path>,
-        hashed: &str,
+        hash_name: &str,
         now_ms: u64,
     ) -> anyhow::Result<DatabaseReader> {
         let form_name = config.form.map_or("by type", IdForm::name);
-        let identity = Identity::new(&[&source.label(), source.query(), form_name, hashed]);
+        let identity = Identity::new(&[&source.label(), source.query(), form_name, hash_name]);
         let (mut checkpoint_file, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
         if let Some(path) = resume {
             let opened = Checkpoint::open(path, identity, now_ms);
-            let (checkpoint, resumed) = opened.map_err(|error| checkpoint_error(path, error))?;
-            if resumed.invalid_bytes > 0 {
-                let bytes = output::count(resumed.invalid_bytes);
+            let (checkpoint, saved) = opened.map_err(|error| checkpoint_error(path, error))?;
+            if saved.invalid_bytes > 0 {
+                let bytes = output::count(saved.invalid_bytes);
                 let path = path.display();
                 eprintln!(
                     "warning: the last {bytes} bytes of {path} are incomplete and are read again"
                 );
             }
             checkpoint_file = Some((checkpoint, path.to_owned()));
-            (ledger, began_ms) = (resumed.ledger, resumed.began_ms);
+            (ledger, began_ms) = (saved.ledger, saved.began_ms);
         }
         let scan =
             Scan::begin(source, ledger, config).map_err(|error| source_error(error, resume))?;
         if let Some((checkpoint, path)) = &mut checkpoint_file {
-            let begun = checkpoint.begin(scan.source_info().form, &scan.ledger());
-            begun.map_err(|error| checkpoint_error(path, error))?;
+            let result = checkpoint.begin(scan.source_info().form, &scan.ledger());
+            result.map_err(|error| checkpoint_error(path, error))?;
         }
         Ok(DatabaseReader {
             scan,
@@ -188,8 +188,8 @@ impl DatabaseReader {
                 insert(words)?;
             }
             if let Some((checkpoint, path)) = &mut self.checkpoint_file {
-                let checkpoint_file = checkpoint.append(&batch.progress, &hashes);
-                checkpoint_file.map_err(|error| checkpoint_error(path, error))?;
+                let result = checkpoint.append(&batch.progress, &hashes);
+                result.map_err(|error| checkpoint_error(path, error))?;
             }
         }
         drop(progress_thread);

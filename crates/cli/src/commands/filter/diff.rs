@@ -66,11 +66,11 @@ pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     } else {
         difference.print()?;
     }
-    let differ = difference
+    let is_different = difference
         .answers
         .as_ref()
         .map_or(!difference.equal, |answers| answers.differ());
-    Ok(ExitCode::from(u8::from(differ)))
+    Ok(ExitCode::from(u8::from(is_different)))
 }
 
 fn compare(

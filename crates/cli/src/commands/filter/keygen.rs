@@ -31,7 +31,7 @@ pub(crate) struct KeygenArgs {
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     let signer = match (&args.public, &args.output) {
         (Some(path), _) => read(path)?,
-        (None, Some(path)) => make(path)?,
+        (None, Some(path)) => create(path)?,
         (None, None) => unreachable!("one of the two is required"),
     };
     let mut out = output::stdout();
@@ -40,7 +40,7 @@ pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-fn make(path: &Path) -> anyhow::Result<Signer> {
+fn create(path: &Path) -> anyhow::Result<Signer> {
     let mut secret = [0; 32];
     rustix::rand::getrandom(&mut secret[..], rustix::rand::GetRandomFlags::empty())
         .context("cannot get random bytes from the system")?;

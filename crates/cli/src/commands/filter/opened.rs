@@ -11,7 +11,7 @@ use crate::diagnostic::Diagnostic;
 
 /// An open filter.
 pub(super) enum OpenFilter {
-    Ours(Filter<Vec<u8>>),
+    Edgeward(Filter<Vec<u8>>),
     Guava(GuavaFilter, GuavaFormat),
 }
 
@@ -26,7 +26,7 @@ impl OpenFilter {
     /// Returns true if the filter may contain the id.
     pub(super) fn contains(&self, id: &[u8]) -> anyhow::Result<bool> {
         match self {
-            Self::Ours(filter) => Ok(filter.contains_spelling(id)),
+            Self::Edgeward(filter) => Ok(filter.contains_spelling(id)),
             Self::Guava(filter, format) => {
                 let mut buffer = IdText::default();
                 let canonical = format.form.canonical(id, &mut buffer).unwrap_or(id);
@@ -55,24 +55,32 @@ pub(super) fn open_edgeward(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
 
 /// Reads the header first, and then the number of bytes that the header states. A file that is not a filter may be
 /// endless, for example a device.
-fn read_filter(from: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
+fn read_filter(input: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
     let mut bytes = Vec::new();
-    from.by_ref().take(FRONT_BYTES).read_to_end(&mut bytes)?;
-    if let Err(OpenError::Truncated { whole, .. }) = Filter::open(&bytes[..]) {
+    input
+        .by_ref()
+        .take(FIRST_READ_BYTES)
+        .read_to_end(&mut bytes)?;
+    if let Err(OpenError::Truncated {
+        whole: file_bytes, ..
+    }) = Filter::open(&bytes[..])
+    {
         // One byte more than the length is read, to detect trailing bytes.
-        let rest = whole.saturating_sub(bytes.len() as u64).saturating_add(1);
-        from.take(rest).read_to_end(&mut bytes)?;
+        let rest = file_bytes
+            .saturating_sub(bytes.len() as u64)
+            .saturating_add(1);
+        input.take(rest).read_to_end(&mut bytes)?;
     }
     Ok(Filter::open(bytes))
 }
 
 /// The number of bytes that are read first: enough for a header.
-const FRONT_BYTES: u64 = 4096;
+const FIRST_READ_BYTES: u64 = 4096;
 
 /// Opens a filter, in Guava's format if `guava` is given.
 pub(super) fn open(path: &Path, guava: Option<GuavaFormat>) -> anyhow::Result<OpenFilter> {
     let Some(format) = guava else {
-        return open_edgeward(path).map(OpenFilter::Ours);
+        return open_edgeward(path).map(OpenFilter::Edgeward);
     };
     let filter = GuavaFilter::from_bytes(&read(path)?);
     filter
@@ -92,7 +100,7 @@ mod tests {
     #[test]
     fn an_endless_file_that_is_not_a_filter_is_rejected() {
         let mut endless = std::io::repeat(0);
-        let opened = read_filter(&mut endless).expect("it can be read");
+        let opened = read_filter(&mut endless).expect("the file can be read");
         assert_eq!(opened.err(), Some(OpenError::NotAFilter));
     }
 }

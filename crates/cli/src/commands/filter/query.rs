@@ -46,10 +46,10 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
     });
     let filter = opened::open(&args.filter, guava)?;
     let mut out = output::stdout();
-    let mut any = false;
-    let mut answer = |id: &[u8]| -> anyhow::Result<()> {
+    let mut may_any_exist = false;
+    let mut print_answer = |id: &[u8]| -> anyhow::Result<()> {
         let maybe = filter.contains(id)?;
-        any |= maybe;
+        may_any_exist |= maybe;
         let answer = if maybe { "maybe" } else { "absent" };
         if args.json {
             let id = String::from_utf8_lossy(id);
@@ -63,7 +63,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
         Ok(())
     };
     for id in &args.ids {
-        answer(id.as_bytes())?;
+        print_answer(id.as_bytes())?;
     }
     if args.ids.is_empty() {
         let mut stdin = std::io::stdin().lock();
@@ -72,13 +72,13 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
             let id = line.strip_suffix(b"\n").unwrap_or(&line);
             let id = id.strip_suffix(b"\r").unwrap_or(id);
             if !id.is_empty() {
-                answer(id)?;
+                print_answer(id)?;
             }
             line.clear();
         }
     }
     out.flush()?;
-    Ok(ExitCode::from(u8::from(!any)))
+    Ok(ExitCode::from(u8::from(!may_any_exist)))
 }
 
 #[derive(Serialize)]

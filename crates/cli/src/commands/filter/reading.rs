@@ -35,15 +35,15 @@ enum IdInput {
 }
 
 impl<'a> SourceReader<'a> {
-    /// Opens the source. `hashed` names the hash function; a checkpoint is valid only for the same function.
-    pub(super) fn begin(args: &'a BuildArgs, hashed: &str) -> anyhow::Result<Self> {
+    /// Opens the source. `hash_name` names the hash function; a checkpoint is valid only for the same function.
+    pub(super) fn begin(args: &'a BuildArgs, hash_name: &str) -> anyhow::Result<Self> {
         let now_ms = Timestamp::from(SystemTime::now()).as_millis();
         let (input, label, form, began_ms) = if let Some(address) = args.source.database() {
             let resume = args.resume.as_deref();
             let source = args.database.open(address, resume.is_some())?;
             let label = source.label();
             let config = args.database.config(args.ids, args.skip_malformed);
-            let reader = (args.database).begin(source, config, resume, hashed, now_ms)?;
+            let reader = (args.database).begin(source, config, resume, hash_name, now_ms)?;
             let (form, began_ms) = (reader.form(), reader.began_ms());
             (IdInput::Database(Box::new(reader)), label, form, began_ms)
         } else {
@@ -74,7 +74,7 @@ impl<'a> SourceReader<'a> {
     ) -> anyhow::Result<()> {
         let (args, form) = (self.args, self.form);
         let (ids, malformed) = (&mut self.ids, &mut self.malformed);
-        let mut counted = |hash| {
+        let mut count_and_insert = |hash| {
             *ids += 1;
             if *ids > args.ids_max {
                 return Err(too_many(args.ids_max));
@@ -83,7 +83,7 @@ impl<'a> SourceReader<'a> {
         };
         match &mut self.input {
             IdInput::Database(reader) => {
-                reader.for_each(hash, counted)?;
+                reader.for_each(hash, count_and_insert)?;
                 let progress = reader.progress();
                 *malformed = progress.malformed;
                 self.ids_before = progress.rows_before.min(*ids);
@@ -94,7 +94,7 @@ impl<'a> SourceReader<'a> {
                 let mut buffer = IdText::default();
                 source.for_each(|line: LineNumber, spelling| {
                     match form.canonical(spelling, &mut buffer) {
-                        Ok(canonical) => counted(hash(canonical)?),
+                        Ok(canonical) => count_and_insert(hash(canonical)?),
                         Err(_) if args.skip_malformed => {
                             *malformed += 1;
                             Ok(())

@@ -118,7 +118,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     ids_max: u64,
 
-    /// Skip and count ids that do not have the form, instead of rejecting the scan
+    /// Skip and count ids that do not have this form, instead of rejecting the scan
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
 
@@ -131,7 +131,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     allow_origin: Vec<String>,
 
-    /// Maximum of open connections; above it the one that has waited longest for its client is closed
+    /// Maximum of open connections; above it the connection that has waited longest for its client is closed
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     connections_max: usize,
 
@@ -184,8 +184,8 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
     if let Some(address) = args.source.database() {
         let source = args.database.open(address, false)?;
         let config = args.database.config(Some(args.ids), args.skip_malformed);
-        let polled = Arc::clone(&source);
-        let changes = (args.changes).prepare(polled, args.ids)?;
+        let polled_source = Arc::clone(&source);
+        let changes = (args.changes).prepare(polled_source, args.ids)?;
         return Ok((Box::new(RescannedDatabase { source, config }), changes));
     }
     args.changes.reject()?;

@@ -9,14 +9,14 @@ use edgeward_types::ByteSize;
 use crate::output::{self, Column, Table};
 
 pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
-    let ran: Vec<(&ContenderOutcome, &Totals)> = outcome
+    let results: Vec<(&ContenderOutcome, &Totals)> = outcome
         .contenders
         .iter()
-        .filter_map(|one| Some((one, one.totals.as_ref()?)))
+        .filter_map(|contender| Some((contender, contender.totals.as_ref()?)))
         .collect();
     let mut out = output::stdout();
     writeln!(out, "{}\n", findings(outcome).join("\n"))?;
-    if !ran.is_empty() {
+    if !results.is_empty() {
         // Each contender is a row, not a column, because a terminal has space for only a few columns.
         let mut table = Table::new([
             Column::words("contender"),
@@ -29,8 +29,8 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
             Column::figures("p50"),
             Column::figures("p99"),
         ]);
-        for (one, totals) in ran {
-            table.row(cells(one, totals));
+        for (contender, totals) in results {
+            table.row(cells(contender, totals));
         }
         writeln!(out, "{table}")?;
     }
@@ -39,7 +39,7 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
+fn cells(contender: &ContenderOutcome, totals: &Totals) -> [String; 9] {
     let bytes = |bytes: Option<u64>| {
         // The figure is rounded to a tenth of a MiB. The JSON document has the exact figure.
         bytes.map_or_else(
@@ -48,13 +48,13 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
         )
     };
     let ms = |ms: Option<f64>| ms.map_or_else(|| "-".to_owned(), |ms| format!("{ms:.2} ms"));
-    let mark = if one.end.is_complete() {
+    let mark = if contender.end.is_complete() {
         ""
     } else {
         " (partial)"
     };
     [
-        format!("{}{mark}", one.name),
+        format!("{}{mark}", contender.name),
         output::percent(totals.hit_ratio),
         output::percent(totals.byte_hit_ratio),
         bytes(Some(totals.origin_bytes)),
@@ -69,34 +69,36 @@ fn cells(one: &ContenderOutcome, totals: &Totals) -> [String; 9] {
 }
 
 /// Returns the line about one contender that is printed when the contender ends.
-pub(super) fn line(one: &ContenderOutcome) -> String {
-    let ended = match &one.end {
+pub(super) fn line(contender: &ContenderOutcome) -> String {
+    let early_end = match &contender.end {
         RunEnd::Completed => String::new(),
-        RunEnd::NotInstalled { hint } => return format!("{}: not installed, {hint}", one.name),
-        RunEnd::NotStarted { why } => return format!("{}: {why}", one.name),
+        RunEnd::NotInstalled { hint } => {
+            return format!("{}: not installed, {hint}", contender.name);
+        }
+        RunEnd::NotStarted { why } => return format!("{}: {why}", contender.name),
         RunEnd::EndedEarly { why } => format!(" before {why}"),
         _ => " before the end".to_owned(),
     };
-    match &one.totals {
+    match &contender.totals {
         Some(totals) => format!(
-            "{}: {} of {} requests from the cache, {} from the origin, {:.0} s{}{ended}",
-            one.name,
+            "{}: {} of {} requests from the cache, {} from the origin, {:.0} s{}{early_end}",
+            contender.name,
             output::percent(totals.hit_ratio),
             output::count(totals.requests),
             ByteSize(totals.origin_bytes >> 20 << 20),
             totals.seconds,
-            failures(one, totals),
+            failures(contender, totals),
         ),
-        None => format!("{}: no requests counted{ended}", one.name),
+        None => format!("{}: no requests counted{early_end}", contender.name),
     }
 }
 
 /// Describes the failed requests, which are the reason for exit code 1: their number and the first failure.
-fn failures(one: &ContenderOutcome, totals: &Totals) -> String {
+fn failures(contender: &ContenderOutcome, totals: &Totals) -> String {
     if totals.errors == 0 {
         return String::new();
     }
-    let first = one.error_samples.first();
+    let first = contender.error_samples.first();
     let first = first.map_or_else(String::new, |sample| format!(", first: {}", sample.detail));
     format!(", {} failed{first}", output::count(totals.errors))
 }

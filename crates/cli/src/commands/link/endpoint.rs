@@ -45,15 +45,15 @@ pub(crate) struct EndpointArgs {
     #[arg(long, value_parser = address, value_name = "ADDR")]
     pub(crate) admin: Option<SocketAddr>,
 
-    /// TLS 1.3; turn it off only inside a VPN, at both endpoints
+    /// TLS 1.3; turn encryption off only inside a VPN, at both endpoints
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) encryption: OnOff,
 
-    /// Compression on the link; faster or none if the network is faster than the CPU
+    /// Compression on the link; the link uses a faster one or none if the network is faster than the CPU
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::Zstd, hide_short_help = true)]
     pub(crate) compression: Compression,
 
-    /// Compression of the store: stores several times as much text, for some CPU time
+    /// Compression of the store: holds several times as much text, but takes CPU time
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::None, hide_short_help = true)]
     pub(crate) store_compression: Compression,
 
@@ -181,7 +181,7 @@ impl EndpointArgs {
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
         let compression = self.store_compression.method();
         let store = open_store(&self.store, self.store_size, chunk_bytes, compression)?;
-        let none = Methods::NONE;
+        let no_methods = Methods::NONE;
         Ok(LinkConfig {
             chunk_bytes,
             dedup: self.dedup == OnOff::On,
@@ -190,8 +190,8 @@ impl EndpointArgs {
             probe: self.probe == OnOff::On,
             methods: match self.compression {
                 Compression::Zstd => Methods::ALL,
-                Compression::Lz4 => none.with(Method::Lz4),
-                Compression::None => none,
+                Compression::Lz4 => no_methods.with(Method::Lz4),
+                Compression::None => no_methods,
             },
             times: Times {
                 outage_max: self.timeout,
@@ -241,7 +241,7 @@ pub(crate) fn open_store(
     let device = FileDevice::open(path, Some(size.bytes())).map_err(|error| {
         let hint = match error.kind() {
             std::io::ErrorKind::WouldBlock => {
-                "another program uses it: give each endpoint its own store"
+                "another program uses this store: give each endpoint its own store"
             }
             std::io::ErrorKind::StorageFull => "give a smaller --store-size",
             _ => "give a folder, file or device that can be written",
@@ -261,8 +261,8 @@ pub(crate) fn open_store(
         let hint = match &error {
             OpenError::TooSmall { .. } => "give --store-size 64MiB or more",
             OpenError::Superblock { .. } => {
-                "it is not a chunk store, or its first bytes are corrupt; give another path, or delete the file \
-                 to start with an empty store, which costs traffic only"
+                "this file is not a chunk store, or its first bytes are corrupt; give another path, or delete the file \
+                 to start with an empty store, which only costs traffic"
             }
             _ => "check the disk",
         };
@@ -298,7 +298,7 @@ pub(crate) fn with_hint(error: SetupError) -> anyhow::Error {
 }
 
 /// Runs `start`, waits for a signal, and passes the result of `start` to `stop`.
-pub(crate) fn until_signal<T, S: Future<Output = anyhow::Result<()>>>(
+pub(crate) fn run_until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     start: impl AsyncFnOnce() -> anyhow::Result<T>,
     stop: impl FnOnce(T) -> S,
 ) -> anyhow::Result<()> {

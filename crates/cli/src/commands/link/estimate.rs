@@ -38,8 +38,8 @@ use document::Document;
 ///
 /// Captures (pcap, pcapng): each direction of each TCP connection is a body. TLS and SSH are not deduplicated.
 ///
-/// Access logs: counts the bytes that were sent for a URL whose response was sent before. Logs hold no bodies,
-/// so that data common to different URLs is not counted.
+/// Access logs: counts the bytes that were sent for a URL whose response was sent before. Logs have no bodies,
+/// so savings by data that several URLs have in common are not counted.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct EstimateArgs {

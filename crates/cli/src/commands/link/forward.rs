@@ -13,7 +13,7 @@ use edgeward_link::{
     Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target,
 };
 
-use super::endpoint::{EndpointArgs, admin, announce, until_signal, with_hint};
+use super::endpoint::{EndpointArgs, admin, announce, run_until_signal, with_hint};
 use crate::commands::flag_values::address;
 use crate::diagnostic::Diagnostic;
 
@@ -70,7 +70,7 @@ struct ClientArgs {
     )]
     gateway_connections: u8,
 
-    /// Maximum number of local connections; further ones wait
+    /// Maximum number of local connections; further connections wait
     #[arg(
         long = "connections-max",
         value_name = "N",
@@ -133,20 +133,20 @@ fn serve(
         let text = format!(
             "listening on {}, gateway {gateway}{}",
             addrs.join(" and "),
-            super::unencrypted(args.endpoint.encryption)
+            super::encryption_warning(args.endpoint.encryption)
         );
         let first_line = json!({ "listening": addrs, "gateway": gateway });
         announce(args.endpoint.json, &text, admin.as_ref(), first_line)?;
         Ok((client, local_listeners, admin))
     };
-    until_signal(start, stop)?;
+    run_until_signal(start, stop)?;
     Ok(ExitCode::SUCCESS)
 }
 
 async fn stop(running: (Client, Vec<LocalListener>, Option<Admin>)) -> anyhow::Result<()> {
     let (client, local_listeners, admin) = running;
     // The client accepts no new connections from now on, and open connections can finish.
-    client.drain(GRACE).await;
+    client.drain(DRAIN_MAX).await;
     drop((local_listeners, admin));
     client.shutdown(Duration::ZERO).await?;
     Ok(())
@@ -154,7 +154,7 @@ async fn stop(running: (Client, Vec<LocalListener>, Option<Admin>)) -> anyhow::R
 
 /// The longest time that a shutdown waits for open connections: enough for a download of some MB over a slow link. A
 /// second signal ends the wait.
-const GRACE: Duration = Duration::from_secs(10);
+const DRAIN_MAX: Duration = Duration::from_secs(10);
 
 const FORWARD_EXAMPLES: &str = "\
 The gateway must allow the target. docs/how-to/link.md sets a link up in five minutes.

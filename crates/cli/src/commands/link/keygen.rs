@@ -26,7 +26,7 @@ pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
         KeysError::File { path, source } if source.kind() == std::io::ErrorKind::AlreadyExists => {
             Diagnostic::new("keys exist already")
                 .in_file(path)
-                .hint("overwriting them would lock out the endpoints that use the old keys: choose another folder")
+                .hint("overwriting these keys would lock out the endpoints that use them: give another folder")
                 .into()
         }
         _ => anyhow::Error::from(Diagnostic::from_error(&error)),

@@ -39,7 +39,7 @@ impl LinkArgs {
 }
 
 /// The warning at the end of the first line of output; empty if encryption is on.
-pub(crate) fn unencrypted(encryption: endpoint::OnOff) -> &'static str {
+pub(crate) fn encryption_warning(encryption: endpoint::OnOff) -> &'static str {
     match encryption {
         endpoint::OnOff::On => "",
         endpoint::OnOff::Off => ", NOT ENCRYPTED",

@@ -42,7 +42,7 @@ pub(super) fn render(report: &ReplayReport) -> String {
     page.fact("bytes", ByteSize(report.body_bytes).to_string());
 
     page.section("Responses");
-    page.table(answers(report));
+    page.table(classes(report));
     page.table(times(report));
     if report.errors_total > 0 {
         page.section("Failures");
@@ -106,20 +106,20 @@ fn target(page: &mut Page, report: &ReplayReport) {
             }),
         ],
     ));
-    let mut open = Plot::new(
+    let mut resources = Plot::new(
         "Descriptors and threads",
         Axis::new("time", Unit::Seconds),
         Axis::new("open", Unit::Count),
     );
-    open.add(over_time("descriptors", series, |sample| {
+    resources.add(over_time("descriptors", series, |sample| {
         sample.descriptors
     }));
-    open.add(over_time("sockets", series, |sample| sample.sockets));
-    open.add(over_time("threads", series, |sample| sample.threads));
-    page.plot(open);
+    resources.add(over_time("sockets", series, |sample| sample.sockets));
+    resources.add(over_time("threads", series, |sample| sample.threads));
+    page.plot(resources);
 }
 
-fn answers(report: &ReplayReport) -> Table {
+fn classes(report: &ReplayReport) -> Table {
     let mut table = Table::new([
         Column::words("cache status"),
         Column::figures("requests"),
@@ -179,12 +179,12 @@ fn hit_ratios(series: &[Sample]) -> Plot {
         Axis::new("time", Unit::Seconds),
         Axis::new("hit ratio", Unit::Share).range(0.0, 1.0),
     );
-    let ratio = |of: fn(&Sample) -> (u64, u64)| {
+    let ratio = |counts: fn(&Sample) -> (u64, u64)| {
         series.windows(2).filter_map(move |pair| {
-            let ((part, whole), (part_before, whole_before)) = (of(&pair[1]), of(&pair[0]));
-            let gained = whole - whole_before;
-            let share = (part - part_before) as f64 / gained as f64;
-            (gained > 0).then_some((pair[1].seconds, share))
+            let ((part, total), (part_before, total_before)) = (counts(&pair[1]), counts(&pair[0]));
+            let total_increase = total - total_before;
+            let share = (part - part_before) as f64 / total_increase as f64;
+            (total_increase > 0).then_some((pair[1].seconds, share))
         })
     };
     plot.add(Series::line("objects", ratio(|s| (s.hits, s.requests))));
@@ -203,10 +203,10 @@ fn rate(title: &str, unit: Unit, series: &[Sample], counters: &[Counter]) -> Plo
     let mut plot = Plot::new(title, Axis::new("time", Unit::Seconds), y);
     for &(name, counter) in counters {
         let points = series.windows(2).filter_map(|pair| {
-            let gained = counter(&pair[1])? - counter(&pair[0])?;
+            let increase = counter(&pair[1])? - counter(&pair[0])?;
             let seconds = pair[1].seconds - pair[0].seconds;
             // The last sample may follow the previous sample after a very short time. A rate over this time is noise.
-            (seconds > 0.05).then_some((pair[1].seconds, gained / seconds))
+            (seconds > 0.05).then_some((pair[1].seconds, increase / seconds))
         });
         plot.add(Series::line(name, points));
     }

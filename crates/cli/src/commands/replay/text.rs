@@ -61,7 +61,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
         ),
         (
             report.resized_requests,
-            "requests with the first size of their object instead of the recorded one",
+            "requests with the first size of their object instead of the recorded size",
         ),
     ] {
         if count > 0 {
@@ -91,11 +91,11 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
 
 /// Returns true if no response has a cache status. The hit ratio is then meaningless.
 pub(super) fn has_no_cache_status(report: &ReplayReport) -> bool {
-    let is_stated = report
+    let has_cache_status = report
         .classes
         .iter()
         .any(|(&class, figures)| class != Class::Unknown && figures.requests > 0);
-    !is_stated
+    !has_cache_status
 }
 
 pub(super) const NO_CACHE_STATUS: &str =

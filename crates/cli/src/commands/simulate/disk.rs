@@ -16,7 +16,7 @@ use crate::output::{self, Column, Table};
 /// Options of the disk tier.
 #[derive(Args, Debug)]
 pub(super) struct DiskArgs {
-    /// Disk tier sizes for each RAM size, in the same form
+    /// Disk tier sizes for each RAM size: bytes or a share of the trace's footprint
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     disk: Vec<Capacity>,
 
@@ -45,7 +45,7 @@ pub(super) struct DiskArgs {
     #[arg(long, requires = "disk", value_name = "KEYS", hide_short_help = true)]
     disk_filter_keys: Option<NonZeroU64>,
 
-    /// Share of set bits at which a filter is full [default: where 1 % of first requests are false positives]
+    /// Share of set bits at which a filter is full [default: 1 % of first requests are false positives]
     #[arg(
         long,
         requires = "disk",
@@ -67,8 +67,8 @@ pub(super) struct DiskArgs {
 impl DiskArgs {
     /// Returns true if a disk size is a share of the trace. Then the trace must first be read to measure its size.
     pub(super) fn needs_facts(&self) -> bool {
-        let share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
-        self.disk.iter().any(share)
+        let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
+        self.disk.iter().any(is_share)
     }
 
     /// The configuration of each combination of the options; empty without `--disk`.
@@ -97,9 +97,9 @@ impl DiskArgs {
 
     /// The memory of admission for a disk of this size.
     fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
-        let usual = memory_for_disk(capacity_bytes);
-        let keys = self.disk_filter_keys.unwrap_or(usual.expected_keys);
-        RotatingBloomConfig::with_fill_max(keys, self.disk_filter_fill.unwrap_or(usual.fill_max))
+        let default = memory_for_disk(capacity_bytes);
+        let keys = self.disk_filter_keys.unwrap_or(default.expected_keys);
+        RotatingBloomConfig::with_fill_max(keys, self.disk_filter_fill.unwrap_or(default.fill_max))
     }
 }
 
@@ -132,7 +132,7 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
         Column::figures("origin"),
     ]);
     let mut rows = 0;
-    for (run, disk) in with_disk(runs) {
+    for (run, disk) in runs_with_disk(runs) {
         rows += 1;
         table.row([
             run.policy.clone(),
@@ -155,7 +155,9 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
 }
 
 /// The runs with a disk tier, and the results of the disk.
-pub(super) fn with_disk(runs: &[RunReport]) -> impl Iterator<Item = (&RunReport, &DiskReport)> {
+pub(super) fn runs_with_disk(
+    runs: &[RunReport],
+) -> impl Iterator<Item = (&RunReport, &DiskReport)> {
     runs.iter()
         .filter_map(|run| run.disk.as_ref().map(|disk| (run, disk)))
 }

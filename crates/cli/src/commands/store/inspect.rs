@@ -57,7 +57,7 @@ pub(crate) fn inspect(args: &InspectArgs) -> anyhow::Result<ExitCode> {
     let reports = inspect_all(&args.stores, "reading", |path, progress| {
         disk::inspect(path, progress)
     })?;
-    show(&args.stores, &reports, false, args.segments)
+    print_reports(&args.stores, &reports, false, args.segments)
 }
 
 /// Runs `verify`.
@@ -65,7 +65,7 @@ pub(crate) fn verify(args: &VerifyArgs) -> anyhow::Result<ExitCode> {
     let reports = inspect_all(&args.stores, "verifying", |path, progress| {
         disk::verify(path, progress)
     })?;
-    show(&args.stores, &reports, true, false)
+    print_reports(&args.stores, &reports, true, false)
 }
 
 fn inspect_all(
@@ -79,9 +79,10 @@ fn inspect_all(
     let mut reports = Vec::new();
     for path in &stores.paths {
         let mut bar = None;
-        let mut advance = |at: InspectionProgress| {
-            let bar = bar.get_or_insert_with(|| Progress::new(what, "segments", Some(at.segments)));
-            bar.set(at.segments_done);
+        let mut advance = |progress: InspectionProgress| {
+            let bar =
+                bar.get_or_insert_with(|| Progress::new(what, "segments", Some(progress.segments)));
+            bar.set(progress.segments_done);
         };
         reports.push(inspect(path, &mut advance).map_err(with_hint)?);
     }
@@ -99,19 +100,19 @@ fn with_hint(error: OpenError) -> anyhow::Error {
     }
 }
 
-fn show(
+fn print_reports(
     stores: &StorePaths,
     reports: &[Inspection],
-    verified: bool,
+    is_verified: bool,
     segments: bool,
 ) -> anyhow::Result<ExitCode> {
     if stores.json {
-        let documents = reports.iter().map(|report| Store::new(report, verified));
+        let documents = reports.iter().map(|report| Store::new(report, is_verified));
         output::print_json(&documents.collect::<Vec<_>>())?;
     } else {
         let mut out = output::stdout();
         for report in reports {
-            write!(out, "{}", report_text(report, verified))?;
+            write!(out, "{}", report_text(report, is_verified))?;
             if segments {
                 write!(out, "\n{}", segment_table(report))?;
             }
@@ -121,7 +122,7 @@ fn show(
     let is_valid = reports
         .iter()
         .all(|report| report.problems + report.unreadable_segments == 0);
-    Ok(if !verified || is_valid {
+    Ok(if !is_verified || is_valid {
         ExitCode::SUCCESS
     } else {
         ExitCode::from(1)
@@ -129,8 +130,8 @@ fn show(
 }
 
 /// The text form of a report.
-fn report_text(report: &Inspection, verified: bool) -> String {
-    let total = |of: fn(&SegmentInspection) -> u64| report.total(of);
+fn report_text(report: &Inspection, is_verified: bool) -> String {
+    let total = |figure: fn(&SegmentInspection) -> u64| report.total(figure);
     let size = |bytes: u64| ByteSize(bytes).to_string();
     let in_use = report.in_use.len() as u64;
     let unsealed = report
@@ -169,7 +170,7 @@ fn report_text(report: &Inspection, verified: bool) -> String {
     if report.unreadable_segments > 0 {
         lines.push(("unreadable segments", count(report.unreadable_segments)));
     }
-    if verified {
+    if is_verified {
         lines.push(("verified", size(report.verified_bytes)));
         lines.push(("problems", count(report.problems)));
     }
@@ -180,9 +181,9 @@ fn report_text(report: &Inspection, verified: bool) -> String {
     for problem in &report.problems_shown {
         text.push_str(&format!("  problem: {problem}\n"));
     }
-    let hidden = report.problems - report.problems_shown.len() as u64;
-    if hidden > 0 {
-        text.push_str(&format!("  … and {} more\n", count(hidden)));
+    let not_shown = report.problems - report.problems_shown.len() as u64;
+    if not_shown > 0 {
+        text.push_str(&format!("  … and {} more\n", count(not_shown)));
     }
     text
 }
@@ -216,8 +217,8 @@ fn segment_table(report: &Inspection) -> Table {
 
 /// The time from `unix_secs` to now as text, for example `2.50 s ago`.
 fn age(unix_secs: u64) -> String {
-    let then = UNIX_EPOCH + Duration::from_secs(unix_secs);
-    match SystemTime::now().duration_since(then) {
+    let time = UNIX_EPOCH + Duration::from_secs(unix_secs);
+    match SystemTime::now().duration_since(time) {
         Ok(since) => format!("{} ago", duration(since)),
         Err(_) => "in the future: a clock was wrong".to_owned(),
     }
@@ -265,8 +266,8 @@ struct Verification<'a> {
 }
 
 impl<'a> Store<'a> {
-    fn new(report: &'a Inspection, verified: bool) -> Self {
-        let verification = verified.then(|| Verification {
+    fn new(report: &'a Inspection, is_verified: bool) -> Self {
+        let verification = is_verified.then(|| Verification {
             verified_bytes: report.verified_bytes,
             problems: report.problems,
             problems_shown: &report.problems_shown,
@@ -292,17 +293,17 @@ impl<'a> Store<'a> {
 }
 
 impl Segment {
-    fn new(of: &SegmentInspection) -> Self {
+    fn new(inspected: &SegmentInspection) -> Self {
         Self {
-            segment: of.segment,
-            epoch: of.epoch,
-            opened_secs: of.opened_secs,
-            sealed: of.sealed,
-            objects: of.objects,
-            commits: of.commits,
-            pieces: of.pieces,
-            purges: of.tombstones,
-            record_bytes: of.record_bytes,
+            segment: inspected.segment,
+            epoch: inspected.epoch,
+            opened_secs: inspected.opened_secs,
+            sealed: inspected.sealed,
+            objects: inspected.objects,
+            commits: inspected.commits,
+            pieces: inspected.pieces,
+            purges: inspected.tombstones,
+            record_bytes: inspected.record_bytes,
         }
     }
 }

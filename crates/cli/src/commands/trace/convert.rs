@@ -45,18 +45,18 @@ pub(crate) fn run(args: ConvertArgs) -> anyhow::Result<ExitCode> {
     refuse_overwriting(inputs.files(), &args.out)?;
     let progress = Progress::new("converting", "bytes", inputs.bytes());
     let mut target = args.output.create(&args.out)?;
-    let mut renumbered: HashMap<u64, u64> = HashMap::new();
-    let mut origin = None;
+    let mut dense_keys: HashMap<u64, u64> = HashMap::new();
+    let mut first_time = None;
     let reading = inputs.read(Some(&progress), |records| {
         for record in records {
             let mut record: Record = *record;
             if args.dense {
-                let next = renumbered.len() as u64;
-                record.key = *renumbered.entry(record.key).or_insert(next);
+                let next = dense_keys.len() as u64;
+                record.key = *dense_keys.entry(record.key).or_insert(next);
             }
             if args.rebase {
-                let origin = *origin.get_or_insert(record.time);
-                let millis = record.time.since(origin).as_millis();
+                let first_time = *first_time.get_or_insert(record.time);
+                let millis = record.time.since(first_time).as_millis();
                 record.time = Timestamp::from_millis(u64::try_from(millis).unwrap_or(u64::MAX));
             }
             target.write(&record)?;

@@ -79,16 +79,16 @@ pub(crate) fn run(args: GenerateArgs) -> anyhow::Result<ExitCode> {
     let progress = Progress::new("generating", "requests", Some(workload.requests));
     let generator = Generator::new(workload, Seed(args.seed))?;
     let mut target = args.writing.create(&args.output)?;
-    let mut fresh = 0;
+    let mut written_since_update = 0;
     for record in generator {
         target.write(&record)?;
-        fresh += 1;
-        if fresh == PROGRESS_STEP {
-            progress.advance(fresh);
-            fresh = 0;
+        written_since_update += 1;
+        if written_since_update == PROGRESS_STEP {
+            progress.advance(written_since_update);
+            written_since_update = 0;
         }
     }
-    progress.advance(fresh);
+    progress.advance(written_since_update);
     let records = target.finish()?;
     drop(progress);
     eprintln!("{} requests written", output::count(records));

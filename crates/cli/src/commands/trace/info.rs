@@ -147,21 +147,25 @@ impl From<&FileRead> for FileInfo {
 fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
     let mut table = Table::new([Column::words(""), Column::figures(""), Column::words("")]);
     for file in &info.files {
-        let compressed = match file.compression.as_str() {
+        let compression_text = match file.compression.as_str() {
             none if none == Compression::None.to_string() => String::new(),
             compression => format!(" in {compression}"),
         };
-        table.row(["trace", &file.file, &format!("{}{compressed}", file.format)]);
+        table.row([
+            "trace",
+            &file.file,
+            &format!("{}{compression_text}", file.format),
+        ]);
     }
     let mut row = |name: &str, figure: String, note: String| table.row([name, &figure, &note]);
-    let nothing = String::new;
-    row("requests", output::count(info.requests), nothing());
-    row("objects", output::count(info.objects), nothing());
+    let no_note = String::new;
+    row("requests", output::count(info.requests), no_note());
+    row("objects", output::count(info.objects), no_note());
     for (name, bytes) in [
         ("footprint", info.footprint_bytes),
         ("requested", info.requested_bytes),
     ] {
-        row(name, counted(bytes), shown_bytes(bytes));
+        row(name, count_text(bytes), bytes_text(bytes));
     }
     row(
         "requested once",
@@ -176,10 +180,10 @@ fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
             ("size p99", sizes.p99),
             ("size max", sizes.max),
         ] {
-            row(name, output::count(size), shown_bytes(u128::from(size)));
+            row(name, output::count(size), bytes_text(u128::from(size)));
         }
     }
-    row("span", format!("{} s", info.span_seconds), nothing());
+    row("span", format!("{} s", info.span_seconds), no_note());
     for (name, figure, note) in [
         (
             "size changes",
@@ -215,15 +219,15 @@ fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
     Ok(())
 }
 
-fn sum(info: &TraceInfo, of: impl Fn(&FileInfo) -> u64) -> u64 {
-    info.files.iter().map(of).sum()
+fn sum(info: &TraceInfo, figure: impl Fn(&FileInfo) -> u64) -> u64 {
+    info.files.iter().map(figure).sum()
 }
 
-fn counted(n: u128) -> String {
+fn count_text(n: u128) -> String {
     u64::try_from(n).map_or_else(|_| n.to_string(), output::count)
 }
 
-fn shown_bytes(bytes: u128) -> String {
+fn bytes_text(bytes: u128) -> String {
     u64::try_from(bytes).map_or_else(|_| "beyond 16 EiB".to_owned(), |b| ByteSize(b).to_string())
 }
 

@@ -135,15 +135,15 @@ impl TraceOutput {
 
 /// Returns an error if the output is one of the inputs: creating the output would erase this input before it is read.
 pub(super) fn refuse_overwriting(inputs: &[PathBuf], path: &Path) -> anyhow::Result<()> {
-    let real = |path: &Path| -> io::Result<PathBuf> { path.canonicalize() };
-    let Ok(target) = real(path) else {
+    let canonical_path = |path: &Path| -> io::Result<PathBuf> { path.canonicalize() };
+    let Ok(target) = canonical_path(path) else {
         // The output does not exist yet, or is stdout.
         return Ok(());
     };
-    let clash = inputs
+    let is_input = inputs
         .iter()
-        .any(|input| real(input).is_ok_and(|i| i == target));
-    if clash && target.is_file() {
+        .any(|input| canonical_path(input).is_ok_and(|input| input == target));
+    if is_input && target.is_file() {
         return Err(Diagnostic::new("the output is one of the inputs")
             .in_file(path)
             .hint("write to another file and rename it")

@@ -16,7 +16,7 @@ pub(super) fn check_combinations(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
     settings_file: &SettingsFile<'_>,
 ) {
-    let given = |path: &str| raw_settings.iter().find(|one| one.key.path == path);
+    let given = |path: &str| raw_settings.iter().find(|setting| setting.key.path == path);
     let mut missing = |what: &str, flag: &str, example: &str| {
         let hint = match settings_file.file {
             Some(_) => format!("add {example}, or give {flag}"),
@@ -64,10 +64,10 @@ fn link(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     const TABLE: &str = "origin.link.";
-    let given = |path: &str| raw_settings.iter().find(|one| one.key.path == path);
+    let given = |path: &str| raw_settings.iter().find(|setting| setting.key.path == path);
     let Some(first) = raw_settings
         .iter()
-        .find(|one| one.key.path.starts_with(TABLE))
+        .find(|setting| setting.key.path.starts_with(TABLE))
     else {
         return;
     };
@@ -109,10 +109,10 @@ fn link(
         ),
     ];
     for (path, is_set, what, hint) in unsupported {
-        if let Some(one) = given(path).filter(|_| is_set) {
+        if let Some(setting) = given(path).filter(|_| is_set) {
             let diagnostic =
                 Diagnostic::new(format!("a link does not support {what} to the origin"));
-            diagnostics.push((one.source.clone(), diagnostic.hint(hint)));
+            diagnostics.push((setting.source.clone(), diagnostic.hint(hint)));
         }
     }
 }
@@ -124,8 +124,9 @@ fn negative(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     for (item, rule) in draft.negative.iter().enumerate() {
-        let is_of_rule =
-            |one: &&RawSetting| one.item == item && one.key.path.starts_with("negative.");
+        let is_of_rule = |setting: &&RawSetting| {
+            setting.item == item && setting.key.path.starts_with("negative.")
+        };
         let Some(first) = raw_settings.iter().find(is_of_rule) else {
             continue;
         };
@@ -134,7 +135,7 @@ fn negative(
             raw_settings
                 .iter()
                 .filter(is_of_rule)
-                .any(|one| one.key.path == path)
+                .any(|setting| setting.key.path == path)
         };
         let mut require = |key: &str, why: &str, hint: &str| {
             if !is_given(key) {
@@ -179,38 +180,38 @@ fn disk(
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
 ) {
     let devices = &draft.disk.settings.devices;
-    for one in raw_settings {
-        let needs_disk = |one: &RawSetting| {
+    for setting in raw_settings {
+        let needs_disk = |setting: &RawSetting| {
             ["disk.", "disk_host."]
                 .iter()
-                .any(|table| one.key.path.starts_with(table))
+                .any(|table| setting.key.path.starts_with(table))
         };
-        if devices.is_empty() && needs_disk(one) {
-            let what = format!("{} is set, but there is no disk cache", name(one));
+        if devices.is_empty() && needs_disk(setting) {
+            let what = format!("{} is set, but there is no disk cache", name(setting));
             diagnostics.push((
-                one.source.clone(),
+                setting.source.clone(),
                 Diagnostic::new(what)
                     .hint("add a disk: --disk DIR --disk-size 10GiB, or [[disk_device]]"),
             ));
         }
-        let Some(device) = devices.get(one.item) else {
+        let Some(device) = devices.get(setting.item) else {
             continue;
         };
         // An existing file or block device needs no configured size: the cache uses the size that it has.
         let needs_size = device.capacity.is_none()
             && !std::fs::metadata(&device.path).is_ok_and(|metadata| !metadata.is_dir());
-        let diagnostic = match one.key.path {
-            "disk_device.capacity" if device.path.as_os_str().is_empty() => {
-                Diagnostic::new(format!("{} is set without the path of a device", name(one)))
-                    .hint("add the path: --disk DIR, or path = \"/var/cache/edgeward\"")
-            }
+        let diagnostic = match setting.key.path {
+            "disk_device.capacity" if device.path.as_os_str().is_empty() => Diagnostic::new(
+                format!("{} is set without the path of a device", name(setting)),
+            )
+            .hint("add the path: --disk DIR, or path = \"/var/cache/edgeward\""),
             "disk_device.path" if needs_size => {
-                Diagnostic::new(format!("{} has no size", name(one)))
+                Diagnostic::new(format!("{} has no size", name(setting)))
                     .hint("add --disk-size 10GiB, or capacity = \"10GiB\"")
             }
             _ => continue,
         };
-        diagnostics.push((one.source.clone(), diagnostic));
+        diagnostics.push((setting.source.clone(), diagnostic));
     }
 }
 
@@ -225,27 +226,27 @@ fn disk_hosts(
         let find = |path: &str| {
             raw_settings
                 .iter()
-                .find(|one| one.item == item && one.key.path == path)
+                .find(|setting| setting.item == item && setting.key.path == path)
         };
         let (host_setting, admission_setting) =
             (find("disk_host.host"), find("disk_host.admission"));
-        let (one, what, hint) = match (host_setting, admission_setting) {
-            (Some(one), None) => (one, "admission", "add admission = \"always\""),
-            (None, Some(one)) => (one, "host", "add host = \"www.example.com\""),
-            (Some(one), Some(_)) => {
+        let (setting, what, hint) = match (host_setting, admission_setting) {
+            (Some(setting), None) => (setting, "admission", "add admission = \"always\""),
+            (None, Some(setting)) => (setting, "host", "add host = \"www.example.com\""),
+            (Some(setting), Some(_)) => {
                 if let Some(host) = &host.host
                     && !hosts.insert(host)
                 {
-                    let what = format!("{} {host} is given twice", name(one));
+                    let what = format!("{} {host} is given twice", name(setting));
                     let diagnostic = Diagnostic::new(what).hint("remove one of the two");
-                    diagnostics.push((one.source.clone(), diagnostic));
+                    diagnostics.push((setting.source.clone(), diagnostic));
                 }
                 continue;
             }
             (None, None) => continue,
         };
         let diagnostic = Diagnostic::new(format!("this [[disk_host]] has no {what}"));
-        diagnostics.push((one.source.clone(), diagnostic.hint(hint)));
+        diagnostics.push((setting.source.clone(), diagnostic.hint(hint)));
     }
 }
 
@@ -259,11 +260,11 @@ fn listeners(
     let find = |item: usize, path: &str| {
         raw_settings
             .iter()
-            .find(|one| one.item == item && one.key.path == path)
+            .find(|setting| setting.item == item && setting.key.path == path)
     };
     // The flags --tls-cert and --tls-key apply to all addresses given by flags.
-    let has_listen_flag = raw_settings.iter().any(|one| {
-        one.key.path == "listener.address" && matches!(one.source, SettingSource::Flag(_))
+    let has_listen_flag = raw_settings.iter().any(|setting| {
+        setting.key.path == "listener.address" && matches!(setting.source, SettingSource::Flag(_))
     });
     if has_listen_flag && let Some(first) = draft.listeners.first().cloned() {
         for listener in &mut draft.listeners {
@@ -274,37 +275,40 @@ fn listeners(
     let mut addresses = HashSet::new();
     let items: BTreeSet<usize> = raw_settings
         .iter()
-        .filter(|one| one.key.path.starts_with("listener."))
-        .map(|one| one.item)
+        .filter(|setting| setting.key.path.starts_with("listener."))
+        .map(|setting| setting.item)
         .collect();
     let has_address = raw_settings
         .iter()
-        .any(|one| one.key.path == "listener.address");
+        .any(|setting| setting.key.path == "listener.address");
     for item in items {
         let address = find(item, "listener.address");
         let certificates = find(item, "listener.tls_certificates");
         let key = find(item, "listener.tls_key");
         let incomplete = match (certificates, key) {
-            (Some(one), None) => Some((one, "listener.tls_key (--tls-key)")),
-            (None, Some(one)) => Some((one, "listener.tls_certificates (--tls-cert)")),
+            (Some(setting), None) => Some((setting, "listener.tls_key (--tls-key)")),
+            (None, Some(setting)) => Some((setting, "listener.tls_certificates (--tls-cert)")),
             _ => None,
         };
-        if let Some((one, other)) = incomplete {
+        if let Some((setting, other)) = incomplete {
             diagnostics.push((
-                one.source.clone(),
-                Diagnostic::new(format!("{} is set without {other}", name(one)))
+                setting.source.clone(),
+                Diagnostic::new(format!("{} is set without {other}", name(setting)))
                     .hint("give both: TLS needs a certificate and its key"),
             ));
         }
         if address.is_none() && has_address {
-            let one = certificates.or(key).expect("the item has some key");
+            let setting = certificates.or(key).expect("the item has some key");
             diagnostics.push((
-                one.source.clone(),
+                setting.source.clone(),
                 Diagnostic::new("this [[listener]] has no address")
                     .hint("add address = \"0.0.0.0:8443\""),
             ));
         }
-        let bound = draft.listeners.get(item).and_then(|one| one.address);
+        let bound = draft
+            .listeners
+            .get(item)
+            .and_then(|setting| setting.address);
         if let (Some(bound), Some(setting)) = (bound, address)
             && bound.port() != 0
             && !addresses.insert(bound)
@@ -327,8 +331,8 @@ fn admin(
     let given = raw_settings
         .iter()
         .rev()
-        .find(|one| one.key.path == "admin.address");
-    let (Some(one), Some(addr)) = (given, draft.edge.admin) else {
+        .find(|setting| setting.key.path == "admin.address");
+    let (Some(setting), Some(addr)) = (given, draft.edge.admin) else {
         return;
     };
     // A listener on an unspecified address (0.0.0.0 or ::) accepts connections to every address with its port.
@@ -339,18 +343,18 @@ fn admin(
                 || listener.ip().is_unspecified()
                 || addr.ip().is_unspecified())
     };
-    let mut listeners = draft.listeners.iter().filter_map(|one| one.address);
+    let mut listeners = draft.listeners.iter().filter_map(|setting| setting.address);
     if let Some(listener) = listeners.find(|listener| is_on_same_port(*listener)) {
         let what = if listener == addr {
-            format!("{} {addr} is also a listener's address", name(one))
+            format!("{} {addr} is also a listener's address", name(setting))
         } else {
             format!(
                 "{} {addr} uses the port of the listener {listener}",
-                name(one)
+                name(setting)
             )
         };
         diagnostics.push((
-            one.source.clone(),
+            setting.source.clone(),
             Diagnostic::new(what)
                 .hint("give the admin server a port of its own, as in 127.0.0.1:9900"),
         ));

@@ -15,9 +15,10 @@ pub(super) const PATH: Key = Key {
     path: "disk_device.path",
     flag: Some("--disk"),
     kind: ValueKind::Path,
-    doc: "A directory, in which the edge creates a file, or a file or block device that becomes the store. A missing \
-          path becomes a file of `capacity` bytes if its folder exists. The edge locks the store while it runs. An \
-          existing file or device must be a store already or blank: zeros in its first and last MiB.",
+    doc: "A directory in which the edge creates the file of the store, or a file or block device that is the store. If \
+          the path does not exist but its folder does, the edge creates a file of `capacity` bytes. The edge locks the \
+          store while it runs. An existing file or device must either be a store already or be blank, that is, have \
+          only zeros in its first and last MiB.",
     set: |draft, item, value| draft.device(item).path = value.file(),
     show: |draft, item| {
         let path = &draft.disk.settings.devices.get(item)?.path;
@@ -32,8 +33,8 @@ pub(super) const CAPACITY: Key = Key {
         min: ByteSize::mib(16),
         max: ByteSize::gib(32 << 10),
     },
-    doc: "The number of bytes to use. An existing store can grow but not shrink. Default: the whole block device or \
-          existing file.",
+    doc: "The size of the store in bytes. An existing store can grow but not shrink. Default: the whole block device \
+          or existing file.",
     set: |draft, item, value| draft.device(item).capacity = Some(value.size()),
     show: |draft, item| {
         draft
@@ -50,10 +51,10 @@ pub(super) const ADMISSION: Key = Key {
     path: "disk.admission",
     flag: Some("--disk-admission"),
     kind: ValueKind::DiskAdmission,
-    doc: "Rule for writes to disk: `second-hit` a response at its second request, `nth-hit:N` at its Nth, `always` \
-          at its first, `never` no response. `size-density:SIZE` writes a response after one request for each SIZE \
-          of its bytes; `size-density` uses half of the mean size of requested responses. `[[disk_host]]` sets \
-          another rule for a host. `edgeward simulate --disk` predicts the result of each rule.",
+    doc: "The rule that decides when a response is written to disk: `second-hit` at its second request, `nth-hit:N` at \
+          its Nth request, `always` at its first request, `never` not at all. `size-density:SIZE` writes a response \
+          after one request for each SIZE of its bytes; without SIZE it uses half of the mean size of requested \
+          responses. `[[disk_host]]` sets another rule for a host. `edgeward simulate --disk` predicts the result of each rule.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };
@@ -66,8 +67,8 @@ pub(super) const INVALIDATION_WAIT_MAX: Key = Key {
         max: Duration::from_secs(60),
     },
     doc: "The longest time that a response to POST, PUT, DELETE or another unsafe method waits until its \
-          invalidation is durable on disk. Then the response is sent and `edgeward_invalidations_not_durable_total` \
-          counts it. 0: responses do not wait.",
+          invalidation is durable on disk. After this time the response is sent anyway, and \
+          `edgeward_invalidations_not_durable_total` counts it. 0: responses do not wait.",
     set: |draft, _, value| draft.disk.invalidation_wait_max = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.invalidation_wait_max)),
 };
@@ -99,8 +100,8 @@ pub(super) const EXPECTED_KEYS: Key = Key {
         min: 1,
         max: 100_000_000_000,
     },
-    doc: "The number of distinct keys that admission remembers. After this many keys the oldest period is forgotten. \
-          `\"none\"`: one key for each 32 KiB of disk.",
+    doc: "The number of distinct keys that admission remembers. When it has seen this number of keys, it forgets the \
+          oldest period. `\"none\"`: one key for each 32 KiB of disk.",
     set: |draft, _, value| {
         draft.disk.expected_keys = value
             .optional(super::Value::number)
@@ -119,8 +120,8 @@ pub(super) const FALSE_POSITIVES: Key = Key {
         min: 1,
         max: 500_000,
     },
-    doc: "False positives of admission: how many of a million first requests may be counted as later ones. Each \
-          causes a needless write. A lower value takes more memory.",
+    doc: "False positives of admission: how many of a million first requests may be counted as repeated requests. Each \
+          false positive causes a needless write. A lower value takes more memory.",
     set: |draft, _, value| draft.disk.false_positive_rate = value.number() as f64 / 1e6,
     show: |draft, _| Some(format!("{:.0}", draft.disk.false_positive_rate * 1e6)),
 };
@@ -132,8 +133,8 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
         min: ByteSize(1),
         max: ByteSize::gib(16 << 10),
     },
-    doc: "The largest response that is written to disk. `\"none\"`: the largest that the smallest device accepts. \
-          Responses are streamed, so that memory is no limit.",
+    doc: "The largest response that is written to disk. `\"none\"`: the largest response that the smallest device \
+          accepts. Responses are streamed, so the limit may exceed the memory.",
     set: |draft, _, value| {
         draft.disk.settings.object_bytes_max = value.optional(super::Value::size);
     },
@@ -151,7 +152,7 @@ pub(super) const SEGMENT_BYTES: Key = Key {
         max: ByteSize::gib(2),
     },
     doc: "The size of a segment, the unit in which a device is filled and reclaimed. Applies only when a device is \
-          formatted. `\"none\"`: 64 MiB, less on a small device.",
+          formatted. `\"none\"`: 64 MiB, or less on a small device.",
     set: |draft, _, value| {
         draft.disk.settings.segment_bytes = value.optional(super::Value::size);
     },
@@ -168,8 +169,8 @@ pub(super) const QUEUE_BYTES: Key = Key {
         min: ByteSize::mib(1),
         max: ByteSize::gib(64),
     },
-    doc: "The memory per device for bodies that wait to be written, in addition to `hot.capacity`. Further writes \
-          are dropped and counted; no request waits.",
+    doc: "The memory per device for bodies that wait to be written, in addition to `hot.capacity`. If it is full, \
+          further writes are dropped and counted, and requests do not wait.",
     set: |draft, _, value| draft.disk.settings.queue_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.disk.settings.queue_bytes)),
 };
@@ -178,9 +179,9 @@ pub(super) const REINSERTION: Key = Key {
     path: "disk.reinsertion",
     flag: None,
     kind: ValueKind::Reinsertion,
-    doc: "Which objects of the oldest segment are written again when it is reclaimed: `fifo` none, \
-          `fifo-reinsertion:N` objects with at least N hits, `hits-per-byte` those with the most hits per byte, up \
-          to half of the segment.",
+    doc: "Which objects of the oldest segment are written again when it is reclaimed: `fifo`: none. \
+          `fifo-reinsertion:N`: objects with at least N hits. `hits-per-byte`: the objects with the most hits per \
+          byte, up to half of the segment.",
     set: |draft, _, value| draft.disk.settings.reinsertion = value.reinsertion(),
     show: |draft, _| Some(draft.disk.settings.reinsertion.to_string()),
 };
@@ -189,10 +190,10 @@ pub(super) const DIRECT_WRITES: Key = Key {
     path: "disk.direct_writes",
     flag: None,
     kind: ValueKind::Choice(DirectWrites::WORDS),
-    doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"` those of a \
-          device that is written faster than 32 MiB per second, `\"always\"` all, `\"never\"` none. Direct writes \
-          disturb reads less and evict no pages. In return, the first read of an object goes to the device, and \
-          large bodies leave the page cache a tenth slower.",
+    doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"`: the \
+          writes to a device while it is written faster than 32 MiB per second. `\"always\"`: all. `\"never\"`: none. \
+          Direct writes disturb reads less and evict no pages from the page cache. Their disadvantage: the first \
+          read of an object goes to the device, and large bodies are sent from the page cache a tenth more slowly.",
     set: |draft, _, value| draft.disk.settings.direct_writes = value.choice(),
     show: |draft, _| Some(draft.disk.settings.direct_writes.word().to_owned()),
 };
@@ -204,9 +205,9 @@ pub(super) const FLUSH_INTERVAL: Key = Key {
         min: Duration::from_millis(1),
         max: Duration::from_secs(3600),
     },
-    doc: "How long objects are gathered before they are written, in writes of up to a mebibyte. If `sync_interval` \
-          is shorter, it applies instead. Meanwhile bodies of up to a mebibyte are served from memory; larger ones \
-          are misses.",
+    doc: "How long objects are collected before they are written, in writes of up to a mebibyte. If `sync_interval` \
+          is shorter, it applies instead. Until the write, bodies of up to a mebibyte are served from memory, and \
+          requests for larger bodies are misses.",
     set: |draft, _, value| draft.disk.settings.flush_interval = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.flush_interval)),
 };
@@ -237,8 +238,8 @@ pub(super) const VERIFY_EVERY: Key = Key {
     path: "disk.verify_every",
     flag: None,
     kind: super::DURATION_OR_ZERO,
-    doc: "How long part of a body is served from the page cache without another check of its checksum. A bit that \
-          flips on the device can be served for this long. Resolution: one second. 0: check at each read.",
+    doc: "How long a part of a body is served from the page cache after a check of its checksum, before the next \
+          check. Damaged data can be served for this time. Resolution: one second. 0: check at each read.",
     set: |draft, _, value| draft.disk.settings.verify_every = value.duration(),
     show: |draft, _| Some(duration_text(draft.disk.settings.verify_every)),
 };

@@ -8,7 +8,7 @@ pub(super) const X_FORWARDED: Key = Key {
     path: "forwarding.x_forwarded",
     flag: None,
     kind: ValueKind::Switch,
-    doc: "Sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.",
+    doc: "If true, the edge sets `X-Forwarded-For`, `X-Forwarded-Proto` and `X-Forwarded-Host`.",
     set: |draft, _, value| draft.edge.forwarding.x_forwarded = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.x_forwarded.to_string()),
 };
@@ -17,7 +17,7 @@ pub(super) const FORWARDED: Key = Key {
     path: "forwarding.forwarded",
     flag: None,
     kind: ValueKind::Switch,
-    doc: "Sets `Forwarded` (RFC 7239).",
+    doc: "If true, the edge sets `Forwarded` (RFC 7239).",
     set: |draft, _, value| draft.edge.forwarding.forwarded = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.forwarded.to_string()),
 };
@@ -47,9 +47,9 @@ pub(super) const REMOVED_FIELDS: Key = Key {
     path: "forwarding.removed_fields",
     flag: None,
     kind: ValueKind::FieldNames,
-    doc: "Fields that are removed from cacheable requests. With these fields, frameworks let a request name another \
-          path, host or method than its request line, and the cache key does not contain them. Requests that bypass \
-          the cache, such as POST, keep them.",
+    doc: "Fields that are removed from cacheable requests. Some web frameworks let a request override its path, host \
+          or method by such a field, but the cache key does not contain these fields. Requests that bypass the cache, \
+          such as POST, keep them.",
     set: |draft, _, value| {
         draft.edge.forwarding.removed_fields = match value {
             Value::None => Default::default(),
@@ -76,8 +76,8 @@ pub(super) const TRACE: Key = Key {
     path: "forwarding.trace",
     flag: None,
     kind: ValueKind::Switch,
-    doc: "If true, TRACE requests are forwarded. If false, they get 405, because the echo shows fields that the edge \
-          added.",
+    doc: "If true, TRACE requests are forwarded. If false, they get 405, because the echoed request would show \
+          clients the fields that the edge added.",
     set: |draft, _, value| draft.edge.forwarding.trace = value.switch(),
     show: |draft, _| Some(draft.edge.forwarding.trace.to_string()),
 };

@@ -12,9 +12,9 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
         min: 1,
         max: 1 << 22,
     },
-    doc: "The maximum of client connections of all workers. A further connection replaces the one that has been idle \
-          longest, or is refused if every connection has a request in progress. At the start, the edge lowers this \
-          limit if the limit of open files requires it, and logs that.",
+    doc: "The maximum of client connections of all workers. A further connection replaces the connection that \
+          has been idle longest, or is refused if every connection has a request in progress. At the start, the edge \
+          lowers this limit if the limit of open files requires it, and logs the lower limit.",
     set: |draft, _, value| draft.edge.limits.connections_max = value.nonzero(),
     show: |draft, _| Some(draft.edge.limits.connections_max.to_string()),
 };
@@ -39,7 +39,7 @@ pub(super) const TARGET_BYTES_MAX: Key = Key {
         min: ByteSize(256),
         max: ByteSize::kib(60),
     },
-    doc: "The maximum length of a request target. A longer one gets 414.",
+    doc: "The maximum length of a request target. A request with a longer target gets 414.",
     set: |draft, _, value| draft.edge.limits.target_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.target_bytes_max)),
 };
@@ -87,7 +87,7 @@ pub(super) const REQUEST_BODY_BYTES_MAX: Key = Key {
         min: ByteSize(0),
         max: ByteSize::gib(16 << 10),
     },
-    doc: "The largest request body. A larger one gets 413. Uploads are streamed and not stored.",
+    doc: "The largest request body. A request with a larger body gets 413. Uploads are streamed and not stored.",
     set: |draft, _, value| {
         draft.edge.limits.request_body_bytes_max = value.optional(Value::size);
     },
@@ -104,8 +104,8 @@ pub(super) const OBJECT_BYTES_MAX: Key = Key {
         min: ByteSize(1),
         max: ByteSize::gib(1 << 10),
     },
-    doc: "The largest body that is stored in the cache, whatever the policy decides. Larger ones are streamed to the \
-          client.",
+    doc: "The largest body that is stored in the cache, even if the policy would store larger ones. Larger bodies are \
+          streamed to the client.",
     set: |draft, _, value| draft.edge.limits.object_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.object_bytes_max)),
 };
@@ -143,7 +143,7 @@ pub(super) const H2_RESETS_MAX: Key = Key {
         max: 1_000_000,
     },
     doc: "The maximum of RST_STREAM frames of an HTTP/2 connection in ten seconds. Each 16 KiB of response bytes \
-          allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
+          allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_resets_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_resets_max.to_string()),
 };
@@ -156,7 +156,8 @@ pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
         max: 1_000_000,
     },
     doc: "The maximum of PING, SETTINGS, PRIORITY and unknown frames of an HTTP/2 connection in ten seconds. Each 4 \
-          KiB of response bytes allow one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
+          KiB of response bytes allow one frame more. Above the limit, the connection is closed with \
+          ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_control_frames_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_control_frames_max.to_string()),
 };
@@ -169,7 +170,7 @@ pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
         max: 10_000_000,
     },
     doc: "The maximum of WINDOW_UPDATE frames of an HTTP/2 connection in ten seconds. Each 32 response bytes allow \
-          one more. Above it the connection is closed with ENHANCE_YOUR_CALM.",
+          one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_window_updates_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_window_updates_max.to_string()),
 };
@@ -181,8 +182,8 @@ pub(super) const H2_HEADS_BYTES_MAX: Key = Key {
         min: ByteSize::kib(64),
         max: ByteSize::gib(16),
     },
-    doc: "The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request above it \
-          gets 503.",
+    doc: "The maximum size of the decoded heads of requests in progress on an HTTP/2 connection. A request that \
+          would exceed this size gets 503.",
     set: |draft, _, value| draft.edge.limits.h2_heads_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.h2_heads_bytes_max)),
 };
@@ -194,7 +195,8 @@ pub(super) const HEADS_BYTES_MAX: Key = Key {
         min: ByteSize::kib(64),
         max: ByteSize::gib(16),
     },
-    doc: "The maximum size of the decoded heads of all HTTP/2 requests in progress. A request above it gets 503.",
+    doc: "The maximum size of the decoded heads of all HTTP/2 requests in progress. A request that \
+          would exceed this size gets 503.",
     set: |draft, _, value| draft.edge.limits.heads_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.heads_bytes_max)),
 };

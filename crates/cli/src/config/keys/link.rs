@@ -44,7 +44,7 @@ pub(super) const STORE_SIZE: Key = Key {
         min: ByteSize::mib(16),
         max: ByteSize::gib(32 << 10),
     },
-    doc: "The number of bytes to use. The index takes 0.8 GB of memory per terabyte.",
+    doc: "The size of the store in bytes. Its index takes 0.8 GB of memory per terabyte of the store.",
     set: |draft, _, value| draft.link.store_size = value.size(),
     show: |draft, _| Some(size_text(draft.link.store_size)),
 };
@@ -53,7 +53,8 @@ pub(super) const STORE_COMPRESSION: Key = Key {
     path: "origin.link.store_compression",
     flag: None,
     kind: ValueKind::Choice(Compression::WORDS),
-    doc: "The compression of chunks in the store. It stores several times as much text, for some CPU time.",
+    doc: "The compression of chunks in the store. With compression, the store holds several times as much text, but \
+          takes some CPU time.",
     set: |draft, _, value| draft.link.store_compression = value.choice(),
     show: |draft, _| Some(draft.link.store_compression.word().to_owned()),
 };
@@ -62,7 +63,8 @@ pub(super) const ENCRYPTION: Key = Key {
     path: "origin.link.encryption",
     flag: None,
     kind: ValueKind::Switch,
-    doc: "If true, the link uses TLS 1.3 with the keys. Turn it off only inside a VPN, and at the gateway too.",
+    doc: "If true, the link uses TLS 1.3 with the keys. Set this to false only inside a VPN, and then at \
+          the gateway too.",
     set: |draft, _, value| draft.link.encryption = value.switch(),
     show: |draft, _| Some(draft.link.encryption.to_string()),
 };
@@ -101,9 +103,9 @@ pub(super) const IDS: Key = Key {
     path: "origin.link.ids",
     flag: None,
     kind: ValueKind::Choice(IdScheme::WORDS),
-    doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster, but anyone with \
-          the store key can create different chunks with the same id. Use it only if the endpoints trust each \
-          other.",
+    doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster than `blake3`, but \
+          anyone with the store key can create different chunks with the same id. Use `gmac` only if the endpoints \
+          trust each other.",
     set: |draft, _, value| draft.link.ids = value.choice(),
     show: |draft, _| Some(draft.link.ids.word().to_owned()),
 };

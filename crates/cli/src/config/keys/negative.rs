@@ -52,7 +52,7 @@ pub(super) const MAX_STALENESS: Key = Key {
         max: Duration::from_secs(30 * 86_400),
     },
     doc: "An id that was committed longer ago than this is never answered 404. Required for a published filter. For \
-          a file, the filter is used for this long after it was built; by default without limit.",
+          a file: how long after its creation the filter is used; by default without limit.",
     set: |draft, item, value| draft.negative(item).max_staleness = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.max_staleness.map(duration_text),
 };
@@ -61,9 +61,9 @@ pub(super) const IDS: Key = Key {
     path: "negative.ids",
     flag: None,
     kind: ValueKind::Choice(IdKind::WORDS),
-    doc: "The form of the ids in the path. A filter with ids of another form is not used. `hex`: bytes as hex \
-          digits. A path whose id does not have this form is forwarded to the origin. Default: the form that the \
-          filter states.",
+    doc: "The form of the ids in the path; `hex` means bytes as hex digits. A filter with ids of another form is not \
+          used. A request whose id does not have this form is forwarded to the origin. Default: the form that the \
+          filter itself names.",
     set: |draft, item, value| draft.negative(item).id_kind = Some(value.choice()),
     show: |draft, item| Some(draft.negative.get(item)?.id_kind?.word().to_owned()),
 };
@@ -75,8 +75,9 @@ pub(super) const CLOCK_ERROR: Key = Key {
         min: Duration::ZERO,
         max: Duration::from_secs(86_400),
     },
-    doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee one. \
-          Then a manifest is trusted by its date, even from a cache. Without it the publisher itself is queried.",
+    doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee \
+          such a limit. If it is set, the date of a manifest proves its age, so manifests may come from a cache. If \
+          not, the edge queries the publisher itself.",
     set: |draft, item, value| draft.negative(item).clock_error = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.clock_error.map(duration_text),
 };
@@ -85,7 +86,8 @@ pub(super) const TLS_ROOTS: Key = Key {
     path: "negative.tls_roots",
     flag: None,
     kind: ValueKind::InputFile,
-    doc: "PEM file of the root certificates that an `https` publisher must chain to. Default: those of the system.",
+    doc: "PEM file of the root certificates that an `https` publisher must chain to. Default: the root \
+          certificates of the system.",
     set: |draft, item, value| draft.negative(item).root_certificates = Some(value.file()),
     show: |draft, item| {
         draft

@@ -8,8 +8,7 @@ pub(super) const SHARE_PORTS: Key = Key {
     flag: Some("--share-ports"),
     kind: ValueKind::Switch,
     doc: "If true, another edge of the same user can listen on the same addresses. The kernel then distributes \
-          connections to both, and each has a cache of its own. Meant for the moment when one edge replaces \
-          another.",
+          connections to both, and each has a cache of its own. Use it while one edge replaces another.",
     set: |draft, _, value| draft.edge.share_ports = value.switch(),
     show: |draft, _| Some(draft.edge.share_ports.to_string()),
 };
@@ -19,8 +18,8 @@ pub(super) const ADMIN_HOSTS: Key = Key {
     flag: None,
     kind: ValueKind::Hosts,
     doc: "Host names that requests to the admin server may use, besides addresses, `localhost` and `server.name`. A \
-          request with another `Host` gets 421: otherwise a web page could read the metrics through a name of its \
-          own that it resolves to this address (DNS rebinding). List the names that your monitoring uses.",
+          request with another `Host` gets 421. Without this check, a web page could read the metrics through a \
+          host name that its owner resolves to this address (DNS rebinding). List the names that your monitoring uses.",
     set: |draft, _, value| draft.edge.admin_hosts = value.hosts(),
     show: |draft, _| {
         let hosts = &draft.edge.admin_hosts;

@@ -10,8 +10,8 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
     flag: None,
     kind: ValueKind::Count { min: 1, max: 100 },
     doc: "The share of a worker's connections that one client address (IPv6: one /64) may use while no other client \
-          uses any. The more clients use connections, the smaller the share, so that some connections stay free. 100 \
-          is no limit, for an edge that only a trusted load balancer reaches.",
+          uses a connection. The share decreases with the number of clients that use connections, so that some \
+          connections stay free. 100 is no limit; use it if all clients connect through a trusted load balancer.",
     set: |draft, _, value| draft.edge.origin.client_share_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
 };
@@ -22,7 +22,8 @@ pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
     kind: ValueKind::Count { min: 0, max: 100 },
     doc: "The share of a worker's connections that requests with an incomplete body may use: bodies of unknown \
           length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: \
-          100-continue`. At least one connection. Above it, such a body is buffered like a body of known length.",
+          100-continue`. At least one connection is always allowed. Above this share, such a body is buffered like \
+          a body of known length.",
     set: |draft, _, value| draft.edge.origin.unfinished_uploads_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.unfinished_uploads_percent.to_string()),
 };
@@ -34,7 +35,8 @@ pub(super) const QUEUE_MAX: Key = Key {
         min: 0,
         max: 1 << 20,
     },
-    doc: "The maximum of requests per worker that wait for a connection. Client addresses take turns. Above the \
+    doc: "The maximum of requests per worker that wait for a connection to the origin. Free connections go to the \
+          client addresses in turn. Above the \
           maximum, the address with the most waiting requests gets 503.",
     set: |draft, _, value| draft.edge.origin.queue_max = value.count(),
     show: |draft, _| Some(draft.edge.origin.queue_max.to_string()),
@@ -44,7 +46,7 @@ pub(super) const QUEUE_TIMEOUT: Key = Key {
     path: "origin.queue_timeout",
     flag: None,
     kind: DURATION,
-    doc: "The longest wait for a connection. Then the request gets 503 with `Retry-After`.",
+    doc: "The longest wait for a connection to the origin. After this time, the request gets 503 with `Retry-After`.",
     set: |draft, _, value| draft.edge.origin.queue_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.origin.queue_timeout)),
 };
@@ -54,7 +56,7 @@ pub(super) const EXPECT_TIMEOUT: Key = Key {
     flag: None,
     kind: DURATION_OR_ZERO,
     doc: "The longest time that the body of a request with `Expect: 100-continue` waits for the origin's `100 \
-          Continue`. Then the body is sent without it. Applies to HTTP/1.1 to the origin.",
+          Continue`. After this time, the body is sent without it. Applies only to HTTP/1.1 to the origin.",
     set: |draft, _, value| draft.edge.origin.expect_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.origin.expect_timeout)),
 };
@@ -66,8 +68,8 @@ pub(super) const UPLOAD_BUFFER_BYTES: Key = Key {
         min: ByteSize(0),
         max: ByteSize::mib(16),
     },
-    doc: "The bytes of a request body that are buffered before the request takes a connection to the origin, so that \
-          a small slow upload occupies no connection.",
+    doc: "The number of bytes of a request body that are buffered before the request takes a connection to the \
+          origin, so that a small slow upload occupies no connection.",
     set: |draft, _, value| draft.edge.limits.upload_buffer_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_buffer_bytes)),
 };
@@ -88,8 +90,8 @@ pub(super) const UPLOAD_BUFFER_WAIT: Key = Key {
     path: "limits.upload_buffer_wait",
     flag: None,
     kind: DURATION_OR_ZERO,
-    doc: "The longest wait for the end of a body of unknown length. Its client may wait for a response before it \
-          sends more.",
+    doc: "The longest time that a body of unknown length is buffered. Then the request is sent to the origin, because \
+          the client may wait for a response before it sends more of the body.",
     set: |draft, _, value| draft.edge.limits.upload_buffer_wait = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.upload_buffer_wait)),
 };
@@ -125,8 +127,8 @@ pub(super) const RATE_WINDOW: Key = Key {
     path: "limits.rate_window",
     flag: None,
     kind: DURATION,
-    doc: "The longest time that a client may transfer no bytes. For a response over HTTP/1.1 it is at least \
-          `body_idle_timeout`, unless requests wait for the origin connection that the response occupies.",
+    doc: "The longest time in which a client may transfer no bytes. For a response over HTTP/1.1, this time is at \
+          least `body_idle_timeout`, unless requests wait for the origin connection that the response occupies.",
     set: |draft, _, value| draft.edge.limits.rate_window = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.rate_window)),
 };
@@ -138,8 +140,8 @@ pub(super) const READ_AHEAD_BYTES: Key = Key {
         min: ByteSize(0),
         max: ByteSize::mib(64),
     },
-    doc: "The bytes of a response that are read from the origin and buffered while its client takes none; part of \
-          `fill_bytes_max`. A body that fits frees its connection to the origin.",
+    doc: "The number of bytes of a response that are read from the origin and buffered while its client takes none; \
+          part of `fill_bytes_max`. A body that fits into the buffer releases its connection to the origin.",
     set: |draft, _, value| draft.edge.limits.read_ahead_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_bytes)),
 };
@@ -151,8 +153,9 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         min: ByteSize(0),
         max: ByteSize::gib(64),
     },
-    doc: "The rate in bytes per second at which a worker reads bodies all of whose clients are more than 128 KiB \
-          behind (1 MiB for up to 64 bodies). Clients that keep up are not limited. 0 is no limit.",
+    doc: "The maximum rate, in bytes per second, at which a worker reads bodies for slow clients: all clients of the \
+          body are more than 128 KiB behind (1 MiB if there are at most 64 such bodies). Other bodies are not \
+          limited. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

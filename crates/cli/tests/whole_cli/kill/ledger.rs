@@ -21,7 +21,7 @@ struct State {
     /// The objects served from disk since the ledger last read the edge's count of syncs.
     written: Vec<ObjectGeneration>,
     /// The objects that are not known to be durable, each with the count of syncs at which it is durable.
-    waiting: Vec<(ObjectGeneration, u64)>,
+    not_yet_durable: Vec<(ObjectGeneration, u64)>,
     durable: HashSet<ObjectGeneration>,
 }
 
@@ -64,16 +64,18 @@ impl DurabilityLedger {
         let syncs = syncs()?;
         let mut state = self.state();
         let State {
-            waiting, durable, ..
+            not_yet_durable,
+            durable,
+            ..
         } = &mut *state;
-        waiting.retain(|&(object, durable_at)| {
+        not_yet_durable.retain(|&(object, durable_at)| {
             let is_durable = durable_at <= syncs;
             if is_durable {
                 durable.insert(object);
             }
             !is_durable
         });
-        waiting.extend(written.into_iter().map(|object| (object, syncs + 2)));
+        not_yet_durable.extend(written.into_iter().map(|object| (object, syncs + 2)));
         Some(())
     }
 
@@ -86,15 +88,15 @@ impl DurabilityLedger {
     pub(super) fn take_durable_ids(&self) -> Vec<u64> {
         let mut state = self.state();
         state.written.clear();
-        state.waiting.clear();
+        state.not_yet_durable.clear();
         let durable = std::mem::take(&mut state.durable);
-        let current = |object: &ObjectGeneration| {
+        let is_current = |object: &ObjectGeneration| {
             let generation = state.generations.get(&object.id);
             generation.copied().unwrap_or(0) == object.generation
         };
         let mut ids: Vec<u64> = durable
             .into_iter()
-            .filter(current)
+            .filter(is_current)
             .map(|object| object.id)
             .collect();
         ids.sort_unstable();
@@ -102,6 +104,8 @@ impl DurabilityLedger {
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
-        self.state.lock().expect("no thread panicked")
+        self.state
+            .lock()
+            .expect("no thread panicked while it held the lock")
     }
 }

@@ -19,7 +19,7 @@ use rustix::process::Signal;
 
 use super::run::{Server, until};
 use ledger::DurabilityLedger;
-use request::{ask, may_be_killed, size_of};
+use request::{may_be_killed, send_request, size_of};
 use witness::PurgeClient;
 
 /// Method: clients request objects of 100 bytes to 2 MB, some by ranges; one request in twenty is a POST that
@@ -29,7 +29,7 @@ use witness::PurgeClient;
 /// objects known to be durable are requested first: 99 of 100 must come from disk. Objects purged durably must
 /// not come from disk, neither at the next start nor at the end.
 #[test]
-fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
+fn an_edge_killed_under_load_serves_only_correct_bytes() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
         text.parse().expect("EDGEWARD_KILLS is a number of kills")
     });
@@ -73,7 +73,10 @@ fn an_edge_killed_under_load_serves_correct_bytes_or_none() {
         complete > kills * 10,
         "{complete} complete responses: too few for this test"
     );
-    assert!(from_disk > kills, "{from_disk}: the disk served nothing");
+    assert!(
+        from_disk > kills,
+        "{from_disk}: the disk served too few responses"
+    );
     let Totals {
         durable,
         hits,
@@ -123,11 +126,11 @@ struct Totals {
 }
 
 impl Totals {
-    fn add(&mut self, more: Self) {
-        self.durable += more.durable;
-        self.hits += more.hits;
-        self.evicted += more.evicted;
-        self.purged += more.purged;
+    fn add(&mut self, other: Self) {
+        self.durable += other.durable;
+        self.hits += other.hits;
+        self.evicted += other.evicted;
+        self.purged += other.purged;
     }
 }
 
@@ -141,7 +144,7 @@ fn check_after_start(
     let durable = ledger.take_durable_ids();
     let hits = durable.iter().filter(|&&id| {
         let object = ledger.generation_of(id);
-        let result = ask(addr, "GET", id, None);
+        let result = send_request(addr, "GET", id, None);
         assert!(result.complete, "object {id} of {} bytes", size_of(id));
         if result.from_disk {
             ledger.record_durable(object);
@@ -173,9 +176,9 @@ impl Load {
         (rounds, pause): (u64, Duration),
     ) {
         let (addr, admin) = (edge.addr("/listening/0"), edge.addr("/admin"));
-        let (killed, done) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (killed, rounds_done) = (AtomicBool::new(false), AtomicU64::new(0));
         thread::scope(|scope| {
-            let end = KillOnDrop {
+            let kill_on_drop = KillOnDrop {
                 edge,
                 killed: &killed,
             };
@@ -184,7 +187,7 @@ impl Load {
                 let killed = &killed;
                 scope.spawn(move || {
                     while !killed.load(Ordering::SeqCst) {
-                        let complete = self.send_one(addr, &mut random, ledger);
+                        let complete = self.send_random_request(addr, &mut random, ledger);
                         assert!(
                             complete || killed.load(Ordering::SeqCst) || may_be_killed(addr),
                             "a body ended early while the edge ran"
@@ -195,19 +198,19 @@ impl Load {
             scope.spawn(|| {
                 while !killed.load(Ordering::SeqCst) && purge_client.run_round(addr, admin, ledger)
                 {
-                    done.fetch_add(1, Ordering::SeqCst);
+                    rounds_done.fetch_add(1, Ordering::SeqCst);
                 }
             });
             until("the purge client has done its rounds", || {
-                (done.load(Ordering::SeqCst) >= rounds).then_some(())
+                (rounds_done.load(Ordering::SeqCst) >= rounds).then_some(())
             });
             thread::sleep(pause);
-            drop(end);
+            drop(kill_on_drop);
         });
     }
 
     /// Sends one request of a client. Returns true if the response was complete.
-    fn send_one(
+    fn send_random_request(
         &self,
         addr: SocketAddr,
         random: &mut SplitMix64,
@@ -219,14 +222,14 @@ impl Load {
         let last = random.below(size_of(id) - first) + first;
         let result = if kind == 0 {
             ledger.record_invalidation(id);
-            let result = ask(addr, "POST", id, None);
+            let result = send_request(addr, "POST", id, None);
             // A request that overlaps with the POST may get the old or the new object. The second call ends the
             // generation of such requests, so that the ledger ignores them.
             ledger.record_invalidation(id);
             result
         } else {
             let object = ledger.generation_of(id);
-            let result = ask(addr, "GET", id, (kind < 5).then_some((first, last)));
+            let result = send_request(addr, "GET", id, (kind < 5).then_some((first, last)));
             if result.from_disk {
                 ledger.record_written(object);
             }
@@ -285,22 +288,22 @@ fn an_invalidated_object_does_not_return_after_a_kill() {
     let addr = edge.addr("/listening/0");
     for id in [invalidated, untouched] {
         until("the object is served from disk", || {
-            ask(addr, "GET", id, None).from_disk.then_some(())
+            send_request(addr, "GET", id, None).from_disk.then_some(())
         });
     }
     edge.signal(Signal::TERM);
     assert!(edge.ended().0.success());
     let edge = start();
     let addr = edge.addr("/listening/0");
-    assert!(ask(addr, "GET", invalidated, None).from_disk);
-    assert!(ask(addr, "POST", invalidated, None).complete);
+    assert!(send_request(addr, "GET", invalidated, None).from_disk);
+    assert!(send_request(addr, "POST", invalidated, None).complete);
     edge.signal(Signal::KILL);
     assert_eq!(edge.ended().0.code(), None, "the edge was killed");
     let edge = start();
     let addr = edge.addr("/listening/0");
     assert!(
-        !ask(addr, "GET", invalidated, None).from_disk,
+        !send_request(addr, "GET", invalidated, None).from_disk,
         "the invalidated object is back"
     );
-    assert!(ask(addr, "GET", untouched, None).from_disk);
+    assert!(send_request(addr, "GET", untouched, None).from_disk);
 }

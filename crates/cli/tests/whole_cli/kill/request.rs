@@ -28,7 +28,7 @@ pub(super) fn size_of(id: u64) -> u64 {
 
 /// Sends a request. Panics if a byte of the body is wrong. The response to a POST counts as complete if its status
 /// is 2xx.
-pub(super) fn ask(
+pub(super) fn send_request(
     addr: SocketAddr,
     method: &str,
     id: u64,
@@ -80,13 +80,13 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
         .set_read_timeout(Some(Duration::from_secs(50)))
         .expect("the read timeout is set");
     stream.write_all(request.as_bytes()).ok()?;
-    let mut answer = Vec::new();
-    // After a reset of the connection, the bytes that arrived before it are still in `answer`.
-    _ = stream.read_to_end(&mut answer);
-    let end = answer.windows(4).position(|four| four == b"\r\n\r\n")?;
-    let body = answer.split_off(end + 4);
+    let mut response = Vec::new();
+    // After a reset of the connection, the bytes that arrived before it are still in `response`.
+    _ = stream.read_to_end(&mut response);
+    let end = response.windows(4).position(|four| four == b"\r\n\r\n")?;
+    let body = response.split_off(end + 4);
     Some((
-        String::from_utf8(answer).expect("the response head is UTF-8"),
+        String::from_utf8(response).expect("the response head is UTF-8"),
         body,
     ))
 }

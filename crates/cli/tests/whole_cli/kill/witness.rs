@@ -8,7 +8,7 @@ use std::net::SocketAddr;
 use serde_json::Value;
 
 use super::ledger::DurabilityLedger;
-use super::request::{ask, exchange};
+use super::request::{exchange, send_request};
 
 /// A client that requests only objects that no other client requests.
 #[derive(Debug, Default)]
@@ -47,20 +47,24 @@ impl PurgeClient {
             .on_disk
             .split_off(self.on_disk.len().saturating_sub(PURGES_PER_ROUND));
         for &id in &purged {
-            ask(addr, "POST", id, None).complete.then_some(())?;
+            send_request(addr, "POST", id, None)
+                .complete
+                .then_some(())?;
         }
         // These objects are purged after the next start. The edge writes them before the marker, so they are durable
         // when the marker is durable.
         for kind in 0..FETCHES_PER_ROUND {
             let id = self.next_id(kind % 4);
-            ask(addr, "GET", id, None).complete.then_some(())?;
+            send_request(addr, "GET", id, None).complete.then_some(())?;
             self.requested.push(id);
         }
         // The marker is an object larger than the memory tier, so that a hit proves that it is on disk.
         let marker = self.next_id(4);
         let marker_generation = ledger.generation_of(marker);
-        ask(addr, "GET", marker, None).complete.then_some(())?;
-        while !ask(addr, "GET", marker, Some((0, 99))).was_complete_and_from_disk()? {}
+        send_request(addr, "GET", marker, None)
+            .complete
+            .then_some(())?;
+        while !send_request(addr, "GET", marker, Some((0, 99))).was_complete_and_from_disk()? {}
         ledger.record_written(marker_generation);
         loop {
             ledger.update_durable(|| self.read_sync_count(admin))?;
@@ -69,7 +73,7 @@ impl PurgeClient {
             }
             // A further request causes a write, because the edge syncs only after writes.
             let id = self.next_id(0);
-            ask(addr, "GET", id, None).complete.then_some(())?;
+            send_request(addr, "GET", id, None).complete.then_some(())?;
         }
         for id in purged {
             match id % 2 {
@@ -92,7 +96,7 @@ impl PurgeClient {
             purged.append(&mut self.purged_for_last_check);
         }
         for &id in &purged {
-            let result = ask(addr, "GET", id, None);
+            let result = send_request(addr, "GET", id, None);
             assert!(result.complete, "object {id}");
             assert!(!result.from_disk, "object {id} was purged and is back");
         }
@@ -100,7 +104,7 @@ impl PurgeClient {
         objects.append(&mut self.requested);
         let excess = objects.len().saturating_sub(OBJECTS_ON_DISK_MAX);
         objects.drain(..excess);
-        objects.retain(|&id| ask(addr, "GET", id, None).from_disk);
+        objects.retain(|&id| send_request(addr, "GET", id, None).from_disk);
         self.on_disk = objects;
         purged.len() as u64
     }
@@ -115,8 +119,10 @@ impl PurgeClient {
         let (_, body) = exchange(admin, request)?;
         let status: Value = serde_json::from_slice(&body).ok()?;
         let device = &status["disk"]["devices"][0];
-        self.evicted = device["evicted_objects"].as_u64().expect("a count");
-        Some(device["syncs"].as_u64().expect("a count"))
+        self.evicted = device["evicted_objects"]
+            .as_u64()
+            .expect("the count is a number");
+        Some(device["syncs"].as_u64().expect("the count is a number"))
     }
 
     /// Returns an unused id whose remainder by 5 is `kind`, which selects the object's size.

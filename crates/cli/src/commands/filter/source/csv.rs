@@ -14,20 +14,18 @@ pub(super) fn read(
     each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     // Without a limit, a missing closing quote would turn the rest of the file into one field.
-    let bounded = Bounded {
+    let input = BoundedReader {
         input,
         since_record: 0,
         limit: source.line_bytes_max.saturating_add(1 << 20),
     };
-    let mut reader = csv::ReaderBuilder::new()
-        .flexible(false)
-        .from_reader(bounded);
+    let mut reader = csv::ReaderBuilder::new().flexible(false).from_reader(input);
     let heading = reader
         .byte_headers()
         .map_err(|e| csv_error(source, &e))?
         .clone();
     let names: Vec<_> = heading.iter().map(String::from_utf8_lossy).collect();
-    let at = match column {
+    let column_index = match column {
         None if names.len() == 1 => 0,
         Some(column) if names.iter().any(|name| name == column) => {
             names.iter().position(|name| name == column).unwrap_or(0)
@@ -57,7 +55,7 @@ pub(super) fn read(
             return Ok(());
         }
         let line = record.position().map_or(0, csv::Position::line);
-        let id = &record[at];
+        let id = &record[column_index];
         if id.len() > source.line_bytes_max {
             let message = format!("an id is longer than {} bytes", source.line_bytes_max);
             return Err(source
@@ -87,14 +85,14 @@ fn csv_error(source: &FileSource, error: &csv::Error) -> anyhow::Error {
 }
 
 /// A reader that returns an error if a record exceeds `limit` bytes.
-struct Bounded<R> {
+struct BoundedReader<R> {
     input: R,
     /// The number of bytes read since the current record began.
     since_record: usize,
     limit: usize,
 }
 
-impl<R: BufRead> std::io::Read for Bounded<R> {
+impl<R: BufRead> std::io::Read for BoundedReader<R> {
     fn read(&mut self, out: &mut [u8]) -> std::io::Result<usize> {
         if self.since_record > self.limit {
             return Err(std::io::Error::other(

@@ -15,15 +15,15 @@ impl Estimate {
         let before = self.estimator.savings();
         // The path of the argument must exist. A file inside a folder may disappear while the folder is read.
         fs::metadata(path).with_context(|| format!("{}", path.display()))?;
-        let mut waiting = vec![path.to_owned()];
-        while let Some(path) = waiting.pop() {
+        let mut unread_paths = vec![path.to_owned()];
+        while let Some(path) = unread_paths.pop() {
             if path.is_dir() {
                 match entries(&path) {
-                    Ok(entries) => waiting.extend(entries.into_iter().rev()),
-                    Err(error) => self.problem(&path, &error),
+                    Ok(entries) => unread_paths.extend(entries.into_iter().rev()),
+                    Err(error) => self.add_problem(&path, &error),
                 }
             } else if let Err(error) = self.file(&path) {
-                self.problem(&path, &error);
+                self.add_problem(&path, &error);
             }
         }
         let name = path.display().to_string();
@@ -38,7 +38,7 @@ impl Estimate {
         let stream = self
             .estimator
             .begin(b"", true)
-            .expect("no other body is under way");
+            .expect("no other body is open");
         let mut buffer = vec![0; BUFFER_BYTES];
         let read = loop {
             match file.read(&mut buffer) {
@@ -56,7 +56,7 @@ impl Estimate {
         read
     }
 
-    fn problem(&mut self, path: &Path, error: &io::Error) {
+    fn add_problem(&mut self, path: &Path, error: &io::Error) {
         self.problems.push(format!("{}: {error}", path.display()));
     }
 }

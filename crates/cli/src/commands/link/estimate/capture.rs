@@ -65,7 +65,7 @@ impl Estimate {
         let mut services: Vec<(Service, Savings)> = services.into_iter().collect();
         services.sort_by_key(|(_, saved)| std::cmp::Reverse(saved.bytes));
         for (nth, (service, saved)) in services.iter().enumerate() {
-            if nth == SERVICES_SHOWN && services.len() > SERVICES_SHOWN + 1 {
+            if nth == SERVICES_SHOWN_MAX && services.len() > SERVICES_SHOWN_MAX + 1 {
                 let rest = services[nth..].iter();
                 let rest = rest.fold(Savings::default(), |sum, (_, saved)| sum.plus(saved));
                 let label = format!("{name}: other ports");
@@ -113,7 +113,7 @@ struct Flow {
     /// The bodies of both directions, if they have begun and are not encrypted.
     bodies: [Option<StreamId>; 2],
     /// The number of directions that have ended.
-    ended: usize,
+    directions_ended: usize,
 }
 
 impl FlowSender<'_> {
@@ -131,7 +131,7 @@ impl FlowSender<'_> {
                     },
                     last_direction: direction,
                     bodies: [None; 2],
-                    ended: 0,
+                    directions_ended: 0,
                 });
             }
             FlowEvent::Bytes {
@@ -143,10 +143,10 @@ impl FlowSender<'_> {
                 let Some(entry) = self.flows.get_mut(&flow) else {
                     return;
                 };
-                entry.ended += 1;
+                entry.directions_ended += 1;
                 let body = entry.bodies[usize::from(direction == Direction::Reverse)].take();
                 let service = entry.service;
-                if entry.ended == 2 {
+                if entry.directions_ended == 2 {
                     self.flows.remove(&flow);
                 }
                 if let Some(body) = body {
@@ -184,16 +184,16 @@ impl FlowSender<'_> {
         // is flushed.
         let direction_changed =
             std::mem::replace(&mut entry.last_direction, direction) != direction;
-        let other = entry.bodies[1 - side].filter(|_| direction_changed);
-        let begun = entry.bodies[side];
-        let mut body = begun;
+        let other_body = entry.bodies[1 - side].filter(|_| direction_changed);
+        let open_body = entry.bodies[side];
+        let mut body = open_body;
         self.count_savings(service, |estimator| {
-            if let Some(other) = other {
+            if let Some(other) = other_body {
                 estimator.flush(other);
             }
             let begin = || estimator.begin(b"", true).ok();
             // The maximum of connections allows one body in each direction, so the estimator accepts this body.
-            body = begun.or_else(begin);
+            body = open_body.or_else(begin);
             if let Some(body) = body {
                 estimator.write(body, bytes).expect("the stream is open");
             }
@@ -206,9 +206,9 @@ impl FlowSender<'_> {
     fn count_savings(&mut self, service: Service, action: impl FnOnce(&mut Estimator)) {
         let before = self.estimator.savings();
         action(self.estimator);
-        let more = self.estimator.savings().since(&before);
+        let savings = self.estimator.savings().since(&before);
         let saved = self.services.entry(service).or_default();
-        *saved = saved.plus(&more);
+        *saved = saved.plus(&savings);
     }
 }
 
@@ -241,4 +241,4 @@ const LIMITS: FlowLimits = FlowLimits {
 };
 
 /// The number of services with their own row. The last row is the sum of all others.
-const SERVICES_SHOWN: usize = 12;
+const SERVICES_SHOWN_MAX: usize = 12;

@@ -178,7 +178,7 @@ impl Document {
     }
 
     fn total(&self) -> Row {
-        let sum = |of: fn(&Row) -> u64| self.rows.iter().map(of).sum();
+        let sum = |figure: fn(&Row) -> u64| self.rows.iter().map(figure).sum();
         let all = Savings {
             bodies: sum(|row| row.bodies),
             bytes: sum(|row| row.bytes),
@@ -216,7 +216,10 @@ fn saved_share(sent: u64, bytes: u64) -> f64 {
 }
 
 /// Serializes a number. NaN and infinities become null, because JSON does not have them.
-#[expect(clippy::trivially_copy_pass_by_ref, reason = "serde asks for it so")]
+#[expect(
+    clippy::trivially_copy_pass_by_ref,
+    reason = "serde passes a reference"
+)]
 fn finite<S: Serializer>(value: &f64, serializer: S) -> Result<S::Ok, S::Error> {
     value.is_finite().then_some(*value).serialize(serializer)
 }

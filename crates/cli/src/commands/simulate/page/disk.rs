@@ -4,13 +4,13 @@ use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{DiskReport, RunReport, TierInterval};
 use edgeward_types::ByteSize;
 
-use crate::commands::simulate::disk::with_disk;
+use crate::commands::simulate::disk::runs_with_disk;
 use crate::output;
 
 /// Returns a sentence that compares the admission rule `always` with another rule. The other rule is the one with the
 /// highest hit ratio among the rules that write fewer bytes than `always`. Both runs have the same policy and sizes.
 pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
-    let same = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
+    let is_same_setup = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
         (
             &a.0.policy,
             a.0.capacity_bytes,
@@ -23,9 +23,9 @@ pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
             &b.1.eviction,
         )
     };
-    let always = with_disk(runs).find(|(_, disk)| disk.admission == "always")?;
-    let (run, disk) = with_disk(runs)
-        .filter(|other| same(other, &always))
+    let always = runs_with_disk(runs).find(|(_, disk)| disk.admission == "always")?;
+    let (run, disk) = runs_with_disk(runs)
+        .filter(|other| is_same_setup(other, &always))
         .filter(|(_, disk)| disk.done.written_bytes < always.1.done.written_bytes)
         .max_by_key(|(run, _)| run.hits)?;
     let (always_run, always_disk) = always;
@@ -57,7 +57,7 @@ pub(super) fn render(page: &mut Page, runs: &[RunReport]) {
         Axis::new("bytes", Unit::Bytes),
         ["written to disk", "from the origin"],
     );
-    for (run, disk) in with_disk(runs) {
+    for (run, disk) in runs_with_disk(runs) {
         hits.group(
             name(run, disk),
             [disk.ram_object_hit_ratio, disk.disk_object_hit_ratio],
@@ -70,7 +70,7 @@ pub(super) fn render(page: &mut Page, runs: &[RunReport]) {
     page.bars(hits);
     page.bars(bytes);
     page.table(table(runs));
-    if !with_disk(runs).any(|(run, _)| run.series.len() > 1) {
+    if !runs_with_disk(runs).any(|(run, _)| run.series.len() > 1) {
         return;
     }
     page.section("RAM and disk over time");
@@ -108,14 +108,14 @@ fn over_time(
     value: impl Fn(&TierInterval) -> f64,
 ) -> Plot {
     let mut plot = Plot::new(title, Axis::new("requests", Unit::Count), axis);
-    for (run, disk) in with_disk(runs).take(SERIES_MAX) {
+    for (run, disk) in runs_with_disk(runs).take(SERIES_MAX) {
         let points = run.series.iter().filter_map(|interval| {
             let tiers = interval.tiers.as_ref()?;
             Some((interval.requests_end as f64, value(tiers)))
         });
         plot.add(Series::line(name(run, disk), points));
     }
-    if with_disk(runs).count() > SERIES_MAX {
+    if runs_with_disk(runs).count() > SERIES_MAX {
         return plot.note(format!(
             "Only the first {SERIES_MAX} runs; the table has all of them."
         ));
@@ -141,7 +141,7 @@ fn table(runs: &[RunReport]) -> Table {
         Column::figures("write amplification"),
         Column::figures("from the origin"),
     ]);
-    for (run, disk) in with_disk(runs) {
+    for (run, disk) in runs_with_disk(runs) {
         table.row([
             run.policy.clone(),
             ByteSize(run.capacity_bytes).to_string(),

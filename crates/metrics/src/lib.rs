@@ -20,7 +20,7 @@ use process::{PROCESS, Process};
 metrics! {
     const BUILD: () ["version", "arch", "os"] = |_build| {
         Gauge "edgeward_build_info"
-            "Always 1. The labels have the version, the architecture and the operating system of the program." { 1 }
+            "Always 1, with the version, the architecture and the operating system of the program as labels." { 1 }
     }
 }
 

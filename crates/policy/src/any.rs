@@ -3,38 +3,83 @@
 //! The selection costs a hit one predictable branch. A generic server would have to be compiled once for each
 //! policy.
 
+use edgeward_types::Seed;
+
 use crate::admission::Admission;
-use crate::eviction::{Gdsf, GdsfPlain, Lru};
+use crate::eviction::{Fifo, Gds, Gdsf, GdsfPlain, LfuDa, Lru, Size};
 use crate::slots::Slot;
+use crate::spec::EvictionSpec;
 use crate::tier::{HitRecorder, Tier};
 use crate::{Evicted, Object, Verdict};
 
-/// A [`Tier`] with any ranking. It has the methods of [`Tier`].
-#[derive(Debug)]
-pub enum AnyTier {
-    /// Ranked by recency.
-    Lru(Tier<Lru>),
-    /// Ranked by requests per byte, with bypass.
-    Gdsf(Tier<Gdsf>),
-    /// Ranked by requests per byte.
-    GdsfPlain(Tier<GdsfPlain>),
+/// Declares [`AnyTier`] and [`AnyHitRecorder`] with one variant per ranking.
+macro_rules! any_tier {
+    ($($ranking:ident),*) => {
+        /// A [`Tier`] with any ranking. It has the methods of [`Tier`].
+        #[derive(Debug)]
+        pub enum AnyTier {
+            $(
+                #[doc = concat!("Ranked by [`", stringify!($ranking), "`].")]
+                $ranking(Tier<$ranking>),
+            )*
+        }
+
+        /// A [`HitRecorder`] with any ranking.
+        #[derive(Clone, Debug)]
+        pub enum AnyHitRecorder {
+            $(
+                #[doc = concat!("Ranked by [`", stringify!($ranking), "`].")]
+                $ranking(HitRecorder<$ranking>),
+            )*
+        }
+
+        impl AnyTier {
+            /// Makes an empty tier. All random decisions depend on `seed`.
+            pub fn new(
+                eviction: EvictionSpec,
+                capacity_bytes: u64,
+                admission: Admission,
+                seed: Seed,
+            ) -> Self {
+                match eviction {
+                    // LRU in a tier that is never full evicts no object.
+                    EvictionSpec::Never => Self::Lru(Tier::new(u64::MAX, admission, seed)),
+                    $(EvictionSpec::$ranking => {
+                        Self::$ranking(Tier::new(capacity_bytes, admission, seed))
+                    })*
+                }
+            }
+
+            /// See [`Tier::hit_recorder`].
+            pub fn hit_recorder(&self) -> AnyHitRecorder {
+                match self {
+                    $(Self::$ranking(tier) => AnyHitRecorder::$ranking(tier.hit_recorder()),)*
+                }
+            }
+        }
+
+        impl AnyHitRecorder {
+            /// See [`HitRecorder::hit`].
+            #[inline]
+            pub fn hit(&self, slot: Slot) {
+                match self {
+                    $(Self::$ranking(hit_recorder) => hit_recorder.hit(slot),)*
+                }
+            }
+        }
+    };
 }
 
-/// A [`HitRecorder`] with any ranking.
-#[derive(Clone, Debug)]
-pub enum AnyHitRecorder {
-    /// Ranked by recency.
-    Lru(HitRecorder<Lru>),
-    /// Ranked by requests per byte, with bypass.
-    Gdsf(HitRecorder<Gdsf>),
-    /// Ranked by requests per byte.
-    GdsfPlain(HitRecorder<GdsfPlain>),
-}
+any_tier!(Lru, Fifo, Size, LfuDa, Gds, Gdsf, GdsfPlain);
 
 macro_rules! with_tier {
     ($any:expr, $tier:ident => $call:expr) => {
         match $any {
             AnyTier::Lru($tier) => $call,
+            AnyTier::Fifo($tier) => $call,
+            AnyTier::Size($tier) => $call,
+            AnyTier::LfuDa($tier) => $call,
+            AnyTier::Gds($tier) => $call,
             AnyTier::Gdsf($tier) => $call,
             AnyTier::GdsfPlain($tier) => $call,
         }
@@ -72,15 +117,6 @@ impl AnyTier {
         with_tier!(self, tier => tier.holds(slot))
     }
 
-    /// See [`Tier::hit_recorder`].
-    pub fn hit_recorder(&self) -> AnyHitRecorder {
-        match self {
-            Self::Lru(tier) => AnyHitRecorder::Lru(tier.hit_recorder()),
-            Self::Gdsf(tier) => AnyHitRecorder::Gdsf(tier.hit_recorder()),
-            Self::GdsfPlain(tier) => AnyHitRecorder::GdsfPlain(tier.hit_recorder()),
-        }
-    }
-
     /// See [`Tier::used_bytes`].
     pub fn used_bytes(&self) -> u64 {
         with_tier!(self, tier => tier.used_bytes())
@@ -104,17 +140,5 @@ impl AnyTier {
     /// See [`Tier::bookkeeping_bytes`].
     pub fn bookkeeping_bytes(&self) -> usize {
         with_tier!(self, tier => tier.bookkeeping_bytes())
-    }
-}
-
-impl AnyHitRecorder {
-    /// See [`HitRecorder::hit`].
-    #[inline]
-    pub fn hit(&self, slot: Slot) {
-        match self {
-            Self::Lru(hit_recorder) => hit_recorder.hit(slot),
-            Self::Gdsf(hit_recorder) => hit_recorder.hit(slot),
-            Self::GdsfPlain(hit_recorder) => hit_recorder.hit(slot),
-        }
     }
 }

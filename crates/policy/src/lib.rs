@@ -25,7 +25,7 @@ pub use any::{AnyHitRecorder, AnyTier};
 pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
 pub use slots::{RESIDENTS_MAX, Slot};
-pub use spec::{ParsePolicyError, PolicySpec};
+pub use spec::{AdmissionSpec, EvictionSpec, ParsePolicyError, PolicySpec};
 pub use tier::{HitRecorder, Tier};
 
 /// The properties of an object on which decisions depend.

@@ -8,72 +8,122 @@ use edgeward_types::{ByteSize, ParseByteSizeError, Seed};
 use crate::adaptsize::{Mode, Tuner, TunerConfig};
 use crate::admission::Admission;
 use crate::any::AnyTier;
-use crate::eviction::{Gdsf, GdsfPlain, Lru};
-use crate::tier::Tier;
 
-/// A policy as written in a flag or a configuration file.
+/// A policy as written in a flag or a configuration file: an admission rule and an eviction rule.
 ///
-/// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf`, `gdsf-plain`, `infinite`.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
-pub enum PolicySpec {
-    /// Admits every object, evicts the least recently used.
-    Lru,
-    /// Admits objects up to this size, evicts the least recently used.
+/// `EVICTION`, `ADMISSION` or `ADMISSION+EVICTION`. Without an admission rule every object is admitted; without an
+/// eviction rule the least recently used object is evicted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PolicySpec {
+    /// The rule that admits objects.
+    pub admission: AdmissionSpec,
+    /// The rule that selects objects to evict.
+    pub eviction: EvictionSpec,
+}
+
+/// An admission rule: `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum AdmissionSpec {
+    /// Admits every object.
+    Always,
+    /// Admits objects up to this size.
     Threshold(ByteSize),
-    /// Admits with probability `e^(-size/c)` for a fixed `c`, evicts the least recently used.
+    /// Admits with probability `e^(-size/c)` for a fixed `c`.
     Exponential(ByteSize),
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by the paper's model.
     AdaptSize,
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by a finite-horizon model with calibrated rates.
     AdaptSizeHorizon,
+}
+
+/// An eviction rule: `lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `infinite`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionSpec {
+    /// Evicts the least recently used object.
+    Lru,
+    /// Evicts the object that was admitted first.
+    Fifo,
+    /// Evicts the largest object.
+    Size,
+    /// Evicts the object with the fewest requests, aged.
+    LfuDa,
+    /// Evicts the largest object that was not requested recently.
+    Gds,
     /// Evicts the object with the fewest requests per byte. Rejects an object that is worth much less per byte than
     /// one of its victims.
     ///
-    /// The default. It has the highest object hit ratio of these policies on all available traces but one
+    /// The default. It has the highest object hit ratio of these rules on all available traces
     /// (docs/explanation/policies.md).
-    #[default]
     Gdsf,
-    /// Admits every object, evicts the object with the fewest requests per byte: GDSF as published.
+    /// Evicts the object with the fewest requests per byte: GDSF as published.
     GdsfPlain,
-    /// Admits every object and evicts none: the upper bound of hits for any policy.
-    Infinite,
+    /// Evicts no object: the upper bound of hits for any policy.
+    Never,
+}
+
+impl Default for PolicySpec {
+    fn default() -> Self {
+        Self::GDSF
+    }
 }
 
 impl PolicySpec {
+    /// Admits every object, evicts the least recently used.
+    pub const LRU: Self = Self::evicting(EvictionSpec::Lru);
+    /// Admits by the paper's AdaptSize, evicts the least recently used.
+    pub const ADAPTSIZE: Self = Self::admitting(AdmissionSpec::AdaptSize);
+    /// Admits by AdaptSize with a finite horizon, evicts the least recently used.
+    pub const ADAPTSIZE_HORIZON: Self = Self::admitting(AdmissionSpec::AdaptSizeHorizon);
+    /// [`EvictionSpec::Gdsf`] alone.
+    pub const GDSF: Self = Self::evicting(EvictionSpec::Gdsf);
+    /// [`EvictionSpec::GdsfPlain`] alone.
+    pub const GDSF_PLAIN: Self = Self::evicting(EvictionSpec::GdsfPlain);
+    /// Admits every object and evicts none.
+    pub const INFINITE: Self = Self::evicting(EvictionSpec::Never);
+
+    /// Returns a policy that admits every object.
+    pub const fn evicting(eviction: EvictionSpec) -> Self {
+        Self {
+            admission: AdmissionSpec::Always,
+            eviction,
+        }
+    }
+
+    /// Returns a policy that evicts the least recently used object.
+    pub const fn admitting(admission: AdmissionSpec) -> Self {
+        Self {
+            admission,
+            eviction: EvictionSpec::Lru,
+        }
+    }
+
     /// Makes a tier with this policy.
     pub fn tier(&self, capacity_bytes: u64, seed: Seed) -> AnyTier {
-        let lru = |admission| AnyTier::Lru(Tier::<Lru>::new(capacity_bytes, admission, seed));
-        match *self {
-            Self::Lru => lru(Admission::Always),
-            Self::Threshold(size) => lru(Admission::Threshold {
+        let admission = match self.admission {
+            AdmissionSpec::Always => Admission::Always,
+            AdmissionSpec::Threshold(size) => Admission::Threshold {
                 size_bytes_max: size.bytes(),
-            }),
-            Self::Exponential(c) => lru(Admission::Exponential {
+            },
+            AdmissionSpec::Exponential(c) => Admission::Exponential {
                 c: c.bytes() as f64,
-            }),
-            Self::AdaptSize | Self::AdaptSizeHorizon => {
+            },
+            AdmissionSpec::AdaptSize | AdmissionSpec::AdaptSizeHorizon => {
                 let c = self
                     .tuner(capacity_bytes, None)
                     .map_or(f64::INFINITY, |tuner| tuner.initial_c());
-                lru(Admission::Exponential { c })
+                Admission::Exponential { c }
             }
-            Self::Gdsf => AnyTier::Gdsf(Tier::<Gdsf>::new(capacity_bytes, Admission::Always, seed)),
-            Self::GdsfPlain => AnyTier::GdsfPlain(Tier::<GdsfPlain>::new(
-                capacity_bytes,
-                Admission::Always,
-                seed,
-            )),
-            Self::Infinite => AnyTier::Lru(Tier::<Lru>::new(u64::MAX, Admission::Always, seed)),
-        }
+        };
+        AnyTier::new(self.eviction, capacity_bytes, admission, seed)
     }
 
     /// Returns the tuner of the tier's admission, if the policy has a parameter to tune.
     ///
-    /// `window_requests` is the paper's Δ. The default is the paper's 250 000.
+    /// `window_requests` is the paper's Δ. The default is the paper's 250 000. The tuner's model assumes LRU.
     pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
-        let mode = match self {
-            Self::AdaptSize => Mode::Paper,
-            Self::AdaptSizeHorizon => Mode::Horizon,
+        let mode = match self.admission {
+            AdmissionSpec::AdaptSize => Mode::Paper,
+            AdmissionSpec::AdaptSizeHorizon => Mode::Horizon,
             _ => return None,
         };
         let mut config = TunerConfig::new(mode, capacity_bytes);
@@ -83,59 +133,122 @@ impl PolicySpec {
         Some(Tuner::new(config))
     }
 
-    /// Returns one example per variant, for lists and tests.
-    pub fn examples() -> [Self; 8] {
-        [
-            Self::Lru,
-            Self::Threshold(ByteSize::kib(64)),
-            Self::Exponential(ByteSize::kib(64)),
-            Self::AdaptSize,
-            Self::AdaptSizeHorizon,
-            Self::Gdsf,
-            Self::GdsfPlain,
-            Self::Infinite,
-        ]
+    /// Returns one example per rule, and a combination, for lists and tests.
+    pub fn examples() -> Vec<Self> {
+        let admissions = [
+            AdmissionSpec::Threshold(ByteSize::kib(64)),
+            AdmissionSpec::Exponential(ByteSize::kib(64)),
+            AdmissionSpec::AdaptSize,
+            AdmissionSpec::AdaptSizeHorizon,
+        ];
+        let mut examples: Vec<Self> = EVICTIONS
+            .iter()
+            .map(|&(_, eviction)| Self::evicting(eviction))
+            .chain(admissions.map(Self::admitting))
+            .collect();
+        examples.push(Self {
+            admission: AdmissionSpec::AdaptSizeHorizon,
+            eviction: EvictionSpec::GdsfPlain,
+        });
+        examples
     }
 }
+
+/// The eviction rules by name.
+const EVICTIONS: [(&str, EvictionSpec); 8] = [
+    ("lru", EvictionSpec::Lru),
+    ("fifo", EvictionSpec::Fifo),
+    ("size", EvictionSpec::Size),
+    ("lfu-da", EvictionSpec::LfuDa),
+    ("gds", EvictionSpec::Gds),
+    ("gdsf", EvictionSpec::Gdsf),
+    ("gdsf-plain", EvictionSpec::GdsfPlain),
+    ("infinite", EvictionSpec::Never),
+];
 
 impl FromStr for PolicySpec {
     type Err = ParsePolicyError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (name, argument) = match text.split_once(':') {
-            Some((name, argument)) => (name, Some(argument)),
-            None => (text, None),
-        };
-        let size = |what| {
-            let text = argument.ok_or(ParsePolicyError::SizeMissing { policy: what })?;
-            let size: ByteSize = text.parse().map_err(ParsePolicyError::Size)?;
-            if size == ByteSize(0) {
-                return Err(ParsePolicyError::SizeZero { policy: what });
-            }
-            Ok(size)
-        };
-        let spec = match name {
-            "threshold" => return size("threshold").map(Self::Threshold),
-            "exp" => return size("exp").map(Self::Exponential),
-            "lru" => Self::Lru,
-            "adaptsize" => Self::AdaptSize,
-            "adaptsize-horizon" => Self::AdaptSizeHorizon,
-            "gdsf" => Self::Gdsf,
-            "gdsf-plain" => Self::GdsfPlain,
-            "infinite" => Self::Infinite,
-            _ => return Err(ParsePolicyError::Unknown(text.to_owned())),
-        };
-        match argument {
-            Some(argument) => Err(ParsePolicyError::NoArgument {
-                policy: name.to_owned(),
-                argument: argument.to_owned(),
+        match text.split_once('+') {
+            Some((admission, eviction)) => Ok(Self {
+                admission: parse_admission(admission)?
+                    .ok_or_else(|| ParsePolicyError::UnknownAdmission(admission.to_owned()))?,
+                eviction: parse_eviction(eviction)?
+                    .ok_or_else(|| ParsePolicyError::UnknownEviction(eviction.to_owned()))?,
             }),
-            None => Ok(spec),
+            None => match parse_admission(text)? {
+                Some(admission) => Ok(Self::admitting(admission)),
+                None => parse_eviction(text)?
+                    .map(Self::evicting)
+                    .ok_or_else(|| ParsePolicyError::Unknown(text.to_owned())),
+            },
         }
     }
 }
 
+/// Returns `None` if no admission rule has this name.
+fn parse_admission(text: &str) -> Result<Option<AdmissionSpec>, ParsePolicyError> {
+    let (name, argument) = split_argument(text);
+    let size = |policy| {
+        let text = argument.ok_or(ParsePolicyError::SizeMissing { policy })?;
+        let size: ByteSize = text.parse().map_err(ParsePolicyError::Size)?;
+        if size == ByteSize(0) {
+            return Err(ParsePolicyError::SizeZero { policy });
+        }
+        Ok(size)
+    };
+    let admission = match name {
+        "threshold" => return size("threshold").map(AdmissionSpec::Threshold).map(Some),
+        "exp" => return size("exp").map(AdmissionSpec::Exponential).map(Some),
+        "adaptsize" => AdmissionSpec::AdaptSize,
+        "adaptsize-horizon" => AdmissionSpec::AdaptSizeHorizon,
+        _ => return Ok(None),
+    };
+    reject_argument(name, argument)?;
+    Ok(Some(admission))
+}
+
+/// Returns `None` if no eviction rule has this name.
+fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {
+    let (name, argument) = split_argument(text);
+    let Some(&(_, eviction)) = EVICTIONS.iter().find(|entry| entry.0 == name) else {
+        return Ok(None);
+    };
+    reject_argument(name, argument)?;
+    Ok(Some(eviction))
+}
+
+/// Splits `name:argument`.
+fn split_argument(text: &str) -> (&str, Option<&str>) {
+    match text.split_once(':') {
+        Some((name, argument)) => (name, Some(argument)),
+        None => (text, None),
+    }
+}
+
+fn reject_argument(name: &str, argument: Option<&str>) -> Result<(), ParsePolicyError> {
+    match argument {
+        None => Ok(()),
+        Some(argument) => Err(ParsePolicyError::NoArgument {
+            policy: name.to_owned(),
+            argument: argument.to_owned(),
+        }),
+    }
+}
+
 impl fmt::Display for PolicySpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let is_default_eviction = self.eviction == EvictionSpec::Lru;
+        match self.admission {
+            AdmissionSpec::Always => write!(f, "{}", self.eviction),
+            admission if is_default_eviction => write!(f, "{admission}"),
+            admission => write!(f, "{admission}+{}", self.eviction),
+        }
+    }
+}
+
+impl fmt::Display for AdmissionSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         // Writes bytes if the rounded unit would not parse back to the same size.
         let size = |size: ByteSize| {
@@ -147,15 +260,19 @@ impl fmt::Display for PolicySpec {
             }
         };
         match *self {
-            Self::Lru => f.write_str("lru"),
+            Self::Always => f.write_str("always"),
             Self::Threshold(threshold) => write!(f, "threshold:{}", size(threshold)),
             Self::Exponential(c) => write!(f, "exp:{}", size(c)),
             Self::AdaptSize => f.write_str("adaptsize"),
             Self::AdaptSizeHorizon => f.write_str("adaptsize-horizon"),
-            Self::Gdsf => f.write_str("gdsf"),
-            Self::GdsfPlain => f.write_str("gdsf-plain"),
-            Self::Infinite => f.write_str("infinite"),
         }
+    }
+}
+
+impl fmt::Display for EvictionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = EVICTIONS.iter().find(|entry| entry.1 == *self);
+        f.write_str(entry.expect("every rule has a name").0)
     }
 }
 
@@ -163,8 +280,12 @@ impl fmt::Display for PolicySpec {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParsePolicyError {
-    /// No policy has this name.
+    /// No rule has this name.
     Unknown(String),
+    /// The part before `+` is not an admission rule.
+    UnknownAdmission(String),
+    /// The part after `+` is not an eviction rule.
+    UnknownEviction(String),
     /// The policy requires a size: `threshold:64KiB`.
     SizeMissing {
         /// The policy.
@@ -191,8 +312,16 @@ impl fmt::Display for ParsePolicyError {
         match self {
             Self::Unknown(text) => write!(
                 f,
-                "unknown policy `{text}`; use lru, threshold:SIZE, exp:SIZE, adaptsize, \
-                 adaptsize-horizon, gdsf, gdsf-plain or infinite"
+                "unknown policy `{text}`; use lru, gdsf, adaptsize+gdsf or another policy of \
+                 `edgeward simulate --help`"
+            ),
+            Self::UnknownAdmission(text) => write!(
+                f,
+                "unknown admission rule `{text}` before the +; use {ADMISSION_NAMES}"
+            ),
+            Self::UnknownEviction(text) => write!(
+                f,
+                "unknown eviction rule `{text}` after the +; use {EVICTION_NAMES}"
             ),
             Self::SizeMissing { policy } => {
                 write!(f, "`{policy}` needs a size; write {policy}:64KiB")
@@ -217,6 +346,10 @@ impl std::error::Error for ParsePolicyError {
     }
 }
 
+/// The names for messages.
+const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";
+const EVICTION_NAMES: &str = "lru, fifo, size, lfu-da, gds, gdsf, gdsf-plain, infinite";
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -224,8 +357,8 @@ mod tests {
     #[test]
     fn a_shown_policy_reads_back() {
         let odd = [
-            PolicySpec::Threshold(ByteSize(123_457)),
-            PolicySpec::Exponential(ByteSize(u64::MAX)),
+            PolicySpec::admitting(AdmissionSpec::Threshold(ByteSize(123_457))),
+            PolicySpec::admitting(AdmissionSpec::Exponential(ByteSize(u64::MAX))),
         ];
         for spec in PolicySpec::examples().into_iter().chain(odd) {
             assert_eq!(spec.to_string().parse(), Ok(spec), "{spec}");
@@ -233,9 +366,28 @@ mod tests {
     }
 
     #[test]
+    fn an_admission_rule_and_an_eviction_rule_can_be_combined() {
+        let spec: PolicySpec = "threshold:1KiB+gds".parse().expect("a valid policy");
+        assert_eq!(spec.admission, AdmissionSpec::Threshold(ByteSize::kib(1)));
+        assert_eq!(spec.eviction, EvictionSpec::Gds);
+        assert_eq!("adaptsize+lru".parse(), Ok(PolicySpec::ADAPTSIZE));
+    }
+
+    /// The names in the messages are those of the rules.
+    #[test]
+    fn the_messages_name_every_eviction_rule() {
+        let names: Vec<&str> = EVICTIONS.iter().map(|entry| entry.0).collect();
+        assert_eq!(EVICTION_NAMES, names.join(", "));
+    }
+
+    #[test]
     fn an_invalid_policy_is_rejected_with_a_hint() {
         for (text, hint) in [
-            ("mru", "use lru"),
+            ("mru", "use lru, gdsf"),
+            ("lru+gdsf", "before the +; use threshold:SIZE"),
+            ("adaptsize+mru", "after the +; use lru"),
+            ("adaptsize+gdsf:2", "write gdsf"),
+            ("exp:0+lru", "admit nothing"),
             ("threshold", "threshold:64KiB"),
             ("exp:", "cannot be read"),
             ("exp:0", "admit nothing"),

@@ -44,7 +44,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         if what == "curve" {
             curve(name, capacity_bytes, &records);
         } else {
-            for policy in [PolicySpec::AdaptSize, PolicySpec::AdaptSizeHorizon] {
+            for policy in [PolicySpec::ADAPTSIZE, PolicySpec::ADAPTSIZE_HORIZON] {
                 tuner(name, capacity_bytes, policy, &records);
             }
         }

@@ -43,10 +43,10 @@ fn main() -> Result<(), Box<dyn Error>> {
         };
         let capacity_bytes = (number * unit) as u64;
         for policy in [
-            PolicySpec::Lru,
-            PolicySpec::AdaptSize,
-            PolicySpec::AdaptSizeHorizon,
-            PolicySpec::Gdsf,
+            PolicySpec::LRU,
+            PolicySpec::ADAPTSIZE,
+            PolicySpec::ADAPTSIZE_HORIZON,
+            PolicySpec::GDSF,
         ] {
             let mut run = Run::new(RunConfig {
                 policy,

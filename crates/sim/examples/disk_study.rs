@@ -188,7 +188,7 @@ fn filter(capacity_bytes: u64) -> Vec<DiskConfig> {
 
 fn simulate(name: &str, ram_bytes: u64, disk: &DiskConfig, records: &[Record]) {
     let config = RunConfig {
-        policy: PolicySpec::Lru,
+        policy: PolicySpec::LRU,
         capacity_bytes: ram_bytes,
         warmup_requests: records.len() as u64 / 5,
         object_overhead_bytes: 0,

@@ -8,7 +8,7 @@
 use std::collections::BTreeMap;
 
 use edgeward_policy::adaptsize::{BINS_PER_OCTAVE, ObjectRate, Population, forecast_window};
-use edgeward_policy::{Object, PolicySpec};
+use edgeward_policy::{AdmissionSpec, Object, PolicySpec};
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, KeyHash, Seed};
 use serde::Serialize;
@@ -178,7 +178,9 @@ impl CurveStudy {
 
 fn cache(config: &CurveConfig, c_bytes: Option<u64>) -> Run {
     Run::new(RunConfig {
-        policy: c_bytes.map_or(PolicySpec::Lru, |c| PolicySpec::Exponential(ByteSize(c))),
+        policy: c_bytes.map_or(PolicySpec::LRU, |c| {
+            PolicySpec::admitting(AdmissionSpec::Exponential(ByteSize(c)))
+        }),
         capacity_bytes: config.capacity_bytes,
         warmup_requests: 0,
         object_overhead_bytes: 0,

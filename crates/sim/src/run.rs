@@ -376,7 +376,7 @@ mod tests {
     /// A small example that can be calculated by hand.
     #[test]
     fn lru_with_room_for_two_objects_has_the_expected_hits() {
-        let mut lru = run(PolicySpec::Lru, 20, 0);
+        let mut lru = run(PolicySpec::LRU, 20, 0);
         // miss miss hit miss(evicts 2) hit miss(evicts 3: 1 was hit after 3 was admitted)
         lru.feed(&records(&[
             (1, 10),
@@ -394,7 +394,7 @@ mod tests {
 
     #[test]
     fn the_warm_up_fills_the_cache_and_is_not_counted() {
-        let mut lru = run(PolicySpec::Lru, 20, 2);
+        let mut lru = run(PolicySpec::LRU, 20, 2);
         lru.feed(&records(&[(1, 10), (2, 10), (1, 10), (2, 10)]));
         let report = lru.report();
         assert_eq!((report.requests, report.hits), (2, 2));
@@ -402,7 +402,7 @@ mod tests {
 
     #[test]
     fn the_overhead_is_charged() {
-        let mut config = run(PolicySpec::Lru, 20, 0).config;
+        let mut config = run(PolicySpec::LRU, 20, 0).config;
         config.object_overhead_bytes = 1;
         let mut lru = Run::new(config);
         lru.feed(&records(&[(1, 10), (2, 10), (1, 10), (2, 10)]));
@@ -425,17 +425,20 @@ mod tests {
             let mut run = run(policy, 200_000, 0);
             records.chunks(batch).for_each(|batch| run.feed(batch));
             let report = run.report();
-            assert!(report.used_bytes <= report.capacity_bytes || policy == PolicySpec::Infinite);
+            assert!(report.used_bytes <= report.capacity_bytes || policy == PolicySpec::INFINITE);
             (report.hits, report.digest)
         };
-        let (most, _) = hits_of(PolicySpec::Infinite, 512);
+        let (most, _) = hits_of(PolicySpec::INFINITE, 512);
         for policy in PolicySpec::examples() {
             let (hits, digest) = hits_of(policy, 512);
             assert!(hits <= most && hits > 0, "{policy}: {hits} of {most}");
             assert_eq!((hits, digest), hits_of(policy, 7), "{policy}");
         }
-        let (all, _) = hits_of(PolicySpec::Lru, 512);
-        let (threshold, _) = hits_of(PolicySpec::Threshold(ByteSize(5001)), 512);
+        let (all, _) = hits_of(PolicySpec::LRU, 512);
+        let (threshold, _) = hits_of(
+            PolicySpec::admitting(edgeward_policy::AdmissionSpec::Threshold(ByteSize(5001))),
+            512,
+        );
         assert_eq!(all, threshold, "a threshold above all sizes has no effect");
     }
 }

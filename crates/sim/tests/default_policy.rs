@@ -13,7 +13,7 @@ fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
     const SEED: Seed = Seed(28);
     const CAPACITY: ByteSize = ByteSize::gib(1);
     let requests = chunked_downloads(200_000, SEED);
-    let lru = object_hit_ratio(PolicySpec::Lru, CAPACITY, &requests);
+    let lru = object_hit_ratio(PolicySpec::LRU, CAPACITY, &requests);
     let default = HotConfig::new(CAPACITY).policy;
     let ratio = object_hit_ratio(default, CAPACITY, &requests);
     assert!(
@@ -46,8 +46,8 @@ fn bypass_does_not_keep_objects_that_are_no_longer_requested() {
     };
     let mut trace = requests(0..30_000, 1 << 10);
     trace.extend(requests(100_000..100_016, 4 << 20));
-    let bypass = object_hit_ratio(PolicySpec::Gdsf, CAPACITY, &trace);
-    let plain = object_hit_ratio(PolicySpec::GdsfPlain, CAPACITY, &trace);
+    let bypass = object_hit_ratio(PolicySpec::GDSF, CAPACITY, &trace);
+    let plain = object_hit_ratio(PolicySpec::GDSF_PLAIN, CAPACITY, &trace);
     assert!(
         bypass >= plain - 0.005,
         "seed {SEED}: with bypass {bypass:.3}, as published {plain:.3}"

@@ -32,7 +32,7 @@ fn the_server_and_the_simulator_decide_alike() {
 fn the_digest_distinguishes_runs() {
     let requests = traffic(20_000);
     let (all, most) = requests.split_at(requests.len() - 1);
-    let digest = |requests: &[Record]| simulated(PolicySpec::Lru, requests).1;
+    let digest = |requests: &[Record]| simulated(PolicySpec::LRU, requests).1;
     assert_ne!(digest(&requests), digest(all), "one request less: {most:?}");
 }
 

@@ -139,7 +139,7 @@ fn records(keys: &[u64]) -> Vec<Record> {
 
 fn run_config(capacity_bytes: u64) -> RunConfig {
     RunConfig {
-        policy: PolicySpec::Lru,
+        policy: PolicySpec::LRU,
         capacity_bytes,
         warmup_requests: 0,
         object_overhead_bytes: 0,

@@ -133,7 +133,7 @@ impl Tiers {
     fn new(in_ram: bool, on_disk: bool) -> Self {
         let tiers = Self {
             hot: HotCache::new(HotConfig {
-                policy: PolicySpec::Lru,
+                policy: PolicySpec::LRU,
                 ..HotConfig::new(ByteSize(CHARGE))
             }),
             disk: Mutex::default(),

@@ -237,7 +237,7 @@ fn object_overhead_bytes(
     origin: SocketAddr,
     records: &[Record],
 ) -> anyhow::Result<u64> {
-    let edge = Edge::start(args, PolicySpec::Lru, origin)?;
+    let edge = Edge::start(args, PolicySpec::LRU, origin)?;
     let sample = records
         .iter()
         .filter(|record| record.size > 0)

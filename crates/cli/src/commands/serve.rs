@@ -47,7 +47,8 @@ pub(crate) struct ServeArgs {
 
     /// Policy of the memory tier: lru, adaptsize, …
     ///
-    /// `lru`, `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`, `gdsf`, `gdsf-plain` or `infinite`.
+    /// An eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `infinite`), an admission rule
+    /// (`threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as `adaptsize+gdsf`.
     /// `edgeward simulate` predicts the hit ratio of each.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,

@@ -35,8 +35,10 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     trace: TraceInputArgs,
 
-    /// Policies: lru, threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, gdsf,
-    /// gdsf-plain, infinite
+    /// Policies, such as lru, gdsf or adaptsize+gdsf
+    ///
+    /// An eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `infinite`), an admission rule
+    /// (`threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as `adaptsize+gdsf`.
     #[arg(
         long,
         short,

@@ -7,7 +7,8 @@
 //! the same victims (`the_lazy_queue_chooses_the_victims_of_an_eager_one` shows it). A hit therefore costs one
 //! relaxed store and no precision is lost.
 
-pub mod gdsf;
+pub mod fixed;
+pub mod greedy_dual;
 pub mod lru;
 pub(crate) mod queue;
 
@@ -15,7 +16,8 @@ use std::fmt::Debug;
 
 use crate::Object;
 
-pub use gdsf::{Gdsf, GdsfPlain};
+pub use fixed::{Fifo, Size};
+pub use greedy_dual::{Gds, Gdsf, GdsfPlain, LfuDa};
 pub use lru::Lru;
 
 /// A rule that ranks resident objects.

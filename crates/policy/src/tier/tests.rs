@@ -1,9 +1,10 @@
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::eviction::{Gdsf, GdsfPlain, Lru};
+use crate::eviction::{Fifo, Gds, Gdsf, GdsfPlain, LfuDa, Lru, Size};
 
 fn object(key: u64, size_bytes: u64) -> Object {
     Object {
@@ -81,7 +82,12 @@ impl TextbookLru {
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
 /// Objects of equal rank are evicted in the order of their slots, so the table reads the slots of the tier.
-fn compare_gdsf<R: Ranking>(keys: &[u64], capacity: u64, bypass: bool) {
+fn compare_greedy_dual<R: Ranking>(
+    keys: &[u64],
+    capacity: u64,
+    bypass: bool,
+    value: fn(f64, f64) -> f64,
+) {
     let mut ours = Driver::<R>::new(capacity, Admission::Always);
     // key -> (H, f)
     let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
@@ -94,10 +100,10 @@ fn compare_gdsf<R: Ranking>(keys: &[u64], capacity: u64, bypass: bool) {
         assert_eq!(hit, table.contains_key(&key));
         if let Some((h, f)) = table.get_mut(&key) {
             *f += 1;
-            *h = inflation + f64::from(*f) * per_byte;
+            *h = inflation + value(f64::from(*f), per_byte);
             continue;
         }
-        let rank_max = inflation + 4.0 * per_byte;
+        let rank_max = inflation + value(4.0, per_byte);
         let mut used: u64 = table.keys().map(|&key| size_of_key(key)).sum();
         let mut order: VecDeque<(f64, u64)> =
             table.iter().map(|(&key, &(h, _))| (h, key)).collect();
@@ -127,12 +133,35 @@ fn compare_gdsf<R: Ranking>(keys: &[u64], capacity: u64, bypass: bool) {
             }
         }
         if admitted {
-            table.insert(key, (inflation + per_byte, 1));
+            table.insert(key, (inflation + value(1.0, per_byte), 1));
         }
         assert!(
             table.keys().eq(ours.index.keys().collect::<BTreeSet<_>>()),
             "other residents after key {key}"
         );
+    }
+}
+
+/// Compares a tier with a list of `(key, size, slot index)` in order of admission. `victim` returns the position of
+/// the object to evict.
+fn compare_list<R: Ranking>(
+    keys: &[u64],
+    capacity: u64,
+    victim: impl Fn(&[(u64, u64, u32)]) -> usize,
+) {
+    let mut ours = Driver::<R>::new(capacity, Admission::Always);
+    let mut list: Vec<(u64, u64, u32)> = Vec::new();
+    for &key in keys {
+        let size = size_of_key(key);
+        let hit = list.iter().any(|entry| entry.0 == key);
+        assert_eq!(ours.request(key, size), hit);
+        if hit {
+            continue;
+        }
+        while list.iter().map(|entry| entry.1).sum::<u64>() + size > capacity {
+            list.remove(victim(&list));
+        }
+        list.push((key, size, ours.index[&key].index));
     }
 }
 
@@ -158,13 +187,16 @@ proptest! {
         }
     }
 
-    /// Published GDSF evicts the lowest `L + f/s`, like a table that is searched completely.
+    /// Each published policy of the GreedyDual family evicts the lowest `L + value`, like a table that is searched
+    /// completely.
     #[test]
-    fn plain_gdsf_equals_a_search_for_the_lowest_rank(
+    fn the_greedy_dual_family_equals_a_search_for_the_lowest_rank(
         keys in prop::collection::vec(0u64..40, 0..300),
         capacity in 40u64..300,
     ) {
-        compare_gdsf::<GdsfPlain>(&keys, capacity, false);
+        compare_greedy_dual::<GdsfPlain>(&keys, capacity, false, |f, per_byte| f * per_byte);
+        compare_greedy_dual::<Gds>(&keys, capacity, false, |_, per_byte| per_byte);
+        compare_greedy_dual::<LfuDa>(&keys, capacity, false, |f, _| f);
     }
 
     /// GDSF with bypass evicts the lowest `L + f/s` for an object, or rejects the object if a victim has more than
@@ -174,7 +206,21 @@ proptest! {
         keys in prop::collection::vec(0u64..80, 0..400),
         capacity in 40u64..600,
     ) {
-        compare_gdsf::<Gdsf>(&keys, capacity, true);
+        compare_greedy_dual::<Gdsf>(&keys, capacity, true, |f, per_byte| f * per_byte);
+    }
+
+    /// FIFO evicts the object that was admitted first, SIZE the largest object.
+    #[test]
+    fn fifo_and_size_equal_a_search_of_a_list(
+        keys in prop::collection::vec(0u64..40, 0..400),
+        capacity in 40u64..300,
+    ) {
+        compare_list::<Fifo>(&keys, capacity, |_| 0);
+        compare_list::<Size>(&keys, capacity, |list| {
+            let largest = list.iter().max_by_key(|entry| (entry.1, Reverse(entry.2)));
+            let largest = largest.expect("an object is resident");
+            list.iter().position(|entry| entry == largest).expect("it is in the list")
+        });
     }
 
     /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.

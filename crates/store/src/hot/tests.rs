@@ -51,7 +51,7 @@ fn fill_and_read(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> Option<C
 #[test]
 fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     const MIB: u64 = 1 << 20;
-    let cache = cache(16 * MIB, PolicySpec::Lru);
+    let cache = cache(16 * MIB, PolicySpec::LRU);
     let mut read: Vec<ChargeGuard> = (0..16)
         .map(|key| fill_and_read(&cache, key, MIB).expect("the object fits"))
         .collect();
@@ -90,7 +90,7 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
 
 #[test]
 fn a_fill_that_lost_its_slot_is_charged_until_its_buffer_is_freed() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     let Offer::Admit(mut slow) = cache.offer(KeyHash(1), 60) else {
         panic!("it fits");
     };
@@ -105,7 +105,7 @@ fn a_fill_that_lost_its_slot_is_charged_until_its_buffer_is_freed() {
 
 #[test]
 fn a_value_that_was_replaced_or_removed_is_charged_while_it_is_read() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     let old = fill_and_read(&cache, 1, 40);
     let new = fill_and_read(&cache, 1, 30);
     assert_eq!(cache.pinned_bytes().0, 40);
@@ -119,7 +119,7 @@ fn a_value_that_was_replaced_or_removed_is_charged_while_it_is_read() {
 
 #[test]
 fn a_value_is_found_after_its_commit_and_not_before() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     let Offer::Admit(reservation) = cache.offer(KeyHash(1), 10) else {
         panic!("it fits");
     };
@@ -130,7 +130,7 @@ fn a_value_is_found_after_its_commit_and_not_before() {
 
 #[test]
 fn a_dropped_reservation_releases_its_space() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     drop(cache.offer(KeyHash(1), 60));
     let stats = cache.stats();
     assert_eq!((stats.used_bytes, stats.abandoned), (0, 1));
@@ -138,7 +138,7 @@ fn a_dropped_reservation_releases_its_space() {
 
 #[test]
 fn a_fill_whose_slot_was_evicted_is_not_published() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     let Offer::Admit(slow) = cache.offer(KeyHash(1), 60) else {
         panic!("it fits");
     };
@@ -150,7 +150,7 @@ fn a_fill_whose_slot_was_evicted_is_not_published() {
 
 #[test]
 fn an_old_value_is_served_until_the_new_one_is_complete() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     assert!(fill(&cache, 1, 40));
     let Offer::Admit(newer) = cache.offer(KeyHash(1), 50) else {
         panic!("it fits");
@@ -167,7 +167,7 @@ fn an_old_value_is_served_until_the_new_one_is_complete() {
 
 #[test]
 fn removal_and_replacement_keep_the_charges_exact() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     assert!(!refresh(&cache, 1, 9));
     assert!(fill(&cache, 1, 40));
     assert!(refresh(&cache, 1, 9));
@@ -180,7 +180,7 @@ fn removal_and_replacement_keep_the_charges_exact() {
 
 #[test]
 fn a_smaller_budget_evicts_at_once() {
-    let cache = cache(100, PolicySpec::Lru);
+    let cache = cache(100, PolicySpec::LRU);
     (0..10).for_each(|key| assert!(fill(&cache, key, 10)));
     cache.resize(ByteSize(35));
     assert_eq!(cache.stats().objects, 3);
@@ -200,7 +200,7 @@ fn a_smaller_budget_evicts_at_once() {
 fn the_charges_are_exact_after_threads_changed_the_same_keys() {
     const KEYS: u64 = 500;
     let charge_of = |key: u64| 1 + key % 37;
-    let cache = cache(2000, PolicySpec::Gdsf);
+    let cache = cache(2000, PolicySpec::GDSF);
     let barrier = Barrier::new(4);
     thread::scope(|scope| {
         for thread in 0..4u64 {
@@ -235,7 +235,7 @@ fn the_charges_are_exact_after_threads_changed_the_same_keys() {
 #[test]
 fn an_inline_tuner_steps_when_its_window_is_full() {
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
-        policy: PolicySpec::AdaptSize,
+        policy: PolicySpec::ADAPTSIZE,
         window_requests: Some(1000),
         tuner_mode: TunerMode::Inline,
         ..HotConfig::new(ByteSize(10_000))
@@ -257,7 +257,7 @@ fn an_inline_tuner_steps_when_its_window_is_full() {
 #[test]
 fn a_tuner_thread_receives_requests_and_counts_dropped_ones() {
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
-        policy: PolicySpec::AdaptSize,
+        policy: PolicySpec::ADAPTSIZE,
         window_requests: Some(1000),
         ..HotConfig::new(ByteSize(10_000))
     });
@@ -278,7 +278,7 @@ fn a_tuner_thread_receives_requests_and_counts_dropped_ones() {
 
 #[test]
 fn a_change_that_saw_an_older_version_is_dropped() {
-    let cache = cache(10_000, PolicySpec::Lru);
+    let cache = cache(10_000, PolicySpec::LRU);
     let key = KeyHash(1);
     let offer = || match cache.offer(key, 1000) {
         Offer::Admit(reservation) => reservation,
@@ -311,7 +311,7 @@ fn a_change_that_saw_an_older_version_is_dropped() {
 
 #[test]
 fn a_promotion_makes_no_new_version_and_replaces_nothing() {
-    let cache = cache(10_000, PolicySpec::Lru);
+    let cache = cache(10_000, PolicySpec::LRU);
     let version = cache.version(KeyHash(1));
     let promote = |value| match cache.offer(KeyHash(1), 1000) {
         Offer::Admit(reservation) => reservation.promote(Arc::new(value), version),
@@ -327,7 +327,7 @@ fn a_promotion_makes_no_new_version_and_replaces_nothing() {
 fn the_allocator_is_checked_after_each_quarter_of_the_freed_bound_that_was_offered() {
     static BOUNDS: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(Vec::new());
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
-        policy: PolicySpec::Lru,
+        policy: PolicySpec::LRU,
         freed_bytes_max: Some(ByteSize(4000)),
         give_back: Some(|bytes_max| {
             let mut bounds = BOUNDS.lock().expect("the lock is not poisoned");

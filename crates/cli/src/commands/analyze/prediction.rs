@@ -187,7 +187,7 @@ fn largest_with_gain(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) 
 /// Simulates LRU, AdaptSize and GDSF in RAM alone. Then simulates the best policy with a disk, once with the
 /// admission rule `always` and once with `second-hit`.
 fn simulate(sample: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
-    let policies = [PolicySpec::Lru, PolicySpec::AdaptSize, PolicySpec::Gdsf];
+    let policies = [PolicySpec::LRU, PolicySpec::ADAPTSIZE, PolicySpec::GDSF];
     let rows = policies.map(|policy| run(sample, policy, sizes.ram, None));
     // `max_by` returns the last of several equal ratios, and the last policy is the default.
     let ratio = |policy: &usize| rows[*policy].object_hit_ratio;

@@ -1,0 +1,179 @@
+//! The GreedyDual family: each object has a value, aged by an inflation value.
+//!
+//! `H = L + value`. The object with the lowest `H` is evicted, and `L` is the `H` of the last victim. A hit computes
+//! `H` again with the current `L`, so that objects without requests age. `f` is the number of requests while the
+//! object is resident, and `s` is its size in bytes:
+//!
+//! | policy | value | optimises |
+//! |---|---|---|
+//! | [`Gds`] | `1 / s` | object hit ratio |
+//! | [`LfuDa`] | `f` | byte hit ratio |
+//! | [`GdsfPlain`], [`Gdsf`] | `f / s` | object hit ratio |
+//!
+//! The published policies admit every object: GDSF may evict a thousand small objects for a large one that it evicts
+//! next. [`Gdsf`] has a *bypass*: it rejects an object if one of its victims has an `H` above `L + 4 / s`. A
+//! rejection raises `L` to this value. Without the rise the residents would never age while only large objects are
+//! requested, and all of these would be rejected.
+//!
+//! Sources: Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms", USITS 1997 (GDS with a cost of 1); Arlitt,
+//! Cherkasova, Dilley, Friedrich and Jin, "Evaluating Content Management Techniques for Web Proxy Caches", HP Labs
+//! 1999 (LFU with dynamic aging); Cherkasova, "Improving WWW Proxies Performance with Greedy-Dual-Size-Frequency
+//! Caching Policy", HP Labs 1998.
+//!
+//! Cost: O(log n) per eviction, a few relaxed stores per hit, 16 bytes per object beside the queue.
+
+use std::fmt::Debug;
+use std::marker::PhantomData;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
+
+use super::Ranking;
+use crate::Object;
+
+/// GreedyDual-Size with a cost of 1: evicts large objects that were not requested recently.
+pub type Gds = GreedyDual<PerByte>;
+
+/// LFU with dynamic aging: evicts objects with few requests, whatever their size.
+pub type LfuDa = GreedyDual<Requests>;
+
+/// GreedyDual-Size with Frequency as published.
+pub type GdsfPlain = GreedyDual<RequestsPerByte>;
+
+/// GreedyDual-Size with Frequency that rejects an object which is worth much less per byte than one of its victims.
+pub type Gdsf = GreedyDual<RequestsPerByteWithBypass>;
+
+/// Ranks by the value `V` plus the inflation at the last request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct GreedyDual<V>(PhantomData<V>);
+
+/// The value of an object.
+pub trait Value: Debug + Send + 'static {
+    /// True if an object of low value is rejected.
+    const BYPASS: bool = false;
+
+    /// Returns the value of an object with this number of requests and `per_byte` = `1 / s`.
+    fn of(requests: u32, per_byte: f32) -> f64;
+}
+
+/// `1 / s`.
+#[derive(Debug)]
+pub struct PerByte;
+
+/// `f`.
+#[derive(Debug)]
+pub struct Requests;
+
+/// `f / s`.
+#[derive(Debug)]
+pub struct RequestsPerByte;
+
+/// `f / s`; objects of low value are rejected.
+#[derive(Debug)]
+pub struct RequestsPerByteWithBypass;
+
+impl Value for PerByte {
+    fn of(_requests: u32, per_byte: f32) -> f64 {
+        f64::from(per_byte)
+    }
+}
+
+impl Value for Requests {
+    fn of(requests: u32, _per_byte: f32) -> f64 {
+        f64::from(requests)
+    }
+}
+
+impl Value for RequestsPerByte {
+    fn of(requests: u32, per_byte: f32) -> f64 {
+        f64::from(requests) * f64::from(per_byte)
+    }
+}
+
+impl Value for RequestsPerByteWithBypass {
+    const BYPASS: bool = true;
+
+    fn of(requests: u32, per_byte: f32) -> f64 {
+        RequestsPerByte::of(requests, per_byte)
+    }
+}
+
+/// The request count and the rank of one object. A hit updates both.
+#[derive(Debug, Default)]
+pub struct AccessState {
+    /// `H` as the bits of a float. The bits of non-negative floats have the same order as the floats.
+    rank: AtomicU64,
+    /// `1 / s` as the bits of a float.
+    per_byte: AtomicU32,
+    requests: AtomicU32,
+}
+
+/// `L`, the rank of the last victim, as the bits of a float.
+#[derive(Debug, Default)]
+pub struct Inflation(AtomicU64);
+
+impl<V: Value> Ranking for GreedyDual<V> {
+    type AccessState = AccessState;
+    type Shared = Inflation;
+
+    fn tick(_: &Inflation) {}
+
+    fn victim_rank_max(inflation: &Inflation, object: &Object) -> Option<u64> {
+        V::BYPASS.then(|| rank::<V>(inflation, NEW_OBJECT_REQUESTS, per_byte(object)))
+    }
+
+    fn rejected(inflation: &Inflation, victim_rank_max: u64) {
+        inflation.0.fetch_max(victim_rank_max, Relaxed);
+    }
+
+    fn enter(inflation: &Inflation, state: &AccessState, object: &Object) {
+        let per_byte = per_byte(object);
+        state.per_byte.store(per_byte.to_bits(), Relaxed);
+        state.requests.store(1, Relaxed);
+        state.rank.store(rank::<V>(inflation, 1, per_byte), Relaxed);
+    }
+
+    #[inline]
+    fn touch(inflation: &Inflation, state: &AccessState) {
+        let requests = state.requests.load(Relaxed).saturating_add(1);
+        state.requests.store(requests, Relaxed);
+        let per_byte = f32::from_bits(state.per_byte.load(Relaxed));
+        state
+            .rank
+            .store(rank::<V>(inflation, requests, per_byte), Relaxed);
+    }
+
+    fn rank(state: &AccessState) -> u64 {
+        state.rank.load(Relaxed)
+    }
+
+    fn was_hit(state: &AccessState) -> bool {
+        state.requests.load(Relaxed) > 1
+    }
+
+    fn evicted(inflation: &Inflation, rank: u64) {
+        // `L` never decreases: a victim chosen at the work limit of the queue may not have the lowest rank.
+        inflation.0.fetch_max(rank, Relaxed);
+    }
+}
+
+/// The request count with which a new object is compared with its victims.
+///
+/// A new object has one request, but may become popular. With 1 instead of 4, the object hit ratio is up to 0.7
+/// points higher in very small caches and 0.3 points lower for downloads; in large caches, many more bytes leave the
+/// origin because large objects are rejected (tc0, 32 GiB: 4.0 % instead of 1.8 % of all bytes).
+const NEW_OBJECT_REQUESTS: u32 = 4;
+
+/// Returns `1 / s`.
+fn per_byte(object: &Object) -> f32 {
+    #[expect(
+        clippy::cast_possible_truncation,
+        reason = "a relative error of 1e-7 in 1/s changes no order that matters"
+    )]
+    let per_byte = (1.0 / object.size_bytes.max(1) as f64) as f32;
+    per_byte
+}
+
+/// Returns `H` as the bits of a float.
+fn rank<V: Value>(inflation: &Inflation, requests: u32, per_byte: f32) -> u64 {
+    let inflation = f64::from_bits(inflation.0.load(Relaxed));
+    (inflation + V::of(requests, per_byte)).to_bits()
+}

@@ -95,7 +95,7 @@ enum Detected {
     Gone,
     /// The client has not sent enough bytes within the timeout.
     Silent,
-    /// The connection is closed to make room for another one.
+    /// The connection is closed so that the worker can accept another one.
     Crowded,
 }
 
@@ -157,8 +157,8 @@ where
     serve(worker, link, io, is_h2).await;
 }
 
-/// Serves the connection by its protocol. The future of each protocol is boxed, so that a connection does not take
-/// the memory of the larger one.
+/// Serves HTTP/1.1 or HTTP/2. Each of the two futures is boxed, so that a connection takes only the memory of its own
+/// protocol's future.
 async fn serve<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>, is_h2: bool)
 where
     S: ClientStream + 'static,
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// The reason why the fast path stops serving a connection alone.
+/// The reason why the fast path stops to serve a connection without hyper.
 enum FastPathResult {
     /// A request for hyper has arrived, or the connection drains.
     NeedsHyper,
@@ -249,7 +249,7 @@ where
         if let Some(reason) = link.conn.close_reason() {
             return Poll::Ready(Err(reason));
         }
-        // hyper considers a connection idle on which only the fast path serves a request.
+        // hyper does not know of requests that the fast path serves, and would close the connection as idle.
         if link.conn.is_draining() && !draining && !link.conn.fast_path_writes() {
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
@@ -279,7 +279,7 @@ where
 
 /// Ends a connection whose client may still send bytes. Closing a socket with unread bytes resets the connection, and
 /// the reset may reach the client before the response. The edge therefore half-closes the connection, then reads and
-/// discards bytes for a moment.
+/// discards the client's bytes for at most two seconds.
 async fn half_close<S: ClientStream>(io: ClientIo<S>, last_bytes: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_bytes))).await;
 }
@@ -354,7 +354,7 @@ where
                 let ending = poll_fn(|cx| poll_h2(&mut connection, &io, cx));
                 _ = tokio::time::timeout(LINGER_MAX, ending).await;
             } else if reason == CloseReason::Crowded {
-                // GOAWAY is sent without waiting, because another connection needs the descriptor.
+                // GOAWAY is sent only if the socket accepts it at once: another connection needs the descriptor.
                 Pin::new(&mut connection).graceful_shutdown();
                 poll_fn(|cx| Poll::Ready(poll_h2(&mut connection, &io, cx).is_ready())).await;
             }
@@ -455,7 +455,7 @@ impl Drop for Registration {
 /// The preface of HTTP/2 (RFC 9113 §3.4).
 const H2_PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// The size of the first read. Most requests fit, so that the detection of the protocol needs one read.
+/// The size of the first read in bytes. Most heads fit, so one read detects the protocol and gets the first head.
 const READ_AHEAD_BYTES: usize = 4096;
 
 /// The bytes that the kernel buffers for a client with TLS in addition to the bytes in flight. With 256 KiB, the value
@@ -472,6 +472,6 @@ const H2_CONNECTION_WINDOW_BYTES: u32 = 1 << 20;
 const REQUEST_TIMEOUT_RESPONSE: &[u8] =
     b"HTTP/1.1 408 Request Timeout\r\nconnection: close\r\ncontent-length: 0\r\n\r\n";
 
-/// The longest time and the most bytes for which the edge reads after it has half-closed a connection.
+/// The most time that the edge spends to end a connection, and the most bytes that it discards from the client.
 const LINGER_MAX: Duration = Duration::from_secs(2);
 const LINGER_BYTES_MAX: usize = 4 << 20;

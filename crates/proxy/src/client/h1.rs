@@ -3,8 +3,8 @@
 //! A hit of a kilobyte takes 6.8 µs in hyper, mostly for two maps of header fields. The fast path is part of the
 //! connection's [`ClientIo`](crate::client::io::ClientIo), and parses the head of the next request. The cache key of
 //! a plain GET or HEAD is made from the bytes of its head. A hit is answered with the stored header block. Otherwise
-//! the fast path builds a request for the request path, and writes its [`response`]. Requests that are not plain are
-//! passed to hyper as bytes, one at a time.
+//! the fast path builds a request for the request path, and writes the [`response`]. hyper gets the bytes of all
+//! requests that are not plain, one request at a time.
 //!
 //! A connection has four modes. *Boundary*: all requests were answered, and the fast path parses the next head.
 //! *Serving*: the fast path waits for a response or writes it. *Handed*: hyper serves one request. The end of the
@@ -51,7 +51,7 @@ pub(crate) struct FastPath {
     worker: Rc<Worker>,
     link: ClientLink,
     mode: Mode,
-    /// The request that is served here, in [`Mode::Serving`].
+    /// The response that the fast path waits for or writes, in [`Mode::Serving`].
     response: Option<Box<ResponseWriter>>,
     /// The host of the last plain request. The next request usually has the same host.
     site: Option<Site>,
@@ -59,9 +59,9 @@ pub(crate) struct FastPath {
     inbox: BytesMut,
     /// The progress of parsing the head at the front of the inbox.
     partial: PartialHead,
-    /// True if no more bytes are read: the client has half-closed, or the connection ends with the last response.
+    /// True if the edge reads no more bytes: the client has half-closed, or the connection ends with the last response.
     ended: bool,
-    /// True if the client has sent bytes after the last request that is answered.
+    /// True if the client has sent bytes after its last request, to which the edge responds before it closes.
     overran: bool,
     outbox: Outbox,
     /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
@@ -73,7 +73,7 @@ pub(crate) struct FastPath {
 enum Mode {
     Boundary,
     Serving,
-    /// hyper gets the bytes of one request, up to this end.
+    /// hyper serves one request. The scan finds its end.
     Handed(BodyEnd),
     Through,
 }
@@ -285,7 +285,7 @@ impl FastPath {
             .is_some_and(|word| !words.next_back().unwrap_or(word).starts_with(b"HTTP/"))
     }
 
-    /// Refuses a request that hyper would parse differently. No bytes after its head are read.
+    /// Refuses a request that hyper would parse differently. The bytes after its head are ignored.
     fn refuse(&mut self, method: Method, error: &RequestError) {
         let response = ResponseWriter::refuse(&self.worker, &self.link, method, error);
         self.begin_response(Box::new(response));
@@ -355,7 +355,7 @@ impl FastPath {
         self.ended = true;
     }
 
-    /// Returns true if the client has ended the connection and no response is pending, here or in hyper.
+    /// Returns true if the edge reads no more bytes and no response is pending in the fast path or in hyper.
     pub(crate) fn is_over(&self) -> bool {
         self.ended && self.inbox.is_empty() && self.mode == Mode::Through
     }
@@ -463,7 +463,7 @@ impl FastPath {
 impl Drop for FastPath {
     /// Logs responses that were sent in part.
     fn drop(&mut self) {
-        // Dropping the response adds its log line to the lines of the connection.
+        // Dropping the response passes its log line to the connection's lines, which are logged below.
         self.response = None;
         self.link.conn.set_fast_path_gone();
         if !self.link.conn.has_logs() {
@@ -483,8 +483,8 @@ impl Drop for FastPath {
     }
 }
 
-/// The number of responses of one connection before other connections are served, so that a client that pipelines
-/// requests does not occupy a core. hyper's limit is 16.
+/// The most responses of one connection before the worker serves other connections. This keeps a client that
+/// pipelines requests from occupying a core. hyper's limit is 16.
 const ANSWERS_A_TURN: u32 = 32;
 
 /// Bytes of a request line besides the target: the method, the version, and the authority of an absolute target.

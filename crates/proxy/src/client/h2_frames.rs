@@ -1,17 +1,16 @@
 //! The gate through which a client's HTTP/2 frames reach hyper. It limits their rate and the memory of decoded heads.
 //!
-//! hyper decodes a header block as soon as it arrives, and keeps the decoded fields until the request is accepted. It
-//! has no limit for the rate of frames that cost work without being part of a request. The gate gets the bytes first.
-//! It parses the header of each frame (RFC 9113 §4.1) and the lengths inside header blocks.
+//! hyper decodes a header block as soon as the block arrives, and keeps the fields until the request is accepted. hyper
+//! has no limit for the rate of frames that are not part of a request. The gate gets the bytes before hyper, and parses
+//! the header of each frame (RFC 9113 §4.1) and the lengths inside header blocks.
 //!
-//! - A header block passes when it is complete, and only if it does not have too many fields. A field may take a
-//!   single byte in the block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the
-//!   block's length.
+//! - A header block passes when it is complete, unless it has too many fields. A field may take a single byte in the
+//!   block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the length of the block.
 //! - After a number of fields the gate pauses, so that hyper accepts requests before it decodes further ones.
-//! - Consecutive small DATA frames of one stream are merged into one. The payload and its order do not change.
+//! - Consecutive small DATA frames of one stream are merged. The payload and its order do not change.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
 
-/// Bounds of one connection.
+/// The limits of one connection.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameLimits {
     /// The most fields of a request's header block.
@@ -26,7 +25,7 @@ pub struct FrameLimits {
     pub window_updates_max: u64,
 }
 
-/// The bound that a client exceeded.
+/// The limit that a client exceeded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Excess {
     /// Too many RST_STREAM frames.
@@ -56,7 +55,7 @@ impl Excess {
 pub struct Passed {
     /// The number of bytes at the front of the buffer that hyper may read now.
     pub cleared: usize,
-    /// The number of bytes in the buffer after frames were merged. The bytes after `cleared` have to be passed again.
+    /// The number of bytes in the buffer after frames were merged. The caller passes the bytes after `cleared` again.
     pub len: usize,
     /// True if the gate pauses until [`FrameGate::resume`], false if it needs more bytes.
     pub pause: bool,
@@ -77,7 +76,7 @@ pub struct FrameGate {
     resets: u64,
     control: u64,
     window_updates: u64,
-    /// Bytes sent to the client in this window and in the one before. The more bytes, the more frames may arrive.
+    /// Bytes sent to the client in this window and in the previous one. More bytes allow more frames of the client.
     sent: u64,
     sent_before: u64,
 }
@@ -109,15 +108,15 @@ impl FrameGate {
         self.stream_max
     }
 
-    /// Ends a pause: hyper has accepted the requests that passed before.
+    /// Ends a pause, because hyper has accepted the requests that passed.
     pub fn resume(&mut self) {
         self.fields = 0;
     }
 
-    /// Decides how many of the received `bytes` hyper may read. They begin after the cleared bytes of the last call,
-    /// and small DATA frames among them are merged in place. `now` is in milliseconds.
+    /// Decides how many of the received `bytes` hyper may read, and merges small DATA frames in place. `bytes` begin
+    /// after the cleared bytes of the last call. `now` is in milliseconds.
     ///
-    /// Returns an [`Excess`] if the client has exceeded a limit. The gate must not be used afterwards.
+    /// Returns an [`Excess`] if the client has exceeded a limit. The gate must not be used after this error.
     pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
         self.roll(now);
         let (mut read, mut write) = (0, 0);
@@ -218,7 +217,7 @@ impl FrameGate {
         Ok(())
     }
 
-    /// Returns the length of the header block at the front, up to its frame with END_HEADERS. `None` if it is
+    /// Returns the length of the header block at the front, up to its frame with END_HEADERS. `None` if the block is
     /// incomplete.
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
@@ -364,7 +363,7 @@ fn fields_of(mut block: &[u8]) -> usize {
         let rest = match first {
             0x80.. => integer(block, 7).map(|(_, rest)| rest),
             0x20..0x40 => {
-                // A change of the table's size is not a field.
+                // An update of the dynamic table's size is not a field.
                 match integer(block, 5) {
                     Some((_, rest)) => block = rest,
                     None => return fields,
@@ -394,7 +393,7 @@ fn string(bytes: &[u8]) -> Option<&[u8]> {
     rest.get(length..)
 }
 
-/// Parses an integer (RFC 7541 §5.1). Returns it with the bytes after it.
+/// Parses an integer (RFC 7541 §5.1). Returns its value and the bytes after the integer.
 fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
     let (&first, mut rest) = bytes.split_first()?;
     let mask = (1usize << prefix_bits) - 1;
@@ -413,17 +412,17 @@ fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
     None
 }
 
-/// The length of the windows in which frames are counted. It is long enough that a browser that cancels all requests
-/// of a page stays below the limit, and a client that cancels requests steadily does not.
+/// The length of the windows in which frames are counted. A browser that cancels all requests of a page stays below the
+/// limit of a window. A client that cancels requests continuously exceeds it.
 pub const WINDOW_MILLIS: u64 = 10_000;
 
-/// The bytes sent to the client for which it may send one more frame than the limit. The answer to a PING has only 17
-/// bytes, so PINGs do not raise the limit of PINGs.
+/// The number of bytes sent to the client that allow one frame above the limit. The answer to a PING has only 17 bytes,
+/// so PINGs hardly raise their own limit.
 const SENT_A_RESET: u64 = 16 << 10;
 const SENT_A_CONTROL: u64 = 4 << 10;
 const SENT_A_WINDOW_UPDATE: u64 = 32;
 
-/// The most fields of trailers, which stay in memory until the body before them was read. Requests need few.
+/// The most fields of trailers. hyper keeps the trailers in memory until the body before them was read.
 const TRAILER_FIELDS_MAX: usize = 32;
 
 /// The most frames of a header block. The largest block of a well-behaved client has five frames of 16 KiB.

@@ -1,4 +1,4 @@
-//! The byte stream beneath hyper's HTTP/2. Received bytes pass a [`FrameGate`]. Small frames are written together.
+//! The stream between a client's socket and hyper's HTTP/2. It checks received frames, and gathers small frames.
 //!
 //! The crate h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time take ten TLS
 //! records and ten calls of `writev`. [`H2Io`] collects the frames and writes them after each poll of hyper.
@@ -19,8 +19,8 @@ use crate::client::h2_frames::{Excess, FrameGate, FrameLimits};
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 
-/// A handle of a client's stream with its gate. hyper has one handle. The connection's task has another one, which it
-/// still needs after hyper's connection has ended.
+/// A handle of a client's stream with its gate. hyper has one handle. The connection's task has another one, and needs
+/// it after hyper's connection has ended.
 #[derive(Debug)]
 pub(crate) struct H2Io<S>(Rc<RefCell<Inner<S>>>);
 
@@ -33,14 +33,14 @@ struct Inner<S> {
     held: BytesMut,
     /// Bytes at the front of `held` that hyper may read.
     cleared: usize,
-    /// True if no more bytes can pass before `held` gets more bytes from the client.
+    /// True if the gate needs more bytes from the client before further bytes can pass.
     starved: bool,
-    /// True while the gate pauses, until hyper has accepted the requests that passed.
+    /// True while the gate pauses, so that hyper accepts the requests that passed.
     paused: bool,
     excess: Option<Excess>,
-    /// Whole frames that hyper has written here and that were not written to the client's stream yet.
+    /// Complete frames that hyper has written and that wait until they are written to the client.
     gathered: BytesMut,
-    /// True if the last write of hyper was accepted completely, so that the written bytes end with a whole frame.
+    /// True if hyper's last write was accepted completely, so that the written bytes end with a complete frame.
     writes_whole: bool,
 }
 
@@ -65,13 +65,13 @@ impl<S> H2Io<S> {
         Self(Rc::clone(&self.0))
     }
 
-    /// Returns the bound that the client exceeded.
+    /// Returns the limit that the client exceeded.
     pub(crate) fn excess(&self) -> Option<Excess> {
         self.0.borrow().excess
     }
 
-    /// Returns the stream, and the last bytes to write to it: the gathered frames and GOAWAY. `None` if hyper still
-    /// has its handle, or if a frame was written in part.
+    /// Returns the stream, and the last bytes to write to the client: the gathered frames and GOAWAY. `None` if hyper
+    /// still has its handle, or if a frame was written in part.
     pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
         let mut farewell = inner.gathered;
@@ -171,7 +171,8 @@ impl<S: ClientStream> Inner<S> {
         }
     }
 
-    /// Reads into hyper's buffer, and moves the bytes that may not pass yet to `held`. False if none passed.
+    /// Reads into hyper's buffer, and moves bytes that may not pass yet to `held`. Returns false if hyper gets no bytes
+    /// although the client is connected.
     fn poll_read_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -309,8 +310,8 @@ impl<S: ClientStream> AsyncWrite for H2Io<S> {
 /// closed, because hyper would have to decode all fields before the edge can answer 431.
 const HEADERS_BEFORE_CLOSE: usize = 4;
 
-/// The bytes that a header block may have beyond `head_bytes_max`, for frame headers, padding, and text that the
-/// Huffman code makes longer.
+/// The bytes that a header block may have in addition to `head_bytes_max`: for frame headers, for padding, and for
+/// text that the Huffman code makes longer.
 const BLOCK_OVERHEAD_BYTES: usize = 16 << 10;
 
 /// The most bytes of gathered frames: the size of one TLS record (RFC 8446 §5.1).

@@ -1,4 +1,4 @@
-//! The stream between a client's socket and hyper. The fast path reads from it before hyper does.
+//! The stream between a client's socket and hyper. The fast path reads the client's bytes before hyper does.
 
 use std::io;
 use std::pin::Pin;
@@ -21,7 +21,7 @@ pub(crate) struct ClientIo<S> {
     /// The bytes that were read to detect the protocol and not returned yet.
     read_ahead: Bytes,
     fast_path: Option<Box<FastPath>>,
-    /// True if the stream has accepted only a part of hyper's last write.
+    /// True if the socket has accepted only a part of hyper's last write.
     cut: bool,
 }
 

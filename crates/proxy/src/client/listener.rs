@@ -18,10 +18,10 @@ use crate::path::worker::Worker;
 /// Binds one socket for each worker to the same address (`SO_REUSEPORT`). The kernel distributes connections over the
 /// workers, which share no lock.
 ///
-/// Any process of the same user could bind the address as well. Unless `shared` is set, the first socket therefore
-/// listens before `SO_REUSEPORT` is set. This fails if another process listens on the address. If two processes start
-/// at the same moment, it fails for one of them. `SO_REUSEADDR` is always set, so that old connections in TIME_WAIT
-/// do not prevent a start.
+/// With `SO_REUSEPORT` any process of the same user could bind the address too. Unless `shared` is true, the first
+/// socket therefore listens before it sets this option, which fails if another process listens on the address. If two
+/// processes start at the same moment, one of them fails. `SO_REUSEADDR` is always set, so that old connections in
+/// TIME_WAIT do not prevent a start.
 pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
     let first = if shared {
         bind_one(addr)?
@@ -53,7 +53,7 @@ fn bind_alone(addr: SocketAddr) -> io::Result<StdListener> {
 fn new_socket(addr: SocketAddr) -> io::Result<Socket> {
     let socket = Socket::new(Domain::for_address(addr), Type::STREAM, Some(Protocol::TCP))?;
     socket.set_reuse_address(true)?;
-    // Accepted sockets inherit this option and the next one. The last packet of a response must not wait for an ACK.
+    // Accepted sockets inherit this option and the next one. Nagle's algorithm would delay the end of a response.
     socket.set_tcp_nodelay(true)?;
     // Without this limit the kernel buffers up to 4 MB for a client that reads no bytes, outside of all budgets.
     _ = socket.set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
@@ -115,7 +115,7 @@ pub(crate) async fn accept(
     }
 }
 
-/// Returns this worker's share of the limit, rounded up.
+/// Returns this worker's share of `limits.connections_max`, rounded up.
 fn connections_max(worker: &Worker) -> usize {
     let config = worker.config();
     let all = config.limits.connections_max.get();
@@ -141,8 +141,8 @@ const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// Idle connections that are closed at each failure because the process has no free descriptor. With a pause of 50 ms
-/// this happens at most twenty times per second, so a short shortage closes few connections.
+/// The number of idle connections that the worker closes if the process has no free descriptor. The worker then pauses
+/// for 50 ms, so it closes at most 80 connections per second.
 const ROOM_AFTER_FAILURE: usize = 4;
 
 #[cfg(test)]
@@ -151,7 +151,7 @@ mod tests {
 
     use std::net::TcpStream;
 
-    /// Returns the congestion control of a socket that was accepted at an address.
+    /// Returns the congestion control of a socket that a listener at `addr` accepted.
     fn congestion_of_accepted(addr: &str) -> Vec<u8> {
         let listener = bind_one(addr.parse().expect("an address")).expect("a port");
         let port = listener.local_addr().expect("it is bound").port();
@@ -210,7 +210,7 @@ mod tests {
         assert_eq!(congestion_of_accepted("127.0.0.1:0"), expected);
     }
 
-    /// Without `UNSENT_BYTES_MAX` the kernel buffers 2 to 4 MB.
+    /// Without `UNSENT_BYTES_MAX` the kernel would buffer 2 to 4 MB.
     #[test]
     fn the_kernel_buffers_little_for_a_client_that_reads_nothing() {
         use std::io::Write as _;

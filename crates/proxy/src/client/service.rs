@@ -1,4 +1,4 @@
-//! The hyper service: passes the requests that hyper has parsed to the request path.
+//! The service that hyper calls with each request that it has parsed. It passes the request to the request path.
 
 use std::rc::Rc;
 

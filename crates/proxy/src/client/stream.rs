@@ -26,11 +26,11 @@ pub(crate) struct FilePart<'a> {
 
 /// A stream of bytes to and from a client. TLS has to encrypt a copy of the bytes, so TLS streams cannot send files.
 pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
-    /// True if the stream implements the methods below.
+    /// True if the stream implements `poll_send_file` and `poll_send_span`.
     const SENDS_FILES: bool = false;
 
-    /// Writes `head`, then the part of the file, which the kernel does not copy. Returns how many bytes of head and
-    /// file the socket accepted.
+    /// Writes `head`, then the part of the file. The kernel sends the file's pages without a copy. Returns how many
+    /// bytes of head and file the socket accepted.
     fn poll_send_file(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -115,8 +115,8 @@ fn poll_take(
     }
 }
 
-/// Returns true if the socket has space. If it has space after a short write, the file has ended or is unreadable.
-/// Waiting for space would then never end, so the next write is tried at once and returns the cause.
+/// Returns true if the socket has space. If it has space after a short write, the file has ended or is unreadable. A
+/// wait for space could then last forever. The caller tries the next write at once, and its error names the cause.
 fn has_room(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::OUT)];
     poll(&mut polled, Some(&Timespec::default())) != Ok(0)
@@ -125,7 +125,7 @@ fn has_room(stream: &TcpStream) -> bool {
 fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize> {
     let mut taken = 0;
     if !head.is_empty() {
-        // The file follows at once, so the kernel may put both in one packet.
+        // The file follows at once, so the kernel may put head and file in one packet.
         let flags = SendFlags::MORE | SendFlags::NOSIGNAL;
         taken = retry_on_intr(|| rustix::net::send(stream, head, flags))?;
         if taken < head.len() {
@@ -135,7 +135,7 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
     let mut offset = part.offset;
     match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
         Ok(of_file) => Ok(taken + of_file),
-        // The head was sent, so its bytes are returned although the file failed. The next call returns the error.
+        // The bytes of the head were sent and have to be returned. The next call fails too and returns the error.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }
@@ -159,7 +159,7 @@ mod tests {
         (stream, peer)
     }
 
-    /// Method: send a range that is longer than the file. Its bytes are sent, and the next write returns 0.
+    /// Method: send a range that is longer than the file. The first call sends the whole file, the next returns 0.
     #[tokio::test]
     async fn a_part_beyond_the_end_of_its_file_does_not_wait() {
         let (mut stream, _peer) = connection().await;

@@ -80,7 +80,7 @@ metrics! {
             "Requests that the tuner missed because a worker's ring was full." { tuner.requests_dropped }
     }
 
-    /// Exists after the first window.
+    /// These metrics exist after the tuner's first window.
     const WINDOW: Tuning = |window| {
         Gauge "edgeward_adaptsize_predicted_ohr"
             "Object hit ratio that the model predicts for the current window." { window.predicted_ohr }
@@ -90,7 +90,7 @@ metrics! {
             "Requests of the last window for objects that the tuner could not track." { window.untracked_requests }
     }
 
-    /// Exists after the second window, because the model predicts no hit ratio for the first window.
+    /// This metric exists after the second window, because the model predicts no hit ratio for the first window.
     const WINDOW_ERROR: f64 = |error| {
         Gauge "edgeward_adaptsize_model_error"
             "Predicted minus measured object hit ratio of the last window." { *error }
@@ -174,7 +174,7 @@ fn c_label(c: f64) -> String {
     }
 }
 
-/// Memory of this process.
+/// The memory of this process.
 pub(crate) struct Memory {
     pub(crate) resident_bytes: u64,
     pub(crate) all_bytes: u64,

@@ -102,8 +102,8 @@ pub enum StartError {
 pub struct Edge;
 
 impl Edge {
-    /// Starts the edge's threads, and returns when the edge accepts connections. Each part starts after those it
-    /// needs.
+    /// Starts the edge's threads, and returns when the edge accepts connections. Each part starts after the
+    /// parts that it needs.
     pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
         check_name(&config.name)?;
         if config.listeners.is_empty() {
@@ -131,7 +131,7 @@ impl Edge {
             }
             None => None,
         };
-        // The disk store is opened after the steps that fail fast, because its recovery may take seconds.
+        // The disk store is opened late, because its recovery may take seconds. The steps before it fail fast.
         let hot = Hot::new(config.hot.clone());
         let (disk, disk_damaged) = match &config.disk {
             Some(disk) => {
@@ -274,7 +274,7 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
             None => None,
         };
         // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
-        // the first listener of a port refuses to share it.
+        // the first listener of a port refuses to share the port.
         let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;

@@ -1,7 +1,7 @@
 //! Makes the canonical request from a request as received.
 //!
-//! Cache key, `Vary` key and forwarded request are made only from the [`Request`] that [`canonical`] returns. The
-//! order of the steps matters: fields of the connection are removed before other fields are read.
+//! The cache key, the `Vary` key and the forwarded request are made only from the [`Request`] that [`canonical`]
+//! returns. Fields of the connection must be removed before other fields are read.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -107,7 +107,7 @@ impl From<RequestError> for NotForwarded {
     }
 }
 
-/// Makes the canonical request. If the request is refused, the access log still gets the parts made so far.
+/// Makes the canonical request. A refused request is returned too, as far as it was made, for the access log.
 pub(crate) fn canonical(
     canonicaliser: &Canonicaliser,
     link: &ClientLink,
@@ -230,7 +230,7 @@ fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Request
     Ok(())
 }
 
-/// Returns true if the content is chunked. Refuses any other coding, since the edge decodes none (RFC 9112 §6.1).
+/// Returns true if the content is chunked. Refuses other codings: the edge cannot decode them (RFC 9112 §6.1).
 fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, RequestError> {
     let mut codings = members(headers, TRANSFER_ENCODING).peekable();
     let is_coded = codings.peek().is_some();
@@ -331,8 +331,8 @@ fn join_cookies(headers: &mut HeaderMap) {
     headers.insert(COOKIE, joined.expect("made of values and visible ASCII"));
 }
 
-/// Returns true for all protocols except h2c. Clients that offer h2c also accept HTTP/1.1, so the offer is ignored
-/// (RFC 9110 §7.8).
+/// Returns true for all protocols except h2c. Clients that offer h2c also accept HTTP/1.1, so the edge ignores this
+/// offer (RFC 9110 §7.8).
 fn wants_upgrade(protocol: &HeaderValue) -> bool {
     !protocol
         .as_bytes()

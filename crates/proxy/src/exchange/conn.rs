@@ -1,4 +1,4 @@
-//! The state of a client's connection: its requests under way, its timeouts, and the bytes that were not sent.
+//! The state of a client's connection: its requests under way, its timeouts, and its unsent bytes.
 //!
 //! A timer for each request would cost more than all other work of the edge. A connection therefore only records the
 //! time of its last progress. Four times a second, the worker's sweep compares the times of all its connections with
@@ -43,8 +43,8 @@ pub(crate) struct ConnState {
     head_since: Cell<Option<Timestamp>>,
     /// The time since which the socket accepts no bytes although some are available.
     write_blocked_since: Cell<Option<Timestamp>>,
-    /// The time since which a response's body waits for the client to read. An HTTP/2 client can block a stream
-    /// without blocking the socket.
+    /// The time since which the body of a response waits for the client to read. Needed in addition to
+    /// `write_blocked_since`, because an HTTP/2 client can block a stream without blocking the socket.
     client_turn_since: Cell<Option<Timestamp>>,
     /// The time since which an upload waits for the client's bytes.
     upload_waits_since: Cell<Option<Timestamp>>,
@@ -52,7 +52,7 @@ pub(crate) struct ConnState {
     draining: Cell<bool>,
     /// True if a request was refused before its body was read.
     lingers: Cell<bool>,
-    /// True if hyper has the complete response to the last request that it was given.
+    /// True if hyper has the complete response to the last request that it got.
     answered: Cell<bool>,
     /// True if hyper has also flushed that response.
     flushed: Cell<bool>,
@@ -69,7 +69,7 @@ pub(crate) struct ConnState {
     interims: RefCell<Vec<u8>>,
     /// The number of HTTP/1.1 requests so far.
     requests: Cell<u64>,
-    /// The number of the request that waits for its final response and may get interim responses.
+    /// The number of the HTTP/1.1 request that waits for its final response, and may get interim responses.
     interims_of: Cell<Option<u64>>,
     /// True if lines of the access log wait until their response is flushed: for HTTP/1.1 with an access log.
     holds_logs: Cell<bool>,
@@ -95,11 +95,11 @@ pub(crate) enum CloseReason {
     Slow,
     /// The client sends no bytes of its upload.
     Upload,
-    /// Readers of evicted objects pin too much memory, and this client frees it most slowly.
+    /// Slow clients keep too much memory of evicted objects in use, and this client frees memory most slowly.
     Pinned,
 }
 
-/// The rank of [`ConnState::close_rank`]: true if a head has begun, and the time since which the connection waits.
+/// See [`ConnState::close_rank`]: true if a head is incomplete, and the start of the wait for bytes of the client.
 pub(crate) type CloseRank = (bool, Timestamp);
 
 impl ConnState {
@@ -280,7 +280,7 @@ impl ConnState {
         }
     }
 
-    /// Records that hyper is given a request.
+    /// Records that hyper gets a request.
     pub(crate) fn hyper_begins(&self) {
         self.answered.set(false);
         self.flushed.set(false);
@@ -291,7 +291,7 @@ impl ConnState {
         self.flushed.set(self.answered.get());
     }
 
-    /// Returns true if hyper has answered the last request that it was given, and has flushed the response.
+    /// Returns true if hyper has answered the last request that it got, and has flushed the response.
     pub(crate) fn hyper_is_done(&self) -> bool {
         self.flushed.get()
     }
@@ -360,7 +360,7 @@ impl ConnState {
                     self.pace.end_wait(self.clock.now());
                 }
                 self.write_blocked_since.set(None);
-                // The client reads bytes, so it is not idle, even if hyper passed on the response long ago.
+                // A client that reads bytes is not idle, even if hyper got the complete response long ago.
                 let now = self.clock.now();
                 self.idle_since.set(now);
                 if self.client_turn_since.get().is_some() {
@@ -378,7 +378,7 @@ impl ConnState {
         &self.pieces
     }
 
-    /// Sets whether lines of the access log wait until their response is sent.
+    /// Sets if lines of the access log wait until their response is sent.
     pub(crate) fn set_holds_logs(&self, holds: bool) {
         self.holds_logs.set(holds);
     }
@@ -387,7 +387,7 @@ impl ConnState {
         self.holds_logs.get()
     }
 
-    /// Resets the progress of hyper's writes, because a response begins whose log line needs them.
+    /// Resets the progress of hyper's writes, because the log line of the next response counts its own bytes.
     pub(crate) fn begin_response(&self) {
         self.hyper_writes.set(HyperWrites::default());
     }
@@ -411,7 +411,7 @@ impl ConnState {
         self.held_logs.take()
     }
 
-    /// Records that the fast path was dropped with the socket. Incomplete responses stay incomplete.
+    /// Records that the fast path was dropped with the socket, so no further bytes can be written.
     pub(crate) fn set_fast_path_gone(&self) {
         self.fast_path_gone.set(self.holds_logs.get());
     }

@@ -6,7 +6,7 @@ use http::header::HeaderMap;
 
 use crate::base::config::ForwardingConfig;
 
-/// The fields that the edge removes from requests, collected once at start.
+/// The names of the fields that the edge removes from requests, collected once at start.
 #[derive(Debug)]
 pub(crate) struct FieldFilter {
     /// Removed from requests of clients that are not trusted proxies.
@@ -41,8 +41,8 @@ impl FieldFilter {
         });
     }
 
-    /// Like [`apply`](Self::apply), for a plain request. Also removes the fields of the connection, which are always
-    /// the same, because `Connection` of a plain request lists no other field.
+    /// Like [`apply`](Self::apply), for a plain request. Also removes the fields of the connection. The names of these
+    /// fields are fixed, because `Connection` of a plain request lists no other field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         let names = if client_is_trusted {
             &self.plain_trusted
@@ -59,7 +59,7 @@ fn remove_where(headers: &mut HeaderMap, is_removed: impl Fn(&HeaderName) -> boo
     }
 }
 
-/// A set of field names. Lookups are frequent, and two bit sets reject most names that are not in the set.
+/// A set of field names. Lookups are frequent. Two bit sets reject most names that are not members.
 #[derive(Debug)]
 struct NameSet {
     names: Vec<HeaderName>,

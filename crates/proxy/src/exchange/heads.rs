@@ -63,5 +63,5 @@ pub(crate) fn decoded_bytes(uri: &Uri, headers: &HeaderMap) -> u64 {
     (target + authority + fields) as u64
 }
 
-/// The size of a map entry: `http::HeaderMap` takes 104 bytes and an index slot, and grows by doubling.
+/// The estimated bytes of a map entry: `http::HeaderMap` takes 104 bytes and an index slot, and grows by doubling.
 const FIELD_BYTES: usize = 128;

@@ -18,7 +18,7 @@ pub(crate) struct Request {
     /// The target as received: see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
     pub(crate) uri: Uri,
     pub(crate) version: Version,
-    /// The header fields, without those of the connection and those that the origin must not get.
+    /// The header fields, without fields of the connection and fields that the origin must not get.
     pub(crate) headers: HeaderMap,
     /// True if the [fast path](crate::client::h1) has parsed the request: a GET or HEAD for one host, without a body,
     /// conditions, a range, directives or credentials.

@@ -1,4 +1,4 @@
-//! The error responses to requests that the edge refuses.
+//! The error responses to requests that the edge refuses to serve.
 
 use std::borrow::Cow;
 

@@ -20,7 +20,7 @@ use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
 pub(crate) enum Source {
-    /// All bytes were given, or the body is empty.
+    /// The connection got all bytes, or the body is empty.
     Empty,
     /// One piece in memory, and the owner of that memory.
     Whole(Bytes, PieceMemory),
@@ -37,9 +37,9 @@ pub(crate) enum Source {
 /// The body of a response to a client. It counts its bytes, and logs the request when it is dropped.
 pub(crate) struct EdgeBody {
     source: Source,
-    /// The bytes that were given to the connection.
+    /// The number of bytes that the connection got.
     bytes_given: u64,
-    /// True if the reader of the body counts the bytes that the socket accepts. Otherwise the given bytes are counted.
+    /// True if the caller counts the bytes that the socket accepts. Otherwise this body counts the given bytes.
     writer_counts: bool,
     /// The owner of the last piece's memory.
     memory: PieceMemory,
@@ -105,7 +105,7 @@ impl EdgeBody {
         }
     }
 
-    /// Like [`poll_frame`](Body::poll_frame), for a caller that can send spans. Trailers are dropped.
+    /// Like [`poll_frame`](Body::poll_frame), for a caller that can send spans of the page cache. Drops trailers.
     pub(crate) fn poll_piece(
         &mut self,
         cx: &mut Context<'_>,

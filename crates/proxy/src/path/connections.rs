@@ -12,7 +12,7 @@ use crate::exchange::conn::CloseRank;
 pub(crate) struct Connections {
     slots: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
-    /// The candidates for closing that the last search found, by slot. The last one is closed first.
+    /// The candidates for closing that the last search found, with their slots. The last candidate is closed first.
     spares: Vec<(CloseRank, usize)>,
     /// The time of the last search that found too few candidates.
     searched: Option<Timestamp>,
@@ -41,10 +41,10 @@ impl Connections {
         self.slots.len() - self.free.len()
     }
 
-    /// Returns the connection to close when a new one arrives at the limit.
+    /// Returns the connection to close when a new connection arrives at the limit of connections.
     ///
     /// A search through all connections finds candidates for many calls, so that a call takes a constant number of
-    /// steps on average. A search that found too few is not repeated within the same tick of the clock.
+    /// steps on average. A search that found too few candidates is not repeated within the same tick of the clock.
     pub(crate) fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
         loop {
             while let Some((rank, slot)) = self.spares.pop() {
@@ -81,7 +81,7 @@ impl Connections {
     }
 }
 
-/// A search keeps at most one of this many open connections as a candidate for closing.
+/// A search keeps one candidate for closing for each 64 open connections.
 const SPARES_FRACTION: usize = 64;
 
 #[cfg(test)]

@@ -42,9 +42,9 @@ impl Reply {
         }
     }
 
-    /// Responds with a stored response, as far as the request's conditions and range ask for it.
+    /// Responds with a stored response, or with the 304, 206 or 416 that the request's conditions and range select.
     ///
-    /// If `cache_status` is `None`, the response is reported as a hit.
+    /// If `cache_status` is `None`, `Cache-Status` reports a hit.
     pub(super) fn stored(
         self,
         request: &Request,
@@ -88,7 +88,7 @@ impl Reply {
         self.respond(request, response.status, headers, body, &cache_status)
     }
 
-    /// Counts a hit on disk that does not read the whole body, which is therefore not promoted to memory.
+    /// Counts a hit on disk that does not read the whole body. Such a hit does not promote the body to memory.
     fn count_partial_hit(&self, stored: &Stored) {
         if stored.is_on_disk() {
             let cache = &self.worker.cache;
@@ -175,7 +175,7 @@ impl Reply {
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
         }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
-            // RFC 9110 §10.2.3: after this time, all requests that wait for the origin now were sent or refused.
+            // RFC 9110 §10.2.3: after this time, each request that waits for the origin now was sent or refused.
             let queue_timeout = self.worker.config().origin.queue_timeout;
             let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);

@@ -1,9 +1,9 @@
 //! Deliveries: bodies on their way to clients that may stop reading.
 //!
-//! A body that comes directly from the origin moves at the speed of its client, and uses a connection to the origin
-//! all that time. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of the client, up to
-//! `limits.read_ahead_bytes` and within the budget of all fills. If the body ends within this limit, its connection
-//! becomes free before the client has read the body.
+//! A body that comes directly from the origin moves at the speed of its client, and occupies a connection to the
+//! origin until its end. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of the client,
+//! up to `limits.read_ahead_bytes` and within the budget of all fills. If the body ends within this limit, the
+//! connection to the origin becomes free before the client has read the body.
 //!
 //! An HTTP/2 client can stall one stream while its socket accepts bytes. Each HTTP/2 stream therefore has its own
 //! [`Pace`], and only the stream that is too slow is reset. For HTTP/1.1 the pace of the connection is enough; see
@@ -57,7 +57,7 @@ impl Deliveries {
 /// The body of one response on its way to the client.
 pub(crate) struct Delivery {
     conn: Rc<ConnState>,
-    /// The times in which the edge waits for the client.
+    /// The pace at which the client accepts bytes while the edge waits for it.
     pace: Pace,
     /// Resets the HTTP/2 stream. `None` for HTTP/1.1.
     abort_handle: Option<Rc<AbortHandle>>,
@@ -132,10 +132,10 @@ impl Delivery {
         self.pace.end_wait(now);
     }
 
-    /// Charges the time in which the edge waited for the client. If it is now too slow, resets its stream and returns
-    /// true.
+    /// Charges the time in which the edge waited for the client. If the client is now too slow, resets its stream and
+    /// returns true.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
-        // While the socket accepts no bytes, only the pace of the connection counts, which all its streams share.
+        // While the socket accepts no bytes, all streams of the connection wait, and only the connection's pace counts.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
             self.pace.discard_waits(now);
             return false;
@@ -165,7 +165,7 @@ impl Delivery {
         is_stuck
     }
 
-    /// Returns true if a part of the body has not arrived from the origin.
+    /// Returns true if the origin has not sent the whole body yet.
     fn reads_origin(&self) -> bool {
         let Some(origin) = &self.origin else {
             return false;
@@ -357,5 +357,5 @@ impl Delivery {
     }
 }
 
-/// The time without progress after which the edge reads ahead of a client: one interval of the sweep.
+/// The time without an accepted byte after which the edge reads ahead of a client: one interval of the sweep.
 const STALLED_AFTER: Duration = Duration::from_millis(250);

@@ -36,7 +36,7 @@ enum FetchResult {
     /// The leader and the followers read the body from the fill.
     Shared {
         head: Arc<FillHead>,
-        /// The fields for the leader. Followers get those of `head`.
+        /// The fields for the leader. Followers get the fields of `head`.
         headers: HeaderMap,
     },
     /// The leader alone gets the response with its body. The text is the detail of `Cache-Status`.
@@ -49,7 +49,7 @@ enum FetchResult {
     Failed(OriginError),
 }
 
-/// Answers a request that no stored response can answer. `stale` is the stored response to validate, if there is one.
+/// Answers a request that needs the origin. `stale` is the stored response that the origin has to validate, if any.
 pub(super) async fn fetch(
     reply: Reply,
     request: Rc<Request>,
@@ -210,7 +210,7 @@ async fn lead_fetch(
     });
     let outcome = outcome.await;
     is_reported.set(true);
-    // Dropping the fetch makes its rest a task, which moves the body.
+    // Dropping the fetch spawns a task that moves the rest of the body.
     drop(fetch);
     let mut status = CacheStatus::forward(why);
     match outcome {
@@ -255,7 +255,7 @@ fn respond_shared(
     reply.respond(request, head.status, headers, source, &cache_status)
 }
 
-/// Returns the key's response in memory if it is fresh and is not `stale`.
+/// Returns the response that memory has for the key, if this response is fresh and is not `stale`.
 fn find_new_fresh(
     worker: &Worker,
     key: &CacheKey,
@@ -282,5 +282,5 @@ fn count(worker: &Worker, why: Forward) {
     }
 }
 
-/// The most fetches that a request follows. Then it sends a request of its own, or gets the error of the last fetch.
+/// The most fetches that a request follows. Then the edge sends it alone, or responds with the last fetch's error.
 const FOLLOWS_MAX: u32 = 3;

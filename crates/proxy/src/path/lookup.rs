@@ -1,8 +1,8 @@
 //! The lookup of a request in memory and on disk.
 //!
-//! [`lookup`] takes the primary key, and a [`Query`] with the other parts of the request that it reads. It returns an
-//! [`Outcome`], from which the request path continues. A lookup reads at most two keys, first the target's and then
-//! the variant's. Each key is read from memory, then from disk.
+//! [`lookup`] takes the primary key, and a [`Query`] for the other parts of the request. It returns an [`Outcome`]. A
+//! lookup reads at most two keys: the target's and, if its responses vary, the variant's. Each key is read from memory,
+//! then from disk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -66,7 +66,7 @@ pub(crate) struct PendingLookup {
     candidate: Candidate,
 }
 
-/// The parts of a request that a lookup reads besides its key.
+/// The parts of a request that a lookup reads in addition to the key.
 pub(crate) trait Query {
     /// Returns the directives of the request that the cache follows.
     fn directives(&self, worker: &Worker) -> RequestDirectives;
@@ -202,7 +202,8 @@ async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl 
     step
 }
 
-/// Reads the entry of a key from memory, otherwise from disk. `None` if it was a marker: `key` is now a variant's key.
+/// Reads the entry of a key from memory, otherwise from disk. If the entry is a marker, changes `key` to the key of a
+/// variant, and returns `None`.
 fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Step> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.is_of(&key.bytes) {
@@ -220,8 +221,8 @@ fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option
     follow(worker, key, entry, query)
 }
 
-/// Returns the progress after an entry on disk was read. `None` if the entry was a marker, and `key` is now the key
-/// of a variant.
+/// Returns the progress after an entry on disk was read. If the entry is a marker, changes `key` to the key of a
+/// variant, and returns `None`.
 fn follow(
     worker: &Worker,
     key: &mut CacheKey,
@@ -242,8 +243,8 @@ fn follow(
     }
 }
 
-/// Extends a primary key to the key of the variant that the request selects, and returns `None`. If `key` is already a
-/// variant's key, the marker is not valid there, and the lookup finds no response.
+/// Extends a primary key to the key of the variant that the request selects, and returns `None`. A variant's key must
+/// not have a marker: the lookup then finds no response.
 fn select(
     worker: &Worker,
     key: &mut CacheKey,
@@ -314,7 +315,7 @@ fn decide_found(
 pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) -> Outcome {
     let directives = query.directives(worker);
     let mut rule = None;
-    // If the target has a marker, it has another variant, so its id exists.
+    // A marker shows that the origin has sent another variant of the target, so the target's id exists.
     let is_unknown = key.marker.is_none();
     let negative = &worker.cache.negative;
     if is_unknown && !directives.no_cache && negative.has_rules() {
@@ -345,7 +346,7 @@ fn refuse_unknown_id(worker: &Worker) -> RequestError {
     }
 }
 
-/// RFC 9111 §5.2.1.7.
+/// Returns the error for `only-if-cached` if no stored response can be used (RFC 9111 §5.2.1.7).
 fn refuse_only_if_cached(worker: &Worker) -> RequestError {
     worker.counters.only_if_cached.increment();
     RequestError {

@@ -46,8 +46,8 @@ pub(super) async fn pass(
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
-                // RFC 9110 §10.1.1: the client may or may not send the body now, so the next request's start is
-                // unknown.
+                // RFC 9110 §10.1.1: the client may or may not send the body now, so the start of the next request
+                // is unknown.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
                 reply.in_flight.conn().linger();
@@ -92,7 +92,7 @@ pub(super) fn refuse(
     })
 }
 
-/// Returns the body to send to the origin. Buffers its start, unless the client waits for `100 Continue`.
+/// Returns the body to send to the origin. Buffers the body's start, unless the client waits for `100 Continue`.
 async fn upload(
     reply: &Reply,
     request: &Request,

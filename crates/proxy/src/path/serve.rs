@@ -1,6 +1,6 @@
-//! The entry of the request path: makes a request canonical, looks it up, and answers it as the outcome says.
+//! The entry of the request path: makes a request canonical, looks it up, and answers it according to the outcome.
 //!
-//! All codecs call [`serve`] with the head of a request. It returns a response or a future.
+//! All codecs call [`serve`] with the head of a request, and get a response or a future.
 
 use std::convert::Infallible;
 use std::future::Future;
@@ -80,7 +80,7 @@ pub(crate) fn refuse(
     ready(Reply::new(worker, link, &request).refuse(error))
 }
 
-/// Answers the request as the outcome of its lookup says.
+/// Answers the request according to the outcome of its lookup.
 fn carry_out(
     reply: Reply,
     request: Rc<Request>,

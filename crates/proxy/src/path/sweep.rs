@@ -1,5 +1,5 @@
-//! The sweep of a worker. It runs at regular intervals, and ends connections, streams and uploads that exceed a limit,
-//! and connections of slow readers that pin too much memory.
+//! The sweep of a worker. At regular intervals it ends connections, streams and uploads that exceed a limit, and
+//! connections of slow clients that pin too much memory.
 
 use std::rc::Rc;
 use std::time::Duration;

@@ -1,14 +1,14 @@
 //! Finds the end of a request that hyper serves, so that the fast path can parse the next head.
 //!
-//! The scan follows the strict grammar of RFC 9112 §7.1. If a body violates this grammar, hyper may find another end
-//! than the scan. hyper then gets all further bytes of the connection.
+//! The scan follows the strict grammar of chunked bodies (RFC 9112 §7.1). hyper's parser is more lenient and may find
+//! another end of a malformed body. In this case hyper gets all further bytes of the connection.
 
 /// The state of the scan for the end of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct BodyEnd {
-    /// The number of bytes that follow and need not be parsed: the rest of the head, of a body or of a chunk.
+    /// The number of next bytes that the scan skips: the rest of the head, of a body with a length, or of a chunk.
     left: u64,
-    /// The element of a chunked body that follows those bytes. `None` if the request ends with those bytes.
+    /// The element of a chunked body after the skipped bytes. `None` if the request ends with the skipped bytes.
     chunks: Option<Expected>,
 }
 
@@ -31,7 +31,7 @@ enum Expected {
     Trailer,
     /// The line feed of a trailer line.
     TrailerEnd,
-    /// The line feed of the empty line.
+    /// The line feed of the empty line that ends the body.
     LastEnd,
     /// The body has ended.
     End,
@@ -133,8 +133,7 @@ mod tests {
 
     const HEAD: &str = "POST / HTTP/1.1\r\n\r\n";
 
-    /// Scans bytes that arrive in pieces of `piece` bytes. Returns the request's length. `None` if its end is not
-    /// reached.
+    /// Scans bytes that arrive in pieces of `piece` bytes. Returns the request's length. `None` if it is incomplete.
     fn end_of(mut end: BodyEnd, wire: &[u8], piece: usize) -> Result<Option<usize>, Uncertain> {
         let mut at = 0;
         for piece in wire.chunks(piece.max(1)) {
@@ -213,7 +212,7 @@ mod tests {
             prop_assert_eq!(end_of(end, wire.as_bytes(), piece), Ok(Some(length)));
         }
 
-        /// The scan panics for no input, and an end is always behind a line break.
+        /// The scan panics for no input, and each end that it finds follows a line feed.
         #[test]
         fn no_bytes_make_the_scan_panic(bytes in "[0-9a-f;\r\n:]{0,60}", piece in 1_usize..9) {
             if let Ok(Some(at)) = end_of(BodyEnd::chunked(0), bytes.as_bytes(), piece) {

@@ -38,7 +38,7 @@ impl FastPath {
         }
     }
 
-    /// Gives hyper bytes of one request. `end` is the scan for its end. Bytes after the end wait in the inbox.
+    /// Gives hyper bytes of one request. `end` is the scan for the end of the request. Later bytes wait in the inbox.
     fn give_until<S: ClientStream>(
         &mut self,
         mut end: BodyEnd,

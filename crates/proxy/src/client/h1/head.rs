@@ -1,7 +1,7 @@
 //! The fast path's parser of request heads. It finds the end of a head, and decides whether the request is plain.
 //!
-//! Like hyper, it calls `httparse`, so that both agree about the end of a head. Requests that are not plain go to
-//! hyper unchanged.
+//! The fast path and hyper both call `httparse`, so they find the same end of a head. hyper gets the unchanged bytes
+//! of requests that are not plain.
 
 use std::mem::MaybeUninit;
 
@@ -19,10 +19,10 @@ pub(super) enum ParsedHead<'a, 'f> {
     Bounded {
         /// The length of the head.
         head_bytes: usize,
-        /// The end of the request.
+        /// The scan for the end of the request.
         end: BodyEnd,
     },
-    /// A head whose target has a fragment. hyper would ignore the fragment, but such a request is refused.
+    /// A head whose target has a fragment. The edge refuses the request, because hyper would ignore the fragment.
     Fragment(Method),
     /// An incomplete head.
     Partial,
@@ -54,7 +54,7 @@ pub(super) const fn no_fields<'a>() -> Fields<'a> {
     [const { MaybeUninit::uninit() }; FIELDS_MAX]
 }
 
-/// Parses `bytes`, which start with a request.
+/// Parses the head at the start of `bytes`.
 pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> ParsedHead<'a, 'f> {
     let mut request = httparse::Request::new(&mut []);
     let head_bytes = match request.parse_with_uninit_headers(bytes, fields) {
@@ -168,7 +168,7 @@ fn meaning(name: &str) -> Meaning {
     }
 }
 
-/// The most fields that the fast path parses. hyper gets requests with more fields, and applies the limit.
+/// The most fields that the fast path parses. hyper gets requests with more fields, and applies `limits.headers_max`.
 const FIELDS_MAX: usize = 64;
 
 #[cfg(test)]
@@ -344,7 +344,7 @@ mod tests {
             }
         }
 
-        /// A plain request is one in which the request path finds no condition, range, directive or credentials.
+        /// A request that is parsed as plain has no condition, range, directive or credentials for the request path.
         #[test]
         fn a_plain_request_has_no_effects_for_the_request_path(
             fields in prop::collection::vec((prop::sample::select(NAMES), "[ -~]{0,12}"), 0..4),

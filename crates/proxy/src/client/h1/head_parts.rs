@@ -8,7 +8,7 @@ use super::head::PlainHead;
 use crate::base::field_spans::{FieldSpans, Span, span};
 use crate::exchange::canonical::RawHead;
 
-/// The positions of a plain request's parts in its head. Target and values of the request are slices of the head.
+/// The positions of a plain request's target and fields in its head. The built request shares the head's memory.
 pub(super) struct HeadParts {
     pub(super) head_only: bool,
     pub(super) closes: bool,
@@ -29,7 +29,7 @@ impl HeadParts {
         }
     }
 
-    /// Returns the request. `head` has the bytes that were parsed. `None` if the crate `http` rejects a part.
+    /// Builds the request from `head`, the bytes that were parsed. `None` if the crate `http` rejects a part.
     pub(super) fn read(&self, head: &Bytes) -> Option<RawHead> {
         let (start, bytes) = self.target;
         let target = PathAndQuery::from_maybe_shared(head.slice(start..start + bytes)).ok()?;

@@ -29,9 +29,9 @@ use crate::path::worker::Worker;
 pub(super) enum Answer {
     /// The whole response is in the outbox.
     Complete,
-    /// The head of the response is in the outbox. The rest has to be read from disk, or is being promoted to memory.
+    /// The outbox has the head and perhaps the first bytes of the body. The writer sends the rest.
     Begun(Box<ResponseWriter>),
-    /// The request is not answered here. Contains the outcome of its lookup, if it was looked up.
+    /// The request path has to answer the request. Contains the outcome of the lookup, if the request was looked up.
     NotServed(Option<Outcome>),
 }
 
@@ -88,7 +88,7 @@ pub(super) fn answer(
     Answer::Complete
 }
 
-/// Counts the copy of a body into a socket without TLS, if its size is one that the arena stores.
+/// Counts the copy of a body into a socket without TLS. After enough copies the cache moves the body to the arena.
 fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
     let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
     if sizes.contains(&(body_len as u64)) {
@@ -145,7 +145,7 @@ fn answer_from_disk(
     }
 }
 
-/// The query of a plain request. The request is built only for a target whose responses vary.
+/// The query of a plain request. Its [`Request`] is built only if the responses of the target vary.
 struct PlainQuery<'q, 'a, 'f> {
     link: &'q ClientLink,
     plain: &'q PlainHead<'a, 'f>,
@@ -184,7 +184,7 @@ impl Query for PlainQuery<'_, '_, '_> {
     }
 }
 
-/// A value of `Host`, and the start of the cache keys of its targets.
+/// A value of `Host`, and the bytes with which the cache keys of its targets begin.
 pub(super) struct Site {
     host: Box<str>,
     key: Box<[u8]>,

@@ -39,7 +39,7 @@ pub(super) struct Outbox {
     memory: PieceMemory,
     /// The line break after a chunk.
     tail: &'static [u8],
-    /// The most bytes of the body in one system call.
+    /// The most bytes of the body that one system call writes.
     piece_bytes: usize,
     /// True if bytes were written but not flushed.
     unflushed: bool,
@@ -48,7 +48,7 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Sets whether the next hit's head gets `Connection: close`.
+    /// Sets if the head of the next hit gets `Connection: close`.
     pub(super) fn set_closes(&mut self, closes: bool) {
         self.closes = closes;
     }
@@ -137,7 +137,7 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1), so that a client can use it at once.
+    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1). Clients may wait for the line break.
     pub(super) fn push_chunk(&mut self, piece: Piece) {
         self.head
             .extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());
@@ -303,10 +303,10 @@ fn piece_bytes(body_bytes: u64) -> usize {
     }
 }
 
-/// A body up to this size is copied behind its head, which costs less than a system call with two pieces.
+/// A body of at most this size is copied to its head's end, which costs less than a system call with two slices.
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
-/// Unsent bytes of a body below this number are copied, not sent from the arena's file.
+/// The fewest unsent bytes of a body that are sent from the arena's file. Fewer bytes are copied into the socket.
 const SENT_BYTES_MIN: usize = 32 * 1024;
 
 /// Bodies up to this size are sent in pieces of 64 KiB, larger ones in pieces of 1 MiB.

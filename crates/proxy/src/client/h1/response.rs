@@ -1,7 +1,7 @@
 //! Responses to plain requests that are not hits in memory, written without hyper.
 //!
-//! The requests take the same [request path](crate::path::serve()) as those that hyper parses. A plain request has no
-//! body, and the framing of its response is simple, so hyper's state machines would only add their cost.
+//! These requests take the same [request path](crate::path::serve()) as requests that hyper parses. A plain request
+//! has no body, and the framing of its response is simple. hyper's state machines would only cost time.
 
 use std::future::Future;
 use std::io;
@@ -77,7 +77,7 @@ impl ResponseWriter {
         })
     }
 
-    /// Begins to refuse a request whose head hyper does not get.
+    /// Begins the error response to a request that hyper does not get.
     pub(super) fn refuse(
         worker: &Rc<Worker>,
         link: &ClientLink,
@@ -94,7 +94,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Continues a response whose head and perhaps first piece are in the outbox. `bytes` of `body` are to follow.
+    /// Continues a response whose head, and perhaps a part of its body, is in the outbox. `body` has further `bytes`.
     pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.let_writer_count();
         Self {

@@ -1,4 +1,4 @@
-//! Tests of the gate. A simple parser of frames is the oracle.
+//! Tests of the gate. They compare the passed frames with the sent frames by a simple parser.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns all bytes that pass if `bytes` arrive in pieces of these lengths. Pauses end at once.
+/// Returns all bytes that pass if `bytes` arrive in pieces of these lengths. The test ends each pause at once.
 fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<u8>, Excess> {
     let (mut out, mut raw) = (Vec::new(), Vec::new());
     let mut rest = bytes;
@@ -92,7 +92,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Merging changes only the number of DATA frames, however the bytes are cut.
+    /// Merging changes only the number of DATA frames, regardless of how the bytes are split.
     #[test]
     fn passed_bytes_have_the_meaning_of_the_sent_bytes(
         frames in prop::collection::vec(any_frame(), 0..40),

@@ -5,7 +5,7 @@
 pub(super) struct HyperWrites {
     /// The status in the status line. 0 until the line was written.
     pub(super) status: u16,
-    /// The number of bytes of CR LF CR LF, the end of a head, that the last written bytes match.
+    /// How many bytes of CR LF CR LF, the end of a head, were written last. 4 if the head is complete.
     end_matched: u8,
     /// The number of bytes written after the head.
     pub(super) body_bytes: u64,

@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::ConnState;
 
-/// Counts one request as under way until dropped, together with the body of its response.
+/// Counts one request as under way until dropped. The body of the response owns this value.
 #[derive(Debug)]
 pub(crate) struct InFlight(pub(super) Rc<ConnState>);
 

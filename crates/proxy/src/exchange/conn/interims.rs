@@ -12,7 +12,7 @@ pub(crate) struct InterimSink {
 }
 
 impl InterimSink {
-    /// Appends the lines of one interim response. The caller must be the request's task, which writes the lines after
+    /// Appends the lines of one interim response. Only the connection's task may call this: it writes the lines after
     /// it has polled the fetch.
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut waiting = self.conn.interims.borrow_mut();

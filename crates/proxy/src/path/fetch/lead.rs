@@ -45,7 +45,7 @@ pub(super) struct Fetch {
     pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
 }
 
-/// The versions that a fetch reads before it sends its request: a change of the key since then drops the response.
+/// The versions of two keys, read before a fetch sends its request. A response is stored only if both are current.
 #[derive(Clone, Copy, Debug)]
 struct SeenVersions {
     /// The version of the response's own key.
@@ -247,7 +247,7 @@ impl Fetch {
         let mut disk = self.fill_disk(&mut destination, &storable, parts.status, length);
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
-            // The disk refused this response, so the older response on disk is removed: it would be served later.
+            // The disk refused this response. The older response on disk is removed, because lookups would find it.
             destination.set_removed(worker.cache.remove(destination.seen.key, &destination.key));
         }
         if disk.is_none() && !destination.is_findable {
@@ -267,8 +267,8 @@ impl Fetch {
                 if disk.is_none() {
                     return self.release_to_leader(parts, body, None);
                 }
-                // The body is too large for memory. Only a window of it is kept, for the disk and the readers that
-                // have joined.
+                // The body is too large for memory. Only a window of the body is buffered, for the disk and for the
+                // readers that have joined.
                 buffer_max = 0;
             }
         }
@@ -330,7 +330,7 @@ impl Fetch {
         }
     }
 
-    /// Removes the stored response that the fetch tried to validate.
+    /// Removes the stored response that the origin did not confirm.
     fn remove(&self, seen: Version) {
         if self.worker.cache.remove(seen, &self.key.bytes).is_none() {
             self.worker.counters.dropped_removal.increment();

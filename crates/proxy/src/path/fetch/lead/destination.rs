@@ -31,7 +31,8 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Takes over the new version after an older response was removed. `None` means that the key had changed before.
+    /// Records the new version of the key after an older response was removed. `None` means that the key had changed
+    /// before the removal.
     pub(super) fn set_removed(&mut self, made: Option<Version>) {
         let Some(made) = made else { return };
         if self.seen.url.key() == made.key() {
@@ -40,8 +41,8 @@ impl Destination {
         self.seen.key = made;
     }
 
-    /// Offers memory the response, whose body has `length` bytes, then records the request for the tuner. The
-    /// simulator does both in the same order.
+    /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner: the
+    /// simulator does both steps in this order too.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();
@@ -107,7 +108,7 @@ impl Fetch {
         {
             marker.keep_hold(reservation.take_charge());
             let commit = match is_known {
-                // The known marker was evicted. It is inserted again, so that lookups find its variants.
+                // The marker was evicted and is inserted again, so that lookups find its variants.
                 true => reservation.promote(Arc::clone(&marker), seen.url),
                 false => reservation.commit(Arc::clone(&marker), seen.url),
             };

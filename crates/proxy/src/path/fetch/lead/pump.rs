@@ -113,8 +113,7 @@ impl Fetch {
                     worker.deliveries.ahead_rate.wait(is_near).await;
                 }
                 Step::WindowFull => {
-                    // Memory cannot store the body. The present readers share it to its end, and no further request
-                    // joins.
+                    // Memory cannot store the body. Only requests that have joined share it.
                     self.leader.close();
                     destination.reservation = None;
                     if let Some(shared) = shared.take() {
@@ -151,7 +150,7 @@ impl Fetch {
         }
     }
 
-    /// Stores the complete body, and ends the fill. `offers_now` is true if the length was unknown before.
+    /// Stores the complete body, and ends the fill. `offers_now` is true if the length was unknown until now.
     fn finish(
         &mut self,
         mut destination: Destination,
@@ -162,7 +161,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let cache = &worker.cache;
-        // An invalidation of the target changes the version of the primary key only, so that version is checked too.
+        // An invalidation of the target changes only the version of the primary key, so this version is checked too.
         let is_current = cache.hot.is_current(destination.seen.url);
         let whole = self.leader.fill.finish();
         let mut ram = None;
@@ -202,19 +201,19 @@ impl Fetch {
             worker.counters.fills_shared.increment();
         }
         let Some(body) = whole else {
-            // The fill does not have the whole body in one piece. Its readers still get the rest.
+            // The fill does not have the whole body in one piece. The fill's readers still get the rest.
             if !kept.disk {
                 worker.counters.not_stored_size.increment();
             }
             return;
         };
-        // The response is inserted before the fetch is removed from the table, so that each request finds one of them.
+        // The response is inserted before the fetch is closed, so that each request finds the response or the fetch.
         self.leader.close();
         self.leader.fill.whole(body, destination.hash);
     }
 }
 
-/// The reason why the pump has stopped reading for a moment.
+/// The reason why the pump has stopped reading the body.
 enum Step {
     /// A chunk was moved, and more bytes may follow at once.
     Chunk,

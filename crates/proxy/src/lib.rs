@@ -2,7 +2,7 @@
 //!
 //! [`Edge::start`] takes an [`EdgeConfig`], and returns when the edge accepts connections. Each worker is a thread
 //! with its own runtime, listening sockets, connections to the origin, counters and log ring. The workers share the
-//! cache in memory (`edgeward_store::hot`), the table of fetches under way and a clock. `edgeward_semantics` decides
+//! cache (`edgeward_store::hot` in memory), the table of fetches under way and a clock. `edgeward_semantics` decides
 //! what HTTP allows, and `edgeward_policy` decides which responses are stored. This crate moves the bytes.
 //!
 //! ```no_run

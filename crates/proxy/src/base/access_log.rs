@@ -1,7 +1,7 @@
-//! The access log, written off the request path.
+//! The access log, which a separate thread writes.
 //!
 //! Each worker pushes a small struct into its own ring. One thread drains the rings, formats the lines and writes
-//! them. A line for which the ring has no room is dropped and counted, because a slow disk must not slow requests.
+//! them. If a ring is full, further lines are dropped and counted, because a slow disk must not slow requests.
 
 mod line;
 
@@ -132,7 +132,7 @@ impl Writer {
     /// Opens the configured path and continues there. If it cannot be opened, the old file stays in use.
     fn reopen(&mut self) {
         match open(&self.destination) {
-            // Bytes that the old file refused are lost. Their loss was logged.
+            // Bytes that could not be written to the old file are lost. This loss was logged before.
             Ok(sink) => self.sink = BufWriter::with_capacity(WRITE_BYTES, sink),
             Err(error) => {
                 let error = ErrorChain(&error);

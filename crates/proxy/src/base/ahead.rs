@@ -1,8 +1,8 @@
 //! The rate at which a worker reads bodies from the origin ahead of their clients.
 //!
 //! A body is read as fast as its clients read it. The edge also reads a body whose clients read slowly or not at all:
-//! the body may be stored, and its connection to the origin becomes free. This must not delay other requests, so all
-//! bodies of a worker that are ahead of their clients share one rate. They are read in chunks of [`CHUNK_BYTES`].
+//! the body may be stored, and its connection to the origin becomes free. Reading ahead must not delay other requests,
+//! so all bodies of a worker that are ahead of their clients share one rate. Each is read in chunks of [`CHUNK_BYTES`].
 //! [`AheadRate::reserve`] returns when a chunk may begin (the generic cell rate algorithm of ITU-T I.371).
 //!
 //! Sending a body of 1 MiB in one piece costs a third less CPU time than sending it in chunks. A limited number of
@@ -21,7 +21,7 @@ use crate::base::counters::Counters;
 /// Bytes of a body that are read before the task yields: about 0.1 ms of work.
 pub(crate) const CHUNK_BYTES: usize = 128 << 10;
 
-/// The rate of one worker.
+/// The limit of the rate at which one worker reads ahead.
 #[derive(Debug)]
 pub(crate) struct AheadRate {
     /// Zero disables the bound.
@@ -53,7 +53,7 @@ impl AheadRate {
         }
     }
 
-    /// Returns `None` while [`FREE_LEADS_MAX`] bodies have a free lead.
+    /// Returns a free lead for one body, or `None` while [`FREE_LEADS_MAX`] bodies have one.
     pub(crate) fn free_lead(self: &Rc<Self>) -> Option<FreeLead> {
         let left = self.free_leads.get().checked_sub(1)?;
         self.free_leads.set(left);
@@ -72,7 +72,7 @@ impl AheadRate {
         (begins > now).then_some(begins)
     }
 
-    /// Waits until the next chunk may begin. Returns earlier if `is_wanted` is ready: a client has nearly caught up.
+    /// Waits until the next chunk may begin, or until `is_wanted` is ready because a client has nearly caught up.
     pub(crate) async fn wait(&self, mut is_wanted: impl FnMut(&mut Context<'_>) -> Poll<()>) {
         if poll_fn(|cx| Poll::Ready(is_wanted(cx))).await.is_ready() {
             return;
@@ -99,8 +99,8 @@ pub(crate) const LEAD_BYTES: usize = 1 << 20;
 /// that read no bytes use up all of them, other large bodies cost a third more CPU time.
 const FREE_LEADS_MAX: usize = 64;
 
-/// A chunk that begins late by up to this time does not lower the rate: timers tick once a millisecond, and a busy
-/// worker handles them later.
+/// A chunk that begins late by up to this time does not lower the rate. Timers have a resolution of 1 ms, and a busy
+/// worker handles an expired timer later.
 const LATE_MAX: Duration = Duration::from_millis(10);
 
 #[cfg(test)]
@@ -111,8 +111,8 @@ mod tests {
         AheadRate::new(bytes_per_second, Arc::default())
     }
 
-    /// Returns the bytes of the chunks that begin within the first second, if each chunk begins `late` after the time
-    /// that was reserved for it.
+    /// Returns the number of bytes of the chunks that begin within the first second. Each chunk begins `late` after the
+    /// time that was reserved for the chunk.
     fn first_second(rate: &AheadRate, late: Duration) -> usize {
         let begun = Instant::now();
         let mut now = begun;
@@ -144,7 +144,7 @@ mod tests {
         _ = rate.reserve(now);
         let later = now + Duration::from_secs(60);
         let at_once = (0..1000).take_while(|_| rate.reserve(later).is_none());
-        // The rate allows one chunk in 2 ms. Five may make up for 10 ms, and one more begins now.
+        // The rate allows one chunk in 2 ms. Five chunks make up for `LATE_MAX`, 10 ms, and one more begins now.
         assert!((5..=7).contains(&at_once.count()));
     }
 

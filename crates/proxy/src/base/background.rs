@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
-/// A thread that runs its function at each interval, and whenever it is unparked. Dropping this value runs the
+/// A thread that runs its function at each interval, and whenever the thread is unparked. Dropping this value runs the
 /// function one last time, then joins the thread.
 #[derive(Debug)]
 pub(crate) struct Background {

@@ -1,4 +1,4 @@
-//! Memory budgets of bodies and heads in flight, and the shares that they hold.
+//! Memory budgets for bodies and heads in transit, and the shares that each body or head reserves.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use bytes::Bytes;
 use edgeward_store::hot::{ChargeGuard, FreedPages};
 
-/// Returns bytes that own `charge`. It is dropped with the last reference to the bytes.
+/// Returns bytes that own `charge`. The charge is dropped with the last reference to the bytes.
 pub(crate) fn charged<B, C>(bytes: B, charge: C) -> Bytes
 where
     B: AsRef<[u8]> + Send + 'static,
@@ -35,7 +35,7 @@ impl<B: AsRef<[u8]>, C> AsRef<[u8]> for Charged<B, C> {
 pub(crate) struct MemoryBudget {
     used: AtomicU64,
     max: u64,
-    /// Gets the bytes of each released share, and returns free pages to the system from time to time.
+    /// Counts the bytes of each released share, and returns free pages to the system from time to time.
     freed: Option<Arc<FreedPages>>,
 }
 
@@ -52,7 +52,7 @@ impl MemoryBudget {
         self.used.load(Ordering::Relaxed)
     }
 
-    /// Returns a share that takes nothing from this budget, for a body whose memory is charged to the cache.
+    /// Returns a share that uses no bytes of this budget, for a body whose memory is charged to the cache.
     pub(crate) fn charged_to_cache(self: &Arc<Self>, hold: Option<ChargeGuard>) -> MemoryShare {
         MemoryShare {
             budget: Arc::clone(self),
@@ -79,9 +79,9 @@ pub(crate) struct MemoryShare {
 
 #[derive(Debug)]
 enum Charge {
-    /// The cache is charged instead of the budget, even after the object was evicted.
+    /// The bytes are charged to the cache and not to the budget, even after the object was evicted.
     Cache(Option<ChargeGuard>),
-    /// The bytes that the budget is charged.
+    /// The number of bytes that this share has reserved of the budget.
     Budget(u64),
 }
 
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Bytes of responses that are not stored count like bytes of evicted objects.
+    /// Released bytes of responses that are not stored count like bytes of evicted objects.
     #[test]
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {

@@ -1,7 +1,7 @@
 //! The configuration of an edge, checked and with all defaults filled in.
 //!
-//! The crate `cli` parses flags and the TOML file into types of its own, and fills in the types of this module. Each
-//! field below states its default and the reason for it. The listening address and the origin's URL have no default.
+//! The crate `cli` parses flags and the TOML file into types of its own, and converts them into the types of this
+//! module. The comment of each field states its default and the reason. The address and the origin's URL have none.
 
 mod forwarding;
 mod host_pattern;
@@ -40,7 +40,7 @@ pub struct EdgeConfig {
     pub hot: HotConfig,
     /// The cache on disk. Default: none.
     pub disk: Option<DiskConfig>,
-    /// The settings of HTTP caching, such as heuristic lifetimes and collapsing.
+    /// The settings of HTTP caching, for example of heuristic lifetimes and collapsing.
     pub caching: CachingConfig,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
@@ -57,7 +57,7 @@ pub struct EdgeConfig {
     pub share_ports: bool,
     /// The access log. Default: none.
     pub access_log: Option<AccessLogConfig>,
-    /// Bounds of everything that clients and origins can make grow.
+    /// Limits of the memory, connections and time that clients and origins can use.
     pub limits: LimitsConfig,
     /// Threads, each with its own runtime, listeners and connections to the origin. Default: one per core.
     pub workers: NonZeroUsize,
@@ -256,7 +256,7 @@ pub enum LogFormat {
     CombinedCache,
 }
 
-/// Bounds of everything that clients and origins can make grow.
+/// Limits of the memory, connections and time that clients and origins can use.
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
     /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are busy. The

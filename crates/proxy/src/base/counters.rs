@@ -2,7 +2,7 @@
 //!
 //! Metrics that are read from the state of the cache at each scrape are in `edge/metrics.rs`.
 //!
-//! Only the worker writes its counters, so an increment is a load and a store without the lock prefix of an atomic
+//! Only one worker writes each counter, so an increment is a load and a store without the lock prefix of an atomic
 //! addition. A scrape reads the counters of all workers with relaxed ordering and adds them.
 
 use std::sync::Arc;
@@ -10,7 +10,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_metrics::{Kind, Metric, Series, Table};
 
-/// A number that one thread increases and any thread reads.
+/// A counter or gauge that one thread changes and any thread reads.
 #[derive(Debug, Default)]
 pub(crate) struct Counter(AtomicU64);
 
@@ -26,7 +26,7 @@ impl Counter {
         self.add(1);
     }
 
-    /// For gauges: the counterpart of [`increment`](Self::increment).
+    /// Subtracts one, for gauges.
     pub(crate) fn decrement(&self) {
         self.add(u64::MAX);
     }

@@ -10,7 +10,7 @@ use rustix::process::{Resource, getrlimit};
 
 use crate::base::config::{EdgeConfig, OriginProtocol};
 
-/// The limit of open files is too low to serve one client per worker.
+/// The error that the limit of open files is too low to serve one client per worker. Both fields count descriptors.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct TooFewDescriptors {
     pub(crate) limit: usize,
@@ -66,7 +66,7 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
 fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
     let listeners = config.listeners.len();
-    // Each worker has the listening socket and one connection that was accepted and is about to be closed.
+    // Per listener, each worker has the listening socket and one accepted connection that it is about to close.
     let of_listeners = workers * listeners * 2;
     let devices = config
         .disk
@@ -85,7 +85,7 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         + link
 }
 
-/// The descriptors that the configuration asks for.
+/// The number of descriptors that the configuration asks for.
 #[derive(Clone, Copy, Debug)]
 struct Descriptors {
     workers: usize,
@@ -100,8 +100,8 @@ struct Granted {
     origin_per_worker: usize,
 }
 
-/// Divides the descriptors that `others` leave. Clients get those that the origin pools do not want, but at least half
-/// unless they want fewer. The origin pools get the rest.
+/// Divides the descriptors that remain after `others`. Clients get the descriptors that the origin pools do not want,
+/// but at least half, unless clients want fewer. The origin pools get the rest.
 fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptors> {
     let Descriptors {
         workers,
@@ -139,7 +139,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptor
 /// server; the admin listener with 32 connections; the access log, the arena, admission's file, and libraries.
 const PROCESS: usize = 3 + 8 + 40 + 13;
 
-/// The descriptors of a worker's runtime: epoll, its event, its signal pipe, and a file of the DNS resolver.
+/// The descriptors of a worker's runtime: epoll, an eventfd, a signal pipe, and a file of the DNS resolver.
 const PER_WORKER: usize = 6;
 
 /// The descriptors of a disk device: the device, and further ones while its file is resized or rebuilt.

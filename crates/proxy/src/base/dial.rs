@@ -5,7 +5,7 @@ use std::io;
 
 use tokio::io::{AsyncRead, AsyncWrite};
 
-/// Opens connections to the origin, on which HTTP/1.1 is spoken. All workers call it, so it must not block.
+/// Opens connections to the origin for HTTP/1.1. All workers call `dial`, so the method must not block.
 pub trait Dial: Send + Sync + fmt::Debug {
     /// Opens a connection.
     fn dial(&self) -> io::Result<Box<dyn DialedStream>>;

@@ -1,4 +1,4 @@
-//! Header fields as lines of HTTP/1.1.
+//! Writes header fields as lines of HTTP/1.1, and splits list fields into their members.
 
 use http::header::{HeaderMap, HeaderName};
 
@@ -10,8 +10,8 @@ pub(crate) fn push_field(lines: &mut Vec<u8>, name: impl AsRef<[u8]>, value: &[u
     lines.extend_from_slice(b"\r\n");
 }
 
-/// Returns the members of a list field without the empty ones (RFC 9110 §5.6.1). Not for fields whose members may be
-/// quoted strings, because these may contain commas.
+/// Returns the non-empty members of a list field (RFC 9110 §5.6.1). Does not support members that are quoted strings,
+/// which may contain commas.
 pub(crate) fn members(headers: &HeaderMap, name: HeaderName) -> impl Iterator<Item = &[u8]> {
     let lines = headers.get_all(name).into_iter();
     lines

@@ -11,7 +11,8 @@ pub(crate) fn span(head: &[u8], part: &[u8]) -> Span {
     (part.as_ptr().addr() - head.as_ptr().addr(), part.len())
 }
 
-/// The spans of the names and values of a head's fields. They turn the head into a map whose values share its bytes.
+/// The spans of the names and values of a head's fields. [`read`](Self::read) makes a map whose values share
+/// the head's bytes.
 pub(crate) struct FieldSpans(Vec<(Span, Span)>);
 
 impl FieldSpans {
@@ -27,7 +28,7 @@ impl FieldSpans {
         self.0.len()
     }
 
-    /// Returns the fields of `head`, in a map with room for `added` more. Fails if `http` rejects a name or a value.
+    /// Returns the fields of `head` in a map with capacity for `added` more. Fails if `http` rejects a name or a value.
     pub(crate) fn read(&self, head: &Bytes, added: usize) -> Result<HeaderMap, httparse::Error> {
         let mut headers = HeaderMap::with_capacity(self.len() + added);
         for &(name, value) in &self.0 {

@@ -1,13 +1,13 @@
-//! Hash maps with a fast hash function, for tables that a miss uses.
+//! Hash maps with a fast hash function, for the tables that are used at each cache miss.
 //!
-//! The standard library's hash function takes about 150 instructions for each operation, and a miss makes ten
-//! operations. The hash function of this module is a single multiplication. It has a random seed, so that clients
+//! The standard library's hash function takes about 150 instructions for each operation, and a cache miss makes
+//! ten operations. The hash function of this module is a single multiplication. It has a random seed, so that clients
 //! cannot choose addresses or keys that collide.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
 
-/// A map whose keys are one or two words.
+/// A map whose keys are one or two 64-bit words.
 pub(crate) type WordMap<K, V> = HashMap<K, V, WordState>;
 
 /// The seed of one map.
@@ -39,8 +39,8 @@ impl Hasher for WordHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // Both halves of the product with the odd number 2^64 / golden ratio: each bit of the word affects the whole
-        // hash.
+        // XOR of both halves of the product with the odd number 2^64 / golden ratio, so that each bit of the word
+        // affects all bits of the hash.
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }
@@ -71,7 +71,7 @@ mod tests {
                     low[usize::try_from(hash & 255).expect("8 bits")] = true;
                     high[usize::try_from(hash >> 57).expect("7 bits")] = true;
                 }
-                // 256 balls in 256 bins leave 94 of them empty; in 128 bins, 17.
+                // Random hashes leave 94 of 256 bins empty, and 17 of 128 bins.
                 let used = |bins: &[bool]| bins.iter().filter(|&&used| used).count();
                 assert!(
                     used(&low) > 120,

@@ -2,7 +2,7 @@
 //!
 //! Only time in which the edge waits for the client counts. During a stream of events, a long poll or an upload that
 //! the origin does not read, the edge waits for the origin, so this time does not count. A [`Pace`] is a token bucket
-//! of waiting time: it starts full, waiting takes time out, and each byte puts `1 / rate` seconds back. A client that
+//! of waiting time. It starts full. Waiting takes time out, and each byte puts `1 / rate` seconds back. A client that
 //! moves at least `rate` bytes per second is never closed. A client that stops is closed once the bucket is empty.
 
 use std::cell::Cell;
@@ -103,8 +103,8 @@ mod tests {
     };
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Returns the second in which a client is closed that moves `bytes` every `every` seconds. `None` if not in an
-    /// hour.
+    /// Returns the second in which a client that moves `bytes` every `every` seconds is closed, or `None` if it is not
+    /// closed within an hour.
     fn ended_after(bytes: u64, every: u64) -> Option<u64> {
         let pace = Pace::default();
         (1..=3600 * 4).find_map(|step: u64| {

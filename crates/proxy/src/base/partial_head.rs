@@ -1,7 +1,7 @@
 //! Decides when to parse the head of a message that arrives in pieces.
 //!
 //! The first piece is always parsed, so that an invalid head is refused at once. Each later piece is only searched
-//! for the empty line that ends a head. The work is thus proportional to the length of a head, however it is cut.
+//! for the empty line that ends a head. The work thus grows with the length of a head, not with the number of pieces.
 
 /// The length of a head that was parsed and found incomplete.
 #[derive(Clone, Copy, Debug, Default)]
@@ -10,9 +10,9 @@ pub(crate) struct PartialHead {
 }
 
 impl PartialHead {
-    /// Returns true if `bytes` may contain the complete head, with which they start. If false, parsing is useless.
+    /// Returns true if `bytes`, which start with the head, may contain all of the head. If false, parsing is useless.
     pub(crate) fn may_be_complete(self, bytes: &[u8]) -> bool {
-        // A head ends with LF LF or LF CR LF, so the end may have begun in the bytes that were parsed before.
+        // A head ends with LF LF or LF CR LF, and the first bytes of this end may be among the parsed bytes.
         let from = self.parsed_len.saturating_sub(LINE_END_LEN);
         self.parsed_len == 0 || bytes.get(from..).is_none_or(has_empty_line)
     }
@@ -22,7 +22,7 @@ impl PartialHead {
         self.parsed_len = len;
     }
 
-    /// Starts with the next head.
+    /// Starts again for the next head.
     pub(crate) fn reset(&mut self) {
         self.parsed_len = 0;
     }
@@ -35,7 +35,7 @@ fn has_empty_line(bytes: &[u8]) -> bool {
     })
 }
 
-/// The bytes before the last line feed that belong to the end of a head: LF and possibly CR.
+/// The most bytes that can precede the last line feed in the end of a head: LF and CR.
 const LINE_END_LEN: usize = 2;
 
 #[cfg(test)]
@@ -51,7 +51,7 @@ mod tests {
     }
 
     proptest! {
-        /// A head is parsed as soon as its last piece arrives, however it is cut.
+        /// A head is parsed as soon as its last piece arrives, for any division into pieces.
         ///
         /// Oracle: call httparse after each piece.
         #[test]
@@ -82,7 +82,7 @@ mod tests {
         }
     }
 
-    /// Method: pass a head byte by byte. The first and the last byte cause a parse.
+    /// Method: pass a head byte by byte, and count the parses. The first and the last byte cause one each.
     #[test]
     fn a_head_that_comes_byte_by_byte_is_parsed_twice() {
         let head = b"GET / HTTP/1.1\r\nhost: a\r\naccept: */*\r\n\r\n";

@@ -1,4 +1,4 @@
-//! Sets of a worker's tasks. The owner of a set waits until all tasks of the set have ended.
+//! Sets of a worker's tasks. The owner of a set can wait until all tasks of the set have ended.
 //!
 //! A set only counts its tasks. A set of join handles would have to be cleaned of handles whose tasks have ended, and
 //! the tasks return no values. Tasks that still run when the owner stops waiting end with the runtime.
@@ -26,11 +26,11 @@ struct Inner {
     waiting: RefCell<Option<Waker>>,
     /// True while a task of hyper that can be aborted is being polled.
     is_abortable: Cell<bool>,
-    /// The handle that the polled task has requested.
+    /// The handle that the task being polled requested by [`TaskSet::abort_handle`].
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
 
-/// Aborts a task.
+/// Aborts a task that serves an HTTP/2 stream.
 #[derive(Debug, Default)]
 pub(crate) struct AbortHandle {
     is_aborted: Cell<bool>,
@@ -47,10 +47,10 @@ impl AbortHandle {
 }
 
 impl TaskSet {
-    /// Spawns a future on this thread's runtime. The task is in the set until the future drops its membership.
+    /// Spawns a future on this thread's runtime. The task is in the set until the future drops its [`Member`].
     ///
-    /// The membership is passed to the future. A future that wraps another one would contain the several kilobytes of
-    /// a connection's future twice.
+    /// `future` gets the member as an argument. A future that wraps both would contain the several kilobytes of a
+    /// connection's future twice.
     pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + 'static,
@@ -117,7 +117,7 @@ where
     }
 }
 
-/// A future of hyper and its membership of a set.
+/// A future of hyper as a member of a set.
 struct MemberTask<F> {
     future: Pin<Box<F>>,
     member: Member,

@@ -28,7 +28,7 @@ pub enum TlsError {
         /// The error of the parser.
         source: rustls_pki_types::pem::Error,
     },
-    /// The file is PEM without a certificate.
+    /// The PEM file contains no certificate.
     #[error("{} holds no certificate", .path.display())]
     NoCertificate {
         /// The path of the file.
@@ -82,7 +82,7 @@ pub(crate) fn server_config(files: &ListenerTls) -> Result<ServerConfig, TlsErro
     Ok(config)
 }
 
-/// Returns the configuration of connections to an origin, which offer the protocols `alpn`.
+/// Returns the configuration of connections to an origin. Each connection offers the protocols `alpn`.
 pub(crate) fn client_config(tls: &OriginTls, alpn: &[&[u8]]) -> Result<ClientConfig, TlsError> {
     let builder = ClientConfig::builder_with_provider(provider())
         .with_safe_default_protocol_versions()

@@ -1,9 +1,9 @@
 //! Request collapsing: a table of the fetches under way of all workers, by key. A request that arrives after an
 //! invalidation does not join a fetch that began before it.
 //!
-//! When a fetch fails, all requests that waited for it share one further fetch, even those that wake after the further
-//! fetch has ended. If it fails too, the same rule applies. A request waits for a bounded number of fetches. An origin
-//! that is down therefore gets a few requests, and not one for each waiting request.
+//! When a fetch fails, all requests that waited for the fetch share one further fetch, even requests that wake after
+//! the further fetch has ended. If the further fetch fails too, the same rule applies. A request waits for a bounded
+//! number of fetches. An origin that is down therefore gets a few requests, and not one for each waiting request.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -45,7 +45,7 @@ impl Collapse {
         })
     }
 
-    /// Joins the fetch under way for a key. Without one, the caller becomes the leader of a new fetch.
+    /// Joins the fetch under way for a key. If there is no fetch, the caller becomes the leader of a new one.
     pub(crate) fn join(self: &Arc<Self>, hash: KeyHash, key: &[u8]) -> Role {
         let mut shard = self.shard(hash);
         if let Some(entry) = shard.get(&hash) {
@@ -129,7 +129,7 @@ fn shard_of(hash: KeyHash) -> usize {
     usize::try_from(hash.0 % SHARDS as u64).expect("below the number of shards")
 }
 
-/// The leader of a fetch. Dropping it ends the fetch for all followers.
+/// The leader of a fetch. Dropping the leader ends the fetch for all followers.
 #[derive(Debug)]
 pub(crate) struct FetchLeader {
     collapse: Arc<Collapse>,
@@ -141,7 +141,7 @@ pub(crate) struct FetchLeader {
 }
 
 impl FetchLeader {
-    /// Lets requests also join by the key of the variant that the response turned out to be.
+    /// Lets requests also join by the key of the response's variant, which is known after the head has arrived.
     pub(crate) fn add_variant_key(&mut self, hash: KeyHash, key: &[u8]) {
         let mut shard = self.collapse.shard(hash);
         if let std::collections::hash_map::Entry::Vacant(vacant) = shard.entry(hash) {
@@ -173,11 +173,11 @@ impl Drop for FetchLeader {
     }
 }
 
-/// The targets whose last response only its leader may get. Requests for these targets do not wait for each other.
+/// The targets whose last response was for its leader alone. Requests for these targets do not wait for each other.
 ///
-/// The table needs no locks: each hash has one slot, and a new entry overwrites the old one. Without their entry,
-/// requests wait once for a fetch that they cannot share. A slot contains the upper half of the hash and the second
-/// in which the entry expires.
+/// The table needs no locks: each hash has one slot, and a new entry overwrites the old one. If the entry of a target
+/// was overwritten, requests wait once for a fetch that they cannot share. A slot contains the upper half of the hash
+/// and the second in which the entry expires.
 #[derive(Debug)]
 pub(crate) struct HitForMiss {
     slots: Box<[AtomicU64]>,
@@ -216,10 +216,10 @@ impl HitForMiss {
     }
 }
 
-/// Enough shards that two workers rarely wait for the same lock. Only misses take these locks.
+/// The number of shards, so that two workers rarely wait for the same lock. Only misses take these locks.
 const SHARDS: usize = 64;
 
-/// The number of slots of 8 bytes: 512 KiB for the uncacheable targets of the last minutes.
+/// The number of slots for uncacheable targets. A slot has 8 bytes, so the table takes 512 KiB.
 const HIT_FOR_MISS_SLOTS: usize = 1 << 16;
 
 #[cfg(test)]

@@ -174,12 +174,12 @@ struct Promotion {
     reservation: Reservation<Stored>,
     /// The bytes read so far. The capacity is the length of the body.
     buffer: Vec<u8>,
-    /// The charge for the buffer. It stays with the body after the insert.
+    /// The charge for the buffer. After the insert, the body owns the charge.
     hold: Option<ChargeGuard>,
 }
 
 impl Promotion {
-    /// Starts a promotion if memory admits the object. `charge_bytes` is what memory would charge for it.
+    /// Starts a promotion if memory admits the object. `charge_bytes` is the charge of the object in memory.
     fn begin(
         cache: &WorkerCache,
         object: &DiskObject,

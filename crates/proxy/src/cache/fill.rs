@@ -1,11 +1,11 @@
 //! Fills: responses under way from the origin, each shared by the requests for its key.
 //!
 //! One task, the pump, writes the origin's body into the fill. Each client has a [`FillReader`] with a position of
-//! its own, so that a slow client does not delay others. The bytes are in a [`BodyBuffer`]. If memory may store the
-//! body, this is one buffer, which becomes the cached body without a further copy. Otherwise it is a list of the
-//! pieces as they arrived, which readers and the disk share. After the end of the body, readers get slices of it.
+//! its own, so that a slow client does not delay others. The bytes are in a [`BodyBuffer`]: one buffer if memory may
+//! store the body, so that the buffer becomes the cached body without a further copy, and otherwise a list of the
+//! arrived pieces, which readers and the disk share. After the end of the body, readers get slices of the body.
 //!
-//! If a body exceeds its length limit or the memory budget, only a window of it is kept: the bytes that the slowest
+//! If a body exceeds its length limit or the memory budget, the fill keeps only a window: the bytes that the slowest
 //! reader has not read. The pump then waits for that reader.
 
 mod held;
@@ -24,20 +24,20 @@ use crate::cache::stored::Stored;
 use crate::exchange::pieces::PieceMemory;
 pub(crate) use held::{BodyBuffer, Whole};
 
-/// The response's head for followers.
+/// The head of a fill's response, as followers get it.
 #[derive(Debug)]
 pub(crate) struct FillHead {
     pub(crate) status: StatusCode,
     /// The header fields of the response, without those that only the leader may get.
     pub(crate) headers: HeaderMap,
-    /// The request fields by which the response varies, and the secondary key that they give the leader's request.
+    /// The request fields by which the response varies, and the secondary key of the leader's request.
     pub(crate) variant: Option<(VaryFields, Vec<u8>)>,
     /// The length of the body, if it is known.
     pub(crate) length: Option<u64>,
-    /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` answers the
-    /// leader alone (RFC 9111 §4), but may be stored.
+    /// True if the response may answer followers. A response that is stale on arrival or has `no-cache` may be
+    /// stored, but answers only the leader (RFC 9111 §4).
     pub(crate) shareable: bool,
-    /// True if a tier has admitted the response so far.
+    /// True if a tier has admitted the response.
     pub(crate) stored: bool,
 }
 
@@ -61,7 +61,7 @@ pub(crate) struct Failure {
     pub(crate) detail: &'static str,
 }
 
-/// The body ended early.
+/// The error of a body that ended early.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the origin's response ended early")]
 pub(crate) struct BrokenFill;
@@ -70,7 +70,7 @@ pub(crate) struct BrokenFill;
 #[derive(Debug)]
 pub(crate) struct Fill {
     state: Mutex<State>,
-    /// The fetch that the followers wait for next. Set after this fill has failed.
+    /// After this fill has failed: the fetch for which its followers wait next.
     retry: OnceLock<Retry>,
 }
 
@@ -121,7 +121,7 @@ struct Flow {
     held: BodyBuffer,
     /// True if only a window of the body is kept.
     window: bool,
-    /// The memory of the bytes, until the complete body is taken.
+    /// The share of the memory budget for the bytes. `None` after the complete body was taken.
     memory: Option<MemoryShare>,
     ended: bool,
 }
@@ -204,7 +204,7 @@ impl Fill {
         lock(&self.state).readers_open > 0
     }
 
-    /// Publishes the head. Later calls of `push` append the body to `held`.
+    /// Publishes the head. Later calls of `push` append the body to the buffer.
     pub(crate) fn publish(&self, head: Arc<FillHead>, held: BodyBuffer, memory: MemoryShare) {
         lock(&self.state).stage = Stage::Flowing(Flow {
             head,
@@ -281,8 +281,8 @@ impl Fill {
         wake_readers(lock(&self.state));
     }
 
-    /// Ends the body. Returns the body in one piece with its memory. `None` if only a window was kept, or if the body
-    /// has several large pieces.
+    /// Ends the body. Returns the body in one piece with its memory share. Returns `None` if only a window was kept, or
+    /// if the body has several large pieces.
     pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
         let mut state = lock(&self.state);
         let Stage::Flowing(flow) = &mut state.stage else {
@@ -328,7 +328,7 @@ impl Fill {
     pub(crate) fn abort(&self) {
         self.set_stage(|stage| match stage {
             Stage::Whole { .. } | Stage::Found(_) | Stage::Failed(_) | Stage::Released => stage,
-            // The body is complete. Readers still read its last bytes.
+            // The body is complete, and readers may still read its last bytes.
             Stage::Flowing(ref flow) if flow.ended => stage,
             Stage::Requested | Stage::Flowing(_) | Stage::Broken => Stage::Broken,
         });

@@ -37,7 +37,7 @@ impl CacheKey {
         }
     }
 
-    /// Makes this the key of the variant that `request` selects, by appending the secondary key. `variants` are the
+    /// Turns this key into the key of the variant that `request` selects: appends the secondary key. `variants` are the
     /// contents of `marker`; `request` has the header fields that the origin would get.
     pub(crate) fn select(
         &mut self,

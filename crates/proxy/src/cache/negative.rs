@@ -1,14 +1,13 @@
 //! Negative rules: the edge answers requests for ids that do not exist with 404, without asking the origin.
 //!
-//! A rule maps paths such as `/resource/{id}` to a filter. The filter is queried only if no response is stored
-//! for the target, so it adds no cost to a hit. A stored response takes precedence: a fresh one may be used,
-//! and a stale one shows that the id existed, so the origin validates it. A filter that may be outdated is not
-//! used. If clients' directives are honoured, no filter is used for a request with `no-cache` (RFC 9111
-//! §5.2.1.4), so that a client can read a resource that it has just created.
+//! A rule maps paths such as `/resource/{id}` to a filter. The filter is queried only if no response is stored for the
+//! target, so it adds no cost to a hit. A stored response takes precedence: a fresh response may be used, and a stale
+//! response shows that the id existed, so the origin validates the response. A filter that may be outdated is not used.
+//! If clients' directives are honoured, no filter is used for a request with `no-cache` (RFC 9111 §5.2.1.4), so that a
+//! client can read a resource that it has just created.
 //!
 //! RFC 9211 §2 advises against `Cache-Status` on responses that a cache generates. The edge sends `hit;
-//! detail=id-filter`, because the answer comes from stored data of the origin's publisher, and an operator must
-//! be able to find the source of a 404.
+//! detail=id-filter`, because the answer comes from stored data, and an operator must find the source of a 404.
 
 use std::borrow::Cow;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,7 +18,7 @@ use http::StatusCode;
 
 use crate::base::config::id_filter::{FilterFacts, Judgement, NegativeRule};
 
-/// The rules with their counts.
+/// All rules, each with the counts of its filter's answers.
 #[derive(Debug, Default)]
 pub(crate) struct Negative {
     rules: Vec<CountedRule>,

@@ -25,7 +25,7 @@ pub(crate) struct PinnedPiece {
 }
 
 impl PinnedPiece {
-    /// Records `bytes` as unsent. `None` if they are empty or their memory is not counted.
+    /// Records `bytes` as unsent. Returns `None` if `bytes` are empty or their memory is not counted.
     pub(crate) fn new(
         hot: &Arc<Hot>,
         conn: &Rc<ConnState>,
@@ -72,7 +72,7 @@ impl Drop for PinnedPiece {
     }
 }
 
-/// A piece of a body that hyper holds, recorded with its connection until hyper has written or dropped it.
+/// A piece of a body in hyper's buffers. The connection records the piece until hyper has written or dropped it.
 #[derive(Debug)]
 pub(crate) struct ClientBytes {
     bytes: Bytes,
@@ -102,8 +102,8 @@ impl Buf for ClientBytes {
     }
 }
 
-/// Returns the number of bytes that a connection pins: the whole bodies of evicted objects from which it has unsent
-/// pieces, and unsent pieces that are not part of a cached body.
+/// Returns the number of bytes that a connection pins: the unsent pieces that are not part of a cached body, and the
+/// whole body of each evicted object of which a piece is unsent.
 pub(crate) fn pinned_bytes(pieces: &UnsentPieces, hot: &Hot) -> u64 {
     let slots = pieces.slots.borrow();
     slots

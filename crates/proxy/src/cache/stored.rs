@@ -1,8 +1,8 @@
 //! Stored responses in the compact form of the memory tier.
 //!
 //! The head is one block of HTTP/1.1 lines and not a map: a map of ten fields takes more than a kilobyte, as much as
-//! a small body, and pins the buffer that the response was read into. A hit over HTTP/1.1 copies the block. Other
-//! uses parse it into a map, which costs half a microsecond and no allocation per field.
+//! a small body, and pins the buffer into which the response was read. A hit over HTTP/1.1 copies the block. Other
+//! uses parse the block into a map, which costs half a microsecond and no allocation per field.
 
 use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
@@ -22,7 +22,7 @@ use crate::base::field_line::push_field;
 pub(crate) type Hot = HotCache<Stored>;
 
 /// A body moves to the arena after this many copies into sockets, when copying has cost about as much as the move.
-/// The total cost is then at most about twice the lowest possible cost, whether hits are rare or frequent. The move
+/// For any number of hits, the total cost is then at most about twice the lowest possible cost. The move
 /// costs as much as 4 later hits save for a body of 1 MiB, and 12 hits for 128 KiB.
 const COPIES_BEFORE_MOVE: u8 = 8;
 
@@ -53,7 +53,7 @@ pub(crate) struct Variants {
     pub(crate) generation: u64,
     /// True if this marker was written to disk or read from disk.
     pub(crate) on_disk: AtomicBool,
-    /// For a marker that was read from disk: the version of the primary key at which it was current.
+    /// For a marker that was read from disk: the version of the primary key at which the marker was current.
     pub(crate) version: Option<Version>,
     /// The cache's charge for this marker.
     pub(crate) hold: OnceLock<ChargeGuard>,
@@ -69,7 +69,7 @@ pub(crate) struct StoredResponse {
     pub(crate) body: StoredBody,
 }
 
-/// A body in memory or on disk. The memory tier holds the first kind only.
+/// A body in memory or on disk. The memory tier only stores bodies in memory.
 #[derive(Clone, Debug)]
 pub(crate) enum StoredBody {
     Memory(Bytes),
@@ -120,8 +120,8 @@ impl Stored {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
     }
 
-    /// Attaches its charge to a marker, for as long as the marker is in memory. The charge of a response is at its
-    /// body.
+    /// Attaches the charge of a marker to the marker, for as long as the marker is in memory. A response needs no such
+    /// call, because its body owns the charge.
     pub(crate) fn keep_hold(&self, hold: Option<ChargeGuard>) {
         if let (StoredKind::Varies(variants), Some(hold)) = (&self.kind, hold) {
             // A marker that has a charge keeps it.
@@ -151,7 +151,7 @@ impl Variants {
         charge_bytes(key_bytes, names, 0)
     }
 
-    /// Appends to a primary key the generation and the values of the request's fields, which make it a secondary key.
+    /// Turns a primary key into a secondary key: appends the generation and the values of the request's fields.
     ///
     /// A URI contains no newline, so a primary key never equals a secondary key.
     pub(crate) fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
@@ -162,11 +162,11 @@ impl Variants {
     }
 }
 
-/// Returns a secondary key without its generation. `None` for a primary key.
+/// Returns a secondary key without its generation, or `None` for a primary key.
 pub(crate) fn stable_key(key: &[u8]) -> Option<Vec<u8>> {
     let primary_len = memchr::memchr(b'\n', key)?;
     let (primary, secondary) = key.split_at(primary_len);
-    // A newline, the generation, a newline, the fields: see `Variants::write_key`.
+    // `Variants::write_key` appends a newline, the generation, a newline and the fields.
     let fields = secondary.get(1 + size_of::<u64>()..)?;
     Some([primary, fields].concat())
 }
@@ -187,7 +187,7 @@ impl StoredResponse {
         }
     }
 
-    /// Returns the head as a map. Its values share the block.
+    /// Returns the head as a map. The values of the map share the bytes of `head`.
     pub(crate) fn headers(&self) -> HeaderMap {
         let mut headers = HeaderMap::with_capacity(16);
         let mut start = 0;
@@ -263,8 +263,8 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// The memory of the reference counts of a head and a body. Each is an allocation of its own: 32 bytes for the head
-/// (pointer, length, count), and 48 bytes for the body, which has a charge in addition.
+/// The memory of the reference counts of a head and a body, in two allocations: 32 bytes for the head (pointer, length,
+/// count), and 48 bytes for the body (also its charge).
 const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]

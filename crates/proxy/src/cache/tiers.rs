@@ -22,8 +22,8 @@ use crate::base::counters::Counters;
 /// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {
     pub(crate) hot: Arc<Hot>,
-    /// The memory of the large bodies of `hot`. `None` if the system does not support it: large bodies are then on
-    /// the heap.
+    /// The memory of the large bodies of `hot`. `None` if the system supports no arena; large bodies are then on the
+    /// heap.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     /// The devices of the disk cache that are unused because they are damaged.
@@ -42,7 +42,7 @@ impl Cache {
         hash_key(key, self.hash_seed)
     }
 
-    /// Offers memory an object with this charge. Objects that are evicted for it may be written to disk.
+    /// Offers the memory tier an object with this charge. Objects that are evicted for it may be written to disk.
     pub(crate) fn offer_to_ram(
         &self,
         key: KeyHash,
@@ -103,9 +103,9 @@ impl Cache {
         }
     }
 
-    /// Stores a response in the tiers that `ram` and `disk` name, and removes the old response of its key from the
-    /// other tier. An old response on disk is also removed if neither tier takes the new one. Returns `None` and
-    /// changes no tier if the key has changed since `version`; see [`edgeward_store::versions`].
+    /// Stores a response in memory if `ram` is given and on disk if `disk` is given, and removes the key's old response
+    /// from the other tier. An old response on disk is also removed if neither tier stores the new one. Returns `None`
+    /// and changes no tier if the key has changed since `version`; see [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
         version: Version,
@@ -133,7 +133,7 @@ impl Cache {
                 .then_some(StoredTiers::default());
         }
         if !ram {
-            // A lookup reads memory first, and would find the response that this one replaces.
+            // A lookup reads memory first, and would find the old response there.
             self.hot.remove(version)?;
         }
         let disk = disk.is_some_and(DiskFill::finish);
@@ -160,8 +160,8 @@ impl Cache {
         disk.is_some_and(|disk| disk.holds(hash) && !disk.writing.contains(hash))
     }
 
-    /// Removes a key from both tiers, and makes all versions that were read before outdated. Returns true if a tier
-    /// had the key, and a receiver that resolves when the removal from disk is durable.
+    /// Removes a key from both tiers, and makes all earlier versions of the key outdated. Returns true if a tier had
+    /// the key, and a receiver that resolves when the removal from disk is durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let _changing = self.changing(hash);
         let in_ram = self.hot.purge(hash, |stored| stored.is_of(key));
@@ -172,7 +172,7 @@ impl Cache {
         (in_ram || on_disk, Some(durable))
     }
 
-    /// Returns a guard that the caller keeps while it changes a key in both tiers. It stops promotions of the key.
+    /// Returns a guard that stops promotions of a key. The caller keeps it while it changes the key in both tiers.
     pub(crate) fn changing(&self, hash: KeyHash) -> Option<ChangeGuard<'_>> {
         self.disk.as_ref().map(|_| self.hot.changing(hash))
     }
@@ -182,7 +182,7 @@ impl Cache {
     }
 }
 
-/// The tiers that took a response.
+/// The tiers in which a response was stored.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct StoredTiers {
     pub(crate) ram: bool,
@@ -194,7 +194,7 @@ pub(crate) struct WorkerCache {
     cache: Arc<Cache>,
     pub(crate) counters: Arc<Counters>,
     recorder: RefCell<Recorder>,
-    /// The buffer of the last key that was recycled.
+    /// The buffer of the last recycled key.
     spare_key: Cell<Vec<u8>>,
 }
 
@@ -209,7 +209,7 @@ impl WorkerCache {
         }
     }
 
-    /// Returns the part that all workers share.
+    /// Returns the cache that all workers share.
     pub(crate) fn shared(&self) -> &Arc<Cache> {
         &self.cache
     }

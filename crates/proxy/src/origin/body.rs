@@ -1,4 +1,4 @@
-//! The body of an origin's response. It has a read timeout. At its end, the connection returns to the pool.
+//! The body of an origin's response, with a read timeout. After the body, its connection returns to the pool.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -15,14 +15,14 @@ use super::h1;
 use super::lease::{Lease, Reusable};
 use crate::base::counters::Counters;
 
-/// The body of a response. `poll_frame` returns `None` after a complete body, an error if the connection closes
+/// The body of a response. `poll_frame` returns `None` after a complete body, and an error if the connection closes
 /// earlier.
 pub(crate) struct OriginBody {
     source: BodySource,
     lease: Option<Lease>,
     /// The longest time without a byte of the body.
     silence_max: Duration,
-    /// The timer of `silence_max`. Allocated when the body is pending for the first time, because most never are.
+    /// The timer of `silence_max`, allocated when the body is pending for the first time. Most bodies never are.
     silence: Option<Pin<Box<Sleep>>>,
     is_silent: bool,
     counters: Arc<Counters>,

@@ -27,7 +27,7 @@ pub(crate) enum OriginError {
     /// The head of the response did not arrive in time.
     #[error("the origin did not answer in time")]
     FirstByteTimeout,
-    /// No byte of the body arrived for too long.
+    /// No byte of the body arrived within the read timeout.
     #[error("the origin sent nothing in time within a body")]
     ReadTimeout,
     /// The response is not valid HTTP.

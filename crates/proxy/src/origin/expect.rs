@@ -56,7 +56,7 @@ enum Stage {
     Ended,
 }
 
-/// The origin answered without requesting the body.
+/// The error of a body that the origin did not request before it answered.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 #[error("the origin answered without asking for the body")]
 pub(crate) struct BodyRefused;
@@ -75,7 +75,7 @@ impl Gate {
     }
 
     /// Resolves when the body may be sent. A refused body stays pending until the response was read, because hyper's
-    /// client would abort the response if the body failed earlier.
+    /// client would abort the response if the body returned an error earlier.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Result<GateOpened, BodyRefused>> {
         let polled = self.expectation.poll(cx);
         if polled.is_ready() || self.expectation.stage() == Stage::Refused {

@@ -85,7 +85,7 @@ pub(super) struct Connection {
     inbox: BytesMut,
     /// The progress of the head at the start of the inbox.
     partial: PartialHead,
-    /// The number of bytes to read at a time: the size of the last body, because the next one is often similar.
+    /// The number of bytes to read at a time: the size of the last body, because the next body is often similar.
     read_bytes: usize,
     /// The timer for response heads. It is kept for the next request, because a reset costs less than a new timer.
     timer: Pin<Box<Sleep>>,
@@ -216,7 +216,7 @@ impl Connection {
     /// Reads available bytes to the inbox. `most` is the space to reserve, about the most bytes to read.
     fn poll_read(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
         self.inbox.reserve(most);
-        // The future may be dropped while it is pending, because then it has not read any bytes.
+        // Dropping the pending future loses no bytes, because `read_buf` has not read any.
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
 }
@@ -230,8 +230,7 @@ struct OutgoingRequest<'a> {
     flushed: bool,
 }
 
-/// The least and the most bytes of one read: enough for a small response with its head, and large pieces of a large
-/// one.
+/// The least and the most bytes of one read: enough for a small response, and for large pieces of a large one.
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
@@ -264,8 +263,8 @@ pub fn check_response_head(bytes: &[u8]) {
     }
 }
 
-/// Reads a chunked body that arrives in pieces. Returns its bytes and the number of bytes after it, or `None` if the
-/// body is refused or incomplete.
+/// Reads a chunked body that arrives in pieces of `piece` bytes. Returns the body and the number of bytes after the
+/// body, or `None` if the body is invalid or incomplete.
 pub(crate) fn read_chunked(wire: &mut BytesMut, piece: usize) -> Option<(Vec<u8>, usize)> {
     let mut chunked = chunked::Chunked::default();
     let (mut inbox, mut body) = (BytesMut::new(), Vec::new());

@@ -97,7 +97,7 @@ impl Outage {
         true
     }
 
-    /// Ends the outage. Returns it if it was logged.
+    /// Ends the outage. Returns the outage if its start was logged.
     fn end(&mut self, now: Instant) -> Option<EndedOutage> {
         let since = self.since.take()?;
         let ended = EndedOutage {
@@ -108,7 +108,7 @@ impl Outage {
     }
 }
 
-/// The least time between two log lines about a new outage: at most six lines per minute.
+/// The least time between two log lines about a new outage, so that there are at most six per minute.
 const DOWN_LINES_APART: Duration = Duration::from_secs(10);
 
 #[cfg(test)]

@@ -12,8 +12,8 @@ use crate::base::field_line::push_field;
 use crate::base::lock::lock;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
-/// The lines of interim responses that the request's task has not taken yet. hyper's callback appends them, and hyper
-/// requires that the callback is `Sync`.
+/// The lines of interim responses that the request's task has not forwarded yet. hyper's callback appends lines, and
+/// hyper requires that the callback is `Sync`.
 #[derive(Debug, Default)]
 pub(crate) struct InterimRelay(Mutex<State>);
 
@@ -75,8 +75,8 @@ pub(super) fn report_to<B>(
     });
 }
 
-/// Returns the head of an interim response as lines, without hop-by-hop fields. `None` if it has `Connection`: such a
-/// response is not forwarded.
+/// Returns the head of an interim response as lines, without hop-by-hop fields. Returns `None` if the response is not
+/// forwarded because it has `Connection`.
 pub(super) fn lines<'a>(
     status: StatusCode,
     fields: impl Iterator<Item = (&'a [u8], &'a [u8])>,

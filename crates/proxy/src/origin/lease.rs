@@ -95,8 +95,8 @@ impl PoolState {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Leases a slot to a client, with an idle connection if `reuse` is true. `None` if no slot is free or its share
-    /// is used up.
+    /// Leases a slot to a client, if possible with an idle connection if `reuse` is true. Returns `None` if no slot is
+    /// free or the client's share is used up.
     pub(super) fn take(
         self: &Rc<Self>,
         client: ClientNet,
@@ -165,7 +165,7 @@ impl PoolState {
     }
 }
 
-/// A slot that a request uses. Dropping the lease without a release frees the slot, and its connection is closed.
+/// A slot that a request uses. Dropping the lease without a release frees the slot and closes its connection.
 pub(super) struct Lease {
     pool: Rc<PoolState>,
     /// The client whose share includes the slot. `None` for an HTTP/2 connection, which many clients use.
@@ -253,7 +253,7 @@ impl Drop for Lease {
     }
 }
 
-/// A lease, with the idle connection of its slot. Without one, the caller opens a new connection.
+/// A lease, with the idle connection of its slot. If the slot has no connection, the caller opens one.
 pub(super) type Checkout = (Option<Reusable>, Lease);
 
 /// A request that waits for a slot.
@@ -283,7 +283,7 @@ impl Ticket {
         })
     }
 
-    /// Tells the request that it was removed from the queue.
+    /// Records that the request was removed from the full queue, and wakes the request.
     pub(super) fn displace(&self) {
         self.wake(TicketState::Displaced);
     }
@@ -300,7 +300,7 @@ impl Ticket {
         }
     }
 
-    /// Takes the slot that the request was given, if any.
+    /// Takes the request's slot, if the request has got one.
     pub(super) fn take_checkout(&self) -> Option<Checkout> {
         match self.state.replace(TicketState::Taken) {
             TicketState::Served(checkout) => Some(checkout),

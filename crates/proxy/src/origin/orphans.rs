@@ -26,7 +26,7 @@ struct Orphan {
     is_wanted: Box<dyn Fn() -> bool>,
 }
 
-/// A fetch's membership in the list. Dropping it, with the fetch's task, removes the fetch.
+/// Removes a fetch from the list when dropped. The task of the fetch owns it.
 struct Listing {
     list: Rc<RefCell<List>>,
     number: u64,

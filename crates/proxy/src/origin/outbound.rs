@@ -142,7 +142,7 @@ impl Outbound<'_> {
                 continue;
             }
             if request_fields::has_canonical_form(name) {
-                // The value joins all lines of the field. Its other lines follow and are skipped.
+                // The value joins all lines of the field, so the further lines of this field are skipped.
                 canonical = Some(name);
                 head.extend_from_slice(name.as_str().as_bytes());
                 head.extend_from_slice(b": ");
@@ -272,8 +272,8 @@ fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> U
         .unwrap_or_else(|_| origin_form(request))
 }
 
-/// Sets the fields that describe the client. If the request has such fields already, it is from a trusted proxy. The
-/// edge then appends to the lists, and keeps the other values.
+/// Sets the fields that describe the client. Only a request from a trusted proxy has such fields already. The edge then
+/// appends to the lists and keeps the other values.
 fn set_forwarded_fields(edge: EdgeInfo<'_>, request: &Request, headers: &mut HeaderMap) {
     let config = edge.forwarding;
     if config.x_forwarded {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     proptest! {
-        /// Oracle: the head that is built from the map.
+        /// Oracle: build the head from the map.
         #[test]
         fn a_head_without_the_map_equals_the_head_from_the_map(
             fields in prop::collection::vec(

@@ -85,7 +85,7 @@ impl Attempt {
     }
 }
 
-/// A response's head and body. The body is boxed, because it is large and moved often.
+/// The head and the body of an origin's response. The body is boxed, because it is large and moved often.
 pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
@@ -133,7 +133,7 @@ impl OriginPool {
         &self.config
     }
 
-    /// Returns true if hyper's client reports the interim responses to requests with a body. For HTTP/2 it drops them.
+    /// Returns true if hyper's client reports interim responses to requests with a body. It does so only for HTTP/1.1.
     pub(crate) fn reports_interims(&self) -> bool {
         self.config.protocol == OriginProtocol::Http1
     }
@@ -149,7 +149,7 @@ impl OriginPool {
 
     /// Sends a request and waits for the head of its response.
     ///
-    /// After an error the request is sent again only if `attempt.repeatable`, or if hyper returned it unsent.
+    /// After an error the request is sent again only if `attempt.repeatable`, or if hyper returned the unsent request.
     pub(crate) async fn send(
         &self,
         attempt: &Attempt,
@@ -301,7 +301,7 @@ impl OriginPool {
         let kept = match idle {
             Some(Reusable::Hyper(mut sender)) => sender.ready().await.is_ok().then_some(sender),
             Some(Reusable::Direct(connection)) => {
-                // The connection stays with hyper, also when it is idle again.
+                // From now on hyper owns the connection, also while the connection is idle.
                 Some(Box::pin(self.hand_to_hyper(connection.into_stream())).await?)
             }
             None => None,

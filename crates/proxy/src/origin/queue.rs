@@ -4,10 +4,10 @@
 //!
 //! - *Share*: a client may hold at most `share / (100 - share)` times as many connections as are free (the dynamic
 //!   threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
-//!   A single client gets `share` percent of the pool. The more clients there are, the fewer connections each of them
-//!   gets, and some connections stay free for a client that has none.
-//! - *Turns*: waiting clients take turns, and the requests of one client are served in the order in which they came.
-//!   When the queue is full, the client with the most waiting requests loses the newest of them.
+//!   A single client gets `share` percent of the pool. The more clients use the pool, the fewer connections each
+//!   client gets, and some connections stay free for a client without a connection.
+//! - *Turns*: waiting clients take turns, and the requests of one client are served in the order of their arrival.
+//!   When the queue is full, the newest request of the client with the most waiting requests is removed.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -130,7 +130,7 @@ impl<T> Queue<T> {
         displaced.map_or(Queued::Waits, Queued::Displaced)
     }
 
-    /// Removes the request of `client` that `is_it` accepts. `None` if it is not in the queue.
+    /// Removes the request of `client` that `is_it` accepts. Returns `None` if the queue has no such request.
     pub(super) fn remove(&mut self, client: ClientNet, is_it: impl Fn(&T) -> bool) -> Option<T> {
         let at = self.clients.iter().position(|(of, _)| *of == client)?;
         let tickets = &mut self.clients[at].1;
@@ -167,7 +167,7 @@ mod tests {
         ClientNet::of(text.parse().expect("an address"))
     }
 
-    /// Lets each client take as many connections as it may. Returns their numbers, and the number of free ones.
+    /// Lets each client take all connections that it may. Returns each client's connections and the free connections.
     fn held_by_each(clients: u32, pool: usize, percent: u32) -> (Vec<usize>, usize) {
         let shares = Shares::new(percent);
         let mut held = vec![0; clients as usize];

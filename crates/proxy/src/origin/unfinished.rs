@@ -46,8 +46,8 @@ impl UnfinishedUploads {
         }
     }
 
-    /// Allows a request of this client to take a connection before its body has arrived. `None` if this client, or all
-    /// clients together, have too many unfinished uploads.
+    /// Allows a request of this client to take a connection before its body has arrived. Returns `None` if this client,
+    /// or all clients together, have too many unfinished uploads.
     pub(crate) fn begin(&self, client: IpAddr) -> Option<Unfinished> {
         let client = ClientNet::of(client);
         let counts = &self.counts;
@@ -90,7 +90,7 @@ fn unfinished_max(config: &OriginConfig) -> usize {
             let percent = config.unfinished_uploads_percent as usize;
             (config.connections_per_worker_max.get() * percent / 100).max(1)
         }
-        // This is practically unlimited, and low enough that `Shares::allows` does not overflow.
+        // No worker has so many uploads, and the multiplication in `Shares::allows` does not overflow.
         OriginProtocol::Http2 => usize::MAX >> 16,
     }
 }

@@ -52,7 +52,7 @@ pub(crate) struct UploadStream {
     progress: Rc<UploadProgress>,
     /// The buffer: the bytes that are read before the request takes a connection.
     prefix: BytesMut,
-    /// A frame that was read while the buffer was filled, and that did not fit or is no data.
+    /// A frame that was read while the buffer was filled, but did not fit or contains trailers.
     next_frame: Option<Frame<Bytes>>,
     /// True if the client has sent the whole body.
     is_complete: bool,
@@ -109,7 +109,7 @@ impl UploadProgress {
         expectation.is_some_and(|expectation| expectation.is_refused())
     }
 
-    /// Ends a refused body, and with it the connection, after the response was read or dropped.
+    /// Ends a refused body after the response was read or dropped. hyper then closes the connection.
     pub(crate) fn end_if_refused(&self) {
         if let Some(expectation) = self.expectation.get() {
             expectation.end();
@@ -164,7 +164,7 @@ impl Uploads {
         })
     }
 
-    /// Returns the uploads that hold a connection to the origin before their body has arrived.
+    /// Returns the limiter of uploads that use a connection to the origin before their body has arrived.
     pub(crate) fn unfinished(&self) -> &UnfinishedUploads {
         &self.unfinished
     }
@@ -240,11 +240,11 @@ impl UploadStream {
         self.gate = Some(gate);
     }
 
-    /// Reads the start of the body into the buffer: up to its limits of bytes and time, or the whole body.
+    /// Reads the start of the body into the buffer, up to the limits of bytes and time, or the whole body.
     pub(crate) async fn buffer(&mut self) -> Result<(), OriginError> {
         let limits = &self.uploads.limits;
         let wait_max = limits.upload_buffer_wait;
-        // A client that sends a length sends the whole body without waiting for the response.
+        // A client that announces a length does not wait for the response before it sends the whole body.
         let has_length = self.incoming.size_hint().exact().is_some();
         let budget = Arc::clone(&self.uploads.budget);
         let Some(mut memory) = budget.reserve(0) else {
@@ -353,7 +353,7 @@ impl UploadStream {
 }
 
 impl Upload {
-    /// Returns the expectation of `100 Continue`, if the body waits for it.
+    /// Returns the expectation of `100 Continue`, if the body waits for the origin's request.
     pub(super) fn expectation(&self) -> Option<&Arc<Expectation>> {
         match self {
             Self::Stream(stream) => stream.gate.as_ref().map(Gate::expectation),

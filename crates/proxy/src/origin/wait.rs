@@ -35,7 +35,7 @@ pub(super) async fn checkout(
         ticket,
         ended: false,
     };
-    // If the clients of all earlier requests have used up their shares, this request gets a free slot now.
+    // This request gets a free slot now if the clients of all earlier requests have used up their shares.
     pool.serve_waiting();
     if pool.free() == 0 {
         pool.orphans.cancel_oldest(&pool.counters);
@@ -103,7 +103,7 @@ impl Drop for Waiting<'_> {
         let mut waiting = self.pool.waiting.borrow_mut();
         waiting.remove(self.ticket.client, is_this);
         drop(waiting);
-        // A slot that this request was given after its timeout goes to the next request.
+        // If this request got a slot after its timeout, the slot goes to the next request.
         if let Some((idle, lease)) = self.ticket.take_checkout() {
             match idle {
                 Some(idle) => lease.release(idle),

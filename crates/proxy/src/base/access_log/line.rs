@@ -16,7 +16,7 @@ pub(crate) struct PendingLine {
     began: Instant,
 }
 
-/// The line of a request whose response has ended. Serialised, it is the JSON form of the line.
+/// The line of a request whose response has ended. The fields are those of the JSON format.
 #[derive(Debug, Serialize)]
 pub(crate) struct LogLine {
     #[serde(serialize_with = "serialize_time")]
@@ -33,14 +33,14 @@ pub(crate) struct LogLine {
     pub(crate) version: Version,
     #[serde(serialize_with = "serialize_status")]
     pub(crate) status: StatusCode,
-    /// Bytes of the body that were handed to the connection.
+    /// The number of body bytes that were handed to the connection.
     pub(crate) bytes: u64,
     #[serde(rename = "duration_us", serialize_with = "serialize_micros")]
     pub(crate) duration: Duration,
     pub(crate) cache: &'static str,
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) collapsed: bool,
-    /// The response was not sent completely.
+    /// True if the response was not sent completely.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub(crate) aborted: bool,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -87,8 +87,8 @@ impl PendingLine {
         self.line.aborted |= aborted;
     }
 
-    /// Records that the connection ended early. `written` maps the bytes of the body that were handed to the
-    /// connection to those that the socket took.
+    /// Records that the connection ended early. `written` maps the number of body bytes that were handed to the
+    /// connection to the number that the socket accepted.
     pub(crate) fn truncate(&mut self, written: impl FnOnce(u64) -> u64) {
         self.line.bytes = written(self.line.bytes).min(self.line.bytes);
         self.line.aborted = true;
@@ -199,7 +199,7 @@ const fn protocol(version: Version) -> &'static str {
     }
 }
 
-/// Formats a time with milliseconds: `1994-11-06T08:49:37.123Z`.
+/// Formats a time with milliseconds, such as `1994-11-06T08:49:37.123Z`.
 fn rfc3339(time: Timestamp) -> String {
     let date = format_http_date(time);
     let [day, month, year, clock] = parts(&date);

@@ -20,7 +20,7 @@ pub struct ParseHostPatternError;
 /// The rule of admission to disk for a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HostAdmission {
-    /// The hosts that the rule is for.
+    /// The hosts to which the rule applies.
     pub host: HostPattern,
     /// The rule that decides which responses are written.
     pub admission: DiskAdmissionSpec,

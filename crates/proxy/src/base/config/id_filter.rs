@@ -5,9 +5,9 @@ use std::fmt;
 use std::str::FromStr;
 use std::sync::Arc;
 
-/// Decides which ids exist. Many threads call it concurrently, for each miss, so it must not block.
+/// Decides which ids exist. Many threads call the filter concurrently at each miss, so it must not block.
 pub trait IdFilter: Send + Sync + fmt::Debug {
-    /// Returns the filter's answer about an id. `id` is the percent-decoded text from the path.
+    /// Returns the filter's answer about `id`, the percent-decoded text from the path.
     fn judge(&self, id: &[u8]) -> Judgement;
 
     /// Returns the filter's state, for metrics and status.

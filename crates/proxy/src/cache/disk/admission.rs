@@ -28,7 +28,7 @@ pub(crate) struct Admissions {
 pub(crate) struct Rule {
     pub(crate) spec: DiskAdmissionSpec,
     pub(crate) hierarchy: Hierarchy,
-    /// The hosts of the rule. Empty for the default rule.
+    /// The hosts of the rule. The list is empty for the default rule.
     pub(crate) hosts: Vec<HostPattern>,
     /// The file that keeps the history while the edge is down.
     file: Option<PathBuf>,
@@ -136,7 +136,7 @@ fn beside(file: &Path, spec: DiskAdmissionSpec) -> PathBuf {
     name.into()
 }
 
-/// Returns the host of a key, which is in lower case.
+/// Returns the host of a cache key. The key's host is in lower case.
 fn host_of(key: &[u8]) -> &[u8] {
     let after_scheme = memchr::memmem::find(key, b"://").map_or(key, |at| &key[at + 3..]);
     let end = memchr::memchr(b'/', after_scheme).unwrap_or(after_scheme.len());
@@ -200,7 +200,7 @@ mod tests {
             let found = &admissions.rules()[admissions.number_of(key.as_bytes())];
             assert_eq!(found.spec.to_string(), rule, "{key}");
         }
-        // The default rule and five patterns have five different rules.
+        // The default rule, and four different rules of the five patterns.
         assert_eq!(admissions.rules().len(), 5);
     }
 

@@ -9,16 +9,16 @@ use edgeward_types::KeyHash;
 use super::{Claim, DiskTier};
 use crate::base::counters::Counters;
 
-/// The write of one response to disk. The first error ends it.
+/// The write of one response to disk. The first error ends the write.
 pub(crate) struct DiskFill {
     counters: Arc<Counters>,
     write: Option<DiskWrite>,
-    /// Released after the write has ended.
+    /// Keeps the key in the set of keys being written, until the write has ended.
     _claim: Claim,
 }
 
 impl DiskFill {
-    /// Begins a write. `None` if the store refuses the write, or if another fetch is writing the same key.
+    /// Begins a write. Returns `None` if the store refuses the write, or if another fetch is writing the same key.
     pub(crate) fn begin(
         tier: &DiskTier,
         counters: &Arc<Counters>,

@@ -20,7 +20,7 @@ pub enum DiskHead {
     Response {
         /// The response's status.
         status: StatusCode,
-        /// Until when the response is fresh, and how it may be used when it is stale.
+        /// The times until which the response is fresh, and the uses that are allowed when it is stale.
         policy: StoredPolicy,
         /// `name: value\r\n` for each header field except `Content-Length`.
         fields: Bytes,
@@ -34,7 +34,7 @@ pub enum DiskHead {
     },
 }
 
-/// The reason why bytes are not a head.
+/// The reason why bytes are not a valid head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum DiskHeadError {
@@ -61,8 +61,8 @@ pub enum DiskHeadError {
     Names,
 }
 
-/// Returns the head of a response for the disk. It has no `Content-Length`, because the length may be unknown until
-/// the body has arrived. The store knows the length of each stored body.
+/// Returns the head of a response for the disk. The head has no `Content-Length`, because the length may be unknown
+/// until the body has arrived. The store knows the length of each stored body.
 pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
     response_fixed(status, policy, &mut bytes);
@@ -175,7 +175,7 @@ fn response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     })
 }
 
-/// Checks what [`StoredResponse::headers`](crate::cache::stored::StoredResponse::headers) relies on.
+/// Checks the lines as [`StoredResponse::headers`](crate::cache::stored::StoredResponse::headers) requires.
 fn check_fields(fields: &[u8]) -> Result<(), DiskHeadError> {
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', fields) {

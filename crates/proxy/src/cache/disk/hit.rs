@@ -1,4 +1,4 @@
-//! Hits on disk.
+//! Responses that a lookup found on disk.
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl DiskHit {
         has_length(self.status).then(|| self.length())
     }
 
-    /// Returns the response in the form of the memory tier. Its body stays on disk.
+    /// Returns the response in the form of the memory tier. The body stays on disk.
     pub(crate) fn stored(&self, key: &CacheKey) -> Arc<Stored> {
         let response = StoredResponse {
             policy: self.policy,
@@ -44,7 +44,7 @@ impl DiskHit {
         Stored::new(&key.bytes, StoredKind::Response(response))
     }
 
-    /// Returns the bytes that the memory tier would charge for the response, body included.
+    /// Returns the number of bytes that the memory tier would charge for the response and its body.
     pub(crate) fn charge_bytes(&self, key: &CacheKey) -> u64 {
         let head_bytes = head::block_bytes(self.status, &self.fields, self.length());
         charge_bytes(key.bytes.len(), head_bytes, self.length())

@@ -129,7 +129,7 @@ impl DiskTier {
         })
     }
 
-    /// Saves the history of admission, then persists the queued writes and the index. Waits for at most `within`.
+    /// Saves the history of admission, then persists the queued writes and the index. Waits at most `within` for both.
     pub(crate) fn close(self: &Arc<Self>, within: Duration) {
         self.readers.close();
         self.admissions.save(self.cache.key_seed());
@@ -139,7 +139,7 @@ impl DiskTier {
             .name("disk-close".to_owned())
             .spawn(move || {
                 let result = cache.close();
-                // The cache is dropped before the result is sent, because the next edge may then open the device.
+                // The cache is dropped first, because another edge may open the device as soon as the result is sent.
                 drop(cache);
                 _ = done.send(result);
             });

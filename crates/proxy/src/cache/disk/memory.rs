@@ -11,8 +11,8 @@ use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_store::disk::DiskSettings;
 
-/// Returns the default path of the file: in the first device's directory, or beside the device if that is a file.
-/// `None` if it is a block device.
+/// Returns the default path of the file: in the first device's directory, or beside the first device if it is a file.
+/// Returns `None` for a block device.
 pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
     let is = fs::metadata(path).ok()?;
@@ -27,7 +27,8 @@ pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Returns a rule with the history from the file, or with an empty history.
+/// Returns the rule of `spec` with the history from the file, or with an empty history. A history that was saved with
+/// another `tag` is ignored.
 pub(super) fn restore(
     file: Option<&Path>,
     spec: DiskAdmissionSpec,

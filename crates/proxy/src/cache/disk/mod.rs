@@ -66,7 +66,7 @@ pub(crate) type Durable = oneshot::Receiver<Result<(), SyncError>>;
 pub(crate) enum DiskEntry {
     Absent,
     Response(Box<DiskHit>),
-    /// The target's responses vary by request fields, and each is stored under a secondary key.
+    /// The target's responses vary by request fields. Each response is stored under a secondary key.
     Marker(Arc<Stored>),
     /// The head is not in the page cache, so it has to be read from the device.
     Pending(Candidate),
@@ -113,13 +113,13 @@ impl DiskTier {
         read.unwrap_or_else(|| unreadable(counters))
     }
 
-    /// Returns true if the disk has an object with this hash. It may belong to another key.
+    /// Returns true if the disk has an object with this hash. The object may belong to another key.
     pub(crate) fn holds(&self, hash: KeyHash) -> bool {
         self.cache.lookup(hash).is_some()
     }
 
-    /// Records a request that neither tier could answer. Returns true if its response is to be written to disk. An
-    /// unknown `length` counts as 0.
+    /// Records a request that neither tier could answer. Returns true if its response is to be written to disk.
+    /// Admission counts an unknown `length` as 0.
     pub(crate) fn admits(
         &self,
         hash: KeyHash,
@@ -159,7 +159,7 @@ impl DiskTier {
             .offer_to_ram
     }
 
-    /// Records the request of a follower in the history of admission, with its secondary key if the response varies.
+    /// Records a follower's request in the history of admission. `secondary` is its secondary key, if any.
     pub(crate) fn record_follower(&self, primary: &[u8], secondary: Option<&[u8]>) {
         let mut key = primary.to_vec();
         if let Some(secondary) = secondary {
@@ -184,7 +184,7 @@ impl DiskTier {
         version_of(&self.cache, &self.hot, hash, object)
     }
 
-    /// Writes an object that memory evicted, if admission accepts it. `version` is the version of its key at the
+    /// Writes an object that memory evicted, if admission accepts the object. `version` is the key's version at the
     /// eviction. Returns true if the object was written.
     pub(crate) fn take_evicted(
         &self,
@@ -212,7 +212,7 @@ impl DiskTier {
         let Ok(mut write) = self.cache.begin(hash, key, head, Some(length)) else {
             return false;
         };
-        // From here on a purge stops the write, so an earlier purge is the only one to check for.
+        // A purge from now on stops the write. The version shows if the key was purged earlier.
         self.hot.is_current(version)
             && (body.is_empty() || write.push(body.clone()).is_ok())
             && write.finish().is_ok()
@@ -237,8 +237,8 @@ impl DiskTier {
         (held, durable)
     }
 
-    /// Writes a marker unless it is on disk. `version` is a version of the primary key at which the marker was current.
-    /// Returns true if the marker is on disk afterwards.
+    /// Writes a marker unless the disk has it. `version` is a version of the primary key at which the marker was
+    /// current. Returns true if the disk now has the marker.
     pub(crate) fn put_marker(
         &self,
         hash: KeyHash,
@@ -256,13 +256,13 @@ impl DiskTier {
         let Ok(write) = self.cache.begin(hash, key, head, Some(0)) else {
             return false;
         };
-        // From here on a purge stops the write, so an earlier purge is the only one to check for.
+        // A purge from now on stops the write. The version shows if the key was purged earlier.
         let written = self.hot.is_current(version) && write.finish().is_ok();
         variants.on_disk.fetch_or(written, Ordering::Relaxed);
         written
     }
 
-    /// Replaces the head of an object on disk after a 304 has freshened the response. If this fails, the old head
+    /// Replaces the head of an object on disk after a 304 has freshened the response. If the write fails, the old head
     /// stays, and the next request makes the origin validate the response again.
     pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
         let head = head::write_block(response.status, &response.policy, &response.head);
@@ -295,7 +295,7 @@ impl DiskTier {
                 Ok(_) | Err(_) => Err(WriteError::Gone),
             }
         };
-        // A task keeps the receiver, because dropping it would cancel the work.
+        // A task keeps the receiver, because a dropped receiver would cancel the work.
         if let Ok(answer) = self.readers.queue_optional(work) {
             tokio::task::spawn_local(async move {
                 _ = answer.await;
@@ -320,7 +320,7 @@ impl DiskTier {
 pub(in crate::cache) struct KeySet(Arc<Mutex<HashSet<KeyHash>>>);
 
 impl KeySet {
-    /// Inserts a key for the lifetime of the claim. `None` if the set already contains the key.
+    /// Inserts a key until the returned claim is dropped. Returns `None` if the set already contains the key.
     pub(in crate::cache) fn claim(&self, hash: KeyHash) -> Option<Claim> {
         let is_new = lock(&self.0).insert(hash);
         is_new.then(|| Claim {
@@ -396,7 +396,7 @@ fn unreadable(counters: &Counters) -> DiskEntry {
 }
 
 fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
-    // The version is read before the check: an object that is still current then was also current at this version.
+    // The version is read first. If the object is still current after that, it was current at this version.
     let version = hot.settled_version(hash)?;
     cache.is_current(object).then_some(version)
 }

@@ -1,4 +1,4 @@
-//! Threads that wait for disks, so that workers do not.
+//! Threads that read from disks, so that workers do not wait for a disk.
 //!
 //! A read that is optional, because the origin can answer instead, is refused if too many reads wait: the disk is then
 //! slower than the origin. A read for a body whose head was sent is required and never refused. Each connection has at
@@ -22,7 +22,7 @@ pub(crate) struct Readers {
     waiting_max: usize,
 }
 
-/// A read was refused because too many reads wait, or because the threads are stopping.
+/// The error of a read that was refused, because too many reads wait or because the threads are stopping.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Busy;
 
@@ -66,7 +66,7 @@ impl Readers {
         Ok(readers)
     }
 
-    /// Queues an optional read. Refused if too many reads wait.
+    /// Queues an optional read. Refuses the read if too many reads wait.
     pub(crate) fn queue_optional<T: Send + 'static>(
         &self,
         work: impl FnOnce() -> T + Send + 'static,
@@ -110,7 +110,7 @@ impl Readers {
         Ok(receiver)
     }
 
-    /// Refuses further reads, and drops the reads that wait, which closes their receivers. Does not wait for reads
+    /// Refuses further reads and drops the waiting reads, so that their receivers are closed. Does not wait for reads
     /// under way, because a disk that hangs would block the shutdown.
     pub(crate) fn close(&self) {
         let dropped = {
@@ -163,7 +163,7 @@ mod tests {
 
     use super::*;
 
-    /// Starts one thread and blocks it with a read. The read returns 1 when the returned sender is dropped.
+    /// Starts one thread and blocks the thread with a read. The read returns 1 when the returned sender is dropped.
     fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {
         let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("a thread");
         let (release, held) = mpsc::channel();

@@ -1,4 +1,4 @@
-//! The disk tier in `/status` and `/metrics`: its devices and its admission.
+//! Reports the devices and the admission of the disk tier in `/status` and `/metrics`.
 
 use edgeward_metrics::{Definition, Family, metrics};
 use edgeward_policy::sketch::RotatingBloomStats;

@@ -92,8 +92,8 @@ impl BodyBuffer {
         }
     }
 
-    /// Returns the bytes at `position`: one piece, or a copy of up to [`COPIED_BYTES_MAX`]. Empty if none have
-    /// arrived.
+    /// Returns bytes from `position` on: one piece, or a copy of up to [`COPIED_BYTES_MAX`] bytes. The result is empty
+    /// if the buffer ends at `position`.
     ///
     /// Takes time logarithmic in the number of pieces.
     pub(super) fn from(&self, position: u64) -> Bytes {
@@ -110,8 +110,8 @@ impl BodyBuffer {
         }
     }
 
-    /// Releases the bytes before `position`, or all bytes if it is `None`. A contiguous buffer is released only if at
-    /// most half of its bytes have to be moved.
+    /// Releases the bytes before `position`, or all bytes if `position` is `None`. A contiguous buffer releases bytes
+    /// only if at most half of its bytes have to be moved.
     pub(super) fn release_before(&mut self, position: Option<u64>) {
         let end = self.end();
         let position = position.unwrap_or(end);
@@ -138,7 +138,7 @@ impl BodyBuffer {
         self.len = (end - self.base) as usize;
     }
 
-    /// Takes the whole body in one piece. `None` if it has several pieces that are too long to be copied.
+    /// Takes the whole body in one piece. Returns `None` if the body has several pieces that are too long to be copied.
     ///
     /// Must not be called after bytes were released.
     pub(super) fn take_whole(&mut self) -> Option<Whole> {
@@ -178,7 +178,7 @@ pub(crate) enum Whole {
 }
 
 impl Whole {
-    /// Returns the body as shared bytes. `memory` is charged until the last reference to them is dropped.
+    /// Returns the body as shared bytes. `memory` is charged until the last reference to these bytes is dropped.
     pub(crate) fn charged_to(self, memory: MemoryShare) -> Bytes {
         match self {
             Self::Buffer(bytes) => memory.charge(bytes),

@@ -26,7 +26,7 @@ pub(crate) struct Body {
     reusable: bool,
     /// True if the connection was closed, which ends a body with [`Framing::UntilClose`].
     closed: bool,
-    /// The bytes of the body that were read.
+    /// The number of body bytes that were read.
     bytes: usize,
 }
 
@@ -57,7 +57,7 @@ impl Body {
 
     /// Returns the connection if the body is complete and another request may follow.
     ///
-    /// A connection with bytes after the response is not reused, because they are no response (RFC 9112 §9.2).
+    /// A connection with bytes after the response is not reused: no request asked for these bytes (RFC 9112 §9.2).
     pub(crate) fn into_connection(mut self) -> Option<Connection> {
         let reusable = self.reusable && self.has_ended() && self.connection.inbox.is_empty();
         self.connection.read_bytes = self.bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX);

@@ -13,7 +13,7 @@ use crate::base::field_spans::FieldSpans;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Chunked {
     state: State,
-    /// The bytes of all extensions so far. They are limited, because a body could consist of extensions only.
+    /// The number of bytes of all extensions so far. It is limited, because a body could consist of extensions only.
     extension_bytes: usize,
 }
 
@@ -115,7 +115,7 @@ impl Chunked {
     }
 }
 
-/// Removes the next line from `inbox`, and returns it without its line break. `None` if it is incomplete.
+/// Removes the next line from `inbox` and returns it without its line break. Returns `None` if the line is incomplete.
 fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return match inbox.len() {

@@ -132,7 +132,7 @@ fn framing(
     }
 }
 
-/// Returns the value of `Content-Length`. Repeated equal values are replaced by one; different values are an error.
+/// Returns the value of `Content-Length`. Replaces repeated equal values by one value. Refuses different values.
 fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
     const INVALID: H1Error = H1Error::Framing("the Content-Length is not a single number");
     let mut times = 0;
@@ -162,7 +162,7 @@ fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
     !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
 }
 
-/// The number of fields for which the map has spare capacity, because the edge adds them later.
+/// The spare capacity of the map for fields that the edge adds later.
 const FIELDS_ADDED: usize = 4;
 
 /// The number of fields that are parsed without an allocation.

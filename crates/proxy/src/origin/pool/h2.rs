@@ -11,7 +11,7 @@ use crate::origin::lease::Lease;
 use crate::origin::upload::Upload;
 
 impl OriginPool {
-    /// Returns the HTTP/2 connection. The first request opens it, and requests that arrive meanwhile wait.
+    /// Returns the HTTP/2 connection. The first request opens the connection, and requests that arrive meanwhile wait.
     pub(super) async fn h2_sender(&self) -> Result<http2::SendRequest<Upload>, OriginError> {
         let usable = || {
             self.h2

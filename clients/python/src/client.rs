@@ -1,4 +1,4 @@
-//! The client that follows a set in the background.
+//! `FilterClient` for Python: follows a set in the background. `ManualClock` is its clock in tests.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -19,11 +19,12 @@ use crate::ids::{form, spelled};
 #[pyclass(frozen, weakref, module = "edgeward_filter")]
 pub(crate) struct FilterClient {
     client: RwLock<Option<Arc<edgeward_filter_client::FilterClient>>>,
-    /// The number of forks of the process in which the client was started.
+    /// The value of [`FORKS`] in the process in which the client was started.
     forks: u64,
 }
 
-/// Counts the forks that led to this process. Threads do not survive a fork, and their locks stay locked.
+/// The number of forks between the process that loaded this module and the current process. A child of a fork has no
+/// copy of the background thread, and a lock that the thread held at the fork stays locked in the child.
 static FORKS: AtomicU64 = AtomicU64::new(0);
 
 #[pyfunction]
@@ -31,7 +32,7 @@ fn forked() {
     FORKS.fetch_add(1, Ordering::Relaxed);
 }
 
-/// Registers a callback for forks with Python.
+/// Registers [`forked`] with Python, which calls the function in each forked child.
 pub(crate) fn notice_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
     let py = module.py();
     let os = py.import("os")?;
@@ -45,7 +46,7 @@ pub(crate) fn notice_forks(module: &Bound<'_, PyModule>) -> PyResult<()> {
 }
 
 impl FilterClient {
-    /// Returns the client, unless it is closed or belongs to the parent of this process.
+    /// Returns the client; `None` if it is closed or was started before this process was forked.
     fn running(&self) -> Option<Arc<edgeward_filter_client::FilterClient>> {
         if self.forks != FORKS.load(Ordering::Relaxed) {
             return None;
@@ -106,7 +107,8 @@ impl FilterClient {
         })
     }
 
-    /// Returns `absent`: do not send the request; `maybe`: send it; `ask`: send it, because the filter is not fresh.
+    /// Returns `absent`: skip the request; `maybe`: send the request, because the id may exist; `ask`: send the
+    /// request, because the filter is not fresh.
     fn answer(&self, id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.running();
         spelled(id, |spelling| {
@@ -148,7 +150,7 @@ impl FilterClient {
             if left.is_zero() {
                 return Ok(false);
             }
-            // Ctrl-C does not wait for the timeout.
+            // Ctrl-C ends the wait before the timeout.
             py.check_signals()?;
         }
     }
@@ -177,7 +179,7 @@ impl FilterClient {
 impl Drop for FilterClient {
     fn drop(&mut self) {
         if self.forks != FORKS.load(Ordering::Relaxed) {
-            // The thread to join belongs to the parent.
+            // Only the parent has the background thread, so a `drop` of the client would wait for it forever.
             let client = self
                 .client
                 .get_mut()
@@ -228,7 +230,7 @@ impl Status {
     }
 }
 
-/// Clocks that only a test advances.
+/// A monotonic clock and a wall clock that only a test advances.
 #[pyclass(frozen, module = "edgeward_filter")]
 pub(crate) struct ManualClock(Arc<Ticks>);
 
@@ -248,7 +250,7 @@ impl Ticks {
 
 #[pymethods]
 impl ManualClock {
-    /// Starts at this many seconds since 1970.
+    /// Creates the clocks. The wall clock starts at `wall` seconds since 1970.
     #[new]
     #[pyo3(signature = (wall = 1_700_000_000.0))]
     fn new(wall: f64) -> PyResult<Self> {
@@ -259,7 +261,8 @@ impl ManualClock {
         })))
     }
 
-    /// Advances both clocks by `seconds`. The wall clock may advance by another value, which may be negative.
+    /// Advances both clocks by `seconds`. If `wall` is given, the wall clock advances by `wall` seconds instead; the
+    /// value may be negative.
     #[pyo3(signature = (seconds, wall = None))]
     fn advance(&self, seconds: f64, wall: Option<f64>) -> PyResult<()> {
         let passed = duration(seconds)?.as_millis() as u64;
@@ -289,7 +292,7 @@ pub(crate) fn trust(keys: Vec<String>) -> PyResult<Trust> {
     })
 }
 
-/// Parses seconds: a number or a `timedelta`.
+/// Converts a duration from Python: a number of seconds or a `timedelta`.
 pub(crate) fn seconds(time: &Bound<'_, PyAny>) -> PyResult<Duration> {
     if let Ok(total) = time.call_method0("total_seconds") {
         return duration(total.extract()?);

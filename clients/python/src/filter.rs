@@ -1,4 +1,4 @@
-//! A filter in memory.
+//! `Filter` for Python: a filter in memory, and the fields of its header.
 
 use std::path::PathBuf;
 
@@ -35,7 +35,7 @@ impl AsRef<[u8]> for FilterBytes {
 
 #[pymethods]
 impl Filter {
-    /// Opens bytes, without copying them.
+    /// Opens a filter from the bytes of a file, without a copy of the bytes.
     #[new]
     fn new(py: Python<'_>, data: PyBackedBytes) -> PyResult<Self> {
         py.detach(|| edgeward_filter::Filter::open(FilterBytes::Python(data)))
@@ -43,7 +43,7 @@ impl Filter {
             .map_err(|error| FilterError::new_err(error.to_string()))
     }
 
-    /// Reads a file.
+    /// Reads and opens a file.
     #[staticmethod]
     fn open(py: Python<'_>, path: PathBuf) -> PyResult<Self> {
         let bytes = py.detach(|| std::fs::read(path))?;
@@ -74,7 +74,7 @@ pub(crate) struct Facts {
     construction: &'static str,
     form: &'static str,
     epoch: u64,
-    /// Seconds since 1970, or None.
+    /// The time of the build in seconds since 1970; None if the header has no time.
     built: Option<f64>,
     ids: u64,
     capacity_ids: u64,

@@ -1,4 +1,4 @@
-//! The types of ids in Python: text, bytes, integers, `uuid.UUID`.
+//! Converts ids from Python (`str`, `bytes`, `int`, `uuid.UUID`) to their spellings.
 
 use edgeward_filter::{IdForm, IdHasher};
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -6,7 +6,7 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyType};
 
-/// Calls `ask` with the spelling of an id.
+/// Calls `ask` with the spelling of an id, and returns the result. Raises a `TypeError` for other types.
 pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
     if let Ok(text) = id.cast::<PyString>() {
         return Ok(ask(text.to_str()?.as_bytes()));
@@ -14,7 +14,7 @@ pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) ->
     if let Ok(bytes) = id.cast::<PyBytes>() {
         return Ok(ask(bytes.as_bytes()));
     }
-    // In Python `True` is an int, but it is not an id.
+    // In Python `True` and `False` are instances of int, but they are not ids.
     let is_number = id.is_instance_of::<PyInt>() && !id.is_instance_of::<PyBool>();
     if is_number || id.is_instance(uuid(id.py())?)? {
         return Ok(ask(id.str()?.to_str()?.as_bytes()));
@@ -30,7 +30,7 @@ fn uuid(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     UUID.import(py, "uuid", "UUID")
 }
 
-/// `text`, `uuid` or `integer`.
+/// Parses the name of a form: `text`, `uuid` or `integer`.
 pub(crate) fn form(name: &str) -> PyResult<IdForm> {
     name.parse().map_err(PyValueError::new_err)
 }

@@ -1,5 +1,5 @@
-//! The client without its transport: for asyncio programs that fetch by themselves, and for the test scripts
-//! that clients in all languages run.
+//! `State` for Python: the client without its transport. An asyncio program that fetches with its own HTTP library
+//! uses it, and so do the test scripts that clients in all languages run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -28,14 +28,14 @@ pyo3::create_exception!(
     "A manifest or proof is not trusted or is invalid."
 );
 
-/// Decides when a client may rely on its filter. It does no input or output and reads no clock; `now` is a pair
-/// of milliseconds: of a monotonic clock, and since 1970.
+/// Decides when a client may rely on its filter, without I/O and without a clock. `now` is a pair of times in
+/// ms: that of a monotonic clock, and the wall-clock time since 1970.
 #[pyclass(frozen, module = "edgeward_filter")]
 pub(crate) struct State(Mutex<Client<Vec<u8>>>);
 
 impl State {
     fn client(&self) -> MutexGuard<'_, Client<Vec<u8>>> {
-        // After a panic during a change, the state is that of the last complete statement.
+        // After a panic the state is that before the statement that was being applied.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -87,19 +87,19 @@ impl State {
         self.client().fresh_for(self::now(now)).as_secs_f64()
     }
 
-    /// The snapshot in use.
+    /// The header of the snapshot in use.
     #[getter]
     fn facts(&self) -> Option<Facts> {
         self.client().info().map(Facts::from)
     }
 
-    /// The number of the newest manifest.
+    /// The serial number of the newest manifest.
     #[getter]
     fn serial(&self) -> u64 {
         self.client().serial()
     }
 
-    /// Lineage, epoch and journal number: the value of `have=` in a request.
+    /// The lineage, epoch and journal number that the client has: the value of `have=` in a request.
     #[getter]
     fn position(&self) -> Option<(u64, u64, u64)> {
         self.client().position()
@@ -121,18 +121,19 @@ impl State {
         )
     }
 
-    /// Updates the time. Every method that changes the state does so too.
+    /// Updates the time. All methods that change the state also update the time.
     fn observe(&self, now: (u64, u64)) {
         self.client().observe(self::now(now));
     }
 
-    /// Records a request with these 16 random bytes in hex. It must not be sent before the given time.
+    /// Records a challenge: 16 random bytes in hex. The request with the challenge must not be sent before `now`.
     fn challenge(&self, now: (u64, u64), echo: &str) -> PyResult<()> {
         let random = from_hex(echo).map_err(|error| PyValueError::new_err(error.to_string()))?;
         self.client().challenge(self::now(now), random);
         Ok(())
     }
 
+    /// Verifies and uses a manifest.
     fn manifest(&self, py: Python<'_>, now: (u64, u64), line: &str) -> PyResult<()> {
         let taken = self
             .client()
@@ -140,23 +141,27 @@ impl State {
         taken.map_err(|why| refused(py, &why))
     }
 
+    /// Verifies and uses a proof.
     fn proof(&self, py: Python<'_>, now: (u64, u64), line: &str) -> PyResult<()> {
         let taken = self.client().accept_proof(self::now(now), line.as_bytes());
         taken.map_err(|why| refused(py, &why))
     }
 
+    /// Verifies and uses a snapshot.
     fn snapshot(&self, py: Python<'_>, now: (u64, u64), data: PyBackedBytes) -> PyResult<()> {
         let received = py.detach(|| edgeward_filter::client::ReceivedSnapshot::open(data.to_vec()));
         let taken = self.client().accept_received(self::now(now), received);
         taken.map_err(|why| refused(py, &why))
     }
 
+    /// Verifies and uses a delta.
     fn delta(&self, py: Python<'_>, now: (u64, u64), data: &[u8]) -> PyResult<()> {
         let taken = self.client().accept_delta(self::now(now), data);
         taken.map_err(|why| refused(py, &why))
     }
 }
 
+/// Returns the Python exception for refused data.
 fn refused(py: Python<'_>, why: &Why) -> PyErr {
     let (reason, error) = match why {
         Why::Manifest(_) => ("unbelievable", ManifestError::new_err(why.to_string())),
@@ -167,6 +172,7 @@ fn refused(py: Python<'_>, why: &Why) -> PyErr {
     error
 }
 
+/// Returns the code of a reason, which is the same in the clients of all languages.
 fn reason(why: &Why) -> &'static str {
     match why {
         Why::Manifest(_) => "unbelievable",

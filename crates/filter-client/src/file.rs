@@ -1,4 +1,4 @@
-//! A filter in a local file that another program updates.
+//! Answers lookups from a filter in a local file, which another program may replace.
 
 use std::fmt;
 use std::fs;
@@ -75,9 +75,12 @@ pub enum FileError {
 }
 
 impl FileFilter {
-    /// Opens the file and follows its changes. If `max_staleness` is set, the filter is used for this time after
-    /// its build, which is measured between the builder's wall clock and this machine's. Otherwise the filter is
-    /// used as long as the process runs. If `form` is set, a filter of another form of ids is refused.
+    /// Opens the file and follows its changes.
+    ///
+    /// If `max_staleness` is set, the filter is used until this time has passed since its build. The build time
+    /// in the file comes from the builder's wall clock, and this machine's wall clock gives the current time.
+    /// Without `max_staleness` the filter never becomes stale. If `form` is set, a filter of another form of
+    /// ids is refused.
     pub fn start(
         path: &Path,
         max_staleness: Option<Duration>,
@@ -113,7 +116,7 @@ impl FileFilter {
         })
     }
 
-    /// Looks up an id in any text form that the filter's [`IdForm`] allows.
+    /// Looks up an id in any spelling that the filter's [`IdForm`] allows.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)
@@ -151,7 +154,7 @@ impl FileFilter {
         loaded.filter.hasher()
     }
 
-    /// Returns information about the filter in use, true if it is fresh, and the number of files refused.
+    /// Returns the header of the filter in use, true if the filter is fresh, and the number of refused files.
     pub fn status(&self) -> (FilterInfo, bool, u64) {
         let loaded = self
             .shared
@@ -172,7 +175,7 @@ impl Shared {
             return true;
         };
         let now = (self.clock)().wall;
-        // A build time in the future means that the clocks disagree by an unknown amount.
+        // If the build time is in the future, the two clocks disagree by an unknown amount, so the age is unknown.
         loaded
             .filter
             .info()
@@ -180,11 +183,12 @@ impl Shared {
             .is_some_and(|built| built <= now && now.since(built) <= max_staleness)
     }
 
-    /// Opens the file if it has changed since the last check.
+    /// Opens the file if its stamp is not `last`, the stamp at the previous check. Returns the stamp for
+    /// the next check.
     fn reload_if_changed(&self, last: FileStamp) -> FileStamp {
         let stamp = match fs::metadata(&self.path) {
             Ok(metadata) => stamp_of(&metadata),
-            // The file is being replaced or was deleted: the filter in use stays.
+            // The file is being replaced or was deleted, so the current filter stays in use.
             Err(_) => return last,
         };
         if stamp == last {

@@ -1,16 +1,16 @@
-//! Measures both filters in nanoseconds per id. Prints two tables to stdout.
+//! Measures static and updatable filters in nanoseconds per id. Prints a table for each to stdout.
 //!
 //! Run `cargo run --release -p edgeward-filter --example filter_speed [-- IDS..]` for rates of 1 % and 3 %. Ids
-//! are UUIDs as text. Each figure is the best of many short passes, because other load on the machine only adds
+//! are UUIDs as text. Each number is the best of many short passes, because other load on the machine only adds
 //! time. The columns:
 //!
-//! - build: gathering and solving, with memory of the allocator; in large pages: with tables that are mapped
-//!   for each build in huge pages, as `filter build` and `filter serve` do;
-//! - hash: hashing alone; probe: a lookup of a hash by `contains`; many: a lookup by `contains_many`; ask: hash and
-//!   lookup;
+//! - build: adding the ids and solving the filter, with memory from the allocator; in large pages: the same with
+//!   tables in huge pages that are mapped for each build, like those of `filter build` and `filter serve`;
+//! - hash: hashing alone; probe: a lookup of the hash of an absent id by `contains`; probe, present: the same for a
+//!   present id; many: a lookup by `contains_many`; ask: hash and lookup;
 //! - chained: a lookup that depends on the previous answer, which is the latency of a single lookup;
-//! - insert (updatable filter only): inserting all hashed ids into a new filter, one by one or by
-//!   `insert_many`; hash, insert: the same from text.
+//! - insert (updatable filter only): inserting all hashed ids into an empty filter, one by one, or (many) by
+//!   `insert_many`; hash, insert: hashing the text and inserting.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::hint::black_box;
@@ -82,7 +82,7 @@ impl Ids {
         }
     }
 
-    /// Returns the figures: probe (absent ids), probe (present ids), many, ask, chained.
+    /// Returns the columns probe, probe (present), many, ask and chained, in nanoseconds per lookup.
     fn questions(&self, filter: &Filter<Vec<u8>>) -> [f64; 5] {
         let hasher = self.params.hasher;
         let hashes = &self.absent_hashes;
@@ -185,7 +185,7 @@ fn updatable(ids: &Ids) {
     ids.print(&filter, &figures);
 }
 
-/// Returns tables in pages of 2 MiB, if the system has them.
+/// Returns a workspace in huge pages of 2 MiB, if the system has them.
 fn large_pages() -> BuildWorkspace {
     let memory = MmapMut::map_anon(BuildWorkspace::BYTES).expect("memory");
     #[cfg(target_os = "linux")]
@@ -195,7 +195,7 @@ fn large_pages() -> BuildWorkspace {
     BuildWorkspace::within(memory)
 }
 
-/// Returns the nanoseconds per item of the best pass.
+/// Returns the nanoseconds per item of the fastest pass.
 fn best<T>(items: &[T], passes: u32, mut work: impl FnMut(&[T])) -> f64 {
     let pass = (0..passes).map(|_| {
         let start = Instant::now();
@@ -228,10 +228,10 @@ const BUILDS: u32 = 10;
 
 const INSERTS: u32 = 30;
 
-/// The number of ids hashed before they are inserted.
+/// The number of ids that are hashed before `insert_many` inserts them.
 const BATCH: usize = 256;
 
 const PASSES: u32 = 60;
 
-/// The number of lookups in a pass, which takes a fraction of a millisecond.
+/// The largest number of lookups in a pass. A pass takes about a millisecond.
 const PASS_IDS: u64 = 100_000;

@@ -1,9 +1,9 @@
-//! False-positive rates that an operator may choose.
+//! The false-positive rate of a filter, which the operator chooses.
 
 use std::fmt;
 use std::str::FromStr;
 
-/// The share of absent ids that may get "maybe".
+/// The false-positive rate of a filter: the share of absent ids for which the filter answers "maybe".
 ///
 /// The rate is at least 2⁻³², because a fingerprint has at most 32 bits. It is at most one half, because a filter
 /// with a higher rate saves too few requests to be useful.
@@ -16,9 +16,10 @@ impl Rate {
     /// The largest rate, one half.
     pub const MAX: Self = Self(0.5);
 
-    /// Returns the rate with this share: `0.01` is one in a hundred.
+    /// Returns the rate with a share between 0 and 1: `0.01` is one in a hundred. Refuses a share outside of
+    /// [`Self::MIN`] to [`Self::MAX`].
     pub fn new(share: f64) -> Result<Self, RateError> {
-        // NaN is not in the range.
+        // The range does not contain NaN.
         if (Self::MIN.0..=Self::MAX.0).contains(&share) {
             Ok(Self(share))
         } else {
@@ -54,7 +55,7 @@ impl FromStr for Rate {
     }
 }
 
-/// Formats the rate in percent with three significant digits or fewer.
+/// Formats the rate in percent with at most three decimal places, and a rate below 0.01 % in scientific notation.
 impl fmt::Display for Rate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let percent = self.0 * 100.0;

@@ -7,7 +7,7 @@ use crate::format::{HEADER_BYTES, Kind, Layout};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
-/// A filter in memory that accepts ids.
+/// A Bloom filter in memory to which ids can be added.
 #[derive(Clone, Debug)]
 pub struct UpdatableFilter {
     params: FilterParams,
@@ -17,7 +17,8 @@ pub struct UpdatableFilter {
     lanes: Lanes,
 }
 
-/// The filter holds as many ids as its false-positive rate allows. The id was not added.
+/// The error of an insert into a filter that holds as many ids as its false-positive rate allows. The id was
+/// not added.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the filter is full: it holds the {capacity_ids} ids that its false-positive rate allows")]
 pub struct Full {
@@ -28,7 +29,8 @@ pub struct Full {
 impl UpdatableFilter {
     /// Returns an empty filter for `capacity_ids` ids at the rate of `params`.
     ///
-    /// All memory is allocated now: about 1.4 bytes per id at a rate of 1 %.
+    /// The function allocates all memory of the filter: about 1.4 bytes per id at a rate of 1 %. It fails if
+    /// the rate is too low for this construction or if `capacity_ids` is too large.
     pub fn new(params: FilterParams, capacity_ids: u64) -> Result<Self, BuildError> {
         if params.rate.share() < bloom::RATE_MIN {
             return Err(BuildError::RateTooLow);
@@ -77,7 +79,7 @@ impl UpdatableFilter {
         })
     }
 
-    /// Adds an id. Returns true if the filter did not already answer "maybe" for it.
+    /// Adds an id. Returns true if the filter did not answer "maybe" for the id before.
     ///
     /// Fails if the filter is full and answers "absent" for the id.
     #[inline]
@@ -103,7 +105,7 @@ impl UpdatableFilter {
     /// Adds several ids, faster than one by one. Returns the number of ids for which the filter did not already
     /// answer "maybe".
     ///
-    /// Stops at the first id that does not fit; the ids before it are added.
+    /// Fails at the first id that a full filter does not accept; the ids before this id are added.
     pub fn insert_many(&mut self, ids: &[IdHash]) -> Result<u64, Full> {
         let before = self.ids;
         let mut rest = ids;
@@ -114,7 +116,7 @@ impl UpdatableFilter {
                 rest = others;
                 continue;
             }
-            // This many ids fit even if all of them are new.
+            // The filter accepts these ids even if all of them are new.
             let step = usize::try_from(room).map_or(rest.len(), |room| room.min(rest.len()));
             let (now, later) = rest.split_at(step);
             self.ids += self.lanes.set_many(now, &mut self.blocks);
@@ -130,8 +132,9 @@ impl UpdatableFilter {
         self.lanes.are_set(id.0, block)
     }
 
-    /// The number of ids in the filter. Ids for which the filter already answered "maybe" are not counted, so the
-    /// number is slightly too small: in a full filter by a share of about half the false-positive rate.
+    /// The number of ids in the filter. Ids for which the filter already answered "maybe" when they were added
+    /// are not counted. The number is therefore slightly too small: in a full filter by about half the
+    /// false-positive rate.
     pub fn ids(&self) -> u64 {
         self.ids
     }
@@ -151,7 +154,7 @@ impl UpdatableFilter {
         bloom::expected_rate(self.ids as f64 / self.blocks.len() as f64)
     }
 
-    /// Returns the filter as a file with the given epoch.
+    /// Returns a copy of the filter as the bytes of a file, with the given epoch in its header.
     pub fn to_filter(&self, epoch: u64) -> Filter<Vec<u8>> {
         let params = FilterParams {
             epoch,

@@ -1,4 +1,4 @@
-//! Tests both constructions against an exact set, at any rate and size, in memory and as files.
+//! Tests static and updatable filters against exact sets of ids, at many rates and sizes, in memory and as files.
 
 use std::collections::HashSet;
 
@@ -50,8 +50,8 @@ proptest! {
         }
     }
 
-    /// An inserted id is never answered absent, for both constructions, any rate, any number of ids and
-    /// duplicates, and any type that holds the bytes.
+    /// A filter never answers "absent" for an inserted id. This holds for both constructions, any rate, any number
+    /// of ids and duplicates, and for borrowed and owned bytes.
     #[test]
     fn there_are_no_false_negatives(
         texts in prop::collection::vec("[a-z0-9-]{0,12}", 0..600),
@@ -79,7 +79,7 @@ proptest! {
         }
     }
 
-    /// Inserting many ids at once gives the same bytes as inserting each, and fails at the same id.
+    /// `insert_many` gives the same bytes as one `insert` per id, and fails at the same id.
     #[test]
     fn a_batch_of_inserts_equals_single_inserts(
         numbers in prop::collection::vec(0u64..400, 0..400), room in 0u64..400, cut: prop::sample::Index,
@@ -101,7 +101,7 @@ proptest! {
         prop_assert_eq!(many.bytes(), each.bytes());
     }
 
-    /// A filter that was saved and resumed has the same bytes as one that was not.
+    /// A filter that was saved and resumed between two inserts has the same bytes as a filter that stayed in memory.
     #[test]
     fn a_resumed_filter_equals_an_uninterrupted_one(first in 0u64..500, second in 0u64..500) {
         let params = FilterParams::with_rate(rate(0.01));
@@ -121,7 +121,8 @@ proptest! {
     }
 }
 
-/// The measured rate is the requested rate, within five standard deviations.
+/// The measured false-positive rate equals the exact rate of the filter within five standard deviations, and the
+/// expected rate is at most the requested one.
 #[test]
 fn the_measured_rate_is_the_requested_rate() {
     for share in [0.3, 0.03, 0.01] {
@@ -129,7 +130,7 @@ fn the_measured_rate_is_the_requested_rate() {
         let fixed = static_filter(ids(30_000, 1), params);
         let mut growing = UpdatableFilter::new(params, 30_000).expect("it fits");
         for id in ids(30_000, 1) {
-            // False positives of earlier ids were not counted, so there is room for all.
+            // The filter does not count ids for which it already answered "maybe", so it has space for all ids.
             growing.insert(id).expect("room");
         }
         let growing = growing.to_filter(0);
@@ -148,7 +149,7 @@ fn the_measured_rate_is_the_requested_rate() {
     }
 }
 
-/// For 620,000 ids the size is within 15 % of the information limit, at any rate.
+/// A static filter of 620,000 ids is at most 15 % larger than the information-theoretic limit, at each tested rate.
 #[test]
 fn a_static_filter_is_near_the_limit_at_any_rate() {
     for share in [0.4, 0.38, 0.03, 0.01] {
@@ -251,9 +252,7 @@ fn the_header_contains_the_parameters() {
     assert_eq!(info.target_rate, 0.02);
 }
 
-/// A file mapped into memory answers without being loaded.
-///
-/// Method: open a mapped file and look up its ids.
+/// A filter answers from a file that is mapped into memory instead of read.
 #[test]
 fn a_mapped_file_answers() {
     let built = static_filter(ids(50_000, 1), FilterParams::with_rate(rate(0.01)));

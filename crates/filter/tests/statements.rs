@@ -1,4 +1,4 @@
-//! Tests which conclusions a client draws from single statements of a publisher.
+//! Tests how single manifests and proofs of a publisher change the freshness of a client's filter.
 #![forbid(unsafe_code)]
 
 use std::time::Duration;
@@ -57,7 +57,8 @@ impl Followed {
         }
     }
 
-    /// Publishes a scan of `ids` ids that began at `began`. Returns its file.
+    /// Publishes the snapshot of a scan that found the ids from 0 to `ids - 1` and began at `began` (in ms), and
+    /// delivers its manifest at the time `at`. Returns the snapshot.
     fn scan(&mut self, epoch: u64, ids: i128, at: u64, began: u64) -> Vec<u8> {
         let file = snapshot(epoch, ids);
         self.journal.publish(&file, epoch, self.journal.head(), 0);
@@ -71,7 +72,7 @@ impl Followed {
         self.client.accept_manifest(now(at), line.as_bytes())
     }
 
-    /// Sends a challenge; `change` modifies the proof before it is delivered.
+    /// Sends a challenge at the time `at` and delivers the proof, after `change` modified it.
     fn prove(
         &mut self,
         at: u64,
@@ -89,8 +90,9 @@ impl Followed {
     }
 }
 
-/// Scans happen every 10 minutes, `max_staleness` is 11 minutes, and no snapshot after the first is received.
-/// An id that was committed after the first scan must not be answered absent for long.
+/// Checks a client that receives only the first snapshot, although scans begin every 10 minutes and proofs of the
+/// later scans arrive. `max_staleness` is 11 minutes. An id was committed after the first scan; 11 minutes later the
+/// client must not answer "absent" for it.
 fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
     let mut followed = Followed::new(client(11 * MINUTE, |config| {
         config.clock_error = dated.then_some(Duration::from_secs(1));
@@ -103,7 +105,7 @@ fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
         .expect("named");
     followed.prove(1000, 0, 1, |_| {}).expect("asked");
     assert_eq!(followed.client.answer(now(1000), id(300)), Answer::Absent);
-    // The id 300 is committed at one minute. Every later scan has it.
+    // The id 300 is committed after one minute, so every later scan contains it.
     for scan in 1..6 {
         let began = scan * 10 * MINUTE;
         followed.scan(scan + 1, 301, began + 1000, began);
@@ -131,8 +133,8 @@ fn a_date_of_a_later_scan_does_not_make_an_old_snapshot_fresh() {
     old_snapshot(true, 200);
 }
 
-/// The publisher's state was restored from a backup. Its journal numbers then refer to other ids than on the
-/// client.
+/// After a publisher is restored from a backup, it assigns journal numbers again that the client already has for
+/// other ids. The client must refuse a statement if a number in it is smaller than before in the same lineage.
 #[test]
 fn numbers_that_decrease_within_a_lineage_are_refused() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
@@ -176,8 +178,8 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
     );
 }
 
-/// A restarted publisher lists the same file in another lineage. The client fetches no file, and its deadline
-/// stays valid.
+/// A restarted publisher lists the same snapshot in another lineage. The client does not fetch the snapshot
+/// again, and the filter stays fresh until the deadline that it had before.
 #[test]
 fn a_restart_of_the_publisher_costs_no_download() {
     let mut followed = Followed::new(client(MINUTE, |_| {}));
@@ -208,7 +210,7 @@ fn a_restart_of_the_publisher_costs_no_download() {
     assert!(followed.client.fresh_for(now(2000)) > fresh);
     assert_eq!(followed.client.answer(now(2000), id(7000)), Answer::Maybe);
 
-    // Another file is another snapshot, so the earlier deadline does not apply to it.
+    // The new lineage lists another snapshot. The earlier deadline applies only to the first snapshot.
     followed.journal = followed.journal.clone().with_lineage(7);
     let other = followed.scan(2, 4, 3000, 3000);
     followed

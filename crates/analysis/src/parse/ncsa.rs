@@ -245,8 +245,8 @@ mod tests {
         );
     }
 
-    /// Method: a common line and unusual ones, each with one byte changed, inserted or cut off at every
-    /// position.
+    /// Method: take a common line and two unusual lines. At every position, change a byte, insert a byte, or cut the
+    /// line off.
     #[test]
     fn the_fast_path_has_the_result_of_the_full_parser() {
         let lines = [
@@ -279,7 +279,8 @@ mod tests {
     }
 
     proptest! {
-        /// Method: compare with a search byte by byte, in text with many matching bytes.
+        /// Method: compare `opening` and `digits` with a search byte by byte, in random text with many matching
+        /// bytes.
         #[test]
         fn the_search_by_words_equals_a_search_by_bytes(
             text in prop::collection::vec(prop::sample::select(b"0379/:;[Z\x00\x7f\x80\x89\x8a\xff".to_vec()), 0..40),

@@ -1,8 +1,8 @@
 //! Logs with a format string: nginx's `log_format`, Apache's `LogFormat`, varnishncsa's `-F`.
 //!
 //! A format string is compiled once into fields and the literal texts between them. A line is then split at
-//! these texts. A value ends where the next text begins, so two values need a text between them. Within quotes,
-//! an escaped quote does not end the value.
+//! these texts. A value extends to the next text, so the format string needs a text between two values. Within
+//! quotes, an escaped quote does not end the value.
 
 use std::fmt;
 
@@ -123,7 +123,7 @@ impl Template {
             rest = &rest[length + end.len()..];
             quoted = end.last() == Some(&b'"');
         }
-        // Servers may add fields at the end after an update, so the rest is ignored.
+        // After an update a server may add fields at the end of its lines, so the rest of the line is ignored.
         Some(fields)
     }
 }

@@ -1,4 +1,4 @@
-//! Reads the header and the directory of a file, and compares them with the size of the file.
+//! Opens a filter: validates its header and directory, and returns the layout of its payload.
 
 use edgeward_types::xxh3::xxh3_64;
 
@@ -9,22 +9,24 @@ use crate::fuse::{Shard, Shards};
 /// The layout of the payload, checked against the size of the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
-    /// A static filter. The file has all bytes of the shards.
     Fuse {
+        /// The shards of a static filter. Each shard lies within the file.
         shards: Shards,
     },
     Bloom {
+        /// The number of blocks of an updatable filter.
         blocks: u32,
+        /// The vector instructions that the lookups use.
         lanes: Lanes,
     },
 }
 
-/// Reads header and directory. With `verify`, also verifies the checksum of the payload.
+/// Validates the header and the directory of a file. If `verify` is true, also verifies the checksum of the payload.
 pub(crate) fn open(bytes: &[u8], verify: bool) -> Result<(Header, Layout), OpenError> {
     let found = bytes.len() as u64;
     let Some((head, payload)) = bytes.split_first_chunk::<HEADER_BYTES>() else {
         let whole = HEADER_BYTES as u64;
-        // A short file without the magic bytes is not a filter at all.
+        // Without the magic bytes a short file is another kind of file, not a truncated filter.
         return Err(match Header::from_bytes(&padded(bytes)) {
             Err(HeaderError::NotAFilter) => OpenError::NotAFilter,
             _ => OpenError::Truncated { found, whole },
@@ -76,13 +78,13 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
     if header.parts == 0 {
         return Err(OpenError::Field { field: "shards" });
     }
-    // The directory exists in full, so this vector is not larger than the file.
+    // The file contains the complete directory, so the vector has no more entries than the file has room for.
     let mut shards = Vec::with_capacity(header.parts as usize);
     let mut next = directory_bytes as u64;
     for (number, bytes) in directory.as_chunks::<SHARD_BYTES>().0.iter().enumerate() {
         let entry = ShardEntry::from_bytes(bytes);
         let padding = &bytes[26..];
-        // Shards follow each other without gaps, so two filters with the same content have the same bytes.
+        // The shards must have no gaps between them, so that filters with the same content have the same bytes.
         if !entry.shape.is_valid() || entry.at != next || padding.iter().any(|&byte| byte != 0) {
             return Err(OpenError::Shard { number });
         }

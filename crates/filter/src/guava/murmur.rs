@@ -1,6 +1,7 @@
-//! MurmurHash3, the 128-bit version for x64 with seed 0 (Austin Appleby, public domain). Guava uses it.
+//! MurmurHash3, the 128-bit version for x64 with seed 0 (Austin Appleby, public domain). Guava's Bloom filters
+//! hash ids with it.
 
-/// Returns both halves of the hash.
+/// Returns the lower and the upper 64 bits of the hash.
 pub(super) fn murmur3_128(bytes: &[u8]) -> [u64; 2] {
     let (mut h1, mut h2) = (0u64, 0u64);
     let (blocks, tail) = bytes.as_chunks::<16>();
@@ -14,7 +15,7 @@ pub(super) fn murmur3_128(bytes: &[u8]) -> [u64; 2] {
         h2 = h2.wrapping_mul(5).wrapping_add(0x3849_5ab5);
     }
     if !tail.is_empty() {
-        // A half of zeros mixes to zero, so zero padding gives the result of the reference implementation.
+        // The mix of zero is zero, so the result with zero padding is that of the reference implementation.
         let mut block = [0; 16];
         block[..tail.len()].copy_from_slice(tail);
         let [k1, k2] = halves(&block);
@@ -59,7 +60,7 @@ const C2: u64 = 0x4cf5_ad43_2745_937f;
 mod tests {
     use super::*;
 
-    /// The values in Guava's own tests.
+    /// The expected values are those of Guava's own tests.
     #[test]
     fn hashes_equal_known_values() {
         let text = b"The quick brown fox jumps over the lazy dog";

@@ -1,8 +1,8 @@
-//! The random numbers of a run.
+//! The random numbers of a simulated life.
 
 use edgeward_types::SplitMix64;
 
-/// SplitMix64 (Steele, Lea, Flood, 2014): one stream per run.
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream of random numbers per life.
 #[derive(Clone, Debug)]
 pub(crate) struct Dice(pub(crate) SplitMix64);
 

@@ -1,5 +1,5 @@
-//! A client's life, recorded in the form of `vectors/filter/scripts.json` with one more column: the ids that
-//! must not be answered `absent`.
+//! The client of a simulated life, and the script that records its events. A script has the format of
+//! `vectors/filter/scripts.json` and one more column: the ids for which the client must not answer `absent`.
 
 use std::collections::HashMap;
 
@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 
 use crate::world::hash;
 
-/// An event of a client.
+/// An input of a client: a challenge that it sends, a received document or file, or only the passage of time.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientEvent {
     Challenge([u8; 16]),
@@ -27,20 +27,22 @@ pub(crate) struct Life {
     client: Client<Vec<u8>>,
     /// The number of ids that are looked up in each step.
     ids: usize,
-    /// The newest snapshot and its manifest, as a client stores them on disk.
+    /// The newest manifest and snapshot, which a client stores on disk and reads after a restart.
     stored: Option<(String, Vec<u8>)>,
-    /// Describes the first violation of the guarantee: an id that must not be answered `absent` but was.
+    /// Describes the last violation of the guarantee: an answer `absent` for an id that was committed too long ago.
     violation: Option<String>,
     /// The number of steps so far.
     step_count: usize,
-    /// The numbers of decided and undecided answers, including those for ids that were never committed.
+    /// The number of answers `absent` or `maybe`, also for ids that were never committed.
     pub(crate) answered: u64,
+    /// The number of answers `ask`, also for ids that were never committed.
     pub(crate) asked: u64,
+    /// The number of steps with each outcome.
     pub(crate) outcomes: HashMap<&'static str, u64>,
     record: Option<Record>,
 }
 
-/// The recorded parts of a script.
+/// The recorded parts of a script. Steps refer to documents and files by their index.
 #[derive(Default)]
 struct Record {
     documents: Vec<String>,
@@ -70,7 +72,7 @@ impl Record {
     }
 }
 
-/// The largest number of steps in a life.
+/// A life ends after this number of steps.
 const STEPS_MAX: usize = 400;
 
 impl Life {
@@ -143,13 +145,14 @@ impl Life {
         script.to_string()
     }
 
-    /// Restarts the client's program.
+    /// Restarts the client's process: its state is lost.
     pub(crate) fn restart(&mut self, now: Now) {
         self.client = Client::new(self.config.clone());
         self.step(now, "restart", Value::Null, "taken", &vec![false; self.ids]);
     }
 
-    /// Executes an event and looks up every id. `must` is true for each id that must not be answered `absent`.
+    /// Passes an event to the client and then looks up every id. `must` has an entry per id: true if the client must
+    /// not answer `absent` for it.
     pub(crate) fn handle(&mut self, now: Now, event: ClientEvent, must: &[bool]) {
         let client = &mut self.client;
         let (what, result) = match &event {
@@ -235,7 +238,7 @@ impl Life {
     }
 }
 
-/// Returns the name of an error in the scripts for all languages.
+/// Returns the outcome by which the scripts of all languages name an error.
 fn name(refused: &UpdateError) -> &'static str {
     match refused {
         UpdateError::Manifest(_) => "unbelievable",

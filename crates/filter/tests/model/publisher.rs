@@ -12,7 +12,7 @@ use edgeward_filter::{IdHash, Signer};
 use crate::dice::Dice;
 use crate::world::EPOCH_MS;
 
-/// The contents of the state folder.
+/// The contents of the publisher's state folder.
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) lineage: u64,
@@ -24,11 +24,12 @@ pub(crate) struct Folder {
     may_miss_acknowledged_ids: bool,
 }
 
-/// The position of the feed.
+/// The position of the feed: all changes up to `at` (in ms) are in the journal up to `head`.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     at: u64,
     head: u64,
+    /// The value of [`Completeness::feed_has_every_id`] at this position.
     complete: bool,
 }
 
@@ -44,13 +45,13 @@ pub(crate) enum FolderCondition {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
-    /// Statements do not say which snapshot they need.
+    /// Manifests and proofs accept any snapshot: their `epoch_min` is 0.
     AnySnapshot,
-    /// A restart continues in the same lineage.
+    /// A restart does not begin a new lineage.
     OneLineage,
-    /// Posts are relied on immediately after a backup was restored.
+    /// The publisher relies on posts immediately after a restored backup, although acknowledged ids may be lost.
     LostPosts,
-    /// A feed that lost its position is treated as continuing.
+    /// A feed that lost its position is treated as if it had continued.
     BrokenFeed,
 }
 
@@ -70,15 +71,15 @@ pub(crate) struct Publisher {
     epoch: u64,
     position: Option<Position>,
     stored_position: Option<Position>,
-    /// The journal bases of recent snapshots, each with the start of its scan in ms.
+    /// The journal base of each recent snapshot, with the start of its scan in ms.
     bases: VecDeque<(u64, u64)>,
-    /// Ids that were removed and are still in stored deltas.
+    /// Ids that were removed and that stored deltas still contain.
     removed: HashSet<IdHash>,
     /// The ids of `removed` that were removed before the current scan began.
     removed_before_scan: HashSet<IdHash>,
-    /// The newest manifest, and when it was made.
+    /// The newest manifest, and the time in ms at which it was made.
     pub(crate) manifest: Option<(String, u64)>,
-    /// The files that the newest manifest lists.
+    /// The deltas that the newest manifest lists.
     pub(crate) files: Vec<Vec<u8>>,
     serial: u64,
     pub(crate) wall_ahead: i64,
@@ -116,7 +117,7 @@ impl Publisher {
         }
     }
 
-    /// Returns the state folder of a publisher that dies now.
+    /// Returns the contents of the state folder if the publisher is killed now.
     pub(crate) fn folder(&self, dice: &mut Dice) -> Folder {
         let deltas = self.journal.deltas().iter();
         Folder {
@@ -128,7 +129,7 @@ impl Publisher {
                 .map(|delta| Delta::from_bytes(&delta.bytes).expect("the journal wrote it"))
                 .collect(),
             may_miss_acknowledged_ids: self.complete.may_miss_acknowledged_ids(),
-            // Positions are written once per second.
+            // The publisher writes positions once per second, so the newest may be missing.
             position: if dice.percent(50) {
                 self.position
             } else {
@@ -150,8 +151,8 @@ impl Publisher {
             Fault::OneLineage => folder.lineage,
             _ => lineage,
         };
-        // Like the real publisher: a new lineage at each start, and a serial number above the current
-        // milliseconds.
+        // Like the real publisher: each start begins a new lineage, and the serial number is at least the current
+        // time in ms.
         let serial = folder.serial.max(now);
         let journal = Journal::resume(
             SET,
@@ -181,7 +182,8 @@ impl Publisher {
         publisher
     }
 
-    /// Begins a feed. Returns the position at which it continues, if any.
+    /// Begins a feed. Returns the time in ms of the position at which the feed continues, or `None` without a
+    /// position.
     pub(crate) fn begin_feed(&mut self, now: u64) -> Option<u64> {
         let stored = self.journal.snapshot().map(|snapshot| snapshot.epoch);
         let position = self.position;
@@ -195,12 +197,12 @@ impl Publisher {
         position.map(|position| position.at)
     }
 
-    /// Loses the position of the feed.
+    /// Forgets the position of the feed, like a database that lost its log of changes.
     pub(crate) fn forget_position(&mut self) {
         (self.position, self.stored_position) = (None, None);
     }
 
-    /// Applies a batch of the feed, complete up to `asked`.
+    /// Applies a batch of the feed: all ids that were committed up to the time `asked`.
     pub(crate) fn apply_changes(&mut self, ids: Vec<IdHash>, asked: u64, now: u64) {
         let known: HashSet<IdHash> = self.journal.ids_after_snapshot().collect();
         let is_new = |id: &IdHash| !known.contains(id) || self.removed.contains(id);
@@ -219,7 +221,7 @@ impl Publisher {
         }
     }
 
-    /// Adds ids to the journal.
+    /// Adds ids to the journal and makes a manifest.
     pub(crate) fn add(&mut self, ids: Vec<IdHash>, now: u64) {
         if ids.is_empty() {
             return;
@@ -245,7 +247,7 @@ impl Publisher {
         }
     }
 
-    /// Returns the ids that a snapshot contains in addition to those of its scan.
+    /// Returns the journaled ids that a snapshot contains in addition to the ids that its scan found.
     pub(crate) fn journaled_ids(&self) -> Vec<IdHash> {
         let stored = self.journal.delta_ids();
         stored
@@ -275,7 +277,7 @@ impl Publisher {
         self.make_manifest(now);
     }
 
-    /// The time at which a scan must begin in addition to the schedule.
+    /// The time in ms at which an additional scan must begin; `None` if the schedule is enough.
     pub(crate) fn scan_due_at(&self) -> Option<u64> {
         let at = self.complete.scan_due_at()?;
         Some(at.as_millis() as u64)

@@ -1,4 +1,4 @@
-//! A life: a database, its publisher, a network and a client, in virtual time.
+//! Simulates a life: a database, its publisher, a network and a client, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -18,7 +18,7 @@ use crate::publisher::{Fault, Folder, FolderCondition, Publisher, PublisherConfi
 /// The wall-clock time at the beginning of a life.
 pub(crate) const EPOCH_MS: u64 = 1_800_000_000_000;
 
-/// The largest number of ids in a life. An answer for each is recorded at each step.
+/// The number of ids in a life. Each step records an answer for every id.
 const IDS_MAX: usize = 28;
 
 const HASHER: IdHasher = IdHasher {
@@ -34,13 +34,17 @@ pub(crate) fn hash(id: usize) -> IdHash {
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) coverage: Coverage,
-    /// True if manifests come from caches and count by their dates; otherwise the client requests proofs.
+    /// True if the client relies on the dates of manifests, which may come from caches; otherwise it requests proofs.
     pub(crate) dated: bool,
-    /// `max_staleness`, the interval of scans, the longest scan, and the times of the publisher, all in ms.
+    /// `max_staleness` of the client, in ms.
     staleness: u64,
+    /// The time from the start of a scan to the start of the next, in ms.
     interval: u64,
+    /// The duration of the longest scan, in ms.
     scan_takes: u64,
+    /// The longest time from a post of an id to its commit, in ms.
     commit_within: u64,
+    /// The time between two polls of the feed, in ms.
     poll_every: u64,
     /// The share of lost messages, in percent.
     loss: u64,
@@ -50,6 +54,7 @@ pub(crate) struct Setup {
     blocked_from: u64,
     /// The share of `Event::Trouble` that causes a failure, in percent.
     trouble: u64,
+    /// The time by which the publisher's wall clock is ahead of real time, in ms.
     publisher_ahead: i64,
 }
 
@@ -57,7 +62,7 @@ pub(crate) struct Setup {
 enum Event {
     Write,
     Commit(usize),
-    /// The removal of an id is posted, perhaps after the id was committed again.
+    /// The publisher receives the removal of an id, perhaps after the id was committed again.
     Removed(usize),
     ScanBegin(u64),
     ScanEnd(u64),
@@ -73,7 +78,7 @@ enum Event {
 
 #[derive(Clone, Debug, Default)]
 struct Row {
-    /// The time of the commit; `None` while the row does not exist.
+    /// The time of the commit in ms; `None` while the row does not exist.
     committed: Option<u64>,
     /// True if the id was posted and acknowledged and will be committed.
     is_pending: bool,
@@ -89,18 +94,19 @@ pub(crate) struct World {
     rows: Vec<Row>,
     /// The publisher while it runs.
     alive: Option<Publisher>,
-    /// The state folder while the publisher is dead, and a backup of it.
+    /// The state folder while no publisher runs.
     disk: Option<Folder>,
     /// The condition of `disk`.
     folder_condition: FolderCondition,
+    /// A copy of an earlier state folder.
     backup: Option<Folder>,
-    /// The number of the publisher's start. Events of earlier starts are ignored.
+    /// The number of starts and kills of the publisher so far. Events of earlier numbers are ignored.
     run: u64,
     /// The current scan, the ids that existed at its start, and the time of its start.
     scan: Option<(Scan, Vec<usize>, u64)>,
-    /// The position of the feed, and the publisher's start to which the feed belongs.
+    /// The position of the feed in ms, and the value of `run` when the feed began.
     feed: Option<(u64, u64)>,
-    /// The ids of a poll of the feed, the time of the poll, and the publisher's start.
+    /// The ids that a poll of the feed returned, the time of the poll in ms, and the value of `run` at the poll.
     feed_batch: Option<(Vec<usize>, u64, u64)>,
     database_away_until: u64,
     manifests: Vec<String>,
@@ -108,17 +114,19 @@ pub(crate) struct World {
     /// The epoch of each snapshot by its digest.
     epochs: BTreeMap<String, u64>,
     messages: Vec<ClientEvent>,
+    /// The time by which the client's wall clock is ahead of real time, in ms.
     wall_ahead: i64,
-    /// While the client's machine sleeps, its monotonic clock stops. The end of the current sleep, its
-    /// duration, and the total duration of earlier sleeps.
+    /// The end of the current sleep of the client's machine, in ms. During a sleep the monotonic clock stops.
     asleep_until: u64,
+    /// The duration of the current sleep in ms; 0 without a sleep.
     sleeps: u64,
+    /// The total duration of earlier sleeps, in ms.
     slept: u64,
     pub(crate) life: Life,
 }
 
 impl World {
-    /// Creates the life of this seed. With `signer` every document is signed.
+    /// Creates the life of a seed. If `signer` is set, every document is signed.
     pub(crate) fn new(seed: u64, signer: Option<Signer>, fault: Fault) -> Self {
         let mut dice = Dice(SplitMix64(seed));
         let interval = dice.between(20, 1200) * 1000;
@@ -218,7 +226,7 @@ impl World {
         world
     }
 
-    /// Runs the life. Returns an error if an id is hidden.
+    /// Runs the life. Fails if the client answers `absent` for an id that was committed too long ago.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let until = self.setup.interval * 10;
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
@@ -299,7 +307,7 @@ impl World {
         }
     }
 
-    /// Executes an event of the client and looks up every id afterwards.
+    /// Passes an event to the client, which then looks up every id.
     fn handle_client_event(&mut self, event: ClientEvent) {
         let now = self.now();
         let old = |row: &Row| {
@@ -373,7 +381,7 @@ impl World {
         if self.setup.coverage == Coverage::Feed {
             self.after(1, Event::FeedPoll(run));
         }
-        // The first scan waits for the feed to begin.
+        // The first scan begins after the feed.
         let delay = self.dice.between(2, 2000);
         self.after(delay, Event::ScanBegin(run));
         self.record_published();
@@ -445,7 +453,7 @@ impl World {
             let is_in_scan = match row.committed {
                 // The row was committed before the scan began and was not removed since then.
                 Some(at) if at <= began => true,
-                // The row was committed during the scan, perhaps after it was removed.
+                // The row was committed during the scan, perhaps a second time after a removal.
                 Some(_) => self.dice.percent(50),
                 None => was_present && self.dice.percent(50),
             };
@@ -488,7 +496,7 @@ impl World {
         };
         let away = self.time < self.database_away_until;
         if self.feed.is_none() && !away {
-            // Without a position the feed begins after the present rows.
+            // Without a position the feed begins now, so it does not contain the rows that exist.
             let position = publisher.begin_feed(self.time).unwrap_or(self.time);
             self.feed = Some((position, self.run));
             self.record_published();
@@ -538,7 +546,7 @@ impl World {
         self.after(1, Event::Fetch);
     }
 
-    /// The publisher responds, or a cache does in its place.
+    /// Sends a response to the poll, from the publisher or from a cache in front of it.
     fn answer_poll(&mut self, echo: [u8; 16]) {
         if self.dice.percent(8) && !self.manifests.is_empty() {
             let old = self
@@ -547,7 +555,7 @@ impl World {
             self.send(&ClientEvent::Manifest(self.manifests[old].clone()));
         }
         let Some(publisher) = &mut self.alive else {
-            // A cache continues to serve the last manifest of a dead publisher.
+            // A cache still serves the last manifest after the publisher was killed.
             if let Some(line) = self.manifests.last().cloned() {
                 self.send(&ClientEvent::Manifest(line));
             }
@@ -591,7 +599,7 @@ impl World {
         }
     }
 
-    /// Restarts the client's program, with its stored files or without.
+    /// Restarts the client's process, with or without its stored manifest and snapshot.
     fn restart_client(&mut self) {
         self.life.restart(self.now());
         if self.dice.percent(50)
@@ -602,7 +610,8 @@ impl World {
         }
     }
 
-    /// Causes a failure: death, restored backup, broken feed, stepped clock, sleep or restart.
+    /// Causes a failure with the probability of this life: the publisher is killed or restored from a backup,
+    /// the feed breaks, a clock is stepped, or the client sleeps or restarts.
     fn cause_failure(&mut self) {
         let next = self
             .dice
@@ -641,7 +650,7 @@ impl World {
                     (self.feed, self.feed_batch) = (None, None);
                 }
             }
-            // At wake-up the client reads its clocks before any other event.
+            // A sleeping client neither restarts nor steps its clock: after a sleep it first reads its clocks.
             _ if self.asleep_until >= self.time => {}
             9 => self.restart_client(),
             _ if self.setup.dated => {}

@@ -1,8 +1,8 @@
 //! The golden files under `vectors/filter/`. The clients in all languages are tested with them.
 //!
-//! `cargo xtask vectors` writes the files again (it sets `EDGEWARD_RENEW_VECTORS`). Otherwise the output must
-//! equal the golden files byte for byte, so that a change of the format is detected. The files in Guava's format
-//! were written by Guava; the output of edgeward must equal them.
+//! `cargo xtask vectors` sets `EDGEWARD_RENEW_VECTORS`, so that these tests write the files. Otherwise the
+//! tests compare their output with the files byte for byte, to detect a change of the format. Guava itself
+//! wrote the files in Guava's format, and the output of edgeward must equal these files.
 
 mod refused;
 mod scripts;
@@ -24,7 +24,7 @@ fn folder() -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("../../vectors/filter")
 }
 
-/// Compares `bytes` with the golden file, or writes it.
+/// Compares `bytes` with the golden file `name`. Writes the file first if `EDGEWARD_RENEW_VECTORS` is set.
 fn golden(name: &str, bytes: &[u8]) {
     let path = folder().join(name);
     if std::env::var_os("EDGEWARD_RENEW_VECTORS").is_some() {
@@ -46,7 +46,7 @@ fn params(form: IdForm, share: f64, seed: u64) -> FilterParams {
     }
 }
 
-/// Returns the n-th id of a form, in a spelling that is not canonical if the form has several.
+/// Returns the n-th id of a form. For integers and UUIDs the spelling is not the canonical one.
 fn spelling(form: IdForm, n: u32) -> String {
     match form {
         IdForm::Text => format!("résumé/{n}"),
@@ -66,8 +66,9 @@ fn spelling(form: IdForm, n: u32) -> String {
     }
 }
 
-/// Builds a filter with three shards, which otherwise takes more than a million ids. Each shard is solved as a
-/// separate filter, and the three are joined as the format's page describes.
+/// Builds a filter with three shards. A `StaticBuilder` makes several shards only from more than a million ids,
+/// so this function builds each shard as a separate filter and joins the three as the page about the format
+/// describes.
 fn in_three_shards(params: FilterParams, ids: &[IdHash]) -> Filter<Vec<u8>> {
     let (mut directory, mut areas, mut whole) = (Vec::new(), Vec::new(), Vec::new());
     for shard in 0..3 {
@@ -123,7 +124,7 @@ fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<V
     }
 }
 
-/// Filters of each construction and form, and their answers for ids in them and absent ids.
+/// Compares filters of each construction and form, and their answers for present and absent ids, with golden files.
 #[test]
 fn filters_equal_the_golden_files() {
     let mut cases = Vec::new();
@@ -193,7 +194,7 @@ fn hashes_equal_the_golden_file() {
             }));
         }
     }
-    // XXH3 processes inputs by length in several ways; these lengths are on both sides of each boundary.
+    // XXH3 has a separate algorithm for each range of lengths; these lengths are on both sides of each boundary.
     for length in [
         2usize, 4, 5, 8, 9, 16, 17, 32, 33, 64, 65, 96, 97, 128, 129, 160, 192, 239, 240, 241, 256,
         511, 512, 513, 1023, 1024, 1025, 1088, 2048, 3000,
@@ -215,12 +216,12 @@ fn hashes_equal_the_golden_file() {
     golden("hashes.json", format!("{text}\n").as_bytes());
 }
 
-/// The secret key of 32 bytes 0x07.
+/// Returns the signer with the secret key of 32 bytes 0x07.
 fn signer() -> Signer {
     Signer::from_secret([7; 32])
 }
 
-/// Returns a manifest, a proof and a delta of one publisher.
+/// Returns a manifest, a proof and a delta of the same publisher.
 fn statements() -> (Manifest, Proof, Vec<u8>) {
     let hasher = IdHasher::default();
     let mut journal = Journal::new("resource", 0x1234_5678, 99, 0);

@@ -1,5 +1,5 @@
-//! Input that every client must refuse: truncated, changed, forged or hostile. All checksums and signatures
-//! that an attacker can compute are valid.
+//! Files and lines that every client must refuse: truncated, changed, forged or hostile. If an attacker could compute
+//! a checksum or signature of the input, then it is valid, so that the client must find another reason.
 
 use std::hash::Hasher as _;
 
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 
 use super::{filter, golden, signer, statements};
 
-/// Returns a file with some bytes replaced and its checksums corrected.
+/// Returns a copy of a file with the bytes at `at` replaced by `field`, and with valid checksums.
 fn forged(whole: &[u8], at: usize, field: &[u8]) -> Vec<u8> {
     let mut bytes = whole.to_vec();
     bytes[at..at + field.len()].copy_from_slice(field);
@@ -72,7 +72,6 @@ fn refused_files_equal_the_golden_file() {
             ("a rate of 0", forged(whole, 56, &[0; 8])),
             ("something where zeros belong", forged(whole, 119, &[1])),
         ] {
-            // The name says in the test output which of the two files it was.
             cases.push((name, why, bytes));
         }
     }
@@ -125,7 +124,7 @@ fn refused_files_equal_the_golden_file() {
     golden("refused-files.json", table(&rows).as_bytes());
 }
 
-/// Returns a line signed with the trusted key, with any contents.
+/// Returns a line with any contents, signed with the trusted key.
 fn signed(kind: &str, json: &str) -> String {
     let key = SigningKey::from_bytes(&[7; 32]);
     let message = format!("edgeward filter {kind} 1\n{json}");
@@ -373,11 +372,12 @@ fn refused_lines_equal_the_golden_file() {
     golden("refused-lines.json", table(&rows).as_bytes());
 }
 
-/// Documents of an earlier edgeward. Their statements lack the epoch of the oldest sufficient snapshot.
+/// A manifest and a proof of format version 1, which an earlier edgeward wrote. They lack the field `epoch_min`, the
+/// epoch of the oldest sufficient snapshot.
 const MANIFEST_FORM_1: &str = include_str!("../../../../fixtures/filter-manifest-v1.txt");
 const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.txt");
 
-/// The signature is valid, so the error must state the version.
+/// The signatures are valid, so the error must state the version and not the signature.
 #[test]
 fn statements_of_version_1_are_refused_with_their_version() {
     let trust = Trust::Keys(vec![signer().public()]);

@@ -1,9 +1,10 @@
-//! Scripts of client lives. The clients in all languages must behave exactly like them.
+//! Scripts of client lives: the inputs of a client and its expected results. The clients in all languages must have
+//! exactly these results.
 //!
-//! Each script is the life of a client. Manifests, proofs, snapshots and deltas arrive in order, out of order,
-//! twice, late, forged and from a replaced journal, while clocks are stepped. Each step records the input and
-//! its time, and the result: whether the input was accepted or the reason for refusal, what the client wants to
-//! fetch, how long it stays fresh, and its answers for some ids. The lives are random but reproducible.
+//! In a life, manifests, proofs, snapshots and deltas arrive in order, out of order, twice, late, forged and from a
+//! replaced journal, while clocks are stepped. Each step records the time, the input and the result. The result has
+//! the outcome (`taken` or the reason for the refusal), the files that the client needs, how long its filter stays
+//! fresh, and its answers for some ids. The lives are random but reproducible.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use serde_json::{Value, json};
 
 use super::golden;
 
-/// SplitMix64 (Steele, Lea, Flood, 2014): one stream per script.
+/// SplitMix64 (Steele, Lea, Flood, 2014): one stream of random numbers per script.
 struct Dice(SplitMix64);
 
 impl Dice {
@@ -38,7 +39,7 @@ impl Dice {
     }
 }
 
-/// A life, and everything that was published in it.
+/// The life of a client, and all documents and files that its publisher has published.
 struct Life {
     dice: Dice,
     client: Client<Vec<u8>>,
@@ -46,14 +47,21 @@ struct Life {
     wall_ms: u64,
     signer: Signer,
     journal: Journal,
+    /// The number of ids committed so far: the ids from 0 to `ids - 1`.
     ids: u64,
+    /// The epoch of the newest snapshot.
     epoch: u64,
     /// The epoch of the oldest sufficient snapshot.
     epoch_min: u64,
+    /// Manifests and proofs, one line each.
     documents: Vec<String>,
+    /// The indices in `documents` of the manifests.
     manifests: Vec<usize>,
+    /// The indices in `documents` of the proofs.
     proofs: Vec<usize>,
+    /// The published snapshots and deltas.
     files: Vec<Vec<u8>>,
+    /// The random bytes of all challenges.
     echoes: Vec<[u8; 16]>,
     steps: Vec<Value>,
 }
@@ -70,7 +78,7 @@ const STALENESS_MS: u64 = 12_000;
 impl Life {
     fn new(seed: u64, config: ClientConfig, signer: Signer) -> Self {
         let mut dice = Dice(SplitMix64(seed));
-        // Numbers too large for a double-precision float.
+        // The lineage and the serial number are too large for an exact double-precision float.
         let journal = Journal::new("resource", dice.roll() | 1 << 63, (1 << 60) + 1, 11);
         Self {
             client: Client::new(config),
@@ -169,7 +177,7 @@ impl Life {
     }
 
     fn write_manifest(&mut self) {
-        // By the publisher's clock, which is never stepped.
+        // The publisher's wall clock is never stepped, unlike the client's.
         let covers_ms = 1_800_000_000_000 + self.monotonic_ms - 5_000;
         if let Some(manifest) = self.journal.manifest(covers_ms, Some(self.epoch_min)) {
             self.manifests.push(self.documents.len());
@@ -177,7 +185,7 @@ impl Life {
         }
     }
 
-    /// Restarts the publisher, sometimes without its journal.
+    /// Restarts the publisher in a new lineage, sometimes without its journal.
     fn begin_a_lineage(&mut self) {
         let lineage = self.dice.roll();
         if self.dice.percent(50) {
@@ -201,7 +209,7 @@ impl Life {
         });
     }
 
-    /// Delivers a manifest: usually the newest, sometimes an old one, a forged one, or one of another set.
+    /// Delivers a manifest: usually the newest, sometimes an old or forged manifest, or a manifest of another set.
     fn manifest(&mut self) {
         let newest = self.manifests[self.manifests.len() - 1];
         let at = match self.dice.below(100) {
@@ -212,7 +220,7 @@ impl Life {
                 self.documents.push(match n {
                     90..93 => line.replace("\"head\":", "\"head\": "),
                     93..96 => line.replace("\"set\":\"resource\"", "\"set\":\"else\""),
-                    // A smaller `epoch_min` than before within the lineage.
+                    // An `epoch_min` that decreases within the lineage.
                     98 => {
                         let fallen = self.epoch_min - 1;
                         let manifest = self.journal.manifest(0, Some(fallen)).expect("a snapshot");
@@ -235,7 +243,8 @@ impl Life {
         });
     }
 
-    /// Delivers a proof: usually for the newest challenge, sometimes for an old or unknown challenge, or a replay.
+    /// Delivers a proof: usually for the newest challenge, sometimes for an old or unknown challenge, and
+    /// sometimes an earlier proof again.
     fn proof(&mut self) {
         let replay = self.dice.percent(15) && !self.proofs.is_empty();
         let at = if replay {
@@ -278,7 +287,7 @@ impl Life {
         });
     }
 
-    /// Delivers a file: usually one that the client wants, sometimes any published file.
+    /// Delivers a file: usually a file that the client needs, sometimes any published file.
     fn fetch(&mut self) {
         let to_fetch = self.client.to_fetch();
         let named = to_fetch.snapshot.map(|snapshot| snapshot.sha256);
@@ -318,7 +327,7 @@ impl Life {
             .position(|file| Digest::compute(file) == name)
     }
 
-    /// Executes a step, and records it with its result.
+    /// Executes a step on the client, and records the input `what` with its argument `with` and the result.
     fn step(
         &mut self,
         what: &str,
@@ -347,7 +356,6 @@ impl Life {
             .iter()
             .collect();
         let fresh_ms = self.client.fresh_for(now).as_millis() as u64;
-        // One line per step.
         self.steps.push(json!([
             self.monotonic_ms,
             self.wall_ms,
@@ -362,7 +370,7 @@ impl Life {
     }
 }
 
-/// Returns the name of an error in the scripts for all languages.
+/// Returns the outcome by which the scripts of all languages name an error.
 fn name(refused: &UpdateError) -> &'static str {
     match refused {
         UpdateError::Manifest(_) => "unbelievable",
@@ -385,7 +393,8 @@ fn id(n: u64) -> edgeward_filter::IdHash {
     HASHER.hash_integer(i128::from(n))
 }
 
-/// The ids looked up after each step: the first are in the first snapshot, the last never exist.
+/// The ids that are looked up after each step. The smallest are in the first snapshot; those from 1000 on never
+/// exist.
 const ASKED: [u64; 16] = [
     0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60, 70, 80, 1000, 1001, 1002,
 ];
@@ -438,7 +447,8 @@ fn client_lives_equal_the_golden_scripts() {
             lines(life.steps),
         ));
     }
-    // Every result occurs, except those that need a publisher with corrupt files.
+    // The scripts contain every outcome except `broken` and `contradiction`, which need a publisher with
+    // corrupt files.
     for expected in [
         "taken",
         "unbelievable",

@@ -70,7 +70,7 @@ metrics! {
         Gauge "edgeward_link_store_raw_bytes"
             "Bytes of the chunks in the store, before compression." { store.raw_bytes }
         Gauge "edgeward_link_store_listed_bytes"
-            "Bytes of chunks whose hash is stored without their bytes. They count against the capacity."
+            "Bytes of chunks whose hash is stored without their bytes, which count against the capacity."
             { store.listed_bytes }
         Gauge "edgeward_link_store_chunks" "Chunks in the index." { store.indexed }
         Gauge "edgeward_link_store_index_bytes" "Memory of the index." { store.index_bytes }

@@ -351,7 +351,7 @@ fn an_incomplete_negative_rule_lists_its_missing_keys() {
     error: this [[negative]] has no public_key: without https the filter must be signed
       in edge.toml, line 7
       hint: add the key that `edgeward filter keygen --public` prints, or use https
-    error: negative.path = "/r/{name}" is no path with one {id} in it
+    error: negative.path = "/r/{name}" is not a path with one {id} in it
       in edge.toml, line 9
       hint: write /resource/{id} or /img/{id}.jpg
     error: negative.filter = "missing.ids" does not exist

@@ -72,7 +72,7 @@ impl AccessLog {
             destination: config.destination.clone(),
             format: config.format,
             reopen: Arc::clone(&reopen),
-            failing: false,
+            is_failing: false,
         };
         let thread = Background::start("edgeward-log", WRITE_INTERVAL, move || writer.run())
             .map_err(AccessLogError::Thread)?;
@@ -108,7 +108,7 @@ struct Writer {
     destination: LogDestination,
     format: LogFormat,
     reopen: Arc<AtomicBool>,
-    failing: bool,
+    is_failing: bool,
 }
 
 impl Writer {
@@ -117,12 +117,12 @@ impl Writer {
         // The flag is read first, so that lines pushed before the request to reopen go to the old file.
         let reopen = self.reopen.swap(false, Ordering::AcqRel);
         match self.drain_rings() {
-            Err(error) if !self.failing => {
-                self.failing = true;
+            Err(error) if !self.is_failing => {
+                self.is_failing = true;
                 tracing::error!(%error, "the access log cannot be written; lines are lost");
             }
             Err(_) => {}
-            Ok(()) => self.failing = false,
+            Ok(()) => self.is_failing = false,
         }
         if reopen {
             self.reopen();

@@ -6,7 +6,7 @@
 //! [`AheadRate::reserve`] returns when a chunk may begin (the generic cell rate algorithm of ITU-T I.371).
 //!
 //! Sending a body of 1 MiB in one piece costs a third less CPU time than sending it in chunks. A limited number of
-//! bodies may therefore be [`LEAD_BYTES`] ahead of their clients without waiting ([`FreeLead`]).
+//! bodies may therefore be [`EXEMPT_BYTES`] ahead of their clients without waiting ([`RateExemption`]).
 
 use std::cell::Cell;
 use std::future::{Future as _, poll_fn};
@@ -27,19 +27,19 @@ pub(crate) struct AheadRate {
     /// Zero disables the bound.
     bytes_per_second: u64,
     /// The time at which the next chunk may begin.
-    next: Cell<Option<Instant>>,
+    next_start: Cell<Option<Instant>>,
     counters: Arc<Counters>,
-    /// The number of further bodies that may get a [`FreeLead`].
-    free_leads: Cell<usize>,
+    /// The number of further bodies that may get a [`RateExemption`].
+    exemptions_left: Cell<usize>,
 }
 
-/// Lets one body be [`LEAD_BYTES`] ahead of its client without waiting, until dropped.
+/// Lets one body be [`EXEMPT_BYTES`] ahead of its client without waiting, until dropped.
 #[derive(Debug)]
-pub(crate) struct FreeLead(Rc<AheadRate>);
+pub(crate) struct RateExemption(Rc<AheadRate>);
 
-impl Drop for FreeLead {
+impl Drop for RateExemption {
     fn drop(&mut self) {
-        self.0.free_leads.set(self.0.free_leads.get() + 1);
+        self.0.exemptions_left.set(self.0.exemptions_left.get() + 1);
     }
 }
 
@@ -47,17 +47,17 @@ impl AheadRate {
     pub(crate) fn new(bytes_per_second: u64, counters: Arc<Counters>) -> Self {
         Self {
             bytes_per_second,
-            next: Cell::new(None),
+            next_start: Cell::new(None),
             counters,
-            free_leads: Cell::new(FREE_LEADS_MAX),
+            exemptions_left: Cell::new(EXEMPTIONS_MAX),
         }
     }
 
-    /// Returns a free lead for one body, or `None` while [`FREE_LEADS_MAX`] bodies have one.
-    pub(crate) fn free_lead(self: &Rc<Self>) -> Option<FreeLead> {
-        let left = self.free_leads.get().checked_sub(1)?;
-        self.free_leads.set(left);
-        Some(FreeLead(Rc::clone(self)))
+    /// Returns an exemption for one body, or `None` while [`EXEMPTIONS_MAX`] bodies have one.
+    pub(crate) fn exemption(self: &Rc<Self>) -> Option<RateExemption> {
+        let left = self.exemptions_left.get().checked_sub(1)?;
+        self.exemptions_left.set(left);
+        Some(RateExemption(Rc::clone(self)))
     }
 
     /// Reserves the next chunk. Returns the time at which it may begin, or `None` if it may begin now.
@@ -67,9 +67,9 @@ impl AheadRate {
         }
         let length = Duration::from_secs_f64(CHUNK_BYTES as f64 / self.bytes_per_second as f64);
         let earliest = now.checked_sub(LATE_MAX).unwrap_or(now);
-        let begins = self.next.get().unwrap_or(now).max(earliest);
-        self.next.set(Some(begins + length));
-        (begins > now).then_some(begins)
+        let start = self.next_start.get().unwrap_or(now).max(earliest);
+        self.next_start.set(Some(start + length));
+        (start > now).then_some(start)
     }
 
     /// Waits until the next chunk may begin, or until `is_wanted` is ready because a client has nearly caught up.
@@ -77,11 +77,11 @@ impl AheadRate {
         if poll_fn(|cx| Poll::Ready(is_wanted(cx))).await.is_ready() {
             return;
         }
-        let Some(begins) = self.reserve(Instant::now()) else {
+        let Some(start) = self.reserve(Instant::now()) else {
             return;
         };
         self.counters.read_ahead_waits.increment();
-        let mut time = pin!(tokio::time::sleep_until(begins.into()));
+        let mut time = pin!(tokio::time::sleep_until(start.into()));
         poll_fn(|cx| {
             if is_wanted(cx).is_ready() {
                 return Poll::Ready(());
@@ -92,12 +92,12 @@ impl AheadRate {
     }
 }
 
-/// The number of bytes that a body with a [`FreeLead`] may be ahead of its client.
-pub(crate) const LEAD_BYTES: usize = 1 << 20;
+/// The number of bytes that a body with a [`RateExemption`] may be ahead of its client.
+pub(crate) const EXEMPT_BYTES: usize = 1 << 20;
 
-/// The most bodies with a [`FreeLead`] at one time, enough for the 64 connections of a benchmark's client. If clients
-/// that read no bytes use up all of them, other large bodies cost a third more CPU time.
-const FREE_LEADS_MAX: usize = 64;
+/// The most bodies with a [`RateExemption`] at one time: one for each of the 64 connections of a benchmark's client. If
+/// clients that read no bytes use up all exemptions, other large bodies cost a third more CPU time.
+const EXEMPTIONS_MAX: usize = 64;
 
 /// A chunk that begins late by up to this time does not lower the rate. Timers have a resolution of 1 ms, and a busy
 /// worker handles an expired timer later.
@@ -111,17 +111,17 @@ mod tests {
         AheadRate::new(bytes_per_second, Arc::default())
     }
 
-    /// Returns the number of bytes of the chunks that begin within the first second. Each chunk begins `late` after the
-    /// time that was reserved for the chunk.
-    fn first_second(rate: &AheadRate, late: Duration) -> usize {
-        let begun = Instant::now();
-        let mut now = begun;
+    /// Returns the number of bytes of the chunks that begin within the first second. Each chunk begins `delay` after
+    /// the time that was reserved for the chunk.
+    fn first_second(rate: &AheadRate, delay: Duration) -> usize {
+        let first = Instant::now();
+        let mut now = first;
         let mut bytes = 0;
         loop {
-            if let Some(begins) = rate.reserve(now) {
-                now = begins + late;
+            if let Some(start) = rate.reserve(now) {
+                now = start + delay;
             }
-            if now >= begun + Duration::from_secs(1) {
+            if now >= first + Duration::from_secs(1) {
                 return bytes;
             }
             bytes += CHUNK_BYTES;
@@ -130,9 +130,9 @@ mod tests {
 
     #[test]
     fn chunks_begin_at_the_rate_even_if_timers_are_late() {
-        for late_millis in [0, 1, 5] {
+        for delay_millis in [0, 1, 5] {
             let rate = rate_of(64 << 20);
-            let bytes = first_second(&rate, Duration::from_millis(late_millis));
+            let bytes = first_second(&rate, Duration::from_millis(delay_millis));
             assert!((63 << 20..66 << 20).contains(&bytes), "{bytes} bytes");
         }
     }
@@ -143,18 +143,18 @@ mod tests {
         let now = Instant::now();
         _ = rate.reserve(now);
         let later = now + Duration::from_secs(60);
-        let at_once = (0..1000).take_while(|_| rate.reserve(later).is_none());
+        let immediate = (0..1000).take_while(|_| rate.reserve(later).is_none());
         // The rate allows one chunk in 2 ms. Five chunks make up for `LATE_MAX`, 10 ms, and one more begins now.
-        assert!((5..=7).contains(&at_once.count()));
+        assert!((5..=7).contains(&immediate.count()));
     }
 
     #[test]
-    fn a_free_lead_is_available_again_when_its_body_ends() {
+    fn an_exemption_is_available_again_when_its_body_ends() {
         let rate = Rc::new(rate_of(1));
-        let mut held: Vec<_> = std::iter::from_fn(|| rate.free_lead()).collect();
-        assert_eq!(held.len(), FREE_LEADS_MAX);
-        held.pop();
-        assert!(rate.free_lead().is_some());
+        let mut exemptions: Vec<_> = std::iter::from_fn(|| rate.exemption()).collect();
+        assert_eq!(exemptions.len(), EXEMPTIONS_MAX);
+        exemptions.pop();
+        assert!(rate.exemption().is_some());
     }
 
     #[test]

@@ -53,10 +53,10 @@ impl MemoryBudget {
     }
 
     /// Returns a share that uses no bytes of this budget, for a body whose memory is charged to the cache.
-    pub(crate) fn charged_to_cache(self: &Arc<Self>, hold: Option<ChargeGuard>) -> MemoryShare {
+    pub(crate) fn charged_to_cache(self: &Arc<Self>, guard: Option<ChargeGuard>) -> MemoryShare {
         MemoryShare {
             budget: Arc::clone(self),
-            charge: Charge::Cache(hold),
+            charge: Charge::Cache(guard),
         }
     }
 
@@ -92,17 +92,17 @@ impl MemoryShare {
         B: AsRef<[u8]> + Send + 'static,
     {
         match &mut self.charge {
-            Charge::Cache(hold) => charged(bytes, hold.take()),
+            Charge::Cache(guard) => charged(bytes, guard.take()),
             Charge::Budget(_) => charged(bytes, self),
         }
     }
 
     /// Grows the share to at least `bytes`. Returns false and changes nothing if the budget is exhausted.
     pub(crate) fn grow_to(&mut self, bytes: u64) -> bool {
-        let Charge::Budget(held) = self.charge else {
+        let Charge::Budget(reserved) = self.charge else {
             return true;
         };
-        let Some(more) = bytes.checked_sub(held).filter(|&more| more > 0) else {
+        let Some(added) = bytes.checked_sub(reserved).filter(|&added| added > 0) else {
             return true;
         };
         let max = self.budget.max;
@@ -110,7 +110,7 @@ impl MemoryShare {
             .budget
             .used
             .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-                used.checked_add(more).filter(|&used| used <= max)
+                used.checked_add(added).filter(|&used| used <= max)
             });
         if grown.is_ok() {
             self.charge = Charge::Budget(bytes);
@@ -121,10 +121,10 @@ impl MemoryShare {
 
 impl Drop for MemoryShare {
     fn drop(&mut self) {
-        if let Charge::Budget(held) = self.charge {
-            self.budget.used.fetch_sub(held, Ordering::Relaxed);
+        if let Charge::Budget(reserved) = self.charge {
+            self.budget.used.fetch_sub(reserved, Ordering::Relaxed);
             if let Some(freed) = &self.budget.freed {
-                freed.count(held);
+                freed.count(reserved);
             }
         }
     }

@@ -67,7 +67,7 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
     let workers = config.workers.get();
     let listeners = config.listeners.len();
     // Per listener, each worker has the listening socket and one accepted connection that it is about to close.
-    let of_listeners = workers * listeners * 2;
+    let listener_sockets = workers * listeners * 2;
     let devices = config
         .disk
         .as_ref()
@@ -78,7 +78,7 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         0
     };
     PROCESS
-        + of_listeners
+        + listener_sockets
         + workers * PER_WORKER
         + devices * PER_DEVICE
         + config.negative.len() * PER_FILTER
@@ -95,14 +95,14 @@ struct Descriptors {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Granted {
+struct ConnectionLimits {
     clients: usize,
     origin_per_worker: usize,
 }
 
 /// Divides the descriptors that remain after `others`. Clients get the descriptors that the origin pools do not want,
 /// but at least half, unless clients want fewer. The origin pools get the rest.
-fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptors> {
+fn divide(limit: usize, wanted: Descriptors) -> Result<ConnectionLimits, TooFewDescriptors> {
     let Descriptors {
         workers,
         clients,
@@ -114,22 +114,22 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<Granted, TooFewDescriptor
     if limit < needed {
         return Err(TooFewDescriptors { limit, needed });
     }
-    let left = limit - others;
-    if clients + origin <= left {
-        return Ok(Granted {
+    let available = limit - others;
+    if clients + origin <= available {
+        return Ok(ConnectionLimits {
             clients,
             origin_per_worker,
         });
     }
-    let granted = clients.min(left.saturating_sub(origin).max(left / 2));
+    let granted = clients.min(available.saturating_sub(origin).max(available / 2));
     // Each worker gets the same share of the connections, rounded up, so the total must be a multiple of workers.
     let granted = if granted < clients {
         (granted / workers * workers).max(workers)
     } else {
         granted
     };
-    let origin_per_worker = origin_per_worker.min(((left - granted) / workers).max(1));
-    Ok(Granted {
+    let origin_per_worker = origin_per_worker.min(((available - granted) / workers).max(1));
+    Ok(ConnectionLimits {
         clients: granted,
         origin_per_worker,
     })
@@ -162,13 +162,13 @@ mod tests {
         others: 100,
     };
 
-    fn at(limit: usize) -> Granted {
+    fn at(limit: usize) -> ConnectionLimits {
         divide(limit, WANTED).expect("enough")
     }
 
     #[test]
     fn bounds_that_fit_are_not_lowered() {
-        let all = Granted {
+        let all = ConnectionLimits {
             clients: 65_536,
             origin_per_worker: 512,
         };

@@ -11,8 +11,7 @@ pub(crate) fn span(head: &[u8], part: &[u8]) -> Span {
     (part.as_ptr().addr() - head.as_ptr().addr(), part.len())
 }
 
-/// The spans of the names and values of a head's fields. [`read`](Self::read) makes a map whose values share
-/// the head's bytes.
+/// The spans of the names and values of a head's fields.
 pub(crate) struct FieldSpans(Vec<(Span, Span)>);
 
 impl FieldSpans {

@@ -103,12 +103,11 @@ mod tests {
     };
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Returns the second in which a client that moves `bytes` every `every` seconds is closed, or `None` if it is not
-    /// closed within an hour.
-    fn ended_after(bytes: u64, every: u64) -> Option<u64> {
+    /// Returns the second of the first hour in which a client that moves `bytes` every `period` seconds is closed.
+    fn closed_after(bytes: u64, period: u64) -> Option<u64> {
         let pace = Pace::default();
         (1..=3600 * 4).find_map(|step: u64| {
-            if step.is_multiple_of(every * 4) {
+            if step.is_multiple_of(period * 4) {
                 pace.earn(bytes);
             }
             pace.spend(STEP, RATE).then_some(step / 4)
@@ -117,20 +116,20 @@ mod tests {
 
     #[test]
     fn a_client_that_stops_is_closed_after_the_window() {
-        assert_eq!(ended_after(0, 1), Some(30));
+        assert_eq!(closed_after(0, 1), Some(30));
     }
 
     #[test]
     fn rare_bytes_earn_nearly_no_time() {
-        assert_eq!(ended_after(1, 15), Some(30));
-        assert_eq!(ended_after(1, 1), Some(30));
-        assert!(ended_after(200, 1).is_some_and(|seconds| seconds < 180));
+        assert_eq!(closed_after(1, 15), Some(30));
+        assert_eq!(closed_after(1, 1), Some(30));
+        assert!(closed_after(200, 1).is_some_and(|seconds| seconds < 180));
     }
 
     #[test]
     fn a_client_at_the_rate_is_never_closed() {
-        for every in [1, 5, 20, 29] {
-            assert_eq!(ended_after(256 * every, every), None, "every {every} s");
+        for period in [1, 5, 20, 29] {
+            assert_eq!(closed_after(256 * period, period), None, "every {period} s");
         }
     }
 

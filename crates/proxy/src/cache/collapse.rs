@@ -71,7 +71,7 @@ impl Collapse {
         key: &[u8],
     ) -> Role {
         let mut first = None;
-        let retry = failed.fill().retry_or(|| {
+        let retry = failed.fill().retry_or_start(|| {
             let role = self.join(hash, key);
             let fill = match &role {
                 Role::Leader(leader, _) => Some(Arc::clone(&leader.fill)),
@@ -89,7 +89,7 @@ impl Collapse {
         }
         // Some followers may have joined the failed fetch by its primary key, others by a variant's key.
         match retry.fill.as_ref().filter(|_| *retry.key == *key) {
-            Some(fill) => fill.join_late().map_or(Role::Uncollapsed, Role::Follower),
+            Some(fill) => fill.join_retry().map_or(Role::Uncollapsed, Role::Follower),
             None => self.join(hash, key),
         }
     }
@@ -157,8 +157,8 @@ impl FetchLeader {
     pub(crate) fn close(&mut self) {
         for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
             let mut shard = self.collapse.shard(hash);
-            let ours = |entry: &Entry| Arc::ptr_eq(&entry.fill, &self.fill);
-            if shard.get(&hash).is_some_and(ours) {
+            let is_this_fill = |entry: &Entry| Arc::ptr_eq(&entry.fill, &self.fill);
+            if shard.get(&hash).is_some_and(is_this_fill) {
                 shard.remove(&hash);
             }
         }
@@ -181,20 +181,20 @@ impl Drop for FetchLeader {
 #[derive(Debug)]
 pub(crate) struct HitForMiss {
     slots: Box<[AtomicU64]>,
-    keep: Duration,
+    lifetime: Duration,
 }
 
 impl HitForMiss {
-    pub(crate) fn new(keep: Duration) -> Self {
+    pub(crate) fn new(lifetime: Duration) -> Self {
         Self {
             slots: (0..HIT_FOR_MISS_SLOTS).map(|_| AtomicU64::new(0)).collect(),
-            keep,
+            lifetime,
         }
     }
 
     pub(crate) fn mark(&self, hash: KeyHash, now: Timestamp) {
         // Seconds since 1970 fit 32 bits until 2106.
-        let until = now.after(self.keep).as_secs() & 0xffff_ffff;
+        let until = now.after(self.lifetime).as_secs() & 0xffff_ffff;
         let entry = (hash.0 & !0xffff_ffff) | until;
         self.slot(hash).store(entry, Ordering::Relaxed);
     }

@@ -50,7 +50,7 @@ impl DiskBody {
     }
 
     /// Returns a body that reads all of `object`, the body of `stored`. Reading may promote the object to memory.
-    pub(crate) fn whole(
+    pub(crate) fn all(
         cache: &WorkerCache,
         hash: KeyHash,
         stored: &Arc<Stored>,
@@ -72,7 +72,7 @@ impl DiskBody {
     }
 
     /// Returns the number of bytes that are still to be read.
-    pub(crate) fn left(&self) -> u64 {
+    pub(crate) fn remaining_bytes(&self) -> u64 {
         self.range.end - self.range.start
     }
 
@@ -127,9 +127,9 @@ impl DiskBody {
             .pending_read
             .as_mut()
             .expect("a read was started above");
-        let answer = ready!(Pin::new(pending).poll(cx));
+        let result = ready!(Pin::new(pending).poll(cx));
         self.pending_read = None;
-        Poll::Ready(Some(match answer {
+        Poll::Ready(Some(match result {
             Ok(Ok(bytes)) => {
                 let piece = Piece::Bytes(bytes);
                 self.record_piece(cache, &piece);
@@ -175,7 +175,7 @@ struct Promotion {
     /// The bytes read so far. The capacity is the length of the body.
     buffer: Vec<u8>,
     /// The charge for the buffer. After the insert, the body owns the charge.
-    hold: Option<ChargeGuard>,
+    charge: Option<ChargeGuard>,
 }
 
 impl Promotion {
@@ -207,7 +207,7 @@ impl Promotion {
             _claim: claim,
             stored: stored(),
             version,
-            hold: reservation.take_charge(),
+            charge: reservation.take_charge(),
             reservation,
             buffer: Vec::with_capacity(usize::try_from(length).unwrap_or(0)),
         })
@@ -216,7 +216,7 @@ impl Promotion {
     /// Inserts the complete body, if the object is still current and is not in memory.
     fn finish(self) -> Commit {
         let response = self.stored.response();
-        let body = charged(self.buffer.into_boxed_slice(), self.hold);
+        let body = charged(self.buffer.into_boxed_slice(), self.charge);
         let response = StoredResponse {
             body: StoredBody::Memory(body),
             // The head is copied, because it may be a slice of a larger buffer that was read from disk.

@@ -8,7 +8,7 @@
 //! If a body exceeds its length limit or the memory budget, the fill keeps only a window: the bytes that the slowest
 //! reader has not read. The pump then waits for that reader.
 
-mod held;
+mod body_buffer;
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
@@ -22,7 +22,7 @@ use crate::base::budget::MemoryShare;
 use crate::base::lock::lock;
 use crate::cache::stored::Stored;
 use crate::exchange::pieces::PieceMemory;
-pub(crate) use held::{BodyBuffer, Whole};
+pub(crate) use body_buffer::{BodyBuffer, CompleteBody};
 
 /// The head of a fill's response, as followers get it.
 #[derive(Debug)]
@@ -47,7 +47,7 @@ pub(crate) enum FollowResult {
     /// The head arrived, and the body follows. The response may be a variant that does not match the follower.
     Head(Arc<FillHead>),
     /// A stored response answers the request: the origin validated it, or it may be served although it is stale.
-    Found(Arc<Stored>),
+    Stored(Arc<Stored>),
     /// The response is for the leader alone. The follower has to send a request of its own.
     Released,
     /// The leader's request failed before a head arrived.
@@ -90,7 +90,7 @@ struct State {
     /// Wakes the pump, which waits for space in the window, for a reader to catch up, or for readers to leave.
     pump: Option<Waker>,
     /// While the pump waits for a reader to catch up: the number of bytes that the reader may be behind.
-    near: Option<u64>,
+    lag_max: Option<u64>,
 }
 
 #[derive(Debug)]
@@ -103,13 +103,13 @@ struct Reader {
 enum Stage {
     Requested,
     Flowing(Flow),
-    Whole {
+    Complete {
         head: Arc<FillHead>,
         body: Bytes,
         /// The key of the response in memory, if it was stored there.
         key: KeyHash,
     },
-    Found(Arc<Stored>),
+    Stored(Arc<Stored>),
     Released,
     Failed(Failure),
     Broken,
@@ -118,12 +118,12 @@ enum Stage {
 #[derive(Debug)]
 struct Flow {
     head: Arc<FillHead>,
-    held: BodyBuffer,
+    buffer: BodyBuffer,
     /// True if only a window of the body is kept.
-    window: bool,
+    is_window: bool,
     /// The share of the memory budget for the bytes. `None` after the complete body was taken.
     memory: Option<MemoryShare>,
-    ended: bool,
+    has_ended: bool,
 }
 
 /// The pump's next action after a push.
@@ -131,7 +131,7 @@ struct Flow {
 pub(crate) enum PushResult {
     /// Push the next bytes.
     Continue,
-    /// Wait with [`Fill::poll_room`], because the window is full.
+    /// Wait with [`Fill::poll_window_space`], because the window is full.
     WindowFull,
 }
 
@@ -143,7 +143,7 @@ impl Fill {
                 readers: Vec::new(),
                 readers_open: 0,
                 pump: None,
-                near: None,
+                lag_max: None,
             }),
             retry: OnceLock::new(),
         })
@@ -155,7 +155,7 @@ impl Fill {
     }
 
     /// Returns the fetch that follows this failed fill. The first call starts it with `begin`.
-    pub(crate) fn retry_or(&self, begin: impl FnOnce() -> Retry) -> &Retry {
+    pub(crate) fn retry_or_start(&self, begin: impl FnOnce() -> Retry) -> &Retry {
         self.retry.get_or_init(begin)
     }
 
@@ -163,18 +163,18 @@ impl Fill {
     pub(crate) fn join(self: &Arc<Self>) -> Option<FillReader> {
         let state = lock(&self.state);
         let joinable = match &state.stage {
-            Stage::Flowing(flow) => flow.head.shareable && !flow.window,
-            Stage::Whole { head, .. } => head.shareable,
-            Stage::Requested | Stage::Found(_) => true,
+            Stage::Flowing(flow) => flow.head.shareable && !flow.is_window,
+            Stage::Complete { head, .. } => head.shareable,
+            Stage::Requested | Stage::Stored(_) => true,
             Stage::Released | Stage::Failed(_) | Stage::Broken => false,
         };
         joinable.then(|| self.add_reader(state))
     }
 
     /// Returns a reader for a request that has waited for an earlier, failed fetch. The fill may have ended already.
-    pub(crate) fn join_late(self: &Arc<Self>) -> Option<FillReader> {
+    pub(crate) fn join_retry(self: &Arc<Self>) -> Option<FillReader> {
         let state = lock(&self.state);
-        let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.window);
+        let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.is_window);
         (!has_released).then(|| self.add_reader(state))
     }
 
@@ -205,13 +205,13 @@ impl Fill {
     }
 
     /// Publishes the head. Later calls of `push` append the body to the buffer.
-    pub(crate) fn publish(&self, head: Arc<FillHead>, held: BodyBuffer, memory: MemoryShare) {
+    pub(crate) fn publish(&self, head: Arc<FillHead>, buffer: BodyBuffer, memory: MemoryShare) {
         lock(&self.state).stage = Stage::Flowing(Flow {
             head,
-            held,
-            window: false,
+            buffer,
+            is_window: false,
             memory: Some(memory),
-            ended: false,
+            has_ended: false,
         });
     }
 
@@ -222,20 +222,20 @@ impl Fill {
         let Stage::Flowing(flow) = &mut state.stage else {
             return PushResult::Continue;
         };
-        if !flow.window {
-            let needed = (flow.held.len() + bytes.len()) as u64;
+        if !flow.is_window {
+            let needed = (flow.buffer.len() + bytes.len()) as u64;
             let grows = |memory: &mut MemoryShare| memory.grow_to(needed);
             if needed > length_max || !flow.memory.as_mut().is_some_and(grows) {
-                flow.window = true;
+                flow.is_window = true;
             }
         }
-        flow.held.push(bytes);
-        if !flow.window {
+        flow.buffer.push(bytes);
+        if !flow.is_window {
             return PushResult::Continue;
         }
         let slowest = slowest(&state.readers);
-        flow.held.release_before(slowest);
-        if flow.held.len() >= WINDOW_BYTES {
+        flow.buffer.release_before(slowest);
+        if flow.buffer.len() >= WINDOW_BYTES {
             PushResult::WindowFull
         } else {
             PushResult::Continue
@@ -244,11 +244,11 @@ impl Fill {
 
     /// Returns true if only a window of the body is kept, so that memory cannot store the body.
     pub(crate) fn is_window(&self) -> bool {
-        matches!(&lock(&self.state).stage, Stage::Flowing(flow) if flow.window)
+        matches!(&lock(&self.state).stage, Stage::Flowing(flow) if flow.is_window)
     }
 
     /// Resolves when the window has space, or when no reader remains.
-    pub(crate) fn poll_room(&self, cx: &Context<'_>) -> Poll<()> {
+    pub(crate) fn poll_window_space(&self, cx: &Context<'_>) -> Poll<()> {
         let mut state = lock(&self.state);
         if state.readers_open == 0 {
             return Poll::Ready(());
@@ -257,19 +257,19 @@ impl Fill {
         let Stage::Flowing(flow) = &mut state.stage else {
             return Poll::Ready(());
         };
-        flow.held.release_before(slowest);
-        if flow.held.len() < WINDOW_BYTES {
+        flow.buffer.release_before(slowest);
+        if flow.buffer.len() < WINDOW_BYTES {
             return Poll::Ready(());
         }
         state.pump = Some(cx.waker().clone());
         Poll::Pending
     }
 
-    /// Resolves when a reader is at most `near` bytes behind the pump, or when the body has ended.
-    pub(crate) fn poll_near(&self, cx: &Context<'_>, near: u64) -> Poll<()> {
+    /// Resolves when a reader is at most `lag_max` bytes behind the pump, or when the body has ended.
+    pub(crate) fn poll_reader_near(&self, cx: &Context<'_>, lag_max: u64) -> Poll<()> {
         let mut state = lock(&self.state);
-        state.near = (state.lead() > Some(near)).then_some(near);
-        if state.near.is_none() {
+        state.lag_max = (state.bytes_ahead() > Some(lag_max)).then_some(lag_max);
+        if state.lag_max.is_none() {
             return Poll::Ready(());
         }
         state.pump = Some(cx.waker().clone());
@@ -283,27 +283,27 @@ impl Fill {
 
     /// Ends the body. Returns the body in one piece with its memory share. Returns `None` if only a window was kept, or
     /// if the body has several large pieces.
-    pub(crate) fn finish(&self) -> Option<(Whole, MemoryShare)> {
+    pub(crate) fn finish(&self) -> Option<(CompleteBody, MemoryShare)> {
         let mut state = lock(&self.state);
         let Stage::Flowing(flow) = &mut state.stage else {
             return None;
         };
-        if !flow.window
-            && let Some(body) = flow.held.take_whole()
+        if !flow.is_window
+            && let Some(body) = flow.buffer.take_complete()
             && let Some(memory) = flow.memory.take()
         {
-            // Readers wait until `whole` is called, because they find no further bytes until then.
+            // Readers wait until `publish_body` is called, because they find no further bytes until then.
             return Some((body, memory));
         }
-        flow.ended = true;
+        flow.has_ended = true;
         wake_readers(state);
         None
     }
 
     /// Gives the complete body to the readers. `key` is the key of the response in memory, if it was stored there.
-    pub(crate) fn whole(&self, body: Bytes, key: KeyHash) {
+    pub(crate) fn publish_body(&self, body: Bytes, key: KeyHash) {
         self.set_stage(|stage| match stage {
-            Stage::Flowing(flow) => Stage::Whole {
+            Stage::Flowing(flow) => Stage::Complete {
                 head: flow.head,
                 body,
                 key,
@@ -312,8 +312,8 @@ impl Fill {
         });
     }
 
-    pub(crate) fn found(&self, stored: Arc<Stored>) {
-        self.set_stage(|_| Stage::Found(stored));
+    pub(crate) fn finish_with_stored(&self, stored: Arc<Stored>) {
+        self.set_stage(|_| Stage::Stored(stored));
     }
 
     pub(crate) fn release(&self) {
@@ -327,9 +327,9 @@ impl Fill {
     /// Ends the fill early. Its readers get an error.
     pub(crate) fn abort(&self) {
         self.set_stage(|stage| match stage {
-            Stage::Whole { .. } | Stage::Found(_) | Stage::Failed(_) | Stage::Released => stage,
+            Stage::Complete { .. } | Stage::Stored(_) | Stage::Failed(_) | Stage::Released => stage,
             // The body is complete, and readers may still read its last bytes.
-            Stage::Flowing(ref flow) if flow.ended => stage,
+            Stage::Flowing(ref flow) if flow.has_ended => stage,
             Stage::Requested | Stage::Flowing(_) | Stage::Broken => Stage::Broken,
         });
     }
@@ -344,13 +344,13 @@ impl Fill {
 
 impl State {
     /// Returns how many bytes the pump is ahead of the fastest reader. `None` if no body is arriving.
-    fn lead(&self) -> Option<u64> {
+    fn bytes_ahead(&self) -> Option<u64> {
         let Stage::Flowing(flow) = &self.stage else {
             return None;
         };
         let readers = self.readers.iter().flatten();
         let fastest = readers.map(|reader| reader.position).max().unwrap_or(0);
-        Some(flow.held.end().saturating_sub(fastest))
+        Some(flow.buffer.end_offset().saturating_sub(fastest))
     }
 
     fn reader(&mut self, id: usize) -> &mut Reader {
@@ -392,11 +392,11 @@ impl FillReader {
                 state.reader(self.id).waker = Some(cx.waker().clone());
                 return Poll::Pending;
             }
-            Stage::Flowing(Flow { head, .. }) | Stage::Whole { head, .. } if head.shareable => {
+            Stage::Flowing(Flow { head, .. }) | Stage::Complete { head, .. } if head.shareable => {
                 FollowResult::Head(Arc::clone(head))
             }
-            Stage::Flowing(_) | Stage::Whole { .. } => FollowResult::Released,
-            Stage::Found(stored) => FollowResult::Found(Arc::clone(stored)),
+            Stage::Flowing(_) | Stage::Complete { .. } => FollowResult::Released,
+            Stage::Stored(stored) => FollowResult::Stored(Arc::clone(stored)),
             Stage::Released => FollowResult::Released,
             Stage::Failed(failure) => FollowResult::Failed(*failure),
             Stage::Broken => FollowResult::Failed(Failure {
@@ -414,7 +414,7 @@ impl FillReader {
         let mut state = lock(&self.fill.state);
         let position = state.reader(self.id).position;
         let (bytes, memory, window) = match &state.stage {
-            Stage::Whole { body, key, .. } => {
+            Stage::Complete { body, key, .. } => {
                 let at = usize::try_from(position).map_or(body.len(), |at| at.min(body.len()));
                 let memory = PieceMemory::Cached {
                     key: *key,
@@ -423,12 +423,12 @@ impl FillReader {
                 (body.slice(at..), memory, false)
             }
             Stage::Flowing(flow) => {
-                let arrived = flow.held.from(position);
-                if arrived.is_empty() && !flow.ended {
+                let arrived = flow.buffer.read_at(position);
+                if arrived.is_empty() && !flow.has_ended {
                     state.reader(self.id).waker = Some(cx.waker().clone());
                     return Poll::Pending;
                 }
-                (arrived, PieceMemory::Private, flow.window)
+                (arrived, PieceMemory::Private, flow.is_window)
             }
             _ => return Poll::Ready(Some(Err(BrokenFill))),
         };
@@ -436,8 +436,8 @@ impl FillReader {
             return Poll::Ready(None);
         }
         state.reader(self.id).position += bytes.len() as u64;
-        let is_near = state.near.is_some() && state.lead() <= state.near;
-        let wakes_pump = window || is_near;
+        let is_close = state.lag_max.is_some() && state.bytes_ahead() <= state.lag_max;
+        let wakes_pump = window || is_close;
         let pump = wakes_pump.then(|| state.pump.take()).flatten();
         drop(state);
         if let Some(pump) = pump {

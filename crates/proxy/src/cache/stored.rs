@@ -56,7 +56,7 @@ pub(crate) struct Variants {
     /// For a marker that was read from disk: the version of the primary key at which the marker was current.
     pub(crate) version: Option<Version>,
     /// The cache's charge for this marker.
-    pub(crate) hold: OnceLock<ChargeGuard>,
+    pub(crate) charge: OnceLock<ChargeGuard>,
 }
 
 /// Status, head, body and freshness of a response.
@@ -116,16 +116,16 @@ impl Stored {
     }
 
     /// Counts a hit that copied a large body into a socket. Returns true if the body should move to the arena now.
-    pub(crate) fn is_worth_moving(&self) -> bool {
+    pub(crate) fn count_copy(&self) -> bool {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
     }
 
     /// Attaches the charge of a marker to the marker, for as long as the marker is in memory. A response needs no such
     /// call, because its body owns the charge.
-    pub(crate) fn keep_hold(&self, hold: Option<ChargeGuard>) {
-        if let (StoredKind::Varies(variants), Some(hold)) = (&self.kind, hold) {
+    pub(crate) fn attach_charge(&self, charge: Option<ChargeGuard>) {
+        if let (StoredKind::Varies(variants), Some(charge)) = (&self.kind, charge) {
             // A marker that has a charge keeps it.
-            _ = variants.hold.set(hold);
+            _ = variants.charge.set(charge);
         }
     }
 

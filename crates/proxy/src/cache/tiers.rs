@@ -77,7 +77,7 @@ impl Cache {
 
     /// Counts a hit that copied a large body into a socket. A body with many such hits moves to the arena, from which
     /// the kernel sends it without a copy.
-    pub(crate) fn move_if_worth_it(&self, hash: KeyHash, stored: &Arc<Stored>) {
+    pub(crate) fn record_copied_hit(&self, hash: KeyHash, stored: &Arc<Stored>) {
         let Some(arena) = &self.arena else { return };
         let StoredKind::Response(response) = &stored.kind else {
             return;
@@ -87,19 +87,19 @@ impl Cache {
         };
         if !arena.accepts(body.len() as u64)
             || arena.offset_of(body).is_some()
-            || !stored.is_worth_moving()
+            || !stored.count_copy()
         {
             return;
         }
         // Both copies of the body are charged until the last reader of the old copy has ended.
-        let hold = self.hot.charge(stored.charge_bytes());
-        if let Some(body) = arena.insert_with(body, hold) {
+        let charge = self.hot.charge(stored.charge_bytes());
+        if let Some(body) = arena.insert_with(body, charge) {
             let response = StoredResponse {
                 body: StoredBody::Memory(body),
                 ..response.clone()
             };
-            let moved = stored.renewed(StoredKind::Response(response));
-            self.hot.swap(hash, stored, moved);
+            let in_arena = stored.renewed(StoredKind::Response(response));
+            self.hot.swap(hash, stored, in_arena);
         }
     }
 
@@ -124,7 +124,7 @@ impl Cache {
         let is_on_disk = || {
             self.disk
                 .as_ref()
-                .is_some_and(|tier| tier.holds(version.key()))
+                .is_some_and(|tier| tier.contains(version.key()))
         };
         if !ram && disk.is_none() && !is_on_disk() {
             return self
@@ -157,7 +157,7 @@ impl Cache {
     /// Returns true if the disk has a key, and no fetch is writing it at the moment.
     pub(crate) fn is_settled_on_disk(&self, hash: KeyHash) -> bool {
         let disk = self.disk.as_ref();
-        disk.is_some_and(|disk| disk.holds(hash) && !disk.writing.contains(hash))
+        disk.is_some_and(|disk| disk.contains(hash) && !disk.writing.contains(hash))
     }
 
     /// Removes a key from both tiers, and makes all earlier versions of the key outdated. Returns true if a tier had

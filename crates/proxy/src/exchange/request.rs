@@ -85,7 +85,7 @@ impl Request {
             version: self.version,
             referer: header(&REFERER),
             user_agent: header(&USER_AGENT),
-            ..LogLine::unread(self.peer.ip(), self.scheme, now)
+            ..LogLine::without_request(self.peer.ip(), self.scheme, now)
         })
     }
 }

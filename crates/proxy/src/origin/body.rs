@@ -12,7 +12,7 @@ use tokio::time::{Instant, Sleep};
 
 use super::error::OriginError;
 use super::h1;
-use super::lease::{Lease, Reusable};
+use super::lease::{Lease, PooledConnection};
 use crate::base::counters::Counters;
 
 /// The body of a response. `poll_frame` returns `None` after a complete body, and an error if the connection closes
@@ -78,12 +78,12 @@ impl OriginBody {
             counters,
         };
         if body.source.is_end_stream() {
-            body.ended();
+            body.release_connection();
         }
         body
     }
 
-    fn ended(&mut self) {
+    fn release_connection(&mut self) {
         let source = std::mem::replace(&mut self.source, BodySource::Ended);
         let Some(lease) = self.lease.take() else {
             return;
@@ -91,7 +91,7 @@ impl OriginBody {
         match source {
             BodySource::Direct(body) => {
                 if let Some(connection) = body.into_connection() {
-                    lease.release(Reusable::Direct(connection));
+                    lease.release(PooledConnection::Direct(connection));
                 }
             }
             BodySource::Hyper(_) | BodySource::Ended => lease.release_sender(),
@@ -129,12 +129,12 @@ impl Body for OriginBody {
                     self.counters.origin_bytes.add(bytes.len() as u64);
                 }
                 if self.source.is_end_stream() {
-                    self.ended();
+                    self.release_connection();
                 }
                 return Poll::Ready(Some(Ok(frame)));
             }
             Poll::Ready(None) => {
-                self.ended();
+                self.release_connection();
                 return Poll::Ready(None);
             }
             Poll::Ready(Some(Err(error))) => error,
@@ -156,7 +156,7 @@ impl Body for OriginBody {
         match &self.source {
             BodySource::Hyper(incoming) => incoming.size_hint(),
             BodySource::Direct(body) => body
-                .left()
+                .remaining_bytes()
                 .map_or_else(SizeHint::default, SizeHint::with_exact),
             BodySource::Ended => SizeHint::with_exact(0),
         }

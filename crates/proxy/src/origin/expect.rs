@@ -94,17 +94,17 @@ impl Gate {
 impl Expectation {
     /// Records that the body may be sent.
     pub(super) fn continue_body(&self) {
-        self.change(Stage::Waiting, Stage::Continue);
+        self.change_stage(Stage::Waiting, Stage::Continue);
     }
 
     /// Records that the final response arrived.
     pub(super) fn refuse(&self) {
-        self.change(Stage::Waiting, Stage::Refused);
+        self.change_stage(Stage::Waiting, Stage::Refused);
     }
 
     /// Records that the response to a refused body was read or dropped.
     pub(super) fn end(&self) {
-        self.change(Stage::Refused, Stage::Ended);
+        self.change_stage(Stage::Refused, Stage::Ended);
     }
 
     /// Returns true if the final response arrived before the origin requested the body.
@@ -112,7 +112,7 @@ impl Expectation {
         matches!(self.stage(), Stage::Refused | Stage::Ended)
     }
 
-    fn change(&self, from: Stage, to: Stage) {
+    fn change_stage(&self, from: Stage, to: Stage) {
         let mut state = lock(&self.0);
         if state.stage == from {
             state.stage = to;

@@ -122,7 +122,7 @@ impl Connection {
         interims: Option<&InterimSink>,
     ) -> Result<(Box<Parts>, Body), ExchangeError> {
         let mut outgoing = OutgoingRequest {
-            left: request,
+            unsent: request,
             flushed: false,
         };
         self.timer.as_mut().reset(Instant::now() + timeout);
@@ -155,10 +155,10 @@ impl Connection {
         outgoing: &mut OutgoingRequest<'_>,
     ) -> Poll<Result<(), H1Error>> {
         let stream = &mut self.stream;
-        while !outgoing.left.is_empty() {
-            match ready!(Pin::new(&mut *stream).poll_write(cx, outgoing.left))? {
+        while !outgoing.unsent.is_empty() {
+            match ready!(Pin::new(&mut *stream).poll_write(cx, outgoing.unsent))? {
                 0 => return Poll::Ready(Err(H1Error::Closed)),
-                n => outgoing.left = &outgoing.left[n..],
+                n => outgoing.unsent = &outgoing.unsent[n..],
             }
         }
         if !outgoing.flushed {
@@ -176,11 +176,11 @@ impl Connection {
         method: &Method,
         interims: Option<&InterimSink>,
     ) -> Poll<Result<ReadHead, H1Error>> {
-        let mut left = INTERIM_MAX;
+        let mut interims_left = INTERIM_MAX;
         loop {
-            let is_open =
+            let is_incomplete =
                 self.inbox.len() < limits.bytes_max && !self.partial.may_be_complete(&self.inbox);
-            let head = if is_open {
+            let head = if is_incomplete {
                 None
             } else {
                 head::parse(&mut self.inbox, limits, method)?
@@ -195,11 +195,11 @@ impl Connection {
                     framing,
                     reusable,
                 }) => return Poll::Ready(Ok((parts, framing, reusable))),
-                Some(Head::Interim(_)) if left == 0 => {
+                Some(Head::Interim(_)) if interims_left == 0 => {
                     return Poll::Ready(Err(H1Error::Framing("too many interim responses")));
                 }
                 Some(Head::Interim(lines)) => {
-                    left -= 1;
+                    interims_left -= 1;
                     if let (Some(interims), Some(lines)) = (interims, lines) {
                         interims.push(&lines);
                     }
@@ -213,9 +213,9 @@ impl Connection {
         }
     }
 
-    /// Reads available bytes to the inbox. `most` is the space to reserve, about the most bytes to read.
-    fn poll_read(&mut self, cx: &mut Context<'_>, most: usize) -> Poll<io::Result<usize>> {
-        self.inbox.reserve(most);
+    /// Reads available bytes to the inbox. `reserve_bytes` is about the most bytes to read.
+    fn poll_read(&mut self, cx: &mut Context<'_>, reserve_bytes: usize) -> Poll<io::Result<usize>> {
+        self.inbox.reserve(reserve_bytes);
         // Dropping the pending future loses no bytes, because `read_buf` has not read any.
         pin!(self.stream.read_buf(&mut self.inbox)).poll(cx)
     }
@@ -226,7 +226,7 @@ type ReadHead = (Box<Parts>, Framing, bool);
 
 /// The bytes of a request that are still to be sent, and true if they were flushed.
 struct OutgoingRequest<'a> {
-    left: &'a [u8],
+    unsent: &'a [u8],
     flushed: bool,
 }
 

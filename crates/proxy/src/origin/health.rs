@@ -35,7 +35,7 @@ impl OriginHealth {
     }
 
     /// Records a successful connection.
-    pub(crate) fn connected(&self, now: Instant) {
+    pub(crate) fn record_connection(&self, now: Instant) {
         if !self.is_down() {
             return;
         }
@@ -52,7 +52,7 @@ impl OriginHealth {
     }
 
     /// Records a failed connection.
-    pub(crate) fn failed(&self, error: &dyn Error, now: Instant) {
+    pub(crate) fn record_failure(&self, error: &dyn Error, now: Instant) {
         let mut outage = self.outage.lock().expect("no holder of the lock panics");
         self.is_down.store(true, Ordering::Relaxed);
         if outage.fail(now) {
@@ -86,10 +86,10 @@ impl Outage {
     fn fail(&mut self, now: Instant) -> bool {
         self.since.get_or_insert(now);
         self.failures += 1;
-        let may_log = self
+        let is_log_due = self
             .logged_at
             .is_none_or(|at| now.saturating_duration_since(at) >= DOWN_LINES_APART);
-        if self.is_logged || !may_log {
+        if self.is_logged || !is_log_due {
             return false;
         }
         self.is_logged = true;

@@ -38,19 +38,19 @@ pub(super) struct PoolState {
 }
 
 pub(super) struct IdleConnection {
-    pub(super) connection: Reusable,
+    pub(super) connection: PooledConnection,
     pub(super) since: Timestamp,
 }
 
 /// A connection that may serve another request.
-pub(super) enum Reusable {
+pub(super) enum PooledConnection {
     /// A connection that hyper reads and writes. It can serve requests with a body.
     Hyper(http1::SendRequest<Upload>),
     /// A connection of this crate's HTTP/1.1 client, which sends requests without a body.
     Direct(h1::Connection),
 }
 
-impl Reusable {
+impl PooledConnection {
     pub(super) fn is_hyper(&self) -> bool {
         matches!(self, Self::Hyper(_))
     }
@@ -64,7 +64,7 @@ impl Reusable {
 }
 
 impl PoolState {
-    pub(super) fn has_idle(&self, accepts: fn(&Reusable) -> bool) -> bool {
+    pub(super) fn has_idle(&self, accepts: fn(&PooledConnection) -> bool) -> bool {
         self.idle
             .borrow()
             .iter()
@@ -72,7 +72,7 @@ impl PoolState {
     }
 
     /// Takes the most recently used idle connection that is usable and that `accepts` accepts.
-    fn pop_idle(&self, accepts: fn(&Reusable) -> bool) -> Option<Reusable> {
+    fn pop_idle(&self, accepts: fn(&PooledConnection) -> bool) -> Option<PooledConnection> {
         loop {
             let mut idle = {
                 let mut idle = self.idle.borrow_mut();
@@ -97,13 +97,13 @@ impl PoolState {
 
     /// Leases a slot to a client, if possible with an idle connection if `reuse` is true. Returns `None` if no slot is
     /// free or the client's share is used up.
-    pub(super) fn take(
+    pub(super) fn lease_slot(
         self: &Rc<Self>,
         client: ClientNet,
         reuse: bool,
-        accepts: fn(&Reusable) -> bool,
+        accepts: fn(&PooledConnection) -> bool,
     ) -> Option<Checkout> {
-        if !self.shares.allows(client, self.free()) {
+        if !self.shares.allows(client, self.free_slots()) {
             return None;
         }
         if reuse && let Some(idle) = self.pop_idle(accepts) {
@@ -117,7 +117,7 @@ impl PoolState {
     }
 
     /// Returns the number of slots that are not leased: without a connection, or with an idle connection.
-    pub(super) fn free(&self) -> usize {
+    pub(super) fn free_slots(&self) -> usize {
         let busy = self.open.get() - self.idle.borrow().len();
         self.open_max.saturating_sub(busy)
     }
@@ -125,7 +125,7 @@ impl PoolState {
     /// Leases free slots to waiting requests.
     pub(super) fn serve_waiting(self: &Rc<Self>) {
         loop {
-            let free = self.free();
+            let free = self.free_slots();
             if free == 0 || !self.is_contended() {
                 return;
             }
@@ -134,9 +134,9 @@ impl PoolState {
                 .borrow_mut()
                 .next(|client| self.shares.allows(client, free));
             let Some(ticket) = next else { return };
-            match self.take(ticket.client, ticket.reuse, ticket.accepts) {
+            match self.lease_slot(ticket.client, ticket.reuse, ticket.accepts) {
                 Some(checkout) => ticket.serve(checkout),
-                None => unreachable!("a place is free, and the client may have it"),
+                None => unreachable!("a slot is free, and the share of the client allows it"),
             }
         }
     }
@@ -195,7 +195,7 @@ impl Lease {
     }
 
     /// Adds hyper's connection and the progress of the upload, which decide whether the connection is reused.
-    pub(super) fn with(
+    pub(super) fn with_sender(
         mut self,
         sender: http1::SendRequest<Upload>,
         upload: Option<Rc<UploadProgress>>,
@@ -220,12 +220,12 @@ impl Lease {
             return;
         }
         if !sender.is_closed() {
-            self.release(Reusable::Hyper(sender));
+            self.release(PooledConnection::Hyper(sender));
         }
     }
 
     /// Makes the connection idle, so that it can serve another request.
-    pub(super) fn release(self, connection: Reusable) {
+    pub(super) fn release(self, connection: PooledConnection) {
         if self.pool.idle.borrow().len() >= self.pool.idle_max {
             return;
         }
@@ -254,18 +254,18 @@ impl Drop for Lease {
 }
 
 /// A lease, with the idle connection of its slot. If the slot has no connection, the caller opens one.
-pub(super) type Checkout = (Option<Reusable>, Lease);
+pub(super) type Checkout = (Option<PooledConnection>, Lease);
 
 /// A request that waits for a slot.
 pub(super) struct Ticket {
     pub(super) client: ClientNet,
     reuse: bool,
-    accepts: fn(&Reusable) -> bool,
+    accepts: fn(&PooledConnection) -> bool,
     state: RefCell<TicketState>,
 }
 
 enum TicketState {
-    Waits(Option<Waker>),
+    Waiting(Option<Waker>),
     Served(Checkout),
     /// The request was removed from the full queue, because its client had the most waiting requests.
     Displaced,
@@ -274,12 +274,16 @@ enum TicketState {
 }
 
 impl Ticket {
-    pub(super) fn new(client: ClientNet, reuse: bool, accepts: fn(&Reusable) -> bool) -> Rc<Self> {
+    pub(super) fn new(
+        client: ClientNet,
+        reuse: bool,
+        accepts: fn(&PooledConnection) -> bool,
+    ) -> Rc<Self> {
         Rc::new(Self {
             client,
             reuse,
             accepts,
-            state: RefCell::new(TicketState::Waits(None)),
+            state: RefCell::new(TicketState::Waiting(None)),
         })
     }
 
@@ -295,7 +299,7 @@ impl Ticket {
 
     fn wake(&self, state: TicketState) {
         let before = self.state.replace(state);
-        if let TicketState::Waits(Some(waker)) = before {
+        if let TicketState::Waiting(Some(waker)) = before {
             waker.wake();
         }
     }
@@ -304,13 +308,13 @@ impl Ticket {
     pub(super) fn take_checkout(&self) -> Option<Checkout> {
         match self.state.replace(TicketState::Taken) {
             TicketState::Served(checkout) => Some(checkout),
-            TicketState::Waits(_) | TicketState::Displaced | TicketState::Taken => None,
+            TicketState::Waiting(_) | TicketState::Displaced | TicketState::Taken => None,
         }
     }
 
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Checkout>> {
         let mut state = self.state.borrow_mut();
-        if let TicketState::Waits(waker) = &mut *state {
+        if let TicketState::Waiting(waker) = &mut *state {
             *waker = Some(cx.waker().clone());
             return Poll::Pending;
         }

@@ -24,5 +24,5 @@ pub use h1::check_response_head;
 pub(crate) use h1::read_chunked;
 pub(crate) use health::OriginHealth;
 pub(crate) use outbound::{Conditions, EdgeInfo, Outbound, as_origin_sees};
-pub(crate) use pool::{Attempt, OriginPool, Received};
+pub(crate) use pool::{Attempt, OriginPool, OriginResponse};
 pub(crate) use upload::Upload;

@@ -23,7 +23,7 @@ use super::body::{BodySource, OriginBody};
 use super::connect::{Connector, OriginStream};
 use super::error::OriginError;
 use super::h1;
-use super::lease::{IdleConnection, Lease, PoolState, Reusable};
+use super::lease::{IdleConnection, Lease, PoolState, PooledConnection};
 use super::orphans::Orphans;
 use super::outbound::Outbound;
 use super::queue::{ClientNet, Queue, Shares};
@@ -86,7 +86,7 @@ impl Attempt {
 }
 
 /// The head and the body of an origin's response. The body is boxed, because it is large and moved often.
-pub(crate) type Received = (Box<Parts>, Box<OriginBody>);
+pub(crate) type OriginResponse = (Box<Parts>, Box<OriginBody>);
 
 impl OriginPool {
     pub(crate) fn new(
@@ -155,7 +155,7 @@ impl OriginPool {
         attempt: &Attempt,
         outbound: &Outbound<'_>,
         upload: Upload,
-    ) -> Result<Received, OriginError> {
+    ) -> Result<OriginResponse, OriginError> {
         self.shared.counters.origin_requests.increment();
         let result = match self.config.protocol {
             OriginProtocol::Http1 if attempt.upload.is_none() => {
@@ -176,7 +176,7 @@ impl OriginPool {
         &self,
         attempt: &Attempt,
         outbound: &Outbound<'_>,
-    ) -> Result<Received, OriginError> {
+    ) -> Result<OriginResponse, OriginError> {
         let mut tries_left = self.config.retries_max;
         let limits = h1::HeadLimits::of(&self.limits);
         let client = ClientNet::of(outbound.request.peer.ip());
@@ -192,16 +192,16 @@ impl OriginPool {
                 .await
             {
                 Ok((parts, body)) => {
-                    return Ok(self.received(parts, BodySource::Direct(body), Some(lease)));
+                    return Ok(self.response(parts, BodySource::Direct(body), Some(lease)));
                 }
                 Err(failed) => failed,
             };
             drop(lease);
             // An origin may close an idle connection at the moment when a request is sent on it.
-            let died_idle = reused
+            let closed_while_idle = reused
                 && !failed.response_began
                 && matches!(failed.error, h1::H1Error::Closed | h1::H1Error::Io(_));
-            if tries_left == 0 || !(died_idle && attempt.repeatable) {
+            if tries_left == 0 || !(closed_while_idle && attempt.repeatable) {
                 return Err(OriginError::from_h1(failed.error));
             }
             tries_left -= 1;
@@ -215,7 +215,7 @@ impl OriginPool {
         attempt: &Attempt,
         outbound: &Outbound<'_>,
         upload: Upload,
-    ) -> Result<Received, OriginError> {
+    ) -> Result<OriginResponse, OriginError> {
         let mut tries_left = self.config.retries_max;
         let client = ClientNet::of(outbound.request.peer.ip());
         let mut upload = Some(upload);
@@ -235,13 +235,13 @@ impl OriginPool {
                 Ok(response) => {
                     let (parts, incoming) = response.into_parts();
                     let lease = sender.into_lease(attempt.upload.clone());
-                    return Ok(self.received(parts.into(), BodySource::Hyper(incoming), lease));
+                    return Ok(self.response(parts.into(), BodySource::Hyper(incoming), lease));
                 }
                 Err(error) => error,
             };
             let returned = error.take_message();
             let error = error.into_error();
-            let may_retry = sender.died(&error) && (returned.is_some() || attempt.repeatable);
+            let may_retry = sender.was_closed(&error) && (returned.is_some() || attempt.repeatable);
             drop(sender);
             if tries_left == 0 || !may_retry {
                 return Err(OriginError::from_hyper(error));
@@ -252,7 +252,12 @@ impl OriginPool {
         }
     }
 
-    fn received(&self, parts: Box<Parts>, body: BodySource, lease: Option<Lease>) -> Received {
+    fn response(
+        &self,
+        parts: Box<Parts>,
+        body: BodySource,
+        lease: Option<Lease>,
+    ) -> OriginResponse {
         let counters = Arc::clone(&self.shared.counters);
         let body = OriginBody::new(body, lease, self.config.read_idle_timeout, counters);
         (parts, Box::new(body))
@@ -282,32 +287,34 @@ impl OriginPool {
                 }
                 return Ok(head);
             }
-            let moved = attempt.upload.as_ref().map(|upload| upload.last_progress());
-            match moved.map(|moved| moved + timeout) {
-                Some(later) if later > deadline => deadline = later,
+            let progress = attempt.upload.as_ref().map(|upload| upload.last_progress());
+            match progress.map(|progress| progress + timeout) {
+                Some(extended) if extended > deadline => deadline = extended,
                 _ => return Err(OriginError::FirstByteTimeout),
             }
         }
     }
 
     async fn checkout(&self, client: ClientNet, reuse: bool) -> Result<Sender, OriginError> {
-        let accepts = if self.shared.has_idle(Reusable::is_hyper) {
-            Reusable::is_hyper
+        let accepts = if self.shared.has_idle(PooledConnection::is_hyper) {
+            PooledConnection::is_hyper
         } else {
-            |_: &Reusable| true
+            |_: &PooledConnection| true
         };
         let timeout = self.config.queue_timeout;
         let (idle, lease) = wait::checkout(&self.shared, client, reuse, accepts, timeout).await?;
-        let kept = match idle {
-            Some(Reusable::Hyper(mut sender)) => sender.ready().await.is_ok().then_some(sender),
-            Some(Reusable::Direct(connection)) => {
+        let idle_sender = match idle {
+            Some(PooledConnection::Hyper(mut sender)) => {
+                sender.ready().await.is_ok().then_some(sender)
+            }
+            Some(PooledConnection::Direct(connection)) => {
                 // From now on hyper owns the connection, also while the connection is idle.
                 Some(Box::pin(self.hand_to_hyper(connection.into_stream())).await?)
             }
             None => None,
         };
-        let reused = kept.is_some();
-        let sender = match kept {
+        let reused = idle_sender.is_some();
+        let sender = match idle_sender {
             Some(sender) => sender,
             // The future is boxed, because it is large and rarely needed.
             None => Box::pin(async { self.hand_to_hyper(self.connect().await?).await }).await?,
@@ -324,7 +331,7 @@ impl OriginPool {
         client: ClientNet,
         reuse: bool,
     ) -> Result<(h1::Connection, bool, Lease), OriginError> {
-        let accepts = |idle: &Reusable| !idle.is_hyper();
+        let accepts = |idle: &PooledConnection| !idle.is_hyper();
         let (idle, lease) = match wait::checkout_now(&self.shared, client, reuse, accepts) {
             Some(checkout) => checkout,
             None => {
@@ -333,7 +340,7 @@ impl OriginPool {
                 Box::pin(waiting).await?
             }
         };
-        if let Some(Reusable::Direct(connection)) = idle {
+        if let Some(PooledConnection::Direct(connection)) = idle {
             return Ok((connection, true, lease));
         }
         let stream = Box::pin(self.connect()).await?;
@@ -370,8 +377,8 @@ impl OriginPool {
             .and_then(|tried| tried.map_err(|source| OriginError::Connect { source }));
         let now = std::time::Instant::now();
         match &connected {
-            Ok(_) => self.connector.health().connected(now),
-            Err(error) => self.connector.health().failed(error, now),
+            Ok(_) => self.connector.health().record_connection(now),
+            Err(error) => self.connector.health().record_failure(error, now),
         }
         connected
     }
@@ -432,7 +439,7 @@ impl Sender {
     }
 
     /// Returns true if the request failed because the connection was closed while it was idle, or ended by GOAWAY.
-    fn died(&self, error: &hyper::Error) -> bool {
+    fn was_closed(&self, error: &hyper::Error) -> bool {
         match self {
             Self::Http1 { reused, .. } => *reused && !error.is_parse() && !error.is_user(),
             Self::Http2(sender) => sender.is_closed(),
@@ -442,7 +449,7 @@ impl Sender {
     /// Returns the lease that keeps the connection for the body of the response.
     fn into_lease(self, upload: Option<Rc<UploadProgress>>) -> Option<Lease> {
         match self {
-            Self::Http1 { sender, lease, .. } => Some(lease.with(sender, upload)),
+            Self::Http1 { sender, lease, .. } => Some(lease.with_sender(sender, upload)),
             Self::Http2(_) => None,
         }
     }

@@ -33,14 +33,14 @@ impl ClientNet {
 #[derive(Debug)]
 pub(super) struct Shares {
     percent: u32,
-    held: RefCell<WordMap<ClientNet, usize>>,
+    in_use: RefCell<WordMap<ClientNet, usize>>,
 }
 
 impl Shares {
     pub(super) fn new(percent: u32) -> Self {
         Self {
             percent,
-            held: RefCell::default(),
+            in_use: RefCell::default(),
         }
     }
 
@@ -49,14 +49,14 @@ impl Shares {
         if free == 0 || self.percent >= 100 {
             return free > 0;
         }
-        let held = self.held.borrow().get(&client).copied().unwrap_or(0);
+        let in_use = self.in_use.borrow().get(&client).copied().unwrap_or(0);
         let percent = self.percent as usize;
-        held * (100 - percent) < free * percent
+        in_use * (100 - percent) < free * percent
     }
 
     pub(super) fn acquire(&self, client: ClientNet) {
         if self.percent < 100 {
-            *self.held.borrow_mut().entry(client).or_default() += 1;
+            *self.in_use.borrow_mut().entry(client).or_default() += 1;
         }
     }
 
@@ -64,11 +64,11 @@ impl Shares {
         if self.percent >= 100 {
             return;
         }
-        let mut held = self.held.borrow_mut();
-        if let Some(count) = held.get_mut(&client) {
+        let mut in_use = self.in_use.borrow_mut();
+        if let Some(count) = in_use.get_mut(&client) {
             *count -= 1;
             if *count == 0 {
-                held.remove(&client);
+                in_use.remove(&client);
             }
         }
     }
@@ -108,14 +108,14 @@ impl<T> Queue<T> {
     pub(super) fn push(&mut self, client: ClientNet, ticket: T) -> Queued<T> {
         let mut displaced = None;
         if self.len >= self.max {
-            let waiting = self.clients.iter().find(|(of, _)| *of == client);
-            let own = waiting.map_or(0, |(_, tickets)| tickets.len());
-            let most = self
+            let waiting = self.clients.iter().find(|(net, _)| *net == client);
+            let own_len = waiting.map_or(0, |(_, tickets)| tickets.len());
+            let busiest = self
                 .clients
                 .iter_mut()
                 .max_by_key(|(_, tickets)| tickets.len());
-            match most {
-                Some((_, tickets)) if tickets.len() > own + 1 => {
+            match busiest {
+                Some((_, tickets)) if tickets.len() > own_len + 1 => {
                     displaced = tickets.pop_back();
                     self.len -= 1;
                 }
@@ -123,7 +123,7 @@ impl<T> Queue<T> {
             }
         }
         self.len += 1;
-        match self.clients.iter_mut().find(|(of, _)| *of == client) {
+        match self.clients.iter_mut().find(|(net, _)| *net == client) {
             Some((_, tickets)) => tickets.push_back(ticket),
             None => self.clients.push_back((client, VecDeque::from([ticket]))),
         }
@@ -132,7 +132,7 @@ impl<T> Queue<T> {
 
     /// Removes the request of `client` that `is_it` accepts. Returns `None` if the queue has no such request.
     pub(super) fn remove(&mut self, client: ClientNet, is_it: impl Fn(&T) -> bool) -> Option<T> {
-        let at = self.clients.iter().position(|(of, _)| *of == client)?;
+        let at = self.clients.iter().position(|(net, _)| *net == client)?;
         let tickets = &mut self.clients[at].1;
         let ticket = tickets.iter().position(is_it)?;
         let ticket = tickets.remove(ticket)?;
@@ -168,22 +168,22 @@ mod tests {
     }
 
     /// Lets each client take all connections that it may. Returns each client's connections and the free connections.
-    fn held_by_each(clients: u32, pool: usize, percent: u32) -> (Vec<usize>, usize) {
+    fn connections_of_each(clients: u32, pool: usize, percent: u32) -> (Vec<usize>, usize) {
         let shares = Shares::new(percent);
-        let mut held = vec![0; clients as usize];
+        let mut in_use = vec![0; clients as usize];
         let mut free = pool;
         loop {
             let before = free;
-            for (n, held) in held.iter_mut().enumerate() {
+            for (n, in_use) in in_use.iter_mut().enumerate() {
                 let client = ClientNet(n as u128);
                 if shares.allows(client, free) {
                     shares.acquire(client);
-                    *held += 1;
+                    *in_use += 1;
                     free -= 1;
                 }
             }
             if free == before {
-                return (held, free);
+                return (in_use, free);
             }
         }
     }
@@ -198,21 +198,21 @@ mod tests {
 
     #[test]
     fn one_client_gets_its_share_and_many_clients_leave_connections_free() {
-        let (alone, free) = held_by_each(1, 500, 80);
+        let (alone, free) = connections_of_each(1, 500, 80);
         assert_eq!((alone[0], free), (400, 100));
         for clients in 2..60 {
-            let (held, free) = held_by_each(clients, 500, 80);
+            let (in_use, free) = connections_of_each(clients, 500, 80);
             assert!(free > 0, "{clients} clients take everything");
-            let (least, most) = (held.iter().min(), held.iter().max());
-            assert!(most.expect("one") - least.expect("one") <= 4, "{held:?}");
+            let (least, most) = (in_use.iter().min(), in_use.iter().max());
+            assert!(most.expect("one") - least.expect("one") <= 4, "{in_use:?}");
         }
     }
 
     #[test]
     fn small_pools_can_be_used_and_a_share_of_100_is_no_bound() {
-        assert_eq!(held_by_each(1, 1, 80), (vec![1], 0));
-        assert_eq!(held_by_each(1, 2, 80), (vec![2], 0));
-        assert_eq!(held_by_each(1, 500, 100), (vec![500], 0));
+        assert_eq!(connections_of_each(1, 1, 80), (vec![1], 0));
+        assert_eq!(connections_of_each(1, 2, 80), (vec![2], 0));
+        assert_eq!(connections_of_each(1, 500, 100), (vec![500], 0));
     }
 
     #[test]
@@ -223,7 +223,7 @@ mod tests {
         assert!(!shares.allows(one, 1));
         shares.release(one);
         assert!(shares.allows(one, 1));
-        assert!(shares.held.borrow().is_empty());
+        assert!(shares.in_use.borrow().is_empty());
         assert!(!shares.allows(one, 0));
     }
 

@@ -27,7 +27,7 @@ struct UploadCounts {
 }
 
 /// Counts one unfinished upload until dropped.
-pub(crate) struct Unfinished {
+pub(crate) struct UnfinishedUpload {
     counts: Rc<UploadCounts>,
     client: ClientNet,
 }
@@ -48,7 +48,7 @@ impl UnfinishedUploads {
 
     /// Allows a request of this client to take a connection before its body has arrived. Returns `None` if this client,
     /// or all clients together, have too many unfinished uploads.
-    pub(crate) fn begin(&self, client: IpAddr) -> Option<Unfinished> {
+    pub(crate) fn begin(&self, client: IpAddr) -> Option<UnfinishedUpload> {
         let client = ClientNet::of(client);
         let counts = &self.counts;
         let count = counts.count.get();
@@ -56,7 +56,7 @@ impl UnfinishedUploads {
         counts.shares.allows(client, free).then(|| {
             counts.count.set(count + 1);
             counts.shares.acquire(client);
-            Unfinished {
+            UnfinishedUpload {
                 counts: Rc::clone(counts),
                 client,
             }
@@ -76,7 +76,7 @@ impl UnfinishedUploads {
     }
 }
 
-impl Drop for Unfinished {
+impl Drop for UnfinishedUpload {
     fn drop(&mut self) {
         self.counts.count.set(self.counts.count.get() - 1);
         self.counts.shares.release(self.client);

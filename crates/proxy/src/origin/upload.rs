@@ -26,7 +26,7 @@ use tokio::time::Instant;
 use super::error::{OriginError, UploadLimit};
 use super::expect::{Expectation, Gate, GateOpened};
 use super::interim::InterimRelay;
-use super::unfinished::{Unfinished, UnfinishedUploads};
+use super::unfinished::{UnfinishedUpload, UnfinishedUploads};
 use crate::base::budget::{MemoryBudget, MemoryShare};
 use crate::base::clock::Clock;
 use crate::base::config::{LimitsConfig, OriginConfig};
@@ -59,7 +59,7 @@ pub(crate) struct UploadStream {
     /// The gate of a body with `Expect: 100-continue`, until it opens.
     gate: Option<Gate>,
     /// Counts the upload as unfinished until the end of the body.
-    unfinished: Option<Unfinished>,
+    unfinished: Option<UnfinishedUpload>,
     /// The prefix's share of the memory of all uploads.
     _memory: Option<MemoryShare>,
 }
@@ -232,7 +232,7 @@ impl Upload {
 
 impl UploadStream {
     /// Delays the read of the body until the origin requests it.
-    pub(crate) fn expect_continue(&mut self, unfinished: Unfinished) {
+    pub(crate) fn expect_continue(&mut self, unfinished: UnfinishedUpload) {
         self.unfinished = Some(unfinished);
         let gate = Gate::new(self.uploads.expect_timeout);
         let expectation = Arc::clone(gate.expectation());
@@ -424,9 +424,9 @@ impl Body for Upload {
             Self::Empty => SizeHint::with_exact(0),
             Self::Stream(stream) => {
                 let next = stream.next_frame.as_ref().and_then(Frame::data_ref);
-                let held = (stream.prefix.len() + next.map_or(0, Bytes::len)) as u64;
+                let buffered = (stream.prefix.len() + next.map_or(0, Bytes::len)) as u64;
                 match stream.incoming.size_hint().exact() {
-                    Some(left) => SizeHint::with_exact(held + left),
+                    Some(left) => SizeHint::with_exact(buffered + left),
                     None => SizeHint::default(),
                 }
             }

@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use super::error::OriginError;
-use super::lease::{Checkout, PoolState, Reusable, Ticket};
+use super::lease::{Checkout, PoolState, PooledConnection, Ticket};
 use super::queue::{ClientNet, Queued};
 
 /// Waits for a slot for at most `timeout`. Returns at once if a slot is free and no other request waits.
@@ -13,7 +13,7 @@ pub(super) async fn checkout(
     pool: &Rc<PoolState>,
     client: ClientNet,
     reuse: bool,
-    accepts: fn(&Reusable) -> bool,
+    accepts: fn(&PooledConnection) -> bool,
     timeout: Duration,
 ) -> Result<Checkout, OriginError> {
     if let Some(checkout) = checkout_now(pool, client, reuse, accepts) {
@@ -33,11 +33,11 @@ pub(super) async fn checkout(
     let waiting = Waiting {
         pool,
         ticket,
-        ended: false,
+        has_ended: false,
     };
     // This request gets a free slot now if the clients of all earlier requests have used up their shares.
     pool.serve_waiting();
-    if pool.free() == 0 {
+    if pool.free_slots() == 0 {
         pool.orphans.cancel_oldest(&pool.counters);
     }
     waiting.wait(timeout).await
@@ -48,24 +48,24 @@ pub(super) fn checkout_now(
     pool: &Rc<PoolState>,
     client: ClientNet,
     reuse: bool,
-    accepts: fn(&Reusable) -> bool,
+    accepts: fn(&PooledConnection) -> bool,
 ) -> Option<Checkout> {
     let is_contended = pool.is_contended();
-    (!is_contended).then(|| pool.take(client, reuse, accepts))?
+    (!is_contended).then(|| pool.lease_slot(client, reuse, accepts))?
 }
 
 /// A request in the queue. Dropping it removes the request.
 struct Waiting<'a> {
     pool: &'a Rc<PoolState>,
     ticket: Rc<Ticket>,
-    ended: bool,
+    has_ended: bool,
 }
 
 impl Waiting<'_> {
     async fn wait(mut self, timeout: Duration) -> Result<Checkout, OriginError> {
         let served = poll_fn(|cx| self.ticket.poll(cx));
         let ended = tokio::time::timeout(timeout, served).await;
-        self.ended = true;
+        self.has_ended = true;
         let counters = &self.pool.counters;
         match ended {
             Ok(Some(checkout)) => {
@@ -96,7 +96,7 @@ impl Drop for Waiting<'_> {
     fn drop(&mut self) {
         let counters = &self.pool.counters;
         counters.origin_waiting.decrement();
-        if !self.ended {
+        if !self.has_ended {
             counters.origin_waits_given_up.increment();
         }
         let is_this = |ticket: &Rc<Ticket>| Rc::ptr_eq(ticket, &self.ticket);

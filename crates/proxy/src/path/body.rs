@@ -278,7 +278,7 @@ impl Body for EdgeBody {
         match &self.source {
             Source::Empty | Source::Fill(_, Some(0)) => true,
             Source::Whole(..) | Source::Fill(..) => false,
-            Source::Disk(body) => body.left() == 0,
+            Source::Disk(body) => body.remaining_bytes() == 0,
             Source::Delivery(delivery) => delivery.is_end_stream(),
             Source::Origin(body) => body.is_end_stream(),
         }
@@ -290,7 +290,7 @@ impl Body for EdgeBody {
             Source::Whole(bytes, _) => SizeHint::with_exact(bytes.len() as u64),
             Source::Fill(_, Some(left)) => SizeHint::with_exact(*left),
             Source::Fill(_, None) => SizeHint::default(),
-            Source::Disk(body) => SizeHint::with_exact(body.left()),
+            Source::Disk(body) => SizeHint::with_exact(body.remaining_bytes()),
             Source::Delivery(delivery) => delivery.size_hint(),
             Source::Origin(body) => body.size_hint(),
         }

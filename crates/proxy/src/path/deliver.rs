@@ -81,7 +81,7 @@ impl Reply {
                 Source::Empty
             }
             StoredBody::Disk(object) => {
-                let body = DiskBody::whole(&self.worker.cache, hash, stored, object);
+                let body = DiskBody::all(&self.worker.cache, hash, stored, object);
                 Source::Disk(Box::new(body))
             }
         };

@@ -25,7 +25,7 @@ use crate::cache::fill::{FillHead, FillReader, FollowResult};
 use crate::cache::stored::{Stored, StoredKind};
 use crate::exchange::{Request, RequestError};
 use crate::origin::as_origin_sees;
-use crate::origin::{OriginError, Received};
+use crate::origin::{OriginError, OriginResponse};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::detachable::Detachable;
 use crate::path::worker::Worker;
@@ -40,7 +40,7 @@ enum FetchResult {
         headers: HeaderMap,
     },
     /// The leader alone gets the response with its body. The text is the detail of `Cache-Status`.
-    Direct(Received, Option<&'static str>),
+    Direct(OriginResponse, Option<&'static str>),
     /// A stored response answers the request, after a revalidation or although it is stale.
     Found {
         stored: Arc<Stored>,
@@ -90,7 +90,7 @@ pub(super) async fn fetch(
                 // Another fetch may have stored a fresh response between the lookup and `join`.
                 if let Some(stored) = find_new_fresh(&worker, &key, stale.as_ref()) {
                     leader.close();
-                    leader.fill.found(Arc::clone(&stored));
+                    leader.fill.finish_with_stored(Arc::clone(&stored));
                     return reply.stored(&request, &stored, None);
                 }
                 return lead_fetch(reply, request, key, why, stale, leader, reader).await;
@@ -143,7 +143,7 @@ pub(super) async fn fetch(
                     status,
                 );
             }
-            FollowResult::Found(stored) => {
+            FollowResult::Stored(stored) => {
                 worker.counters.collapsed.increment();
                 let mut status = CacheStatus::forward(why);
                 status.collapsed = true;

@@ -13,7 +13,7 @@ use http::{Method, StatusCode};
 
 use crate::cache::disk::Durable;
 use crate::exchange::{ConnState, Request};
-use crate::origin::{Attempt, Conditions, OriginError, Outbound, Received, Upload};
+use crate::origin::{Attempt, Conditions, OriginError, OriginResponse, Outbound, Upload};
 use crate::path::detachable::Detachable;
 use crate::path::worker::Worker;
 
@@ -24,7 +24,7 @@ pub(super) async fn send(
     conn: Rc<ConnState>,
     mut attempt: Attempt,
     upload: Upload,
-) -> Result<Received, OriginError> {
+) -> Result<OriginResponse, OriginError> {
     let was_sent = Rc::new(Cell::new(false));
     attempt.was_sent = Some(Rc::clone(&was_sent));
     let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
@@ -51,7 +51,7 @@ async fn exchange(
     request: Rc<Request>,
     attempt: Attempt,
     upload: Upload,
-) -> (Result<Received, OriginError>, Vec<Durable>) {
+) -> (Result<OriginResponse, OriginError>, Vec<Durable>) {
     let outbound = Outbound {
         edge: worker.edge_info(),
         request: &request,

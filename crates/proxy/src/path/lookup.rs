@@ -269,7 +269,7 @@ fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants:
     if let Offer::Admit(mut reservation) =
         cache.offer_to_ram(hash, stored.charge_bytes(), &worker.counters)
     {
-        stored.keep_hold(reservation.take_charge());
+        stored.attach_charge(reservation.take_charge());
         if reservation.promote(Arc::clone(stored), version) == Commit::Outdated {
             worker.counters.dropped_promotion.increment();
         }

@@ -172,7 +172,7 @@ impl Worker {
             self.log(LogLine {
                 target: "-".into(),
                 status,
-                ..LogLine::unread(link.peer.ip(), link.scheme(), self.now())
+                ..LogLine::without_request(link.peer.ip(), link.scheme(), self.now())
             });
         }
     }

@@ -13,7 +13,7 @@ use serde::{Serialize, Serializer};
 #[derive(Debug)]
 pub(crate) struct PendingLine {
     line: LogLine,
-    began: Instant,
+    started_at: Instant,
 }
 
 /// The line of a request whose response has ended. The fields are those of the JSON format.
@@ -55,7 +55,7 @@ impl PendingLine {
     pub(crate) fn new(line: LogLine) -> Self {
         Self {
             line,
-            began: Instant::now(),
+            started_at: Instant::now(),
         }
     }
 
@@ -96,14 +96,14 @@ impl PendingLine {
 
     /// Returns the line, once the response has been sent.
     pub(crate) fn finish(mut self) -> LogLine {
-        self.line.duration = self.began.elapsed();
+        self.line.duration = self.started_at.elapsed();
         self.line
     }
 }
 
 impl LogLine {
     /// Returns a line with the address of the client. All fields of the request are empty.
-    pub(crate) fn unread(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
+    pub(crate) fn without_request(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
         Self {
             time: now,
             peer: peer.to_canonical(),
@@ -202,7 +202,7 @@ const fn protocol(version: Version) -> &'static str {
 /// Formats a time with milliseconds, such as `1994-11-06T08:49:37.123Z`.
 fn rfc3339(time: Timestamp) -> String {
     let date = format_http_date(time);
-    let [day, month, year, clock] = parts(&date);
+    let [day, month, year, clock] = date_parts(&date);
     let month = MONTHS.iter().position(|name| *name == month);
     let month = month.map_or(0, |index| index + 1);
     let millis = time.as_millis() % 1000;
@@ -212,12 +212,12 @@ fn rfc3339(time: Timestamp) -> String {
 /// Formats a time as the common log format does: `06/Nov/1994:08:49:37 +0000`.
 fn clf_time(time: Timestamp) -> String {
     let date = format_http_date(time);
-    let [day, month, year, clock] = parts(&date);
+    let [day, month, year, clock] = date_parts(&date);
     format!("{day}/{month}/{year}:{clock} +0000")
 }
 
 /// Returns day, month, year and time of day of a date such as `Sun, 06 Nov 1994 08:49:37 GMT` (RFC 9110 §5.6.7).
-fn parts(date: &HeaderValue) -> [&str; 4] {
+fn date_parts(date: &HeaderValue) -> [&str; 4] {
     let text = date.to_str().expect("a date is ASCII");
     [&text[5..7], &text[8..11], &text[12..16], &text[17..25]]
 }
@@ -230,7 +230,7 @@ const MONTHS: [&str; 12] = [
 mod tests {
     use super::*;
 
-    fn line() -> LogLine {
+    fn sample() -> LogLine {
         LogLine {
             method: Some(Method::GET),
             host: "example.com".into(),
@@ -239,7 +239,7 @@ mod tests {
             duration: Duration::from_micros(56),
             cache: "hit",
             user_agent: Some("curl \\ \n\u{7f}".into()),
-            ..LogLine::unread(
+            ..LogLine::without_request(
                 [192, 0, 2, 7].into(),
                 "http",
                 Timestamp::from_millis(951_827_696_789),
@@ -250,7 +250,7 @@ mod tests {
     #[test]
     fn a_combined_line_has_the_format_of_apache_and_escapes_quotes() {
         let mut out = Vec::new();
-        line()
+        sample()
             .write_combined(&mut out, true)
             .expect("memory takes it");
         assert_eq!(
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_json_line_has_every_field_that_is_known() {
         let mut out = Vec::new();
-        line().write_json(&mut out).expect("memory takes it");
+        sample().write_json(&mut out).expect("memory takes it");
         let parsed: serde_json::Value = serde_json::from_slice(&out).expect("one JSON object");
         assert_eq!(parsed["time"], "2000-02-29T12:34:56.789Z");
         assert_eq!(parsed["cache"], "hit");

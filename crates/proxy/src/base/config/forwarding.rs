@@ -100,8 +100,8 @@ impl Network {
             (IpAddr::V6(ours), IpAddr::V6(theirs)) => (ours.to_bits(), theirs.to_bits(), 128),
             _ => return false,
         };
-        let differ: u128 = ours ^ theirs;
-        differ
+        let different_bits: u128 = ours ^ theirs;
+        different_bits
             .checked_shr(bits - u32::from(self.prefix_bits))
             .unwrap_or(0)
             == 0
@@ -121,12 +121,12 @@ impl FromStr for Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().map_err(|_| error())?;
-        let most = if address.is_ipv4() { 32 } else { 128 };
+        let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let prefix_bits = match prefix {
             Some(prefix) => prefix.parse().map_err(|_| error())?,
-            None => most,
+            None => bits_max,
         };
-        if prefix_bits > most {
+        if prefix_bits > bits_max {
             return Err(error());
         }
         Ok(Self {

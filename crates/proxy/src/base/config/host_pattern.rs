@@ -14,7 +14,7 @@ pub struct HostPattern {
 
 /// The text is not a [`HostPattern`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("is no host")]
+#[error("is not a host name")]
 pub struct ParseHostPatternError;
 
 /// The rule of admission to disk for a host.
@@ -34,13 +34,13 @@ impl FromStr for HostPattern {
             Some(domain) => (domain, &text[1..]),
             None => (text, text),
         };
-        let bracketed = name.starts_with('[') && name.ends_with(']') && name == suffix;
-        let sound = |b: u8| match b {
-            b':' | b'[' | b']' => bracketed,
+        let is_bracketed = name.starts_with('[') && name.ends_with(']') && name == suffix;
+        let is_host_byte = |b: u8| match b {
+            b':' | b'[' | b']' => is_bracketed,
             _ => b.is_ascii_alphanumeric() || b"-._".contains(&b),
         };
-        let named = !name.is_empty() && !name.starts_with('.') && name.len() <= HOST_BYTES_MAX;
-        if !named || !name.bytes().all(sound) {
+        let is_name = !name.is_empty() && !name.starts_with('.') && name.len() <= HOST_BYTES_MAX;
+        if !is_name || !name.bytes().all(is_host_byte) {
             return Err(ParseHostPatternError);
         }
         Ok(Self {
@@ -54,11 +54,11 @@ const HOST_BYTES_MAX: usize = 255;
 
 impl fmt::Display for HostPattern {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let any = if self.suffix.starts_with('.') {
+        let wildcard = if self.suffix.starts_with('.') {
             "*"
         } else {
             ""
         };
-        write!(f, "{any}{}", self.suffix)
+        write!(f, "{wildcard}{}", self.suffix)
     }
 }

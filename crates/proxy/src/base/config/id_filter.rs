@@ -81,16 +81,16 @@ impl FromStr for PathPattern {
     type Err = ParsePatternError;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let wrong = || ParsePatternError {
+        let error = || ParsePatternError {
             text: text.to_owned(),
         };
-        let (before, after) = text.split_once("{id}").ok_or_else(wrong)?;
+        let (before, after) = text.split_once("{id}").ok_or_else(error)?;
         let is_plain = |part: &str| {
-            let plain = |byte: u8| byte.is_ascii_graphic() && !b"{}*?#".contains(&byte);
-            part.bytes().all(plain)
+            let is_plain_byte = |byte: u8| byte.is_ascii_graphic() && !b"{}*?#".contains(&byte);
+            part.bytes().all(is_plain_byte)
         };
         if !before.starts_with('/') || !is_plain(before) || !is_plain(after) {
-            return Err(wrong());
+            return Err(error());
         }
         Ok(Self {
             before: before.to_owned(),
@@ -101,7 +101,7 @@ impl FromStr for PathPattern {
 
 /// The text is not a [`PathPattern`].
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is no path with one {{id}} in it; write /resource/{{id}} or /img/{{id}}.jpg")]
+#[error("`{text}` is not a path with one {{id}} in it; write /resource/{{id}} or /img/{{id}}.jpg")]
 pub struct ParsePatternError {
     /// The text.
     pub text: String,
@@ -173,8 +173,8 @@ mod tests {
             let text = format!("{before}{{id}}{after}");
             let pattern: PathPattern = text.parse().expect("a pattern");
             prop_assert_eq!(pattern.to_string(), text);
-            let places = (0..=path.len()).flat_map(|from| (from..=path.len()).map(move |to| (from, to)));
-            let found = places
+            let ranges = (0..=path.len()).flat_map(|from| (from..=path.len()).map(move |to| (from, to)));
+            let found = ranges
                 .filter(|&(from, to)| path[..from] == before && path[to..] == after)
                 .map(|(from, to)| &path[from..to])
                 .find(|id| !id.is_empty() && !id.contains('/'));

@@ -48,7 +48,7 @@ pub(crate) struct RuleSettings<'a> {
 impl Admissions {
     /// Creates the rules and restores the history of each rule from its file.
     pub(crate) fn restore(
-        usual: DiskAdmissionSpec,
+        default_spec: DiskAdmissionSpec,
         hosts: &[HostAdmission],
         common: RuleSettings<'_>,
     ) -> Self {
@@ -56,20 +56,20 @@ impl Admissions {
             rules: Vec::new(),
             by_suffix: HashMap::new(),
         };
-        admissions.rule(usual, common);
+        admissions.index_or_add(default_spec, common);
         for HostAdmission { host, admission } in hosts {
-            let number = admissions.rule(*admission, common);
-            admissions.rules[number].hosts.push(host.clone());
+            let index = admissions.index_or_add(*admission, common);
+            admissions.rules[index].hosts.push(host.clone());
             let suffix = host.suffix.as_bytes().into();
-            admissions.by_suffix.insert(suffix, number);
+            admissions.by_suffix.insert(suffix, index);
         }
         admissions
     }
 
     /// Returns the index of a rule. Adds the rule if it is new.
-    fn rule(&mut self, spec: DiskAdmissionSpec, common: RuleSettings<'_>) -> usize {
-        if let Some(number) = self.rules.iter().position(|rule| rule.spec == spec) {
-            return number;
+    fn index_or_add(&mut self, spec: DiskAdmissionSpec, common: RuleSettings<'_>) -> usize {
+        if let Some(index) = self.rules.iter().position(|rule| rule.spec == spec) {
+            return index;
         }
         let file = common.file.map(|file| match self.rules.is_empty() {
             true => file.to_owned(),
@@ -87,11 +87,11 @@ impl Admissions {
     }
 
     /// Returns the rule for a cache key, `http://host[:port]/path`.
-    pub(crate) fn of(&self, key: &[u8]) -> &Hierarchy {
-        &self.rules[self.number_of(key)].hierarchy
+    pub(crate) fn rule_for(&self, key: &[u8]) -> &Hierarchy {
+        &self.rules[self.index_for(key)].hierarchy
     }
 
-    fn number_of(&self, key: &[u8]) -> usize {
+    fn index_for(&self, key: &[u8]) -> usize {
         if self.by_suffix.is_empty() {
             return 0;
         }
@@ -166,8 +166,8 @@ mod tests {
         }
     }
 
-    fn hosts(named: &[(&str, &str)]) -> Vec<HostAdmission> {
-        let parsed = named.iter().map(|(host, rule)| HostAdmission {
+    fn host_rules(hosts: &[(&str, &str)]) -> Vec<HostAdmission> {
+        let parsed = hosts.iter().map(|(host, rule)| HostAdmission {
             host: host.parse().expect("a host"),
             admission: rule.parse().expect("a rule"),
         });
@@ -176,14 +176,14 @@ mod tests {
 
     #[test]
     fn the_most_specific_pattern_applies_and_ports_are_ignored() {
-        let named = hosts(&[
+        let hosts = host_rules(&[
             ("img.example.com", "never"),
             ("*.example.com", "always"),
             ("*.a.example.com", "nth-hit:3"),
             ("[::1]", "nth-hit:4"),
             ("IMG.Example.NET", "always"),
         ]);
-        let admissions = Admissions::restore(DiskAdmissionSpec::SecondHit, &named, common(None));
+        let admissions = Admissions::restore(DiskAdmissionSpec::SecondHit, &hosts, common(None));
         for (key, rule) in [
             ("http://img.example.com/a", "never"),
             ("https://img.example.com:8443/a.b/", "never"),
@@ -197,7 +197,7 @@ mod tests {
             ("http://[::1]/", "nth-hit:4"),
             ("http://img.example.net/", "always"),
         ] {
-            let found = &admissions.rules()[admissions.number_of(key.as_bytes())];
+            let found = &admissions.rules()[admissions.index_for(key.as_bytes())];
             assert_eq!(found.spec.to_string(), rule, "{key}");
         }
         // The default rule, and four different rules of the five patterns.
@@ -235,24 +235,24 @@ mod tests {
     fn each_rule_restores_its_history() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("admission.state");
-        let named = hosts(&[("slow.example", "nth-hit:3")]);
+        let hosts = host_rules(&[("slow.example", "nth-hit:3")]);
         let restore =
-            || Admissions::restore(DiskAdmissionSpec::SecondHit, &named, common(Some(&file)));
-        let ask = |admissions: &Admissions, key: &str| {
+            || Admissions::restore(DiskAdmissionSpec::SecondHit, &hosts, common(Some(&file)));
+        let is_admitted = |admissions: &Admissions, key: &str| {
             let object = Object {
                 key: KeyHash(1),
                 size_bytes: 1,
             };
-            admissions.of(key.as_bytes()).miss(&object).disk == DiskVerdict::Write
+            admissions.rule_for(key.as_bytes()).miss(&object).disk == DiskVerdict::Write
         };
         let (usual, slow) = ("http://usual.example/", "http://slow.example/");
         let before = restore();
-        assert!(!ask(&before, usual) && !ask(&before, slow));
+        assert!(!is_admitted(&before, usual) && !is_admitted(&before, slow));
         before.save(7);
         let after = restore();
-        assert!(ask(&after, usual), "the second request");
+        assert!(is_admitted(&after, usual), "the second request");
         assert!(
-            !ask(&after, slow) && ask(&after, slow),
+            !is_admitted(&after, slow) && is_admitted(&after, slow),
             "the second, then the third"
         );
         assert!(after.memory_bytes() > before.rules()[0].hierarchy.admission().memory_bytes());

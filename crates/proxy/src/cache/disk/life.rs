@@ -35,7 +35,7 @@ impl DiskTier {
         key_seed: Option<u64>,
         ram_object_bytes_max: ByteSize,
         hot: &Arc<Hot>,
-    ) -> Result<Opened, DiskError> {
+    ) -> Result<OpenedTier, DiskError> {
         let mut settings = config.settings.clone();
         settings.key_seed = settings.key_seed.or(key_seed);
         settings.on_event = EventSink::new(log_event);
@@ -50,7 +50,7 @@ impl DiskTier {
             // No device is usable, so the edge starts without a disk tier.
             Err(OpenError::Damaged { devices: damaged }) => {
                 log_damaged(&damaged);
-                return Ok(Opened {
+                return Ok(OpenedTier {
                     tier: None,
                     damaged,
                 });
@@ -89,7 +89,7 @@ impl DiskTier {
         let memory_file = config
             .memory_file
             .clone()
-            .or_else(|| memory::beside(&config.settings));
+            .or_else(|| memory::default_path(&config.settings));
         let rules = HierarchyRules {
             disk_object_bytes_max: cache.object_bytes_max(),
             ram_object_bytes_max: ram_object_bytes_max.bytes(),
@@ -123,7 +123,7 @@ impl DiskTier {
             queues_max = %ByteSize(memory.queues_max),
             "memory of the disk cache, in addition to the budget of the memory tier"
         );
-        Ok(Opened {
+        Ok(OpenedTier {
             tier: Some(tier),
             damaged: report.damaged,
         })
@@ -159,7 +159,7 @@ impl DiskTier {
 
 /// The opened disk tier, and the devices that it does not use because they are damaged.
 #[derive(Debug)]
-pub(crate) struct Opened {
+pub(crate) struct OpenedTier {
     /// `None` if no device is usable.
     pub(crate) tier: Option<DiskTier>,
     pub(crate) damaged: Vec<DamagedDevice>,

@@ -13,13 +13,13 @@ use edgeward_store::disk::DiskSettings;
 
 /// Returns the default path of the file: in the first device's directory, or beside the first device if it is a file.
 /// Returns `None` for a block device.
-pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
+pub(super) fn default_path(settings: &DiskSettings) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
-    let is = fs::metadata(path).ok()?;
-    if is.is_dir() {
+    let metadata = fs::metadata(path).ok()?;
+    if metadata.is_dir() {
         return Some(path.join(FILE_NAME));
     }
-    if !is.is_file() {
+    if !metadata.is_file() {
         return None;
     }
     let mut name = path.file_name()?.to_owned();
@@ -27,8 +27,7 @@ pub(super) fn beside(settings: &DiskSettings) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Returns the rule of `spec` with the history from the file, or with an empty history. A history that was saved with
-/// another `tag` is ignored.
+/// Returns the rule of `spec` with the history from the file, or with an empty history if the file has another `tag`.
 pub(super) fn restore(
     file: Option<&Path>,
     spec: DiskAdmissionSpec,
@@ -36,8 +35,8 @@ pub(super) fn restore(
     tag: u64,
 ) -> AnyDiskAdmission {
     let empty = || AnyDiskAdmission::new(spec, memory);
-    let remembers = !matches!(spec, DiskAdmissionSpec::Always | DiskAdmissionSpec::Never);
-    let Some(path) = file.filter(|_| remembers) else {
+    let has_history = !matches!(spec, DiskAdmissionSpec::Always | DiskAdmissionSpec::Never);
+    let Some(path) = file.filter(|_| has_history) else {
         return empty();
     };
     let opened = match File::open(path) {
@@ -65,13 +64,13 @@ pub(super) fn save(path: &Path, admission: &AnyDiskAdmission, tag: u64) {
 }
 
 fn try_save(path: &Path, admission: &AnyDiskAdmission, tag: u64) -> io::Result<()> {
-    let mut aside = path.as_os_str().to_owned();
-    aside.push(".new");
-    let mut output = BufWriter::new(File::create(&aside)?);
+    let mut temporary = path.as_os_str().to_owned();
+    temporary.push(".new");
+    let mut output = BufWriter::new(File::create(&temporary)?);
     admission.write_to(tag, &mut output)?;
     output.flush()?;
     output.get_ref().sync_data()?;
-    fs::rename(&aside, path)
+    fs::rename(&temporary, path)
 }
 
 const FILE_NAME: &str = "admission.state";

@@ -114,7 +114,7 @@ impl DiskTier {
     }
 
     /// Returns true if the disk has an object with this hash. The object may belong to another key.
-    pub(crate) fn holds(&self, hash: KeyHash) -> bool {
+    pub(crate) fn contains(&self, hash: KeyHash) -> bool {
         self.cache.lookup(hash).is_some()
     }
 
@@ -131,7 +131,7 @@ impl DiskTier {
             key: self.admission_hash(hash, key),
             size_bytes: length.unwrap_or(0),
         };
-        match self.admissions.of(key).miss(&object).disk {
+        match self.admissions.rule_for(key).miss(&object).disk {
             DiskVerdict::Write => {
                 counters.disk_admitted.increment();
                 true
@@ -167,7 +167,7 @@ impl DiskTier {
             key.extend_from_slice(secondary);
         }
         let hash = hash_key(&key, self.cache.key_seed());
-        self.admissions.of(primary).admission().record(hash);
+        self.admissions.rule_for(primary).admission().record(hash);
     }
 
     /// Returns the hash by which admission counts the requests for a key. For a variant it omits the marker's
@@ -198,11 +198,11 @@ impl DiskTier {
         };
         let hash = evicted.object.key;
         let length = body.len() as u64;
-        let on_disk = || self.holds(hash) || self.writing.contains(hash);
-        let rules = self.admissions.of(key);
-        let mut asked = *evicted;
-        asked.object.key = self.admission_hash(hash, key);
-        if rules.evicted_from_ram(&asked, length, on_disk) != DiskVerdict::Write {
+        let on_disk = || self.contains(hash) || self.writing.contains(hash);
+        let rules = self.admissions.rule_for(key);
+        let mut candidate = *evicted;
+        candidate.object.key = self.admission_hash(hash, key);
+        if rules.evicted_from_ram(&candidate, length, on_disk) != DiskVerdict::Write {
             return false;
         }
         let head = head::write_block(response.status, &response.policy, &response.head);
@@ -228,13 +228,13 @@ impl DiskTier {
     /// Removes a key's object. Returns true if the disk had one, and a receiver that resolves when the removal is
     /// durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
-        let held = self.holds(hash);
+        let was_on_disk = self.contains(hash);
         let (sender, durable) = oneshot::channel();
         self.cache.purge_then(hash, key, move |result| {
             // The client may have disconnected.
             _ = sender.send(result);
         });
-        (held, durable)
+        (was_on_disk, durable)
     }
 
     /// Writes a marker unless the disk has it. `version` is a version of the primary key at which the marker was
@@ -246,7 +246,7 @@ impl DiskTier {
         variants: &Variants,
         version: Version,
     ) -> bool {
-        if variants.on_disk.load(Ordering::Relaxed) && self.holds(hash) {
+        if variants.on_disk.load(Ordering::Relaxed) && self.contains(hash) {
             return true;
         }
         let Some(_claim) = self.writing.claim(hash) else {
@@ -378,7 +378,7 @@ fn parse(
                 generation,
                 on_disk: AtomicBool::new(true),
                 version: version_of(&object),
-                hold: OnceLock::new(),
+                charge: OnceLock::new(),
             };
             let kind = StoredKind::Varies(Box::new(variants));
             Some(DiskEntry::Marker(Stored::new(key, kind)))

@@ -31,13 +31,13 @@ type Job = Box<dyn FnOnce() + Send>;
 #[derive(Default)]
 struct Queue {
     jobs: Mutex<Jobs>,
-    arrived: Condvar,
+    job_queued: Condvar,
 }
 
 #[derive(Default)]
 struct Jobs {
     waiting: VecDeque<Job>,
-    closed: bool,
+    is_closed: bool,
 }
 
 impl std::fmt::Debug for Queue {
@@ -101,12 +101,12 @@ impl Readers {
         });
         {
             let mut jobs = lock(&self.queue.jobs);
-            if jobs.closed || jobs.waiting.len() >= waiting_max {
+            if jobs.is_closed || jobs.waiting.len() >= waiting_max {
                 return Err(Busy);
             }
             jobs.waiting.push_back(job);
         }
-        self.queue.arrived.notify_one();
+        self.queue.job_queued.notify_one();
         Ok(receiver)
     }
 
@@ -115,11 +115,11 @@ impl Readers {
     pub(crate) fn close(&self) {
         let dropped = {
             let mut jobs = lock(&self.queue.jobs);
-            jobs.closed = true;
+            jobs.is_closed = true;
             std::mem::take(&mut jobs.waiting)
         };
         drop(dropped);
-        self.queue.arrived.notify_all();
+        self.queue.job_queued.notify_all();
     }
 
     /// Returns the number of threads.
@@ -143,11 +143,11 @@ impl Queue {
                     if let Some(job) = jobs.waiting.pop_front() {
                         break job;
                     }
-                    if jobs.closed {
+                    if jobs.is_closed {
                         return;
                     }
                     jobs = self
-                        .arrived
+                        .job_queued
                         .wait(jobs)
                         .unwrap_or_else(PoisonError::into_inner);
                 }
@@ -167,13 +167,13 @@ mod tests {
     fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {
         let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("a thread");
         let (release, held) = mpsc::channel();
-        let (began, begun) = mpsc::channel();
+        let (send_started, started) = mpsc::channel();
         let first = readers.queue_required(move || {
-            _ = began.send(());
+            _ = send_started.send(());
             _ = held.recv();
             1
         });
-        begun.recv().expect("the thread has begun");
+        started.recv().expect("the thread has started");
         (readers, release, first.expect("the queue is empty"))
     }
 

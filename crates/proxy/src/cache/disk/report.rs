@@ -107,7 +107,7 @@ impl DiskTier {
     pub(crate) fn status(&self) -> Value {
         let memory = self.memory_bytes();
         let rules = self.admissions.rules();
-        let (usual, of_hosts) = rules.split_first().expect("the default rule always exists");
+        let (default, host_rules) = rules.split_first().expect("the default rule always exists");
         let devices = self.cache.counters().devices;
         json!({
             "object_bytes_max": self.cache.object_bytes_max(),
@@ -120,9 +120,9 @@ impl DiskTier {
             "reads_waiting": self.readers.waiting(),
             "read_threads": self.readers.threads(),
             "admission": {
-                "rule": usual.spec.to_string(),
-                "filters": filters(usual),
-                "hosts": of_hosts.iter().map(rule_of_hosts).collect::<Vec<_>>(),
+                "rule": default.spec.to_string(),
+                "filters": filters(default),
+                "hosts": host_rules.iter().map(host_rule).collect::<Vec<_>>(),
             },
             "devices": devices.iter().map(device).collect::<Vec<_>>(),
         })
@@ -156,7 +156,7 @@ impl DiskTier {
     }
 }
 
-fn rule_of_hosts(rule: &Rule) -> Value {
+fn host_rule(rule: &Rule) -> Value {
     let hosts: Vec<String> = rule.hosts.iter().map(ToString::to_string).collect();
     json!({
         "rule": rule.spec.to_string(),

@@ -92,7 +92,7 @@ pub(super) fn answer(
 fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
     let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
     if sizes.contains(&(body_len as u64)) {
-        worker.cache.move_if_worth_it(key.hash, stored);
+        worker.cache.record_copied_hit(key.hash, stored);
     }
 }
 
@@ -135,7 +135,7 @@ fn answer_from_disk(
         outbox.push_piece(front);
         outbox.set_memory(PieceMemory::Private);
     }
-    match rest.left() {
+    match rest.remaining_bytes() {
         0 => Answer::Complete,
         left => {
             let source = Source::Disk(Box::new(rest));

@@ -43,11 +43,11 @@ impl Body {
 
     /// Returns true if the whole body was read.
     pub(crate) fn has_ended(&self) -> bool {
-        self.left() == Some(0)
+        self.remaining_bytes() == Some(0)
     }
 
     /// Returns the number of bytes that remain, if it is known.
-    pub(crate) fn left(&self) -> Option<u64> {
+    pub(crate) fn remaining_bytes(&self) -> Option<u64> {
         match &self.framing {
             Framing::Length(left) => Some(*left),
             Framing::Chunked(chunked) => chunked.has_ended().then_some(0),
@@ -78,11 +78,11 @@ impl Body {
             let wanted = match &mut self.framing {
                 Framing::Length(0) => return Poll::Ready(None),
                 Framing::Length(left) if !inbox.is_empty() => {
-                    let here = usize::try_from(*left)
+                    let available = usize::try_from(*left)
                         .unwrap_or(usize::MAX)
                         .min(inbox.len());
-                    *left -= here as u64;
-                    return Poll::Ready(Some(Ok(self.take_frame(here))));
+                    *left -= available as u64;
+                    return Poll::Ready(Some(Ok(self.take_frame(available))));
                 }
                 Framing::Length(left) => usize::try_from(*left).unwrap_or(usize::MAX),
                 Framing::Chunked(chunked) => match chunked.step(inbox) {

@@ -25,7 +25,7 @@ enum State {
         left: u64,
     },
     /// The line break after a chunk.
-    Break,
+    LineBreak,
     Trailers,
     End,
 }
@@ -50,10 +50,10 @@ impl Chunked {
         loop {
             match self.state {
                 State::Size => {
-                    let Some(line) = line(inbox)? else {
+                    let Some(line) = take_line(inbox)? else {
                         return Ok(Step::NeedMore);
                     };
-                    let (size, extension_bytes) = size(&line)?;
+                    let (size, extension_bytes) = parse_size(&line)?;
                     self.extension_bytes += extension_bytes;
                     if self.extension_bytes > LINE_BYTES_MAX {
                         return Err(H1Error::Framing("the chunk extensions are too large"));
@@ -65,16 +65,16 @@ impl Chunked {
                 }
                 State::Data { .. } if inbox.is_empty() => return Ok(Step::NeedMore),
                 State::Data { left } => {
-                    let here = usize::try_from(left).unwrap_or(usize::MAX).min(inbox.len());
-                    let left = left - here as u64;
+                    let available = usize::try_from(left).unwrap_or(usize::MAX).min(inbox.len());
+                    let left = left - available as u64;
                     self.state = if left == 0 {
-                        State::Break
+                        State::LineBreak
                     } else {
                         State::Data { left }
                     };
-                    return Ok(Step::Data(inbox.split_to(here).freeze()));
+                    return Ok(Step::Data(inbox.split_to(available).freeze()));
                 }
-                State::Break => match &inbox[..inbox.len().min(2)] {
+                State::LineBreak => match &inbox[..inbox.len().min(2)] {
                     b"\r\n" => {
                         let _ = inbox.split_to(2);
                         self.state = State::Size;
@@ -116,7 +116,7 @@ impl Chunked {
 }
 
 /// Removes the next line from `inbox` and returns it without its line break. Returns `None` if the line is incomplete.
-fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
+fn take_line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     let Some(end) = memchr::memchr(b'\n', inbox) else {
         return match inbox.len() {
             0..LINE_BYTES_MAX => Ok(None),
@@ -125,7 +125,7 @@ fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     };
     let line = inbox.split_to(end + 1).freeze();
     match line.strip_suffix(b"\r\n") {
-        Some(line_alone) => Ok(Some(line.slice_ref(line_alone))),
+        Some(text) => Ok(Some(line.slice_ref(text))),
         None => Err(H1Error::Framing(
             "the line of a chunk's size ends in a bare line feed",
         )),
@@ -134,14 +134,14 @@ fn line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
 
 /// Parses the size line of a chunk: hexadecimal digits, then perhaps an extension. Returns the size and the
 /// extension's length.
-fn size(line: &[u8]) -> Result<(u64, usize), H1Error> {
+fn parse_size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     const INVALID: H1Error = H1Error::Framing("a chunk's size is not a hexadecimal number");
     let digits = line
         .iter()
         .position(|byte| !byte.is_ascii_hexdigit())
         .unwrap_or(line.len());
-    let behind = line[digits..].trim_ascii_start();
-    if digits == 0 || digits > SIZE_DIGITS_MAX || !(behind.is_empty() || behind[0] == b';') {
+    let rest = line[digits..].trim_ascii_start();
+    if digits == 0 || digits > SIZE_DIGITS_MAX || !(rest.is_empty() || rest[0] == b';') {
         return Err(INVALID);
     }
     let digits = std::str::from_utf8(&line[..digits]).map_err(|_| INVALID)?;
@@ -164,10 +164,10 @@ mod tests {
     use super::*;
 
     /// A body, its trailers, and the bytes after the body.
-    type Whole = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
+    type DecodedBody = (Vec<u8>, Option<HeaderMap>, Vec<u8>);
 
     /// Reads a whole body that arrives in pieces of `piece` bytes.
-    fn read(wire: &[u8], piece: usize) -> Result<Whole, H1Error> {
+    fn read(wire: &[u8], piece: usize) -> Result<DecodedBody, H1Error> {
         let mut chunked = Chunked::default();
         let mut inbox = BytesMut::new();
         let mut arriving = wire.chunks(piece.max(1));

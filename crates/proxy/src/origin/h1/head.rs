@@ -68,8 +68,8 @@ pub(super) fn parse(
     let spans = FieldSpans::of(inbox, response.headers);
     let head = inbox.split_to(bytes).freeze();
     let mut headers = spans.read(&head, FIELDS_ADDED).map_err(H1Error::Head)?;
-    let (framing, certain) = framing(method, status, version, &mut headers)?;
-    let reusable = certain && keeps_alive(version, &headers);
+    let (framing, is_unambiguous) = framing(method, status, version, &mut headers)?;
+    let reusable = is_unambiguous && keeps_alive(version, &headers);
     let (mut parts, ()) = Response::new(()).into_parts();
     parts.status = status;
     parts.version = version;
@@ -117,11 +117,11 @@ fn framing(
             ));
         }
         // §6.1: `Content-Length` is then ignored and not forwarded, and the connection is not reused.
-        let certain = headers.remove(CONTENT_LENGTH).is_none();
+        let is_unambiguous = headers.remove(CONTENT_LENGTH).is_none();
         let mut codings = members(headers, TRANSFER_ENCODING);
         return match (codings.next(), codings.next()) {
             (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => {
-                Ok((Framing::Chunked(Chunked::default()), certain))
+                Ok((Framing::Chunked(Chunked::default()), is_unambiguous))
             }
             _ => Err(H1Error::Framing("a transfer coding other than chunked")),
         };
@@ -157,9 +157,9 @@ fn content_length(headers: &mut HeaderMap) -> Result<Option<u64>, H1Error> {
 
 /// Returns true if the connection persists after this response (RFC 9112 §9.3).
 fn keeps_alive(version: Version, headers: &HeaderMap) -> bool {
-    let says =
-        |word: &[u8]| members(headers, CONNECTION).any(|option| option.eq_ignore_ascii_case(word));
-    !says(b"close") && (version == Version::HTTP_11 || says(b"keep-alive"))
+    let has_option =
+        |name: &[u8]| members(headers, CONNECTION).any(|option| option.eq_ignore_ascii_case(name));
+    !has_option(b"close") && (version == Version::HTTP_11 || has_option(b"keep-alive"))
 }
 
 /// The spare capacity of the map for fields that the edge adds later.

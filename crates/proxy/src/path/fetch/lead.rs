@@ -189,7 +189,7 @@ impl Fetch {
     fn finish_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>, shares: bool) {
         self.leader.close();
         if shares {
-            self.leader.fill.found(Arc::clone(&stored));
+            self.leader.fill.finish_with_stored(Arc::clone(&stored));
         } else {
             self.leader.fill.release();
         }

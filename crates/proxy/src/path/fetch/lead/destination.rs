@@ -92,12 +92,12 @@ impl Fetch {
                 generation: cache.next_generation(),
                 on_disk: AtomicBool::new(false),
                 version: None,
-                hold: OnceLock::new(),
+                charge: OnceLock::new(),
             };
             Stored::new(&primary, StoredKind::Varies(Box::new(variants)))
         });
         let mut is_findable = is_known && {
-            let is_on_disk = |disk: &Arc<DiskTier>| disk.holds(primary_hash);
+            let is_on_disk = |disk: &Arc<DiskTier>| disk.contains(primary_hash);
             let present = cache.hot.peek(primary_hash);
             present.is_some_and(|present| present.is_of(&primary))
                 || cache.disk.as_ref().is_some_and(is_on_disk)
@@ -106,7 +106,7 @@ impl Fetch {
             && let Offer::Admit(mut reservation) =
                 cache.offer_to_ram(primary_hash, marker.charge_bytes(), &self.worker.counters)
         {
-            marker.keep_hold(reservation.take_charge());
+            marker.attach_charge(reservation.take_charge());
             let commit = match is_known {
                 // The marker was evicted and is inserted again, so that lookups find its variants.
                 true => reservation.promote(Arc::clone(&marker), seen.url),
@@ -154,10 +154,10 @@ impl Fetch {
         let primary = destination.seen.url.key();
         // An older response on disk is always replaced, because lookups would find it after this one was evicted.
         let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
-            | tier.holds(destination.hash);
+            | tier.contains(destination.hash);
         if let Some(marker) = &destination.marker
             && let StoredKind::Varies(variants) = &marker.kind
-            && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.holds(primary)))
+            && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.contains(primary)))
         {
             if !destination.is_findable {
                 // The marker is new, and memory refused it, so an older marker in memory is removed.

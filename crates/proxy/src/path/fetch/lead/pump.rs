@@ -13,7 +13,7 @@ use http_body::Body as _;
 
 use super::Fetch;
 use super::destination::{Destination, charge_of};
-use crate::base::ahead::{CHUNK_BYTES, LEAD_BYTES};
+use crate::base::ahead::{CHUNK_BYTES, EXEMPT_BYTES};
 use crate::base::error_chain::ErrorChain;
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::fill::PushResult;
@@ -40,7 +40,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let mut shared = Some(shared);
-        let mut free_lead = None;
+        let mut exemption = None;
         loop {
             // The body is read further if a reader needs it, or if a tier may store it.
             let keeps = destination.reservation.is_some()
@@ -92,15 +92,15 @@ impl Fetch {
                 Step::Chunk => {
                     // Other tasks run before the next chunk.
                     tokio::task::yield_now().await;
-                    let is_within = |cx: &Context<'_>, lead| fill.poll_near(cx, lead as u64);
+                    let is_within = |cx: &Context<'_>, lead| fill.poll_reader_near(cx, lead as u64);
                     let is_near = |cx: &mut Context<'_>| is_within(cx, CHUNK_BYTES);
-                    let is_in_lead = |cx: &mut Context<'_>| is_within(cx, LEAD_BYTES);
+                    let is_in_lead = |cx: &mut Context<'_>| is_within(cx, EXEMPT_BYTES);
                     if poll_fn(|cx| Poll::Ready(is_near(cx))).await.is_ready() {
-                        free_lead = None;
+                        exemption = None;
                         continue;
                     }
-                    free_lead = free_lead.or_else(|| worker.deliveries.ahead_rate.free_lead());
-                    if free_lead.is_some()
+                    exemption = exemption.or_else(|| worker.deliveries.ahead_rate.exemption());
+                    if exemption.is_some()
                         && poll_fn(|cx| Poll::Ready(is_in_lead(cx))).await.is_ready()
                     {
                         continue;
@@ -120,7 +120,7 @@ impl Fetch {
                         self.report(shared);
                     }
                     self.leader.fill.announce();
-                    poll_fn(|cx| self.leader.fill.poll_room(cx)).await;
+                    poll_fn(|cx| self.leader.fill.poll_window_space(cx)).await;
                     let is_written = disk.as_ref().is_some_and(DiskFill::is_alive);
                     if !self.leader.fill.has_readers() && !is_written {
                         worker.counters.fills_failed.increment();
@@ -209,7 +209,7 @@ impl Fetch {
         };
         // The response is inserted before the fetch is closed, so that each request finds the response or the fetch.
         self.leader.close();
-        self.leader.fill.whole(body, destination.hash);
+        self.leader.fill.publish_body(body, destination.hash);
     }
 }
 

@@ -10,14 +10,14 @@ use crate::base::budget::MemoryShare;
 /// The bytes of a body that have arrived. Bytes that all readers have read may have been released.
 #[derive(Debug)]
 pub(crate) struct BodyBuffer {
-    form: Form,
+    layout: Layout,
     /// The offset in the body of the first byte in the buffer. It is zero until bytes are released.
     base: u64,
     len: usize,
 }
 
 #[derive(Debug)]
-enum Form {
+enum Layout {
     /// One buffer that may become the cached body. Readers get copies of its bytes.
     Buffer(Vec<u8>),
     /// The pieces as they arrived, which readers share. Short pieces are copied to `tail`, because a short piece would
@@ -44,20 +44,20 @@ impl Piece {
 impl BodyBuffer {
     /// Returns an empty buffer for a body that memory may store. `capacity` is the length of the body if it is known.
     pub(crate) fn contiguous(capacity: usize) -> Self {
-        Self::empty(Form::Buffer(Vec::with_capacity(capacity)))
+        Self::empty(Layout::Buffer(Vec::with_capacity(capacity)))
     }
 
     /// Returns an empty list of pieces for a body that memory will not store.
     pub(crate) fn pieces() -> Self {
-        Self::empty(Form::Pieces {
+        Self::empty(Layout::Pieces {
             pieces: VecDeque::new(),
             tail: Vec::new(),
         })
     }
 
-    fn empty(form: Form) -> Self {
+    fn empty(layout: Layout) -> Self {
         Self {
-            form,
+            layout,
             base: 0,
             len: 0,
         }
@@ -67,24 +67,24 @@ impl BodyBuffer {
         self.len
     }
 
-    pub(super) fn end(&self) -> u64 {
+    pub(super) fn end_offset(&self) -> u64 {
         self.base + self.len as u64
     }
 
     /// Appends bytes.
     pub(super) fn push(&mut self, more: &Bytes) {
-        let end = self.end();
+        let end = self.end_offset();
         self.len += more.len();
-        match &mut self.form {
-            Form::Buffer(buffer) => buffer.extend_from_slice(more),
-            Form::Pieces { pieces, tail } => {
+        match &mut self.layout {
+            Layout::Buffer(buffer) => buffer.extend_from_slice(more),
+            Layout::Pieces { pieces, tail } => {
                 if more.len() < SHARED_BYTES_MIN {
                     tail.extend_from_slice(more);
                     if tail.len() >= COPIED_BYTES_MAX {
-                        pieces.extend(gathered(tail, end + more.len() as u64));
+                        pieces.extend(take_tail(tail, end + more.len() as u64));
                     }
                 } else {
-                    pieces.extend(gathered(tail, end));
+                    pieces.extend(take_tail(tail, end));
                     let bytes = more.clone();
                     pieces.push_back(Piece { start: end, bytes });
                 }
@@ -96,15 +96,15 @@ impl BodyBuffer {
     /// if the buffer ends at `position`.
     ///
     /// Takes time logarithmic in the number of pieces.
-    pub(super) fn from(&self, position: u64) -> Bytes {
-        match &self.form {
-            Form::Buffer(buffer) => copied(buffer, position - self.base),
-            Form::Pieces { pieces, tail } => {
+    pub(super) fn read_at(&self, position: u64) -> Bytes {
+        match &self.layout {
+            Layout::Buffer(buffer) => copy_at(buffer, position - self.base),
+            Layout::Pieces { pieces, tail } => {
                 let at = pieces.partition_point(|piece| piece.end() <= position);
                 match pieces.get(at) {
                     // The piece is in memory, so the offset fits usize.
                     Some(piece) => piece.bytes.slice((position - piece.start) as usize..),
-                    None => copied(tail, position - (self.end() - tail.len() as u64)),
+                    None => copy_at(tail, position - (self.end_offset() - tail.len() as u64)),
                 }
             }
         }
@@ -113,10 +113,10 @@ impl BodyBuffer {
     /// Releases the bytes before `position`, or all bytes if `position` is `None`. A contiguous buffer releases bytes
     /// only if at most half of its bytes have to be moved.
     pub(super) fn release_before(&mut self, position: Option<u64>) {
-        let end = self.end();
+        let end = self.end_offset();
         let position = position.unwrap_or(end);
-        match &mut self.form {
-            Form::Buffer(buffer) => {
+        match &mut self.layout {
+            Layout::Buffer(buffer) => {
                 // The bytes are in memory, so the offset fits usize.
                 let read = (position - self.base) as usize;
                 // `drain` moves the rest of the bytes.
@@ -125,7 +125,7 @@ impl BodyBuffer {
                     self.base = position;
                 }
             }
-            Form::Pieces { pieces, tail } => {
+            Layout::Pieces { pieces, tail } => {
                 while let Some(read) = pieces.pop_front_if(|piece| piece.end() <= position) {
                     self.base = read.end();
                 }
@@ -141,23 +141,23 @@ impl BodyBuffer {
     /// Takes the whole body in one piece. Returns `None` if the body has several pieces that are too long to be copied.
     ///
     /// Must not be called after bytes were released.
-    pub(super) fn take_whole(&mut self) -> Option<Whole> {
+    pub(super) fn take_complete(&mut self) -> Option<CompleteBody> {
         debug_assert_eq!(self.base, 0, "a window is not a whole body");
-        let whole = match &mut self.form {
+        let whole = match &mut self.layout {
             // If the length was known, the buffer has its final size, and no bytes are moved.
-            Form::Buffer(buffer) => Whole::Buffer(mem::take(buffer).into_boxed_slice()),
-            Form::Pieces { pieces, tail } => {
-                pieces.extend(gathered(tail, self.len as u64));
+            Layout::Buffer(buffer) => CompleteBody::Buffer(mem::take(buffer).into_boxed_slice()),
+            Layout::Pieces { pieces, tail } => {
+                pieces.extend(take_tail(tail, self.len as u64));
                 match pieces.len() {
-                    0 => Whole::Piece(Bytes::new()),
-                    1 => Whole::Piece(pieces.pop_front()?.bytes),
+                    0 => CompleteBody::Piece(Bytes::new()),
+                    1 => CompleteBody::Piece(pieces.pop_front()?.bytes),
                     // A short body is joined, so that it can be sent in one write with its head.
                     _ if self.len <= COPIED_BYTES_MAX => {
                         let mut whole = Vec::with_capacity(self.len);
                         for piece in pieces.drain(..) {
                             whole.extend_from_slice(&piece.bytes);
                         }
-                        Whole::Buffer(whole.into_boxed_slice())
+                        CompleteBody::Buffer(whole.into_boxed_slice())
                     }
                     _ => return None,
                 }
@@ -170,14 +170,14 @@ impl BodyBuffer {
 
 /// A whole body in one piece.
 #[derive(Debug)]
-pub(crate) enum Whole {
+pub(crate) enum CompleteBody {
     /// A buffer that contains only the body.
     Buffer(Box<[u8]>),
     /// A slice of the buffer into which the body was read.
     Piece(Bytes),
 }
 
-impl Whole {
+impl CompleteBody {
     /// Returns the body as shared bytes. `memory` is charged until the last reference to these bytes is dropped.
     pub(crate) fn charged_to(self, memory: MemoryShare) -> Bytes {
         match self {
@@ -187,7 +187,7 @@ impl Whole {
     }
 }
 
-impl AsRef<[u8]> for Whole {
+impl AsRef<[u8]> for CompleteBody {
     fn as_ref(&self) -> &[u8] {
         match self {
             Self::Buffer(bytes) => bytes,
@@ -197,7 +197,7 @@ impl AsRef<[u8]> for Whole {
 }
 
 /// Empties `tail` and returns its bytes as a piece that ends at the offset `end`.
-fn gathered(tail: &mut Vec<u8>, end: u64) -> Option<Piece> {
+fn take_tail(tail: &mut Vec<u8>, end: u64) -> Option<Piece> {
     if tail.is_empty() {
         return None;
     }
@@ -206,7 +206,7 @@ fn gathered(tail: &mut Vec<u8>, end: u64) -> Option<Piece> {
     Some(Piece { start, bytes })
 }
 
-fn copied(buffer: &[u8], from: u64) -> Bytes {
+fn copy_at(buffer: &[u8], from: u64) -> Bytes {
     let arrived = usize::try_from(from)
         .ok()
         .and_then(|from| buffer.get(from..));
@@ -248,19 +248,19 @@ mod tests {
     }
 
     /// Runs the steps with three readers, and checks the bytes that they read. Returns the buffer and the whole body.
-    fn run(mut held: BodyBuffer, steps: &[Step]) -> (BodyBuffer, Vec<u8>) {
+    fn run(mut buffer: BodyBuffer, steps: &[Step]) -> (BodyBuffer, Vec<u8>) {
         let mut whole = Vec::new();
         let mut readers = [0_usize; 3];
         for step in steps {
             match *step {
                 Step::Push(bytes) => {
                     let more = body(whole.len()..whole.len() + bytes);
-                    held.push(&Bytes::from(more.clone()));
+                    buffer.push(&Bytes::from(more.clone()));
                     whole.extend(more);
                 }
                 Step::Read(reader) => {
                     let at = &mut readers[reader];
-                    let read = held.from(*at as u64);
+                    let read = buffer.read_at(*at as u64);
                     assert_eq!(
                         read.is_empty(),
                         *at == whole.len(),
@@ -271,41 +271,41 @@ mod tests {
                 }
                 Step::Release => {
                     let slowest = readers.into_iter().min().unwrap_or(0);
-                    held.release_before(Some(slowest as u64));
-                    assert!(held.len() >= whole.len() - slowest);
+                    buffer.release_before(Some(slowest as u64));
+                    assert!(buffer.len() >= whole.len() - slowest);
                 }
             }
         }
         for mut at in readers {
             while at < whole.len() {
-                let read = held.from(at as u64);
+                let read = buffer.read_at(at as u64);
                 assert!(!read.is_empty());
                 assert_eq!(read, whole[at..at + read.len()]);
                 at += read.len();
             }
         }
-        (held, whole)
+        (buffer, whole)
     }
 
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(48))]
 
         #[test]
-        fn every_reader_reads_the_whole_body_despite_released_bytes(steps in steps(), keep: bool) {
-            let held = if keep { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
-            let (mut held, _) = run(held, &steps);
-            held.release_before(None);
-            prop_assert_eq!(held.len(), 0);
+        fn every_reader_reads_the_whole_body_despite_released_bytes(steps in steps(), contiguous: bool) {
+            let buffer = if contiguous { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
+            let (mut buffer, _) = run(buffer, &steps);
+            buffer.release_before(None);
+            prop_assert_eq!(buffer.len(), 0);
         }
 
         #[test]
-        fn a_body_without_released_bytes_is_taken_unchanged(mut steps in steps(), keep: bool) {
+        fn a_body_without_released_bytes_is_taken_unchanged(mut steps in steps(), contiguous: bool) {
             steps.retain(|step| !matches!(step, Step::Release));
-            let held = if keep { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
-            let (mut held, body) = run(held, &steps);
-            match held.take_whole() {
+            let buffer = if contiguous { BodyBuffer::contiguous(0) } else { BodyBuffer::pieces() };
+            let (mut buffer, body) = run(buffer, &steps);
+            match buffer.take_complete() {
                 Some(whole) => prop_assert_eq!(whole.as_ref(), body),
-                None => prop_assert!(!keep && body.len() > COPIED_BYTES_MAX),
+                None => prop_assert!(!contiguous && body.len() > COPIED_BYTES_MAX),
             }
         }
     }
@@ -313,11 +313,11 @@ mod tests {
     #[test]
     fn large_pieces_are_shared_and_short_pieces_pin_no_large_buffer() {
         let large = Bytes::from(body(0..SHARED_BYTES_MIN));
-        let mut held = BodyBuffer::pieces();
-        held.push(&large);
-        held.push(&large.slice(..100));
-        assert_eq!(held.from(0).as_ptr(), large.as_ptr());
-        let short = held.from(SHARED_BYTES_MIN as u64);
+        let mut buffer = BodyBuffer::pieces();
+        buffer.push(&large);
+        buffer.push(&large.slice(..100));
+        assert_eq!(buffer.read_at(0).as_ptr(), large.as_ptr());
+        let short = buffer.read_at(SHARED_BYTES_MIN as u64);
         assert_eq!(short, large[..100]);
         assert_ne!(short.as_ptr(), large.as_ptr());
     }

@@ -7,6 +7,7 @@
 #![no_main]
 
 #[path = "support/heads.rs"]
+#[expect(dead_code, reason = "this target does not split its input")]
 mod heads;
 
 use edgeward_semantics::{Authority, RequestTarget, Target, hop_by_hop, request_fields};

@@ -38,7 +38,7 @@ fn main() {
     println!("---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:");
     for &ids in &sizes {
         for rate in [0.01, 0.03] {
-            fixed(&Ids::new(ids, Rate::new(rate).expect("a rate")));
+            measure_static(&Ids::new(ids, Rate::new(rate).expect("the rate is valid")));
         }
     }
     println!("\nupdatable\n");
@@ -48,7 +48,7 @@ fn main() {
     println!("---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:");
     for &ids in &sizes {
         for rate in [0.01, 0.03] {
-            updatable(&Ids::new(ids, Rate::new(rate).expect("a rate")));
+            measure_updatable(&Ids::new(ids, Rate::new(rate).expect("the rate is valid")));
         }
     }
 }
@@ -83,17 +83,17 @@ impl Ids {
     }
 
     /// Returns the columns probe, probe (present), many, ask and chained, in nanoseconds per lookup.
-    fn questions(&self, filter: &Filter<Vec<u8>>) -> [f64; 5] {
+    fn measure_lookups(&self, filter: &Filter<Vec<u8>>) -> [f64; 5] {
         let hasher = self.params.hasher;
         let hashes = &self.absent_hashes;
         let count = |ids: &[IdHash]| {
             black_box(ids.iter().filter(|&&id| filter.contains(id)).count());
         };
-        let some = &self.present[..hashes.len()];
+        let present = &self.present[..hashes.len()];
         let mut answers = vec![false; hashes.len()];
         [
             best(hashes, PASSES, count),
-            best(some, PASSES, count),
+            best(present, PASSES, count),
             best(hashes, PASSES, |ids| {
                 filter.contains_many(ids, &mut answers[..ids.len()]);
                 black_box(&answers);
@@ -112,28 +112,32 @@ impl Ids {
         ]
     }
 
-    fn print(&self, filter: &Filter<Vec<u8>>, figures: &[f64]) {
-        let figures: Vec<String> = figures.iter().map(|ns| format!("{ns:.1}")).collect();
+    fn print(&self, filter: &Filter<Vec<u8>>, columns: &[f64]) {
+        let columns: Vec<String> = columns.iter().map(|ns| format!("{ns:.1}")).collect();
         println!(
             "{} | {}% | {} | {}",
             self.present.len(),
             self.params.rate.share() * 100.0,
             filter.bytes().len() / 1024,
-            figures.join(" | ")
+            columns.join(" | ")
         );
     }
 }
 
-fn fixed(ids: &Ids) {
+fn measure_static(ids: &Ids) {
     let hasher = ids.params.hasher;
     let mut filter = None;
-    let mut build = |tables: fn() -> BuildWorkspace| {
+    let mut build = |workspace: fn() -> BuildWorkspace| {
         best(&ids.present, BUILDS, |present| {
             let mut builder = StaticBuilder::new(ids.params);
             for &id in present {
-                builder.insert(id).expect("not too many");
+                builder.insert(id).expect("the builder accepts the id");
             }
-            filter = Some(builder.finish_with(tables()).expect("solvable"));
+            filter = Some(
+                builder
+                    .finish_with(workspace())
+                    .expect("the filter is solvable"),
+            );
         })
     };
     let builds = [build(BuildWorkspace::default), build(large_pages)];
@@ -143,16 +147,17 @@ fn fixed(ids: &Ids) {
                 .fold(0, |sum, id| sum ^ hasher.hash_canonical(id).0),
         );
     });
-    let filter = filter.expect("it was built");
-    let figures = [&builds[..], &[hash], &ids.questions(&filter)].concat();
-    ids.print(&filter, &figures);
+    let filter = filter.expect("the filter was built");
+    let columns = [&builds[..], &[hash], &ids.measure_lookups(&filter)].concat();
+    ids.print(&filter, &columns);
 }
 
-fn updatable(ids: &Ids) {
+fn measure_updatable(ids: &Ids) {
     let hasher = ids.params.hasher;
-    let empty = UpdatableFilter::new(ids.params, ids.present.len() as u64).expect("it fits");
+    let empty =
+        UpdatableFilter::new(ids.params, ids.present.len() as u64).expect("the filter fits");
     let mut filter = empty.clone();
-    let figures = [
+    let columns = [
         best(&ids.present, INSERTS, |hashes| {
             filter.clone_from(&empty);
             for &id in hashes {
@@ -171,27 +176,27 @@ fn updatable(ids: &Ids) {
         }),
         best(&ids.texts, INSERTS, |texts| {
             filter.clone_from(&empty);
-            for some in texts.chunks(BATCH) {
+            for batch in texts.chunks(BATCH) {
                 let mut hashes = [IdHash(0); BATCH];
-                for (hash, id) in hashes.iter_mut().zip(some) {
+                for (hash, id) in hashes.iter_mut().zip(batch) {
                     *hash = hasher.hash_canonical(id);
                 }
-                _ = black_box(filter.insert_many(&hashes[..some.len()]));
+                _ = black_box(filter.insert_many(&hashes[..batch.len()]));
             }
         }),
     ];
     let filter = filter.to_filter(1);
-    let figures = [&figures[..], &ids.questions(&filter)].concat();
-    ids.print(&filter, &figures);
+    let columns = [&columns[..], &ids.measure_lookups(&filter)].concat();
+    ids.print(&filter, &columns);
 }
 
 /// Returns a workspace in huge pages of 2 MiB, if the system has them.
 fn large_pages() -> BuildWorkspace {
-    let memory = MmapMut::map_anon(BuildWorkspace::BYTES).expect("memory");
+    let memory = MmapMut::map_anon(BuildWorkspace::BYTES).expect("the memory is mapped");
     #[cfg(target_os = "linux")]
     memory
         .advise(memmap2::Advice::HugePage)
-        .expect("memory of its own");
+        .expect("the mapping accepts the advice");
     BuildWorkspace::within(memory)
 }
 
@@ -218,7 +223,9 @@ fn id(n: u64) -> Text {
         &hex[20..],
     ];
     let text = parts.join("-");
-    text.as_bytes().try_into().expect("36 characters")
+    text.as_bytes()
+        .try_into()
+        .expect("a UUID has 36 characters")
 }
 
 /// A UUID as text.

@@ -291,7 +291,7 @@ pub enum GuavaError {
     #[error("the Guava Bloom filter has no hash functions")]
     NoFunctions,
     /// The file is truncated, too long or not a Guava filter.
-    #[error("the Guava Bloom filter has {found} bytes where its header says {whole}")]
+    #[error("the Guava Bloom filter has {found} bytes, but its header states {whole}")]
     Length {
         /// The number of bytes given.
         found: u64,

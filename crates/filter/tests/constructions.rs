@@ -11,7 +11,7 @@ use edgeward_filter::{
 use edgeward_types::{Seed, Timestamp};
 
 fn rate(share: f64) -> Rate {
-    Rate::new(share).expect("a rate")
+    Rate::new(share).expect("the rate is valid")
 }
 
 /// Returns distinct pseudorandom ids.
@@ -22,8 +22,8 @@ fn ids(count: u64, series: u64) -> impl Iterator<Item = IdHash> {
 
 fn static_filter(ids: impl Iterator<Item = IdHash>, params: FilterParams) -> Filter<Vec<u8>> {
     let mut builder = StaticBuilder::new(params);
-    ids.for_each(|id| builder.insert(id).expect("few ids"));
-    builder.finish().expect("solvable")
+    ids.for_each(|id| builder.insert(id).expect("the builder accepts the id"));
+    builder.finish().expect("the filter is solvable")
 }
 
 proptest! {
@@ -32,19 +32,19 @@ proptest! {
     /// A batch of lookups gives the same answers as single lookups, for any number of ids.
     #[test]
     fn a_batch_of_lookups_equals_single_lookups(
-        held in 0u64..3_000, asked in 0u64..200, share in 1e-6f64..0.5,
+        present in 0u64..3_000, lookups in 0u64..200, share in 1e-6f64..0.5,
     ) {
         let params = FilterParams::with_rate(rate(share));
-        let fixed = static_filter(ids(held, 1), params);
-        let mut growing = UpdatableFilter::new(params, held).expect("it fits");
-        for id in ids(held, 1) {
-            growing.insert(id).expect("room for each");
+        let built = static_filter(ids(present, 1), params);
+        let mut growing = UpdatableFilter::new(params, present).expect("the filter fits");
+        for id in ids(present, 1) {
+            growing.insert(id).expect("the filter has space");
         }
-        let questions: Vec<IdHash> = ids(asked, 1).chain(ids(asked, 2)).collect();
-        let mut answers = vec![false; questions.len()];
-        for filter in [fixed, growing.to_filter(1)] {
-            filter.contains_many(&questions, &mut answers);
-            for (id, answer) in questions.iter().zip(&answers) {
+        let hashes: Vec<IdHash> = ids(lookups, 1).chain(ids(lookups, 2)).collect();
+        let mut answers = vec![false; hashes.len()];
+        for filter in [built, growing.to_filter(1)] {
+            filter.contains_many(&hashes, &mut answers);
+            for (id, answer) in hashes.iter().zip(&answers) {
                 prop_assert_eq!(filter.contains(*id), *answer);
             }
         }
@@ -62,15 +62,15 @@ proptest! {
         let params = FilterParams { hasher, ..FilterParams::with_rate(rate(share)) };
         let distinct: HashSet<&String> = texts.iter().collect();
 
-        let fixed = static_filter(texts.iter().map(|t| hasher.hash_canonical(t.as_bytes())), params);
-        prop_assert_eq!(fixed.info().ids, distinct.len() as u64);
-        let borrowed = Filter::open(fixed.bytes()).expect("just built");
+        let built = static_filter(texts.iter().map(|t| hasher.hash_canonical(t.as_bytes())), params);
+        prop_assert_eq!(built.info().ids, distinct.len() as u64);
+        let borrowed = Filter::open(built.bytes()).expect("the filter is valid");
 
-        let mut growing = UpdatableFilter::new(params, texts.len() as u64).expect("it fits");
+        let mut growing = UpdatableFilter::new(params, texts.len() as u64).expect("the filter fits");
         for text in &texts {
-            growing.insert(hasher.hash_canonical(text.as_bytes())).expect("room for each");
+            growing.insert(hasher.hash_canonical(text.as_bytes())).expect("the filter has space");
         }
-        let written = Filter::open(growing.to_filter(3).into_bytes()).expect("just written");
+        let written = Filter::open(growing.to_filter(3).into_bytes()).expect("the file is valid");
 
         for text in &texts {
             prop_assert!(borrowed.contains_spelling(text.as_bytes()));
@@ -82,19 +82,19 @@ proptest! {
     /// `insert_many` gives the same bytes as one `insert` per id, and fails at the same id.
     #[test]
     fn a_batch_of_inserts_equals_single_inserts(
-        numbers in prop::collection::vec(0u64..400, 0..400), room in 0u64..400, cut: prop::sample::Index,
+        numbers in prop::collection::vec(0u64..400, 0..400), capacity in 0u64..400, cut: prop::sample::Index,
     ) {
         let params = FilterParams::with_rate(rate(0.01));
         let all: Vec<IdHash> = ids(400, 1).collect();
         let chosen: Vec<IdHash> = numbers.iter().map(|&n| all[n as usize]).collect();
-        let mut each = UpdatableFilter::new(params, room).expect("it fits");
+        let mut each = UpdatableFilter::new(params, capacity).expect("the filter fits");
         let mut many = each.clone();
-        let fresh = |filter: &mut UpdatableFilter, ids: &[IdHash]| {
+        let insert_each = |filter: &mut UpdatableFilter, ids: &[IdHash]| {
             ids.iter().try_fold(0, |sum, &id| Ok(sum + u64::from(filter.insert(id)?)))
         };
         let (first, second) = chosen.split_at(cut.index(chosen.len() + 1));
         for part in [first, second] {
-            prop_assert_eq!(many.insert_many(part), fresh(&mut each, part));
+            prop_assert_eq!(many.insert_many(part), insert_each(&mut each, part));
             prop_assert_eq!(many.ids(), each.ids());
         }
         let (many, each) = (many.to_filter(1), each.to_filter(1));
@@ -105,36 +105,36 @@ proptest! {
     #[test]
     fn a_resumed_filter_equals_an_uninterrupted_one(first in 0u64..500, second in 0u64..500) {
         let params = FilterParams::with_rate(rate(0.01));
-        let mut whole = UpdatableFilter::new(params, 2000).expect("it fits");
-        let mut half = whole.clone();
+        let mut uninterrupted = UpdatableFilter::new(params, 2000).expect("the filter fits");
+        let mut resumed = uninterrupted.clone();
         for id in ids(first, 1) {
-            whole.insert(id).expect("room");
-            half.insert(id).expect("room");
+            uninterrupted.insert(id).expect("the filter has space");
+            resumed.insert(id).expect("the filter has space");
         }
-        let mut half = UpdatableFilter::resume(&half.to_filter(0)).expect("an updatable one");
+        let mut resumed = UpdatableFilter::resume(&resumed.to_filter(0)).expect("the filter is updatable");
         for id in ids(second, 2) {
-            whole.insert(id).expect("room");
-            half.insert(id).expect("room");
+            uninterrupted.insert(id).expect("the filter has space");
+            resumed.insert(id).expect("the filter has space");
         }
-        let (half, whole) = (half.to_filter(7), whole.to_filter(7));
-        prop_assert_eq!(half.bytes(), whole.bytes());
+        let (resumed, uninterrupted) = (resumed.to_filter(7), uninterrupted.to_filter(7));
+        prop_assert_eq!(resumed.bytes(), uninterrupted.bytes());
     }
 }
 
 /// The measured false-positive rate equals the exact rate of the filter within five standard deviations, and the
 /// expected rate is at most the requested one.
 #[test]
-fn the_measured_rate_is_the_requested_rate() {
+fn the_measured_rate_is_the_exact_rate() {
     for share in [0.3, 0.03, 0.01] {
         let params = FilterParams::with_rate(rate(share));
-        let fixed = static_filter(ids(30_000, 1), params);
-        let mut growing = UpdatableFilter::new(params, 30_000).expect("it fits");
+        let built = static_filter(ids(30_000, 1), params);
+        let mut growing = UpdatableFilter::new(params, 30_000).expect("the filter fits");
         for id in ids(30_000, 1) {
             // The filter does not count ids for which it already answered "maybe", so it has space for all ids.
-            growing.insert(id).expect("room");
+            growing.insert(id).expect("the filter has space");
         }
         let growing = growing.to_filter(0);
-        for filter in [fixed, growing] {
+        for filter in [built, growing] {
             let info = filter.info();
             assert!(info.expected_rate <= share, "{info:?}");
             let probes = 200_000;
@@ -151,7 +151,7 @@ fn the_measured_rate_is_the_requested_rate() {
 
 /// A static filter of 620,000 ids is at most 15 % larger than the information-theoretic limit, at each tested rate.
 #[test]
-fn a_static_filter_is_near_the_limit_at_any_rate() {
+fn a_static_filter_is_at_most_15_percent_above_the_size_limit() {
     for share in [0.4, 0.38, 0.03, 0.01] {
         let filter = static_filter(ids(620_000, 1), FilterParams::with_rate(rate(share)));
         let limit = bytes_limit(620_000, share);
@@ -172,18 +172,23 @@ fn shards_solved_in_any_order_give_the_same_filter() {
     let build = |backwards: bool| {
         let mut builder = StaticBuilder::new(FilterParams::with_rate(rate(0.01)));
         for id in ids(1_200_000, 3) {
-            builder.insert(id).expect("few");
+            builder.insert(id).expect("the builder accepts the ids");
         }
-        let (assembly, mut works) = builder.into_plan().expect("few").split();
-        assert_eq!(works.len(), 2);
+        let (assembly, mut shards) = builder
+            .into_plan()
+            .expect("the builder accepts the ids")
+            .split();
+        assert_eq!(shards.len(), 2);
         if backwards {
-            works.reverse();
+            shards.reverse();
         }
-        let mut tables = BuildWorkspace::default();
-        let parts = works
+        let mut workspace = BuildWorkspace::default();
+        let solved = shards
             .into_iter()
-            .map(|work| work.solve(&mut tables).expect("solvable"));
-        assembly.join(parts.collect()).expect("whole")
+            .map(|shard| shard.solve(&mut workspace).expect("the filter is solvable"));
+        assembly
+            .join(solved.collect())
+            .expect("all shards are present")
     };
     let (forwards, backwards) = (build(false), build(true));
     assert_eq!(forwards.bytes(), backwards.bytes());
@@ -195,15 +200,15 @@ fn shards_solved_in_any_order_give_the_same_filter() {
 }
 
 #[test]
-fn a_full_filter_refuses_what_would_break_its_rate() {
+fn a_full_filter_refuses_ids_that_would_exceed_its_rate() {
     let mut filter =
-        UpdatableFilter::new(FilterParams::with_rate(rate(0.01)), 100).expect("it fits");
+        UpdatableFilter::new(FilterParams::with_rate(rate(0.01)), 100).expect("the filter fits");
     let refused = ids(200, 1).filter(|&id| filter.insert(id).is_err()).count();
     assert!(refused >= 95, "{refused}");
     assert_eq!(filter.ids(), 100);
     assert!(filter.expected_rate() <= 0.01);
     // An id that the filter already contains needs no space.
-    let first = ids(1, 1).next().expect("one");
+    let first = ids(1, 1).next().expect("the iterator has an id");
     assert_eq!(filter.insert(first), Ok(false));
 }
 
@@ -214,8 +219,8 @@ fn too_many_ids_are_refused() {
         ..FilterParams::with_rate(rate(0.01))
     };
     let mut builder = StaticBuilder::new(params);
-    ids(11, 1).for_each(|id| builder.insert(id).expect("checked by the piece"));
-    let error = builder.finish().expect_err("too many");
+    ids(11, 1).for_each(|id| builder.insert(id).expect("a batch of ids is checked later"));
+    let error = builder.finish().expect_err("there are too many ids");
     assert_eq!(error.to_string(), "the source has more than 10 ids");
     assert!(UpdatableFilter::new(params, 11).is_err());
     let many = FilterParams {
@@ -229,7 +234,8 @@ fn too_many_ids_are_refused() {
 fn an_empty_filter_answers_absent() {
     let filter = static_filter(ids(0, 1), FilterParams::with_rate(rate(0.5)));
     assert_eq!(filter.measured_rate(1000, Seed(1)), 0.0);
-    let filter = UpdatableFilter::new(FilterParams::with_rate(rate(0.5)), 0).expect("it fits");
+    let filter =
+        UpdatableFilter::new(FilterParams::with_rate(rate(0.5)), 0).expect("the filter fits");
     assert_eq!(filter.to_filter(0).measured_rate(1000, Seed(1)), 0.0);
 }
 
@@ -256,14 +262,14 @@ fn the_header_contains_the_parameters() {
 #[test]
 fn a_mapped_file_answers() {
     let built = static_filter(ids(50_000, 1), FilterParams::with_rate(rate(0.01)));
-    let file = tempfile::NamedTempFile::new().expect("a file");
-    std::fs::write(file.path(), built.bytes()).expect("written");
+    let file = tempfile::NamedTempFile::new().expect("a temporary file is created");
+    std::fs::write(file.path(), built.bytes()).expect("the file is written");
     #[expect(
         unsafe_code,
         reason = "mapping a file is unsafe in every crate that does it"
     )]
     // SAFETY: the file belongs to this test, and no other program writes to it while it is mapped.
-    let mapped = unsafe { memmap2::Mmap::map(file.as_file()) }.expect("mapped");
-    let filter = Filter::open_trusted(mapped).expect("just written");
+    let mapped = unsafe { memmap2::Mmap::map(file.as_file()) }.expect("the file is mapped");
+    let filter = Filter::open_trusted(mapped).expect("the file is valid");
     assert!(ids(50_000, 1).all(|id| filter.contains(id)));
 }

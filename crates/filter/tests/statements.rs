@@ -26,10 +26,10 @@ fn now(ms: u64) -> Now {
 fn snapshot(epoch: u64, ids: i128) -> Vec<u8> {
     let params = FilterParams {
         epoch,
-        ..FilterParams::with_rate(Rate::new(0.0001).expect("a rate"))
+        ..FilterParams::with_rate(Rate::new(0.0001).expect("the rate is valid"))
     };
-    let mut filter = UpdatableFilter::new(params, ids as u64 + 1).expect("small");
-    (0..ids).for_each(|n| _ = filter.insert(id(n)).expect("room"));
+    let mut filter = UpdatableFilter::new(params, ids as u64 + 1).expect("the filter is small");
+    (0..ids).for_each(|n| _ = filter.insert(id(n)).expect("the filter has space"));
     filter.to_filter(epoch).into_bytes()
 }
 
@@ -41,13 +41,13 @@ fn client(staleness: u64, change: impl FnOnce(&mut ClientConfig)) -> Client<Vec<
 }
 
 /// A publisher with scan coverage, and a client that follows it.
-struct Followed {
+struct FollowedPublisher {
     journal: Journal,
     client: Client<Vec<u8>>,
     echo: u8,
 }
 
-impl Followed {
+impl FollowedPublisher {
     fn new(client: Client<Vec<u8>>) -> Self {
         let journal = Journal::new("resource", 5, 0, 0);
         Self {
@@ -62,13 +62,14 @@ impl Followed {
     fn scan(&mut self, epoch: u64, ids: i128, at: u64, began: u64) -> Vec<u8> {
         let file = snapshot(epoch, ids);
         self.journal.publish(&file, epoch, self.journal.head(), 0);
-        self.manifest(at, began, epoch).expect("newer");
+        self.manifest(at, began, epoch)
+            .expect("the manifest is newer");
         file
     }
 
     fn manifest(&mut self, at: u64, covers: u64, epoch_min: u64) -> Result<(), UpdateError> {
         let manifest = self.journal.manifest(EPOCH_MS + covers, Some(epoch_min));
-        let line = manifest.expect("a snapshot").to_line(None);
+        let line = manifest.expect("the journal has a snapshot").to_line(None);
         self.client.accept_manifest(now(at), line.as_bytes())
     }
 
@@ -93,86 +94,90 @@ impl Followed {
 /// Checks a client that receives only the first snapshot, although scans begin every 10 minutes and proofs of the
 /// later scans arrive. `max_staleness` is 11 minutes. An id was committed after the first scan; 11 minutes later the
 /// client must not answer "absent" for it.
-fn old_snapshot(dated: bool, snapshot_bytes_max: u64) {
-    let mut followed = Followed::new(client(11 * MINUTE, |config| {
+fn check_old_snapshot(dated: bool, snapshot_bytes_max: u64) {
+    let mut publisher = FollowedPublisher::new(client(11 * MINUTE, |config| {
         config.clock_error = dated.then_some(Duration::from_secs(1));
         config.snapshot_bytes_max = snapshot_bytes_max;
     }));
-    let file = followed.scan(1, 3, 1000, 0);
-    followed
+    let file = publisher.scan(1, 3, 1000, 0);
+    publisher
         .client
         .accept_snapshot(now(1000), file)
-        .expect("named");
-    followed.prove(1000, 0, 1, |_| {}).expect("asked");
-    assert_eq!(followed.client.answer(now(1000), id(300)), Answer::Absent);
+        .expect("the manifest lists the file");
+    publisher
+        .prove(1000, 0, 1, |_| {})
+        .expect("the proof answers the challenge");
+    assert_eq!(publisher.client.answer(now(1000), id(300)), Answer::Absent);
     // The id 300 is committed after one minute, so every later scan contains it.
     for scan in 1..6 {
         let began = scan * 10 * MINUTE;
-        followed.scan(scan + 1, 301, began + 1000, began);
-        followed
+        publisher.scan(scan + 1, 301, began + 1000, began);
+        publisher
             .prove(began + 2000, began, scan + 1, |_| {})
-            .expect("asked");
-        let answer = followed.client.answer(now(began + 3 * MINUTE), id(300));
+            .expect("the proof answers the challenge");
+        let answer = publisher.client.answer(now(began + 3 * MINUTE), id(300));
         assert_eq!(answer, Answer::Ask(Reason::Stale), "scan {scan}");
     }
-    let refused = followed.client.snapshot_refused();
+    let refused = publisher.client.snapshot_refused();
     let too_large = matches!(refused, Some(UpdateError::SnapshotTooLarge { .. }));
     assert_eq!(too_large, snapshot_bytes_max < 1000, "{refused:?}");
-    assert_eq!(followed.client.to_fetch().snapshot.is_none(), too_large);
+    assert_eq!(publisher.client.to_fetch().snapshot.is_none(), too_large);
 }
 
 #[test]
 fn a_proof_about_a_later_scan_does_not_make_an_old_snapshot_fresh() {
-    old_snapshot(false, 1 << 30);
-    old_snapshot(false, 200);
+    check_old_snapshot(false, 1 << 30);
+    check_old_snapshot(false, 200);
 }
 
 #[test]
 fn a_date_of_a_later_scan_does_not_make_an_old_snapshot_fresh() {
-    old_snapshot(true, 1 << 30);
-    old_snapshot(true, 200);
+    check_old_snapshot(true, 1 << 30);
+    check_old_snapshot(true, 200);
 }
 
 /// After a publisher is restored from a backup, it assigns journal numbers again that the client already has for
 /// other ids. The client must refuse a statement if a number in it is smaller than before in the same lineage.
 #[test]
 fn numbers_that_decrease_within_a_lineage_are_refused() {
-    let mut followed = Followed::new(client(MINUTE, |_| {}));
+    let mut publisher = FollowedPublisher::new(client(MINUTE, |_| {}));
     for n in 0..4 {
-        followed.journal.append(vec![id(1000 + n)]);
+        publisher.journal.append(vec![id(1000 + n)]);
     }
-    let backup = followed.journal.clone();
+    let backup = publisher.journal.clone();
     for n in 4..8 {
-        followed.journal.append(vec![id(1000 + n)]);
+        publisher.journal.append(vec![id(1000 + n)]);
     }
-    let file = followed.scan(3, 3, 0, 0);
-    followed
+    let file = publisher.scan(3, 3, 0, 0);
+    publisher
         .client
         .accept_snapshot(now(0), file)
-        .expect("named");
-    followed.prove(0, 0, 3, |_| {}).expect("asked");
-    let fresh = followed.client.fresh_for(now(1000));
-    let newest = followed.journal.serial();
+        .expect("the manifest lists the file");
+    publisher
+        .prove(0, 0, 3, |_| {})
+        .expect("the proof answers the challenge");
+    let fresh = publisher.client.fresh_for(now(1000));
+    let newest = publisher.journal.serial();
 
-    let fallen = |refused| matches!(refused, Err(UpdateError::Decreased { .. }));
-    assert!(fallen(
-        followed.prove(1000, 1000, 3, |proof| proof.head -= 1)
+    let is_decrease = |refused| matches!(refused, Err(UpdateError::Decreased { .. }));
+    assert!(is_decrease(
+        publisher.prove(1000, 1000, 3, |proof| proof.head -= 1)
     ));
-    assert!(fallen(followed.prove(1000, 1000, 2, |_| {})));
-    let replayed = followed.prove(1000, 1000, 3, |proof| proof.serial = newest - 1);
+    assert!(is_decrease(publisher.prove(1000, 1000, 2, |_| {})));
+    let replayed = publisher.prove(1000, 1000, 3, |proof| proof.serial = newest - 1);
     assert!(matches!(replayed, Err(UpdateError::Replayed { .. })));
-    assert!(fallen(followed.manifest(1000, 0, 2)));
+    assert!(is_decrease(publisher.manifest(1000, 0, 2)));
 
-    followed.journal = backup;
+    publisher.journal = backup;
     let lower = snapshot(4, 3);
-    followed.journal.publish(&lower, 4, 4, 0);
-    while followed.journal.serial() <= newest + 1 {
-        _ = followed.journal.manifest(0, None);
+    publisher.journal.publish(&lower, 4, 4, 0);
+    while publisher.journal.serial() <= newest + 1 {
+        _ = publisher.journal.manifest(0, None);
     }
-    assert!(fallen(followed.manifest(1000, 1000, 4)));
-    assert!(fallen(followed.prove(1000, 1000, 4, |_| {})));
+    assert!(is_decrease(publisher.manifest(1000, 1000, 4)));
+    assert!(is_decrease(publisher.prove(1000, 1000, 4, |_| {})));
     assert_eq!(
-        followed.client.fresh_for(now(1000)),
+        publisher.client.fresh_for(now(1000)),
         fresh,
         "no refused statement extended the freshness"
     );
@@ -182,40 +187,46 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
 /// again, and the filter stays fresh until the deadline that it had before.
 #[test]
 fn a_restart_of_the_publisher_costs_no_download() {
-    let mut followed = Followed::new(client(MINUTE, |_| {}));
-    let file = followed.scan(1, 3, 0, 0);
-    followed
+    let mut publisher = FollowedPublisher::new(client(MINUTE, |_| {}));
+    let file = publisher.scan(1, 3, 0, 0);
+    publisher
         .client
         .accept_snapshot(now(0), file)
-        .expect("named");
-    followed.prove(0, 0, 1, |_| {}).expect("asked");
-    let fresh = followed.client.fresh_for(now(1000));
+        .expect("the manifest lists the file");
+    publisher
+        .prove(0, 0, 1, |_| {})
+        .expect("the proof answers the challenge");
+    let fresh = publisher.client.fresh_for(now(1000));
     assert!(!fresh.is_zero());
-    followed.journal.append(vec![id(7000)]);
-    followed.journal = followed.journal.clone().with_lineage(6);
-    followed.manifest(1000, 0, 1).expect("newer");
-    let to_fetch = followed.client.to_fetch();
+    publisher.journal.append(vec![id(7000)]);
+    publisher.journal = publisher.journal.clone().with_lineage(6);
+    publisher
+        .manifest(1000, 0, 1)
+        .expect("the manifest is newer");
+    let to_fetch = publisher.client.to_fetch();
     assert_eq!((to_fetch.snapshot, to_fetch.deltas.len()), (None, 1));
-    assert_eq!(followed.client.fresh_for(now(1000)), fresh);
-    followed.prove(2000, 2000, 1, |_| {}).expect("asked");
+    assert_eq!(publisher.client.fresh_for(now(1000)), fresh);
+    publisher
+        .prove(2000, 2000, 1, |_| {})
+        .expect("the proof answers the challenge");
     assert_eq!(
-        followed.client.fresh_for(now(2000)),
+        publisher.client.fresh_for(now(2000)),
         fresh - Duration::from_secs(1)
     );
-    let delta = followed.journal.deltas()[0].bytes.clone();
-    followed
+    let delta = publisher.journal.deltas()[0].bytes.clone();
+    publisher
         .client
         .accept_delta(now(2000), &delta)
-        .expect("named");
-    assert!(followed.client.fresh_for(now(2000)) > fresh);
-    assert_eq!(followed.client.answer(now(2000), id(7000)), Answer::Maybe);
+        .expect("the manifest lists the file");
+    assert!(publisher.client.fresh_for(now(2000)) > fresh);
+    assert_eq!(publisher.client.answer(now(2000), id(7000)), Answer::Maybe);
 
     // The new lineage lists another snapshot. The earlier deadline applies only to the first snapshot.
-    followed.journal = followed.journal.clone().with_lineage(7);
-    let other = followed.scan(2, 4, 3000, 3000);
-    followed
+    publisher.journal = publisher.journal.clone().with_lineage(7);
+    let other = publisher.scan(2, 4, 3000, 3000);
+    publisher
         .client
         .accept_snapshot(now(3000), other)
-        .expect("named");
-    assert!(followed.client.fresh_for(now(3000)).is_zero());
+        .expect("the manifest lists the file");
+    assert!(publisher.client.fresh_for(now(3000)).is_zero());
 }

@@ -54,7 +54,7 @@ pub(crate) fn open(bytes: &[u8], verify: bool) -> Result<(Header, Layout), OpenE
         return Err(OpenError::Field { field: "rate" });
     }
     let layout = match header.kind {
-        Kind::Fuse => shards(&header, payload)?,
+        Kind::Fuse => read_shards(&header, payload)?,
         Kind::Bloom => {
             if header.payload_bytes != u64::from(header.parts) * BLOCK_BYTES as u64
                 || header.parts == 0
@@ -70,7 +70,8 @@ pub(crate) fn open(bytes: &[u8], verify: bool) -> Result<(Header, Layout), OpenE
     Ok((header, layout))
 }
 
-fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
+/// Reads the directory of a static filter and validates each entry.
+fn read_shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
     let directory_bytes = header.parts as usize * SHARD_BYTES;
     let Some((directory, _)) = payload.split_at_checked(directory_bytes) else {
         return Err(OpenError::Field { field: "shards" });
@@ -105,6 +106,7 @@ fn shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
     })
 }
 
+/// Returns the bytes of a file that is shorter than a header, followed by zeros.
 fn padded(bytes: &[u8]) -> [u8; HEADER_BYTES] {
     let mut whole = [0; HEADER_BYTES];
     whole[..bytes.len()].copy_from_slice(bytes);
@@ -133,7 +135,7 @@ pub enum OpenError {
         whole: u64,
     },
     /// The file is longer than the header states.
-    #[error("the filter has {found} bytes where its header says {whole}")]
+    #[error("the filter has {found} bytes, but its header states {whole}")]
     TrailingBytes {
         /// The size of the file in bytes.
         found: u64,

@@ -3,10 +3,11 @@
 
 use std::collections::HashMap;
 
-use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, UpdateError};
+use edgeward_filter::client::{Answer, Client, ClientConfig, Now};
 use edgeward_filter::{Digest, Trust, to_hex};
 use serde_json::{Value, json};
 
+use crate::script_format::{letter, outcome};
 use crate::world::hash;
 
 /// An input of a client: a challenge that it sends, a received document or file, or only the passage of time.
@@ -46,29 +47,31 @@ pub(crate) struct Life {
 #[derive(Default)]
 struct Record {
     documents: Vec<String>,
-    document_at: HashMap<String, usize>,
+    document_index: HashMap<String, usize>,
     files: Vec<Digest>,
-    file_at: HashMap<Digest, usize>,
+    file_index: HashMap<Digest, usize>,
     steps: Vec<Value>,
 }
 
 impl Record {
+    /// Records a document, unless it is already recorded. Returns its index.
     fn document(&mut self, line: String) -> usize {
         let next = self.documents.len();
-        let at = *self.document_at.entry(line.clone()).or_insert(next);
-        if at == next {
+        let index = *self.document_index.entry(line.clone()).or_insert(next);
+        if index == next {
             self.documents.push(line);
         }
-        at
+        index
     }
 
-    fn file(&mut self, name: Digest) -> usize {
+    /// Records a file, unless it is already recorded. Returns its index.
+    fn file(&mut self, digest: Digest) -> usize {
         let next = self.files.len();
-        let at = *self.file_at.entry(name).or_insert(next);
-        if at == next {
-            self.files.push(name);
+        let index = *self.file_index.entry(digest).or_insert(next);
+        if index == next {
+            self.files.push(digest);
         }
-        at
+        index
     }
 }
 
@@ -171,7 +174,7 @@ impl Life {
                 ("observe", Ok(()))
             }
         };
-        let outcome = result.as_ref().map_or_else(name, |()| "taken");
+        let outcome = outcome(&result);
         if let (ClientEvent::Snapshot(file), Ok(())) = (&event, &result) {
             let line = client
                 .manifest_line()
@@ -196,17 +199,14 @@ impl Life {
         self.step_count += 1;
         *self.outcomes.entry(outcome).or_default() += 1;
         let mut answers = String::new();
-        for (id, &old) in must.iter().enumerate() {
+        for (id, &is_old) in must.iter().enumerate() {
             let answer = self.client.answer(now, hash(id));
-            answers.push(match answer {
-                Answer::Absent => 'a',
-                Answer::Maybe => 'm',
-                Answer::Ask(Reason::NoFilter) => 'n',
-                Answer::Ask(Reason::Stale) => 's',
-            });
+            answers.push(letter(answer));
             match answer {
-                Answer::Absent if old => {
-                    self.violation = Some(format!("id {id} is violation after `{what}`"));
+                Answer::Absent if is_old => {
+                    self.violation = Some(format!(
+                        "the client answered `absent` for id {id} after `{what}`"
+                    ));
                 }
                 Answer::Absent | Answer::Maybe => self.answered += 1,
                 Answer::Ask(_) => self.asked += 1,
@@ -235,24 +235,5 @@ impl Life {
             deltas,
             must,
         ]));
-    }
-}
-
-/// Returns the outcome by which the scripts of all languages name an error.
-fn name(refused: &UpdateError) -> &'static str {
-    match refused {
-        UpdateError::Manifest(_) => "unbelievable",
-        UpdateError::Snapshot(_) | UpdateError::Delta(_) => "broken",
-        UpdateError::OtherSet { .. } => "other-set",
-        UpdateError::Replayed { .. } => "replayed",
-        UpdateError::Decreased { .. } => "falling",
-        UpdateError::UnknownChallenge => "not-asked",
-        UpdateError::Unlisted => "unlisted",
-        UpdateError::MissingEarlierIds => "early",
-        UpdateError::Older => "older",
-        UpdateError::Contradiction => "contradiction",
-        UpdateError::SnapshotTooLarge { .. } => "too-large",
-        UpdateError::OverlayFull { .. } => "overlay-full",
-        other => panic!("{other:?} needs a name in every language"),
     }
 }

@@ -82,6 +82,7 @@ pub(crate) struct Publisher {
     /// The deltas that the newest manifest lists.
     pub(crate) files: Vec<Vec<u8>>,
     serial: u64,
+    /// The time by which the wall clock is ahead of real time, in ms.
     pub(crate) wall_ahead: i64,
 }
 
@@ -271,8 +272,8 @@ impl Publisher {
         self.journal
             .publish(bytes, scan.epoch, scan.base, keep_from);
         self.epoch = scan.epoch;
-        let stored: HashSet<IdHash> = self.journal.delta_ids().collect();
-        self.removed.retain(|id| stored.contains(id));
+        let delta_ids: HashSet<IdHash> = self.journal.delta_ids().collect();
+        self.removed.retain(|id| delta_ids.contains(id));
         self.complete.published(ms(scan.began), scan.epoch);
         self.make_manifest(now);
     }

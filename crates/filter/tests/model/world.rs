@@ -41,7 +41,7 @@ pub(crate) struct Setup {
     /// The time from the start of a scan to the start of the next, in ms.
     interval: u64,
     /// The duration of the longest scan, in ms.
-    scan_takes: u64,
+    scan_ms_max: u64,
     /// The longest time from a post of an id to its commit, in ms.
     commit_within: u64,
     /// The time between two polls of the feed, in ms.
@@ -55,7 +55,7 @@ pub(crate) struct Setup {
     /// The share of `Event::Trouble` that causes a failure, in percent.
     trouble: u64,
     /// The time by which the publisher's wall clock is ahead of real time, in ms.
-    publisher_ahead: i64,
+    publisher_wall_ahead: i64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -93,22 +93,23 @@ pub(crate) struct World {
     events: u64,
     rows: Vec<Row>,
     /// The publisher while it runs.
-    alive: Option<Publisher>,
+    publisher: Option<Publisher>,
     /// The state folder while no publisher runs.
-    disk: Option<Folder>,
-    /// The condition of `disk`.
+    folder: Option<Folder>,
+    /// The condition of `folder`.
     folder_condition: FolderCondition,
     /// A copy of an earlier state folder.
     backup: Option<Folder>,
     /// The number of starts and kills of the publisher so far. Events of earlier numbers are ignored.
-    run: u64,
+    publisher_run: u64,
     /// The current scan, the ids that existed at its start, and the time of its start.
     scan: Option<(Scan, Vec<usize>, u64)>,
-    /// The position of the feed in ms, and the value of `run` when the feed began.
+    /// The position of the feed in ms, and the value of `publisher_run` when the feed began.
     feed: Option<(u64, u64)>,
-    /// The ids that a poll of the feed returned, the time of the poll in ms, and the value of `run` at the poll.
+    /// The ids that a poll of the feed returned, the time of the poll in ms, and the value of `publisher_run`
+    /// at the poll.
     feed_batch: Option<(Vec<usize>, u64, u64)>,
-    database_away_until: u64,
+    database_down_until: u64,
     manifests: Vec<String>,
     files: HashMap<Digest, Vec<u8>>,
     /// The epoch of each snapshot by its digest.
@@ -119,9 +120,9 @@ pub(crate) struct World {
     /// The end of the current sleep of the client's machine, in ms. During a sleep the monotonic clock stops.
     asleep_until: u64,
     /// The duration of the current sleep in ms; 0 without a sleep.
-    sleeps: u64,
+    sleep_ms: u64,
     /// The total duration of earlier sleeps, in ms.
-    slept: u64,
+    slept_before_ms: u64,
     pub(crate) life: Life,
 }
 
@@ -151,7 +152,7 @@ impl World {
             dated,
             staleness,
             interval,
-            scan_takes: dice.between(1000, interval / 2),
+            scan_ms_max: dice.between(1000, interval / 2),
             commit_within: dice.between(1, 60) * 1000,
             poll_every: dice.between(1, 5) * 500,
             loss: dice.pick(&[0, 5, 30]),
@@ -162,7 +163,7 @@ impl World {
                 u64::MAX
             },
             trouble: dice.pick(&[0, 20, 60, 90]),
-            publisher_ahead: skew(&mut dice),
+            publisher_wall_ahead: skew(&mut dice),
         };
         let trust = match &signer {
             Some(signer) => Trust::Keys(vec![signer.public()]),
@@ -182,7 +183,7 @@ impl World {
             fault,
         };
         let mut publisher = Publisher::new(config.clone(), lineage);
-        publisher.wall_ahead = setup.publisher_ahead;
+        publisher.wall_ahead = setup.publisher_wall_ahead;
         let mut world = Self {
             config,
             setup,
@@ -190,23 +191,23 @@ impl World {
             queue: BinaryHeap::new(),
             events: 0,
             rows: vec![Row::default(); IDS_MAX],
-            alive: Some(publisher),
-            disk: None,
+            publisher: Some(publisher),
+            folder: None,
             folder_condition: FolderCondition::Unchanged,
             backup: None,
-            run: 0,
+            publisher_run: 0,
             scan: None,
             feed: None,
             feed_batch: None,
-            database_away_until: 0,
+            database_down_until: 0,
             manifests: Vec::new(),
             files: HashMap::new(),
             epochs: BTreeMap::new(),
             messages: Vec::new(),
             wall_ahead,
             asleep_until: 0,
-            sleeps: 0,
-            slept: 0,
+            sleep_ms: 0,
+            slept_before_ms: 0,
             life: Life::new(seed, client_config, IDS_MAX),
             dice,
         };
@@ -256,7 +257,7 @@ impl World {
     fn now(&self) -> Now {
         let wall = EPOCH_MS as i64 + self.time as i64 + self.wall_ahead;
         Now {
-            monotonic: Duration::from_millis(self.time - self.slept + 5000),
+            monotonic: Duration::from_millis(self.time - self.slept_before_ms + 5000),
             wall: Timestamp::from_millis(wall as u64),
         }
     }
@@ -264,7 +265,7 @@ impl World {
     fn handle_event(&mut self, event: Event) {
         let asleep = self.asleep_until > self.time;
         if !asleep {
-            self.slept += std::mem::take(&mut self.sleeps);
+            self.slept_before_ms += std::mem::take(&mut self.sleep_ms);
         }
         match event {
             Event::ClientPoll | Event::Fetch | Event::Deliver(_) | Event::LookUp if asleep => {
@@ -276,14 +277,14 @@ impl World {
                 self.rows[id].is_pending = false;
             }
             Event::Removed(id) => {
-                if let Some(publisher) = &mut self.alive {
+                if let Some(publisher) = &mut self.publisher {
                     publisher.remove(hash(id));
                 }
             }
-            Event::ScanBegin(run) if run == self.run => self.begin_scan_of_database(),
-            Event::ScanEnd(run) if run == self.run => self.end_scan_of_database(),
-            Event::FeedPoll(run) if run == self.run => self.poll_feed(),
-            Event::FeedBatch(run) if run == self.run => self.apply_feed_batch(),
+            Event::ScanBegin(run) if run == self.publisher_run => self.begin_scan_of_database(),
+            Event::ScanEnd(run) if run == self.publisher_run => self.end_scan_of_database(),
+            Event::FeedPoll(run) if run == self.publisher_run => self.poll_feed(),
+            Event::FeedBatch(run) if run == self.publisher_run => self.apply_feed_batch(),
             Event::ScanBegin(_) | Event::ScanEnd(_) | Event::FeedPoll(_) | Event::FeedBatch(_) => {}
             Event::ClientPoll => self.poll_publisher(),
             Event::Answer(echo) => self.answer_poll(echo),
@@ -349,13 +350,13 @@ impl World {
         if self.rows[id].committed.is_some() {
             if self.dice.percent(30) {
                 self.rows[id].committed = None;
-                let delay = self.dice.between(1, self.setup.scan_takes);
+                let delay = self.dice.between(1, self.setup.scan_ms_max);
                 self.after(delay, Event::Removed(id));
             }
             return;
         }
         let posts = self.setup.coverage == Coverage::Posts || self.dice.percent(25);
-        let posted = match &mut self.alive {
+        let posted = match &mut self.publisher {
             Some(publisher) if posts => {
                 publisher.add(vec![hash(id)], self.time);
                 true
@@ -375,9 +376,9 @@ impl World {
     // The publisher.
 
     fn start_publisher_events(&mut self) {
-        self.run += 1;
+        self.publisher_run += 1;
         (self.scan, self.feed, self.feed_batch) = (None, None, None);
-        let run = self.run;
+        let run = self.publisher_run;
         if self.setup.coverage == Coverage::Feed {
             self.after(1, Event::FeedPoll(run));
         }
@@ -388,14 +389,14 @@ impl World {
     }
 
     fn kill_publisher(&mut self) {
-        if let Some(publisher) = self.alive.take() {
-            self.disk = Some(publisher.folder(&mut self.dice));
-            self.run += 1;
+        if let Some(publisher) = self.publisher.take() {
+            self.folder = Some(publisher.folder(&mut self.dice));
+            self.publisher_run += 1;
         }
     }
 
     fn restart_publisher(&mut self) {
-        if let Some(folder) = self.disk.take() {
+        if let Some(folder) = self.folder.take() {
             let lineage = self.dice.roll() >> 11;
             let mut publisher = Publisher::start(
                 self.config.clone(),
@@ -404,17 +405,17 @@ impl World {
                 self.time,
                 lineage,
             );
-            publisher.wall_ahead = self.setup.publisher_ahead;
+            publisher.wall_ahead = self.setup.publisher_wall_ahead;
             publisher.make_manifest(self.time);
             self.folder_condition = FolderCondition::Unchanged;
-            self.alive = Some(publisher);
+            self.publisher = Some(publisher);
             self.start_publisher_events();
         }
     }
 
     /// Records the published manifest and files.
     fn record_published(&mut self) {
-        let Some(publisher) = &self.alive else {
+        let Some(publisher) = &self.publisher else {
             return;
         };
         if let Some((line, _)) = &publisher.manifest
@@ -428,18 +429,21 @@ impl World {
     }
 
     fn begin_scan_of_database(&mut self) {
-        if self.time < self.database_away_until || self.dice.percent(10) {
-            self.after(self.setup.interval / 4, Event::ScanBegin(self.run));
+        if self.time < self.database_down_until || self.dice.percent(10) {
+            self.after(
+                self.setup.interval / 4,
+                Event::ScanBegin(self.publisher_run),
+            );
             return;
         }
-        let Some(publisher) = &mut self.alive else {
+        let Some(publisher) = &mut self.publisher else {
             return;
         };
         let scan = publisher.begin_scan(self.time);
         let ids = (0..IDS_MAX).filter(|&id| self.rows[id].committed.is_some());
         self.scan = Some((scan, ids.collect(), self.time));
-        let takes = self.dice.between(500, self.setup.scan_takes);
-        self.after(takes, Event::ScanEnd(self.run));
+        let takes = self.dice.between(500, self.setup.scan_ms_max);
+        self.after(takes, Event::ScanEnd(self.publisher_run));
     }
 
     fn end_scan_of_database(&mut self) {
@@ -461,7 +465,7 @@ impl World {
                 ids.push(hash(id));
             }
         }
-        let Some(publisher) = &mut self.alive else {
+        let Some(publisher) = &mut self.publisher else {
             return;
         };
         ids.extend(publisher.journaled_ids());
@@ -487,37 +491,38 @@ impl World {
             .saturating_sub(self.time - began)
             .max(100);
         let early = due_at.map_or(u64::MAX, |at| at.saturating_sub(self.time) + 1);
-        self.after(next.min(early), Event::ScanBegin(self.run));
+        self.after(next.min(early), Event::ScanBegin(self.publisher_run));
     }
 
     fn poll_feed(&mut self) {
-        let Some(publisher) = &mut self.alive else {
+        let Some(publisher) = &mut self.publisher else {
             return;
         };
-        let away = self.time < self.database_away_until;
-        if self.feed.is_none() && !away {
+        let is_down = self.time < self.database_down_until;
+        if self.feed.is_none() && !is_down {
             // Without a position the feed begins now, so it does not contain the rows that exist.
             let position = publisher.begin_feed(self.time).unwrap_or(self.time);
-            self.feed = Some((position, self.run));
+            self.feed = Some((position, self.publisher_run));
             self.record_published();
         }
         match self.feed {
-            Some((position, _)) if !away => {
+            Some((position, _)) if !is_down => {
                 let newer = |id: &usize| {
                     let committed = self.rows[*id].committed;
                     committed.is_some_and(|at| at >= position && at <= self.time)
                 };
                 let ids = (0..IDS_MAX).filter(newer).collect();
-                self.feed_batch = Some((ids, self.time, self.run));
+                self.feed_batch = Some((ids, self.time, self.publisher_run));
                 let delay = self.dice.between(1, 300);
-                self.after(delay, Event::FeedBatch(self.run));
+                self.after(delay, Event::FeedBatch(self.publisher_run));
             }
-            _ => self.after(self.setup.poll_every, Event::FeedPoll(self.run)),
+            _ => self.after(self.setup.poll_every, Event::FeedPoll(self.publisher_run)),
         }
     }
 
     fn apply_feed_batch(&mut self) {
-        if let (Some((ids, asked, _)), Some(publisher)) = (self.feed_batch.take(), &mut self.alive)
+        if let (Some((ids, asked, _)), Some(publisher)) =
+            (self.feed_batch.take(), &mut self.publisher)
         {
             let ids = ids.into_iter().map(hash).collect();
             publisher.apply_changes(ids, asked, self.time);
@@ -526,7 +531,7 @@ impl World {
             }
             self.record_published();
         }
-        self.after(self.setup.poll_every, Event::FeedPoll(self.run));
+        self.after(self.setup.poll_every, Event::FeedPoll(self.publisher_run));
     }
 
     // The network.
@@ -554,7 +559,7 @@ impl World {
                 .pick(&(0..self.manifests.len()).collect::<Vec<_>>());
             self.send(&ClientEvent::Manifest(self.manifests[old].clone()));
         }
-        let Some(publisher) = &mut self.alive else {
+        let Some(publisher) = &mut self.publisher else {
             // A cache still serves the last manifest after the publisher was killed.
             if let Some(line) = self.manifests.last().cloned() {
                 self.send(&ClientEvent::Manifest(line));
@@ -628,23 +633,23 @@ impl World {
                 self.restart_publisher();
             }
             5 => {
-                if let Some(publisher) = &self.alive {
+                if let Some(publisher) = &self.publisher {
                     self.backup = Some(publisher.folder(&mut self.dice));
                 }
             }
             6 | 7 => {
                 if let Some(backup) = self.backup.clone() {
                     self.kill_publisher();
-                    self.disk = Some(backup);
+                    self.folder = Some(backup);
                     self.folder_condition = FolderCondition::Restored;
                     self.restart_publisher();
                 }
             }
             8 => {
-                let away = self.dice.between(1000, self.setup.interval);
-                self.database_away_until = self.time + away;
+                let down_ms = self.dice.between(1000, self.setup.interval);
+                self.database_down_until = self.time + down_ms;
                 if self.dice.percent(50)
-                    && let Some(publisher) = &mut self.alive
+                    && let Some(publisher) = &mut self.publisher
                 {
                     publisher.forget_position();
                     (self.feed, self.feed_batch) = (None, None);
@@ -660,9 +665,9 @@ impl World {
             }
             _ => {
                 self.handle_client_event(ClientEvent::Observe);
-                self.sleeps = self.dice.between(100, self.setup.staleness * 2);
-                self.asleep_until = self.time + self.sleeps;
-                self.after(self.sleeps, Event::LookUp);
+                self.sleep_ms = self.dice.between(100, self.setup.staleness * 2);
+                self.asleep_until = self.time + self.sleep_ms;
+                self.after(self.sleep_ms, Event::LookUp);
             }
         }
     }

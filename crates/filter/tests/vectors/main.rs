@@ -4,7 +4,11 @@
 //! tests compare their output with the files byte for byte, to detect a change of the format. Guava itself
 //! wrote the files in Guava's format, and the output of edgeward must equal these files.
 
+#[path = "../support/dice.rs"]
+mod dice;
 mod refused;
+#[path = "../support/script_format.rs"]
+mod script_format;
 mod scripts;
 
 use std::fs;
@@ -42,7 +46,7 @@ fn params(form: IdForm, share: f64, seed: u64) -> FilterParams {
         hasher: IdHasher { form, seed },
         epoch: 7,
         built: Some(Timestamp::from_secs(1_700_000_000)),
-        ..FilterParams::with_rate(Rate::new(share).expect("a rate"))
+        ..FilterParams::with_rate(Rate::new(share).expect("the rate is valid"))
     }
 }
 
@@ -70,22 +74,25 @@ fn spelling(form: IdForm, n: u32) -> String {
 /// so this function builds each shard as a separate filter and joins the three as the page about the format
 /// describes.
 fn in_three_shards(params: FilterParams, ids: &[IdHash]) -> Filter<Vec<u8>> {
-    let (mut directory, mut areas, mut whole) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut directory, mut areas, mut file) = (Vec::new(), Vec::new(), Vec::new());
     for shard in 0..3 {
         let mut builder = StaticBuilder::new(params);
-        let is_here = |id: &&IdHash| (u128::from(id.0) * 3) >> 64 == shard;
-        let here = ids.iter().filter(is_here);
-        here.for_each(|id| builder.insert(*id).expect("few"));
-        whole = builder.finish().expect("solvable").into_bytes();
+        let is_in_shard = |id: &&IdHash| (u128::from(id.0) * 3) >> 64 == shard;
+        let shard_ids = ids.iter().filter(is_in_shard);
+        shard_ids.for_each(|id| builder.insert(*id).expect("the builder accepts the id"));
+        file = builder
+            .finish()
+            .expect("the filter is solvable")
+            .into_bytes();
         let at = 3 * 32 + areas.len() as u64;
         directory.extend_from_slice(&at.to_le_bytes());
-        directory.extend_from_slice(&whole[136..160]);
-        areas.extend_from_slice(&whole[160..]);
+        directory.extend_from_slice(&file[136..160]);
+        areas.extend_from_slice(&file[160..]);
     }
-    whole.truncate(128);
-    whole.extend_from_slice(&directory);
-    whole.extend_from_slice(&areas);
-    let payload = &whole[128..];
+    file.truncate(128);
+    file.extend_from_slice(&directory);
+    file.extend_from_slice(&areas);
+    let payload = &file[128..];
     let fields = [
         (12, 3),
         (32, ids.len() as u64),
@@ -94,12 +101,12 @@ fn in_three_shards(params: FilterParams, ids: &[IdHash]) -> Filter<Vec<u8>> {
         (72, xxh3_64(payload)),
     ];
     for (at, field) in fields {
-        let bytes = if at == 12 { 4 } else { 8 };
-        whole[at..at + bytes].copy_from_slice(&field.to_le_bytes()[..bytes]);
+        let width = if at == 12 { 4 } else { 8 };
+        file[at..at + width].copy_from_slice(&field.to_le_bytes()[..width]);
     }
-    let checksum = xxh3_64(&whole[..120]);
-    whole[120..128].copy_from_slice(&checksum.to_le_bytes());
-    Filter::open(whole).expect("a valid file")
+    let checksum = xxh3_64(&file[..120]);
+    file[120..128].copy_from_slice(&checksum.to_le_bytes());
+    Filter::open(file).expect("the file is valid")
 }
 
 /// Builds the golden filter with this name.
@@ -107,19 +114,19 @@ fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<V
     let params = params(form, share, seed);
     let hash = |n| {
         let id = params.hasher.hash_spelling(spelling(form, n).as_bytes());
-        id.expect("an id")
+        id.expect("the spelling is valid")
     };
     if name.contains("shards") {
         let hashes: Vec<_> = (0..ids).map(hash).collect();
         in_three_shards(params, &hashes)
     } else if name.starts_with("static") {
         let mut builder = StaticBuilder::new(params);
-        (0..ids).for_each(|n| builder.insert(hash(n)).expect("few"));
-        builder.finish().expect("solvable")
+        (0..ids).for_each(|n| builder.insert(hash(n)).expect("the builder accepts the id"));
+        builder.finish().expect("the filter is solvable")
     } else {
-        let room = u64::from(ids + ids / 10);
-        let mut filter = UpdatableFilter::new(params, room).expect("it fits");
-        (0..ids).for_each(|n| _ = filter.insert(hash(n)).expect("room"));
+        let capacity = u64::from(ids + ids / 10);
+        let mut filter = UpdatableFilter::new(params, capacity).expect("the filter fits");
+        (0..ids).for_each(|n| _ = filter.insert(hash(n)).expect("the filter has space"));
         filter.to_filter(7)
     }
 }
@@ -149,7 +156,7 @@ fn filters_equal_the_golden_files() {
     ] {
         let filter = filter(name, form, share, seed, ids);
         golden(name, filter.bytes());
-        let opened = Filter::open(filter.bytes()).expect("just built");
+        let opened = Filter::open(filter.bytes()).expect("the filter is valid");
         let answer = |n| opened.contains_spelling(spelling(form, n).as_bytes());
         assert!((0..ids).all(answer));
         let asked: Vec<_> = (0..2000).map(|n| spelling(form, n)).step_by(10).collect();
@@ -162,7 +169,7 @@ fn filters_equal_the_golden_files() {
             "asked": asked, "maybe": maybe,
         }));
     }
-    let text = serde_json::to_string_pretty(&cases).expect("plain values");
+    let text = serde_json::to_string_pretty(&cases).expect("the values are JSON");
     golden("answers.json", format!("{text}\n").as_bytes());
 }
 
@@ -212,7 +219,7 @@ fn hashes_equal_the_golden_file() {
             }));
         }
     }
-    let text = serde_json::to_string_pretty(&cases).expect("plain values");
+    let text = serde_json::to_string_pretty(&cases).expect("the values are JSON");
     golden("hashes.json", format!("{text}\n").as_bytes());
 }
 
@@ -231,7 +238,7 @@ fn statements() -> (Manifest, Proof, Vec<u8>) {
     journal.append((1000..1003).map(|n| hasher.hash_integer(n)).collect());
     let manifest = journal
         .manifest(1_700_000_000_000, None)
-        .expect("a snapshot");
+        .expect("the journal has a snapshot");
     let proof = journal.prove([0xab; 16], 250, 7);
     (manifest, proof, journal.deltas()[0].bytes.clone())
 }
@@ -261,19 +268,26 @@ fn statements_of_a_publisher_equal_the_golden_files() {
 fn guava_files_equal_those_of_guava() {
     for funnel in [Funnel::Utf8, Funnel::UnencodedChars, Funnel::Long] {
         let name = format!("guava-{}.bloom", funnel.name());
-        let theirs = fs::read(folder().join(&name)).expect("a golden file");
-        let hash = |n: u32| funnel.hash(n.to_string().as_bytes()).expect("an id");
+        let guava_file = fs::read(folder().join(&name)).expect("the golden file is readable");
+        let hash = |n: u32| {
+            funnel
+                .hash(n.to_string().as_bytes())
+                .expect("the spelling is valid")
+        };
         let mut builder = GuavaBuilder::new();
         (0..1000).for_each(|n| builder.insert(hash(n)));
-        let (ours, _) = builder
-            .finish(Rate::new(0.01).expect("a rate"))
-            .expect("it fits");
-        assert!(ours.to_bytes() == theirs, "{name}");
-        let read = GuavaFilter::from_bytes(&theirs).expect("Guava's own");
+        let (built, _) = builder
+            .finish(Rate::new(0.01).expect("the rate is valid"))
+            .expect("the filter fits");
+        assert!(built.to_bytes() == guava_file, "{name}");
+        let read = GuavaFilter::from_bytes(&guava_file).expect("Guava's file is valid");
         assert!((0..1000).all(|n| read.might_contain(hash(n))));
-        let wrong = (1000..101_000)
+        let false_positives = (1000..101_000)
             .filter(|&n| read.might_contain(hash(n)))
             .count();
-        assert!((800..1200).contains(&wrong), "{wrong} of 100,000 at 1 %");
+        assert!(
+            (800..1200).contains(&false_positives),
+            "{false_positives} of 100,000 at 1 %"
+        );
     }
 }

@@ -8,36 +8,16 @@
 
 use std::time::Duration;
 
-use edgeward_filter::client::{Answer, Client, ClientConfig, Now, Reason, UpdateError};
+use edgeward_filter::client::{Client, ClientConfig, Now, UpdateError};
 use edgeward_filter::journal::Journal;
 use edgeward_filter::manifest::Proof;
 use edgeward_filter::{Digest, FilterParams, IdForm, IdHasher, Rate, Signer, StaticBuilder, Trust};
 use edgeward_types::{SplitMix64, Timestamp};
 use serde_json::{Value, json};
 
+use super::dice::Dice;
 use super::golden;
-
-/// SplitMix64 (Steele, Lea, Flood, 2014): one stream of random numbers per script.
-struct Dice(SplitMix64);
-
-impl Dice {
-    fn roll(&mut self) -> u64 {
-        self.0.draw()
-    }
-
-    fn below(&mut self, end: u64) -> u64 {
-        self.roll() % end
-    }
-
-    fn percent(&mut self, percent: u64) -> bool {
-        self.below(100) < percent
-    }
-
-    fn echo(&mut self) -> [u8; 16] {
-        let halves = [self.roll().to_le_bytes(), self.roll().to_le_bytes()];
-        std::array::from_fn(|n| halves[n / 8][n % 8])
-    }
-}
+use super::script_format::{letter, outcome};
 
 /// The life of a client, and all documents and files that its publisher has published.
 struct Life {
@@ -106,18 +86,18 @@ impl Life {
         }
     }
 
-    fn live(&mut self) {
+    fn run(&mut self) {
         self.publish(true);
         while self.steps.len() < STEPS {
-            self.time_passes();
+            self.advance_clocks();
             match self.dice.below(100) {
                 0..12 => self.publish(false),
                 12..16 => self.publish(true),
-                16 => self.begin_a_lineage(),
-                17..36 => self.ask(),
-                36..56 => self.manifest(),
-                56..76 => self.proof(),
-                76..97 => self.fetch(),
+                16 => self.restart_publisher(),
+                17..36 => self.send_challenge(),
+                36..56 => self.deliver_manifest(),
+                56..76 => self.deliver_proof(),
+                76..97 => self.deliver_file(),
                 _ => self.step("observe", Value::Null, |client, now| {
                     client.observe(now);
                     Ok(())
@@ -126,7 +106,7 @@ impl Life {
         }
     }
 
-    fn time_passes(&mut self) {
+    fn advance_clocks(&mut self) {
         let passed = self.dice.below(400);
         self.monotonic_ms += passed;
         self.wall_ms += passed;
@@ -142,21 +122,24 @@ impl Life {
     }
 
     fn publish(&mut self, snapshot: bool) {
-        let fresh = 1 + self.dice.below(3);
-        let ids = (self.ids..self.ids + fresh).map(id);
-        self.ids += fresh;
+        let new_ids = 1 + self.dice.below(3);
+        let ids = (self.ids..self.ids + new_ids).map(id);
+        self.ids += new_ids;
         self.journal.append(ids.collect());
-        self.keep_deltas();
+        self.store_deltas();
         if snapshot {
             self.epoch += 1;
             let params = FilterParams {
                 hasher: HASHER,
                 epoch: self.epoch,
-                ..FilterParams::with_rate(Rate::new(0.001).expect("a rate"))
+                ..FilterParams::with_rate(Rate::new(0.001).expect("the rate is valid"))
             };
             let mut builder = StaticBuilder::new(params);
-            (0..self.ids).for_each(|n| builder.insert(id(n)).expect("few"));
-            let bytes = builder.finish().expect("solvable").into_bytes();
+            (0..self.ids).for_each(|n| builder.insert(id(n)).expect("the builder accepts the id"));
+            let bytes = builder
+                .finish()
+                .expect("the filter is solvable")
+                .into_bytes();
             let head = self.journal.head();
             let keep_from = head.saturating_sub(self.dice.below(4));
             self.journal.publish(&bytes, self.epoch, head, keep_from);
@@ -168,7 +151,7 @@ impl Life {
         self.write_manifest();
     }
 
-    fn keep_deltas(&mut self) {
+    fn store_deltas(&mut self) {
         for delta in self.journal.deltas() {
             if !self.files.contains(&delta.bytes) {
                 self.files.push(delta.bytes.clone());
@@ -186,11 +169,11 @@ impl Life {
     }
 
     /// Restarts the publisher in a new lineage, sometimes without its journal.
-    fn begin_a_lineage(&mut self) {
+    fn restart_publisher(&mut self) {
         let lineage = self.dice.roll();
         if self.dice.percent(50) {
             self.journal = self.journal.clone().with_lineage(lineage);
-            self.keep_deltas();
+            self.store_deltas();
             self.write_manifest();
         } else {
             self.journal = Journal::new("resource", lineage, self.journal.serial() + 1000, 11);
@@ -199,7 +182,7 @@ impl Life {
         }
     }
 
-    fn ask(&mut self) {
+    fn send_challenge(&mut self) {
         let echo = self.dice.echo();
         self.echoes.push(echo);
         let hex = edgeward_filter::to_hex(&echo);
@@ -210,11 +193,11 @@ impl Life {
     }
 
     /// Delivers a manifest: usually the newest, sometimes an old or forged manifest, or a manifest of another set.
-    fn manifest(&mut self) {
+    fn deliver_manifest(&mut self) {
         let newest = self.manifests[self.manifests.len() - 1];
         let at = match self.dice.below(100) {
             0..75 => newest,
-            75..90 => self.manifests[self.dice.below(self.manifests.len() as u64) as usize],
+            75..90 => self.dice.pick(&self.manifests),
             n => {
                 let line = &self.documents[newest];
                 self.documents.push(match n {
@@ -222,15 +205,21 @@ impl Life {
                     93..96 => line.replace("\"set\":\"resource\"", "\"set\":\"else\""),
                     // An `epoch_min` that decreases within the lineage.
                     98 => {
-                        let fallen = self.epoch_min - 1;
-                        let manifest = self.journal.manifest(0, Some(fallen)).expect("a snapshot");
+                        let smaller = self.epoch_min - 1;
+                        let manifest = self
+                            .journal
+                            .manifest(0, Some(smaller))
+                            .expect("the journal has a snapshot");
                         manifest.to_line(Some(&self.signer))
                     }
-                    96..98 => format!("unsigned {}", &line[line.find('{').expect("JSON")..]),
+                    96..98 => format!(
+                        "unsigned {}",
+                        &line[line.find('{').expect("the line contains JSON")..]
+                    ),
                     _ => {
                         let mut other = Journal::new("other", 1, 1 << 61, 11);
                         other.publish(b"a snapshot", 1, 0, 0);
-                        let manifest = other.manifest(0, None).expect("a snapshot");
+                        let manifest = other.manifest(0, None).expect("the journal has a snapshot");
                         manifest.to_line(Some(&self.signer))
                     }
                 });
@@ -245,10 +234,10 @@ impl Life {
 
     /// Delivers a proof: usually for the newest challenge, sometimes for an old or unknown challenge, and
     /// sometimes an earlier proof again.
-    fn proof(&mut self) {
+    fn deliver_proof(&mut self) {
         let replay = self.dice.percent(15) && !self.proofs.is_empty();
         let at = if replay {
-            self.proofs[self.dice.below(self.proofs.len() as u64) as usize]
+            self.dice.pick(&self.proofs)
         } else {
             let echo = match self.echoes.len() as u64 {
                 0 => [0; 16],
@@ -288,24 +277,25 @@ impl Life {
     }
 
     /// Delivers a file: usually a file that the client needs, sometimes any published file.
-    fn fetch(&mut self) {
+    fn deliver_file(&mut self) {
         let to_fetch = self.client.to_fetch();
-        let named = to_fetch.snapshot.map(|snapshot| snapshot.sha256);
-        let mut named = named
+        let digests = to_fetch.snapshot.map(|snapshot| snapshot.sha256);
+        let mut digests = digests
             .into_iter()
             .chain(to_fetch.deltas.iter().map(|delta| delta.sha256));
-        let at = match (named.next(), named.next()) {
+        let at = match (digests.next(), digests.next()) {
             (Some(first), second) if self.dice.percent(92) => {
                 // Sometimes the second file is delivered before the first.
                 let name = second.filter(|_| self.dice.percent(10)).unwrap_or(first);
-                self.file(name).expect("the file was published")
+                self.file_index(name).expect("the file was published")
             }
             _ if self.dice.percent(30) => {
                 let newest = self
                     .journal
                     .snapshot()
-                    .expect("there is one from the start");
-                self.file(newest.sha256).expect("the file was published")
+                    .expect("the life began with a snapshot");
+                self.file_index(newest.sha256)
+                    .expect("the file was published")
             }
             _ => self.dice.below(self.files.len() as u64) as usize,
         };
@@ -321,7 +311,7 @@ impl Life {
         }
     }
 
-    fn file(&self, name: Digest) -> Option<usize> {
+    fn file_index(&self, name: Digest) -> Option<usize> {
         self.files
             .iter()
             .position(|file| Digest::compute(file) == name)
@@ -335,24 +325,18 @@ impl Life {
         act: impl FnOnce(&mut Client<Vec<u8>>, Now) -> Result<(), UpdateError>,
     ) {
         let now = self.now();
-        let outcome = match act(&mut self.client, now) {
-            Ok(()) => "taken",
-            Err(refused) => name(&refused),
-        };
+        let outcome = outcome(&act(&mut self.client, now));
         let to_fetch = self.client.to_fetch();
-        let snapshot = to_fetch.snapshot.and_then(|named| self.file(named.sha256));
+        let snapshot = to_fetch
+            .snapshot
+            .and_then(|named| self.file_index(named.sha256));
         let deltas: Vec<_> = to_fetch
             .deltas
             .iter()
-            .filter_map(|delta| self.file(delta.sha256))
+            .filter_map(|delta| self.file_index(delta.sha256))
             .collect();
-        let answers: String = ASKED
-            .map(|n| match self.client.answer(now, id(n)) {
-                Answer::Absent => 'a',
-                Answer::Maybe => 'm',
-                Answer::Ask(Reason::NoFilter) => 'n',
-                Answer::Ask(Reason::Stale) => 's',
-            })
+        let answers: String = LOOKED_UP_IDS
+            .map(|n| letter(self.client.answer(now, id(n))))
             .iter()
             .collect();
         let fresh_ms = self.client.fresh_for(now).as_millis() as u64;
@@ -370,32 +354,13 @@ impl Life {
     }
 }
 
-/// Returns the outcome by which the scripts of all languages name an error.
-fn name(refused: &UpdateError) -> &'static str {
-    match refused {
-        UpdateError::Manifest(_) => "unbelievable",
-        UpdateError::Snapshot(_) | UpdateError::Delta(_) => "broken",
-        UpdateError::OtherSet { .. } => "other-set",
-        UpdateError::Replayed { .. } => "replayed",
-        UpdateError::Decreased { .. } => "falling",
-        UpdateError::UnknownChallenge => "not-asked",
-        UpdateError::Unlisted => "unlisted",
-        UpdateError::MissingEarlierIds => "early",
-        UpdateError::Older => "older",
-        UpdateError::Contradiction => "contradiction",
-        UpdateError::SnapshotTooLarge { .. } => "too-large",
-        UpdateError::OverlayFull { .. } => "overlay-full",
-        other => panic!("{other:?} needs a name in every language"),
-    }
-}
-
 fn id(n: u64) -> edgeward_filter::IdHash {
     HASHER.hash_integer(i128::from(n))
 }
 
 /// The ids that are looked up after each step. The smallest are in the first snapshot; those from 1000 on never
 /// exist.
-const ASKED: [u64; 16] = [
+const LOOKED_UP_IDS: [u64; 16] = [
     0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60, 70, 80, 1000, 1001, 1002,
 ];
 
@@ -403,7 +368,7 @@ const ASKED: [u64; 16] = [
 fn client_lives_equal_the_golden_scripts() {
     let signer = Signer::from_secret([7; 32]);
     let mut scripts = Vec::new();
-    let mut seen = std::collections::BTreeSet::new();
+    let mut occurred = std::collections::BTreeSet::new();
     for (seed, dated, overlay_ids_max, snapshot_bytes_max) in [
         (1, false, 1 << 20, 1 << 30),
         (2, false, 1 << 20, 1 << 30),
@@ -418,16 +383,22 @@ fn client_lives_equal_the_golden_scripts() {
         config.overlay_ids_max = overlay_ids_max;
         config.snapshot_bytes_max = snapshot_bytes_max;
         let mut life = Life::new(seed, config, signer.clone());
-        life.live();
-        let asked = ASKED.map(|n| n.to_string());
+        life.run();
+        let asked = LOOKED_UP_IDS.map(|n| n.to_string());
         let files: Vec<_> = life
             .files
             .iter()
             .map(|f| edgeward_filter::to_hex(f))
             .collect();
         for step in &life.steps {
-            seen.insert(step[4].as_str().expect("an outcome").to_owned());
-            seen.extend(step[6].as_str().expect("answers").chars().map(String::from));
+            occurred.insert(step[4].as_str().expect("the outcome is text").to_owned());
+            occurred.extend(
+                step[6]
+                    .as_str()
+                    .expect("the answers are text")
+                    .chars()
+                    .map(String::from),
+            );
         }
         let head = json!({
             "seed": seed, "set": "resource", "key": signer.public().to_string(),
@@ -466,7 +437,10 @@ fn client_lives_equal_the_golden_scripts() {
         "n",
         "s",
     ] {
-        assert!(seen.contains(expected), "no script shows `{expected}`");
+        assert!(
+            occurred.contains(expected),
+            "no script contains `{expected}`"
+        );
     }
     golden(
         "scripts.json",

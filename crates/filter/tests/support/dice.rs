@@ -1,4 +1,4 @@
-//! The random numbers of a simulated life.
+//! The random numbers of a client's life, for the tests that simulate lives.
 
 use edgeward_types::SplitMix64;
 
@@ -11,21 +11,29 @@ impl Dice {
         self.0.draw()
     }
 
+    /// Returns a number below `end`.
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
+        self.roll() % end
+    }
+
     /// Returns a number from `low` up to, but not including, `high`.
     pub(crate) fn between(&mut self, low: u64, high: u64) -> u64 {
-        low + self.roll() % (high - low)
+        low + self.below(high - low)
     }
 
+    /// Returns true with this probability in percent.
     pub(crate) fn percent(&mut self, percent: u64) -> bool {
-        self.roll() % 100 < percent
+        self.below(100) < percent
     }
 
+    /// Returns the 16 random bytes of a challenge.
     pub(crate) fn echo(&mut self) -> [u8; 16] {
         let halves = [self.roll().to_le_bytes(), self.roll().to_le_bytes()];
         std::array::from_fn(|n| halves[n / 8][n % 8])
     }
 
-    pub(crate) fn pick<T: Copy>(&mut self, from: &[T]) -> T {
-        from[self.between(0, from.len() as u64) as usize]
+    /// Returns one of the choices.
+    pub(crate) fn pick<T: Copy>(&mut self, choices: &[T]) -> T {
+        choices[self.between(0, choices.len() as u64) as usize]
     }
 }

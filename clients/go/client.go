@@ -22,13 +22,14 @@ type Config struct {
 	// MaxStaleness is the longest time for which the client may report a committed id as absent.
 	MaxStaleness time.Duration
 	// ClockError is the largest difference between this machine's wall clock and the publisher's, if the
-	// operator guarantees it. Then manifests may come from any cache, and are fresh by their date. 0: no guarantee.
+	// operator guarantees a limit. Then the date of a manifest proves its freshness, so manifests may come from any
+	// cache. 0: no guarantee.
 	ClockError time.Duration
 	// SnapshotBytesMax is the largest snapshot that is fetched, in bytes. 0: 1 GiB.
 	SnapshotBytesMax uint64
-	// OverlayIDsMax is the most ids kept in addition to the snapshot. 0: 2^20.
+	// OverlayIDsMax is the largest number of ids from deltas that are stored in addition to the snapshot. 0: 2^20.
 	OverlayIDsMax int
-	// SilenceMax is the timeout for the start of a response, and between two parts of it. 0: 10 s.
+	// SilenceMax is the timeout for the start of a response, and between two parts of a response. 0: 10 s.
 	SilenceMax time.Duration
 	// Transport replaces http.DefaultTransport.
 	Transport http.RoundTripper
@@ -38,7 +39,7 @@ type Config struct {
 	Now func() Now
 }
 
-// Client follows a published set in the background. Queries return at once. It is safe for concurrent use.
+// Client follows a published set in the background. Lookups return at once. A Client is safe for concurrent use.
 type Client struct {
 	config Config
 	url    string
@@ -51,7 +52,7 @@ type Client struct {
 	state     *State
 	counts    Counts
 	lastError error
-	// Closed and replaced after every change of the status, so that WaitUntil checks it again.
+	// Closed and replaced after every change of the status, so that WaitUntil checks the status again.
 	changed chan struct{}
 
 	// Signals the download goroutine that a snapshot may be needed.
@@ -78,9 +79,9 @@ type Status struct {
 	FreshFor time.Duration
 	// Facts are from the header of the snapshot in use. Nil before the first snapshot.
 	Facts *Facts
-	// OverlayIDs is the number of ids in memory that were added after the snapshot.
+	// OverlayIDs is the number of ids that deltas added since the snapshot.
 	OverlayIDs int
-	// Serial is the number of the newest manifest.
+	// Serial is the serial number of the newest manifest.
 	Serial uint64
 	Counts Counts
 	// LastError is the newest error, nil if none occurred yet.
@@ -153,13 +154,13 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	return client, nil
 }
 
-// Close stops the background work and waits for it. The filter can be queried until it is stale.
+// Close stops the background work and waits for its end. The client still answers, until its filter is stale.
 func (c *Client) Close() {
 	c.stop()
 	c.goroutines.Wait()
 }
 
-// Answer looks up an id in any spelling that its form allows.
+// Answer looks up an id in any spelling that the form of the set allows.
 func (c *Client) Answer(id string) Answer {
 	now := c.config.Now()
 	c.mutex.RLock()

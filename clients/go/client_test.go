@@ -124,7 +124,7 @@ func (p *fakePublisher) sign(kind string, document any) string {
 		key = p.other
 	}
 	message := append([]byte("edgeward filter "+kind+" 1\n"), text...)
-	// The id of the trusted key, whichever key signs.
+	// The line always names the trusted key, also if the other key has signed it.
 	return fmt.Sprintf("ed25519 fe812c12f3ab4ce6 %s %s", hex.EncodeToString(ed25519.Sign(key, message)), text)
 }
 

@@ -1,6 +1,6 @@
 package filter
 
-// A delta: the ids that were added between two numbers of the publisher's journal.
+// The ids that the publisher added to its journal between the numbers from and to, and the seed of their hashes.
 type delta struct {
 	lineage, from, to, seed uint64
 	ids                     []uint64
@@ -11,6 +11,7 @@ const (
 	deltaMagic       = "\x89EWD\r\n\x1a\n"
 )
 
+// Parses a delta, and returns an error if its bytes are not exactly those that a publisher writes.
 func readDelta(file []byte) (*delta, error) {
 	if len(file) < 8 || string(file[:8]) != deltaMagic {
 		return nil, invalidFile("not a delta of an edgeward id filter")

@@ -1,4 +1,4 @@
-// Package filter answers whether an id certainly does not exist, so that a service need not be requested for it.
+// Package filter answers whether an id certainly does not exist, so that a request for the id can be skipped.
 //
 //	client, err := filter.Start(ctx, filter.Config{
 //		URL:          "https://ids.example/sets/resource",
@@ -11,9 +11,9 @@
 //	}
 //
 // A [Client] follows a set that `edgeward filter serve` publishes. It never answers [Absent] for an id that was
-// committed more than MaxStaleness ago: it answers [Ask] until it has a filter, and whenever it cannot prove that the
+// committed more than MaxStaleness ago. It answers [Ask] until it has a filter, and whenever it cannot prove that the
 // filter is fresh. Data that is forged, corrupt, too large or outdated is refused and counted; the last
 // valid filter stays in use.
 //
-// [Filter] queries the bytes of a file without a client. [State] is the client without its transport.
+// [Filter] looks up ids in the bytes of a file without a client. [State] is the client without its transport.
 package filter

@@ -45,7 +45,7 @@ func (c *Client) file(ctx context.Context, path string, size uint64, attempts in
 			lastError = fmt.Errorf("the response ended after %d of %d bytes", len(body), size)
 		}
 		if file = body; len(file) <= before || errors.Is(err, errTooLarge) {
-			// No progress: an immediate retry would fail as well.
+			// This attempt received no further byte, so an immediate retry would probably fail as well.
 			break
 		}
 	}
@@ -54,9 +54,9 @@ func (c *Client) file(ctx context.Context, path string, size uint64, attempts in
 
 var errTooLarge = errors.New("the response is larger than allowed")
 
-// Fetches a whole response, with limits on size and idle time. The publisher may wait for the given time before it
-// responds. A partial response (206) is appended to the bytes already received. After an error in the body, the
-// response and the received bytes are returned too.
+// Fetches a whole response, with limits on size and idle time. The publisher may let the client wait for the given time
+// before it responds. A partial response (206) is appended to the bytes already received. After an error in the body,
+// the function returns the error together with the response and the received bytes.
 func (c *Client) get(
 	ctx context.Context, path string, header http.Header, received []byte, bytesMax int, wait time.Duration,
 ) (*http.Response, []byte, error) {
@@ -69,7 +69,7 @@ func (c *Client) get(
 		return nil, nil, err
 	}
 	request.Header = header
-	// Filters are not compressible, and a range of a compressed file is useless.
+	// Filters are not compressible, and a range of a compressed file does not continue the bytes already received.
 	request.Header.Set("Accept-Encoding", "identity")
 	response, err := c.http.Do(request)
 	if err != nil {

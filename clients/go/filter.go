@@ -9,12 +9,12 @@ import (
 )
 
 // A Filter is an id filter in memory. Open checks every number in the file against the length of the file, so a
-// hostile file cannot cause large allocations (docs/reference/filter-format.md). It is safe for
-// concurrent use.
+// hostile file cannot cause large allocations (docs/reference/filter-format.md). A Filter is safe for concurrent use.
 type Filter struct {
 	facts   Facts
 	payload []byte
-	// Exactly one of the two fields is set: blocks of an updatable filter, shards of a static filter.
+	// Exactly one of the next two fields is set: the number of blocks of an updatable filter, or the shards of a static
+	// filter.
 	blocks uint32
 	shards []shard
 }
@@ -53,12 +53,12 @@ const (
 	bloomBytes     = 32
 	slotsMax       = 1 << 28
 	segmentLog2Max = 16
-	// Padding, so that eight bytes can be read at the start of any slot.
+	// The padding after the slots of a shard, so that eight bytes can be read at the start of any slot.
 	paddingBytes = 7
 	filterMagic  = "\x89EWF\r\n\x1a\n"
 )
 
-// The offset and size of a shard.
+// A part of a static filter: the slots of all ids whose hashes are in one range.
 type shard struct {
 	area     []byte
 	seed     uint64
@@ -141,7 +141,7 @@ func readShards(payload []byte, count uint32) ([]shard, error) {
 		entry := payload[number*shardBytes : (number+1)*shardBytes]
 		segments, wideFrom := u32(entry, 16), u32(entry, 20)
 		log2, width := entry[24], entry[25]
-		// Shards follow each other without gaps, so that equal content has equal bytes.
+		// The shards must have no gaps between them, so that filters with the same content have the same bytes.
 		valid := u64(entry, 0) == next && u64(entry, 24)>>16 == 0
 		size := uint64(0)
 		if segments == 0 {

@@ -17,15 +17,15 @@ import (
 const (
 	pauseMin  = 10 * time.Millisecond
 	periodMin = 50 * time.Millisecond
-	// Most proxies tolerate a response that sends no byte for this time.
+	// Most proxies keep a connection open although a response sends no byte for this time.
 	periodMax    = 25 * time.Second
 	backoffFirst = 100 * time.Millisecond
-	// Each attempt requests only the bytes that the previous attempts have not received.
+	// The number of attempts to fetch a file. An attempt requests only the bytes that are still missing.
 	downloadAttempts = 8
 )
 
-// Polls the publisher with one long poll after another. Each takes a third of MaxStaleness, because a proof states
-// the freshness at the time at which its request was sent.
+// Sends one long poll after another until the context ends. A poll takes at most a third of MaxStaleness, because its
+// proof extends the freshness only from the time at which the poll was sent.
 func (c *Client) pollForever(ctx context.Context) {
 	defer c.goroutines.Done()
 	failures := 0
@@ -178,7 +178,7 @@ func (c *Client) fetchDeltas(ctx context.Context) error {
 		}
 		file, err := c.file(ctx, "/delta/"+entry.SHA256, entry.Bytes, 1)
 		if err == statusError(http.StatusNotFound) {
-			// The delta was merged meanwhile: the next manifest lists the replacement.
+			// The publisher has merged the delta into another since its manifest; the next manifest lists the merged delta.
 			return nil
 		}
 		if err != nil {
@@ -196,6 +196,7 @@ func (c *Client) fetchDeltas(ctx context.Context) error {
 	return nil
 }
 
+// Fetches a snapshot and uses it, unless a newer manifest lists another.
 func (c *Client) fetchSnapshot(ctx context.Context, snapshot Snapshot) error {
 	file, err := c.file(ctx, "/snapshot/"+snapshot.SHA256, snapshot.Bytes, downloadAttempts)
 	if err != nil {
@@ -205,7 +206,7 @@ func (c *Client) fetchSnapshot(ctx context.Context, snapshot Snapshot) error {
 	c.mutex.Lock()
 	defer c.mutex.Unlock()
 	if now, _ := c.state.Wants(); now == nil || *now != snapshot {
-		// A newer manifest arrived meanwhile; its snapshot is needed now.
+		// A newer manifest arrived during the download, so the client now needs another snapshot.
 		return nil
 	}
 	if err := c.state.Snapshot(c.config.Now(), received); err != nil {
@@ -215,7 +216,7 @@ func (c *Client) fetchSnapshot(ctx context.Context, snapshot Snapshot) error {
 	return nil
 }
 
-// Counts an error, and returns the pause before the next attempt.
+// Counts and reports an error. Returns the pause before the next attempt, which grows with the number of failures.
 func (c *Client) recordFailure(err error, failures int) time.Duration {
 	c.mutex.Lock()
 	c.counts.Failed++
@@ -239,6 +240,7 @@ func (c *Client) recordFailure(err error, failures int) time.Duration {
 	return pause
 }
 
+// Lets all calls of WaitUntil check the status again.
 func (c *Client) notifyChanged() {
 	c.mutex.Lock()
 	close(c.changed)
@@ -246,7 +248,7 @@ func (c *Client) notifyChanged() {
 	c.mutex.Unlock()
 }
 
-// Jitter, so that many clients do not poll at the same moment.
+// Returns the pause changed by up to 20 % at random, so that many clients do not poll at the same moment.
 func jittered(pause time.Duration) time.Duration {
 	var random [2]byte
 	// Without random numbers there is no jitter, which is acceptable.

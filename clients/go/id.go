@@ -3,7 +3,7 @@ package filter
 // Form is the form of the ids of a set. It defines the canonical spelling of an id.
 type Form uint8
 
-// The forms, by the format's numbers.
+// The forms, in the order of their numbers in the file format.
 const (
 	// Text or bytes: each spelling is a separate id.
 	Text Form = iota
@@ -12,6 +12,7 @@ const (
 	// Integer of up to 128 bits, in decimal.
 	Integer
 
+	// The number of forms.
 	forms
 )
 
@@ -45,7 +46,8 @@ func Hash(id string, form Form, seed uint64) uint64 {
 	return xxh3(canonical, seed)
 }
 
-// Parses 32 hex digits, with or without the usual hyphens, in braces, or after `urn:uuid:`.
+// Appends the canonical spelling of a UUID: 32 hex digits, with or without the usual hyphens, which may be in braces or
+// follow `urn:uuid:`. Returns false for other text.
 func appendUUID(to []byte, id string) ([]byte, bool) {
 	if len(id) >= 9 && isURN(id[:9]) {
 		id = id[9:]
@@ -92,7 +94,8 @@ func isURN(text string) bool {
 	return true
 }
 
-// Parses decimal digits with an optional sign, of up to 128 bits. Removes leading zeros.
+// Appends the canonical spelling of a decimal integer of up to 128 bits: without plus sign and leading zeros. Returns
+// false for other text.
 func appendInteger(to []byte, id string) ([]byte, bool) {
 	negative, digitsMax := false, integerMax
 	if id != "" && (id[0] == '-' || id[0] == '+') {
@@ -112,7 +115,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 	for len(id) > 1 && id[0] == '0' {
 		id = id[1:]
 	}
-	// For equal lengths the order of texts is the order of numbers.
+	// Numbers with the same count of digits have the order of their texts.
 	if len(id) > len(digitsMax) || len(id) == len(digitsMax) && id > digitsMax {
 		return nil, false
 	}

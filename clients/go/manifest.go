@@ -13,13 +13,13 @@ import (
 	"unicode/utf8"
 )
 
-// Snapshot is a snapshot that a manifest lists.
+// Snapshot is the entry of a snapshot in a manifest.
 type Snapshot struct {
 	Epoch, Base, Bytes uint64
 	SHA256             string
 }
 
-// DeltaEntry is a delta that a manifest lists.
+// DeltaEntry is the entry of a delta in a manifest.
 type DeltaEntry struct {
 	From, To, Bytes uint64
 	SHA256          string
@@ -110,7 +110,7 @@ func ReadManifest(line []byte, keys Keys) (*Manifest, error) {
 	return manifest, manifest.check()
 }
 
-// The snapshot and the deltas must cover the journal up to the head.
+// Refuses a manifest whose snapshot and deltas do not cover the journal up to the head.
 func (m *Manifest) check() error {
 	first := m.Head
 	if len(m.Deltas) > 0 {
@@ -149,7 +149,7 @@ func ReadProof(line []byte, keys Keys) (*Proof, error) {
 }
 
 // Refuses documents of other format versions. A document without the field format has version 1. Documents of
-// version 1 do not identify the snapshot that they are about, so they must not make a filter fresh.
+// version 1 do not state which snapshot is needed, so the client must not trust them.
 func checkFormat(text []byte) error {
 	stated := struct{ Format json.RawMessage }{json.RawMessage("1")}
 	if err := json.Unmarshal(text, &stated); err != nil {
@@ -161,7 +161,7 @@ func checkFormat(text []byte) error {
 	return nil
 }
 
-// Verifies a signed line and returns the JSON in it.
+// Verifies the signature of a line and returns the JSON document in the line.
 func verifyLine(line []byte, keys Keys, kind string) ([]byte, error) {
 	if len(line) > lineBytesMax {
 		return nil, untrusted("a signed line of %d bytes is longer than %d", len(line), lineBytesMax)
@@ -198,7 +198,7 @@ func verifyLine(line []byte, keys Keys, kind string) ([]byte, error) {
 // The SHA-256 of a file in lower-case hex.
 type digest string
 
-// Parses a JSON object that has exactly these fields.
+// Parses a JSON object into the given fields. Returns an error unless the object has exactly these fields.
 func parseObject(text []byte, into map[string]any) error {
 	var found map[string]json.RawMessage
 	if err := json.Unmarshal(text, &found); err != nil {

@@ -1,6 +1,6 @@
 package filter
 
-// Tests with a real publisher on loopback. EDGEWARD names the program; without it the test is skipped.
+// Tests with a real publisher on loopback. The test is skipped unless EDGEWARD names the edgeward program.
 
 import (
 	"bufio"

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Answer is the result of a query for an id.
+// Answer is the result of a lookup of an id.
 type Answer uint8
 
 const (
@@ -70,29 +70,30 @@ func contradiction() error {
 
 // StateConfig is the configuration of a State.
 type StateConfig struct {
-	// Set is the name of the set of ids it follows.
+	// Set is the name of the set that the client follows.
 	Set          string
 	MaxStaleness time.Duration
 	// ClockError is the largest difference between this machine's wall clock and the publisher's, if DatesCount.
 	ClockError time.Duration
 	// DatesCount is true if the operator guarantees ClockError: then a manifest's date makes a filter fresh.
 	DatesCount bool
-	// SerialMin is the number below which manifests are replays.
+	// SerialMin is the smallest accepted serial number; manifests and proofs with a smaller number are replays.
 	SerialMin uint64
 	// SnapshotBytesMax is the largest snapshot that is fetched, in bytes. 0: 1 GiB.
 	SnapshotBytesMax uint64
-	// OverlayIDsMax is the largest number of ids in memory that were added after the snapshot. 0: 2^20.
+	// OverlayIDsMax is the largest number of ids from deltas that are stored in addition to the snapshot. 0: 2^20.
 	OverlayIDsMax int
 }
 
-// State decides when a client may rely on its filter. It does no input or output and reads no clock: the caller
-// passes documents, files and times. It is not safe for concurrent use.
+// State decides when a client may rely on its filter. A State does no I/O and reads no clock: the caller passes
+// documents, files and times. A State is not safe for concurrent use.
 //
-// The guarantee: for an id that was committed more than MaxStaleness ago, the answer is never Absent. It is Absent
-// only before a deadline. A deadline comes from a statement of the publisher whose snapshot and ids have all
-// arrived. The statement is a proof, which contains random bytes of this client's request and so was made after
-// the request, or a manifest's date if the operator guarantees the clocks (docs/explanation/id-filter.md,
-// "Freshness"). The scripts in vectors/filter compare it with the Rust client, step by step.
+// A State never answers Absent for an id that was committed more than MaxStaleness ago. It answers Absent only before a
+// deadline. A deadline comes from a statement of the publisher, after the client has received the snapshot and all ids
+// to which the statement refers. A statement is a proof, or the date of a manifest if the operator guarantees the
+// clocks. A proof contains random bytes of the client's request, so the publisher made it after the request
+// (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare State with the Rust client, step
+// by step.
 type State struct {
 	config       StateConfig
 	clock        clock
@@ -136,17 +137,17 @@ type challenge struct {
 	sent int64
 }
 
-// "All ids committed MaxStaleness before the deadline are in a snapshot of epochMin or later, together with
-// the journal up to head."
+// A publisher's statement: a snapshot of epochMin or later and the journal up to head together contain every id that
+// was committed until MaxStaleness before the deadline.
 type statement struct {
 	lineage, epochMin, head uint64
 	deadline                int64
 }
 
 const (
-	// The largest number of challenges without a proof.
+	// The largest number of stored challenges for which no proof has arrived.
 	challengesMax = 8
-	// The largest number of statements whose ids have not all arrived.
+	// The largest number of stored statements that refer to ids that the client does not have yet.
 	pendingMax = 16
 	// The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests.
 	listedMax = 2 * deltasMax
@@ -165,7 +166,7 @@ func NewState(config StateConfig) *State {
 	return &State{config: config, highest: highest{serial: config.SerialMin}}
 }
 
-// Answer looks up an id in any spelling that its form allows.
+// Answer looks up an id in any spelling that the form of the set allows.
 func (s *State) Answer(now Now, id string) Answer {
 	if !s.IsFresh(now) {
 		return Ask
@@ -194,7 +195,7 @@ func (s *State) FreshFor(now Now) time.Duration {
 	return 0
 }
 
-// Filter is the snapshot in use, or nil.
+// Filter returns the snapshot in use, or nil.
 func (s *State) Filter() *Filter {
 	if s.current == nil {
 		return nil
@@ -202,7 +203,7 @@ func (s *State) Filter() *Filter {
 	return s.current.filter
 }
 
-// OverlayIDs is the number of ids in addition to the snapshot.
+// OverlayIDs returns the number of ids that deltas added since the snapshot.
 func (s *State) OverlayIDs() int {
 	if s.current == nil {
 		return 0
@@ -218,7 +219,7 @@ func (s *State) Position() string {
 	return fmt.Sprintf("%d-%d-%d", s.current.lineage, s.current.epoch, s.current.applied)
 }
 
-// Serial is the number of the newest manifest.
+// Serial returns the serial number of the newest manifest.
 func (s *State) Serial() uint64 {
 	if s.newest == nil {
 		return s.config.SerialMin
@@ -226,10 +227,10 @@ func (s *State) Serial() uint64 {
 	return s.newest.Serial
 }
 
-// Observe updates the time. Every method that changes the state does so too.
+// Observe updates the time. All methods that change the state also update the time.
 func (s *State) Observe(now Now) { s.clock.observe(now) }
 
-// Challenge records a request with these 16 random bytes in hex. It must not be sent before the given time.
+// Challenge records a challenge: 16 random bytes in hex. The request with the challenge must not be sent before now.
 func (s *State) Challenge(now Now, echo string) {
 	sent := s.clock.observe(now)
 	if len(s.challenges) == challengesMax {
@@ -272,9 +273,9 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 	return nil
 }
 
-// Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher was
-// restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
-// that began after the restart, so it has all ids committed before the restart.
+// Uses the current snapshot also for a new lineage, if the manifest lists the same file after a restart of the
+// publisher. The added ids and the deadline stay valid: the next snapshot of the new lineage comes from a scan that
+// began after the restart, and so contains all ids that were committed before the restart.
 func (s *State) adopt(manifest *Manifest) {
 	current, named := s.current, manifest.Snapshot
 	if current != nil && current.lineage != manifest.Lineage && current.sha256 == named.SHA256 && current.epoch == named.Epoch {
@@ -347,7 +348,7 @@ func (s *State) Proof(now Now, proof *Proof) error {
 	return refuse(NotAsked, "the proof matches no request in progress")
 }
 
-// Received is a snapshot after its download: its SHA-256, and the opened filter or the error. No State is needed.
+// Received is a downloaded snapshot: its SHA-256, and either the opened filter or an error.
 type Received struct {
 	sha256 string
 	filter *Filter
@@ -402,7 +403,7 @@ func (s *State) Snapshot(now Now, received Received) error {
 			}
 		}
 	} else {
-		// The deadline was computed for another lineage.
+		// The deadline is from the other lineage, so it does not apply to the new snapshot.
 		s.hasDeadline = false
 	}
 	s.current = replacement
@@ -491,7 +492,7 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	for n, delta := range manifest.Deltas {
 		if delta.To > s.current.applied {
 			if delta.From > s.current.applied {
-				// No listed delta begins at the client's position any more: a snapshot is needed.
+				// The first delta that the client needs is no longer listed, so the client needs a snapshot.
 				break
 			}
 			return snapshot, append([]DeltaEntry(nil), manifest.Deltas[n:]...)
@@ -516,7 +517,8 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	s.addStatement(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
-// Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time.
+// Stores a statement until the client has all ids to which it refers. Reduces the deadline by the time that rounding of
+// the clocks can hide.
 func (s *State) addStatement(added statement) {
 	added.deadline -= 2 * jitterMS
 	for n := range s.pending {
@@ -536,7 +538,8 @@ func (s *State) addStatement(added statement) {
 	s.pending = append(s.pending, added)
 }
 
-// Sets the deadline from the statements whose snapshot and ids have all arrived.
+// Sets the deadline to the latest of the statements for which the client has the snapshot and all ids, and removes
+// these statements.
 func (s *State) applyStatements() {
 	if s.current == nil {
 		return
@@ -573,8 +576,9 @@ func same(one, other *Manifest) bool {
 		one.CoversMS == other.CoversMS && one.EpochMin == other.EpochMin && one.Head == other.Head && one.Snapshot == other.Snapshot
 }
 
-// One time from two clocks that may both be wrong. The time advances with the faster clock. When the clocks diverge,
-// the anchor is reset, so that a step back does not hide a later sleep.
+// Combines a monotonic clock, which may stop during a sleep, and a wall clock, which may be stepped. The combined time
+// advances with the faster of the two. When they diverge, the anchor is reset, so that a step back of the wall clock
+// does not hide a later sleep.
 type clock struct {
 	anchored        bool
 	monotonic, wall int64

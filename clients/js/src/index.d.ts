@@ -1,7 +1,10 @@
-/** The types of an id: text, an integer (a safe one, or a BigInt), or the bytes of text. */
+/** An id: text, the bytes of text, or an integer. Integers above 2^53 - 1 must be a BigInt. */
 export type Id = string | number | bigint | Uint8Array;
 
-/** `absent`: skip the request. `maybe`: send it. `ask`: send it, because the client has no fresh filter. */
+/**
+ * `absent`: skip the request. `maybe`: send the request, because the id may exist. `ask`: send the request, because the
+ * client has no fresh filter.
+ */
 export type Answer = "absent" | "maybe" | "ask";
 
 export type Form = "text" | "uuid" | "integer";
@@ -28,7 +31,7 @@ export class FilterError extends Error {}
 /** A manifest or proof is not trusted or is invalid. */
 export class ManifestError extends Error {}
 
-/** Received data was not used. The previous data stays in use. */
+/** Received data was not used; `reason` is the code. The previous data stays in use. */
 export class Refused extends Error {
   readonly reason:
     | "other-set"
@@ -53,33 +56,33 @@ export class Filter {
   mayContain(id: Id): boolean;
 }
 
-/** The time of two clocks. */
+/** The time of a machine's two clocks. */
 export interface Now {
   /** Milliseconds since an arbitrary moment; never decreases. */
   monotonicMs: number;
-  /** Milliseconds since 1970; the clock may be stepped. */
+  /** Milliseconds since 1970; may be stepped in either direction. */
   wallMs: number;
 }
 
 export interface FilterClientOptions {
-  /** The URL of the set, such as `https://ids.example/sets/resource`. In a browser it may be relative to the page. */
+  /** The URL of the set: `https://ids.example/sets/resource`. In a browser the URL may be relative to the page. */
   url: string;
   /** The publisher's public keys, 64 hex digits each; several during a change of keys. */
   keys?: string[];
-  /** Trusts any server that answers, instead of keys. */
+  /** Trusts any server that answers, so that no keys are needed. */
   trustTransport?: boolean;
   /** The longest time for which the client may report a committed id as absent. */
   maxStalenessMs: number;
   /**
-   * The largest difference between this machine's clock and the publisher's, if the operator guarantees it.
-   * Then manifests may come from any cache, and are fresh by their date.
+   * The largest difference between this machine's wall clock and the publisher's, if the operator guarantees a limit.
+   * Then the date of a manifest proves its freshness, so manifests may come from any cache.
    */
   clockErrorMs?: number | null;
   /** The largest snapshot that is fetched, in bytes. Default 1 GiB. */
   snapshotBytesMax?: number;
-  /** The most ids kept in addition to the snapshot. Default 2^20. */
+  /** The largest number of ids from deltas that are stored in addition to the snapshot. Default 2^20. */
   overlayIdsMax?: number;
-  /** The timeout for the start of a response, and between two parts of it. Default 10 s. */
+  /** The timeout for the start of a response, and between two parts of a response. Default 10 s. */
   silenceMaxMs?: number;
   /** Called with each error; the client continues. */
   onError?: (error: Error) => void;
@@ -90,47 +93,51 @@ export interface FilterClientOptions {
 }
 
 export interface Status {
-  /** True while absent ids are skipped. */
+  /** True while the filter is fresh, so that the client may answer `absent`. */
   fresh: boolean;
-  /** The time until this ends without further news. */
+  /** The time until the filter becomes stale, if no further manifest or proof arrives. */
   freshForMs: number;
-  /** The snapshot in use. */
+  /** The header of the snapshot in use; null without a snapshot. */
   facts: Facts | null;
-  /** The ids in addition to the snapshot. */
+  /** The number of ids that deltas added since the snapshot. */
   overlayIds: number;
-  /** The number of the newest manifest. */
+  /** The serial number of the newest manifest. */
   serial: bigint;
-  /** The counters of the client. */
+  /** The counters since the client started; `refused` is part of `failed`. */
   counts: Readonly<
     Record<"polls" | "failed" | "manifests" | "proofs" | "snapshots" | "deltas" | "bytes" | "refused", number>
   >;
   lastError: Error | null;
 }
 
-/** Follows a published set in the background. Queries return at once. */
+/** Follows a published set in the background. Lookups return at once. */
 export class FilterClient {
   private constructor();
-  /** Starts to follow the set, and returns at once. Until the filter is loaded, every answer is "ask". */
+  /** Starts to follow the set, and returns at once. Until the filter is loaded, every answer is `ask`. */
   static start(options: FilterClientOptions): FilterClient;
   answer(id: Id): Answer;
   /** Returns false only if a request for the id can be skipped. */
   mayExist(id: Id): boolean;
   status(): Status;
-  /** Resolves to true when absent ids are skipped, to false after `ms`. */
+  /** Resolves to true when the filter is fresh, or to false after `ms` milliseconds. */
   waitFresh(ms: number): Promise<boolean>;
-  /** Resolves to true when `holds` returns true for the status, which is checked at every change. */
+  /**
+   * Calls `holds` with the status after every change. Resolves to true when `holds` returns true, or to false after
+   * `ms` milliseconds.
+   */
   waitUntil(ms: number, holds: (status: Status) => boolean): Promise<boolean>;
-  /** Stops the background work. The filter can be queried until it is stale. */
+  /** Stops the background work. The client still answers, until its filter is stale. */
   stop(): void;
 }
 
-/** An entry of a manifest for a snapshot or delta. */
+/** The entry of a snapshot in a manifest. */
 export interface SnapshotEntry {
   epoch: bigint;
   base: bigint;
   bytes: bigint;
   sha256: string;
 }
+/** The entry of a delta in a manifest: a file with the ids between two journal numbers. */
 export interface DeltaEntry {
   from: bigint;
   to: bigint;
@@ -164,15 +171,18 @@ export interface TrustedKey {
   readonly id: string;
   readonly key: CryptoKey;
 }
+/** Parses public keys of 64 hex digits each. */
 export function importKeys(keys: string[]): Promise<TrustedKey[]>;
-/** Verifies and parses a manifest's line. With null for keys any server is trusted. */
+/** Verifies and parses the line of a manifest. If `keys` is null, any server is trusted. */
 export function readManifest(line: string, keys: TrustedKey[] | null): Promise<Manifest>;
+/** Verifies and parses the line of a proof. If `keys` is null, any server is trusted. */
 export function readProof(line: string, keys: TrustedKey[] | null): Promise<Proof>;
+/** Returns the SHA-256 digest of bytes in lower-case hex. */
 export function sha256(bytes: Uint8Array): Promise<string>;
 /** Returns the hash of an id that filters and deltas use. */
 export function hash(id: Id, form: Form, seed?: bigint): bigint;
 
-/** The client without its transport, for programs that fetch in another way. */
+/** The client without its transport, for programs that fetch with another library. */
 export class FilterState {
   constructor(config: {
     set: string;
@@ -189,11 +199,11 @@ export class FilterState {
   readonly overlayIds: number;
   readonly position: { lineage: bigint; epoch: bigint; applied: bigint } | null;
   readonly serial: bigint;
-  /** An error if the newest snapshot is needed but is larger than allowed. */
+  /** An error if the client needs the newest snapshot, but the snapshot is larger than allowed. */
   readonly snapshotRefused: Error | null;
   readonly wants: { snapshot: SnapshotEntry | null; deltas: DeltaEntry[] };
   observe(now: Now): void;
-  /** Records a request with these 16 random bytes in hex. */
+  /** Records a challenge: 16 random bytes in hex. The request must not be sent before `now`. */
   challenge(now: Now, hex: string): void;
   manifest(now: Now, manifest: Manifest): void;
   proof(now: Now, proof: Proof): void;

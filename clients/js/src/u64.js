@@ -1,13 +1,15 @@
-// Numbers of 64 bits as two halves of 32, for code in which BigInt would allocate.
+// Arithmetic on 64-bit numbers that are passed as two 32-bit halves. It is for code in which a BigInt would allocate
+// memory.
 //
-// A function returns the lower half and sets `lastHigh` to the upper half.
+// Each function returns the lower half of its result and sets `lastHigh` to the upper half.
 // Callers must read `lastHigh` before the next call.
-// Halves are 32-bit integers, signed or unsigned: only their bits matter.
+// Arguments ending in `Hi` are upper halves, those ending in `Lo` are lower halves. A half may be signed or unsigned,
+// because only its bits count.
 
 /** The upper half of the last result. */
 export let lastHigh = 0;
 
-/** Returns all 64 bits of a product of two halves. */
+/** Returns the 64-bit product of two 32-bit numbers. */
 export function mul32(a, b) {
   const a0 = a & 0xffff;
   const a1 = a >>> 16;
@@ -20,27 +22,27 @@ export function mul32(a, b) {
   return Math.imul(a, b);
 }
 
-/** Returns the lower 64 bits of a product. */
+/** Returns the lower 64 bits of the product of two 64-bit numbers. */
 export function mul(aHi, aLo, bHi, bLo) {
   const lo = mul32(aLo, bLo);
   lastHigh = (lastHigh + Math.imul(aHi, bLo) + Math.imul(aLo, bHi)) | 0;
   return lo;
 }
 
-/** Returns a sum. */
+/** Returns the sum of two numbers, modulo 2^64. */
 export function add(aHi, aLo, bHi, bLo) {
   const lo = (aLo + bLo) | 0;
   lastHigh = (aHi + bHi + (lo >>> 0 < aLo >>> 0 ? 1 : 0)) | 0;
   return lo;
 }
 
-/** Returns a difference. */
+/** Returns the difference of two numbers, modulo 2^64. */
 export function sub(aHi, aLo, bHi, bLo) {
   lastHigh = (aHi - bHi - (aLo >>> 0 < bLo >>> 0 ? 1 : 0)) | 0;
   return (aLo - bLo) | 0;
 }
 
-/** Returns the XOR of the upper and the lower half of a product's 128 bits. */
+/** Multiplies two numbers to 128 bits. Returns the XOR of the upper and the lower 64 bits. */
 export function mulFold(aHi, aLo, bHi, bLo) {
   const w0 = mul32(aLo, bLo);
   let w1 = lastHigh;
@@ -69,7 +71,7 @@ export function mulFold(aHi, aLo, bHi, bLo) {
   return w0 ^ w2;
 }
 
-/** Mixes a hash with a seed: the finaliser of MurmurHash3 (Austin Appleby, public domain). */
+/** Mixes a hash h with a seed s by the finaliser of MurmurHash3 (Austin Appleby, public domain). */
 export function mix(hHi, hLo, sHi, sLo) {
   let upper = hHi ^ sHi;
   let lower = hLo ^ sLo;

@@ -15,7 +15,7 @@ const SECRET = Uint8Array.from(
 
 const SECRET_BYTES = 192;
 
-// The four bytes of the secret at each offset.
+// The 32-bit number at each offset of the secret.
 const KEY = Int32Array.from({ length: SECRET_BYTES - 3 }, (_, at) => read32(SECRET, at));
 
 const STRIPE_BYTES = 64;
@@ -55,7 +55,7 @@ export function lastHashHigh() {
   return resultHi;
 }
 
-/** Returns a hash as a BigInt, for code that need not be fast. */
+/** Returns the hash of all bytes as a BigInt, for code that need not be fast. */
 export function xxh3BigInt(bytes, seed = 0n) {
   const lo = xxh3(bytes, 0, bytes.length, Number(seed >> 32n), Number(seed & 0xffffffffn));
   return (BigInt(resultHi >>> 0) << 32n) | BigInt(lo >>> 0);

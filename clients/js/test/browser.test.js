@@ -1,4 +1,4 @@
-// The same modules in a browser: Chromium over loopback, skipped if there is no Chromium.
+// Tests the client in a browser: Chromium over loopback. The test is skipped if Chromium is not installed.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -16,20 +16,21 @@ import { FakePublisher } from "../testing/publisher.js";
 const checkout = fileURLToPath(new URL("../../../", import.meta.url));
 const types = { ".js": "text/javascript", ".html": "text/html" };
 
-// Follows the set that this server publishes, with the machine's own clocks, and records what it sees.
+// Returns the page that the browser loads. Its script follows the set of this test's server, with the real clocks, and
+// sends its results to the server.
 const page = (key) => `<!doctype html><title>ids</title><p id="out">nothing yet</p><script type="module">
   import { FilterClient, Filter } from "/clients/js/src/index.js";
-  const told = [];
+  const results = [];
   try {
     const file = await (await fetch("/vectors/filter/static-three-shards.ewf")).arrayBuffer();
-    told.push(Filter.open(new Uint8Array(file)).facts.ids);
+    results.push(Filter.open(new Uint8Array(file)).facts.ids);
     const client = FilterClient.start({ url: "/sets/resource", keys: ["${key}"], maxStalenessMs: 60_000 });
-    told.push(await client.waitFresh(180_000), client.answer(7), client.answer(1001), client.status().counts.deltas);
+    results.push(await client.waitFresh(180_000), client.answer(7), client.answer(1001), client.status().counts.deltas);
     client.stop();
   } catch (error) {
-    told.push(String(error));
+    results.push(String(error));
   }
-  await fetch("/told", { method: "POST", body: JSON.stringify(told) });
+  await fetch("/results", { method: "POST", body: JSON.stringify(results) });
 </script>`;
 
 function chromium() {
@@ -41,7 +42,7 @@ function chromium() {
   }
 }
 
-// Kills a process and its children, a process group of their own, and waits until none of them can write any more.
+// Kills the process group of a child process, and waits until the group has no process left that could write files.
 async function killAll(child) {
   for (let tries = 0; tries < 500; tries++) {
     try {
@@ -53,22 +54,22 @@ async function killAll(child) {
   }
 }
 
-// Under EDGEWARD_REQUIRE_TOOLS a missing browser fails.
-const skip = chromium() || process.env.EDGEWARD_REQUIRE_TOOLS === "1" ? false : "no chromium here";
+// With EDGEWARD_REQUIRE_TOOLS=1 the test runs, and fails, also without a browser.
+const skip = chromium() || process.env.EDGEWARD_REQUIRE_TOOLS === "1" ? false : "chromium is not installed";
 
 test("a browser follows a set", { skip, timeout: 300_000 }, async (t) => {
   const publisher = new FakePublisher();
-  let tell;
-  const told = new Promise((resolve) => (tell = resolve));
+  let report;
+  const reported = new Promise((resolve) => (report = resolve));
   const answer = async (request, response) => {
     const { pathname } = new URL(request.url, "http://localhost");
     if (pathname === "/") {
       response.setHeader("content-type", types[".html"]).end(page(publisher.key));
-    } else if (pathname === "/told") {
+    } else if (pathname === "/results") {
       let body = "";
       for await (const piece of request) body += piece;
       response.end();
-      tell(body);
+      report(body);
     } else if (pathname.startsWith("/sets/")) {
       const made = await publisher.answer(`http://localhost${request.url}`, { headers: request.headers });
       response.writeHead(made.status, Object.fromEntries(made.headers));
@@ -92,11 +93,12 @@ test("a browser follows a set", { skip, timeout: 300_000 }, async (t) => {
     await killAll(browser);
     server.closeAllConnections();
     server.close();
-    // A helper that left the group may still write. The system removes what is left in its folder for temporary files.
+    // A helper process that left the group may still write files, so the removal may fail. The system then removes the
+    // profile with its other temporary files.
     const removed = rm(profile, { recursive: true, force: true, maxRetries: 10, retryDelay: 20 });
-    await removed.catch((error) => t.diagnostic(`a profile is left: ${error.message}`));
+    await removed.catch((error) => t.diagnostic(`the browser profile was not removed: ${error.message}`));
   });
-  browser.once("error", (error) => tell(String(error)));
-  browser.once("exit", () => tell("the browser ended"));
-  assert.equal(await told, JSON.stringify([300, true, "maybe", "maybe", 1]));
+  browser.once("error", (error) => report(String(error)));
+  browser.once("exit", () => report("the browser ended"));
+  assert.equal(await reported, JSON.stringify([300, true, "maybe", "maybe", 1]));
 });

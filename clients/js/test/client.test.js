@@ -1,4 +1,4 @@
-// The client with a publisher in this process, and clocks that only the test advances.
+// Tests the client with a publisher in this process and clocks that only the test advances.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -14,8 +14,8 @@ function follow(t, publisher, more) {
   return client;
 }
 
-/** Waits for a number of further events of one kind. */
-function more(client, count, name) {
+/** Waits until the counter `name` has increased by `count`. */
+function untilMore(client, count, name) {
   const before = client.status().counts[name];
   return client.waitUntil(PATIENCE_MS, (status) => status.counts[name] >= before + count);
 }
@@ -26,7 +26,7 @@ test("a client asks about every id until its filter is loaded, and then skips ab
   assert.equal(client.answer(7), "ask");
   assert.ok(await client.waitFresh(PATIENCE_MS));
   assert.equal(client.answer(7), "maybe");
-  assert.equal(client.answer("1001"), "maybe", "it came by a delta");
+  assert.equal(client.answer("1001"), "maybe", "the id is in the delta");
   const skipped = Array.from({ length: 200 }, (_, n) => client.answer(5000 + n)).filter((a) => a === "absent");
   assert.ok(skipped.length > 180, `${skipped.length} of 200 absent ids are skipped at 3 %`);
   assert.equal(client.mayExist(7), true);
@@ -40,16 +40,16 @@ test("a client without publisher asks about every id after max_staleness, not be
   assert.ok(await client.waitFresh(PATIENCE_MS));
   const absent = Array.from({ length: 100 }, (_, n) => 5000 + n).find((n) => client.answer(n) === "absent");
   publisher.trouble = "dead";
-  assert.ok(await more(client, 1, "failed"));
-  // The lifetime of the proof, minus the jitter of the clocks.
+  assert.ok(await untilMore(client, 1, "failed"));
+  // A proof keeps the filter fresh for maxStalenessMs, minus the possible error of the clocks.
   const left = client.status().freshForMs;
   assert.ok(left > 0 && left <= 2_900, `${left} ms`);
   publisher.pass(left);
-  assert.equal(client.answer(absent), "absent", "on the deadline");
+  assert.equal(client.answer(absent), "absent", "at the deadline");
   publisher.pass(1);
-  assert.equal(client.answer(absent), "ask", "past it");
+  assert.equal(client.answer(absent), "ask", "after the deadline");
   publisher.trouble = null;
-  assert.ok(await client.waitFresh(PATIENCE_MS), "and is fresh again when the publisher is back");
+  assert.ok(await client.waitFresh(PATIENCE_MS), "the filter is fresh again when the publisher responds");
   assert.equal(client.answer(absent), "absent");
 });
 
@@ -58,7 +58,7 @@ test("wall clocks that are stepped back do not extend the deadline", async (t) =
   const client = follow(t, publisher);
   assert.ok(await client.waitFresh(PATIENCE_MS));
   publisher.trouble = "dead";
-  assert.ok(await more(client, 1, "failed"));
+  assert.ok(await untilMore(client, 1, "failed"));
   publisher.now.wallMs -= 3_600_000;
   publisher.now.monotonicMs += 3_001;
   assert.equal(client.status().fresh, false);
@@ -70,12 +70,12 @@ for (const trouble of ["forged", "old"]) {
     const client = follow(t, publisher);
     assert.ok(await client.waitFresh(PATIENCE_MS));
     publisher.trouble = trouble;
-    assert.ok(await more(client, 2, "refused"));
+    assert.ok(await untilMore(client, 2, "refused"));
     assert.equal(client.status().serial, 1000n);
     assert.equal(client.answer(7), "maybe");
     assert.equal(client.status().facts.epoch, 7n);
     publisher.pass(10_000);
-    assert.equal(client.answer(5001), "ask", "and it grows stale like any");
+    assert.equal(client.answer(5001), "ask", "the filter becomes stale");
   });
 }
 
@@ -84,9 +84,9 @@ for (const trouble of ["cut", "flipped", "flood"]) {
     const publisher = new FakePublisher();
     publisher.trouble = trouble;
     const client = follow(t, publisher);
-    assert.ok(await more(client, 2, "failed"));
+    assert.ok(await untilMore(client, 2, "failed"));
     assert.equal(client.status().facts, null);
-    assert.ok(client.status().counts.bytes < 10_000_000, "a flood is cut off");
+    assert.ok(client.status().counts.bytes < 10_000_000, "the client stops reading the flood");
     publisher.trouble = null;
     assert.ok(await client.waitFresh(PATIENCE_MS));
   });
@@ -95,13 +95,13 @@ for (const trouble of ["cut", "flipped", "flood"]) {
 test("a listener that throws does not stop the client", async (t) => {
   const publisher = new FakePublisher();
   publisher.trouble = "dead";
-  let heard = 0;
+  let errorCount = 0;
   const onError = () => {
-    heard += 1;
+    errorCount += 1;
     throw new Error("not listening");
   };
   const client = follow(t, publisher, { onError });
-  assert.ok(await client.waitUntil(PATIENCE_MS, () => heard >= 2));
+  assert.ok(await client.waitUntil(PATIENCE_MS, () => errorCount >= 2));
   publisher.trouble = null;
   assert.ok(await client.waitFresh(PATIENCE_MS));
 });

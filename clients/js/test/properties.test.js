@@ -1,4 +1,4 @@
-// Properties of random input. The seed is printed; SEED=… repeats it.
+// Tests properties that must hold for random input. Test names contain the seed; SEED=… repeats a run.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -21,7 +21,7 @@ test(`no id is missed in any spelling (seed ${seed})`, () => {
     const filter = Filter.open(vector(file));
     for (let round = 0; round < 3000; round++) {
       const id = respell(form, spelling(form, roll(ids)));
-      assert.ok(filter.mayContain(id), `${file} hides ${id}, seed ${seed}`);
+      assert.ok(filter.mayContain(id), `${file} reports as absent: ${id}, seed ${seed}`);
     }
   }
 });
@@ -40,7 +40,7 @@ test(`invalid spellings are hashed unchanged (seed ${seed})`, () => {
   }
   const edge = 2n ** 127n;
   assert.notEqual(hash(`+${edge - 1n}`, "integer"), hash(`+${edge - 1n}`, "text"), "the largest is an id");
-  assert.equal(hash(`+${edge}`, "integer"), hash(`+${edge}`, "text"), "one more is none");
+  assert.equal(hash(`+${edge}`, "integer"), hash(`+${edge}`, "text"), "one more is not an id");
 });
 
 test(`random hashes match at the configured rate (seed ${seed})`, () => {
@@ -50,7 +50,7 @@ test(`random hashes match at the configured rate (seed ${seed})`, () => {
     let passed = 0;
     for (let n = 0; n < probes; n++) passed += filter.mayContainHash(...halves(u64())) ? 1 : 0;
     const { rate } = filter.facts;
-    // Five standard deviations, and the error of rounded widths.
+    // The limit is five standard deviations above the expectation, and 3 more for rounding.
     const most = probes * rate + 5 * Math.sqrt(probes * rate) + 3;
     assert.ok(passed <= most, `${file}: ${passed} of ${probes} at ${rate}, seed ${seed}`);
   }

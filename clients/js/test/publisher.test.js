@@ -1,4 +1,4 @@
-// Tests with a real publisher on loopback. EDGEWARD names the program; without it the test is skipped.
+// Tests with a real publisher on loopback. The test is skipped unless EDGEWARD names the edgeward program.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
@@ -30,7 +30,7 @@ test("a client follows `edgeward filter serve`", { skip, timeout: 2 * PATIENCE_M
     { stdio: ["ignore", "pipe", "ignore"] },
   );
   t.after(() => publisher.kill());
-  const told = await new Promise((resolve, reject) => {
+  const started = await new Promise((resolve, reject) => {
     let text = "";
     publisher.once("exit", () => reject(new Error("the publisher ended")));
     publisher.stdout.on("data", (piece) => {
@@ -39,18 +39,18 @@ test("a client follows `edgeward filter serve`", { skip, timeout: 2 * PATIENCE_M
     });
   });
   const client = FilterClient.start({
-    url: told.listening,
-    keys: [told.public_key],
+    url: started.listening,
+    keys: [started.public_key],
     maxStalenessMs: 5_000,
   });
   t.after(() => client.stop());
   assert.ok(await client.waitFresh(PATIENCE_MS), String(client.status().lastError));
-  for (let id = 0; id < 5000; id++) assert.ok(client.mayExist(id), `${id} is hidden`);
+  for (let id = 0; id < 5000; id++) assert.ok(client.mayExist(id), `${id} is reported as absent`);
   const absent = Array.from({ length: 1000 }, (_, n) => 1_000_000 + n).filter((id) => !client.mayExist(id));
   assert.ok(absent.length > 950, `${absent.length} of 1000 absent ids are skipped at 1 %`);
 
   const fresh = absent[0];
-  const posted = await fetch(`${told.listening}/ids`, {
+  const posted = await fetch(`${started.listening}/ids`, {
     method: "POST",
     headers: { authorization: "Bearer a-token-that-is-long-enough" },
     body: `${fresh}\n`,
@@ -58,14 +58,14 @@ test("a client follows `edgeward filter serve`", { skip, timeout: 2 * PATIENCE_M
   assert.equal(posted.status, 200, await posted.text());
   assert.ok(
     await client.waitUntil(PATIENCE_MS, () => client.mayExist(fresh)),
-    "an id that was posted is asked about",
+    "a posted id is not absent",
   );
-  assert.ok(client.status().counts.deltas > 0, "it came by a delta");
+  assert.ok(client.status().counts.deltas > 0, "the id is in a delta");
 
   publisher.kill("SIGKILL");
   assert.ok(
     await client.waitUntil(PATIENCE_MS, (status) => !status.fresh),
-    "without a publisher the filter is stale in time",
+    "without a publisher the filter becomes stale",
   );
   assert.equal(client.answer(absent[1]), "ask");
 });

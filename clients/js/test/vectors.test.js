@@ -1,4 +1,4 @@
-// Tests with the golden files of clients in all languages.
+// Tests with the golden files, which the clients in all languages must read in the same way.
 
 import assert from "node:assert/strict";
 import { createReadStream } from "node:fs";
@@ -26,7 +26,7 @@ test("filters of every construction answer as the format says", () => {
     assert.ok(filter.facts.ids <= ids && filter.facts.ids >= ids * 0.9);
     const answers = asked.map((id) => (filter.mayContain(id) ? "1" : "0")).join("");
     assert.equal(answers, maybe, file);
-    for (let n = 0; n < ids; n++) assert.ok(filter.mayContain(spelling(form, n)), `${file} hides ${n}`);
+    for (let n = 0; n < ids; n++) assert.ok(filter.mayContain(spelling(form, n)), `${file} reports id ${n} as absent`);
   }
 });
 
@@ -63,9 +63,9 @@ test("each truncation and each flipped bit of a file is detected", () => {
 
 test("a filter within a larger buffer is the same filter", () => {
   const whole = vector("static-three-shards.ewf");
-  const room = new Uint8Array(whole.length + 13);
-  room.set(whole, 3);
-  const filter = Filter.open(room.subarray(3, 3 + whole.length));
+  const buffer = new Uint8Array(whole.length + 13);
+  buffer.set(whole, 3);
+  const filter = Filter.open(buffer.subarray(3, 3 + whole.length));
   for (let n = 0; n < 300; n++) assert.ok(filter.mayContain(spelling("uuid", n)));
 });
 
@@ -86,7 +86,7 @@ test("signed lines are trusted, and forged ones are refused", async () => {
 });
 
 test("clients behave as the scripts specify", async () => {
-  for (const script of json("scripts.json")) await live(script);
+  for (const script of json("scripts.json")) await runScript(script);
 });
 
 // Random scripts, one per line of the file that LIVES names. `cargo xtask lives` writes it.
@@ -94,14 +94,14 @@ const lives = process.env.LIVES;
 test("no id is missed in random scripts", { skip: lives ? false : "LIVES names no file" }, async () => {
   let count = 0;
   for await (const script of createInterface({ input: createReadStream(lives) })) {
-    await live(JSON.parse(script));
+    await runScript(JSON.parse(script));
     count += 1;
   }
   assert.ok(count > 0, `${lives} has no lives`);
 });
 
 /** Runs one script against a client. */
-async function live({ client, documents, files, steps }) {
+async function runScript({ client, documents, files, steps }) {
   const keys = await importKeys([client.key]);
   const config = {
     set: client.set,
@@ -134,7 +134,7 @@ async function live({ client, documents, files, steps }) {
     const letters = client.asked.map((id) => ({ absent: "a", maybe: "m", ask: "?" })[state.answer(now, id)]);
     // Ids that were committed more than maxStalenessMs ago.
     for (let n = 0; n < must.length; n++) {
-      assert.ok(must[n] !== "!" || letters[n] !== "a", `id ${client.asked[n]} is hidden: ${where}`);
+      assert.ok(must[n] !== "!" || letters[n] !== "a", `id ${client.asked[n]} is reported as absent: ${where}`);
     }
     assert.equal(found, outcome, where);
     assert.equal(state.freshForMs(now), freshMs, where);

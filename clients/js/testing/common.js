@@ -1,4 +1,4 @@
-// Helpers of several tests: the golden files, and the spelling of their ids.
+// Helpers of several tests: read the golden files, and spell the ids in them.
 
 import { existsSync, readFileSync } from "node:fs";
 import { fileURLToPath } from "node:url";
@@ -33,11 +33,11 @@ export function spelling(form, n) {
   return `{${cut.join("-")}}`;
 }
 
-/** The edgeward program, if the environment variable names one. */
+/** The path of the edgeward program from the environment variable EDGEWARD; null if it is not set. */
 export const edgeward = process.env.EDGEWARD ?? null;
 if (edgeward !== null && !existsSync(edgeward)) throw new Error(`EDGEWARD=${edgeward} is not there`);
 
-/** SplitMix64 (Steele, Lea, Flood, 2014); a failing test prints the seed. */
+/** Returns a function that draws random integers below its argument: SplitMix64 (Steele, Lea, Flood, 2014). */
 export function dice(seed) {
   let state = BigInt(seed);
   const mask = (1n << 64n) - 1n;

@@ -1,12 +1,12 @@
-// A publisher in this process: a `fetch` that answers from memory, signs its statements, and injects faults;
-// and a pair of clocks that only the test advances.
+// A publisher in this process. Its `fetch` answers from memory, signs manifests and proofs, and injects faults. Its two
+// clocks are advanced only by the test.
 
 import { createPrivateKey, sign } from "node:crypto";
 
 import { sha256 } from "../src/index.js";
 import { line, vector } from "./common.js";
 
-// RFC 8410: the prefix of an Ed25519 key's 32 bytes in PKCS #8.
+// The PKCS #8 encoding of an Ed25519 secret key is this prefix and the 32 bytes of the key (RFC 8410).
 const PKCS8 = Buffer.from("302e020100300506032b657004220420", "hex");
 
 function privateKey(byte) {
@@ -23,7 +23,7 @@ export class FakePublisher {
   delta = vector("delta.ewd");
   secret = privateKey(7);
   stranger = privateKey(8);
-  /** The fault to inject: "dead", "forged", "old", "cut", "flood", "silent". */
+  /** The fault to inject: "dead", "forged", "old", "cut", "flipped" or "flood"; null for no fault. */
   trouble = null;
   serial = 1000;
   now = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
@@ -80,7 +80,7 @@ export class FakePublisher {
     const json = JSON.stringify(document);
     const key = this.trouble === "forged" ? this.stranger : this.secret;
     const signature = sign(null, Buffer.from(`edgeward filter ${kind} 1\n${json}`), key);
-    // The id of the trusted key, whichever key signs.
+    // The line always names the trusted key, also if the stranger's key has signed it.
     return `ed25519 fe812c12f3ab4ce6 ${signature.toString("hex")} ${json}`;
   }
 

@@ -1,4 +1,4 @@
-"""Helpers of several tests: the golden files, and the spelling of their ids."""
+"""Helpers of several tests: read the golden files, and spell the ids in them."""
 
 import json
 import os
@@ -36,7 +36,7 @@ def spelling(form, n):
 
 
 def dice():
-    """Returns a random stream whose seed is printed; SEED=… repeats it."""
+    """Returns a stream of random numbers and prints its seed. SEED=… repeats a stream."""
     seed = int(os.environ.get("SEED", time.time_ns()))
     print(f"SEED={seed}")
     return random.Random(seed)

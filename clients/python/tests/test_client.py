@@ -1,5 +1,5 @@
-"""Tests of the client: with a publisher in this process and clocks that only the test advances, and with a
-real publisher if EDGEWARD names the program."""
+"""Tests of the client with a publisher in this process and clocks that only the test advances. If EDGEWARD names
+the edgeward program, the client is also tested with a real publisher."""
 
 import hashlib
 import json
@@ -51,8 +51,8 @@ class Publisher(BaseHTTPRequestHandler):
         pass
 
 
-def until(holds):
-    """Waits for an effect of the background work."""
+def wait_until(holds):
+    """Waits until the function `holds` returns true."""
     end = time.monotonic() + PATIENCE
     while not holds():
         if time.monotonic() > end:
@@ -62,7 +62,7 @@ def until(holds):
 
 class Client(unittest.TestCase):
     def setUp(self):
-        handler = type("OfThisTest", (Publisher,), {})
+        handler = type("PublisherOfThisTest", (Publisher,), {})
         server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         threading.Thread(target=server.serve_forever, daemon=True).start()
         self.addCleanup(server.server_close)
@@ -72,19 +72,19 @@ class Client(unittest.TestCase):
         self.clock = ManualClock(1_700_000_000)
 
     def follow(self, **more):
-        told = {"max_staleness": 3, "clock_error": 0.2, "clock": self.clock, **more}
-        client = FilterClient(self.url, [line("key.txt")], **told)
+        options = {"max_staleness": 3, "clock_error": 0.2, "clock": self.clock, **more}
+        client = FilterClient(self.url, [line("key.txt")], **options)
         self.addCleanup(client.close)
         return client
 
     def test_a_client_asks_until_its_filter_is_loaded_and_then_skips_absent_ids(self):
         self.publisher.trouble = "dead"
         client = self.follow()
-        until(lambda: client.status().counts["failed"] > 0)
+        wait_until(lambda: client.status().counts["failed"] > 0)
         self.assertEqual(client.answer(7), "ask")
         self.publisher.trouble = None
         self.assertTrue(client.wait_fresh(PATIENCE), client.status())
-        until(lambda: client.status().overlay_ids == 3)
+        wait_until(lambda: client.status().overlay_ids == 3)
         self.assertEqual([client.answer(id) for id in (7, "1001")], ["maybe", "maybe"])
         skipped = sum(not client.may_exist(id) for id in range(5000, 5200))
         self.assertGreater(skipped, 180, "at 3 %")
@@ -97,9 +97,9 @@ class Client(unittest.TestCase):
         left = client.status().fresh_for
         self.assertTrue(0 < left <= 2.9, left)
         self.clock.advance(left)
-        self.assertEqual(client.answer(absent), "absent", "on the deadline")
+        self.assertEqual(client.answer(absent), "absent", "at the deadline")
         self.clock.advance(0.001)
-        self.assertEqual(client.answer(absent), "ask", "past it")
+        self.assertEqual(client.answer(absent), "ask", "after the deadline")
 
     def test_a_wall_clock_that_is_stepped_back_does_not_extend_the_deadline(self):
         client = self.follow()
@@ -111,14 +111,14 @@ class Client(unittest.TestCase):
         client = self.follow()
         self.assertTrue(client.wait_fresh(PATIENCE))
         self.publisher.trouble = "forged"
-        until(lambda: client.status().counts["manifests_refused"] > 0)
+        wait_until(lambda: client.status().counts["manifests_refused"] > 0)
         self.assertEqual((client.status().serial, client.answer(7)), (100, "maybe"))
         self.assertIn("signature", client.status().last_error)
 
     def test_a_flipped_snapshot_is_refused_and_a_later_valid_one_is_used(self):
         self.publisher.trouble = "flipped"
         client = self.follow()
-        until(lambda: client.status().counts["snapshots_refused"] > 0)
+        wait_until(lambda: client.status().counts["snapshots_refused"] > 0)
         self.assertIsNone(client.status().facts)
         self.publisher.trouble = None
         self.assertTrue(client.wait_fresh(PATIENCE))
@@ -172,25 +172,25 @@ class RealPublisher(unittest.TestCase):
         self.addCleanup(publisher.stdout.close)
         self.addCleanup(publisher.wait)
         self.addCleanup(publisher.kill)
-        told = json.loads(publisher.stdout.readline())
-        client = FilterClient(told["listening"], [told["public_key"]], max_staleness=3)
+        started = json.loads(publisher.stdout.readline())
+        client = FilterClient(started["listening"], [started["public_key"]], max_staleness=3)
         self.addCleanup(client.close)
         self.assertTrue(client.wait_fresh(PATIENCE), client.status())
-        self.assertTrue(all(client.may_exist(n) for n in range(5000)), "none is hidden")
+        self.assertTrue(all(client.may_exist(n) for n in range(5000)), "no present id is reported as absent")
         absent = [n for n in range(1_000_000, 1_001_000) if not client.may_exist(n)]
         self.assertGreater(len(absent), 950, "at 1 %")
 
         request = urllib.request.Request(
-            told["listening"] + "/ids",
+            started["listening"] + "/ids",
             data=str(absent[0]).encode(),
             headers={"Authorization": f"Bearer {token.read_text()}"},
         )
         urllib.request.urlopen(request, timeout=PATIENCE).close()
-        until(lambda: client.may_exist(absent[0]))
-        self.assertGreater(client.status().counts["deltas"], 0, "it came by a delta")
+        wait_until(lambda: client.may_exist(absent[0]))
+        self.assertGreater(client.status().counts["deltas"], 0, "the id is in a delta")
 
         publisher.kill()
-        until(lambda: not client.status().fresh)
+        wait_until(lambda: not client.status().fresh)
         self.assertEqual(client.answer(absent[1]), "ask")
 
 

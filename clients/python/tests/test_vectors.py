@@ -1,4 +1,4 @@
-"""Tests with the golden files of clients in all languages."""
+"""Tests with the golden files, which the clients in all languages must read in the same way."""
 
 import hashlib
 import json
@@ -77,7 +77,7 @@ class Vectors(unittest.TestCase):
 
     def test_clients_behave_as_the_scripts_specify(self):
         for script in vectors("scripts.json"):
-            Life(self, script).live()
+            Life(self, script).run()
 
     @unittest.skipUnless(os.environ.get("LIVES"), "LIVES names no file")
     def test_no_id_is_missed_in_random_scripts(self):
@@ -85,7 +85,7 @@ class Vectors(unittest.TestCase):
         lives = 0
         with open(os.environ["LIVES"]) as scripts:
             for lives, script in enumerate(scripts, 1):
-                Life(self, json.loads(script)).live()
+                Life(self, json.loads(script)).run()
         self.assertGreater(lives, 0)
 
 
@@ -106,7 +106,7 @@ class Life:
         self.test, self.script, self.asked = test, script, client["asked"]
         self.files = [bytes.fromhex(file) for file in script["files"]]
         names = [hashlib.sha256(file).hexdigest() for file in self.files]
-        self.place = {name: n for n, name in enumerate(names)}
+        self.file_index = {name: n for n, name in enumerate(names)}
         self.state = self.start()
 
     def start(self):
@@ -121,7 +121,7 @@ class Life:
             overlay_ids_max=client["overlay_ids_max"],
         )
 
-    def live(self):
+    def run(self):
         for number, step in enumerate(self.script["steps"]):
             monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas, *must = step
             now, where = (monotonic, wall), f"step {number} of {self.script['client']}: {step}"
@@ -139,12 +139,12 @@ class Life:
             given = "".join(letters[state.answer(now, int(id))] for id in self.asked)
             # Ids that were committed more than max_staleness ago.
             for id, letter, old in zip(self.asked, given, *must or [""]):
-                self.test.assertFalse(old == "!" and letter == "a", f"id {id} is hidden: {where}")
+                self.test.assertFalse(old == "!" and letter == "a", f"id {id} is reported as absent: {where}")
             # The script states why the filter is not fresh, which the answer does not contain.
             equal(given, answers.replace("n", "?").replace("s", "?"), where)
             wanted, missing = state.wants
-            equal(None if wanted is None else self.place[wanted[0]], snapshot, where)
-            equal([self.place[name] for name, _ in missing], deltas, where)
+            equal(None if wanted is None else self.file_index[wanted[0]], snapshot, where)
+            equal([self.file_index[name] for name, _ in missing], deltas, where)
 
     def act(self, now, what, at):
         state, documents = self.state, self.script["documents"]

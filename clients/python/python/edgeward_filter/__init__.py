@@ -6,9 +6,9 @@
     if ids.may_exist(resource_id):
         ask_the_service(resource_id)
 
-A client follows a set that ``edgeward filter serve`` publishes, on a thread of its own. It never skips an id that was
-committed more than ``max_staleness`` seconds ago: it answers "ask" until it has a filter, and whenever it cannot prove
-that the filter is fresh.
+A client follows a set that ``edgeward filter serve`` publishes, on a background thread. It never answers "absent" for
+an id that was committed more than ``max_staleness`` seconds ago. It answers "ask" until it has a filter, and whenever
+it cannot prove that the filter is fresh.
 """
 
 from ._native import (

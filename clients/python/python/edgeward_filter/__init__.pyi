@@ -13,7 +13,7 @@ class FilterError(ValueError):
     """The bytes are not a valid filter."""
 
 class Refused(Exception):
-    """Received data was not used. The previous data stays in use."""
+    """Received data was not used; ``reason`` is the code. The previous data stays in use."""
 
     reason: str
 
@@ -48,7 +48,7 @@ class Filter:
     def facts(self) -> Facts: ...
 
 class ManualClock:
-    """Clocks that only a test advances."""
+    """A monotonic clock and a wall clock that only a test advances. Both arguments are in seconds."""
 
     def __init__(self, wall: float = ...) -> None: ...
     def advance(self, seconds: float, wall: Optional[float] = None) -> None: ...
@@ -67,7 +67,7 @@ class Status:
     def counts(self) -> dict[str, int]: ...
 
 class FilterClient:
-    """Follows a published set on a thread of its own. Queries return at once."""
+    """Follows a published set on a background thread. Lookups return at once."""
 
     def __init__(
         self,
@@ -95,7 +95,10 @@ class FilterClient:
     def __exit__(self, *error: object) -> None: ...
 
 class State:
-    """The client without its transport. ``now`` is a pair of milliseconds: of a monotonic clock, and since 1970."""
+    """The client without its transport.
+
+    ``now`` is a pair of times in ms: that of a monotonic clock, and the wall-clock time since 1970.
+    """
 
     def __init__(
         self,

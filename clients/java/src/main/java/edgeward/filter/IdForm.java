@@ -4,7 +4,7 @@ import java.nio.charset.StandardCharsets;
 
 /** The form of the ids of a set. It defines the canonical spelling of an id. */
 public enum IdForm {
-    // The constants are in the order of the format's numbers.
+    // The order of the constants is that of the numbers in the file format.
     /** Text or bytes: each spelling is a separate id. */
     TEXT,
     /** UUIDs, in any of their usual spellings. */
@@ -32,10 +32,10 @@ public enum IdForm {
         return Xxh3.hash(bytes, 0, bytes.length, seed);
     }
 
-    /** Like the above, for the bytes of a spelling. */
+    /** Like {@link #hash(String, long)}, for the bytes of a spelling. */
     public long hash(byte[] id, long seed) {
         if (this != TEXT && id.length <= 64) {
-            // Spellings of other forms are ASCII; any other character makes the spelling invalid.
+            // UUIDs and integers are ASCII. A byte above 127 becomes a character that makes the spelling invalid.
             String spelling = new String(id, StandardCharsets.ISO_8859_1);
             String canonical = this == UUID ? canonicalUuid(spelling) : canonicalInteger(spelling);
             if (canonical != null) {
@@ -45,7 +45,10 @@ public enum IdForm {
         return Xxh3.hash(id, 0, id.length, seed);
     }
 
-    /** Parses 32 hex digits, with or without the usual hyphens, in braces, or after {@code urn:uuid:}. */
+    /**
+     * Returns the canonical spelling of a UUID: 32 hex digits, with or without the usual hyphens, which may be in
+     * braces or follow {@code urn:uuid:}. Returns null for other text.
+     */
     private static String canonicalUuid(String id) {
         int from = 0;
         int to = id.length();
@@ -83,7 +86,10 @@ public enum IdForm {
         return new String(canonical);
     }
 
-    /** Java also folds letters outside of ASCII. */
+    /**
+     * Returns true if the first characters are ASCII. {@code regionMatches} ignores case also for other letters, which
+     * would accept characters that are not in {@link #URN}.
+     */
     private static boolean isAscii(String id, int length) {
         for (int n = 0; n < length; n++) {
             if (id.charAt(n) > 127) {
@@ -93,7 +99,10 @@ public enum IdForm {
         return true;
     }
 
-    /** Parses decimal digits with an optional sign, of up to 128 bits. Removes leading zeros. */
+    /**
+     * Returns the canonical spelling of a decimal integer of up to 128 bits: without plus sign and leading zeros.
+     * Returns null for other text.
+     */
     private static String canonicalInteger(String id) {
         boolean negative = id.startsWith("-");
         int from = negative || id.startsWith("+") ? 1 : 0;
@@ -110,7 +119,7 @@ public enum IdForm {
         }
         String digits = id.substring(from);
         String most = negative ? MIN_ABS : MAX;
-        // For equal lengths the order of texts is the order of numbers.
+        // Numbers with the same count of digits have the order of their texts.
         boolean fits =
                 digits.length() < most.length()
                         || digits.length() == most.length() && digits.compareTo(most) <= 0;

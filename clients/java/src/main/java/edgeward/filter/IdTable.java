@@ -2,12 +2,15 @@ package edgeward.filter;
 
 import java.security.SecureRandom;
 
-/** The added ids, each with the journal number of its delta: a hash table with open addressing, at most half full. */
+/**
+ * The ids added since the snapshot, each with the journal number at which its delta ends. The table uses open
+ * addressing and is at most half full.
+ */
 final class IdTable {
-    // A random seed, so that an attacker cannot choose ids that collide in the table.
+    // The seed is random, so an attacker cannot choose ids that collide in the table.
     private final long seed = new SecureRandom().nextLong();
     private long[] ids = new long[16];
-    // 0 in an empty slot: the last number of a delta is never 0.
+    // The journal number of the id in each slot; 0 in an empty slot, because no delta ends at 0.
     private long[] to = new long[16];
     private int size;
 
@@ -16,12 +19,12 @@ final class IdTable {
     }
 
     boolean has(long id) {
-        return size != 0 && to[place(id)] != 0;
+        return size != 0 && to[slot(id)] != 0;
     }
 
-    /** Adds an id, or raises the number of an existing one. */
+    /** Adds an id. If the table already has the id, keeps the larger of the two journal numbers. */
     void add(long id, long number) {
-        int at = place(id);
+        int at = slot(id);
         if (to[at] != 0) {
             if (Long.compareUnsigned(to[at], number) < 0) {
                 to[at] = number;
@@ -36,24 +39,24 @@ final class IdTable {
         }
     }
 
-    /** Removes the ids that a snapshot with this base contains. */
+    /** Removes the ids up to a journal number: those that a snapshot with this base contains. */
     void forgetUpTo(long base) {
-        int left = 0;
+        int remaining = 0;
         for (long number : to) {
-            left += Long.compareUnsigned(number, base) > 0 ? 1 : 0;
+            remaining += Long.compareUnsigned(number, base) > 0 ? 1 : 0;
         }
-        int room = 16;
-        while (left * 2 > room) {
-            room *= 2;
+        int capacity = 16;
+        while (remaining * 2 > capacity) {
+            capacity *= 2;
         }
-        rebuild(room, base);
+        rebuild(capacity, base);
     }
 
-    private void rebuild(int room, long base) {
+    private void rebuild(int capacity, long base) {
         long[] oldIds = ids;
         long[] oldTo = to;
-        ids = new long[room];
-        to = new long[room];
+        ids = new long[capacity];
+        to = new long[capacity];
         size = 0;
         for (int at = 0; at < oldIds.length; at++) {
             if (Long.compareUnsigned(oldTo[at], base) > 0) {
@@ -62,8 +65,8 @@ final class IdTable {
         }
     }
 
-    /** Returns the slot of the id, or the slot for it. */
-    private int place(long id) {
+    /** Returns the slot that contains the id, or else the empty slot in which the id belongs. */
+    private int slot(long id) {
         int mask = ids.length - 1;
         int at = (int) Filter.mix(id, seed) & mask;
         while (to[at] != 0 && ids[at] != id) {

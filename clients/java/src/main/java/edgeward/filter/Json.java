@@ -6,8 +6,8 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A parser for the part of JSON that documents use: objects as maps, lists, text, unsigned integers of 64 bits as
- * {@code Long}, and null.
+ * A parser for the part of JSON that manifests and proofs use: objects (as maps), lists, strings, unsigned integers of
+ * 64 bits (as {@code Long}) and null.
  */
 final class Json {
     private static final int DEPTH_MAX = 8;
@@ -22,22 +22,22 @@ final class Json {
     /** Parses the text, or throws an {@code IllegalArgumentException}. */
     static Object parse(String text) {
         Json json = new Json(text);
-        Object value = json.value(0);
-        json.blanks();
+        Object value = json.parseValue(0);
+        json.skipBlanks();
         if (json.at != text.length()) {
-            throw json.wrong();
+            throw json.error();
         }
         return value;
     }
 
-    private Object value(int depth) {
-        blanks();
+    private Object parseValue(int depth) {
+        skipBlanks();
         if (depth > DEPTH_MAX || at == text.length()) {
-            throw wrong();
+            throw error();
         }
         char first = text.charAt(at);
         if (first == '"') {
-            return string();
+            return parseString();
         }
         if (take('[')) {
             List<Object> list = new ArrayList<>();
@@ -45,7 +45,7 @@ final class Json {
                 return list;
             }
             do {
-                list.add(value(depth + 1));
+                list.add(parseValue(depth + 1));
             } while (take(','));
             expect(']');
             return list;
@@ -56,13 +56,13 @@ final class Json {
                 return object;
             }
             do {
-                blanks();
-                String name = string();
+                skipBlanks();
+                String name = parseString();
                 expect(':');
                 if (object.containsKey(name)) {
-                    throw wrong();
+                    throw error();
                 }
-                object.put(name, value(depth + 1));
+                object.put(name, parseValue(depth + 1));
             } while (take(','));
             expect('}');
             return object;
@@ -71,10 +71,10 @@ final class Json {
             at += 4;
             return null;
         }
-        return number();
+        return parseNumber();
     }
 
-    private Long number() {
+    private Long parseNumber() {
         int from = at;
         while (at < text.length() && text.charAt(at) >= '0' && text.charAt(at) <= '9') {
             at++;
@@ -82,33 +82,33 @@ final class Json {
         boolean fraction = at < text.length() && ".eE".indexOf(text.charAt(at)) >= 0;
         boolean zeros = at - from > 1 && text.charAt(from) == '0';
         if (from == at || at - from > 20 || fraction || zeros) {
-            throw wrong();
+            throw error();
         }
         return Long.parseUnsignedLong(text, from, at, 10);
     }
 
-    private String string() {
+    private String parseString() {
         if (at == text.length() || text.charAt(at) != '"') {
-            throw wrong();
+            throw error();
         }
         at++;
-        StringBuilder made = new StringBuilder();
+        StringBuilder result = new StringBuilder();
         while (at < text.length()) {
             char next = text.charAt(at++);
             if (next == '"') {
-                return made.toString();
+                return result.toString();
             }
             if (next < ' ') {
-                throw wrong();
+                throw error();
             }
-            made.append(next == '\\' ? escaped() : next);
+            result.append(next == '\\' ? parseEscape() : next);
         }
-        throw wrong();
+        throw error();
     }
 
-    private char escaped() {
+    private char parseEscape() {
         if (at == text.length()) {
-            throw wrong();
+            throw error();
         }
         char kind = text.charAt(at++);
         int plain = "\"\\/bfnrt".indexOf(kind);
@@ -116,27 +116,28 @@ final class Json {
             return "\"\\/\b\f\n\r\t".charAt(plain);
         }
         if (kind != 'u' || at + 4 > text.length()) {
-            throw wrong();
+            throw error();
         }
         int code = 0;
         for (int n = 0; n < 4; n++) {
             int digit = Character.digit(text.charAt(at++), 16);
             if (digit < 0) {
-                throw wrong();
+                throw error();
             }
             code = code << 4 | digit;
         }
         return (char) code;
     }
 
-    private void blanks() {
+    private void skipBlanks() {
         while (at < text.length() && " \t\r\n".indexOf(text.charAt(at)) >= 0) {
             at++;
         }
     }
 
+    /** Skips blanks and the wanted character. Returns false if another character follows the blanks. */
     private boolean take(char wanted) {
-        blanks();
+        skipBlanks();
         if (at == text.length() || text.charAt(at) != wanted) {
             return false;
         }
@@ -146,11 +147,11 @@ final class Json {
 
     private void expect(char wanted) {
         if (!take(wanted)) {
-            throw wrong();
+            throw error();
         }
     }
 
-    private IllegalArgumentException wrong() {
+    private IllegalArgumentException error() {
         return new IllegalArgumentException("the document cannot be read at character " + at);
     }
 }

@@ -15,18 +15,18 @@ import java.util.TreeMap;
 
 /** The trusted public keys, or trust in any server that answers. */
 public final class Keys {
-    // RFC 8410: the prefix of an Ed25519 key's 32 bytes in X.509.
+    // The X.509 encoding of an Ed25519 public key is this prefix and the 32 bytes of the key (RFC 8410).
     private static final byte[] X509 = HexFormat.of().parseHex("302a300506032b6570032100");
     private static final int LINE_BYTES_MAX = 64 << 10;
 
-    /** The keys by their ids. */
+    /** The trusted keys by their ids; empty if any server is trusted. */
     private final Map<String, PublicKey> keys;
 
     private Keys(Map<String, PublicKey> keys) {
         this.keys = keys;
     }
 
-    /** Trusts these keys of 64 hex digits. During a change of keys there are several. */
+    /** Trusts several keys of 64 hex digits each, for example the old and the new key during a change of keys. */
     public static Keys of(Collection<String> texts) {
         Map<String, PublicKey> keys = new TreeMap<>();
         for (String text : texts) {
@@ -50,18 +50,18 @@ public final class Keys {
         return new Keys(keys);
     }
 
-    /** Trusts one key. */
+    /** Trusts one key of 64 hex digits. */
     public static Keys of(String text) {
         return of(java.util.List.of(text));
     }
 
-    /** Trusts any server that answers: only TLS protects the data, if it is used. */
+    /** Trusts any server that answers. The data is protected only if the connection uses TLS. */
     public static Keys trustTransport() {
         return new Keys(Map.of());
     }
 
-    /** Verifies a line and returns the JSON in it. */
-    String believe(byte[] line, String kind) throws Refused {
+    /** Verifies the signature of a line and returns the JSON document in the line. */
+    String verify(byte[] line, String kind) throws Refused {
         if (line.length > LINE_BYTES_MAX) {
             throw unbelievable("a signed line of " + line.length + " bytes is longer than " + LINE_BYTES_MAX);
         }
@@ -101,7 +101,7 @@ public final class Keys {
             signature.update(message.getBytes(StandardCharsets.UTF_8));
             return signature.verify(HexFormat.of().parseHex(hex));
         } catch (IllegalArgumentException | GeneralSecurityException error) {
-            // The key has another length, is not hex, or is not a point on the curve.
+            // The signature is not hex, or its length is wrong.
             return false;
         }
     }
@@ -110,7 +110,7 @@ public final class Keys {
         return new Refused(Refused.Reason.UNBELIEVABLE, message);
     }
 
-    /** The SHA-256 of bytes in lower-case hex. */
+    /** Returns the SHA-256 digest of bytes in lower-case hex. */
     static String sha256(byte[] bytes) {
         try {
             return HexFormat.of().formatHex(MessageDigest.getInstance("SHA-256").digest(bytes));

@@ -5,7 +5,10 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 
-/** Lists the files that contain every id up to journal number {@code head}. Numbers are unsigned. */
+/**
+ * A publisher's list of the files that together contain every id up to journal number {@code head}. All numbers are
+ * unsigned.
+ */
 record Manifest(
         String set,
         long serial,
@@ -17,17 +20,17 @@ record Manifest(
         List<Entry> deltas) {
     private static final int DELTAS_MAX = 128;
 
-    /** A built filter. */
+    /** The entry of a snapshot, a filter file. */
     record Snapshot(long epoch, long base, long bytes, String sha256) {}
 
-    /** A published delta. */
+    /** The entry of a delta: a file with the ids between two journal numbers. */
     record Entry(long from, long to, long bytes, String sha256) {}
 
     /** A publisher's answer to one client's challenge. */
     record Proof(String set, long serial, long lineage, long epochMin, long head, long lagMs, String echo) {}
 
     static Manifest read(byte[] line, Keys keys) throws Refused {
-        String json = keys.believe(line, "edgeward filter manifest 1");
+        String json = keys.verify(line, "edgeward filter manifest 1");
         Fields all =
                 new Fields(
                         json, "format", "set", "serial", "lineage", "covers_ms", "epoch_min", "head", "snapshot",
@@ -40,8 +43,8 @@ record Manifest(
             throw Keys.unbelievable("the manifest lists " + listed.size() + " deltas, more than " + DELTAS_MAX);
         }
         List<Entry> deltas = new ArrayList<>();
-        for (Object one : listed) {
-            Fields delta = new Fields(one, "from", "to", "bytes", "sha256");
+        for (Object entry : listed) {
+            Fields delta = new Fields(entry, "from", "to", "bytes", "sha256");
             deltas.add(
                     new Entry(delta.number("from"), delta.number("to"), delta.number("bytes"), delta.digest()));
         }
@@ -59,7 +62,7 @@ record Manifest(
         return manifest;
     }
 
-    /** The snapshot and the deltas must cover the journal up to the head. */
+    /** Refuses a manifest whose snapshot and deltas do not cover the journal up to the head. */
     private void check() throws Refused {
         long first = deltas.isEmpty() ? head : deltas.get(0).from;
         long end = first;
@@ -87,7 +90,7 @@ record Manifest(
     }
 
     static Proof readProof(byte[] line, Keys keys) throws Refused {
-        String json = keys.believe(line, "edgeward filter proof 1");
+        String json = keys.verify(line, "edgeward filter proof 1");
         Fields all = new Fields(json, "format", "set", "serial", "lineage", "epoch_min", "head", "lag_ms", "echo");
         return new Proof(
                 all.of("set", String.class),
@@ -105,7 +108,7 @@ record Manifest(
 
         /**
          * Parses a document of format version 2. A document without the field {@code format} has version 1. Documents
-         * of version 1 do not identify the snapshot that they are about, so they must not make a filter fresh.
+         * of version 1 do not state which snapshot is needed, so the client must not trust them.
          */
         Fields(String json, String... names) throws Refused {
             this(ofFormat2(parsed(json)), names);

@@ -7,7 +7,10 @@ package edgeward.filter;
  * @param wallMs milliseconds since 1970; may be stepped in either direction
  */
 public record Now(long monotonicMs, long wallMs) {
-    /** The clocks of this machine. The wall clock detects a sleep, during which {@code nanoTime} may stand still. */
+    /**
+     * Reads the clocks of this machine. {@code nanoTime} may stop while the machine sleeps; the wall clock then shows
+     * how long the sleep was.
+     */
     public static Now ofThisMachine() {
         return new Now(System.nanoTime() / 1_000_000, System.currentTimeMillis());
     }

@@ -6,11 +6,11 @@ import java.util.Optional;
 /**
  * The state of a client.
  *
- * @param fresh true while absent ids are skipped
- * @param freshFor the time until this ends without further news
+ * @param fresh true while the filter is fresh, so that the client may answer {@code ABSENT}
+ * @param freshFor the time until the filter becomes stale, if no further manifest or proof arrives
  * @param facts the header of the snapshot in use
- * @param overlayIds the number of ids in addition to the snapshot
- * @param serial the number of the newest manifest; unsigned
+ * @param overlayIds the number of ids that deltas added since the snapshot
+ * @param serial the serial number of the newest manifest; unsigned
  * @param counts the counters of the client
  * @param lastError the last error
  */

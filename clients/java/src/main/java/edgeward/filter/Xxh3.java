@@ -48,7 +48,7 @@ final class Xxh3 {
         return i32(bytes, at) & 0xffffffffL;
     }
 
-    /** Hashes {@code bytes[from..to]}. */
+    /** Returns the hash of the bytes from index {@code from} up to, but not including, {@code to}. */
     static long hash(byte[] bytes, int from, int to, long seed) {
         int length = to - from;
         if (length > 240) {
@@ -90,7 +90,7 @@ final class Xxh3 {
         return u64(SECRET, at);
     }
 
-    /** The upper 64 bits of a product of unsigned numbers. */
+    /** Returns the upper 64 bits of the product of two unsigned numbers. */
     static long mulHigh(long a, long b) {
         return Math.multiplyHigh(a, b) + ((a >> 63) & b) + ((b >> 63) & a);
     }

@@ -23,7 +23,7 @@ import java.util.concurrent.Executors;
 
 /** A publisher on loopback that injects faults, and a pair of clocks that only the test advances. */
 final class FakePublisher implements AutoCloseable {
-    // RFC 8410: the prefix of an Ed25519 key's 32 bytes in PKCS #8.
+    // The PKCS #8 encoding of an Ed25519 secret key is this prefix and the 32 bytes of the key (RFC 8410).
     private static final byte[] PKCS8 = HexFormat.of().parseHex("302e020100300506032b657004220420");
 
     final List<String> requests = new CopyOnWriteArrayList<>();
@@ -35,7 +35,7 @@ final class FakePublisher implements AutoCloseable {
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private volatile Now now = new Now(1_000, 1_700_000_000_000L);
 
-    /** What goes wrong: dead, forged, old, cut, broken, flipped, flood; nothing if empty. */
+    /** The fault to inject: dead, forged, old, cut, broken, flipped or flood; empty for no fault. */
     volatile String trouble = "";
 
     FakePublisher() throws IOException {
@@ -121,7 +121,7 @@ final class FakePublisher implements AutoCloseable {
             Signature signature = Signature.getInstance("Ed25519");
             signature.initSign(trouble.equals("forged") ? stranger : key);
             signature.update(("edgeward filter " + kind + " 1\n" + json).getBytes(StandardCharsets.UTF_8));
-            // The id of the trusted key, whichever key signs.
+            // The line always names the trusted key, also if the stranger's key has signed it.
             return "ed25519 fe812c12f3ab4ce6 " + HexFormat.of().formatHex(signature.sign()) + " " + json;
         } catch (GeneralSecurityException error) {
             throw new IllegalStateException(error);
@@ -144,7 +144,7 @@ final class FakePublisher implements AutoCloseable {
                 send(exchange, status, rest);
             }
             case "broken" -> {
-                // A few hundred bytes per connection.
+                // Each connection breaks after 300 bytes.
                 exchange.sendResponseHeaders(status, rest.length);
                 OutputStream out = exchange.getResponseBody();
                 out.write(rest, 0, Math.min(300, rest.length));

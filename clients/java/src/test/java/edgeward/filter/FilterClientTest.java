@@ -17,7 +17,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** The client with a publisher in this process, and clocks that only the test advances. */
+/** Tests the client with a publisher in this process and clocks that only the test advances. */
 final class FilterClientTest {
     private static final Duration PATIENCE = Duration.ofMinutes(3);
 
@@ -25,12 +25,12 @@ final class FilterClientTest {
     private FilterClient client;
 
     @BeforeEach
-    void publish() throws IOException {
+    void startPublisher() throws IOException {
         publisher = new FakePublisher();
     }
 
     @AfterEach
-    void end() {
+    void closeAll() {
         client.close();
         publisher.close();
     }
@@ -43,12 +43,12 @@ final class FilterClientTest {
         assertTrue(client.waitUntil(PATIENCE, holds), () -> "" + client.status());
     }
 
-    private void untilItFailsAgain() throws InterruptedException {
+    private void untilAPollFails() throws InterruptedException {
         long before = client.status().counts().failed();
         until(status -> status.counts().failed() > before);
     }
 
-    private long absent() {
+    private long firstAbsentId() {
         return LongStream.range(5000, 5100).filter(id -> client.answer(id) == Answer.ABSENT).findFirst().orElseThrow();
     }
 
@@ -56,12 +56,12 @@ final class FilterClientTest {
     void aClientAsksUntilItsFilterIsLoadedAndThenSkipsAbsentIds() throws InterruptedException {
         publisher.trouble = "dead";
         follow(config -> config);
-        untilItFailsAgain();
+        untilAPollFails();
         assertEquals(Answer.ASK, client.answer(7));
         publisher.trouble = "";
         until(Status::fresh);
         assertEquals(Answer.MAYBE, client.answer(7));
-        assertEquals(Answer.MAYBE, client.answer("1001"), "it came by a delta");
+        assertEquals(Answer.MAYBE, client.answer("1001"), "the id is in the delta");
         long skipped = LongStream.range(5000, 5200).filter(id -> !client.mayExist(id)).count();
         assertTrue(skipped > 180, skipped + " of 200 absent ids are skipped at 3 %");
         assertEquals(3, client.status().overlayIds());
@@ -72,16 +72,16 @@ final class FilterClientTest {
     void aClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore() throws InterruptedException {
         follow(config -> config);
         until(Status::fresh);
-        long id = absent();
+        long id = firstAbsentId();
         publisher.trouble = "dead";
-        untilItFailsAgain();
-        // The lifetime of the proof, minus the jitter of the clocks.
+        untilAPollFails();
+        // A proof keeps the filter fresh for maxStaleness, minus the possible error of the clocks.
         long left = client.status().freshFor().toMillis();
         assertTrue(left > 0 && left <= 2_900, left + " ms");
         publisher.pass(left, left);
-        assertEquals(Answer.ABSENT, client.answer(id), "on the deadline");
+        assertEquals(Answer.ABSENT, client.answer(id), "at the deadline");
         publisher.pass(1, 1);
-        assertEquals(Answer.ASK, client.answer(id), "past it");
+        assertEquals(Answer.ASK, client.answer(id), "after the deadline");
         publisher.trouble = "";
         until(Status::fresh);
     }
@@ -91,7 +91,7 @@ final class FilterClientTest {
         follow(config -> config);
         until(Status::fresh);
         publisher.trouble = "dead";
-        untilItFailsAgain();
+        untilAPollFails();
         publisher.pass(3_001, -3_600_000);
         assertFalse(client.status().fresh());
     }
@@ -107,7 +107,7 @@ final class FilterClientTest {
         assertEquals(7, client.status().facts().orElseThrow().epoch());
         assertEquals(Answer.MAYBE, client.answer(7));
         publisher.pass(60_000, 60_000);
-        assertEquals(Answer.ASK, client.answer(5001), "it grows stale like any");
+        assertEquals(Answer.ASK, client.answer(5001), "the filter becomes stale");
     }
 
     @ParameterizedTest

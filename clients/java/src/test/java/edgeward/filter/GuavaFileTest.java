@@ -29,7 +29,7 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Files in the format of Guava's BloomFilter, read by Guava itself. */
+/** Tests that Guava itself reads files in the format of its BloomFilter, and that GuavaFile follows a file. */
 final class GuavaFileTest {
     private static final Funnel<CharSequence> UTF8 = Funnels.stringFunnel(StandardCharsets.UTF_8);
     private static final Duration MAX_STALENESS = Duration.ofSeconds(1000);
@@ -37,25 +37,27 @@ final class GuavaFileTest {
 
     @Test
     void guavaReadsTheGoldenFiles() throws IOException, FilterException {
-        reads(Vectors.file("guava-utf8.bloom"), UTF8, Integer::toString);
-        reads(Vectors.file("guava-unencoded-chars.bloom"), Funnels.unencodedCharsFunnel(), Integer::toString);
-        reads(Vectors.file("guava-long.bloom"), Funnels.longFunnel(), Long::valueOf);
+        assertReads(Vectors.file("guava-utf8.bloom"), UTF8, Integer::toString);
+        assertReads(Vectors.file("guava-unencoded-chars.bloom"), Funnels.unencodedCharsFunnel(), Integer::toString);
+        assertReads(Vectors.file("guava-long.bloom"), Funnels.longFunnel(), Long::valueOf);
     }
 
-    private static <T> void reads(byte[] file, Funnel<? super T> funnel, IntFunction<T> spelling)
+    private static <T> void assertReads(byte[] file, Funnel<? super T> funnel, IntFunction<T> spelling)
             throws IOException, FilterException {
         BloomFilter<T> filter = GuavaFile.read(file, funnel);
         for (int n = 0; n < 1000; n++) {
-            assertTrue(filter.mightContain(spelling.apply(n)), "it hides " + n);
+            assertTrue(filter.mightContain(spelling.apply(n)), "id " + n + " is reported as absent");
         }
-        int wrong = 0;
+        int falsePositives = 0;
         for (int n = 1000; n < 101_000; n++) {
-            wrong += filter.mightContain(spelling.apply(n)) ? 1 : 0;
+            falsePositives += filter.mightContain(spelling.apply(n)) ? 1 : 0;
         }
-        assertTrue(wrong > 800 && wrong < 1200, wrong + " of 100,000 at 1 %");
+        assertTrue(
+                falsePositives > 800 && falsePositives < 1200,
+                falsePositives + " false positives in 100,000 lookups at 1 %");
     }
 
-    /** Files that `edgeward filter build --guava` builds from random ids. */
+    /** Reads files that `edgeward filter build --guava` builds from random ids. */
     @Test
     void guavaReadsWhatEdgewardBuilds(@TempDir Path folder) throws Exception {
         String program = System.getenv("EDGEWARD");
@@ -107,26 +109,27 @@ final class GuavaFileTest {
     @Test
     void aFileIsUsedUntilItIsTooOldAndFetchedOnlyAfterAChange() throws Exception {
         try (Server server = new Server(); GuavaFile<CharSequence> file = server.follow()) {
-            assertEquals(Answer.ASK, file.answer("7"), "nothing is here yet");
+            assertEquals(Answer.ASK, file.answer("7"), "the client has no file yet");
             file.check();
             assertEquals(Answer.MAYBE, file.answer("7"));
             assertFalse(file.mayExist(ABSENT));
             file.check();
             assertEquals(1, server.sent, "the second answer was 304");
 
-            // The file was 100 s old when it was fetched; 900 s are left, minus the real time of this test.
+            // The file was 100 s old when it was fetched, so it may be used for 900 s more. The age also contains the
+            // real duration of this test.
             server.now = new Now(870_000, 5_870_000);
             assertFalse(file.mayExist(ABSENT));
             file.check();
-            assertFalse(file.mayExist(ABSENT), "looking again changes nothing");
+            assertFalse(file.mayExist(ABSENT), "a check that finds the same file does not change the age");
             server.now = new Now(900_001, 5_900_001);
-            assertEquals(Answer.ASK, file.answer(ABSENT), "whatever the server's clock says meanwhile");
+            assertEquals(Answer.ASK, file.answer(ABSENT), "the file is too old, whatever the server's clock shows");
             server.now = new Now(900_001, 1);
-            assertEquals(Answer.ASK, file.answer(ABSENT), "stepping the wall clock back wins nothing");
+            assertEquals(Answer.ASK, file.answer(ABSENT), "a step back of the wall clock does not extend the use");
 
             server.write(Vectors.file("guava-utf8.bloom"), 0);
             file.check();
-            assertFalse(file.mayExist(ABSENT), "a new file is relied on again");
+            assertFalse(file.mayExist(ABSENT), "a new file is used");
             assertEquals(2, server.sent);
         }
     }
@@ -163,7 +166,7 @@ final class GuavaFileTest {
     }
 
     @Test
-    void aFileOnDiskIsFollowedLikewise(@TempDir Path folder) throws Exception {
+    void aFileOnDiskIsUsedUntilItIsTooOld(@TempDir Path folder) throws Exception {
         Path path = folder.resolve("ids.bloom");
         Files.write(path, Vectors.file("guava-utf8.bloom"));
         long written = Files.getLastModifiedTime(path).toMillis();
@@ -182,7 +185,7 @@ final class GuavaFileTest {
         private final HttpServer server;
         private byte[] file = Vectors.file("guava-utf8.bloom");
         private int version;
-        // The JDK's server adds the Date header itself.
+        // The response also has a Date header, which the JDK's server adds.
         volatile Instant modified = Instant.now().minusSeconds(100);
         volatile long ageSeconds;
         volatile int sent;

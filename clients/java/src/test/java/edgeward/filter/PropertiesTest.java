@@ -11,7 +11,7 @@ import java.util.Map;
 import java.util.Random;
 import org.junit.jupiter.api.Test;
 
-/** Properties of random input. */
+/** Tests properties that must hold for random input. */
 final class PropertiesTest {
     @Test
     void noIdIsMissedInAnySpelling() throws FilterException {
@@ -21,7 +21,7 @@ final class PropertiesTest {
             long ids = (long) one.get("ids");
             for (int round = 0; ids > 0 && round < 10_000; round++) {
                 String id = respell(roll, filter.facts().form(), (long) (roll.nextDouble() * ids));
-                assertTrue(filter.mayContain(id), one.get("file") + " hides " + id);
+                assertTrue(filter.mayContain(id), one.get("file") + " reports id " + id + " as absent");
             }
         }
     }
@@ -47,7 +47,7 @@ final class PropertiesTest {
     void invalidSpellingsAreHashedUnchanged() {
         for (String wrong :
                 List.of("", "+", "--1", "1.0", "{}", "{", "urn:uuid:", "0x10", "1e3", "١", " 7", "9".repeat(40),
-                        // A long s, which Java folds to an s.
+                        // A dotless i, which Java treats as an i if it ignores case.
                         "urn:uuıd:550e8400e29b41d4a716446655440000")) {
             assertEquals(IdForm.TEXT.hash(wrong, 0), IdForm.INTEGER.hash(wrong, 0), wrong);
             assertEquals(IdForm.TEXT.hash(wrong, 0), IdForm.UUID.hash(wrong, 0), wrong);
@@ -69,10 +69,10 @@ final class PropertiesTest {
             int probes = 200_000;
             int passed = 0;
             for (int n = 0; n < probes; n++) {
-                // The 64 bits of java.util.Random come from only 48 bits of state.
+                // java.util.Random has only 48 bits of state, so mix its numbers with n.
                 passed += filter.mayContainHash(Filter.mix(roll.nextLong(), n)) ? 1 : 0;
             }
-            // Five standard deviations, and the error of rounded widths.
+            // The limit is five standard deviations above the expectation, and 3 more for rounding.
             double expected = probes * filter.facts().rate();
             int most = (int) (expected + 5 * Math.sqrt(expected) + 3);
             assertTrue(passed <= most, one.get("file") + ": " + passed + " of " + probes);

@@ -20,7 +20,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.condition.EnabledIfEnvironmentVariable;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Tests with a real publisher on loopback. EDGEWARD names the program; without it the test is skipped. */
+/** Tests with a real publisher on loopback. The test is skipped unless EDGEWARD names the edgeward program. */
 @EnabledIfEnvironmentVariable(named = "EDGEWARD", matches = ".+")
 final class RealPublisherTest {
     private static final Duration PATIENCE = Duration.ofMinutes(3);
@@ -58,7 +58,7 @@ final class RealPublisherTest {
 
     private static void follow(FilterClient client, URI url, Process publisher) throws Exception {
         assertTrue(client.waitFresh(PATIENCE), () -> "" + client.status());
-        assertTrue(IntStream.range(0, 5000).allMatch(client::mayExist), "none is hidden");
+        assertTrue(IntStream.range(0, 5000).allMatch(client::mayExist), "no present id is reported as absent");
         List<Integer> absent =
                 IntStream.range(1_000_000, 1_001_000).filter(id -> !client.mayExist(id)).boxed().toList();
         assertTrue(absent.size() > 950, absent.size() + " of 1000 absent ids are skipped at 1 %");
@@ -69,11 +69,11 @@ final class RealPublisherTest {
                         .POST(BodyPublishers.ofString(absent.get(0) + "\n"))
                         .build();
         assertEquals(200, HttpClient.newHttpClient().send(post, BodyHandlers.ofString()).statusCode());
-        assertTrue(client.waitUntil(PATIENCE, status -> client.mayExist(absent.get(0))), "what is posted is asked about");
-        assertTrue(client.status().counts().deltas() > 0, "it came by a delta");
+        assertTrue(client.waitUntil(PATIENCE, status -> client.mayExist(absent.get(0))), "a posted id is not absent");
+        assertTrue(client.status().counts().deltas() > 0, "the id is in a delta");
 
         publisher.destroyForcibly();
-        assertTrue(client.waitUntil(PATIENCE, status -> !status.fresh()), "without a publisher it is stale in time");
+        assertTrue(client.waitUntil(PATIENCE, status -> !status.fresh()), "without a publisher the filter becomes stale");
         assertEquals(Answer.ASK, client.answer(absent.get(1)));
         assertFalse(client.status().lastError().isEmpty());
     }

@@ -10,7 +10,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.Random;
 
-/** Tests with the golden files of clients in all languages. */
+/** Reads the golden files, which the clients in all languages must read in the same way. */
 final class Vectors {
     private static final Path FOLDER = Path.of("..", "..", "vectors", "filter");
 
@@ -28,7 +28,7 @@ final class Vectors {
         return new String(file(name), StandardCharsets.UTF_8).strip();
     }
 
-    /** Returns a list of objects. */
+    /** Reads a golden file that is a JSON list of objects. */
     @SuppressWarnings("unchecked")
     static List<Map<String, Object>> table(String name) {
         return (List<Map<String, Object>>) Json.parse(new String(file(name), StandardCharsets.UTF_8));
@@ -57,7 +57,7 @@ final class Vectors {
         };
     }
 
-    /** Returns a random stream whose seed is printed; SEED=… repeats it. */
+    /** Returns a stream of random numbers and prints its seed. SEED=… repeats a stream. */
     static Random dice() {
         String told = System.getenv("SEED");
         long seed = told == null || told.isEmpty() ? System.nanoTime() : Long.parseLong(told);

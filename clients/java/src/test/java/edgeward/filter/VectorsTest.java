@@ -21,6 +21,7 @@ import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.function.Executable;
 
+/** Tests the client with the golden files. */
 final class VectorsTest {
     @Test
     void hashesOfAllLengthsAndSpellingsMatchTheFormat() {
@@ -47,11 +48,12 @@ final class VectorsTest {
             }
             assertEquals(one.get("maybe"), found.toString(), name);
             for (long n = 0; n < (long) one.get("ids"); n++) {
-                assertTrue(filter.mayContain(Vectors.spelling(form, n)), name + " hides " + n);
+                assertTrue(filter.mayContain(Vectors.spelling(form, n)), name + " reports id " + n + " as absent");
             }
         }
     }
 
+    /** Returns a call that opens a file as a delta or a filter. */
     private static Executable opening(String what, byte[] file) {
         return () -> {
             if (what.startsWith("delta")) {
@@ -95,9 +97,9 @@ final class VectorsTest {
         assertEquals(Keys.sha256(Vectors.file("delta.ewd")), manifest.deltas().get(0).sha256());
         assertEquals(250, Manifest.readProof(Vectors.file("proof.txt"), keys).lagMs());
         // Without keys any server is trusted, signed or not.
-        String line100 = Vectors.line("manifest.txt");
-        String unsigned = "unsigned " + line100.substring(line100.indexOf('{'));
-        for (String believed : List.of(unsigned, line100)) {
+        String signed = Vectors.line("manifest.txt");
+        String unsigned = "unsigned " + signed.substring(signed.indexOf('{'));
+        for (String believed : List.of(unsigned, signed)) {
             byte[] line = believed.getBytes(StandardCharsets.UTF_8);
             assertEquals(manifest, Manifest.read(line, Keys.trustTransport()));
         }
@@ -115,7 +117,7 @@ final class VectorsTest {
     @Test
     void clientsBehaveAsTheScriptsSpecify() {
         for (Map<String, Object> script : Vectors.table("scripts.json")) {
-            new Life(script).live();
+            new Life(script).run();
         }
     }
 
@@ -128,7 +130,7 @@ final class VectorsTest {
         int lives = 0;
         try (BufferedReader scripts = Files.newBufferedReader(Path.of(path))) {
             for (String line = scripts.readLine(); line != null; line = scripts.readLine()) {
-                new Life((Map<String, Object>) Json.parse(line)).live();
+                new Life((Map<String, Object>) Json.parse(line)).run();
                 lives++;
             }
         }
@@ -140,7 +142,7 @@ final class VectorsTest {
         private final Map<?, ?> client;
         private final List<?> documents;
         private final List<byte[]> files;
-        private final Map<String, Long> places = new HashMap<>();
+        private final Map<String, Long> fileIndex = new HashMap<>();
         private final List<?> steps;
         private final Keys keys;
         private State state;
@@ -150,7 +152,7 @@ final class VectorsTest {
             documents = (List<?>) script.get("documents");
             files = ((List<?>) script.get("files")).stream().map(hex -> HexFormat.of().parseHex((String) hex)).toList();
             for (byte[] file : files) {
-                places.put(Keys.sha256(file), (long) places.size());
+                fileIndex.put(Keys.sha256(file), (long) fileIndex.size());
             }
             steps = (List<?>) script.get("steps");
             keys = Keys.of((String) client.get("key"));
@@ -167,7 +169,7 @@ final class VectorsTest {
                     Math.toIntExact((long) client.get("overlay_ids_max")));
         }
 
-        void live() {
+        void run() {
             for (Object one : steps) {
                 List<?> step = (List<?>) one;
                 String where = "seed " + client.get("seed") + ", " + step;
@@ -197,15 +199,17 @@ final class VectorsTest {
                 String must = step.size() > 9 ? (String) step.get(9) : "";
                 for (int n = 0; n < must.length(); n++) {
                     boolean hidden = must.charAt(n) == '!' && letters.charAt(n) == 'a';
-                    assertFalse(hidden, "id " + n + " is hidden: " + where);
+                    assertFalse(hidden, "id " + n + " is reported as absent: " + where);
                 }
                 // The script states why the filter is not fresh, which the answer does not contain.
                 assertEquals(((String) step.get(6)).replaceAll("[ns]", "?"), letters.toString(), where);
                 State.Wants wants = state.wants();
-                Long snapshot = wants.snapshot() == null ? null : places.get(wants.snapshot().sha256());
+                Long snapshot = wants.snapshot() == null ? null : fileIndex.get(wants.snapshot().sha256());
                 assertEquals(step.get(7), snapshot, where);
                 assertEquals(
-                        step.get(8), wants.deltas().stream().map(one2 -> places.get(one2.sha256())).toList(), where);
+                        step.get(8),
+                        wants.deltas().stream().map(entry -> fileIndex.get(entry.sha256())).toList(),
+                        where);
             }
         }
 

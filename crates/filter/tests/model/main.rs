@@ -11,11 +11,9 @@
 //! runs more. `cargo xtask lives` writes lives as scripts for the clients in other languages.
 #![forbid(unsafe_code)]
 
-#[path = "../support/dice.rs"]
 mod dice;
 mod life;
 mod publisher;
-#[path = "../support/script_format.rs"]
 mod script_format;
 mod world;
 

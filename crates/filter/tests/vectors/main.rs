@@ -4,10 +4,10 @@
 //! tests compare their output with the files byte for byte, to detect a change of the format. Guava itself
 //! wrote the files in Guava's format, and the output of edgeward must equal these files.
 
-#[path = "../support/dice.rs"]
+#[path = "../model/dice.rs"]
 mod dice;
 mod refused;
-#[path = "../support/script_format.rs"]
+#[path = "../model/script_format.rs"]
 mod script_format;
 mod scripts;
 

@@ -1,8 +1,8 @@
 //! Returns freed memory pages from jemalloc to the operating system.
 //!
 //! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts
-//! objects, these pages hold about as many bytes as the cache frees in 100 ms; this does not depend on the cache's
-//! capacity. The cache calls [`return_pages_above`] after it has freed bodies.
+//! objects, these pages hold about as many bytes as the cache frees in 100 ms, whatever the capacity of the cache is.
+//! The cache calls [`return_pages_above`] after it has freed bodies.
 
 use std::sync::Mutex;
 
@@ -15,14 +15,14 @@ pub(crate) fn return_pages_above(bytes_max: u64) -> bool {
     let Ok(_guard) = RETURNING.try_lock() else {
         return false;
     };
-    // The names of the statistics and settings previous_class exist in every jemalloc since 5.0. If a call fails,
-    // jemalloc returns the pages later by its own rules.
+    // The statistics and settings that this module uses exist in every jemalloc since 5.0. If a call fails, jemalloc
+    // returns the pages later by its own rules.
     freed_bytes().is_ok_and(|freed| freed > bytes_max) && return_pages().is_ok()
 }
 
 /// The number of bytes in pages that were freed and are still resident.
 fn freed_bytes() -> Result<u64> {
-    // jemalloc's statistics are updated when the epoch advances.
+    // jemalloc updates its statistics only when a caller advances its epoch, a counter.
     epoch::advance()?;
     let pages: usize = c"stats.arenas.0.pdirty".to_bytes_with_nul().name().read()?;
     let page_bytes: usize = c"arenas.page".to_bytes_with_nul().name().read()?;

@@ -7,7 +7,7 @@
 //! ```
 //!
 //! Every error reaches [`print()`] through `anyhow`. An error that has a location or a hint is a
-//! [`Diagnostic`]. Several errors found in one pass are [`Diagnostics`]; each is printed as a error_block of its own.
+//! [`Diagnostic`]. Several errors found in one pass are [`Diagnostics`]; each is printed as a block of its own.
 
 use std::fmt::{self, Write as _};
 use std::io;

@@ -39,8 +39,8 @@ pub(crate) struct LinkSettings {
 }
 
 impl Default for LinkSettings {
-    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes 30 MB of
-    /// memory.
+    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes about 3 MB
+    /// of memory.
     fn default() -> Self {
         Self {
             gateway: None,
@@ -117,7 +117,7 @@ impl EdgeLink {
                 runtime.block_on(async {
                     _ = stopped.await;
                     drop(admin);
-                    // The edge has shut down before, so no stream is open and the shutdown is quick.
+                    // The edge is shut down before its link, so no stream is open and the shutdown is quick.
                     if let Err(error) = stopping_client.shutdown(Duration::from_secs(1)).await {
                         tracing::warn!(%error, "cannot write the store of the link");
                     }

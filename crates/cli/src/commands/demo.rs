@@ -326,7 +326,8 @@ impl Edge {
             format!("--hash-seed={}", args.seed),
             format!("--window-requests={}", args.window_requests),
             "--set=server.drain_timeout=1s".to_owned(),
-            // The replay needs few connections; the default would be lowered with a warning on most machines.
+            // The replay needs few connections. The default exceeds the limit of open files of most machines, so the
+            // edge would lower it and log a warning.
             "--set=limits.connections_max=1024".to_owned(),
             "--log=warn".to_owned(),
         ])?;

@@ -5,8 +5,8 @@
 //! the edge answers absent ids by the filter; in the third, the clients query the filter themselves. All parts
 //! run in one process, on loopback ports.
 //!
-//! The demo repeats a published experiment with a Dropwizard service, Cassandra and a Guava filter. Its results also
-//! list the figures of that publication.
+//! The demo repeats an experiment that was published for a Dropwizard service, Cassandra and a Guava filter. The table
+//! also shows the published figures.
 
 mod database;
 mod load;

@@ -1,5 +1,5 @@
-//! `edgeward lab`: runs the experiment that a plan describes: replays one trace through edges and other servers, the
-//! contenders.
+//! `edgeward lab`: runs the experiment that a plan describes. The experiment replays one trace through each of several
+//! edges and other servers, the contenders.
 //!
 //! The command first checks the settings that the plan gives to edges, in the same way as `serve`. Then the crate
 //! `edgeward-lab` runs the plan. After each contender, the report and the results so far are written, so that they
@@ -177,6 +177,7 @@ fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
     })?;
     let mut diagnostics = Vec::new();
     for contender in &plan.contenders {
+        // An edge may switch to other settings during the run.
         let Server::Edgeward { settings, switch } = &contender.server else {
             continue;
         };

@@ -34,6 +34,7 @@ pub(super) struct ConfigDraft {
     pub(super) access_log: AccessLogConfig,
     /// True if the user has set the path of the access log.
     pub(super) access_log_given: bool,
+    /// How the lifetime of a response without an explicit lifetime is computed, if `heuristic_on` is true.
     pub(super) heuristic: Heuristic,
     pub(super) heuristic_on: bool,
 }
@@ -256,7 +257,7 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     settings
 }
 
-/// The default capacity of the memory tier: half of the memory of the smallest common rented machine, 512 MiB.
+/// The default capacity of the memory tier: half of 512 MiB, the memory of the smallest common rented machine.
 const DEFAULT_HOT_CAPACITY: ByteSize = ByteSize::mib(256);
 
 /// A path as text for the user.

@@ -19,9 +19,9 @@ use rustix::process::Signal;
 use fixture::{Fixture, Psql, Random, id};
 use run::until;
 
-/// New rows are published without posts. A publisher that was killed continues from the last position: it
-/// publishes a row that was inserted while it was down before a client answers *absent* for any id, although
-/// the publisher's scans fail.
+/// The publisher finds new rows by polls, without posts of ids. A killed publisher continues from its last position:
+/// it publishes the rows that were inserted while it was down, although its scans fail. Only then do clients answer
+/// *absent* again.
 #[test]
 fn new_rows_of_sqlite_are_published_also_after_a_restart() {
     let fixture = Fixture::new();

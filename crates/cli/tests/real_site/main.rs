@@ -18,8 +18,8 @@ use site::{Edge, Site};
 /// Two mirrors of the site through the edge equal nginx's files byte for byte. The second mirror comes from the
 /// cache.
 ///
-/// Method: mirror the site from nginx, then twice through each listener of the edge (another port is another cache
-/// key). Compare the folders. Count the requests in nginx's log. A directory listing has neither a validator
+/// Method: mirror the site from nginx, then twice through each listener of the edge (the port is part of the
+/// cache key). Compare the folders. Count the requests in nginx's log. A directory listing has neither a validator
 /// nor a date, so the edge never reuses it: each pass fetches it from nginx again.
 #[test]
 fn mirrors_through_the_edge_equal_the_site_and_the_second_mirror_comes_from_the_cache() {

@@ -113,7 +113,7 @@ impl Server {
                     "{} does not listen",
                     program.display()
                 );
-                // Neither server reports when it is ready.
+                // nginx does not report when it is ready, so the test tries to connect.
                 sleep(Duration::from_millis(10));
             }
         }

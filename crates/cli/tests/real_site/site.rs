@@ -12,9 +12,10 @@ use tempfile::TempDir;
 use crate::bytes;
 use crate::programs::{Server, find, skip};
 
-/// The folder of documentation that every Debian system has. The limits below are so low that a debug build
-/// serves the files in seconds.
+/// The folder of documentation that every Debian system has.
 const DOCUMENTATION: &str = "/usr/share/doc";
+
+/// The maximum number of files, and of their bytes: a debug build serves them in seconds.
 const FILES_MAX: usize = 1200;
 const BYTES_MAX: u64 = 40 << 20;
 /// The maximum size of a package. A larger package would take the space of many others.

@@ -66,8 +66,8 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
     }
 }
 
-/// Method: nginx caches the responses of another port of its own. It writes the same requests to two logs: one
-/// in combined format, and one in a custom format with the cache status.
+/// Method: nginx listens on two ports. The first one caches the responses of the second one and writes each request to
+/// two logs: one in combined format, and one in a custom format with the cache status.
 #[test]
 fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
     let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];

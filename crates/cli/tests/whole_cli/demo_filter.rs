@@ -1,4 +1,5 @@
-//! Tests `demo-filter` on a small scale: absent ids are skipped, the present id is found, the rates are kept.
+//! Tests `demo-filter` on a small scale: absent ids are skipped, the present id is found, and the false-positive rate
+//! is as requested.
 
 use serde_json::Value;
 

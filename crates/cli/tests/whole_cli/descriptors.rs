@@ -124,7 +124,7 @@ fn a_limit_too_low_for_any_client_is_an_error_at_the_start() {
     assert!(printed.contains("hint:"), "{printed}");
 }
 
-/// Other parts of the process can take descriptors that the edge has reserved.
+/// The edge reserves descriptors for new connections, but other parts of the process may take them.
 ///
 /// Method: lower the limit of the running process below the number of its open files.
 #[test]

@@ -37,7 +37,7 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
         "--workers=1",
         &format!("--hot={}", memory_size.bytes()),
         "--disk-admission=always",
-        // An object may take at most half of the log.
+        // The disk cache accepts objects of at most half of its size.
         &format!("--disk-size={}", 3 * size.bytes()),
         &format!("--set=disk.queue_bytes={QUEUE_BYTES}"),
         "--log=off",
@@ -103,8 +103,8 @@ impl Client {
     /// Requests the object or a range of it, compares every byte, and returns the response head.
     fn fetch(&self, range: Option<(u64, u64)>) -> String {
         let mut stream = connect(self.addr);
-        // The kernel would let this receive buffer grow to 32 MiB. The edge would then read more from
-        // the origin than its disk queue may hold.
+        // By default, the kernel lets this receive buffer grow to 32 MiB. The edge would then read more from the origin
+        // than its disk queue may hold.
         let result = SockRef::from(&stream).set_recv_buffer_size(PART_BYTES / 8);
         result.expect("the receive buffer size is set");
         let range_field = range.map_or_else(String::new, |(first, last)| {

@@ -196,7 +196,8 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
-/// Without deltas, a gateway stores only the hashes of chunks that it sends, and their bytes with `--keep-sent on`.
+/// Without deltas, a gateway stores only the hashes of the chunks that it sends. With `--keep-sent on` it stores the
+/// chunks themselves.
 #[test]
 fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
@@ -389,7 +390,7 @@ fn a_proxy_port_reaches_only_permitted_targets() {
     assert!(table.starts_with("NOT ENCRYPTED"), "{table}");
 }
 
-/// An origin that serves one body under every path, and counts requests with another Accept-Encoding than identity.
+/// An origin that serves one body under every path, and counts the requests without `Accept-Encoding: identity`.
 fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the server listens");
     let addr = listener.local_addr().expect("the listener has an address");
@@ -435,7 +436,7 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
 }
 
 /// Misses are fetched over the link, and a second body with the same bytes is sent by reference. Hits do not
-/// use the link. Without the gateway misses fail, and with it they succeed again.
+/// use the link. While the gateway is down, misses fail; after its restart, they succeed again.
 #[test]
 fn an_edge_s_misses_are_fetched_over_the_link() {
     let endpoints = Endpoints::new(&[]);

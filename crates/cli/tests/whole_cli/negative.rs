@@ -79,7 +79,7 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         response.starts_with("HTTP/1.1 404") && response.contains("detail=id-filter")
     };
     assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
-    // No 404 is stored, because each id is requested only once.
+    // Each request is for a new id, so that no response comes from the cache.
     let mut id = 1_000_000;
     until("the edge answers 404 for absent ids", || {
         id += 1;

@@ -207,7 +207,6 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
         "--listen",
         &addr,
     ];
-    // If the second edge was not refused, it is killed here.
     let mut second = super::run::edgeward(&args)
         .stdout(std::process::Stdio::piped())
         .stderr(std::process::Stdio::piped())
@@ -216,6 +215,7 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
     let mut line = String::new();
     let mut out = std::io::BufReader::new(second.stdout.take().expect("stdout is piped"));
     std::io::BufRead::read_line(&mut out, &mut line).expect("the line is UTF-8");
+    // A first line means that the second edge was not rejected. Then it must be killed here.
     if !line.is_empty() {
         second.kill().expect("the process runs");
     }

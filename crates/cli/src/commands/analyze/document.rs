@@ -31,9 +31,11 @@ pub(super) struct Document {
     #[serde(flatten)]
     pub(super) full: Option<FullFigures>,
     pub(super) lines: u64,
+    /// The number of lines without a request, such as empty lines and comments.
     pub(super) lines_passed_over: u64,
     pub(super) lines_malformed: u64,
     pub(super) files: Vec<FileRow>,
+    /// The number of bytes written to the temporary file.
     pub(super) temp_bytes: u64,
 }
 
@@ -184,8 +186,11 @@ pub(super) struct FileRow {
     pub(super) requests: u64,
     pub(super) lines_passed_over: u64,
     pub(super) lines_malformed: u64,
+    /// Examples of malformed lines.
     pub(super) malformed: Vec<MalformedRow>,
+    /// The number of lines whose time is earlier than the time of a previous line.
     pub(super) lines_backwards: u64,
+    /// The largest difference between the time of a line and the latest time before this line.
     pub(super) backwards_seconds_max: f64,
     /// The error that stopped the reading of this log.
     pub(super) problem: Option<String>,

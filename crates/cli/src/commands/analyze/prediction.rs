@@ -295,7 +295,7 @@ const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
 /// The share of the hits of an unlimited cache that the suggested RAM must reach.
 const RAM_SHARE: f64 = 2.0 / 3.0;
 
-/// The least gain in byte hit ratio for which the suggested disk is doubled: one percentage point.
+/// The suggested disk is doubled as long as this adds at least one percentage point to the byte hit ratio.
 const DISK_GAIN: f64 = 0.01;
 
 /// The number of requests between two runs of AdaptSize's tuner: the default of Δ in the paper.
@@ -347,7 +347,7 @@ mod tests {
         let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
             panic!("five caches: {:?}", prediction.caches);
         };
-        // Objects of 20 MB are requested repeatedly; most requests are for a tenth of these objects.
+        // The 2,000 popular objects have 20 MB together, and most requests for them are for a tenth of them.
         assert!((2 << 20..=32 << 20).contains(&lru.ram_bytes), "{lru:?}");
         assert_eq!(
             [&lru.policy, &adaptsize.policy, &gdsf.policy],

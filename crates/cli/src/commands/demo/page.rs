@@ -79,8 +79,8 @@ fn requests_axis(outcome: &Outcome) -> Axis {
     Axis::new("requests so far", Unit::Count).range(0.0, outcome.trace.requests as f64)
 }
 
-/// The measured hit ratios over time. Each point covers at least the number of requests that a point of the
-/// prediction covers.
+/// The measured hit ratios over time. Samples are combined until they cover as many requests as a point of the
+/// prediction.
 fn measured(edge: &EdgeOutcome, outcome: &Outcome) -> Vec<(f64, f64)> {
     let interval_requests = (outcome.trace.requests / super::INTERVALS).max(1);
     let mut points = Vec::new();

@@ -54,17 +54,25 @@ pub(super) struct FilterReport {
     construction: &'static str,
     form: &'static str,
     hash_seed: u64,
+    /// The number of the build. Later builds of a set have higher numbers.
     epoch: u64,
+    /// The time at which the reading of the ids began, in milliseconds since 1970.
     built_ms: Option<u64>,
     ids: u64,
     capacity_ids: u64,
+    /// True if the filter has more ids than its capacity.
     overfilled: bool,
     bytes: u64,
     bits_per_id: f64,
+    /// The size as a multiple of the information-theoretic lower bound.
     times_the_limit: f64,
+    /// The false-positive rate that the builder of the filter requested.
     asked_rate: f64,
+    /// The false-positive rate computed from the number of ids.
     expected_rate: f64,
+    /// The false-positive rate computed from the bits of the filter.
     exact_rate: f64,
+    /// The share of random ids that the filter reported as present.
     measured_rate: f64,
 }
 

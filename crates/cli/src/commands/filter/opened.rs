@@ -53,8 +53,8 @@ pub(super) fn open_edgeward(path: &Path) -> anyhow::Result<Filter<Vec<u8>>> {
     })
 }
 
-/// Reads the header first, and then the number of bytes that the header states. A file that is not a filter may be
-/// endless, for example a device.
+/// Reads the header first, and then only the number of bytes that the header states, because a file that is not a
+/// filter may be endless, for example a device.
 fn read_filter(input: &mut impl Read) -> std::io::Result<Result<Filter<Vec<u8>>, OpenError>> {
     let mut bytes = Vec::new();
     input

@@ -273,9 +273,8 @@ pub(crate) fn open_store(
     Ok(store)
 }
 
-/// Returns the folder, in or next to the store, in which an endpoint saves the knowledge which chunks each peer
-/// has. For a block device the result is `None`, so an endpoint with its store on a block device loses this
-/// knowledge at a restart.
+/// Returns the folder, in or next to the store, in which an endpoint saves its knowledge of the chunks that each peer
+/// has. For a block device the result is `None`: such an endpoint loses the knowledge at a restart.
 pub(crate) fn knowledge_folder(store: &Path) -> Option<PathBuf> {
     if store.is_dir() {
         return Some(store.join("knowledge"));
@@ -297,7 +296,7 @@ pub(crate) fn with_hint(error: SetupError) -> anyhow::Error {
     Diagnostic::from_error(&error).hint(hint).into()
 }
 
-/// Runs `start`, waits for a signal, and passes the result of `start` to `stop`.
+/// Runs `start`, waits for a signal, and passes the result of `start` to `stop`. A second signal cancels `stop`.
 pub(crate) fn run_until_signal<T, S: Future<Output = anyhow::Result<()>>>(
     start: impl AsyncFnOnce() -> anyhow::Result<T>,
     stop: impl FnOnce(T) -> S,

@@ -120,6 +120,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         for direction in ["sent", "received"] {
             let side = &peer[direction];
             let bytes = number(&side["bytes"]);
+            // A nak reports a reference that cannot be resolved. For received data, the endpoint counts naks by cause.
             let naks = match direction {
                 "sent" => number(&side["naks"]),
                 _ => ["missing", "foreign", "disordered"]

@@ -248,10 +248,14 @@ struct Store<'a> {
 #[derive(Serialize)]
 struct Segment {
     segment: u32,
+    /// Counts the openings of segments on the device: a higher epoch means that the segment is newer.
     epoch: u64,
     opened_secs: u64,
+    /// True if the segment is complete and has a footer.
     sealed: bool,
+    /// The number of objects with a single record.
     objects: u64,
+    /// The number of objects in several pieces: each has one commit record.
     commits: u64,
     pieces: u64,
     purges: u64,

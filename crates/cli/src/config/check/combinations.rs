@@ -56,8 +56,8 @@ pub(super) fn check_combinations(
     link(raw_settings, draft, diagnostics);
 }
 
-/// Checks that `[origin.link]` is complete, and that the protocol to the origin is HTTP/1.1 without TLS: a link
-/// supports no other.
+/// Checks that `[origin.link]` is complete, and that the protocol to the origin is HTTP/1.1 without TLS, the only
+/// protocol that a link supports.
 fn link(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,

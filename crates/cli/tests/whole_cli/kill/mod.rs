@@ -26,8 +26,8 @@ use witness::PurgeClient;
 /// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's
 /// sync count. After a random time the edge gets SIGKILL and is started on the same directory. Every body must
 /// be a prefix of the correct bytes, and complete unless the edge was killed meanwhile. After each start, all
-/// objects known to be durable are requested first: 99 of 100 must come from disk. Objects purged durably must
-/// not come from disk, neither at the next start nor at the end.
+/// objects known to be durable are requested first: 99 of 100 must come from disk. No durably
+/// purged object may come from disk, after the next start and after the last one.
 #[test]
 fn an_edge_killed_under_load_serves_only_correct_bytes() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {

@@ -51,14 +51,14 @@ impl PurgeClient {
                 .complete
                 .then_some(())?;
         }
-        // These objects are purged after the next start. The edge writes them before the marker, so they are durable
-        // when the marker is durable.
+        // These objects are purged after the next start. The edge writes them before the marker, an object that is
+        // requested after them, so they are durable when the marker is durable.
         for kind in 0..FETCHES_PER_ROUND {
             let id = self.next_id(kind % 4);
             send_request(addr, "GET", id, None).complete.then_some(())?;
             self.requested.push(id);
         }
-        // The marker is an object larger than the memory tier, so that a hit proves that it is on disk.
+        // The marker is larger than the memory tier, so that a hit proves that it is on disk.
         let marker = self.next_id(4);
         let marker_generation = ledger.generation_of(marker);
         send_request(addr, "GET", marker, None)

@@ -192,7 +192,7 @@ impl FlowSender<'_> {
                 estimator.flush(other);
             }
             let begin = || estimator.begin(b"", true).ok();
-            // The maximum of connections allows one body in each direction, so the estimator accepts this body.
+            // The estimator accepts this body: `LIMITS` allows two bodies for each connection.
             body = open_body.or_else(begin);
             if let Some(body) = body {
                 estimator.write(body, bytes).expect("the stream is open");
@@ -232,8 +232,8 @@ impl<R: Read> Read for ProgressReader<'_, R> {
     }
 }
 
-/// The limits of the reassembly. The number of connections allows two bodies for each. Out-of-order data may
-/// take 4 MiB per connection and 64 MiB in total.
+/// The limits of the reassembly. Each connection may have two open bodies, so the maximum of connections is half of the
+/// maximum of bodies. Out-of-order data may take 4 MiB per connection and 64 MiB in total.
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: super::BODIES_MAX / 2,
     waiting_max: 4 << 20,

@@ -32,16 +32,23 @@ pub(super) struct Row {
     name: String,
     kind: &'static str,
     bodies: u64,
+    /// The total size of the bodies. The last four fields divide it by how the link sends each byte.
     bytes: u64,
+    /// The total size of the frames that the link would send.
     link_bytes: u64,
     #[serde(serialize_with = "finite")]
     saved_share: f64,
+    /// For comparison, the size of the bodies after compression with zstd alone.
     compressed_bytes: u64,
     #[serde(serialize_with = "finite")]
     compressed_saved_share: f64,
+    /// The bytes in known chunks, which are sent as references.
     named_bytes: u64,
+    /// The bytes in new chunks that are sent as deltas.
     delta_bytes: u64,
+    /// The bytes in all other new chunks.
     literal_bytes: u64,
+    /// The bytes that are not deduplicated: the first bytes of each body, and encrypted bodies.
     plain_bytes: u64,
 }
 

@@ -58,7 +58,8 @@ impl ServerConfig {
         connections: ConnectionLimits {
             connections_max: 32,
             unserved_max: 32,
-            // A client may use half of the connections. A further connection replaces one of its own.
+            // A client may use half of the connections. A further connection of this client replaces one of its
+            // connections.
             per_client_max: 16,
         },
         // A scraper sends its request immediately.
@@ -161,8 +162,8 @@ impl<H: Handler> Server<H> {
                 self.counters.displaced.increment();
             }
             connections.spawn(self.connection(stream, from, entered));
-            // Yielding lets the new connection read a request that its client has already sent. Without it,
-            // further new connections could displace this one before its request is read.
+            // Yielding lets the new connection read a request that its client has already sent. Without the
+            // yield, further new connections could displace this one before its request is read.
             tokio::task::yield_now().await;
         }
         drop(listener);
@@ -270,7 +271,7 @@ const HEADERS_MAX: usize = 64;
 
 /// The limit of unsent bytes that the kernel buffers for a connection. The kernel may exceed it by the client's
 /// window and one segment of up to 64 KiB. Without this limit, the kernel buffers 2 to 3 MB for a client that
-/// reads no byte. These are more than a hundred pages of an admin server.
+/// reads no byte. An admin server would have to make more than a hundred pages to fill this buffer.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
 /// The minimum buffer size of hyper in bytes. hyper panics if it is set to less.

@@ -15,7 +15,7 @@ use edgeward_types::{AcceptError, ConnectionId, ConnectionLimits, ConnectionTabl
 pub struct Slots {
     state: Mutex<State>,
     started: Instant,
-    /// A notification that a connection has ended or waits for its client, so that another one can be accepted.
+    /// Notified when a connection ends, or begins to wait for its client. A new connection may then replace it.
     space: Notify,
 }
 
@@ -35,6 +35,7 @@ pub struct Slot {
     is_answering: AtomicBool,
     /// True while a response is not completely written.
     is_writing: AtomicBool,
+    /// Notified when a response is completely written.
     written: Notify,
 }
 
@@ -122,8 +123,7 @@ impl Slot {
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the client has read enough of a response. The connection no longer counts as waiting for
-    /// its client.
+    /// Records that the client has read so many bytes that its connection no longer counts as waiting for its client.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }

@@ -1,4 +1,5 @@
-//! Batches: several thousand canonical ids in one allocation.
+//! Batches: several thousand ids in their canonical form, in one allocation. A batch belongs to one span: a
+//! part of a scan that is read independently of the others.
 
 use edgeward_filter::{IdForm, IdText};
 
@@ -25,8 +26,8 @@ pub struct SpanProgress {
     pub rows: u64,
     /// The number of rows of this batch that were skipped because they are malformed.
     pub malformed: u64,
-    /// The position after this batch. The next attempt begins here when the ids of this batch are persisted.
-    /// `None` at the end of the span, and if the source reports no positions.
+    /// The position after this batch. If an attempt fails after the ids of this batch were persisted, the next
+    /// attempt begins at this position. `None` at the end of the span, and if the source reports no positions.
     pub position: Option<Vec<u8>>,
     /// True if these rows are the last ones of the span.
     pub ends_span: bool,
@@ -145,7 +146,7 @@ impl BatchBuilder {
     }
 }
 
-/// The largest size of a batch: 16 ids of the maximum length, or 28,000 UUIDs.
+/// A batch is full when its ids have this many bytes: 16 ids of the maximum length, or 29,000 UUIDs as text.
 const BATCH_BYTES: usize = 1 << 20;
 const _: () = assert!(BATCH_BYTES >= 16 * ID_BYTES_MAX);
 

@@ -6,10 +6,10 @@
 //! ?`. Several spans are read concurrently. If reading a span fails, the next attempt reads this span again
 //! from its start.
 //!
-//! A scan of Cassandra does not read one state of the database. It reads a row that was written before the scan
-//! began if at least one replica confirmed the write and also answers the scan. Examples: writes and scan with
-//! consistency `quorum`; or writes with `all` and a scan with `one`. The address selects the consistency of the
-//! scan (`?consistency=local_quorum`, the default).
+//! A scan of Cassandra does not read one state of the database. A row that was written before the scan began is
+//! certain to be read only if at least one replica both confirmed the write and answers the scan. Examples:
+//! writes and scan with consistency `quorum`; or writes with `all` and a scan with `one`. The address selects
+//! the consistency of the scan (`?consistency=local_quorum`, the default).
 
 mod address;
 mod cql;
@@ -62,7 +62,8 @@ impl Cassandra {
     async fn connect(&self) -> Result<Session, SourceError> {
         let profile = ExecutionProfile::builder()
             .consistency(self.cluster.consistency)
-            // A page of an uncached table under load takes less time. A request that takes longer is retried.
+            // Reading a page of an uncached table takes less than 30 s, even under load. A request that takes
+            // longer is retried.
             .request_timeout(Some(Duration::from_secs(30)))
             .build();
         let mut builder = SessionBuilder::new()
@@ -155,7 +156,8 @@ impl Cassandra {
         let info = SourceInfo {
             form: encoding.form(),
             column: column.name().to_owned(),
-            // `ScanHandle::progress` computes a better estimate from the number of completed spans than the server can.
+            // `ScanHandle::progress` computes a better estimate from the number of completed spans than the
+            // server can.
             rows_estimated: None,
         };
         let attempt = sink.begin(info, || {
@@ -303,8 +305,8 @@ impl ChangesConnection for CassandraChanges {
         }
     }
 
-    /// Passes the rows in the order of their numbers. Cassandra returns rows of several partitions in another
-    /// order, so this function first reads and sorts all rows of the poll.
+    /// Passes the rows in the order of their numbers. Cassandra does not sort the rows of several partitions by
+    /// their numbers, so this function first reads and sorts all rows of the poll.
     fn poll<'a>(&'a mut self, after: i64, rows: &'a mut Rows<'_>) -> SourceFuture<'a, ()> {
         Box::pin(async move {
             let invalid = |error: crate::Cause| self.source.fail(false, error);

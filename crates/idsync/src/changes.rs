@@ -14,10 +14,10 @@
 //! for the look-back. The rows are delivered in batches, so memory is bounded. The poller stores which rows of
 //! the look-back were delivered, so that each row is delivered only once.
 //!
-//! **A malformed row does not stop the polls.** If a poll failed at an id that does not have the set's form,
-//! every later poll would fail at the same row, and no later change would be read. The row is therefore skipped
-//! and counted ([`ChangesPoller::take_malformed`]). If only the number of a row is missing or has another type, the
-//! id of the row is delivered.
+//! **A malformed row does not stop the polls.** If a poll failed at an id that does not have the configured
+//! form ([`ChangesConfig::form`]), every later poll would fail at the same row, and no later change would be
+//! read. The row is therefore skipped and counted ([`ChangesPoller::take_malformed`]). If only the number of a
+//! row is missing or has another type, the id of the row is delivered.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -140,7 +140,9 @@ pub struct PollResult {
     pub ids: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
-    /// The highest number read so far. A later run of the program polls from this number on.
+    /// The highest number read so far; rows with an implausible time do not count. If a later run of the
+    /// program passes this number to [`ChangesPoller::new`], its first poll begins at this number minus the
+    /// look-back.
     pub cursor: i64,
     /// The time at which the poll began. All rows committed before this time are delivered, unless the
     /// look-back is too short.
@@ -213,7 +215,8 @@ impl ChangesPoller {
         Stopper(Arc::clone(&self.stop))
     }
 
-    /// Returns the highest number read so far. The next poll begins at this number minus the look-back.
+    /// Returns the highest number read so far, without rows with an implausible time. The next poll begins at
+    /// this number minus the look-back.
     pub fn cursor(&self) -> i64 {
         self.cursor
     }
@@ -490,7 +493,7 @@ impl RecentRows {
     }
 
     /// Returns the entry of a row with a malformed id. A [`Value`] hashes differently from the bytes of a valid
-    /// id, so the entry is not that of a valid row.
+    /// id, so the entry differs from the entry of every valid row.
     fn malformed_entry(&self, number: i64, id: Value<'_>) -> (i64, u64) {
         (number, self.keys.hash_one(id))
     }
@@ -514,8 +517,8 @@ impl RecentRows {
     }
 }
 
-/// The largest number of stored rows, which take about 20 MB. If the look-back has more rows, each poll delivers the
-/// further rows again.
+/// The largest number of stored rows, which take about 20 MB. If the look-back has more rows, each poll
+/// delivers the rows beyond this number again.
 const RECENT_ROWS_MAX: usize = 1 << 20;
 
 #[cfg(test)]

@@ -161,7 +161,8 @@ impl Checkpoint {
         Ok(())
     }
 
-    /// Writes the plan of a new scan. If the scan is resumed, only checks that `form` is the form of the stored plan.
+    /// Writes the plan of a new scan. If the scan is resumed, the plan is already in the file. The function
+    /// then writes nothing, and fails if `form` is not the form of the stored plan.
     pub fn begin(&mut self, form: IdForm, ledger: &Ledger) -> Result<(), CheckpointError> {
         if let Some(before) = self.form {
             return if before == form {

@@ -1,4 +1,4 @@
-//! Errors of reading ids. Each kind of error needs another action of the operator.
+//! Errors of reading ids. Each kind of error needs a different action of the operator.
 
 use std::error::Error;
 

@@ -8,7 +8,7 @@
 //!   program continues the scan from this file.
 //! - [`ChangesPoller`] polls the database for the ids that were added after the scan began.
 //!
-//! All functions block the calling thread. Database clients run their tasks on separate threads.
+//! All functions block the calling thread. A scan reads the database on a thread of its own.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -121,9 +121,9 @@ impl Retry {
 /// The progress of a scan.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Progress {
-    /// The number of rows read, including those of an earlier run that was resumed.
+    /// The number of rows read, including the rows that an earlier run of the program had read.
     pub rows: u64,
-    /// The number of rows that an earlier run had read.
+    /// The number of rows that an earlier run had read, according to the ledger with which this scan began.
     pub rows_before: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
@@ -208,7 +208,8 @@ impl ScanHandle {
 impl Scan {
     /// Begins a scan of the open spans of `ledger`, which is empty for a new scan.
     ///
-    /// Waits until the source has prepared its query. An error before this time is returned without a retry.
+    /// Waits until the source has prepared its query. An error before the query is prepared is returned without
+    /// a retry.
     pub fn begin(
         source: Arc<dyn Source>,
         ledger: Ledger,
@@ -351,8 +352,8 @@ impl Sink {
             sent = self.sender.send(batch) => sent.map_err(|_| SourceError::Cancelled)?,
             () = self.cancelled() => return Err(SourceError::Cancelled),
         }
-        // The progress is recorded only when the batch is in the queue. Otherwise, after a failed send, the
-        // next attempt would omit the ids of this batch.
+        // The progress is recorded only when the batch is in the queue. If it were recorded earlier and the
+        // send failed, the next attempt would omit the ids of this batch.
         self.shared.state().ledger.record(&progress);
         Ok(())
     }

@@ -86,7 +86,7 @@ impl Sqlite {
     }
 
     /// Counts the rows of the query. Returns `None` if counting takes more than `COUNT_CALLBACKS_MAX` progress
-    /// callbacks, which the callback counts in `callbacks_left`.
+    /// callbacks. Each callback subtracts 1 from `callbacks_left`.
     fn estimate(&self, connection: &Connection, callbacks_left: &AtomicU64) -> Option<u64> {
         callbacks_left.store(COUNT_CALLBACKS_MAX, Ordering::Relaxed);
         let query = without_semicolon(&self.options.query);
@@ -267,7 +267,7 @@ fn id_of<'a>(value: ValueRef<'a>, prepared: &Statement<'_>) -> Result<Value<'a>,
     })
 }
 
-/// Returns the form of ids for a declared type. SQLite itself allows any value in any column.
+/// Returns the form of ids by the declared type of their column. SQLite itself allows any value in any column.
 fn form_of(declared: Option<&str>) -> IdForm {
     let declared = declared.unwrap_or_default().to_ascii_uppercase();
     if declared.contains("INT") {
@@ -309,8 +309,8 @@ impl Position {
             ValueRef::Integer(number) => Self::Integer(number),
             ValueRef::Text(text) => Self::Text(text.to_vec()),
             ValueRef::Blob(bytes) => Self::Blob(bytes.to_vec()),
-            // SQLite sorts NULL first and numbers before text. The smallest integer is therefore a position
-            // before or at most of these rows; some of them are then read again.
+            // SQLite sorts NULL first, then numbers, then text. A scan that continues at the smallest integer
+            // therefore reads all numbers and texts again and omits only NULL, which is not an id.
             ValueRef::Null | ValueRef::Real(_) => Self::Integer(i64::MIN),
         }
     }

@@ -1,7 +1,7 @@
 //! Values of an id column, and the conversion to the canonical text of an id.
 //!
-//! The canonical text is the one that the filter hashes (see `edgeward_filter::IdForm`). A UUID column, a text
-//! column with UUIDs and a blob of 16 bytes therefore give the same id. The same id in a URL has this text too.
+//! The filter hashes the canonical text (see `edgeward_filter::IdForm`). A UUID column, a text
+//! column with UUIDs and a blob of 16 bytes therefore give the same id. An id in a URL is converted to this text too.
 
 use edgeward_filter::{IdForm, IdText};
 

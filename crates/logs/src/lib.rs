@@ -7,10 +7,10 @@
 //!                                                  one thread per partition: count ──> objects
 //! ```
 //!
-//! All requests for a URL are in one partition, so partitions are counted separately and their results are
-//! added. A request takes 8 bytes, or 16 with sizes. Memory holds the buffers of the partitions and one table
-//! per thread, independent of the number of URLs. The temporary file has no name, so the system always frees
-//! its space when the process ends.
+//! The tally has the counts of all lines, for example by hour and by status. All requests for a URL are in one
+//! partition, so partitions are counted separately and their results are added. A request takes 8 bytes, or 16
+//! with sizes. Memory holds the buffers of the partitions and one table per thread, independent of the number
+//! of URLs. The temporary file has no name, so the system always frees its space when the process ends.
 //!
 //! The sums can be saved: as a partial result, which can be merged with those of other machines, or as a
 //! checkpoint, from which an interrupted analysis continues.

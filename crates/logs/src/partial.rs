@@ -6,7 +6,8 @@
 //!
 //! A URL is identified by a fingerprint of 128 bits, and URLs are sorted by fingerprint. Any number of partial
 //! results can therefore be merged in one pass, with one block of each file in memory. The figures are the
-//! tally and the sample. Checksums cover every byte. `docs/reference/partial-format.md` describes the format.
+//! tally (the counts of all lines) and the sample. The section *about* has the options of the analysis and the
+//! reports of its logs. Checksums cover every byte. `docs/reference/partial-format.md` describes the format.
 
 mod merge;
 mod read;

@@ -38,7 +38,7 @@ pub struct HierarchyRules {
     /// If true, a hit on disk counts as a request in the disk admission rule. An object that is then evicted
     /// from disk is written again at its next request. False by default: the rule remembers the earlier
     /// requests long enough. On no trace of `bench/runs/2026-11-21-disk-simulated` did this setting change the
-    /// hit ratio by 0.001.
+    /// hit ratio by 0.001 or more.
     pub note_disk_hits: bool,
 }
 
@@ -98,8 +98,8 @@ impl Hierarchy {
         }
     }
 
-    /// Decides if an object that was evicted from memory is written to disk. Its `object_bytes` must still be
-    /// available.
+    /// Decides if an object that was evicted from memory is written to disk. The caller must still have its
+    /// body and metadata, `object_bytes` in total.
     ///
     /// Do not call this for purged or replaced objects. `on_disk` is called only if its result matters.
     pub fn evicted_from_ram(

@@ -1,7 +1,7 @@
 //! Numbered slots for resident objects, with state that hits may update under shared access.
 //!
 //! The bookkeeping of a tier requires exclusive access, and a hit must not wait for it. The state that a hit
-//! updates is therefore stored apart: in chunks that are allocated once, never move, and are read through an
+//! updates is therefore stored separately, in chunks that are allocated once, never move, and are read through an
 //! `Arc` without a lock.
 
 use std::sync::OnceLock;
@@ -34,10 +34,10 @@ impl<S: Default> AccessStates<S> {
         self.chunks[chunk].get_or_init(|| (0..CHUNK_SLOTS).map(|_| S::default()).collect());
     }
 
-    /// Returns the state of a slot that was allocated at any time.
+    /// Returns the state of a slot that is or was allocated.
     ///
-    /// The object may have been evicted and the slot reused. Another object then gets one undeserved hit, which
-    /// is harmless.
+    /// The object may have been evicted and the slot reused. A hit is then counted for another object, which is
+    /// harmless.
     #[inline]
     pub(crate) fn at(&self, index: u32) -> &S {
         let chunk = self.chunks[index as usize / CHUNK_SLOTS]

@@ -45,9 +45,10 @@ pub enum EvictionSpec {
     Fifo,
     /// Evicts the largest object.
     Size,
-    /// Evicts the object with the fewest requests, aged.
+    /// Evicts the object with the fewest requests. Old requests lose weight, so that formerly popular objects
+    /// are evicted.
     LfuDa,
-    /// Evicts the largest object that was not requested recently.
+    /// Evicts large objects that were not requested recently.
     Gds,
     /// Evicts the object with the fewest requests per byte. Rejects an object that is worth much less per byte than
     /// one of its victims.
@@ -68,11 +69,11 @@ impl Default for PolicySpec {
 }
 
 impl PolicySpec {
-    /// Admits every object, evicts the least recently used.
+    /// Admits every object, evicts the least recently used object.
     pub const LRU: Self = Self::evicting(EvictionSpec::Lru);
-    /// Admits by the paper's AdaptSize, evicts the least recently used.
+    /// Admits by the paper's AdaptSize, evicts the least recently used object.
     pub const ADAPTSIZE: Self = Self::admitting(AdmissionSpec::AdaptSize);
-    /// Admits by AdaptSize with a finite horizon, evicts the least recently used.
+    /// Admits by AdaptSize with a finite horizon, evicts the least recently used object.
     pub const ADAPTSIZE_HORIZON: Self = Self::admitting(AdmissionSpec::AdaptSizeHorizon);
     /// [`EvictionSpec::Gdsf`] alone.
     pub const GDSF: Self = Self::evicting(EvictionSpec::Gdsf);
@@ -133,7 +134,7 @@ impl PolicySpec {
         Some(Tuner::new(config))
     }
 
-    /// Returns one example per rule, and a combination, for lists and tests.
+    /// Returns one example for each rule and one of a combination, for lists and tests.
     pub fn examples() -> Vec<Self> {
         let admissions = [
             AdmissionSpec::Threshold(ByteSize::kib(64)),
@@ -346,7 +347,7 @@ impl std::error::Error for ParsePolicyError {
     }
 }
 
-/// The names for messages.
+/// The names of the rules, for error messages.
 const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";
 const EVICTION_NAMES: &str = "lru, fifo, size, lfu-da, gds, gdsf, gdsf-plain, infinite";
 

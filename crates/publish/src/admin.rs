@@ -86,7 +86,8 @@ impl AdminPages for Admin {
     }
 }
 
-/// Returns the values of a table of metrics as JSON, under the metric names without prefix and `_total`.
+/// Returns the values of a table of metrics as JSON, under the metric names without the prefix
+/// `edgeward_publish_` and the suffix `_total`.
 fn json_of<T>(table: &Table<T>, item: &T) -> Map<String, Value> {
     table
         .metrics

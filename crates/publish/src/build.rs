@@ -163,8 +163,9 @@ impl Builder {
         }
     }
 
-    /// Scans the source and publishes a snapshot. Returns the time (of the monotonic clock) at which a scan
-    /// must begin in addition to the schedule, if completeness needs one.
+    /// Scans the source and publishes a snapshot. Returns the time (of the monotonic clock) at which an
+    /// additional scan must begin. `None` if the publisher can state without an additional scan that no id is
+    /// missing.
     fn build(&mut self) -> Result<Option<Duration>, ScanError> {
         if self.stop.load(Ordering::Relaxed) {
             return Err(ScanError::Stopped);

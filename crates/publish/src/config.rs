@@ -136,7 +136,7 @@ pub struct PublishLimits {
     pub wait_max: Duration,
     /// The largest size of a posted list of ids. Default 1 MiB.
     pub post_bytes_max: usize,
-    /// The largest number of lists that wait to be journaled; further ones get 503. Default 256.
+    /// The largest number of lists that wait to be journaled; further lists get 503. Default 256.
     pub posts_max: usize,
     /// The largest number of ids in the stored deltas. Further ids get 503 until the next snapshot, whose scan
     /// then begins early. Default 2²⁰, the default limit of clients.
@@ -188,7 +188,7 @@ impl PublishLimits {
     }
 }
 
-/// Returns true if a name is valid for a set. It is a part of paths and of HTTP fields.
+/// Returns true if a name is valid for a set. The name is a part of paths and of HTTP fields.
 pub(crate) fn is_set_name(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-');
     (1..=64).contains(&name.len()) && name.bytes().all(plain) && !name.starts_with('.')

@@ -14,7 +14,7 @@ macro_rules! counters {
             pub(crate) connections: Arc<ConnectionCounters>,
         }
 
-        /// The counters as metrics, without those of connections.
+        /// The metrics of these counters. The metrics of connections are in `CONNECTIONS`.
         pub(crate) const METRICS: Table<Counters> = Table {
             labels: &[],
             metrics: &[ $( Metric {

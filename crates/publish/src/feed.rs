@@ -95,7 +95,7 @@ impl Feed {
             match commands.try_send(command) {
                 Ok(()) => break,
                 Err(TrySendError::Closed(_)) => return Err(FeedError::Closed),
-                // The queue has room for all waiting commands, so the next completed command ends this loop.
+                // The writer takes one command after another from the queue, so a later attempt succeeds.
                 Err(TrySendError::Full(refused)) => command = refused,
             }
             drop(commands);

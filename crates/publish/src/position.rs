@@ -26,7 +26,8 @@ pub struct StoredPosition {
     version: u32,
     /// The feed: SHA-256 of its name.
     feed: String,
-    /// The lineage of the journal that has the ids.
+    /// The lineage of the journal that has the ids: a random number, which each start of a publisher replaces
+    /// (see `state`).
     lineage: u64,
     /// The position, in the unit that the feed has chosen.
     pub(crate) position: i64,
@@ -56,7 +57,8 @@ impl StoredPosition {
     }
 
     /// Returns true if the position belongs to this feed and to a journal with one of these lineages, and is
-    /// not newer than the journal. A backup may have been taken file by file, so the files may differ in age.
+    /// not newer than the journal, whose newest number is `head`. A backup may have been taken file by file, so
+    /// the files may differ in age.
     pub(crate) fn belongs_to(&self, feed: Digest, lineages: &[u64], head: u64) -> bool {
         self.feed == feed.to_string() && lineages.contains(&self.lineage) && self.head <= head
     }
@@ -106,8 +108,8 @@ impl PositionFile {
     }
 
     /// Records a position. Writes the file if the last write was at least a second ago, or if another field
-    /// than `position` and `head` changed. Otherwise a crash could lose a change of `complete`, and the next
-    /// start would need an additional scan.
+    /// than `position` and `head` changed. The second condition is needed because a crash could lose a change
+    /// of `complete`, and the next start would then need an additional scan.
     pub(crate) fn record(&mut self, position: StoredPosition, now: Duration) -> io::Result<()> {
         let moved = |written: &StoredPosition| StoredPosition {
             position: position.position,

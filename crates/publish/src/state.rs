@@ -1,5 +1,5 @@
-//! The state that survives a restart: the journal, the newest snapshot, and the numbers that must never
-//! decrease.
+//! The state that survives a restart: the journal, the newest snapshot, and two numbers that must never
+//! decrease: the epoch of snapshots and the number of the last manifest.
 //!
 //! ```text
 //! lock                 locked by the publisher that uses the folder; a copy of the folder has another inode
@@ -66,7 +66,7 @@ pub(crate) struct Restored {
     /// True if the folder is a copy, for example restored from a backup.
     pub(crate) copied: bool,
     /// True if acknowledged ids may be missing: at this start or an earlier one, the log was damaged, the
-    /// folder was a copy, or the configured coverage was another. A complete scan clears this state.
+    /// folder was a copy, or the configured coverage had changed. A complete scan clears this state.
     pub(crate) may_miss_acknowledged_ids: bool,
 }
 
@@ -166,9 +166,9 @@ impl StateFolder {
             epoch: wall_ms / 1000,
             snapshot: None,
         });
-        // The first number after a start is at least the current time in milliseconds since 1970. It therefore
-        // exceeds all numbers used before the folder was lost or restored from a backup, unless the publisher made a
-        // thousand manifests per second.
+        // The first manifest number after a start is at least the current time in milliseconds since 1970. It
+        // therefore exceeds all numbers used before the folder was lost or restored from a backup, unless the
+        // publisher made a thousand manifests per second.
         stored.serial_max = stored.serial_max.max(wall_ms);
         stored.version = VERSION;
         (stored.lock, stored.covered_by) = (Some(lock_identity), Some(covered_by));

@@ -1,6 +1,6 @@
 //! The thread that owns the journal: it numbers ids, persists them, and publishes them.
 //!
-//! All lists of ids that arrive while the device is written form one batch: one record, one sync of the device
+//! All lists of ids that arrive during a write to the device form the next batch: one record, one sync of the device
 //! and one delta, however many clients posted them. The publisher acknowledges a list when its ids are on the
 //! device and published. The client that posted the list may then commit the ids to the database.
 
@@ -95,8 +95,8 @@ pub(crate) enum Command {
     /// Publishes a snapshot.
     Publish {
         built: BuiltSnapshot,
-        /// Replies with the time at which a scan must begin in addition to the schedule, by the monotonic
-        /// clock.
+        /// Replies with the time (by the monotonic clock) at which an additional scan must begin, or `None` if
+        /// the schedule is sufficient.
         done: oneshot::Sender<std::io::Result<Option<Duration>>>,
     },
 }
@@ -330,7 +330,8 @@ impl Writer {
         self.journal.append(ids);
         self.publish_manifest();
         if self.delta_ids() as u64 > (self.snapshot_ids / 10).max(EARLY_SCAN_IDS_MIN) {
-            // The deltas exceed a tenth of the snapshot. A new snapshot is then a smaller download for clients.
+            // The deltas have more than a tenth as many ids as the snapshot. For a new client, a new snapshot
+            // is a smaller download than this snapshot and its deltas.
             (self.request_scan)();
         }
         Ok(self.journal.head())

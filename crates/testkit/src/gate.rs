@@ -90,8 +90,8 @@ pub(crate) struct Bell {
 
 impl Bell {
     pub(crate) fn ring(&self) {
-        // A waiter checks its condition and goes to sleep under this lock. Taking the lock ensures that no ring
-        // falls between the two.
+        // A waiter checks its condition and goes to sleep under this lock. Because `ring` takes the lock too,
+        // it cannot run between the check and the sleep.
         drop(self.lock.lock().unwrap_or_else(PoisonError::into_inner));
         self.blocking.notify_all();
         self.waiting.notify_waiters();

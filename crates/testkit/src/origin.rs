@@ -101,13 +101,13 @@ impl ScriptedOrigin {
         queue.push_back(answer);
     }
 
-    /// Answers requests for all paths that have no answer with the result of the function.
+    /// Sets the function that answers requests for paths without an answer.
     pub fn otherwise(&self, answer: impl Fn(&RecordedRequest) -> Answer + Send + Sync + 'static) {
         self.shared.script().otherwise = Some(Arc::new(answer));
     }
 
-    /// Closes every connection without `Connection: close`: an idle connection now, and a connection with a
-    /// request after its response.
+    /// Closes every connection and does not announce this by `Connection: close`. An idle connection is closed
+    /// now, and a connection with a request after its response.
     pub fn close_idle_connections(&self) {
         self.shared.idle_closes.send_modify(|count| *count += 1);
     }
@@ -148,14 +148,15 @@ impl ScriptedOrigin {
         self.shared.accepted.load(Ordering::SeqCst)
     }
 
-    /// Returns the number of bytes that were written to all connections since the start.
+    /// Returns the number of bytes of answers that were written to all connections since the start. `100
+    /// Continue` does not count.
     pub fn bytes_written(&self) -> u64 {
         self.shared.bytes_written.load(Ordering::SeqCst)
     }
 
     /// Blocks until `holds` returns true. The function is called whenever a connection opens or closes, and
-    /// after each head and body of a request. Panics after ten seconds with the message that `what` did not
-    /// happen.
+    /// after each head and body of a request. Panics after ten seconds; `what` describes the expected condition
+    /// in the message.
     pub fn wait_until(&self, what: &str, mut holds: impl FnMut(&Self) -> bool) {
         self.shared.bell.wait_blocking(what, || holds(self));
     }

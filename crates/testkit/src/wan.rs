@@ -3,8 +3,8 @@
 //! [`Wan`] is for measurements on machines where the kernel cannot emulate a network. It relays connections
 //! between two peers. For each direction of a connection, one thread reads bytes and sleeps for the time that
 //! the path needs to send them. Another thread writes the bytes when the delay has passed. The queue between
-//! the two threads is limited to two bandwidth-delay products; further bytes stay in the socket of their
-//! sender.
+//! the two threads is limited to twice the product of the bandwidth and the one-way delay; further bytes stay
+//! in the socket of their sender.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

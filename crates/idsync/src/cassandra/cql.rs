@@ -44,8 +44,8 @@ fn words(query: &str) -> Vec<(usize, &str)> {
     for (at, character) in query.char_indices() {
         let part_of_word = character.is_alphanumeric() || character == '_';
         if let Some(closing) = quote {
-            // A doubled quote is an escaped quote within the text. Here it ends the text and begins another
-            // one, so its words are ignored all the same.
+            // A doubled quote is an escaped quote within the text. Here the first of the two quotes ends the
+            // text and the second begins another text. The words of both texts are ignored.
             if character == closing {
                 quote = None;
             }

@@ -82,6 +82,7 @@ pub(super) struct Contents {
     pub(super) ledger: Ledger,
     pub(super) form: Option<IdForm>,
     pub(super) began_ms: u64,
+    /// The checksum of the last valid record.
     pub(super) chain: u64,
     /// The offset at which the last valid record ends.
     pub(super) bytes: u64,
@@ -236,6 +237,6 @@ fn header_error(error: io::Error) -> CheckpointError {
 pub(super) const MAGIC: &[u8; 8] = b"edgscan1";
 pub(super) const HEADER_BYTES: usize = 8 + 16 + 8 + 8;
 
-/// The largest payload of a record, far above a batch of a million hashes of 16 bytes, or a plan of a hundred
-/// thousand ranges.
+/// The largest payload of a record, far more than a batch of a million hashes (8 MB) or a plan of a hundred
+/// thousand token ranges needs.
 const RECORD_BYTES_MAX: usize = 1 << 26;

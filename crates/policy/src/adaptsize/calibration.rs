@@ -2,7 +2,7 @@
 //!
 //! The smoothed count of an object with one request predicts 0.7 requests per window, but four of five objects
 //! of this kind are never requested again. The mean of the requests that followed all estimates of one bin is
-//! unbiased. It takes a few hundred numbers.
+//! unbiased. Storing these means takes a few hundred numbers.
 
 use super::model::Bins;
 
@@ -83,8 +83,10 @@ impl Calibration {
     }
 }
 
+/// Bins of estimates per octave.
 const PER_OCTAVE: u32 = 4;
 const BINS_MAX: usize = 256;
+/// The prior has the weight of this many objects.
 const PRIOR_OBJECTS: f64 = 2.0;
 
 #[cfg(test)]

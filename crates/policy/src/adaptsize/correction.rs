@@ -145,7 +145,7 @@ impl Correction {
 }
 
 /// Returns log2 of `c`, at which the error is interpolated. `∞` counts as four times the capacity, because
-/// `e^(-s/c)` is above 0.78 there for all objects that fit.
+/// `e^(-s/c)` is above 0.77 there for all objects that fit.
 fn log2_limited(c: f64, config: &TunerConfig) -> f64 {
     let log2_max = (config.capacity_bytes as f64).log2() + 2.0;
     c.log2().min(log2_max)

@@ -6,20 +6,21 @@
 //! `p = e^(-s/c)` and the lifetime `T` are those of the paper. [`Gaps`] gives the probability `G` that the next
 //! request arrives within `T`:
 //!
-//! - a request finds the object with probability `h`; after it the object is resident with `y = h + (1 - h) p`;
-//! - the next request finds it with `h' = G y`, so `y' = p + (1 - p) G y`, which converges geometrically to `y∞
-//!   = p / (1 - (1 - p) G)`;
+//! - a request finds the object with probability `h`; after it the object is resident with probability `y = h +
+//!   (1 - h) p`;
+//! - the next request finds it with probability `h' = G y`, so `y' = p + (1 - p) G y`, which converges
+//!   geometrically to `y∞ = p / (1 - (1 - p) G)`;
 //! - in the long run with Poisson requests, `h∞ = G y∞` is Theorem 1: set `G = 1 - e^(-rT)`.
 //!
 //! An object with `n` requests that is not resident at the start has one certain miss, and `Σ G y` hits among
 //! the `n - 1` other requests. The first request of a resident object may be a hit.
 //!
 //! `T` is the lifetime at which the requests of the window fill the cache, equation (1). Each request keeps its
-//! object for its gap or for `T`, whichever is shorter. By Little's law the resident bytes are the sum of bytes
-//! times these times. After the last request of an object, the gap is the remainder of the window, as if the
-//! next window began like this one. A cache that is empty at the start therefore evicts no object until `T` and
-//! holds `K` bytes afterwards, as a real cache does. Objects resident at the start reduce the space only if
-//! they outlive the window.
+//! object until the next request (the gap) or for `T`, whichever is shorter. By Little's law the resident bytes
+//! are the sum of bytes times these times. After the last request of an object, the gap is the remainder of the
+//! window, as if the next window began like this one. A cache that is empty at the start therefore evicts no
+//! object until `T` and holds `K` bytes afterwards, as a real cache does. Objects resident at the start reduce
+//! the space only if they outlive the window.
 //!
 //! The counts are those of the window. For a past window they are known. For the next window they are the
 //! requests that followed earlier estimates (`calibration`), so that the many objects with a single request add

@@ -6,9 +6,10 @@
 //! [`crate::Admission::Exponential`] then admits with this `c`.
 //!
 //! - [`Mode::Paper`] is the paper's model: the long run of one Markov chain per object ([`Population`]).
-//! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`WindowObjects`]). Rates are
-//!   calibrated with the requests that followed earlier estimates, and small caches over a sample of the
-//!   objects correct the result. Use this mode in production.
+//! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`WindowObjects`]).
+//!   Rates are calibrated: earlier estimates are compared with the requests that followed. The result is
+//!   corrected by small simulated caches, which see the requests for a sample of the objects. Use this mode in
+//!   production.
 //!
 //! The tuner reads neither a clock nor the bits of a key. The server runs it outside the request path and the
 //! simulator calls it directly; both get the same `c`.
@@ -74,12 +75,12 @@ pub struct TunerConfig {
 
     /// The maximum number of remembered objects, at most 40 bytes each.
     ///
-    /// A window that reaches the limit ends early. A step keeps at most half of the objects, those with the
-    /// most requests.
+    /// A window that reaches the limit ends early. At the end of a window the tuner keeps at most half of the
+    /// objects, those with the most requests.
     pub objects_max: usize,
 
-    /// Paper mode: `c` is a candidate if the requests that it admits within this many windows bring as many
-    /// bytes as the cache holds.
+    /// Paper mode: a value of `c` is a candidate only if it admits, within this many windows, at least as many
+    /// bytes as the capacity of the cache.
     ///
     /// The model describes the steady state, after the content of the cache was replaced many times. A very small
     /// `c` does not reach this state within a window, and the model predicts too many hits for it. Measured on the
@@ -111,8 +112,9 @@ impl TunerConfig {
             // A smaller `c` would admit only objects without a body.
             c_min: 256.0,
             grid_per_octave: 2,
-            // Three windows of new objects only, with a margin: never reached with the default window. Small
-            // caches have a lower limit, so that the tuner stays small: 40 bytes per 256 bytes of cache.
+            // At most 2^20: four default windows in which each request is for a new object, so it is not
+            // reached. A small cache has a lower limit, one object per 256 bytes of cache but at least 65,536,
+            // so that the tuner takes little memory.
             objects_max: (capacity_bytes / 256).clamp(1 << 16, 1 << 20) as usize,
             fill_windows_max: 0.1,
             // A new `c` costs misses, since the cache content must change. Smaller gains are noise.
@@ -177,7 +179,7 @@ pub struct CurvePoint {
     pub ohr: f64,
 }
 
-/// The result of a step.
+/// The result of a step: of the choice of `c` at the end of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// The new `c`: objects are admitted with `e^(-s/c)`, or always if `∞`.
@@ -196,7 +198,7 @@ pub struct Tuning {
     pub objects: usize,
     /// Requests of the past window.
     pub requests: u64,
-    /// Requests of the past window for new objects that did not fit into the table. 0 if the driver calls a
-    /// step whenever one is due.
+    /// Requests of the past window for new objects that did not fit into the table. 0 if the caller makes each
+    /// step as soon as [`Tuner::record`] returns true.
     pub untracked_requests: u64,
 }

@@ -7,12 +7,12 @@
 //! All terms lie between 0 and 1.
 //!
 //! `T` is the solution of equation (1), `Σ P s = K`. The left side increases with `T` but is S-shaped. The
-//! fixed-point iteration of the published code does not always converge and does not report it. `solve`
+//! fixed-point iteration of the published code does not always converge and does not report a failure. `solve`
 //! brackets the root instead.
 //!
 //! A window has hundreds of thousands of objects, and a curve needs a hundred solutions. Objects with similar
-//! rates and sizes behave alike. They are therefore grouped into cells of 1/8 octave by 1/8 octave: a few
-//! thousand terms, with an error of the hit ratio below 0.1 points.
+//! rates and sizes have similar probabilities. They are therefore grouped into cells of 1/8 octave by 1/8
+//! octave: a few thousand terms, with an error of the hit ratio below 0.1 points.
 
 /// One object of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]

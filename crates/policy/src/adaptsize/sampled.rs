@@ -6,8 +6,9 @@
 //! has one object in `2^k`, and each cache has `2^-k` of the capacity (Waldspurger et al., "Cache modeling and
 //! optimization using miniature simulations", ATC'17).
 //!
-//! An object is sampled by a random draw at its first request and not by its key, so that drivers with
-//! different hashes agree. All caches share each admission draw, so they differ in `c` alone.
+//! An object is sampled by a random draw at its first request and not by its key, so that the server and the
+//! simulator, which hash keys differently, sample the same objects. All caches share each admission draw, so
+//! they differ in `c` alone.
 
 use edgeward_types::Seed;
 
@@ -19,7 +20,7 @@ use super::statistics::SampleSlot;
 #[derive(Clone, Debug)]
 pub(super) struct SampledCaches {
     capacity_bytes: u64,
-    /// The sample has one object in this many; a power of two.
+    /// The sample has one in `one_in` objects; a power of two.
     one_in: u64,
     caches: Vec<SampledCache>,
     /// The charged size of the object in each slot. A free slot is 0 and listed in `free`.

@@ -1,7 +1,7 @@
 //! The tuner's table of objects: size, requests in this window, and smoothed past requests.
 //!
 //! Objects are in order of their first request, and no later computation depends on the bits of a key. Two
-//! drivers that hash keys differently (the server a URL, the simulator a dense id) therefore give the model the
+//! callers that hash keys differently (the server a URL, the simulator a dense id) therefore give the model the
 //! same numbers in the same order and get exactly the same `c`.
 
 use std::num::NonZeroU32;

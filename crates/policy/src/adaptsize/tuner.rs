@@ -83,7 +83,7 @@ impl Tuner {
     /// and [`Self::step`] is due.
     ///
     /// A window also ends when the table of objects is full, so that each of its objects is counted. If the
-    /// driver continues without a step, new objects are not tracked, and their requests are counted as
+    /// caller continues without a step, new objects are not tracked, and their requests are counted as
     /// untracked.
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> bool {
         self.window.requests += 1;
@@ -240,8 +240,9 @@ impl Tuner {
         choice
     }
 
-    /// Forgets the objects for which `keep` returns false. If more than half of the table would remain, also
-    /// forgets those with the lowest rates: the next window needs space for new objects.
+    /// Forgets the objects for which `keep` returns false and which no sampled cache holds. If more than half
+    /// of the table would remain, also forgets the objects with the lowest rates: the next window needs space
+    /// for new objects.
     fn forget(&mut self, keep: impl Fn(&Object) -> bool) {
         let kept_max = self.config.objects_max / 2;
         let keep = |object: &Object, correction: Option<&Correction>| {

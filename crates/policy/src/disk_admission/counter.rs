@@ -4,8 +4,8 @@
 //! second request to the second filter, and so on. A counting sketch would give the same numbers. Rotating
 //! filters were chosen for four reasons. Each filter forgets by its own rotation, while a sketch halves all
 //! counters, so that two old requests become one recent request. The error of each filter is known from its
-//! fill. An atomic OR cannot lose an update between threads. The usual case, the second request, needs no other
-//! code.
+//! fill. An atomic OR cannot lose an update between threads. In the usual case, second-hit admission, the
+//! counter is a single filter.
 //!
 //! Each further filter has half the size of the one before, because most keys have few requests. A filter that
 //! is too small only rotates earlier.

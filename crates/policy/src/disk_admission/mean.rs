@@ -40,7 +40,7 @@ impl MeanSize {
         }
     }
 
-    /// Returns the bytes that justify one request: half of the mean size.
+    /// Returns the number of bytes for which one more request is required: half of the mean size.
     #[inline]
     pub fn bytes_per_request(&self) -> NonZeroU64 {
         let (bytes, requests) = (self.bytes.load(Relaxed), self.requests.load(Relaxed));
@@ -50,12 +50,14 @@ impl MeanSize {
         NonZeroU64::new(bytes / requests / 2).unwrap_or(NonZeroU64::MIN)
     }
 
+    /// Saves the mean:
+    ///
     /// ```text
     /// offset  bytes
     ///      0      8  magic "EDGEWMSZ"
     ///      8      8  requests counted
     ///     16      8  their bytes
-    ///     24      8  XXH3 of all bytes before
+    ///     24      8  XXH3-64 of the bytes 0 to 23
     /// ```
     /// All integers are little-endian.
     pub(super) fn write_to(&self, output: &mut impl Write) -> io::Result<()> {
@@ -94,7 +96,7 @@ impl MeanSize {
     }
 }
 
-/// With fewer requests the mean is not reliable.
+/// With fewer requests than this, the mean is not reliable.
 const REQUESTS_MIN: u64 = 64;
 
 /// At this count the sums are halved. In the traces the mean over this many misses varies by 10 to 20 %.
@@ -103,7 +105,7 @@ const REQUESTS_MAX: u64 = 1 << 16;
 /// Larger sizes count as this size, so that the sum does not overflow: 2^16 × 2^44 is 2^60.
 const SIZE_MAX: u64 = 1 << 44;
 
-/// The value until the mean is known. It suits a web cache.
+/// The bytes per request until the mean is reliable. The value suits a web cache.
 pub(super) const BYTES_AT_FIRST: NonZeroU64 = NonZeroU64::new(256 << 10).expect("not zero");
 
 const MAGIC: [u8; 8] = *b"EDGEWMSZ";

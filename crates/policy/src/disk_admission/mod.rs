@@ -3,8 +3,8 @@
 //! Most objects are never requested again, and writing them all wears and slows the disk. The rules therefore
 //! count requests. [`NthHit`](AnyDiskAdmission::NthHit) writes an object at its Nth remembered request, by
 //! default the second. [`SizeDensity`](AnyDiskAdmission::SizeDensity) requires more requests for larger
-//! objects. The unit is a fixed size or the [mean size](MeanSize) of requested objects. A [`RequestCounter`]
-//! remembers past requests with a few bits per key.
+//! objects. An object needs one request per unit of its size. The unit is a fixed size or half of the [mean
+//! size](MeanSize) of requested objects. A [`RequestCounter`] remembers past requests with a few bits per key.
 //!
 //! All methods need shared access only: one value serves all workers.
 //!
@@ -38,14 +38,14 @@ pub enum AnyDiskAdmission {
     NthHit(RequestCounter),
     /// Writes an object when it has one request per `bytes_per_request` bytes.
     SizeDensity {
-        /// The bytes that justify one request.
+        /// The number of bytes for which one more request is required.
         bytes_per_request: BytesPerRequest,
         /// Counts the requests of objects larger than `bytes_per_request`.
         counter: RequestCounter,
     },
 }
 
-/// The bytes that justify one request.
+/// The number of bytes for which one more request is required.
 #[derive(Debug)]
 pub enum BytesPerRequest {
     /// A fixed size.
@@ -85,7 +85,8 @@ pub enum DiskRejectReason {
 
 impl AnyDiskAdmission {
     /// Makes a rule with an empty memory. `memory` configures the number of keys per period and the error rate.
-    /// If several requests are counted, the filters of later requests together take at most as much again.
+    /// If several requests are counted, the filters of later requests together take at most as much memory as
+    /// the filter of the first request.
     pub fn new(spec: DiskAdmissionSpec, memory: RotatingBloomConfig) -> Self {
         match spec {
             DiskAdmissionSpec::Always => Self::Always,
@@ -208,7 +209,7 @@ impl AnyDiskAdmission {
 }
 
 impl BytesPerRequest {
-    /// Returns the bytes that justify one request. Adds the object to the mean.
+    /// Returns the number of bytes for which one more request is required. Adds the object to the mean.
     #[inline]
     fn for_request(&self, object: &Object) -> NonZeroU64 {
         match self {

@@ -16,7 +16,7 @@ use crate::Object;
 /// First in, first out: evicts the object that was admitted first.
 pub type Fifo = Fixed<ByAge>;
 
-/// Evicts the largest object; of several, the one that was admitted into the lowest slot.
+/// Evicts the largest object; among objects of equal size, the one in the lowest slot.
 pub type Size = Fixed<BySize>;
 
 /// Ranks by an order that is known at the admission.
@@ -25,7 +25,7 @@ pub struct Fixed<O>(PhantomData<O>);
 
 /// The rank of an object at its admission.
 pub trait Order: std::fmt::Debug + Send + 'static {
-    /// Returns the rank of an object that is admitted at offer number `offer`.
+    /// Returns the rank of an object. `offer` is the number of the offer at which the object is admitted.
     fn rank(offer: u64, object: &Object) -> u64;
 }
 
@@ -49,7 +49,7 @@ impl Order for BySize {
     }
 }
 
-/// The rank of one object, and whether it was hit.
+/// The rank of one object, and a flag that is true if the object was hit.
 #[derive(Debug, Default)]
 pub struct AccessState {
     rank: AtomicU64,
@@ -81,7 +81,7 @@ impl<O: Order> Ranking for Fixed<O> {
 
     #[inline]
     fn touch(_offers: &AtomicU64, state: &AccessState) {
-        // Every core reads the state of a popular object, so it is written only once.
+        // Every core reads the state of a popular object, so the flag is written only once.
         if !state.was_hit.load(Relaxed) {
             state.was_hit.store(true, Relaxed);
         }

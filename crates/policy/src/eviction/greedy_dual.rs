@@ -10,10 +10,10 @@
 //! | [`LfuDa`] | `f` | byte hit ratio |
 //! | [`GdsfPlain`], [`Gdsf`] | `f / s` | object hit ratio |
 //!
-//! The published policies admit every object: GDSF may evict a thousand small objects for a large one that it evicts
-//! next. [`Gdsf`] has a *bypass*: it rejects an object if one of its victims has an `H` above `L + 4 / s`. A
-//! rejection raises `L` to this value. Without the rise the residents would never age while only large objects are
-//! requested, and all of these would be rejected.
+//! The published policies admit every object: GDSF may evict a thousand small objects for a large one that it
+//! evicts next. [`Gdsf`] has a *bypass*: it rejects an object if one of its victims has an `H` above `L + 4 /
+//! s`. A rejection raises `L` to this value. Without this, the resident objects would not age while only large
+//! objects are requested, and every large object would be rejected.
 //!
 //! Sources: Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms", USITS 1997 (GDS with a cost of 1); Arlitt,
 //! Cherkasova, Dilley, Friedrich and Jin, "Evaluating Content Management Techniques for Web Proxy Caches", HP Labs
@@ -54,19 +54,19 @@ pub trait Value: Debug + Send + 'static {
     fn of(requests: u32, per_byte: f32) -> f64;
 }
 
-/// `1 / s`.
+/// The value `1 / s`.
 #[derive(Debug)]
 pub struct PerByte;
 
-/// `f`.
+/// The value `f`.
 #[derive(Debug)]
 pub struct Requests;
 
-/// `f / s`.
+/// The value `f / s`.
 #[derive(Debug)]
 pub struct RequestsPerByte;
 
-/// `f / s`; objects of low value are rejected.
+/// The value `f / s`; objects of low value are rejected.
 #[derive(Debug)]
 pub struct RequestsPerByteWithBypass;
 

@@ -89,9 +89,6 @@ mod tests {
 
     use super::*;
 
-    /// A lazy queue and an eager queue agree if ranks only increase.
-    ///
-    /// Method: random pushes, increases, removals and pops, compared with a table that is searched completely.
     #[derive(Clone, Debug)]
     enum Step {
         Push(u64),
@@ -113,6 +110,9 @@ mod tests {
     }
 
     proptest! {
+        /// A lazy queue and an eager queue return the same entries if ranks only increase.
+        ///
+        /// Method: random pushes, increases, removals and pops, compared with a table that is searched completely.
         #[test]
         fn the_lazy_queue_chooses_the_victims_of_an_eager_one(steps in steps()) {
             let mut lazy = LazyQueue::default();

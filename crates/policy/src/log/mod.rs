@@ -7,7 +7,7 @@
 //! The victim is always the oldest segment. A key may have two records, of which the later counts, and a purge
 //! is a record too. Because segments are reclaimed in the order in which they were opened, an old record never
 //! outlives the newer record or the purge that replaced it. A purged object therefore never reappears when the
-//! log is read after a crash. Objects are selected only by reinsertion.
+//! log is read after a crash. Popular objects are kept by reinsertion, not by the choice of the victim.
 //!
 //! [`SegmentLog`] manages space and no objects; the server uses it with real records. [`LogTier`] adds a table
 //! of objects and is a complete disk tier without bytes; the simulator uses it.
@@ -57,7 +57,7 @@ impl LogShape {
     /// Returns the sizes of the disk format, with segments of `segment_bytes`.
     pub const fn new(segment_bytes: u64) -> Self {
         let block_bytes = 64 << 10;
-        // Pieces have 1 MiB. In a small segment they have at most a quarter of it, in whole blocks.
+        // A piece has 1 MiB, or less in a small segment: at most a quarter of the segment, in whole blocks.
         let quarter = segment_bytes / 4 / block_bytes;
         let blocks = if quarter == 0 {
             1
@@ -81,8 +81,9 @@ impl LogShape {
         }
     }
 
-    /// Returns the default segment size on a device of `device_bytes`: 64 MiB, or less if the device had fewer
-    /// than [`SEGMENTS_FEW`] segments. With few segments, one reclaim would evict a large share of the objects.
+    /// Returns the default segment size on a device of `device_bytes`: 64 MiB, or less if the device would have
+    /// fewer than [`SEGMENTS_FEW`] segments of this size. With few segments, one reclaim would evict a large
+    /// share of the objects.
     pub const fn segment_bytes_for(device_bytes: u64) -> u64 {
         let mut segment_bytes = 64 << 20;
         while device_bytes / segment_bytes < SEGMENTS_FEW && segment_bytes > 4 << 20 {
@@ -140,7 +141,7 @@ pub struct RecordLocation {
 pub struct OpenedSegment {
     /// The segment.
     pub segment: SegmentId,
-    /// The number of the opening. It is unique and increases.
+    /// The sequence number of the opening. Each opening gets a higher number than all earlier ones.
     pub epoch: u64,
 }
 

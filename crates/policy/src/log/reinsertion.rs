@@ -26,10 +26,10 @@ pub const HITS_MAX: u8 = 3;
 /// of all writes are copies.
 const SHARE_MAX: f64 = 0.5;
 
-/// An object, or the part of it, that lies in the victim.
+/// An object in the victim, or the part of an object that lies in the victim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimCandidate {
-    /// The bytes that are written if it is selected.
+    /// The bytes that are written if the object is selected.
     pub bytes: u64,
     /// Hits since the object was written, at most [`HITS_MAX`].
     pub hits: u8,

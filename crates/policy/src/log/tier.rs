@@ -352,7 +352,7 @@ impl LogTier {
         self.counters.reclaimed_segments += 1;
     }
 
-    /// Writes an object's records in the victim again. Returns false if the space does not suffice.
+    /// Writes an object's records in the victim again. Returns false if no space is left for them.
     fn reinsert(&mut self, key: KeyHash, id: u64, victim: &[Record]) -> bool {
         let shape = self.config.shape;
         let key_and_head_bytes = self.config.key_and_head_bytes;

@@ -110,9 +110,9 @@ impl Bloom {
         new_bits
     }
 
-    /// Adds a key that is not present to its block. The result of the OR is not used, so the OR is one instruction
-    /// instead of a loop. A load first, as in [`add`](Self::add), would cost more than it saves, because few of
-    /// these keys find all bits of a word set.
+    /// Adds a key to its block, after the caller has found that the key is not present. The result of the OR is
+    /// not used, so the OR is one instruction instead of a loop. A load first, as in [`add`](Self::add), would
+    /// cost more than it saves, because few of these keys find all bits of a word set.
     #[inline]
     pub(super) fn add_at(&self, block: usize, probe: &Probe) {
         let block = &self.blocks[block].0;
@@ -140,7 +140,7 @@ impl Bloom {
         first | second == 0
     }
 
-    /// Returns the bits of a key that are not set, in each of its words.
+    /// Returns the bits of a key that the filter does not have, in each of the two words of the key.
     #[inline]
     pub(super) fn missing_at(&self, block: usize, probe: &Probe) -> [u64; 2] {
         let block = &self.blocks[block].0;

@@ -15,8 +15,8 @@
 //!
 //! **Two errors** are in [`RotatingBloomStats`]. First, a new key may be taken for a seen one; the rate follows
 //! from the fill. Second, a seen key may be forgotten by rotation. To measure this, the counted blocks of the
-//! last cleared generation are retained. A new key that they contain is a forgotten one. This measures one more
-//! period, but no earlier ones.
+//! last cleared generation are retained. A new key that they contain is a forgotten one. This finds keys of the
+//! last forgotten period, but not of earlier periods.
 //!
 //! **Concurrency**: shared access, no lock. The epoch, one number, determines the roles. The thread whose add
 //! finds the primary full and the secondary clear increments it. A thread that still adds under the old roles
@@ -158,7 +158,7 @@ impl RotatingBloom {
         }
     }
 
-    /// Returns whether the key was requested recently, and adds it.
+    /// Returns [`KeyStatus::Seen`] if the key was requested recently, and adds the key.
     #[inline]
     pub fn check_and_add(&self, key: KeyHash) -> KeyStatus {
         let epoch = self.epoch.load(Acquire);
@@ -184,7 +184,7 @@ impl RotatingBloom {
         }
     }
 
-    /// Returns true if the key was seen. Does not add it.
+    /// Returns true if the key was requested recently. Does not add the key.
     #[inline]
     pub fn contains(&self, key: KeyHash) -> bool {
         let probe = Probe::new(key);
@@ -358,8 +358,8 @@ pub struct RotatingBloomStats {
     pub primary_keys: u64,
     /// The current probability that a new key is taken for a seen one, computed from the fill.
     pub false_positive_rate: f64,
-    /// The share of keys reported as new that were in fact seen one period before the remembered ones. Counted
-    /// on the sampled blocks since the start.
+    /// The share of keys reported as new that were in fact requested in the last forgotten period. Counted on
+    /// the sampled blocks since the start.
     pub forgotten_share: f64,
     /// Bytes of all filters.
     pub memory_bytes: u64,

@@ -12,7 +12,7 @@
 //!     48      8  epoch; the generation of its parity is the primary
 //!     56  64·n   generation 0: blocks of eight 64-bit words
 //!      …  64·n   generation 1
-//!      …      8  XXH3 of all bytes before
+//!      …      8  XXH3-64 of all preceding bytes
 //! ```
 //!
 //! All integers are little-endian. Keys that are added while the state is written may or may not be in it.

@@ -106,6 +106,7 @@ impl Routes {
         Arc::clone(&published)
     }
 
+    /// Returns true if the date of the published manifest is older than caches may keep it.
     fn is_old(&self, published: &PublishedState) -> bool {
         let age = (self.config.clock)()
             .monotonic

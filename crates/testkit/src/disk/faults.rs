@@ -109,7 +109,7 @@ impl Faults {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the first value that `select` returns for an active fault. If there is one, increments the
+    /// Returns the first value that `select` returns for an active fault. If a fault matches, increments the
     /// counter of failures.
     fn first<T>(&self, select: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
         let found = self.active().iter().find_map(select);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use edgeward_store::disk::Device;
 
-/// Is called at the reads of an [`ObservedDisk`]. By default it does nothing.
+/// Receives the reads of an [`ObservedDisk`]. The default methods do nothing.
 pub trait ReadObserver: Debug + Send + Sync {
     /// Called before a blocking read at `offset`. May block.
     fn before_read(&self, _offset: u64) {}

@@ -34,9 +34,9 @@ fn pass(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Excess>) {
                 Ok(passed) => passed,
                 Err(excess) => return (passed_bytes, Some(excess)),
             };
-            assert!(passed.cleared <= passed.len && passed.len <= buffer.len());
-            buffer.truncate(passed.len);
-            passed_bytes.extend(buffer.drain(..passed.cleared));
+            assert!(passed.ready_bytes <= passed.buffer_bytes && passed.buffer_bytes <= buffer.len());
+            buffer.truncate(passed.buffer_bytes);
+            passed_bytes.extend(buffer.drain(..passed.ready_bytes));
             if !passed.pause {
                 break;
             }

@@ -28,7 +28,7 @@ use crate::client::h2_io::H2Io;
 use crate::client::io::ClientIo;
 use crate::client::service::EdgeService;
 use crate::client::stream::ClientStream;
-use crate::exchange::{ClientLink, CloseReason, ConnState};
+use crate::exchange::{Client, CloseReason, ConnState};
 use crate::path::worker::Worker;
 
 /// Serves a connection to its end.
@@ -41,7 +41,7 @@ pub(crate) async fn run(
 ) {
     let conn = ConnState::new(Arc::clone(&worker.shared.clock));
     let _registration = Registration::new(&worker, &conn);
-    let link = ClientLink {
+    let client = Client {
         conn: Rc::clone(&conn),
         peer,
         peer_text: HeaderValue::try_from(peer.ip().to_canonical().to_string())
@@ -54,12 +54,12 @@ pub(crate) async fn run(
             .contains(peer.ip()),
     };
     let Some(config) = tls else {
-        return detect(worker, link, stream).await;
+        return detect(worker, client, stream).await;
     };
     _ = SockRef::from(&stream).set_tcp_notsent_lowat(TLS_UNSENT_BYTES_MAX);
     let mut handshake = Box::pin(TlsAcceptor::from(config).accept(stream));
     let conn_of_handshake = Rc::clone(&conn);
-    let undisturbed = poll_fn(|cx| {
+    let unless_closed = poll_fn(|cx| {
         conn_of_handshake.register_task(cx);
         if conn_of_handshake.close_reason() == Some(CloseReason::Crowded) {
             return Poll::Ready(Err(io::ErrorKind::ConnectionAborted.into()));
@@ -67,11 +67,11 @@ pub(crate) async fn run(
         handshake.as_mut().poll(cx)
     });
     let timeout = worker.config().limits.request_head_timeout;
-    match tokio::time::timeout(timeout, undisturbed).await {
+    match tokio::time::timeout(timeout, unless_closed).await {
         Ok(Ok(stream)) => {
             let is_h2 = stream.get_ref().1.alpn_protocol() == Some(tls::ALPN_HTTP2);
             let io = ClientIo::new(stream, Rc::clone(&conn), Bytes::new());
-            serve(worker, link, io, is_h2).await;
+            serve(worker, client, io, is_h2).await;
         }
         Ok(Err(_)) if conn.close_reason() == Some(CloseReason::Crowded) => {
             count_closed(&worker, CloseReason::Crowded);
@@ -100,7 +100,7 @@ enum Detected {
 }
 
 /// Reads enough bytes to distinguish HTTP/2's preface from an HTTP/1.1 request.
-async fn detect<S>(worker: Rc<Worker>, link: ClientLink, mut stream: S)
+async fn detect<S>(worker: Rc<Worker>, client: Client, mut stream: S)
 where
     S: ClientStream + 'static,
 {
@@ -132,17 +132,17 @@ where
     let is_h2 = {
         let mut detecting = pin!(detecting);
         // A connection that is draining does not wait for its first request.
-        let undisturbed = poll_fn(|cx| {
-            link.conn.register_task(cx);
-            if link.conn.is_draining() {
+        let unless_closed = poll_fn(|cx| {
+            client.conn.register_task(cx);
+            if client.conn.is_draining() {
                 return Poll::Ready(Detected::Gone);
             }
-            if link.conn.close_reason() == Some(CloseReason::Crowded) {
+            if client.conn.close_reason() == Some(CloseReason::Crowded) {
                 return Poll::Ready(Detected::Crowded);
             }
             detecting.as_mut().poll(cx)
         });
-        match undisturbed.await {
+        match unless_closed.await {
             Detected::Http1 => false,
             Detected::Http2 => true,
             Detected::Gone => return,
@@ -153,36 +153,36 @@ where
             Detected::Crowded => return count_closed(&worker, CloseReason::Crowded),
         }
     };
-    let io = ClientIo::new(stream, Rc::clone(&link.conn), start.freeze());
-    serve(worker, link, io, is_h2).await;
+    let io = ClientIo::new(stream, Rc::clone(&client.conn), start.freeze());
+    serve(worker, client, io, is_h2).await;
 }
 
 /// Serves HTTP/1.1 or HTTP/2. Each of the two futures is boxed, so that a connection takes only the memory of its own
 /// protocol's future.
-async fn serve<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>, is_h2: bool)
+async fn serve<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>, is_h2: bool)
 where
     S: ClientStream + 'static,
 {
     if is_h2 {
-        Box::pin(serve_h2(worker, link, io)).await;
+        Box::pin(serve_h2(worker, client, io)).await;
     } else {
-        Box::pin(serve_h1(worker, link, io)).await;
+        Box::pin(serve_h1(worker, client, io)).await;
     }
 }
 
-async fn serve_h1<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+async fn serve_h1<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
     worker.counters.accepted_h1.increment();
-    let mut io = io.with_fast_path(Rc::clone(&worker), link.clone());
+    let mut io = io.with_fast_path(Rc::clone(&worker), client.clone());
     let serving = poll_fn(|cx| {
-        link.conn.register_task(cx);
-        if let Some(reason) = link.conn.close_reason() {
+        client.conn.register_task(cx);
+        if let Some(reason) = client.conn.close_reason() {
             return Poll::Ready(FastPathResult::Closed(reason));
         }
         // hyper ends a connection that is draining.
-        if link.conn.is_draining() && !link.conn.fast_path_writes() {
+        if client.conn.is_draining() && !client.conn.fast_path_writes() {
             return Poll::Ready(FastPathResult::NeedsHyper);
         }
         io.poll_fast_path(cx).map(|result| match result {
@@ -192,23 +192,23 @@ where
         })
     });
     match serving.await {
-        FastPathResult::NeedsHyper => Box::pin(serve_by_hyper(worker, link, io)).await,
+        FastPathResult::NeedsHyper => Box::pin(serve_by_hyper(worker, client, io)).await,
         FastPathResult::Finished => {
-            if link.conn.lingers() || io.fast_path().is_some_and(FastPath::overran) {
+            if client.conn.lingers() || io.fast_path().is_some_and(FastPath::has_surplus) {
                 half_close(io, b"").await;
-            } else if link.tls {
+            } else if client.tls {
                 // One attempt to send `close_notify` (RFC 8446 §6.1). Without TLS, closing the socket is enough.
                 poll_fn(|cx| Poll::Ready(Pin::new(&mut io).poll_shutdown(cx).is_ready())).await;
             }
         }
         FastPathResult::Closed(reason) => {
-            if let Some(response) = note_closed(&worker, &link, reason) {
+            if let Some(response) = record_closed(&worker, &client, reason) {
                 half_close(io, response).await;
             }
         }
         // A client may disconnect at any time.
         FastPathResult::Failed(error) => {
-            tracing::debug!(peer = %link.peer, %error, "a connection ended");
+            tracing::debug!(peer = %client.peer, %error, "a connection ended");
         }
     }
 }
@@ -223,7 +223,7 @@ enum FastPathResult {
     Failed(io::Error),
 }
 
-async fn serve_by_hyper<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+async fn serve_by_hyper<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
@@ -240,37 +240,37 @@ where
     }
     let service = EdgeService {
         worker: Rc::clone(&worker),
-        link: link.clone(),
+        client: client.clone(),
     };
     let mut connection = builder.serve_connection(TokioIo::new(io), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
-        link.conn.register_task(cx);
-        if let Some(reason) = link.conn.close_reason() {
+        client.conn.register_task(cx);
+        if let Some(reason) = client.conn.close_reason() {
             return Poll::Ready(Err(reason));
         }
         // hyper does not know of requests that the fast path serves, and would close the connection as idle.
-        if link.conn.is_draining() && !draining && !link.conn.fast_path_writes() {
+        if client.conn.is_draining() && !draining && !client.conn.fast_path_writes() {
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
         Pin::new(&mut connection).poll(cx).map(Ok)
     })
     .await;
-    let mut last_bytes = link.conn.lingers().then_some(&b""[..]);
+    let mut last_bytes = client.conn.lingers().then_some(&b""[..]);
     match end {
         Ok(result) => {
             // hyper has refused a malformed or too large head by itself, with 400, 414 or 431.
             if matches!(&result, Err(error) if error.is_parse()) {
                 last_bytes = Some(b"");
-                let status = link.conn.status_written();
+                let status = client.conn.status_written();
                 if let Some(status) = status.filter(StatusCode::is_client_error) {
-                    worker.log_unread(&link, status);
+                    worker.log_unread(&client, status);
                 }
             }
-            note_end(&worker, &link, result);
+            record_end(&worker, &client, result);
         }
-        Err(reason) => last_bytes = note_closed(&worker, &link, reason).or(last_bytes),
+        Err(reason) => last_bytes = record_closed(&worker, &client, reason).or(last_bytes),
     }
     if let Some(last_bytes) = last_bytes {
         half_close(connection.into_parts().io.into_inner(), last_bytes).await;
@@ -302,12 +302,12 @@ where
     Ok(())
 }
 
-async fn serve_h2<S>(worker: Rc<Worker>, link: ClientLink, io: ClientIo<S>)
+async fn serve_h2<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,
 {
     worker.counters.accepted_h2.increment();
-    link.conn.set_h2();
+    client.conn.set_h2();
     let limits = &worker.config().limits;
     let mut builder = http2::Builder::new(LocalExecutor(worker.connection_tasks.clone()));
     builder
@@ -319,17 +319,17 @@ where
         .initial_connection_window_size(H2_CONNECTION_WINDOW_BYTES);
     let service = EdgeService {
         worker: Rc::clone(&worker),
-        link: link.clone(),
+        client: client.clone(),
     };
     let io = H2Io::new(io, limits, Arc::clone(&worker.shared.clock));
     let mut connection = builder.serve_connection(TokioIo::new(io.share()), service);
     let mut draining = false;
     let end = poll_fn(|cx| {
-        link.conn.register_task(cx);
-        if let Some(reason) = link.conn.close_reason() {
+        client.conn.register_task(cx);
+        if let Some(reason) = client.conn.close_reason() {
             return Poll::Ready(Err(reason));
         }
-        if link.conn.is_draining() && !draining {
+        if client.conn.is_draining() && !draining {
             draining = true;
             Pin::new(&mut connection).graceful_shutdown();
         }
@@ -337,15 +337,15 @@ where
     })
     .await;
     if let Some(excess) = io.excess() {
-        note_flood(&worker, &link, excess);
+        record_flood(&worker, &client, excess);
         drop(connection);
-        if let Some((io, goaway)) = io.into_farewell() {
+        if let Some((io, goaway)) = io.into_stream_and_goaway() {
             half_close(io, &goaway).await;
         }
         return;
     }
     match end {
-        Ok(result) => note_end(&worker, &link, result),
+        Ok(result) => record_end(&worker, &client, result),
         Err(reason) => {
             count_closed(&worker, reason);
             if reason == CloseReason::Idle {
@@ -376,7 +376,7 @@ fn poll_h2<S: ClientStream>(
     }
 }
 
-fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
+fn record_flood(worker: &Worker, client: &Client, excess: Excess) {
     let counters = &worker.counters;
     counters.closed_flood.increment();
     match excess {
@@ -387,7 +387,7 @@ fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
     }
     if let Some(unlogged) = worker.flood_log.record(worker.now()) {
         tracing::warn!(
-            peer = %link.peer,
+            peer = %client.peer,
             excess = excess.as_str(),
             unlogged,
             "an HTTP/2 connection exceeded a bound of frames and was closed with ENHANCE_YOUR_CALM"
@@ -395,7 +395,7 @@ fn note_flood(worker: &Worker, link: &ClientLink, excess: Excess) {
     }
 }
 
-fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
+fn record_end(worker: &Worker, client: &Client, result: hyper::Result<()>) {
     let Err(error) = result else {
         return;
     };
@@ -403,15 +403,15 @@ fn note_end(worker: &Worker, link: &ClientLink, result: hyper::Result<()>) {
     if error.is_parse() {
         worker.counters.closed_protocol.increment();
     }
-    tracing::debug!(peer = %link.peer, %error, "a connection ended");
+    tracing::debug!(peer = %client.peer, %error, "a connection ended");
 }
 
 /// Counts and logs a connection that is closed. Returns the response to a head that did not arrive in time.
-fn note_closed(worker: &Worker, link: &ClientLink, reason: CloseReason) -> Option<&'static [u8]> {
+fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Option<&'static [u8]> {
     count_closed(worker, reason);
     let is_head = reason == CloseReason::Head;
     is_head.then(|| {
-        worker.log_unread(link, StatusCode::REQUEST_TIMEOUT);
+        worker.log_unread(client, StatusCode::REQUEST_TIMEOUT);
         REQUEST_TIMEOUT_RESPONSE
     })
 }

@@ -7,17 +7,17 @@
 //! requests that are not plain, one request at a time.
 //!
 //! A connection has four modes. *Boundary*: all requests were answered, and the fast path parses the next head.
-//! *Serving*: the fast path waits for a response or writes it. *Handed*: hyper serves one request. The end of the
-//! request is known or is [found](body_end) in its body, and later bytes wait in the inbox. *Through*: the fast path
-//! cannot find the end of a request (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
+//! *Serving*: the fast path waits for a response or writes it. *HandedOver*: hyper serves one request. The end of the
+//! request is known or is [found](request_end) in its body, and later bytes wait in the inbox. *Passthrough*: the end
+//! of a request is unknown (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
 
-mod body_end;
 mod handover;
 mod head;
 mod head_parts;
 mod hit;
 mod hostile;
 mod outbox;
+mod request_end;
 mod response;
 
 use std::fmt;
@@ -35,38 +35,38 @@ use crate::cache::disk_body::BrokenRead;
 use crate::cache::pinned::PinnedPiece;
 use crate::client::stream::ClientStream;
 use crate::exchange::InFlight;
-use crate::exchange::{ClientLink, RequestError};
+use crate::exchange::{Client, RequestError};
 use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
-use body_end::BodyEnd;
 use head::{ParsedHead, no_fields, parse};
 use head_parts::HeadParts;
-use hit::{Answer, Site, answer};
+use hit::{HitResult, HostPrefix, try_hit};
 pub use hostile::check_request;
 use outbox::Outbox;
-use response::{Progress, ResponseWriter};
+use request_end::RequestEndScan;
+use response::{FillProgress, ResponseWriter};
 
 /// One connection's fast path.
 pub(crate) struct FastPath {
     worker: Rc<Worker>,
-    link: ClientLink,
+    client: Client,
     mode: Mode,
     /// The response that the fast path waits for or writes, in [`Mode::Serving`].
     response: Option<Box<ResponseWriter>>,
     /// The host of the last plain request. The next request usually has the same host.
-    site: Option<Site>,
+    last_host: Option<HostPrefix>,
     /// Bytes that have arrived and that neither the fast path nor hyper has read.
     inbox: BytesMut,
     /// The progress of parsing the head at the front of the inbox.
-    partial: PartialHead,
+    partial_head: PartialHead,
     /// True if the edge reads no more bytes: the client has half-closed, or the connection ends with the last response.
-    ended: bool,
+    read_ended: bool,
     /// True if the client has sent bytes after its last request, to which the edge responds before it closes.
-    overran: bool,
+    has_surplus: bool,
     outbox: Outbox,
     /// Set while the socket does not accept the outbox's bytes: counts the request as under way, and records the
     /// memory that the client pins.
-    writing: Option<(InFlight, Option<PinnedPiece>)>,
+    pending_write: Option<(InFlight, Option<PinnedPiece>)>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,8 +74,8 @@ enum Mode {
     Boundary,
     Serving,
     /// hyper serves one request. The scan finds its end.
-    Handed(BodyEnd),
-    Through,
+    HandedOver(RequestEndScan),
+    Passthrough,
 }
 
 impl fmt::Debug for FastPath {
@@ -89,22 +89,22 @@ impl fmt::Debug for FastPath {
 
 impl FastPath {
     /// Returns the fast path of a new connection. `read_ahead` has the bytes that were read to detect the protocol.
-    pub(crate) fn new(worker: Rc<Worker>, link: ClientLink, read_ahead: Bytes) -> Self {
+    pub(crate) fn new(worker: Rc<Worker>, client: Client, read_ahead: Bytes) -> Self {
         if !read_ahead.is_empty() {
-            link.conn.received();
+            client.conn.record_received();
         }
         Self {
             worker,
-            link,
+            client,
             mode: Mode::Boundary,
             response: None,
-            site: None,
+            last_host: None,
             inbox: BytesMut::from(read_ahead),
-            partial: PartialHead::default(),
-            ended: false,
-            overran: false,
+            partial_head: PartialHead::default(),
+            read_ended: false,
+            has_surplus: false,
             outbox: Outbox::default(),
-            writing: None,
+            pending_write: None,
         }
     }
 
@@ -114,46 +114,46 @@ impl FastPath {
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        let mut answers_left = ANSWERS_A_TURN;
+        let mut responses_left = RESPONSES_PER_POLL;
         loop {
             if !self.outbox.is_empty() {
                 ready!(self.poll_outbox(stream, cx))?;
             }
-            if let Mode::Handed(end) = self.mode
-                && end.is_reached()
-                && self.link.conn.hyper_is_done()
+            if let Mode::HandedOver(scan) = self.mode
+                && scan.is_at_end()
+                && self.client.conn.hyper_is_done()
             {
                 self.mode = Mode::Boundary;
                 self.begin_next_head();
             }
             match self.mode {
-                Mode::Through | Mode::Handed(_) => return Poll::Ready(Ok(())),
+                Mode::Passthrough | Mode::HandedOver(_) => return Poll::Ready(Ok(())),
                 Mode::Serving => {
                     ready!(self.poll_response(stream, cx))?;
                 }
                 Mode::Boundary => {
-                    if answers_left == 0 {
+                    if responses_left == 0 {
                         // Other connections are served before this one continues.
                         cx.waker().wake_by_ref();
                         return Poll::Pending;
                     }
-                    ready!(self.poll_boundary(stream, cx, &mut answers_left))?;
+                    ready!(self.poll_boundary(stream, cx, &mut responses_left))?;
                 }
             }
         }
     }
 
     /// Writes the interim responses to the request that hyper serves. Must not be called while a message of hyper is
-    /// written in part. In [`Mode::Through`] the end of a message is unknown, so interim responses are not written.
+    /// written in part. In [`Mode::Passthrough`] the end of a message is unknown, so interim responses are not written.
     pub(crate) fn poll_interims<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        if !matches!(self.mode, Mode::Handed(_)) {
+        if !matches!(self.mode, Mode::HandedOver(_)) {
             return Poll::Ready(Ok(()));
         }
-        if let Some(lines) = self.link.conn.take_interims() {
+        if let Some(lines) = self.client.conn.take_interims() {
             self.outbox.push_lines(&lines);
         }
         while !self.outbox.is_empty() {
@@ -164,13 +164,13 @@ impl FastPath {
 
     /// Continues after hyper has flushed all of its output.
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
-        self.link.conn.hyper_flushed();
+        self.client.conn.record_hyper_flush();
         self.log_sent();
         // hyper has already tried to read the next request and got `Pending`. Without this wake-up it would not read
         // the bytes that wait in the inbox.
-        if matches!(self.mode, Mode::Handed(end) if end.is_reached())
-            && self.link.conn.hyper_is_done()
-            && (!self.inbox.is_empty() || self.ended)
+        if matches!(self.mode, Mode::HandedOver(scan) if scan.is_at_end())
+            && self.client.conn.hyper_is_done()
+            && (!self.inbox.is_empty() || self.read_ended)
         {
             cx.waker().wake_by_ref();
         }
@@ -181,68 +181,68 @@ impl FastPath {
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,
-        answers_left: &mut u32,
+        responses_left: &mut u32,
     ) -> Poll<io::Result<()>> {
         let mut fields = no_fields();
-        let found = if self.inbox.is_empty() || !self.partial.may_be_complete(&self.inbox) {
+        let parsed = if self.inbox.is_empty() || !self.partial_head.may_be_complete(&self.inbox) {
             ParsedHead::Partial
         } else {
             parse(&self.inbox, &mut fields)
         };
-        match found {
+        match parsed {
             ParsedHead::Partial if !self.inbox.is_empty() => {
-                self.partial.mark_incomplete(self.inbox.len());
+                self.partial_head.mark_incomplete(self.inbox.len());
             }
-            _ => self.partial.reset(),
+            _ => self.partial_head.reset(),
         }
-        match found {
+        match parsed {
             ParsedHead::Plain(plain) => {
                 let (head_bytes, closes) = (plain.bytes.len(), plain.closes);
-                if self.link.conn.is_draining() {
+                if self.client.conn.is_draining() {
                     // hyper answers with `Connection: close`, and ends a connection that is draining.
-                    self.hand_over(BodyEnd::length(head_bytes, 0));
+                    self.hand_over(RequestEndScan::sized(head_bytes, 0));
                     return Poll::Ready(Ok(()));
                 }
-                *answers_left -= 1;
-                match answer(
+                *responses_left -= 1;
+                match try_hit(
                     &self.worker,
-                    &self.link,
+                    &self.client,
                     &plain,
-                    &mut self.site,
+                    &mut self.last_host,
                     &mut self.outbox,
                 ) {
-                    Answer::Complete => {
+                    HitResult::Complete => {
                         self.inbox.advance(head_bytes);
-                        self.link.conn.fast_path_answered();
+                        self.client.conn.record_fast_path_response();
                         if closes {
                             self.stop_reading();
                         }
                         self.begin_next_head();
                     }
-                    Answer::Begun(response) => {
+                    HitResult::Started(response) => {
                         self.inbox.advance(head_bytes);
                         self.begin_response(response);
                     }
-                    Answer::NotServed(outcome) => {
-                        let is_canonical = |site: &Site| site.is_canonical(plain.host);
-                        let parts =
-                            HeadParts::of(&plain, self.site.as_ref().is_some_and(is_canonical));
+                    HitResult::NotServed(outcome) => {
+                        let is_canonical = |host: &HostPrefix| host.is_canonical(plain.host);
+                        let is_canonical = self.last_host.as_ref().is_some_and(is_canonical);
+                        let parts = HeadParts::of(&plain, is_canonical);
                         self.begin_plain(head_bytes, &parts, outcome);
                     }
                 }
             }
-            ParsedHead::Bounded { end, .. } => self.hand_over(end),
+            ParsedHead::Bounded { scan, .. } => self.hand_over(scan),
             ParsedHead::Fragment(method) => self.refuse(method, &RequestError::fragment()),
             ParsedHead::Other if self.is_other_protocol() => {
                 self.worker.counters.closed_protocol.increment();
                 return Poll::Ready(Err(io::ErrorKind::InvalidData.into()));
             }
-            ParsedHead::Other => self.mode = Mode::Through,
-            ParsedHead::Partial if self.ended => self.mode = Mode::Through,
+            ParsedHead::Other => self.mode = Mode::Passthrough,
+            ParsedHead::Partial if self.read_ended => self.mode = Mode::Passthrough,
             ParsedHead::Partial if self.inbox.len() >= INBOX_BYTES_MAX => {
                 // The request line is incomplete. Its target may be as long as the limit.
                 if memchr::memchr(b'\n', &self.inbox).is_some() {
-                    self.mode = Mode::Through;
+                    self.mode = Mode::Passthrough;
                 } else if self.inbox.len() as u64 > self.request_line_bytes_max() {
                     self.refuse(Method::GET, &RequestError::target_too_long());
                 } else {
@@ -258,12 +258,12 @@ impl FastPath {
     /// its lookup, if it was looked up.
     fn begin_plain(&mut self, head_bytes: usize, parts: &HeadParts, outcome: Option<Outcome>) {
         let head = self.inbox.split_to(head_bytes).freeze();
-        match ResponseWriter::begin(&self.worker, &self.link, &head, parts, outcome) {
+        match ResponseWriter::begin(&self.worker, &self.client, &head, parts, outcome) {
             Some(response) => self.begin_response(Box::new(response)),
             None => {
                 let rest = std::mem::replace(&mut self.inbox, BytesMut::from(head));
                 self.inbox.extend_from_slice(&rest);
-                self.hand_over(BodyEnd::length(head_bytes, 0));
+                self.hand_over(RequestEndScan::sized(head_bytes, 0));
             }
         }
     }
@@ -271,7 +271,7 @@ impl FastPath {
     /// Returns true if a connection without TLS begins with a line whose third word is not a version of HTTP. The
     /// client then uses another protocol, and gets no response, because it might parse the response wrongly.
     fn is_other_protocol(&self) -> bool {
-        if self.link.tls || self.site.is_some() {
+        if self.client.tls || self.last_host.is_some() {
             return false;
         }
         let Some(end) = memchr::memchr(b'\n', &self.inbox) else {
@@ -287,7 +287,7 @@ impl FastPath {
 
     /// Refuses a request that hyper would parse differently. The bytes after its head are ignored.
     fn refuse(&mut self, method: Method, error: &RequestError) {
-        let response = ResponseWriter::refuse(&self.worker, &self.link, method, error);
+        let response = ResponseWriter::refuse(&self.worker, &self.client, method, error);
         self.begin_response(Box::new(response));
     }
 
@@ -301,7 +301,7 @@ impl FastPath {
         self.response = Some(response);
         self.mode = Mode::Serving;
         // A draining connection stays open for the response.
-        self.link.conn.set_fast_path_writes(true);
+        self.client.conn.set_fast_path_writes(true);
     }
 
     /// Writes the response of [`Mode::Serving`].
@@ -314,9 +314,9 @@ impl FastPath {
             .response
             .as_mut()
             .expect("`Mode::Serving` has a response");
-        match response.poll_fill(&self.worker, &self.link, &mut self.outbox, cx) {
-            Poll::Ready(Ok(Progress::Bytes)) => Poll::Ready(Ok(())),
-            Poll::Ready(Ok(Progress::End { closes })) => {
+        match response.poll_fill(&self.worker, &self.client, &mut self.outbox, cx) {
+            Poll::Ready(Ok(FillProgress::Bytes)) => Poll::Ready(Ok(())),
+            Poll::Ready(Ok(FillProgress::End { closes })) => {
                 self.end_response(cx);
                 self.log_sent();
                 if closes {
@@ -333,7 +333,7 @@ impl FastPath {
             Poll::Pending => {
                 // Reading detects that the client has reset the connection, which aborts the request. A client that
                 // half-closes still waits for its response (RFC 9112 §9.6).
-                while self.inbox.len() < INBOX_BYTES_MAX && !self.ended {
+                while self.inbox.len() < INBOX_BYTES_MAX && !self.read_ended {
                     match self.poll_fill(stream, cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(error)) => {
@@ -350,19 +350,19 @@ impl FastPath {
 
     /// Stops reading: the connection ends with the last response.
     fn stop_reading(&mut self) {
-        self.overran = !self.inbox.is_empty();
+        self.has_surplus = !self.inbox.is_empty();
         self.inbox.clear();
-        self.ended = true;
+        self.read_ended = true;
     }
 
     /// Returns true if the edge reads no more bytes and no response is pending in the fast path or in hyper.
     pub(crate) fn is_over(&self) -> bool {
-        self.ended && self.inbox.is_empty() && self.mode == Mode::Through
+        self.read_ended && self.inbox.is_empty() && self.mode == Mode::Passthrough
     }
 
     /// Returns true if the client has sent bytes after the last request that is answered.
-    pub(crate) fn overran(&self) -> bool {
-        self.overran
+    pub(crate) fn has_surplus(&self) -> bool {
+        self.has_surplus
     }
 
     fn end_response(&mut self, cx: &Context<'_>) {
@@ -372,8 +372,8 @@ impl FastPath {
     }
 
     fn end_writes(&self, cx: &Context<'_>) {
-        self.link.conn.set_fast_path_writes(false);
-        if self.link.conn.is_draining() {
+        self.client.conn.set_fast_path_writes(false);
+        if self.client.conn.is_draining() {
             // The connection's task starts hyper's shutdown only after the fast path has written its response.
             cx.waker().wake_by_ref();
         }
@@ -381,8 +381,8 @@ impl FastPath {
 
     /// Logs responses that were sent completely.
     fn log_sent(&self) {
-        if self.link.conn.has_logs() {
-            for log in self.link.conn.take_logs() {
+        if self.client.conn.has_logs() {
+            for log in self.client.conn.take_logs() {
                 self.worker.log(log.finish());
             }
         }
@@ -391,7 +391,7 @@ impl FastPath {
     /// Starts the timeout of the next head if its first bytes are in the inbox.
     fn begin_next_head(&self) {
         if !self.inbox.is_empty() {
-            self.link.conn.received();
+            self.client.conn.record_received();
         }
     }
 
@@ -402,7 +402,7 @@ impl FastPath {
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
         let arena = self.worker.cache.arena.as_deref();
-        let written = self.outbox.poll_write(stream, &self.link.conn, arena, cx);
+        let written = self.outbox.poll_write(stream, &self.client.conn, arena, cx);
         self.worker
             .counters
             .response_bytes
@@ -418,23 +418,23 @@ impl FastPath {
             }
         }
         if written.is_pending() {
-            if self.writing.is_none() {
-                let (body, memory) = self.outbox.held();
-                let conn = &self.link.conn;
+            if self.pending_write.is_none() {
+                let (body, memory) = self.outbox.unsent_body();
+                let conn = &self.client.conn;
                 let pinned_piece = PinnedPiece::new(&self.worker.cache.hot, conn, memory, body);
-                self.writing = Some((conn.begin(), pinned_piece));
-                self.link.conn.set_fast_path_writes(true);
+                self.pending_write = Some((conn.begin_request(), pinned_piece));
+                self.client.conn.set_fast_path_writes(true);
             }
-        } else if self.writing.take().is_some() && self.response.is_none() {
+        } else if self.pending_write.take().is_some() && self.response.is_none() {
             self.end_writes(cx);
         }
         written
     }
 
-    /// Hands the request that ends at `end` over to hyper.
-    fn hand_over(&mut self, end: BodyEnd) {
-        self.link.conn.hyper_begins();
-        self.mode = Mode::Handed(end);
+    /// Hands over to hyper the request that ends where `scan` does.
+    fn hand_over(&mut self, scan: RequestEndScan) {
+        self.client.conn.record_hyper_request();
+        self.mode = Mode::HandedOver(scan);
     }
 
     /// Reads from the client into the inbox.
@@ -443,7 +443,7 @@ impl FastPath {
         stream: &mut S,
         cx: &mut Context<'_>,
     ) -> Poll<io::Result<()>> {
-        if self.ended {
+        if self.read_ended {
             return Poll::Ready(Ok(()));
         }
         // Bytes are read to the stack and copied, so that an idle connection has no buffer.
@@ -451,10 +451,10 @@ impl FastPath {
         let mut space = ReadBuf::uninit(&mut space);
         ready!(Pin::new(stream).poll_read(cx, &mut space))?;
         if space.filled().is_empty() {
-            self.ended = true;
+            self.read_ended = true;
         } else {
             self.inbox.extend_from_slice(space.filled());
-            self.link.conn.received();
+            self.client.conn.record_received();
         }
         Poll::Ready(Ok(()))
     }
@@ -465,17 +465,17 @@ impl Drop for FastPath {
     fn drop(&mut self) {
         // Dropping the response passes its log line to the connection's lines, which are logged below.
         self.response = None;
-        self.link.conn.set_fast_path_gone();
-        if !self.link.conn.has_logs() {
+        self.client.conn.set_fast_path_gone();
+        if !self.client.conn.has_logs() {
             return;
         }
-        let is_hypers = matches!(self.mode, Mode::Handed { .. } | Mode::Through);
-        for mut log in self.link.conn.take_logs() {
+        let hyper_writes = matches!(self.mode, Mode::HandedOver { .. } | Mode::Passthrough);
+        for mut log in self.client.conn.take_logs() {
             log.truncate(|given| {
-                if is_hypers {
-                    self.link.conn.body_bytes_written()
+                if hyper_writes {
+                    self.client.conn.body_bytes_written()
                 } else {
-                    given.saturating_sub(self.outbox.body_left())
+                    given.saturating_sub(self.outbox.unsent_body_bytes())
                 }
             });
             self.worker.log(log.finish());
@@ -485,7 +485,7 @@ impl Drop for FastPath {
 
 /// The most responses of one connection before the worker serves other connections. This keeps a client that
 /// pipelines requests from occupying a core. hyper's limit is 16.
-const ANSWERS_A_TURN: u32 = 32;
+const RESPONSES_PER_POLL: u32 = 32;
 
 /// Bytes of a request line besides the target: the method, the version, and the authority of an absolute target.
 const REQUEST_LINE_BYTES: u64 = 1024;

@@ -54,9 +54,9 @@ impl Excess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Passed {
     /// The number of bytes at the front of the buffer that hyper may read now.
-    pub cleared: usize,
-    /// The number of bytes in the buffer after frames were merged. The caller passes the bytes after `cleared` again.
-    pub len: usize,
+    pub ready_bytes: usize,
+    /// The number of bytes in the buffer after frames were merged. The caller passes bytes after `ready_bytes` again.
+    pub buffer_bytes: usize,
     /// True if the gate pauses until [`FrameGate::resume`], false if it needs more bytes.
     pub pause: bool,
 }
@@ -66,11 +66,11 @@ pub struct Passed {
 pub struct FrameGate {
     limits: FrameLimits,
     /// Bytes of the preface or of the current frame that have not passed.
-    left: usize,
+    unpassed_bytes: usize,
     /// The highest stream whose header block has passed.
     stream_max: u32,
     /// Fields that passed since the last pause.
-    fields: usize,
+    fields_passed: usize,
     /// The start of the window, in milliseconds.
     window_began: u64,
     resets: u64,
@@ -78,7 +78,7 @@ pub struct FrameGate {
     window_updates: u64,
     /// Bytes sent to the client in this window and in the previous one. More bytes allow more frames of the client.
     sent: u64,
-    sent_before: u64,
+    sent_in_last_window: u64,
 }
 
 impl FrameGate {
@@ -86,20 +86,20 @@ impl FrameGate {
     pub fn new(limits: FrameLimits) -> Self {
         Self {
             limits,
-            left: PREFACE_BYTES,
+            unpassed_bytes: PREFACE_BYTES,
             stream_max: 0,
-            fields: 0,
+            fields_passed: 0,
             window_began: 0,
             resets: 0,
             control: 0,
             window_updates: 0,
             sent: 0,
-            sent_before: 0,
+            sent_in_last_window: 0,
         }
     }
 
     /// Records bytes that were sent to the client.
-    pub fn sent(&mut self, bytes: u64) {
+    pub fn record_sent(&mut self, bytes: u64) {
         self.sent = self.sent.saturating_add(bytes);
     }
 
@@ -110,41 +110,41 @@ impl FrameGate {
 
     /// Ends a pause, because hyper has accepted the requests that passed.
     pub fn resume(&mut self) {
-        self.fields = 0;
+        self.fields_passed = 0;
     }
 
     /// Decides how many of the received `bytes` hyper may read, and merges small DATA frames in place. `bytes` begin
-    /// after the cleared bytes of the last call. `now` is in milliseconds.
+    /// after the ready_bytes bytes of the last call. `now` is in milliseconds.
     ///
     /// Returns an [`Excess`] if the client has exceeded a limit. The gate must not be used after this error.
     pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
-        self.roll(now);
+        self.begin_window_if_due(now);
         let (mut read, mut write) = (0, 0);
         let mut pause = false;
         let mut last_data: Option<SmallData> = None;
         loop {
-            if self.left > 0 {
-                let n = self.left.min(bytes.len() - read);
-                keep(bytes, &mut read, &mut write, n);
-                self.left -= n;
-                if self.left > 0 {
+            if self.unpassed_bytes > 0 {
+                let n = self.unpassed_bytes.min(bytes.len() - read);
+                copy_down(bytes, &mut read, &mut write, n);
+                self.unpassed_bytes -= n;
+                if self.unpassed_bytes > 0 {
                     break;
                 }
             }
             let rest = &bytes[read..];
-            let Some(head) = FrameHead::of(rest) else {
+            let Some(head) = FrameHead::parse(rest) else {
                 break;
             };
             let is_whole = rest.len() >= head.frame_bytes();
             let data = last_data.take();
             if head.length > FRAME_BYTES_MAX {
                 // hyper will refuse the frame because of its length.
-                self.left = head.frame_bytes();
+                self.unpassed_bytes = head.frame_bytes();
                 continue;
             }
             match head.kind {
                 HEADERS => {
-                    if self.fields >= self.limits.fields_max {
+                    if self.fields_passed >= self.limits.fields_max {
                         pause = true;
                         break;
                     }
@@ -152,28 +152,28 @@ impl FrameGate {
                         break;
                     };
                     self.count_fields(&head, &rest[..end])?;
-                    keep(bytes, &mut read, &mut write, end);
+                    copy_down(bytes, &mut read, &mut write, end);
                     continue;
                 }
                 DATA if is_whole && head.is_small_data() => {
-                    let merged = data.filter(|data| data.takes(&head));
-                    let at = match merged {
+                    let merged = data.filter(|data| data.can_merge(&head));
+                    let small_data = match merged {
                         Some(data) => {
                             read += HEAD_BYTES;
-                            keep(bytes, &mut read, &mut write, head.length);
-                            data.grow(&head, bytes)
+                            copy_down(bytes, &mut read, &mut write, head.length);
+                            data.merge(&head, bytes)
                         }
                         None => {
-                            let at = write;
-                            keep(bytes, &mut read, &mut write, head.frame_bytes());
+                            let offset = write;
+                            copy_down(bytes, &mut read, &mut write, head.frame_bytes());
                             SmallData {
-                                at,
+                                offset,
                                 stream: head.stream,
                                 length: head.length,
                             }
                         }
                     };
-                    last_data = (head.flags & END_STREAM == 0).then_some(at);
+                    last_data = (head.flags & END_STREAM == 0).then_some(small_data);
                     continue;
                 }
                 RST_STREAM => self.resets += 1,
@@ -182,36 +182,36 @@ impl FrameGate {
                 _ => self.control += 1,
             }
             self.check_rates()?;
-            self.left = head.frame_bytes();
+            self.unpassed_bytes = head.frame_bytes();
         }
         bytes.copy_within(read.., write);
         Ok(Passed {
-            cleared: write,
-            len: bytes.len() - (read - write),
+            ready_bytes: write,
+            buffer_bytes: bytes.len() - (read - write),
             pause,
         })
     }
 
-    fn roll(&mut self, now: u64) {
+    fn begin_window_if_due(&mut self, now: u64) {
         // If the clock was set back, a new window begins too.
         if now.wrapping_sub(self.window_began) >= WINDOW_MILLIS {
             self.window_began = now;
             (self.resets, self.control, self.window_updates) = (0, 0, 0);
-            self.sent_before = std::mem::take(&mut self.sent);
+            self.sent_in_last_window = std::mem::take(&mut self.sent);
         }
     }
 
     fn check_rates(&self) -> Result<(), Excess> {
-        let sent = self.sent.saturating_add(self.sent_before);
+        let sent = self.sent.saturating_add(self.sent_in_last_window);
         let limits = &self.limits;
-        if self.resets > limits.resets_max.saturating_add(sent / SENT_A_RESET) {
+        if self.resets > limits.resets_max.saturating_add(sent / SENT_PER_RESET) {
             return Err(Excess::Resets);
         }
-        if self.control > limits.control_max.saturating_add(sent / SENT_A_CONTROL) {
+        if self.control > limits.control_max.saturating_add(sent / SENT_PER_CONTROL) {
             return Err(Excess::Control);
         }
         let window_updates_max = limits.window_updates_max;
-        if self.window_updates > window_updates_max.saturating_add(sent / SENT_A_WINDOW_UPDATE) {
+        if self.window_updates > window_updates_max.saturating_add(sent / SENT_PER_WINDOW_UPDATE) {
             return Err(Excess::WindowUpdates);
         }
         Ok(())
@@ -222,7 +222,7 @@ impl FrameGate {
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {
-            let Some(head) = FrameHead::of(&bytes[end..]) else {
+            let Some(head) = FrameHead::parse(&bytes[end..]) else {
                 return Ok(None);
             };
             if nth > 0 && (head.kind != CONTINUATION || head.length > FRAME_BYTES_MAX) {
@@ -245,20 +245,20 @@ impl FrameGate {
 
     fn count_fields(&mut self, head: &FrameHead, block: &[u8]) -> Result<(), Excess> {
         let fields = if block.len() == head.frame_bytes() {
-            fields_of(head.fragment(block))
+            count_block_fields(head.fragment(block))
         } else {
-            fields_of(&fragments(block))
+            count_block_fields(&fragments(block))
         };
         // A second header block of a stream holds trailers (RFC 9113 §8.1).
         let is_trailers = head.stream <= self.stream_max;
-        let most = if is_trailers {
+        let fields_max = if is_trailers {
             TRAILER_FIELDS_MAX.min(self.limits.fields_max)
         } else {
             self.limits.fields_max
         };
         self.stream_max = self.stream_max.max(head.stream);
-        self.fields += fields;
-        if fields > most {
+        self.fields_passed += fields;
+        if fields > fields_max {
             return Err(Excess::HeaderBlock);
         }
         Ok(())
@@ -266,7 +266,7 @@ impl FrameGate {
 }
 
 /// Copies the next `n` bytes from the offset `read` to the offset `write`, and advances both.
-fn keep(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
+fn copy_down(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
     if read != write {
         bytes.copy_within(*read..*read + n, *write);
     }
@@ -277,22 +277,22 @@ fn keep(bytes: &mut [u8], read: &mut usize, write: &mut usize, n: usize) {
 /// A small DATA frame among the passed bytes, into which the next DATA frame may be merged.
 #[derive(Clone, Copy, Debug)]
 struct SmallData {
-    at: usize,
+    offset: usize,
     stream: u32,
     length: usize,
 }
 
 impl SmallData {
-    fn takes(&self, head: &FrameHead) -> bool {
+    fn can_merge(&self, head: &FrameHead) -> bool {
         self.stream == head.stream && self.length + head.length <= FRAME_BYTES_MAX
     }
 
     /// Updates the header of this frame after the payload of `head` was appended.
-    fn grow(mut self, head: &FrameHead, bytes: &mut [u8]) -> Self {
+    fn merge(mut self, head: &FrameHead, bytes: &mut [u8]) -> Self {
         self.length += head.length;
         let length = u32::try_from(self.length).expect("at most FRAME_BYTES_MAX");
-        bytes[self.at..self.at + 3].copy_from_slice(&length.to_be_bytes()[1..]);
-        bytes[self.at + 4] = head.flags;
+        bytes[self.offset..self.offset + 3].copy_from_slice(&length.to_be_bytes()[1..]);
+        bytes[self.offset + 4] = head.flags;
         self
     }
 }
@@ -307,7 +307,7 @@ struct FrameHead {
 }
 
 impl FrameHead {
-    fn of(bytes: &[u8]) -> Option<Self> {
+    fn parse(bytes: &[u8]) -> Option<Self> {
         let head: &[u8; HEAD_BYTES] = bytes.first_chunk()?;
         let [a, b, c, kind, flags, stream @ ..] = *head;
         Some(Self {
@@ -346,7 +346,7 @@ impl FrameHead {
 /// Returns the header block that is split over several frames.
 fn fragments(mut frames: &[u8]) -> Vec<u8> {
     let mut block = Vec::with_capacity(frames.len());
-    while let Some(head) = FrameHead::of(frames)
+    while let Some(head) = FrameHead::parse(frames)
         && let Some((frame, rest)) = frames.split_at_checked(head.frame_bytes())
     {
         block.extend_from_slice(head.fragment(frame));
@@ -357,21 +357,21 @@ fn fragments(mut frames: &[u8]) -> Vec<u8> {
 
 /// Returns the number of fields in a header block (RFC 7541 §6). Counts up to the first malformed field, because
 /// hyper's decoder stops there too.
-fn fields_of(mut block: &[u8]) -> usize {
+fn count_block_fields(mut block: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(&first) = block.first() {
         let rest = match first {
-            0x80.. => integer(block, 7).map(|(_, rest)| rest),
+            0x80.. => parse_integer(block, 7).map(|(_, rest)| rest),
             0x20..0x40 => {
                 // An update of the dynamic table's size is not a field.
-                match integer(block, 5) {
+                match parse_integer(block, 5) {
                     Some((_, rest)) => block = rest,
                     None => return fields,
                 }
                 continue;
             }
-            0x40..0x80 => integer(block, 6).and_then(literal),
-            _ => integer(block, 4).and_then(literal),
+            0x40..0x80 => parse_integer(block, 6).and_then(skip_literal),
+            _ => parse_integer(block, 4).and_then(skip_literal),
         };
         fields += 1;
         match rest {
@@ -383,18 +383,18 @@ fn fields_of(mut block: &[u8]) -> usize {
 }
 
 /// Skips the strings of a literal field: its name, unless the name is in a table, and its value.
-fn literal((name, rest): (usize, &[u8])) -> Option<&[u8]> {
-    let rest = if name == 0 { string(rest)? } else { rest };
-    string(rest)
+fn skip_literal((name, rest): (usize, &[u8])) -> Option<&[u8]> {
+    let rest = if name == 0 { skip_string(rest)? } else { rest };
+    skip_string(rest)
 }
 
-fn string(bytes: &[u8]) -> Option<&[u8]> {
-    let (length, rest) = integer(bytes, 7)?;
+fn skip_string(bytes: &[u8]) -> Option<&[u8]> {
+    let (length, rest) = parse_integer(bytes, 7)?;
     rest.get(length..)
 }
 
 /// Parses an integer (RFC 7541 §5.1). Returns its value and the bytes after the integer.
-fn integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
+fn parse_integer(bytes: &[u8], prefix_bits: u32) -> Option<(usize, &[u8])> {
     let (&first, mut rest) = bytes.split_first()?;
     let mask = (1usize << prefix_bits) - 1;
     let mut value = usize::from(first) & mask;
@@ -418,9 +418,9 @@ pub const WINDOW_MILLIS: u64 = 10_000;
 
 /// The number of bytes sent to the client that allow one frame above the limit. The answer to a PING has only 17 bytes,
 /// so PINGs hardly raise their own limit.
-const SENT_A_RESET: u64 = 16 << 10;
-const SENT_A_CONTROL: u64 = 4 << 10;
-const SENT_A_WINDOW_UPDATE: u64 = 32;
+const SENT_PER_RESET: u64 = 16 << 10;
+const SENT_PER_CONTROL: u64 = 4 << 10;
+const SENT_PER_WINDOW_UPDATE: u64 = 32;
 
 /// The most fields of trailers. hyper keeps the trailers in memory until the body before them was read.
 const TRAILER_FIELDS_MAX: usize = 32;

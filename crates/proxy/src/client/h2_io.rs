@@ -30,33 +30,33 @@ struct Inner<S> {
     gate: FrameGate,
     clock: Arc<Clock>,
     /// Received bytes that hyper has not read.
-    held: BytesMut,
-    /// Bytes at the front of `held` that hyper may read.
-    cleared: usize,
+    inbound: BytesMut,
+    /// Bytes at the front of `inbound` that hyper may read.
+    ready_bytes: usize,
     /// True if the gate needs more bytes from the client before further bytes can pass.
-    starved: bool,
+    needs_bytes: bool,
     /// True while the gate pauses, so that hyper accepts the requests that passed.
-    paused: bool,
+    is_paused: bool,
     excess: Option<Excess>,
     /// Complete frames that hyper has written and that wait until they are written to the client.
     gathered: BytesMut,
     /// True if hyper's last write was accepted completely, so that the written bytes end with a complete frame.
-    writes_whole: bool,
+    ends_with_frame: bool,
 }
 
 impl<S> H2Io<S> {
     pub(crate) fn new(io: ClientIo<S>, limits: &LimitsConfig, clock: Arc<Clock>) -> Self {
         Self(Rc::new(RefCell::new(Inner {
             io,
-            gate: FrameGate::new(limits_of(limits)),
+            gate: FrameGate::new(frame_limits(limits)),
             clock,
-            held: BytesMut::new(),
-            cleared: 0,
-            starved: true,
-            paused: false,
+            inbound: BytesMut::new(),
+            ready_bytes: 0,
+            needs_bytes: true,
+            is_paused: false,
             excess: None,
             gathered: BytesMut::new(),
-            writes_whole: true,
+            ends_with_frame: true,
         })))
     }
 
@@ -72,11 +72,11 @@ impl<S> H2Io<S> {
 
     /// Returns the stream, and the last bytes to write to the client: the gathered frames and GOAWAY. `None` if hyper
     /// still has its handle, or if a frame was written in part.
-    pub(crate) fn into_farewell(self) -> Option<(ClientIo<S>, BytesMut)> {
+    pub(crate) fn into_stream_and_goaway(self) -> Option<(ClientIo<S>, BytesMut)> {
         let inner = Rc::into_inner(self.0)?.into_inner();
-        let mut farewell = inner.gathered;
-        farewell.extend_from_slice(&goaway(inner.gate.last_stream()));
-        inner.writes_whole.then_some((inner.io, farewell))
+        let mut last_bytes = inner.gathered;
+        last_bytes.extend_from_slice(&goaway(inner.gate.last_stream()));
+        inner.ends_with_frame.then_some((inner.io, last_bytes))
     }
 }
 
@@ -90,7 +90,7 @@ fn goaway(last_stream: u32) -> [u8; 17] {
     frame
 }
 
-fn limits_of(limits: &LimitsConfig) -> FrameLimits {
+fn frame_limits(limits: &LimitsConfig) -> FrameLimits {
     FrameLimits {
         fields_max: limits
             .headers_max
@@ -104,22 +104,22 @@ fn limits_of(limits: &LimitsConfig) -> FrameLimits {
 }
 
 impl<S> Inner<S> {
-    /// Passes the held bytes to the gate.
-    fn pass_held(&mut self) -> io::Result<()> {
+    /// Passes the inbound bytes through the gate.
+    fn pass_inbound(&mut self) -> io::Result<()> {
         let now = self.clock.now().as_millis();
         let passed = self
             .gate
-            .pass(&mut self.held, now)
-            .map_err(|excess| exceed(&mut self.excess, excess))?;
-        self.held.truncate(passed.len);
-        self.cleared = passed.cleared;
-        self.paused = passed.pause;
-        self.starved = !passed.pause;
+            .pass(&mut self.inbound, now)
+            .map_err(|excess| record_excess(&mut self.excess, excess))?;
+        self.inbound.truncate(passed.buffer_bytes);
+        self.ready_bytes = passed.ready_bytes;
+        self.is_paused = passed.pause;
+        self.needs_bytes = !passed.pause;
         Ok(())
     }
 }
 
-fn exceed(slot: &mut Option<Excess>, excess: Excess) -> io::Error {
+fn record_excess(slot: &mut Option<Excess>, excess: Excess) -> io::Error {
     *slot = Some(excess);
     io::Error::other("the client exceeded a bound of HTTP/2 frames")
 }
@@ -131,29 +131,29 @@ impl<S: ClientStream> Inner<S> {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if let Some(excess) = self.excess {
-            return Poll::Ready(Err(exceed(&mut self.excess, excess)));
+            return Poll::Ready(Err(record_excess(&mut self.excess, excess)));
         }
         loop {
-            if self.cleared > 0 {
-                let n = self.cleared.min(buffer.remaining());
-                buffer.put_slice(&self.held[..n]);
-                self.held.advance(n);
-                self.cleared -= n;
-                if self.held.is_empty() {
+            if self.ready_bytes > 0 {
+                let n = self.ready_bytes.min(buffer.remaining());
+                buffer.put_slice(&self.inbound[..n]);
+                self.inbound.advance(n);
+                self.ready_bytes -= n;
+                if self.inbound.is_empty() {
                     // The buffer is freed, so that an idle connection has none.
-                    self.held = BytesMut::new();
+                    self.inbound = BytesMut::new();
                 }
                 return Poll::Ready(Ok(()));
             }
-            if self.paused {
-                self.paused = false;
+            if self.is_paused {
+                self.is_paused = false;
                 self.gate.resume();
                 cx.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            if !self.starved {
-                self.pass_held()?;
-            } else if self.held.is_empty() {
+            if !self.needs_bytes {
+                self.pass_inbound()?;
+            } else if self.inbound.is_empty() {
                 if ready!(self.poll_read_through(cx, buffer))? {
                     return Poll::Ready(Ok(()));
                 }
@@ -165,14 +165,14 @@ impl<S: ClientStream> Inner<S> {
                     // The client has disconnected in the middle of a frame.
                     return Poll::Ready(Ok(()));
                 }
-                self.held.extend_from_slice(space.filled());
-                self.pass_held()?;
+                self.inbound.extend_from_slice(space.filled());
+                self.pass_inbound()?;
             }
         }
     }
 
-    /// Reads into hyper's buffer, and moves bytes that may not pass yet to `held`. Returns false if hyper gets no bytes
-    /// although the client is connected.
+    /// Reads into hyper's buffer, and moves bytes that may not pass yet to `inbound`. Returns false if hyper gets no
+    /// bytes although the client is connected.
     fn poll_read_through(
         &mut self,
         cx: &mut Context<'_>,
@@ -190,15 +190,15 @@ impl<S: ClientStream> Inner<S> {
             Ok(passed) => passed,
             Err(excess) => {
                 buffer.set_filled(start);
-                return Poll::Ready(Err(exceed(&mut self.excess, excess)));
+                return Poll::Ready(Err(record_excess(&mut self.excess, excess)));
             }
         };
-        self.held
-            .extend_from_slice(&received[passed.cleared..passed.len]);
-        self.paused = passed.pause;
-        self.starved = !passed.pause;
-        buffer.set_filled(start + passed.cleared);
-        Poll::Ready(Ok(passed.cleared > 0))
+        self.inbound
+            .extend_from_slice(&received[passed.ready_bytes..passed.buffer_bytes]);
+        self.is_paused = passed.pause;
+        self.needs_bytes = !passed.pause;
+        buffer.set_filled(start + passed.ready_bytes);
+        Poll::Ready(Ok(passed.ready_bytes > 0))
     }
 
     /// Gathers small frames. Writes a large frame at once, together with the frames gathered before it.
@@ -213,7 +213,7 @@ impl<S: ClientStream> Inner<S> {
                 for piece in pieces {
                     self.gathered.extend_from_slice(piece);
                 }
-                self.writes_whole = true;
+                self.ends_with_frame = true;
                 return Poll::Ready(Ok(offered));
             }
             if offered <= GATHERED_BYTES_MAX {
@@ -225,13 +225,13 @@ impl<S: ClientStream> Inner<S> {
             all[1..=count].copy_from_slice(&pieces[..count]);
             let written = Pin::new(&mut self.io).poll_write_vectored(cx, &all[..=count]);
             let written = ready!(written)?;
-            self.gate.sent(written as u64);
-            let of_gathered = written.min(self.gathered.len());
-            self.gathered.advance(of_gathered);
-            let rest = written - of_gathered;
+            self.gate.record_sent(written as u64);
+            let gathered_bytes = written.min(self.gathered.len());
+            self.gathered.advance(gathered_bytes);
+            let rest = written - gathered_bytes;
             if rest > 0 || written == 0 {
                 self.gathered = BytesMut::new();
-                self.writes_whole = rest == offered;
+                self.ends_with_frame = rest == offered;
                 return Poll::Ready(Ok(rest));
             }
         }
@@ -244,7 +244,7 @@ impl<S: ClientStream> Inner<S> {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            self.gate.sent(written as u64);
+            self.gate.record_sent(written as u64);
             self.gathered.advance(written);
         }
         // The buffer is freed, so that an idle connection has none.
@@ -334,14 +334,14 @@ mod tests {
     use crate::base::clock::Ticker;
     use crate::exchange::ConnState;
 
-    /// A client's stream. The last entry of `takes` is removed at each write and limits its bytes; 0 means `Pending`.
+    /// A client's stream. Each write takes the last of `write_sizes` and writes at most this many bytes, or none at 0.
     #[derive(Debug, Default)]
-    struct Client {
-        takes: Vec<usize>,
+    struct SocketMock {
+        write_sizes: Vec<usize>,
         writes: Vec<Vec<u8>>,
     }
 
-    impl AsyncRead for Client {
+    impl AsyncRead for SocketMock {
         fn poll_read(
             self: Pin<&mut Self>,
             _cx: &mut Context<'_>,
@@ -351,13 +351,13 @@ mod tests {
         }
     }
 
-    impl AsyncWrite for Client {
+    impl AsyncWrite for SocketMock {
         fn poll_write(
             mut self: Pin<&mut Self>,
             _cx: &mut Context<'_>,
             bytes: &[u8],
         ) -> Poll<io::Result<usize>> {
-            let most = self.takes.pop().unwrap_or(usize::MAX);
+            let most = self.write_sizes.pop().unwrap_or(usize::MAX);
             if most == 0 {
                 return Poll::Pending;
             }
@@ -384,48 +384,48 @@ mod tests {
         }
     }
 
-    impl ClientStream for Client {}
+    impl ClientStream for SocketMock {}
 
     /// Writes frames as the crate h2 does, each with a flush, and calls `poll_out` after every third frame. Returns
     /// the writes that the client got.
-    fn written(frames: &[Vec<u8>], takes: Vec<usize>) -> Vec<Vec<u8>> {
-        let clock = Ticker::start().expect("a thread").clock();
-        let client = Client {
-            takes,
+    fn writes_of(frames: &[Vec<u8>], write_sizes: Vec<usize>) -> Vec<Vec<u8>> {
+        let clock = Ticker::start().expect("the thread starts").clock();
+        let client = SocketMock {
+            write_sizes,
             writes: Vec::new(),
         };
         let io = ClientIo::new(client, ConnState::new(Arc::clone(&clock)), Bytes::new());
         let io = H2Io::new(io, &LimitsConfig::default(), clock);
-        let mut hypers = io.share();
+        let mut hyper_io = io.share();
         let mut cx = Context::from_waker(Waker::noop());
         for (n, frame) in frames.iter().enumerate() {
             let mut left = &frame[..];
             while !left.is_empty() {
                 let (head, body) = left.split_at(left.len().min(9));
                 let pieces = [head, body].map(io::IoSlice::new);
-                match Pin::new(&mut hypers).poll_write_vectored(&mut cx, &pieces) {
-                    Poll::Ready(taken) => left = &left[taken.expect("it is open")..],
+                match Pin::new(&mut hyper_io).poll_write_vectored(&mut cx, &pieces) {
+                    Poll::Ready(taken) => left = &left[taken.expect("the socket is open")..],
                     Poll::Pending => {}
                 }
             }
-            assert!(Pin::new(&mut hypers).poll_flush(&mut cx).is_ready());
+            assert!(Pin::new(&mut hyper_io).poll_flush(&mut cx).is_ready());
             if n % 3 == 2 {
                 _ = io.poll_out(&mut cx);
             }
         }
         while io.poll_out(&mut cx).is_pending() {}
-        drop(hypers);
-        let (io, farewell) = io.into_farewell().expect("whole frames");
-        assert_eq!(farewell.len(), 17, "nothing is left");
+        drop(hyper_io);
+        let (io, last_bytes) = io.into_stream_and_goaway().expect("whole frames");
+        assert_eq!(last_bytes.len(), 17, "only GOAWAY remains");
         io.into_stream().writes
     }
 
     #[test]
     fn small_frames_of_one_poll_are_written_together() {
         let frames = [vec![1; 100], vec![2; 1033], vec![3; 1033]];
-        assert_eq!(written(&frames, Vec::new()), [frames.concat()]);
+        assert_eq!(writes_of(&frames, Vec::new()), [frames.concat()]);
         let large = [vec![1; 100], vec![2; 20_000]];
-        assert_eq!(written(&large, Vec::new()), [large.concat()]);
+        assert_eq!(writes_of(&large, Vec::new()), [large.concat()]);
     }
 
     proptest! {
@@ -433,11 +433,11 @@ mod tests {
         #[test]
         fn frames_arrive_whole_and_in_order(
             sizes in prop::collection::vec(prop_oneof![1usize..2000, 16_000usize..40_000], 0..12),
-            takes in prop::collection::vec(prop_oneof![Just(0usize), 1usize..20_000], 0..20),
+            write_sizes in prop::collection::vec(prop_oneof![Just(0usize), 1usize..20_000], 0..20),
         ) {
             let frame = |(n, &bytes): (usize, &usize)| vec![n as u8; bytes];
             let frames: Vec<_> = sizes.iter().enumerate().map(frame).collect();
-            prop_assert_eq!(written(&frames, takes).concat(), frames.concat());
+            prop_assert_eq!(writes_of(&frames, write_sizes).concat(), frames.concat());
         }
     }
 }

@@ -10,7 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::client::h1::FastPath;
 use crate::client::stream::ClientStream;
-use crate::exchange::{ClientLink, ConnState};
+use crate::exchange::{Client, ConnState};
 use crate::path::worker::Worker;
 
 /// A stream that records its reads and writes in a [`ConnState`]. It first returns the bytes of `read_ahead`.
@@ -22,7 +22,7 @@ pub(crate) struct ClientIo<S> {
     read_ahead: Bytes,
     fast_path: Option<Box<FastPath>>,
     /// True if the socket has accepted only a part of hyper's last write.
-    cut: bool,
+    partly_written: bool,
 }
 
 impl<S> ClientIo<S> {
@@ -32,19 +32,19 @@ impl<S> ClientIo<S> {
             state,
             read_ahead,
             fast_path: None,
-            cut: false,
+            partly_written: false,
         }
     }
 
     /// Adds the fast path, which serves plain requests before hyper reads them.
-    pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, link: ClientLink) -> Self {
+    pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, client: Client) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
             // The bytes begin a request's head.
-            self.state.received();
+            self.state.record_received();
         }
         self.state.set_holds_logs(worker.has_log());
-        let fast_path = FastPath::new(worker, link, read_ahead);
+        let fast_path = FastPath::new(worker, client, read_ahead);
         self.fast_path = Some(Box::new(fast_path));
         self
     }
@@ -55,7 +55,7 @@ impl<S: ClientStream> ClientIo<S> {
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
             // An interim response cannot begin inside another message.
-            _ if self.cut => {
+            _ if self.partly_written => {
                 self.state.take_interims();
                 Poll::Ready(Ok(()))
             }
@@ -97,13 +97,13 @@ impl<S: ClientStream> AsyncRead for ClientIo<S> {
             let n = self.read_ahead.len().min(buffer.remaining());
             buffer.put_slice(&self.read_ahead[..n]);
             self.read_ahead.advance(n);
-            self.state.received();
+            self.state.record_received();
             return Poll::Ready(Ok(()));
         }
         let filled_before = buffer.filled().len();
         let result = Pin::new(&mut self.stream).poll_read(cx, buffer);
         if result.is_ready() && buffer.filled().len() > filled_before {
-            self.state.received();
+            self.state.record_received();
         }
         result
     }
@@ -131,7 +131,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
             _ => stream.poll_write_vectored(cx, pieces),
         };
         if let Poll::Ready(Ok(written)) = &result {
-            self.cut = *written < pieces.iter().map(|piece| piece.len()).sum();
+            self.partly_written = *written < pieces.iter().map(|piece| piece.len()).sum();
         }
         self.state.record_write(&result);
         if self.state.holds_logs() {
@@ -147,7 +147,7 @@ impl<S: ClientStream> AsyncWrite for ClientIo<S> {
 
     fn poll_flush(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         // hyper flushes after it has written all of its output.
-        self.cut = false;
+        self.partly_written = false;
         ready!(self.poll_interims(cx))?;
         ready!(Pin::new(&mut self.stream).poll_flush(cx))?;
         if let Some(fast_path) = &mut self.fast_path {

@@ -94,7 +94,7 @@ pub(crate) async fn accept(
                 // The process has no free descriptor or memory. A retry without a pause would fail again.
                 if !is_of_connection(&error) {
                     for _ in 0..ROOM_AFTER_FAILURE {
-                        worker.make_room();
+                        worker.close_idle_client();
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
                 }
@@ -102,7 +102,7 @@ pub(crate) async fn accept(
             }
         };
         if worker.connections.borrow().len() >= limit {
-            if !worker.make_room() {
+            if !worker.close_idle_client() {
                 worker.counters.closed_limit.increment();
                 continue;
             }
@@ -153,32 +153,33 @@ mod tests {
 
     /// Returns the congestion control of a socket that a listener at `addr` accepted.
     fn congestion_of_accepted(addr: &str) -> Vec<u8> {
-        let listener = bind_one(addr.parse().expect("an address")).expect("a port");
-        let port = listener.local_addr().expect("it is bound").port();
-        let client = TcpStream::connect(("127.0.0.1", port)).expect("it listens");
+        let addr = addr.parse().expect("the address is valid");
+        let listener = bind_one(addr).expect("the port is bound");
+        let port = listener.local_addr().expect("the socket is bound").port();
+        let client = TcpStream::connect(("127.0.0.1", port)).expect("the server listens");
         // The connection may arrive later than this call, so `accept` has to wait.
-        listener.set_nonblocking(false).expect("it is open");
+        listener.set_nonblocking(false).expect("the socket is open");
         let (accepted, _) = listener.accept().expect("a client has connected");
         drop(client);
         congestion(&SockRef::from(&accepted))
     }
 
     fn congestion(socket: &Socket) -> Vec<u8> {
-        let mut name = socket.tcp_congestion().expect("this is TCP");
+        let mut name = socket.tcp_congestion().expect("the socket uses TCP");
         name.retain(|&byte| byte != 0);
         name
     }
 
     /// Returns the system's default congestion control.
     fn system_default() -> Vec<u8> {
-        congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket"))
+        congestion(&Socket::new(Domain::IPV4, Type::STREAM, None).expect("the socket is created"))
     }
 
     #[test]
     fn the_workers_of_one_edge_share_an_address_with_no_other_edge() {
-        let any_port = "127.0.0.1:0".parse().expect("an address");
-        let ours = bind(any_port, 2, false).expect("a port");
-        let addr = ours[0].local_addr().expect("it is bound");
+        let any_port = "127.0.0.1:0".parse().expect("the address is valid");
+        let ours = bind(any_port, 2, false).expect("the port is bound");
+        let addr = ours[0].local_addr().expect("the socket is bound");
         let refused = bind(addr, 2, false).expect_err("it is ours");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         // The kernel spreads connections by their ports. Within 200 connections both workers get at least one.
@@ -186,19 +187,19 @@ mod tests {
         let mut reached = [false; 2];
         while reached != [true; 2] {
             assert!(clients.len() < 200, "one worker gets all connections");
-            clients.push(TcpStream::connect(addr).expect("it listens"));
+            clients.push(TcpStream::connect(addr).expect("the server listens"));
             for (worker, listener) in ours.iter().enumerate() {
                 reached[worker] |= listener.accept().is_ok();
             }
         }
         // Old connections in TIME_WAIT do not prevent the next edge from starting.
         drop((ours, clients));
-        bind(addr, 2, false).expect("no server listens");
+        bind(addr, 2, false).expect("the address is free");
         let shared = bind(addr, 2, true).and_then(|first| {
             let second = bind(addr, 2, true)?;
             Ok((first, second))
         });
-        shared.expect("both allow it");
+        shared.expect("both edges share the address");
     }
 
     #[test]
@@ -215,14 +216,15 @@ mod tests {
     fn the_kernel_buffers_little_for_a_client_that_reads_nothing() {
         use std::io::Write as _;
 
-        let listener = bind_one("127.0.0.1:0".parse().expect("an address")).expect("a port");
-        let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+        let listener = bind_one("127.0.0.1:0".parse().expect("the address is valid"))
+            .expect("the port is bound");
+        let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("the socket is created");
         client.set_recv_buffer_size(4096).expect("a small buffer");
-        let addr = listener.local_addr().expect("it is bound");
-        client.connect(&addr.into()).expect("it listens");
-        listener.set_nonblocking(false).expect("it is open");
+        let addr = listener.local_addr().expect("the socket is bound");
+        client.connect(&addr.into()).expect("the server listens");
+        listener.set_nonblocking(false).expect("the socket is open");
         let (mut accepted, _) = listener.accept().expect("a client has connected");
-        accepted.set_nonblocking(true).expect("it is open");
+        accepted.set_nonblocking(true).expect("the socket is open");
         let piece = vec![0; 1 << 20];
         let mut taken = 0;
         while taken < 16 << 20 {

@@ -66,7 +66,7 @@ impl ClientStream for TcpStream {
         part: FilePart<'_>,
     ) -> Poll<io::Result<usize>> {
         let wanted = head.len() + part.bytes;
-        poll_take(&self, cx, wanted, || send(&self, head, part))
+        poll_send(&self, cx, wanted, || send(&self, head, part))
     }
 
     fn poll_send_span(
@@ -76,9 +76,9 @@ impl ClientStream for TcpStream {
         span: &Span,
         copied_max: u64,
     ) -> Poll<io::Result<usize>> {
-        let of_span = usize::try_from(span.offered(copied_max)).unwrap_or(usize::MAX);
-        let wanted = head.len().saturating_add(of_span);
-        poll_take(&self, cx, wanted, || {
+        let span_bytes = usize::try_from(span.offered(copied_max)).unwrap_or(usize::MAX);
+        let wanted = head.len().saturating_add(span_bytes);
+        poll_send(&self, cx, wanted, || {
             span.send(self.as_fd(), head, copied_max)
                 .map_err(|unsent| match unsent {
                     SendError::Receiver(error) => error,
@@ -89,7 +89,7 @@ impl ClientStream for TcpStream {
 }
 
 /// Calls `send` when the socket has space. Returns how many of the `wanted` bytes the socket accepted.
-fn poll_take(
+fn poll_send(
     stream: &TcpStream,
     cx: &mut Context<'_>,
     wanted: usize,
@@ -101,7 +101,7 @@ fn poll_take(
         let tried = stream.try_io(Interest::WRITABLE, || {
             taken = send()?;
             // The socket is full. The next poll waits for space.
-            if taken < wanted && !has_room(stream) {
+            if taken < wanted && !has_space(stream) {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             Ok(())
@@ -117,7 +117,7 @@ fn poll_take(
 
 /// Returns true if the socket has space. If it has space after a short write, the file has ended or is unreadable. A
 /// wait for space could then last forever. The caller tries the next write at once, and its error names the cause.
-fn has_room(stream: &TcpStream) -> bool {
+fn has_space(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::OUT)];
     poll(&mut polled, Some(&Timespec::default())) != Ok(0)
 }
@@ -134,7 +134,7 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
     }
     let mut offset = part.offset;
     match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
-        Ok(of_file) => Ok(taken + of_file),
+        Ok(file_bytes) => Ok(taken + file_bytes),
         // The bytes of the head were sent and have to be returned. The next call fails too and returns the error.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
@@ -153,9 +153,9 @@ mod tests {
     /// Returns both ends of a connection.
     async fn connection() -> (TcpStream, TcpStream) {
         let listener = TcpListener::bind("127.0.0.1:0").await.expect("a port");
-        let addr = listener.local_addr().expect("an address");
-        let stream = TcpStream::connect(addr).await.expect("it listens");
-        let (peer, _) = listener.accept().await.expect("it connects");
+        let addr = listener.local_addr().expect("the address is valid");
+        let stream = TcpStream::connect(addr).await.expect("the server listens");
+        let (peer, _) = listener.accept().await.expect("the client connects");
         (stream, peer)
     }
 
@@ -163,9 +163,9 @@ mod tests {
     #[tokio::test]
     async fn a_part_beyond_the_end_of_its_file_does_not_wait() {
         let (mut stream, _peer) = connection().await;
-        stream.writable().await.expect("it is open");
-        let mut file: File = tempfile::tempfile().expect("a file");
-        file.write_all(&[7; 10_000]).expect("writes");
+        stream.writable().await.expect("the socket is open");
+        let mut file: File = tempfile::tempfile().expect("the file is created");
+        file.write_all(&[7; 10_000]).expect("the file is writable");
         let mut cx = Context::from_waker(std::task::Waker::noop());
         let mut part = FilePart {
             file: file.as_fd(),
@@ -173,21 +173,22 @@ mod tests {
             bytes: 30_000,
         };
         let mut send = |part| match Pin::new(&mut stream).poll_send_file(&mut cx, b"", part) {
-            Poll::Ready(sent) => sent.expect("it is open"),
-            Poll::Pending => panic!("there is room"),
+            Poll::Ready(sent) => sent.expect("the socket is open"),
+            Poll::Pending => panic!("the socket is full"),
         };
         assert_eq!(send(part), 10_000);
         (part.offset, part.bytes) = (10_000, 20_000);
         assert_eq!(send(part), 0);
     }
 
-    /// A task that found the socket full is woken when the socket has room.
+    /// A task that found the socket full is woken when the socket has space.
     #[tokio::test]
-    async fn a_full_socket_wakes_its_task_when_it_has_room() {
+    async fn a_full_socket_wakes_its_task_when_it_has_space() {
         let (mut stream, mut peer) = connection().await;
         let bytes = 32 << 20;
-        let mut file: File = tempfile::tempfile().expect("a file");
-        file.write_all(&vec![7; bytes]).expect("writes");
+        let mut file: File = tempfile::tempfile().expect("the file is created");
+        file.write_all(&vec![7; bytes])
+            .expect("the file is writable");
         let mut sent = 0;
         let mut waited = 0;
         let sending = std::future::poll_fn(|cx| {
@@ -198,7 +199,7 @@ mod tests {
                     bytes: bytes - sent,
                 };
                 match Pin::new(&mut stream).poll_send_file(cx, b"", part) {
-                    Poll::Ready(taken) => sent += taken.expect("it is open"),
+                    Poll::Ready(taken) => sent += taken.expect("the socket is open"),
                     Poll::Pending => {
                         waited += 1;
                         return Poll::Pending;
@@ -209,15 +210,15 @@ mod tests {
         });
         let reading = async {
             let mut left = bytes;
-            let mut room = vec![0; 1 << 20];
+            let mut buffer = vec![0; 1 << 20];
             while left > 0 {
-                let read = tokio::io::AsyncReadExt::read(&mut peer, &mut room).await;
-                left -= read.expect("it is open");
+                let read = tokio::io::AsyncReadExt::read(&mut peer, &mut buffer).await;
+                left -= read.expect("the socket is open");
             }
         };
         let both = async { tokio::join!(sending, reading) };
         let both = tokio::time::timeout(std::time::Duration::from_secs(60), both).await;
-        both.expect("all arrives");
+        both.expect("all bytes arrive in time");
         assert!(waited > 0, "32 MiB are more than sockets hold");
     }
 }

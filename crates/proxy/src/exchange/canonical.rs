@@ -12,10 +12,10 @@ use edgeward_types::ByteSize;
 use http::header::{CONTENT_LENGTH, COOKIE, HOST, HeaderMap, HeaderValue, TRANSFER_ENCODING};
 use http::{Method, Uri, Version};
 
+use super::client::Client;
 use super::conn::InterimSink;
 use super::field_filter::FieldFilter;
 use super::heads::HeadCharge;
-use super::link::ClientLink;
 use super::request::Request;
 use super::request_error::RequestError;
 use crate::base::config::EdgeConfig;
@@ -56,7 +56,7 @@ fn default_authority(config: &EdgeConfig) -> Box<str> {
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),
-        // Tests of the link configure an invalid authority. Requests that use it are refused later.
+        // Tests of the origin link configure an invalid authority. Requests that use it are refused later.
         Err(_) => text.into(),
     }
 }
@@ -110,7 +110,7 @@ impl From<RequestError> for NotForwarded {
 /// Makes the canonical request. A refused request is returned too, as far as it was made, for the access log.
 pub(crate) fn canonical(
     canonicaliser: &Canonicaliser,
-    link: &ClientLink,
+    client: &Client,
     head: RawHead,
 ) -> (Rc<Request>, Result<(), NotForwarded>) {
     let plain = head.plain;
@@ -121,10 +121,10 @@ pub(crate) fn canonical(
         version: head.version,
         headers: head.headers,
         plain: head.plain,
-        scheme: link.scheme(),
-        peer: link.peer,
-        peer_text: link.peer_text.clone(),
-        peer_is_trusted: link.is_trusted,
+        scheme: client.scheme(),
+        peer: client.peer,
+        peer_text: client.peer_text.clone(),
+        peer_is_trusted: client.is_trusted,
         canonical_authority: None,
         canonical_target: None,
         options: ConnectionOptions::default(),
@@ -225,7 +225,7 @@ fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), Request
         return Err(RequestError::too_large());
     }
     if hop_by_hop::is_loop(&request.headers, &canonicaliser.via_name) {
-        return Err(RequestError::looped());
+        return Err(RequestError::forwarding_loop());
     }
     Ok(())
 }

@@ -53,9 +53,9 @@ pub(crate) struct ConnState {
     /// True if a request was refused before its body was read.
     lingers: Cell<bool>,
     /// True if hyper has the complete response to the last request that it got.
-    answered: Cell<bool>,
+    response_ended: Cell<bool>,
     /// True if hyper has also flushed that response.
-    flushed: Cell<bool>,
+    response_flushed: Cell<bool>,
     /// True while the fast path has unsent bytes of a response.
     fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
@@ -70,10 +70,10 @@ pub(crate) struct ConnState {
     /// The number of HTTP/1.1 requests so far.
     requests: Cell<u64>,
     /// The number of the HTTP/1.1 request that waits for its final response, and may get interim responses.
-    interims_of: Cell<Option<u64>>,
+    interim_request: Cell<Option<u64>>,
     /// True if lines of the access log wait until their response is flushed: for HTTP/1.1 with an access log.
     holds_logs: Cell<bool>,
-    held_logs: RefCell<Vec<PendingLine>>,
+    pending_logs: RefCell<Vec<PendingLine>>,
     fast_path_gone: Cell<bool>,
     /// The progress of hyper's current response, if log lines are held.
     hyper_writes: Cell<HyperWrites>,
@@ -118,8 +118,8 @@ impl ConnState {
             close_reason: Cell::new(None),
             draining: Cell::new(false),
             lingers: Cell::new(false),
-            answered: Cell::new(false),
-            flushed: Cell::new(false),
+            response_ended: Cell::new(false),
+            response_flushed: Cell::new(false),
             fast_path_writes: Cell::new(false),
             is_h2: Cell::new(false),
             written_since_sweep: Cell::new(0),
@@ -128,9 +128,9 @@ impl ConnState {
             pieces: UnsentPieces::default(),
             interims: RefCell::default(),
             requests: Cell::new(0),
-            interims_of: Cell::new(None),
+            interim_request: Cell::new(None),
             holds_logs: Cell::new(false),
-            held_logs: RefCell::default(),
+            pending_logs: RefCell::default(),
             fast_path_gone: Cell::new(false),
             hyper_writes: Cell::default(),
             task: RefCell::new(None),
@@ -138,14 +138,14 @@ impl ConnState {
     }
 
     /// Counts a request whose head is complete as under way until the returned value is dropped.
-    pub(crate) fn begin(self: &Rc<Self>) -> InFlight {
+    pub(crate) fn begin_request(self: &Rc<Self>) -> InFlight {
         self.in_flight.set(self.in_flight.get() + 1);
         self.head_since.set(None);
         InFlight(Rc::clone(self))
     }
 
     /// Counts the fetch of a cancelled request until the returned value is dropped.
-    pub(crate) fn orphan(self: &Rc<Self>) -> Orphan {
+    pub(crate) fn begin_orphan(self: &Rc<Self>) -> Orphan {
         self.orphans.set(self.orphans.get() + 1);
         Orphan(Rc::clone(self))
     }
@@ -176,22 +176,22 @@ impl ConnState {
         now: Timestamp,
         limits: &LimitsConfig,
     ) -> Option<CloseReason> {
-        let passed = |since: Option<Timestamp>, limit| since.is_some_and(|t| now.since(t) > limit);
-        if passed(self.write_blocked_since.get(), limits.body_idle_timeout) {
+        let exceeds = |since: Option<Timestamp>, limit| since.is_some_and(|t| now.since(t) > limit);
+        if exceeds(self.write_blocked_since.get(), limits.body_idle_timeout) {
             return Some(CloseReason::Response);
         }
         if self.in_flight.get() > 0 {
-            if passed(self.client_turn_since.get(), limits.body_idle_timeout) {
+            if exceeds(self.client_turn_since.get(), limits.body_idle_timeout) {
                 return Some(CloseReason::Response);
             }
-            return passed(self.upload_waits_since.get(), limits.body_idle_timeout)
+            return exceeds(self.upload_waits_since.get(), limits.body_idle_timeout)
                 .then_some(CloseReason::Upload);
         }
-        if passed(self.head_since.get(), limits.request_head_timeout) {
+        if exceeds(self.head_since.get(), limits.request_head_timeout) {
             return Some(CloseReason::Head);
         }
         let waits_for_first_byte = self.head_since.get().is_none();
-        (waits_for_first_byte && passed(Some(self.idle_since.get()), limits.idle_timeout))
+        (waits_for_first_byte && exceeds(Some(self.idle_since.get()), limits.idle_timeout))
             .then_some(CloseReason::Idle)
     }
 
@@ -257,7 +257,7 @@ impl ConnState {
     }
 
     /// Keeps the closed connection readable, because the client may still send the body of a refused request.
-    pub(crate) fn linger(&self) {
+    pub(crate) fn set_lingers(&self) {
         self.lingers.set(true);
     }
 
@@ -281,23 +281,23 @@ impl ConnState {
     }
 
     /// Records that hyper gets a request.
-    pub(crate) fn hyper_begins(&self) {
-        self.answered.set(false);
-        self.flushed.set(false);
+    pub(crate) fn record_hyper_request(&self) {
+        self.response_ended.set(false);
+        self.response_flushed.set(false);
     }
 
     /// Records that hyper has flushed its output. If its response was complete, hyper is done with the request.
-    pub(crate) fn hyper_flushed(&self) {
-        self.flushed.set(self.answered.get());
+    pub(crate) fn record_hyper_flush(&self) {
+        self.response_flushed.set(self.response_ended.get());
     }
 
     /// Returns true if hyper has answered the last request that it got, and has flushed the response.
     pub(crate) fn hyper_is_done(&self) -> bool {
-        self.flushed.get()
+        self.response_flushed.get()
     }
 
     /// Records that the fast path has answered a request.
-    pub(crate) fn fast_path_answered(&self) {
+    pub(crate) fn record_fast_path_response(&self) {
         self.head_since.set(None);
         self.idle_since.set(self.clock.now());
     }
@@ -321,7 +321,7 @@ impl ConnState {
         self.requests.set(request);
         // Interim responses that remain belong to an older request.
         self.interims.borrow_mut().clear();
-        self.interims_of.set(Some(request));
+        self.interim_request.set(Some(request));
         InterimSink {
             conn: Rc::clone(self),
             request,
@@ -330,7 +330,7 @@ impl ConnState {
 
     /// Records that the final response begins.
     pub(crate) fn end_interims(&self) {
-        self.interims_of.set(None);
+        self.interim_request.set(None);
     }
 
     /// Takes the interim responses that have arrived, if any.
@@ -339,7 +339,6 @@ impl ConnState {
         (!interims.is_empty()).then(|| std::mem::take(&mut *interims))
     }
 
-    /// Records the result of a write to the socket.
     pub(crate) fn record_write(&self, result: &Poll<io::Result<usize>>) {
         match result {
             Poll::Pending => {
@@ -402,13 +401,13 @@ impl ConnState {
         if !self.holds_logs.get() {
             return Some(log);
         }
-        self.held_logs.borrow_mut().push(*log);
+        self.pending_logs.borrow_mut().push(*log);
         None
     }
 
     /// Takes the lines of responses that have ended.
     pub(crate) fn take_logs(&self) -> Vec<PendingLine> {
-        self.held_logs.take()
+        self.pending_logs.take()
     }
 
     /// Records that the fast path was dropped with the socket, so no further bytes can be written.
@@ -417,7 +416,7 @@ impl ConnState {
     }
 
     pub(crate) fn has_logs(&self) -> bool {
-        self.holds_logs.get() && !self.held_logs.borrow().is_empty()
+        self.holds_logs.get() && !self.pending_logs.borrow().is_empty()
     }
 
     /// Returns the number of body bytes that hyper has written after the last head.
@@ -460,7 +459,7 @@ impl ConnState {
     }
 
     /// Records that bytes arrived, which begin a head if no request is under way.
-    pub(crate) fn received(&self) {
+    pub(crate) fn record_received(&self) {
         if self.in_flight.get() == 0 && self.head_since.get().is_none() {
             self.head_since.set(Some(self.clock.now()));
         }

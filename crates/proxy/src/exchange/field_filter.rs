@@ -23,11 +23,11 @@ impl FieldFilter {
     pub(crate) fn new(config: &ForwardingConfig) -> Self {
         let client_fields = CLIENT_FIELDS.map(HeaderName::from_static).to_vec();
         let override_fields = config.removed_fields.0.clone();
-        let of_connection = hop_by_hop::REQUEST_FIELDS.to_vec();
-        let of_trusted = [of_connection, override_fields.clone()].concat();
+        let connection_fields = hop_by_hop::REQUEST_FIELDS.to_vec();
+        let trusted_proxy_fields = [connection_fields, override_fields.clone()].concat();
         Self {
-            plain: NameSet::new([of_trusted.clone(), client_fields.clone()].concat()),
-            plain_trusted: NameSet::new(of_trusted),
+            plain: NameSet::new([trusted_proxy_fields.clone(), client_fields.clone()].concat()),
+            plain_trusted: NameSet::new(trusted_proxy_fields),
             client_fields: NameSet::new(client_fields),
             override_fields: NameSet::new(override_fields),
         }
@@ -66,21 +66,21 @@ struct NameSet {
     /// Bit n is set if a name has n bytes. Bit 63 is for all longer names.
     lengths: u64,
     /// Bit n is set if the low five bits of a name's first byte are n.
-    firsts: u32,
+    first_letters: u32,
 }
 
 impl NameSet {
     fn new(names: Vec<HeaderName>) -> Self {
         Self {
             lengths: names.iter().fold(0, |bits, name| bits | length_bit(name)),
-            firsts: names.iter().fold(0, |bits, name| bits | first_bit(name)),
+            first_letters: names.iter().fold(0, |bits, name| bits | first_bit(name)),
             names,
         }
     }
 
     fn contains(&self, name: &HeaderName) -> bool {
         self.lengths & length_bit(name) != 0
-            && self.firsts & first_bit(name) != 0
+            && self.first_letters & first_bit(name) != 0
             && self.names.contains(name)
     }
 }
@@ -127,7 +127,7 @@ mod tests {
 
     use super::*;
 
-    fn left(name: &'static str, trusted: bool, cacheable: bool) -> bool {
+    fn remains(name: &'static str, trusted: bool, cacheable: bool) -> bool {
         let mut headers = HeaderMap::new();
         headers.append(name, HeaderValue::from_static("1"));
         headers.append(name, HeaderValue::from_static("2"));
@@ -148,9 +148,9 @@ mod tests {
             ("x-requested-with", true, true, true),
             ("cookie", true, true, true),
         ] {
-            assert_eq!(left(name, false, true), stranger, "{name}");
-            assert_eq!(left(name, true, true), proxy, "{name}");
-            assert_eq!(left(name, false, false), stranger_passed, "{name}");
+            assert_eq!(remains(name, false, true), stranger, "{name}");
+            assert_eq!(remains(name, true, true), proxy, "{name}");
+            assert_eq!(remains(name, false, false), stranger_passed, "{name}");
         }
     }
 }

@@ -70,7 +70,7 @@ impl RequestError {
         Self::closing(StatusCode::PAYLOAD_TOO_LARGE, text)
     }
 
-    pub(crate) fn looped() -> Self {
+    pub(crate) fn forwarding_loop() -> Self {
         let text = "this request has passed through this edge before: the origin leads back here";
         Self::new(StatusCode::LOOP_DETECTED, text)
     }

@@ -68,12 +68,12 @@ impl EdgeBody {
             // hyper may not poll the body for a long time, so the sweep watches it from the start. The fast path
             // polls at once, and most bodies have then arrived completely.
             Source::Origin(body) if !conn.fast_path_writes() => {
-                let delivery = Delivery::watched(&worker.deliveries, conn, Some(body));
+                let delivery = Delivery::new_watched(&worker.deliveries, conn, Some(body));
                 (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
             }
             source @ (Source::Fill(..) | Source::Disk(_)) if conn.is_h2() => (
                 source,
-                Some(Delivery::watched(&worker.deliveries, conn, None)),
+                Some(Delivery::new_watched(&worker.deliveries, conn, None)),
             ),
             source => (source, None),
         };
@@ -193,7 +193,7 @@ impl EdgeBody {
     fn watch(&mut self) {
         if let Source::Origin(body) = std::mem::replace(&mut self.source, Source::Empty) {
             let conn = self.in_flight.conn();
-            let delivery = Delivery::watched(&self.worker.deliveries, conn, Some(body));
+            let delivery = Delivery::new_watched(&self.worker.deliveries, conn, Some(body));
             self.delivery = Some(Rc::clone(&delivery));
             self.source = Source::Delivery(delivery);
         }
@@ -244,7 +244,7 @@ impl EdgeBody {
             Poll::Pending => {
                 self.in_flight.conn().end_client_turn();
                 if let Some(delivery) = &self.delivery {
-                    delivery.waits_for_origin(self.worker.now());
+                    delivery.record_origin_wait(self.worker.now());
                 }
             }
         }

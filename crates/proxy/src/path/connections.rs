@@ -93,7 +93,7 @@ mod tests {
 
     #[test]
     fn the_connection_that_is_idle_longest_is_closed_first() {
-        let ticker = Ticker::start().expect("a thread");
+        let ticker = Ticker::start().expect("the thread starts");
         let conns: Vec<_> = (0..200).map(|_| ConnState::new(ticker.clock())).collect();
         let mut open = Connections::default();
         for (n, conn) in conns.iter().enumerate() {
@@ -101,10 +101,10 @@ mod tests {
             open.insert(Rc::clone(conn));
         }
         // The last connection has been idle for the longest time. The four before it have requests under way.
-        let busy: Vec<_> = (195..199).map(|n| conns[n].begin()).collect();
+        let busy: Vec<_> = (195..199).map(|n| conns[n].begin_request()).collect();
         let now = Timestamp::from_secs(5000);
         for expected in [199, 194, 193, 192, 191, 190] {
-            let spare = open.take_spare(now).expect("one without a request");
+            let spare = open.take_spare(now).expect("an idle connection exists");
             assert!(Rc::ptr_eq(&spare, &conns[expected]), "not {expected}");
             spare.close(CloseReason::Crowded);
         }
@@ -113,21 +113,21 @@ mod tests {
 
     #[test]
     fn connections_with_requests_under_way_are_never_chosen() {
-        let ticker = Ticker::start().expect("a thread");
+        let ticker = Ticker::start().expect("the thread starts");
         let conns: Vec<_> = (0..3).map(|_| ConnState::new(ticker.clock())).collect();
         let mut open = Connections::default();
         let busy: Vec<_> = conns
             .iter()
             .map(|conn| {
                 open.insert(Rc::clone(conn));
-                conn.begin()
+                conn.begin_request()
             })
             .collect();
         assert!(open.take_spare(Timestamp::from_secs(1)).is_none());
         drop(busy);
         assert!(
             open.take_spare(Timestamp::from_secs(1)).is_none(),
-            "the same tick"
+            "a search is repeated in the next tick"
         );
         assert!(open.take_spare(Timestamp::from_secs(2)).is_some());
     }

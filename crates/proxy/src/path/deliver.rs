@@ -22,7 +22,7 @@ use crate::base::field_line::push_field;
 use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, StoredResponse};
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::{ClientLink, InFlight, Request, RequestError};
+use crate::exchange::{Client, InFlight, Request, RequestError};
 
 /// The state needed to respond to one request. It is not part of [`Request`], because a fetch shares the request.
 pub(crate) struct Reply {
@@ -32,10 +32,10 @@ pub(crate) struct Reply {
 }
 
 impl Reply {
-    pub(super) fn new(worker: &Rc<Worker>, link: &ClientLink, request: &Request) -> Self {
+    pub(super) fn new(worker: &Rc<Worker>, client: &Client, request: &Request) -> Self {
         Self {
             worker: Rc::clone(worker),
-            in_flight: link.conn.begin(),
+            in_flight: client.conn.begin_request(),
             log: worker
                 .has_log()
                 .then(|| Box::new(request.log_line(worker.now()))),
@@ -183,7 +183,7 @@ impl Reply {
         }
         if error.close {
             headers.insert(CONNECTION, HeaderValue::from_static("close"));
-            self.in_flight.conn().linger();
+            self.in_flight.conn().set_lingers();
         }
         let cache_status = error.cache_status.as_ref();
         self.respond_own(error.status, headers, Bytes::from(text), cache_status)

@@ -45,7 +45,7 @@ pub(crate) struct Deliveries {
 
 impl Deliveries {
     /// Calls `visit` with each delivery that is under way.
-    pub(crate) fn each(&self, visit: impl Fn(&Rc<Delivery>)) {
+    pub(crate) fn for_each(&self, visit: impl Fn(&Rc<Delivery>)) {
         self.watched.borrow_mut().retain(|delivery| {
             let delivery = delivery.upgrade();
             delivery.iter().for_each(&visit);
@@ -87,7 +87,7 @@ struct ReadAhead {
 
 /// The result of one step of the task that reads ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PumpStep {
+enum ReadAheadStep {
     /// A chunk was read, and more bytes may follow at once.
     Chunk,
     /// The body has ended or was abandoned.
@@ -96,7 +96,7 @@ enum PumpStep {
 
 impl Delivery {
     /// Creates a delivery that the sweep watches.
-    pub(crate) fn watched(
+    pub(crate) fn new_watched(
         deliveries: &Deliveries,
         conn: &Rc<ConnState>,
         body: Option<Box<OriginBody>>,
@@ -128,7 +128,7 @@ impl Delivery {
     }
 
     /// Records that the delivery waits for the origin.
-    pub(crate) fn waits_for_origin(&self, now: Timestamp) {
+    pub(crate) fn record_origin_wait(&self, now: Timestamp) {
         self.pace.end_wait(now);
     }
 
@@ -213,7 +213,7 @@ impl Delivery {
                 rate.wait(|cx| delivery.poll_wanted(cx)).await;
                 let mut chunk_bytes = 0;
                 let step = poll_fn(|cx| delivery.poll_pump(ahead_max, &mut chunk_bytes, cx));
-                if step.await == PumpStep::End {
+                if step.await == ReadAheadStep::End {
                     break;
                 }
                 tokio::task::yield_now().await;
@@ -243,19 +243,19 @@ impl Delivery {
         ahead_max: usize,
         chunk_bytes: &mut usize,
         cx: &mut Context<'_>,
-    ) -> Poll<PumpStep> {
+    ) -> Poll<ReadAheadStep> {
         let Some(origin) = &self.origin else {
-            return Poll::Ready(PumpStep::End);
+            return Poll::Ready(ReadAheadStep::End);
         };
         let mut origin = origin.borrow_mut();
         let OriginSource { body, ahead } = &mut *origin;
         let Some(ahead) = ahead else {
-            return Poll::Ready(PumpStep::End);
+            return Poll::Ready(ReadAheadStep::End);
         };
         ahead.pump = Some(cx.waker().clone());
         while !ahead.is_abandoned {
             if *chunk_bytes >= CHUNK_BYTES {
-                return Poll::Ready(PumpStep::Chunk);
+                return Poll::Ready(ReadAheadStep::Chunk);
             }
             if ahead.bytes >= ahead_max {
                 return Poll::Pending;
@@ -283,7 +283,7 @@ impl Delivery {
                 break;
             }
         }
-        Poll::Ready(PumpStep::End)
+        Poll::Ready(ReadAheadStep::End)
     }
 
     /// Returns the next frame of a body that comes directly from the origin.

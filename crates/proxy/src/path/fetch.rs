@@ -55,7 +55,7 @@ pub(super) async fn fetch(
     request: Rc<Request>,
     incoming: Option<Incoming>,
     mut key: CacheKey,
-    why: Forward,
+    reason: Forward,
     stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
@@ -63,8 +63,8 @@ pub(super) async fn fetch(
     // stale response, the fetch validates that response instead.
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
-        count(&worker, why);
-        return Box::pin(pass::pass(reply, request, incoming, why)).await;
+        count(&worker, reason);
+        return Box::pin(pass::pass(reply, request, incoming, reason)).await;
     }
     drop(incoming);
     let mut follows_left = FOLLOWS_MAX;
@@ -82,7 +82,7 @@ pub(super) async fn fetch(
         failed = None;
         if follows_left == FOLLOWS_MAX {
             // The request is counted after it has joined, so that tests can wait for requests that have joined.
-            count(&worker, why);
+            count(&worker, reason);
         }
         let reader = match role {
             Role::Follower(reader) => reader,
@@ -93,11 +93,11 @@ pub(super) async fn fetch(
                     leader.fill.finish_with_stored(Arc::clone(&stored));
                     return reply.stored(&request, &stored, None);
                 }
-                return lead_fetch(reply, request, key, why, stale, leader, reader).await;
+                return lead_fetch(reply, request, key, reason, stale, leader, reader).await;
             }
             Role::Uncollapsed => {
                 let (leader, reader) = worker.cache.collapse.lead_uncollapsed();
-                return lead_fetch(reply, request, key, why, stale, leader, reader).await;
+                return lead_fetch(reply, request, key, reason, stale, leader, reader).await;
             }
         };
         follows_left -= 1;
@@ -111,12 +111,12 @@ pub(super) async fn fetch(
         match followed {
             FollowResult::Head(head) => {
                 if let Some((fields, secondary)) = &head.variant {
-                    let mut own = Vec::new();
+                    let mut own_secondary = Vec::new();
                     fields.write_key(
                         &as_origin_sees(worker.edge_info(), &request, fields),
-                        &mut own,
+                        &mut own_secondary,
                     );
-                    if own != *secondary {
+                    if own_secondary != *secondary {
                         // The fetch is for another variant of the target. Its marker is now stored, so a new lookup
                         // can compute the key of this request's variant.
                         let (next, fresh) = lookup_again(&worker, &request).await;
@@ -132,7 +132,7 @@ pub(super) async fn fetch(
                     let secondary = head.variant.as_ref().map(|(_, secondary)| &secondary[..]);
                     disk.record_follower(key.primary(), secondary);
                 }
-                let mut status = CacheStatus::forward(why);
+                let mut status = CacheStatus::forward(reason);
                 status.collapsed = true;
                 return respond_shared(
                     reply,
@@ -145,14 +145,14 @@ pub(super) async fn fetch(
             }
             FollowResult::Stored(stored) => {
                 worker.counters.collapsed.increment();
-                let mut status = CacheStatus::forward(why);
+                let mut status = CacheStatus::forward(reason);
                 status.collapsed = true;
                 status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
                 return reply.stored(&request, &stored, Some(status));
             }
             FollowResult::Released => follows_left = 0,
             FollowResult::Failed(failure) if follows_left == 0 => {
-                let mut status = CacheStatus::forward(why).with_detail(failure.detail);
+                let mut status = CacheStatus::forward(reason).with_detail(failure.detail);
                 status.collapsed = true;
                 return reply.refuse(&RequestError {
                     status: failure.status,
@@ -172,7 +172,7 @@ async fn lead_fetch(
     reply: Reply,
     request: Rc<Request>,
     key: CacheKey,
-    why: Forward,
+    reason: Forward,
     stale: Option<Arc<Stored>>,
     leader: FetchLeader,
     reader: FillReader,
@@ -190,7 +190,7 @@ async fn lead_fetch(
     let is_reported = Cell::new(false);
     let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
         // The origin still works for this client, which may already send its next request. HTTP/2 limits count this.
-        let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().orphan());
+        let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().begin_orphan());
         let fetch = async move {
             fetch.await;
             drop(orphan);
@@ -212,7 +212,7 @@ async fn lead_fetch(
     is_reported.set(true);
     // Dropping the fetch spawns a task that moves the rest of the body.
     drop(fetch);
-    let mut status = CacheStatus::forward(why);
+    let mut status = CacheStatus::forward(reason);
     match outcome {
         FetchResult::Shared { head, headers } => {
             status.fwd_status = Some(head.status.as_u16());
@@ -269,9 +269,9 @@ fn find_new_fresh(
     usable.then_some(stored)
 }
 
-fn count(worker: &Worker, why: Forward) {
+fn count(worker: &Worker, reason: Forward) {
     let counters = &worker.counters;
-    match why {
+    match reason {
         Forward::VaryMiss => counters.vary_miss.increment(),
         Forward::Stale => counters.stale.increment(),
         Forward::Request => counters.request.increment(),

@@ -32,7 +32,7 @@ pub(super) async fn send(
     let mut exchange = Detachable::new(exchange, move |exchange| {
         // The exchange continues only if the origin may have received a part of the request.
         if was_sent.get() {
-            let orphan = conn.orphan();
+            let orphan = conn.begin_orphan();
             tasks.spawn(|member| async move {
                 drop(exchange.await);
                 drop((member, orphan));

@@ -28,13 +28,13 @@ pub(crate) enum Outcome {
     /// A stored response may answer the request, but the origin has to validate it first.
     Revalidate {
         key: CacheKey,
-        why: Forward,
+        reason: Forward,
         stale: Arc<Stored>,
     },
     /// No stored response answers the request.
     Miss {
         key: CacheKey,
-        why: Forward,
+        reason: Forward,
         /// The index of the id filter's rule that counts the status of the response, if there is one.
         rule: Option<usize>,
     },
@@ -71,7 +71,6 @@ pub(crate) trait Query {
     /// Returns the directives of the request that the cache follows.
     fn directives(&self, worker: &Worker) -> RequestDirectives;
 
-    /// Returns the path of the target.
     fn path(&self) -> &str;
 
     /// Returns the request fields that select among `variants`, as the origin gets them.
@@ -106,8 +105,8 @@ pub(super) fn key_of(worker: &Worker, request: &Request) -> CacheKey {
 
 /// Looks a request up by its primary key.
 pub(crate) fn lookup(worker: &Worker, mut key: CacheKey, query: &impl Query) -> Outcome {
-    let step = find(worker, &mut key, query);
-    decide(worker, key, step, query)
+    let progress = find(worker, &mut key, query);
+    decide(worker, key, progress, query)
 }
 
 /// Looks a request up again. Returns its key, and the stored response if it is fresh.
@@ -116,11 +115,11 @@ pub(super) async fn lookup_again(
     request: &Request,
 ) -> (CacheKey, Option<Arc<Stored>>) {
     let mut key = key_of(worker, request);
-    let step = find(worker, &mut key, request);
-    let step = wait(worker, &mut key, step, request).await;
+    let progress = find(worker, &mut key, request);
+    let progress = wait_for_disk(worker, &mut key, progress, request).await;
     let now = worker.now();
-    let fresh = match step {
-        Step::Found(found) if found.policy().is_fresh(now) => Some(found.into_stored(&key)),
+    let fresh = match progress {
+        Progress::Found(found) if found.policy().is_fresh(now) => Some(found.into_stored(&key)),
         _ => None,
     };
     (key, fresh)
@@ -130,13 +129,12 @@ impl PendingLookup {
     /// Waits for the disk and returns the outcome.
     pub(super) async fn outcome(self, worker: &Worker, query: &impl Query) -> Outcome {
         let Self { mut key, candidate } = self;
-        let step = wait(worker, &mut key, Step::Pending(candidate), query).await;
-        decide(worker, key, step, query)
+        let progress = wait_for_disk(worker, &mut key, Progress::Pending(candidate), query).await;
+        decide(worker, key, progress, query)
     }
 }
 
 impl Hit {
-    /// Counts the hit.
     pub(crate) fn count(&self, worker: &Worker) {
         let counters = &worker.counters;
         if self.is_stale {
@@ -172,7 +170,7 @@ impl FoundResponse {
 }
 
 /// The progress of a lookup, after all reads that need not wait for the disk.
-enum Step {
+enum Progress {
     Found(FoundResponse),
     Absent,
     Pending(Candidate),
@@ -180,42 +178,47 @@ enum Step {
 
 /// Finds the entry of a key. If the entry is a marker, appends the secondary key of the variant to `key`, and returns
 /// the entry of the variant.
-fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Step {
+fn find(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Progress {
     loop {
-        if let Some(step) = read_entry(worker, key, query) {
-            return step;
+        if let Some(progress) = read_entry(worker, key, query) {
+            return progress;
         }
     }
 }
 
 /// Waits for reads from disk until the lookup is no longer pending.
-async fn wait(worker: &Worker, key: &mut CacheKey, mut step: Step, query: &impl Query) -> Step {
-    while let Step::Pending(candidate) = step {
+async fn wait_for_disk(
+    worker: &Worker,
+    key: &mut CacheKey,
+    mut progress: Progress,
+    query: &impl Query,
+) -> Progress {
+    while let Progress::Pending(candidate) = progress {
         let Some(disk) = &worker.cache.disk else {
-            return Step::Absent;
+            return Progress::Absent;
         };
         let read = disk
             .wait(candidate, key.hash, &key.bytes, &worker.counters)
             .await;
-        step = follow(worker, key, read, query).unwrap_or_else(|| find(worker, key, query));
+        progress = follow(worker, key, read, query).unwrap_or_else(|| find(worker, key, query));
     }
-    step
+    progress
 }
 
 /// Reads the entry of a key from memory, otherwise from disk. If the entry is a marker, changes `key` to the key of a
 /// variant, and returns `None`.
-fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Step> {
+fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Progress> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
         if stored.is_of(&key.bytes) {
             return match &stored.kind {
-                StoredKind::Response(_) => Some(Step::Found(FoundResponse::Stored(stored))),
+                StoredKind::Response(_) => Some(Progress::Found(FoundResponse::Stored(stored))),
                 StoredKind::Varies(variants) => select(worker, key, &stored, variants, query),
             };
         }
         worker.counters.key_collisions.increment();
     }
     let Some(disk) = &worker.cache.disk else {
-        return Some(Step::Absent);
+        return Some(Progress::Absent);
     };
     let entry = disk.lookup(key.hash, &key.bytes, &worker.counters);
     follow(worker, key, entry, query)
@@ -228,14 +231,14 @@ fn follow(
     key: &mut CacheKey,
     entry: DiskEntry,
     query: &impl Query,
-) -> Option<Step> {
+) -> Option<Progress> {
     match entry {
-        DiskEntry::Response(hit) => Some(Step::Found(FoundResponse::Disk(hit))),
-        DiskEntry::Pending(candidate) => Some(Step::Pending(candidate)),
-        DiskEntry::Absent => Some(Step::Absent),
+        DiskEntry::Response(hit) => Some(Progress::Found(FoundResponse::Disk(hit))),
+        DiskEntry::Pending(candidate) => Some(Progress::Pending(candidate)),
+        DiskEntry::Absent => Some(Progress::Absent),
         DiskEntry::Marker(marker) => {
             let StoredKind::Varies(variants) = &marker.kind else {
-                return Some(Step::Absent);
+                return Some(Progress::Absent);
             };
             insert_marker(worker, key.hash, &marker, variants);
             select(worker, key, &marker, variants, query)
@@ -251,9 +254,9 @@ fn select(
     marker: &Arc<Stored>,
     variants: &Variants,
     query: &impl Query,
-) -> Option<Step> {
+) -> Option<Progress> {
     if key.marker.is_some() {
-        return Some(Step::Absent);
+        return Some(Progress::Absent);
     }
     let fields = query.selecting_fields(worker, variants);
     key.select(marker, variants, &fields, worker.cache.hash_seed);
@@ -276,12 +279,11 @@ fn insert_marker(worker: &Worker, hash: KeyHash, stored: &Arc<Stored>, variants:
     }
 }
 
-/// Returns the outcome of a lookup.
-fn decide(worker: &Worker, key: CacheKey, step: Step, query: &impl Query) -> Outcome {
-    match step {
-        Step::Found(found) => decide_found(worker, key, found, query),
-        Step::Absent => decide_absent(worker, key, query),
-        Step::Pending(candidate) => Outcome::Wait(Box::new(PendingLookup { key, candidate })),
+fn decide(worker: &Worker, key: CacheKey, progress: Progress, query: &impl Query) -> Outcome {
+    match progress {
+        Progress::Found(found) => decide_found(worker, key, found, query),
+        Progress::Absent => decide_absent(worker, key, query),
+        Progress::Pending(candidate) => Outcome::Wait(Box::new(PendingLookup { key, candidate })),
     }
 }
 
@@ -304,8 +306,8 @@ fn decide_found(
                 worker.counters.disk_stale.increment();
             }
             let stale = found.into_stored(&key);
-            let why = cause.forward();
-            Outcome::Revalidate { key, why, stale }
+            let reason = cause.forward();
+            Outcome::Revalidate { key, reason, stale }
         }
         Reuse::GatewayTimeout => Outcome::Refuse(refuse_only_if_cached(worker)),
     }
@@ -328,12 +330,12 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
     if directives.only_if_cached {
         return Outcome::Refuse(refuse_only_if_cached(worker));
     }
-    let why = if is_unknown {
+    let reason = if is_unknown {
         Forward::UriMiss
     } else {
         Forward::VaryMiss
     };
-    Outcome::Miss { key, why, rule }
+    Outcome::Miss { key, reason, rule }
 }
 
 fn refuse_unknown_id(worker: &Worker) -> RequestError {

@@ -20,12 +20,12 @@ pub(super) async fn pass(
     reply: Reply,
     request: Rc<Request>,
     incoming: Option<Incoming>,
-    why: Forward,
+    reason: Forward,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     let (upload, attempt) = match upload(&reply, &request, incoming).await {
         Ok(upload) => upload,
-        Err(error) => return refuse(reply, &error, CacheStatus::forward(why)),
+        Err(error) => return refuse(reply, &error, CacheStatus::forward(reason)),
     };
     let progress = attempt.upload.clone();
     let sent = if invalidate::is_unsafe(&request.method) {
@@ -50,11 +50,11 @@ pub(super) async fn pass(
                 // is unknown.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
-                reply.in_flight.conn().linger();
+                reply.in_flight.conn().set_lingers();
             }
-            respond(reply, &request, *parts, body, CacheStatus::forward(why))
+            respond(reply, &request, *parts, body, CacheStatus::forward(reason))
         }
-        Err(error) => refuse(reply, &error, CacheStatus::forward(why)),
+        Err(error) => refuse(reply, &error, CacheStatus::forward(reason)),
     }
 }
 

@@ -18,7 +18,7 @@ use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
 use super::{fetch, pass};
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
-use crate::exchange::{ClientLink, Request, RequestError};
+use crate::exchange::{Client, Request, RequestError};
 
 /// A response that is ready, or a future that resolves to one.
 #[expect(
@@ -48,13 +48,13 @@ impl Future for Serving {
 /// `body` is `Some` if the request may have a body. `outcome` is the result of the lookup, if the codec has made it.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
-    link: &ClientLink,
+    client: &Client,
     head: RawHead,
     body: Option<Incoming>,
     outcome: Option<Outcome>,
 ) -> Serving {
-    let (request, checked) = canonical::canonical(&worker.shared.canonicaliser, link, head);
-    let reply = Reply::new(worker, link, &request);
+    let (request, checked) = canonical::canonical(&worker.shared.canonicaliser, client, head);
+    let reply = Reply::new(worker, client, &request);
     match checked {
         Ok(()) => {}
         Err(NotForwarded::Refused(refusal)) => return ready(reply.refuse(&refusal)),
@@ -72,12 +72,12 @@ pub(crate) fn serve(
 /// Refuses a request with an error that a codec has found.
 pub(crate) fn refuse(
     worker: &Rc<Worker>,
-    link: &ClientLink,
+    client: &Client,
     head: RawHead,
     error: &RequestError,
 ) -> Serving {
-    let (request, _) = canonical::canonical(&worker.shared.canonicaliser, link, head);
-    ready(Reply::new(worker, link, &request).refuse(error))
+    let (request, _) = canonical::canonical(&worker.shared.canonicaliser, client, head);
+    ready(Reply::new(worker, client, &request).refuse(error))
 }
 
 /// Answers the request according to the outcome of its lookup.
@@ -95,11 +95,11 @@ fn carry_out(
             worker.cache.recycle_key(hit.key);
             ready(reply.stored(&request, &stored, None))
         }
-        Outcome::Revalidate { key, why, stale } => {
-            later(fetch::fetch(reply, request, body, key, why, Some(stale)))
+        Outcome::Revalidate { key, reason, stale } => {
+            later(fetch::fetch(reply, request, body, key, reason, Some(stale)))
         }
-        Outcome::Miss { key, why, rule } => {
-            let fetch = fetch::fetch(reply, request, body, key, why, None);
+        Outcome::Miss { key, reason, rule } => {
+            let fetch = fetch::fetch(reply, request, body, key, reason, None);
             let Some(rule) = rule else {
                 return later(fetch);
             };
@@ -109,12 +109,12 @@ fn carry_out(
                 response
             })
         }
-        Outcome::Pass(why) => {
-            match why {
+        Outcome::Pass(reason) => {
+            match reason {
                 Forward::Method => worker.counters.method.increment(),
                 _ => worker.counters.bypass.increment(),
             }
-            later(pass::pass(reply, request, body, why))
+            later(pass::pass(reply, request, body, reason))
         }
         Outcome::Refuse(refusal) => ready(reply.refuse(&refusal)),
         Outcome::Wait(waiting) => later(async move {

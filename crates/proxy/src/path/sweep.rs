@@ -24,7 +24,7 @@ pub(crate) fn sweep(worker: &Worker) {
             conn.close(reason);
         } else if conn.charge(now, rate) {
             conn.close(CloseReason::Slow);
-            note_slow_response(worker, now);
+            record_slow_response(worker, now);
         }
     }
     sweep_pinned(worker, now);
@@ -38,17 +38,17 @@ pub(crate) fn sweep(worker: &Worker) {
 fn sweep_deliveries(worker: &Worker, now: Timestamp) {
     let rate = worker.config().limits.stream_rate();
     let requests_wait = worker.origin.is_contended();
-    worker.deliveries.each(|delivery| {
+    worker.deliveries.for_each(|delivery| {
         delivery.read_ahead(&worker.deliveries, now);
         if delivery.charge(now, rate)
             || (requests_wait && delivery.close_if_stuck(now, rate.window))
         {
-            note_slow_response(worker, now);
+            record_slow_response(worker, now);
         }
     });
 }
 
-fn note_slow_response(worker: &Worker, now: Timestamp) {
+fn record_slow_response(worker: &Worker, now: Timestamp) {
     worker.counters.slow_responses.increment();
     if let Some(unlogged) = worker.slow_log.record(now) {
         tracing::warn!(

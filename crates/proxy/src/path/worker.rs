@@ -20,7 +20,7 @@ use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 use crate::cache::{Cache, WorkerCache};
 use crate::exchange::canonical::Canonicaliser;
-use crate::exchange::{ClientLink, CloseReason};
+use crate::exchange::{Client, CloseReason};
 use crate::origin::{EdgeInfo, OriginHealth, OriginPool};
 
 /// The state that all workers share.
@@ -36,7 +36,6 @@ pub(crate) struct Shared {
     /// The whole `Via` field of a request over HTTP/1.1 that has no `Via` field of its own.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
-    /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
@@ -158,7 +157,7 @@ impl Worker {
     }
 
     /// Closes the client connection that has been idle for the longest time. Returns false if none is idle.
-    pub(crate) fn make_room(&self) -> bool {
+    pub(crate) fn close_idle_client(&self) -> bool {
         let spare = self.connections.borrow_mut().take_spare(self.now());
         if let Some(conn) = &spare {
             conn.close(CloseReason::Crowded);
@@ -167,12 +166,12 @@ impl Worker {
     }
 
     /// Logs a request whose head could not be read, if an access log is configured.
-    pub(crate) fn log_unread(&self, link: &ClientLink, status: StatusCode) {
+    pub(crate) fn log_unread(&self, client: &Client, status: StatusCode) {
         if self.has_log() {
             self.log(LogLine {
                 target: "-".into(),
                 status,
-                ..LogLine::without_request(link.peer.ip(), link.scheme(), self.now())
+                ..LogLine::without_request(client.peer.ip(), client.scheme(), self.now())
             });
         }
     }

@@ -7,7 +7,7 @@ use std::task::{Context, Poll, ready};
 use bytes::{Buf, BytesMut};
 use tokio::io::ReadBuf;
 
-use super::body_end::BodyEnd;
+use super::request_end::RequestEndScan;
 use super::{FastPath, INBOX_BYTES_MAX, Mode};
 use crate::client::stream::ClientStream;
 
@@ -22,26 +22,26 @@ impl FastPath {
         loop {
             ready!(self.poll_serve(stream, cx))?;
             match self.mode {
-                Mode::Handed(end) if end.is_reached() => {
+                Mode::HandedOver(scan) if scan.is_at_end() => {
                     // hyper reads only to notice that the client has disconnected.
                     if self.inbox.len() >= INBOX_BYTES_MAX {
                         return Poll::Pending;
                     }
                     ready!(self.poll_fill(stream, cx))?;
-                    if self.ended {
+                    if self.read_ended {
                         return Poll::Ready(Ok(()));
                     }
                 }
-                Mode::Handed(end) => return self.give_until(end, stream, cx, buffer),
+                Mode::HandedOver(scan) => return self.give_until(scan, stream, cx, buffer),
                 _ => return self.give(stream, cx, buffer),
             }
         }
     }
 
-    /// Gives hyper bytes of one request. `end` is the scan for the end of the request. Later bytes wait in the inbox.
+    /// Gives hyper bytes of one request. `scan` finds the end of the request. Later bytes wait in the inbox.
     fn give_until<S: ClientStream>(
         &mut self,
-        mut end: BodyEnd,
+        mut scan: RequestEndScan,
         stream: &mut S,
         cx: &mut Context<'_>,
         buffer: &mut ReadBuf<'_>,
@@ -49,12 +49,12 @@ impl FastPath {
         let before = buffer.filled().len();
         ready!(self.give(stream, cx, buffer))?;
         let given = &buffer.filled()[before..];
-        let Ok(taken) = end.take(given) else {
+        let Ok(taken) = scan.advance(given) else {
             // hyper parses the malformed body itself.
-            self.mode = Mode::Through;
+            self.mode = Mode::Passthrough;
             return Poll::Ready(Ok(()));
         };
-        self.mode = Mode::Handed(end);
+        self.mode = Mode::HandedOver(scan);
         if taken < given.len() {
             let mut inbox = BytesMut::from(&given[taken..]);
             inbox.extend_from_slice(&self.inbox);
@@ -72,13 +72,13 @@ impl FastPath {
         buffer: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         if self.inbox.is_empty() {
-            if self.ended {
+            if self.read_ended {
                 return Poll::Ready(Ok(()));
             }
             let before = buffer.filled().len();
             ready!(Pin::new(stream).poll_read(cx, buffer))?;
             if buffer.filled().len() > before {
-                self.link.conn.received();
+                self.client.conn.record_received();
             }
             return Poll::Ready(Ok(()));
         }

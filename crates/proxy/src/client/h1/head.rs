@@ -7,7 +7,7 @@ use std::mem::MaybeUninit;
 
 use http::Method;
 
-use super::body_end::BodyEnd;
+use super::request_end::RequestEndScan;
 use crate::base::field_spans::decimal;
 
 /// The head at the start of the inbox.
@@ -17,10 +17,9 @@ pub(super) enum ParsedHead<'a, 'f> {
     Plain(PlainHead<'a, 'f>),
     /// The complete head of another request, whose end is known. hyper serves it.
     Bounded {
-        /// The length of the head.
         head_bytes: usize,
         /// The scan for the end of the request.
-        end: BodyEnd,
+        scan: RequestEndScan,
     },
     /// A head whose target has a fragment. The edge refuses the request, because hyper would ignore the fragment.
     Fragment(Method),
@@ -33,7 +32,6 @@ pub(super) enum ParsedHead<'a, 'f> {
 /// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, directives or credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlainHead<'a, 'f> {
-    /// The bytes of the head.
     pub(super) bytes: &'a [u8],
     /// True if the method is HEAD, false if it is GET.
     pub(super) head_only: bool,
@@ -49,7 +47,6 @@ pub(super) struct PlainHead<'a, 'f> {
 /// A buffer for the parsed fields of a head.
 pub(super) type Fields<'a> = [MaybeUninit<httparse::Header<'a>>; FIELDS_MAX];
 
-/// Returns an empty buffer.
 pub(super) const fn no_fields<'a>() -> Fields<'a> {
     [const { MaybeUninit::uninit() }; FIELDS_MAX]
 }
@@ -68,54 +65,54 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
     if target.contains('#') {
         return ParsedHead::Fragment(Method::from_bytes(method.as_bytes()).unwrap_or_default());
     }
-    let (asks, head_only) = match method {
+    let (is_get_or_head, head_only) = match method {
         "GET" => (true, false),
         "HEAD" => (true, true),
         // After CONNECT, all bytes of the connection belong to a tunnel.
         "CONNECT" => return ParsedHead::Other,
         _ => (false, false),
     };
-    let mut plain = asks && request.version == Some(1) && target.starts_with('/');
-    let mut end = BodyEnd::length(head_bytes, 0);
+    let mut is_plain = is_get_or_head && request.version == Some(1) && target.starts_with('/');
+    let mut scan = RequestEndScan::sized(head_bytes, 0);
     let mut host = None;
     let mut closes = false;
     let mut has_cookie = false;
     let mut framing_fields = 0;
     for field in request.headers.iter() {
-        match meaning(field.name) {
-            Meaning::Irrelevant => {}
-            Meaning::Host if host.is_none() => match std::str::from_utf8(field.value) {
+        match effect_of(field.name) {
+            Effect::Irrelevant => {}
+            Effect::Host if host.is_none() => match std::str::from_utf8(field.value) {
                 Ok(value) => host = Some(value),
-                Err(_) => plain = false,
+                Err(_) => is_plain = false,
             },
             // Several lines of `Cookie` have to be joined, so such a request is not plain.
-            Meaning::Cookie if !has_cookie => has_cookie = true,
-            Meaning::Host | Meaning::Cookie | Meaning::Special => plain = false,
-            Meaning::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
-            Meaning::Connection => plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
-            Meaning::Length | Meaning::TransferCoding if framing_fields > 0 => {
+            Effect::Cookie if !has_cookie => has_cookie = true,
+            Effect::Host | Effect::Cookie | Effect::Special => is_plain = false,
+            Effect::Connection if field.value.eq_ignore_ascii_case(b"close") => closes = true,
+            Effect::Connection => is_plain &= field.value.eq_ignore_ascii_case(b"keep-alive"),
+            Effect::Length | Effect::TransferCoding if framing_fields > 0 => {
                 return ParsedHead::Other;
             }
-            Meaning::Length => {
+            Effect::Length => {
                 // hyper decides whether to accept a length that is not a plain number.
                 let Some(length) = decimal(field.value) else {
                     return ParsedHead::Other;
                 };
-                end = BodyEnd::length(head_bytes, length);
-                (plain, framing_fields) = (false, 1);
+                scan = RequestEndScan::sized(head_bytes, length);
+                (is_plain, framing_fields) = (false, 1);
             }
-            Meaning::TransferCoding => {
+            Effect::TransferCoding => {
                 // HTTP/1.0 has no chunked coding (RFC 9112 §6.1).
                 if request.version != Some(1) || !field.value.eq_ignore_ascii_case(b"chunked") {
                     return ParsedHead::Other;
                 }
-                end = BodyEnd::chunked(head_bytes);
-                (plain, framing_fields) = (false, 1);
+                scan = RequestEndScan::chunked(head_bytes);
+                (is_plain, framing_fields) = (false, 1);
             }
         }
     }
     match host {
-        Some(host) if plain => ParsedHead::Plain(PlainHead {
+        Some(host) if is_plain => ParsedHead::Plain(PlainHead {
             bytes: &bytes[..head_bytes],
             head_only,
             closes,
@@ -123,13 +120,13 @@ pub(super) fn parse<'a, 'f>(bytes: &'a [u8], fields: &'f mut Fields<'a>) -> Pars
             target,
             fields: request.headers,
         }),
-        _ => ParsedHead::Bounded { head_bytes, end },
+        _ => ParsedHead::Bounded { head_bytes, scan },
     }
 }
 
 /// The effect of a field on a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Meaning {
+enum Effect {
     /// The field has no effect, unless the response varies by it.
     Irrelevant,
     /// The field makes the request not plain.
@@ -143,28 +140,28 @@ enum Meaning {
     TransferCoding,
 }
 
-fn meaning(name: &str) -> Meaning {
+fn effect_of(name: &str) -> Effect {
     let is = |other: &str| name.eq_ignore_ascii_case(other);
     // Names are compared by their length first, which is enough for most fields that browsers send.
     match name.len() {
-        2 if is("te") => Meaning::Special,
-        3 if is("via") => Meaning::Special,
-        4 if is("host") => Meaning::Host,
-        5 if is("range") => Meaning::Special,
-        6 if is("cookie") => Meaning::Cookie,
-        6 if is("pragma") || is("expect") => Meaning::Special,
+        2 if is("te") => Effect::Special,
+        3 if is("via") => Effect::Special,
+        4 if is("host") => Effect::Host,
+        5 if is("range") => Effect::Special,
+        6 if is("cookie") => Effect::Cookie,
+        6 if is("pragma") || is("expect") => Effect::Special,
         // The edge never switches protocols, so a request with `Upgrade` ends like any other.
-        7 if is("upgrade") || is("trailer") => Meaning::Special,
-        8 if is("if-match") || is("if-range") => Meaning::Special,
-        10 if is("connection") => Meaning::Connection,
-        12 if is("max-forwards") => Meaning::Special,
-        13 if is("if-none-match") || is("cache-control") || is("authorization") => Meaning::Special,
-        14 if is("content-length") => Meaning::Length,
-        14 if is("http2-settings") => Meaning::Special,
-        17 if is("transfer-encoding") => Meaning::TransferCoding,
-        17 if is("if-modified-since") => Meaning::Special,
-        19 if is("if-unmodified-since") => Meaning::Special,
-        _ => Meaning::Irrelevant,
+        7 if is("upgrade") || is("trailer") => Effect::Special,
+        8 if is("if-match") || is("if-range") => Effect::Special,
+        10 if is("connection") => Effect::Connection,
+        12 if is("max-forwards") => Effect::Special,
+        13 if is("if-none-match") || is("cache-control") || is("authorization") => Effect::Special,
+        14 if is("content-length") => Effect::Length,
+        14 if is("http2-settings") => Effect::Special,
+        17 if is("transfer-encoding") => Effect::TransferCoding,
+        17 if is("if-modified-since") => Effect::Special,
+        19 if is("if-unmodified-since") => Effect::Special,
+        _ => Effect::Irrelevant,
     }
 }
 
@@ -192,8 +189,8 @@ mod tests {
     /// Returns the expected result for a request that is not plain and has no body.
     fn bodyless(request: &str) -> ParsedHead<'static, 'static> {
         let head_bytes = request.len();
-        let end = BodyEnd::length(head_bytes, 0);
-        ParsedHead::Bounded { head_bytes, end }
+        let scan = RequestEndScan::sized(head_bytes, 0);
+        ParsedHead::Bounded { head_bytes, scan }
     }
 
     fn head(fields: &str) -> String {
@@ -277,11 +274,11 @@ mod tests {
                 let expected = match end {
                     Some(Some(length)) => ParsedHead::Bounded {
                         head_bytes,
-                        end: BodyEnd::length(head_bytes, length),
+                        scan: RequestEndScan::sized(head_bytes, length),
                     },
                     Some(None) => ParsedHead::Bounded {
                         head_bytes,
-                        end: BodyEnd::chunked(head_bytes),
+                        scan: RequestEndScan::chunked(head_bytes),
                     },
                     None => ParsedHead::Other,
                 };
@@ -358,7 +355,7 @@ mod tests {
                 return Ok(());
             };
             let spans = FieldSpans::of(plain.bytes, plain.fields);
-            let headers = spans.read(&Bytes::copy_from_slice(plain.bytes), 0).expect("valid");
+            let headers = spans.read(&Bytes::copy_from_slice(plain.bytes), 0).expect("the fields are valid");
             prop_assert_eq!(route(&Method::GET, &headers), Route::Lookup);
             prop_assert_eq!(RequestDirectives::from_headers(&headers), RequestDirectives::default());
             prop_assert!(!conditional::is_conditional(&headers));

@@ -20,72 +20,72 @@ use crate::cache::disk_body::DiskBody;
 use crate::cache::stored::{Stored, StoredBody, Variants};
 use crate::exchange::canonical::canonical;
 use crate::exchange::pieces::PieceMemory;
-use crate::exchange::{ClientLink, Request};
+use crate::exchange::{Client, Request};
 use crate::path::body::{EdgeBody, Source};
 use crate::path::lookup::{FoundResponse, Hit, Outcome, Query, decide_absent, lookup};
 use crate::path::worker::Worker;
 
-/// The result of [`answer`].
-pub(super) enum Answer {
+/// The result of [`try_hit`].
+pub(super) enum HitResult {
     /// The whole response is in the outbox.
     Complete,
     /// The outbox has the head and perhaps the first bytes of the body. The writer sends the rest.
-    Begun(Box<ResponseWriter>),
+    Started(Box<ResponseWriter>),
     /// The request path has to answer the request. Contains the outcome of the lookup, if the request was looked up.
     NotServed(Option<Outcome>),
 }
 
 /// Looks a plain request up, and writes the response to `outbox` if it is a hit.
-pub(super) fn answer(
+pub(super) fn try_hit(
     worker: &Rc<Worker>,
-    link: &ClientLink,
+    client: &Client,
     plain: &PlainHead<'_, '_>,
-    site: &mut Option<Site>,
+    last_host: &mut Option<HostPrefix>,
     outbox: &mut Outbox,
-) -> Answer {
+) -> HitResult {
     if worker.has_log() {
         // The access log needs fields that are not parsed here.
-        return Answer::NotServed(None);
+        return HitResult::NotServed(None);
     }
-    let site = match site {
-        Some(site) if *site.host == *plain.host => site,
+    let host = match last_host {
+        Some(host) if *host.text == *plain.host => host,
         other => {
-            let Some(next) = Site::of(link.scheme(), plain.host) else {
-                return Answer::NotServed(None);
+            let Some(new_host) = HostPrefix::parse(client.scheme(), plain.host) else {
+                return HitResult::NotServed(None);
             };
-            other.insert(next)
+            other.insert(new_host)
         }
     };
     let key = worker.cache.key(|bytes| {
-        bytes.extend_from_slice(&site.key);
+        bytes.extend_from_slice(&host.key_prefix);
         bytes.extend_from_slice(plain.target.as_bytes());
     });
     let query = PlainQuery {
-        link,
+        client,
         plain,
-        host_is_canonical: site.is_canonical,
+        host_is_canonical: host.is_canonical,
         request: OnceCell::new(),
     };
     let hit = match lookup(worker, key, &query) {
-        _ if query.is_unreadable() => return Answer::NotServed(None),
+        _ if query.is_rejected() => return HitResult::NotServed(None),
         Outcome::Hit(hit) => hit,
-        outcome => return Answer::NotServed(Some(outcome)),
+        outcome => return HitResult::NotServed(Some(outcome)),
     };
     let FoundResponse::Stored(stored) = &hit.found else {
-        return answer_from_disk(worker, link, plain, &query, hit, outbox);
+        return try_disk_hit(worker, client, plain, &query, hit, outbox);
     };
     let StoredBody::Memory(body) = &stored.response().body else {
-        return Answer::NotServed(Some(Outcome::Hit(hit)));
+        return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
     hit.count(worker);
     outbox.set_closes(plain.closes);
     let sent = (!plain.head_only).then_some(body);
     outbox.push(worker, hit.key.hash, stored.response(), sent);
-    if !link.tls && !plain.head_only {
+    if !client.tls && !plain.head_only {
         count_copy(worker, &hit.key, stored, body.len());
     }
     worker.cache.recycle_key(hit.key);
-    Answer::Complete
+    HitResult::Complete
 }
 
 /// Counts the copy of a body into a socket without TLS. After enough copies the cache moves the body to the arena.
@@ -96,16 +96,16 @@ fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: u
     }
 }
 
-fn answer_from_disk(
+fn try_disk_hit(
     worker: &Rc<Worker>,
-    link: &ClientLink,
+    client: &Client,
     plain: &PlainHead<'_, '_>,
     query: &PlainQuery<'_, '_, '_>,
     hit: Hit,
     outbox: &mut Outbox,
-) -> Answer {
+) -> HitResult {
     let FoundResponse::Disk(on_disk) = &hit.found else {
-        return Answer::NotServed(Some(Outcome::Hit(hit)));
+        return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
     let body = if plain.head_only || on_disk.length() == 0 {
         let charge_bytes = on_disk.charge_bytes(&hit.key);
@@ -115,12 +115,12 @@ fn answer_from_disk(
     } else {
         // The first piece is read before the head is written: if the disk has lost it, the origin can still answer.
         let mut body = DiskBody::of_hit(&worker.cache, &hit.key, on_disk);
-        match body.piece_now(&worker.cache, !link.tls) {
+        match body.piece_now(&worker.cache, !client.tls) {
             NonBlockingRead::Ready(piece) => Some((Some(piece), body)),
             NonBlockingRead::WouldBlock => Some((None, body)),
             NonBlockingRead::Miss(_) => {
                 worker.counters.disk_unreadable.increment();
-                return Answer::NotServed(Some(decide_absent(worker, hit.key, query)));
+                return HitResult::NotServed(Some(decide_absent(worker, hit.key, query)));
             }
         }
     };
@@ -129,25 +129,25 @@ fn answer_from_disk(
     outbox.push_disk_head(worker, on_disk);
     worker.cache.recycle_key(hit.key);
     let Some((front, rest)) = body else {
-        return Answer::Complete;
+        return HitResult::Complete;
     };
     if let Some(front) = front {
         outbox.push_piece(front);
         outbox.set_memory(PieceMemory::Private);
     }
     match rest.remaining_bytes() {
-        0 => Answer::Complete,
+        0 => HitResult::Complete,
         left => {
             let source = Source::Disk(Box::new(rest));
-            let body = EdgeBody::new(source, Rc::clone(worker), link.conn.begin(), None);
-            Answer::Begun(Box::new(ResponseWriter::resume(body, left, plain.closes)))
+            let body = EdgeBody::new(source, Rc::clone(worker), client.conn.begin_request(), None);
+            HitResult::Started(Box::new(ResponseWriter::resume(body, left, plain.closes)))
         }
     }
 }
 
 /// The query of a plain request. Its [`Request`] is built only if the responses of the target vary.
 struct PlainQuery<'q, 'a, 'f> {
-    link: &'q ClientLink,
+    client: &'q Client,
     plain: &'q PlainHead<'a, 'f>,
     host_is_canonical: bool,
     /// Contains `None` if the crate `http` rejects the head.
@@ -155,7 +155,7 @@ struct PlainQuery<'q, 'a, 'f> {
 }
 
 impl PlainQuery<'_, '_, '_> {
-    fn is_unreadable(&self) -> bool {
+    fn is_rejected(&self) -> bool {
         matches!(self.request.get(), Some(None))
     }
 }
@@ -175,7 +175,7 @@ impl Query for PlainQuery<'_, '_, '_> {
         let request = self.request.get_or_init(|| {
             let parts = HeadParts::of(self.plain, self.host_is_canonical);
             let head = parts.read(&Bytes::copy_from_slice(self.plain.bytes))?;
-            Some(canonical(&worker.shared.canonicaliser, self.link, head).0)
+            Some(canonical(&worker.shared.canonicaliser, self.client, head).0)
         });
         match request {
             Some(request) => request.selecting_fields(worker, variants),
@@ -185,28 +185,28 @@ impl Query for PlainQuery<'_, '_, '_> {
 }
 
 /// A value of `Host`, and the bytes with which the cache keys of its targets begin.
-pub(super) struct Site {
-    host: Box<str>,
-    key: Box<[u8]>,
+pub(super) struct HostPrefix {
+    text: Box<str>,
+    key_prefix: Box<[u8]>,
     is_canonical: bool,
 }
 
-impl Site {
+impl HostPrefix {
     /// Returns `None` if the text is not a valid host.
-    fn of(scheme: &'static str, host: &str) -> Option<Self> {
+    fn parse(scheme: &'static str, host: &str) -> Option<Self> {
         let authority = Authority::parse(scheme, host).ok()?;
         let mut key = Target::new(scheme, host, "/").ok()?.key();
         // The slash is removed, because each target that is appended begins with one.
         key.pop();
         Some(Self {
-            host: host.into(),
-            key: key.into(),
+            text: host.into(),
+            key_prefix: key.into(),
             is_canonical: matches!(authority.canonical(), Cow::Borrowed(_)),
         })
     }
 
     /// Returns true if `host` is the canonical form of this host.
     pub(super) fn is_canonical(&self, host: &str) -> bool {
-        self.is_canonical && *self.host == *host
+        self.is_canonical && *self.text == *host
     }
 }

@@ -9,20 +9,20 @@ pub fn check_request(bytes: &[u8]) {
             assert!(plain.target.starts_with('/') && !plain.target.contains('#'));
             assert!(bytes[..plain.bytes.len()].ends_with(b"\n"));
         }
-        ParsedHead::Bounded { head_bytes, end } => {
+        ParsedHead::Bounded { head_bytes, scan } => {
             assert!(bytes[..head_bytes].ends_with(b"\n"));
             // The end does not depend on how the bytes are split.
-            let mut by_one = end;
-            let mut one_by_one = || {
+            let mut bytewise = scan;
+            let mut scan_bytewise = || {
                 let mut taken = 0;
                 for byte in bytes.chunks(1) {
-                    taken += by_one.take(byte)?;
+                    taken += bytewise.advance(byte)?;
                 }
-                Ok((taken, by_one))
+                Ok((taken, bytewise))
             };
-            let mut at_once = end;
-            let all = at_once.take(bytes).map(|taken| (taken, at_once));
-            assert_eq!(one_by_one(), all);
+            let mut whole = scan;
+            let all = whole.advance(bytes).map(|taken| (taken, whole));
+            assert_eq!(scan_bytewise(), all);
         }
         ParsedHead::Fragment(_) | ParsedHead::Partial | ParsedHead::Other => {}
     }

@@ -48,7 +48,6 @@ pub(super) struct Outbox {
 }
 
 impl Outbox {
-    /// Sets if the head of the next hit gets `Connection: close`.
     pub(super) fn set_closes(&mut self, closes: bool) {
         self.closes = closes;
     }
@@ -180,7 +179,7 @@ impl Outbox {
     }
 
     /// Returns the unsent bytes of the body in memory, and the owner of their memory.
-    pub(super) fn held(&self) -> (&Bytes, PieceMemory) {
+    pub(super) fn unsent_body(&self) -> (&Bytes, PieceMemory) {
         (&self.body, self.memory)
     }
 
@@ -200,21 +199,21 @@ impl Outbox {
                 state.record_write(&written);
                 let written = ready!(written)?;
                 self.unflushed = true;
-                let of_head = written.min(head.len());
-                let of_span = (written - of_head) as u64;
-                span.advance(of_span);
-                self.body_written += of_span;
+                let head_bytes = written.min(head.len());
+                let span_bytes = (written - head_bytes) as u64;
+                span.advance(span_bytes);
+                self.body_written += span_bytes;
                 if span.is_empty() {
                     self.span = None;
                 }
-                self.head_advanced(of_head);
+                self.advance_head(head_bytes);
                 continue;
             }
             let body = &self.body[..self.body.len().min(self.piece_bytes)];
             let stream = Pin::new(&mut *stream);
-            let file = arena.filter(|_| S::SENDS_FILES && body.len() >= SENT_BYTES_MIN);
-            let place = file.and_then(|arena| Some((arena.file(), arena.offset_of(body)?)));
-            let written = if let Some((file, offset)) = place {
+            let file = arena.filter(|_| S::SENDS_FILES && body.len() >= SENDFILE_BYTES_MIN);
+            let location = file.and_then(|arena| Some((arena.file(), arena.offset_of(body)?)));
+            let written = if let Some((file, offset)) = location {
                 let bytes = body.len();
                 let part = FilePart {
                     file,
@@ -238,13 +237,13 @@ impl Outbox {
             if written == 0 {
                 return Poll::Ready(Err(io::ErrorKind::WriteZero.into()));
             }
-            let of_head = written.min(head.len());
-            self.head_advanced(of_head);
-            written -= of_head;
-            let of_body = written.min(self.body.len());
-            self.body.advance(of_body);
-            self.tail = &self.tail[written - of_body..];
-            self.body_written += of_body as u64;
+            let head_bytes = written.min(head.len());
+            self.advance_head(head_bytes);
+            written -= head_bytes;
+            let body_bytes = written.min(self.body.len());
+            self.body.advance(body_bytes);
+            self.tail = &self.tail[written - body_bytes..];
+            self.body_written += body_bytes as u64;
             if self.body.is_empty() {
                 // The empty slice is dropped too, because it would keep the memory of the whole body.
                 self.body = Bytes::new();
@@ -259,14 +258,14 @@ impl Outbox {
         Poll::Ready(Ok(()))
     }
 
-    fn head_advanced(&mut self, bytes: usize) {
-        let before = self.copied_left();
+    fn advance_head(&mut self, bytes: usize) {
+        let before = self.unsent_copied();
         self.head_written += bytes;
-        self.body_written += (before - self.copied_left()) as u64;
+        self.body_written += (before - self.unsent_copied()) as u64;
     }
 
     /// Returns the unsent bytes of a copied body.
-    fn copied_left(&self) -> usize {
+    fn unsent_copied(&self) -> usize {
         let Range { start, end } = self.copied;
         end.saturating_sub(self.head_written.max(start))
     }
@@ -277,9 +276,9 @@ impl Outbox {
     }
 
     /// Returns the bytes of bodies that the socket has not accepted.
-    pub(super) fn body_left(&self) -> u64 {
-        let of_span = self.span.as_ref().map_or(0, Span::len);
-        (self.copied_left() + self.body.len()) as u64 + of_span
+    pub(super) fn unsent_body_bytes(&self) -> u64 {
+        let span_bytes = self.span.as_ref().map_or(0, Span::len);
+        (self.unsent_copied() + self.body.len()) as u64 + span_bytes
     }
 
     fn is_written(&self) -> bool {
@@ -296,8 +295,8 @@ impl Outbox {
 
 /// Returns the most bytes of a body in one system call.
 fn piece_bytes(body_bytes: u64) -> usize {
-    if body_bytes <= MIDDLING_BYTES_MAX {
-        MIDDLING_PIECE_BYTES
+    if body_bytes <= MEDIUM_BODY_BYTES_MAX {
+        MEDIUM_PIECE_BYTES
     } else {
         LARGE_PIECE_BYTES
     }
@@ -307,7 +306,7 @@ fn piece_bytes(body_bytes: u64) -> usize {
 const COPIED_BYTES_MAX: usize = 2 * 1024;
 
 /// The fewest unsent bytes of a body that are sent from the arena's file. Fewer bytes are copied into the socket.
-const SENT_BYTES_MIN: usize = 32 * 1024;
+const SENDFILE_BYTES_MIN: usize = 32 * 1024;
 
 /// Bodies up to this size are sent in pieces of 64 KiB, larger ones in pieces of 1 MiB.
 ///
@@ -315,6 +314,6 @@ const SENT_BYTES_MIN: usize = 32 * 1024;
 /// in pieces of 32 KiB, 26.1 in pieces of 64 KiB, 16.9 in one piece. Copied bodies of 1 MiB: 2.7 in pieces of 64 KiB,
 /// 3.2 in pieces of 256 KiB, 3.5 in one piece. Bodies sent from the arena, in pieces of 64 KiB and in one piece: 28.1
 /// and 28.1 (128 KiB), 15.8 and 11.7 (256 KiB), 8.6 and 11.6 (384 KiB), 6.8 and 8.7 (512 KiB), 3.8 and 6.0 (1 MiB).
-const MIDDLING_BYTES_MAX: u64 = 256 * 1024;
-const MIDDLING_PIECE_BYTES: usize = 64 * 1024;
+const MEDIUM_BODY_BYTES_MAX: u64 = 256 * 1024;
+const MEDIUM_PIECE_BYTES: usize = 64 * 1024;
 const LARGE_PIECE_BYTES: usize = 1024 * 1024;

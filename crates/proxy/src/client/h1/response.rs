@@ -18,7 +18,7 @@ use http_body::{Body as _, Frame};
 use super::head_parts::HeadParts;
 use super::outbox::Outbox;
 use crate::exchange::canonical::RawHead;
-use crate::exchange::{ClientLink, RequestError};
+use crate::exchange::{Client, RequestError};
 use crate::path::body::EdgeBody;
 use crate::path::lookup::Outcome;
 use crate::path::worker::Worker;
@@ -46,7 +46,7 @@ enum Framing {
 }
 
 /// The result of filling the outbox.
-pub(super) enum Progress {
+pub(super) enum FillProgress {
     /// The outbox has bytes to write.
     Bytes,
     /// The response is complete.
@@ -58,7 +58,7 @@ impl ResponseWriter {
     /// hyper, which refuses it. `outcome` is the result of the request's lookup, if it was looked up.
     pub(super) fn begin(
         worker: &Rc<Worker>,
-        link: &ClientLink,
+        client: &Client,
         head: &Bytes,
         parts: &HeadParts,
         outcome: Option<Outcome>,
@@ -68,8 +68,8 @@ impl ResponseWriter {
             return None;
         }
         let mut head = parts.read(head)?;
-        head.interims = Some(link.conn.begin_interims());
-        let serving = path::serve(worker, link, head, None, outcome);
+        head.interims = Some(client.conn.begin_interims());
+        let serving = path::serve(worker, client, head, None, outcome);
         Some(Self {
             head_only: parts.head_only,
             stage: Stage::Waiting(serving),
@@ -80,7 +80,7 @@ impl ResponseWriter {
     /// Begins the error response to a request that hyper does not get.
     pub(super) fn refuse(
         worker: &Rc<Worker>,
-        link: &ClientLink,
+        client: &Client,
         method: Method,
         error: &RequestError,
     ) -> Self {
@@ -89,7 +89,7 @@ impl ResponseWriter {
         let head = RawHead::new(method, uri, Version::HTTP_11, HeaderMap::new());
         Self {
             head_only,
-            stage: Stage::Waiting(path::refuse(worker, link, head, error)),
+            stage: Stage::Waiting(path::refuse(worker, client, head, error)),
             closes: false,
         }
     }
@@ -119,27 +119,27 @@ impl ResponseWriter {
     pub(super) fn poll_fill(
         &mut self,
         worker: &Worker,
-        link: &ClientLink,
+        client: &Client,
         outbox: &mut Outbox,
         cx: &mut Context<'_>,
-    ) -> Poll<io::Result<Progress>> {
+    ) -> Poll<io::Result<FillProgress>> {
         loop {
             match &mut self.stage {
                 Stage::Waiting(serving) => {
                     let polled = Pin::new(serving).poll(cx);
-                    if let Some(lines) = link.conn.take_interims() {
+                    if let Some(lines) = client.conn.take_interims() {
                         outbox.push_lines(&lines);
                         if polled.is_pending() {
-                            return Poll::Ready(Ok(Progress::Bytes));
+                            return Poll::Ready(Ok(FillProgress::Bytes));
                         }
                     }
                     let Ok(response) = ready!(polled);
-                    link.conn.end_interims();
-                    self.closes |= link.conn.is_draining();
+                    client.conn.end_interims();
+                    self.closes |= client.conn.is_draining();
                     self.stage = self.send_head(worker, response, outbox);
                 }
                 Stage::Sending { body, framing } => {
-                    let polled = if link.tls {
+                    let polled = if client.tls {
                         let frame = body.poll_unpinned(cx);
                         // Trailers are dropped: a plain request has no TE.
                         let bytes = |frame: Frame<Bytes>| frame.into_data().unwrap_or_default();
@@ -152,7 +152,7 @@ impl ResponseWriter {
                         return if outbox.is_empty() {
                             Poll::Pending
                         } else {
-                            Poll::Ready(Ok(Progress::Bytes))
+                            Poll::Ready(Ok(FillProgress::Bytes))
                         };
                     };
                     match next {
@@ -165,7 +165,7 @@ impl ResponseWriter {
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }
-                            return Poll::Ready(Ok(Progress::Bytes));
+                            return Poll::Ready(Ok(FillProgress::Bytes));
                         }
                         Some(Err(error)) => return Poll::Ready(Err(io::Error::other(error))),
                         None => {
@@ -175,11 +175,11 @@ impl ResponseWriter {
                     }
                 }
                 Stage::Sent if outbox.is_empty() => {
-                    return Poll::Ready(Ok(Progress::End {
+                    return Poll::Ready(Ok(FillProgress::End {
                         closes: self.closes,
                     }));
                 }
-                Stage::Sent => return Poll::Ready(Ok(Progress::Bytes)),
+                Stage::Sent => return Poll::Ready(Ok(FillProgress::Bytes)),
             }
         }
     }

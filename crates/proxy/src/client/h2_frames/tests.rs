@@ -15,7 +15,7 @@ const LIMITS: FrameLimits = FrameLimits {
 };
 
 fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
-    let length = u32::try_from(payload.len()).expect("short");
+    let length = u32::try_from(payload.len()).expect("the payload is short");
     let mut bytes = length.to_be_bytes()[1..].to_vec();
     bytes.extend([kind, flags]);
     bytes.extend(stream.to_be_bytes());
@@ -34,9 +34,9 @@ fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<
         rest = &rest[n..];
         loop {
             let passed = gate.pass(&mut raw, 1)?;
-            assert!(passed.cleared <= passed.len && passed.len <= raw.len());
-            raw.truncate(passed.len);
-            out.extend(raw.drain(..passed.cleared));
+            assert!(passed.ready_bytes <= passed.buffer_bytes && passed.buffer_bytes <= raw.len());
+            raw.truncate(passed.buffer_bytes);
+            out.extend(raw.drain(..passed.ready_bytes));
             if !passed.pause {
                 break;
             }
@@ -46,12 +46,12 @@ fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<
     Ok(out)
 }
 
-/// The meaning of frames: the data of each stream, true if the stream has ended, and all other frames in order.
-type Meaning = (BTreeMap<u32, (Vec<u8>, bool)>, Vec<Vec<u8>>);
+/// The content of frames: the data of each stream, true if the stream has ended, and all other frames in order.
+type FrameContent = (BTreeMap<u32, (Vec<u8>, bool)>, Vec<Vec<u8>>);
 
-fn meaning(mut bytes: &[u8]) -> Meaning {
+fn frame_content(mut bytes: &[u8]) -> FrameContent {
     let (mut data, mut others) = (BTreeMap::<u32, (Vec<u8>, bool)>::new(), Vec::new());
-    while let Some(head) = FrameHead::of(bytes) {
+    while let Some(head) = FrameHead::parse(bytes) {
         let (frame, rest) = bytes.split_at(head.frame_bytes());
         if head.kind == DATA {
             let stream = data.entry(head.stream).or_default();
@@ -94,7 +94,7 @@ prop_compose! {
 proptest! {
     /// Merging changes only the number of DATA frames, regardless of how the bytes are split.
     #[test]
-    fn passed_bytes_have_the_meaning_of_the_sent_bytes(
+    fn passed_bytes_have_the_content_of_the_sent_bytes(
         frames in prop::collection::vec(any_frame(), 0..40),
         pieces in prop::collection::vec(1usize..200, 1..6),
     ) {
@@ -103,7 +103,7 @@ proptest! {
         let bytes = [preface(), sent.clone()].concat();
         let out = pass_all(&mut FrameGate::new(limits), &bytes, &pieces).expect("within the limits");
         prop_assert!(out.starts_with(&preface()));
-        prop_assert_eq!(meaning(&out[PREFACE_BYTES..]), meaning(&sent));
+        prop_assert_eq!(frame_content(&out[PREFACE_BYTES..]), frame_content(&sent));
         prop_assert!(out.len() <= bytes.len());
     }
 
@@ -125,11 +125,11 @@ proptest! {
         for (kind, length) in fields {
             let value = vec![b'v'; length];
             let mut text = if length < 127 {
-                vec![u8::try_from(length).expect("below 127")]
+                vec![u8::try_from(length).expect("the length is below 127")]
             } else {
                 let rest = length - 127;
-                let low = u8::try_from(rest % 128).expect("7 bits");
-                vec![127, low | 0x80, u8::try_from(rest / 128).expect("small")]
+                let low = u8::try_from(rest % 128).expect("the value has 7 bits");
+                vec![127, low | 0x80, u8::try_from(rest / 128).expect("the length is small")]
             };
             text.extend(value);
             match kind {
@@ -145,7 +145,7 @@ proptest! {
             }
             count += 1;
         }
-        prop_assert_eq!(isize::try_from(fields_of(&block)).expect("few"), count);
+        prop_assert_eq!(isize::try_from(count_block_fields(&block)).expect("the fields are few"), count);
     }
 }
 
@@ -154,7 +154,7 @@ fn a_header_block_passes_only_when_it_is_complete() {
     let mut gate = FrameGate::new(LIMITS);
     let mut start = [preface(), frame(HEADERS, 0, 1, &[0x82; 3])].concat();
     let passed = gate.pass(&mut start, 1).expect("within the limits");
-    assert_eq!(passed.cleared, PREFACE_BYTES);
+    assert_eq!(passed.ready_bytes, PREFACE_BYTES);
     let mut block = [
         frame(HEADERS, 0, 1, &[0x82; 3]),
         frame(CONTINUATION, END_HEADERS, 1, &[0x82]),
@@ -162,29 +162,29 @@ fn a_header_block_passes_only_when_it_is_complete() {
     .concat();
     let all = block.len();
     let passed = gate.pass(&mut block, 1).expect("within the limits");
-    assert_eq!(passed.cleared, all);
+    assert_eq!(passed.ready_bytes, all);
 }
 
 #[test]
 fn a_block_with_too_many_fields_bytes_or_frames_is_an_excess() {
     let headers = |fields: usize| frame(HEADERS, END_HEADERS, 1, &vec![0x82; fields]);
-    let run = |bytes: Vec<u8>| {
+    let pass_bytes = |bytes: Vec<u8>| {
         let bytes = [preface(), bytes].concat();
         pass_all(&mut FrameGate::new(LIMITS), &bytes, &[usize::MAX]).map(drop)
     };
-    assert_eq!(run(headers(10)), Ok(()));
-    assert_eq!(run(headers(11)), Err(Excess::HeaderBlock));
+    assert_eq!(pass_bytes(headers(10)), Ok(()));
+    assert_eq!(pass_bytes(headers(11)), Err(Excess::HeaderBlock));
     let split = |n| {
         let half = frame(HEADERS, 0, 1, &[0x82; 6]);
         [half, frame(CONTINUATION, END_HEADERS, 1, &vec![0x82; n])].concat()
     };
-    assert_eq!(run(split(4)), Ok(()));
-    assert_eq!(run(split(5)), Err(Excess::HeaderBlock));
+    assert_eq!(pass_bytes(split(4)), Ok(()));
+    assert_eq!(pass_bytes(split(5)), Err(Excess::HeaderBlock));
     let empty = frame(CONTINUATION, 0, 1, &[]).repeat(BLOCK_FRAMES_MAX);
     let flood = [frame(HEADERS, 0, 1, &[]), empty].concat();
-    assert_eq!(run(flood), Err(Excess::HeaderBlock));
+    assert_eq!(pass_bytes(flood), Err(Excess::HeaderBlock));
     let long = frame(HEADERS, 0, 1, &[0; 4000]);
-    assert_eq!(run(long), Err(Excess::HeaderBlock));
+    assert_eq!(pass_bytes(long), Err(Excess::HeaderBlock));
 }
 
 #[test]
@@ -210,11 +210,11 @@ fn each_kind_of_frame_has_its_own_bound_in_a_window() {
     ] {
         let mut gate = FrameGate::new(LIMITS);
         let frames = |n| frame(kind, 0, 1, &[0; 8]).repeat(n);
-        pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("up to the bound");
+        pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("within the limits");
         assert_eq!(pass_all(&mut gate, &frames(1), &[7]), Err(excess));
         // A new window begins.
         let mut gate = FrameGate::new(LIMITS);
-        pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("up to the bound");
+        pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("within the limits");
         assert!(gate.pass(&mut frames(5), 1 + WINDOW_MILLIS).is_ok());
         assert_eq!(gate.pass(&mut frames(1), 1 + WINDOW_MILLIS), Err(excess));
     }
@@ -223,9 +223,9 @@ fn each_kind_of_frame_has_its_own_bound_in_a_window() {
 #[test]
 fn response_bytes_justify_frames_of_the_client() {
     let mut gate = FrameGate::new(LIMITS);
-    gate.sent(10 * SENT_A_RESET);
+    gate.record_sent(10 * SENT_PER_RESET);
     let resets = frame(RST_STREAM, 0, 1, &[0; 4]);
-    pass_all(&mut gate, &[preface(), resets.repeat(15)].concat(), &[90]).expect("justified");
+    pass_all(&mut gate, &[preface(), resets.repeat(15)].concat(), &[90]).expect("allowed");
     assert_eq!(pass_all(&mut gate, &resets, &[90]), Err(Excess::Resets));
 }
 
@@ -236,9 +236,9 @@ fn the_gate_pauses_after_as_many_fields_as_a_block_may_have() {
     let mut bytes = [preface(), headers(1), headers(3), headers(5)].concat();
     let passed = gate.pass(&mut bytes, 1).expect("within the limits");
     assert!(passed.pause);
-    assert_eq!(passed.len - passed.cleared, headers(5).len());
+    assert_eq!(passed.buffer_bytes - passed.ready_bytes, headers(5).len());
     gate.resume();
     let passed = gate.pass(&mut headers(5), 1).expect("within the limits");
     assert!(!passed.pause);
-    assert_eq!(passed.cleared, headers(5).len());
+    assert_eq!(passed.ready_bytes, headers(5).len());
 }

@@ -20,7 +20,7 @@ impl Drop for InFlight {
         conn.in_flight.set(conn.in_flight.get() - 1);
         if conn.in_flight.get() == 0 {
             conn.idle_since.set(conn.clock.now());
-            conn.answered.set(true);
+            conn.response_ended.set(true);
         }
         conn.client_turn_since.set(None);
         conn.upload_waits_since.set(None);

@@ -16,7 +16,7 @@ impl InterimSink {
     /// it has polled the fetch.
     pub(crate) fn push(&self, lines: &[u8]) {
         let mut waiting = self.conn.interims.borrow_mut();
-        if self.conn.interims_of.get() == Some(self.request)
+        if self.conn.interim_request.get() == Some(self.request)
             && waiting.len() + lines.len() <= INTERIM_BYTES_MAX
         {
             waiting.extend_from_slice(lines);

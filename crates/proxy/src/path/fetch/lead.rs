@@ -47,18 +47,18 @@ pub(super) struct Fetch {
 
 /// The versions of two keys, read before a fetch sends its request. A response is stored only if both are current.
 #[derive(Clone, Copy, Debug)]
-struct SeenVersions {
+struct KeyVersions {
     /// The version of the response's own key.
     key: Version,
     /// The version of the target's primary key. If responses vary, the response's own key is a variant's key.
-    url: Version,
+    primary: Version,
 }
 
-impl SeenVersions {
+impl KeyVersions {
     /// Renews the versions, because a version that is too old counts as outdated when the fetch ends.
     fn renew(&mut self, hot: &Hot) {
         self.key = hot.renewed(self.key).unwrap_or(self.key);
-        self.url = hot.renewed(self.url).unwrap_or(self.url);
+        self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
     }
 }
 
@@ -67,7 +67,7 @@ impl Fetch {
     pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
-            let seen = self.read_versions();
+            let versions = self.read_versions();
             let request_time = self.worker.now();
             let validators = stale
                 .as_ref()
@@ -110,24 +110,24 @@ impl Fetch {
                     revalidate::not_modified(&self.worker, &self.request, old, &parts, exchange);
                 match validated {
                     Validation::Keep(stored) => {
-                        self.freshen(old, &stored, seen.key);
+                        self.freshen(old, &stored, versions.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
                         let shares = stored.response().policy.may_answer_followers();
                         return self.finish_with_stored(stored, Some(304), shares);
                     }
                     Validation::UseOnce(stored) => {
-                        self.remove(seen.key);
+                        self.remove(versions.key);
                         return self.finish_with_stored(stored, Some(304), false);
                     }
                     Validation::Mismatch => {
-                        self.remove(seen.key);
+                        self.remove(versions.key);
                         stale = None;
                         continue;
                     }
                 }
             }
-            if let Some(rest) = self.receive(parts, body, exchange, stale.is_some(), seen) {
+            if let Some(rest) = self.receive(parts, body, exchange, stale.is_some(), versions) {
                 rest.await;
             }
             return;
@@ -135,26 +135,26 @@ impl Fetch {
     }
 
     /// Reads the current versions. Removes the marker from the key if the marker is no longer current.
-    fn read_versions(&mut self) -> SeenVersions {
+    fn read_versions(&mut self) -> KeyVersions {
         let hot = &self.worker.cache.hot;
-        let url = hot.version(self.key.primary_hash());
+        let primary = hot.version(self.key.primary_hash());
         let key = hot.version(self.key.hash);
         self.key.marker = self.key.marker.take().filter(|marker| {
-            let present = hot.peek(url.key());
+            let present = hot.peek(primary.key());
             present.is_some_and(|present| Arc::ptr_eq(&present, marker))
                 || matches!(&marker.kind, StoredKind::Varies(variants)
-                    if variants.version.is_some_and(|seen| hot.is_current(seen)))
+                    if variants.version.is_some_and(|version| hot.is_current(version)))
         });
-        SeenVersions { key, url }
+        KeyVersions { key, primary }
     }
 
     /// Replaces the stored response by its freshened copy, in each tier that has the response.
-    fn freshen(&self, old: &Arc<Stored>, stored: &Arc<Stored>, seen: Version) {
+    fn freshen(&self, old: &Arc<Stored>, stored: &Arc<Stored>, version: Version) {
         let worker = &self.worker;
         let cache = &worker.cache;
-        let _changing = cache.changing(seen.key());
-        match cache.hot.refresh(seen, old, Arc::clone(stored)) {
-            Some(true) => cache.record(seen.key(), stored.charge_bytes(), true),
+        let _changing = cache.changing(version.key());
+        match cache.hot.refresh(version, old, Arc::clone(stored)) {
+            Some(true) => cache.record(version.key(), stored.charge_bytes(), true),
             Some(false) => {}
             None => return worker.counters.dropped_refresh.increment(),
         }
@@ -163,7 +163,7 @@ impl Fetch {
             let key = &self.key.bytes;
             match &response.body {
                 StoredBody::Memory(_) => {
-                    disk.freshen_copy(seen.key(), key, old.response(), response);
+                    disk.freshen_copy(version.key(), key, old.response(), response);
                 }
                 StoredBody::Disk(object) => disk.freshen(object, key, response),
             }
@@ -210,7 +210,7 @@ impl Fetch {
         body: Box<OriginBody>,
         exchange: Exchange,
         has_stale: bool,
-        seen: SeenVersions,
+        versions: KeyVersions,
     ) -> Option<BodyTransfer> {
         let worker = Rc::clone(&self.worker);
         let counters = &worker.counters;
@@ -224,13 +224,13 @@ impl Fetch {
             exchange,
         );
         let storable = match verdict {
-            Verdict::Store(storable) if worker.cache.hot.is_current(seen.url) => storable,
+            Verdict::Store(storable) if worker.cache.hot.is_current(versions.primary) => storable,
             Verdict::Store(_) => {
                 counters.dropped_insert.increment();
                 return self.release_to_leader(parts, body, None);
             }
             Verdict::Refuse(refusal) => {
-                self.record_refusal(parts.status, has_stale, seen);
+                self.record_refusal(parts.status, has_stale, versions);
                 return self.release_to_leader(parts, body, Some(refusal.as_str()));
             }
         };
@@ -239,8 +239,8 @@ impl Fetch {
         let length = body.size_hint().exact();
         // A response that varies also changes the entry of the primary key: its marker.
         let varies = matches!(storable.vary, Vary::Fields(_));
-        let changing = varies.then(|| worker.cache.changing(seen.url.key()));
-        let Some(mut destination) = self.choose_destination(&storable, seen) else {
+        let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
+        let Some(mut destination) = self.choose_destination(&storable, versions) else {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, None);
         };
@@ -248,7 +248,8 @@ impl Fetch {
         drop(changing);
         if disk.is_none() && worker.cache.is_settled_on_disk(destination.hash) {
             // The disk refused this response. The older response on disk is removed, because lookups would find it.
-            destination.set_removed(worker.cache.remove(destination.seen.key, &destination.key));
+            let version = destination.versions.key;
+            destination.set_removed(worker.cache.remove(version, &destination.key));
         }
         if disk.is_none() && !destination.is_findable {
             counters.not_stored_admission.increment();
@@ -315,7 +316,7 @@ impl Fetch {
     }
 
     /// Records that a response may not be stored, so that requests for its target do not wait for each other.
-    fn record_refusal(&self, status: StatusCode, has_stale: bool, seen: SeenVersions) {
+    fn record_refusal(&self, status: StatusCode, has_stale: bool, versions: KeyVersions) {
         let worker = &self.worker;
         worker.counters.not_stored_semantics.increment();
         // A server error is temporary, and an error that this request caused does not apply to other requests.
@@ -326,13 +327,13 @@ impl Fetch {
         worker.cache.hit_for_miss.mark(primary, worker.now());
         // The origin no longer gives the stored response, so it is outdated.
         if has_stale {
-            self.remove(seen.key);
+            self.remove(versions.key);
         }
     }
 
     /// Removes the stored response that the origin did not confirm.
-    fn remove(&self, seen: Version) {
-        if self.worker.cache.remove(seen, &self.key.bytes).is_none() {
+    fn remove(&self, version: Version) {
+        if self.worker.cache.remove(version, &self.key.bytes).is_none() {
             self.worker.counters.dropped_removal.increment();
         }
     }
@@ -368,8 +369,8 @@ impl Fetch {
         let variant = match &storable.vary {
             Vary::Fields(fields) => {
                 let mut secondary = Vec::new();
-                let seen = as_origin_sees(self.worker.edge_info(), &self.request, fields);
-                fields.write_key(&seen, &mut secondary);
+                let sent_fields = as_origin_sees(self.worker.edge_info(), &self.request, fields);
+                fields.write_key(&sent_fields, &mut secondary);
                 Some((fields.clone(), secondary))
             }
             _ => None,

@@ -10,7 +10,7 @@ use edgeward_store::versions::Version;
 use edgeward_types::KeyHash;
 use http::StatusCode;
 
-use super::{Fetch, SeenVersions};
+use super::{Fetch, KeyVersions};
 use crate::cache::disk::fill::DiskFill;
 use crate::cache::disk::{DiskTier, head};
 use crate::cache::stored::{self, Stored, StoredKind, Variants};
@@ -24,7 +24,7 @@ pub(super) struct Destination {
     /// The marker of the target, if the target's responses vary. Lookups find the variant through it.
     pub(super) marker: Option<Arc<Stored>>,
     /// The versions of the response's key and of the target's primary key.
-    pub(super) seen: SeenVersions,
+    pub(super) versions: KeyVersions,
     /// True if lookups find the response even if its marker is not written to disk.
     pub(super) is_findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
@@ -33,12 +33,12 @@ pub(super) struct Destination {
 impl Destination {
     /// Records the new version of the key after an older response was removed. `None` means that the key had changed
     /// before the removal.
-    pub(super) fn set_removed(&mut self, made: Option<Version>) {
-        let Some(made) = made else { return };
-        if self.seen.url.key() == made.key() {
-            self.seen.url = made;
+    pub(super) fn set_removed(&mut self, version: Option<Version>) {
+        let Some(version) = version else { return };
+        if self.versions.primary.key() == version.key() {
+            self.versions.primary = version;
         }
-        self.seen.key = made;
+        self.versions.key = version;
     }
 
     /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner: the
@@ -66,27 +66,27 @@ impl Fetch {
     pub(super) fn choose_destination(
         &mut self,
         storable: &Storable,
-        mut seen: SeenVersions,
+        mut versions: KeyVersions,
     ) -> Option<Destination> {
         let primary = self.key.primary().to_vec();
         let Vary::Fields(fields) = &storable.vary else {
-            seen.key = seen.url;
+            versions.key = versions.primary;
             return Some(Destination {
-                hash: seen.url.key(),
+                hash: versions.primary.key(),
                 key: primary,
                 marker: None,
-                seen,
+                versions,
                 is_findable: true,
                 reservation: None,
             });
         };
         let cache = &self.worker.cache;
-        let primary_hash = seen.url.key();
-        let known = self.key.marker.clone().filter(|marker| {
+        let primary_hash = versions.primary.key();
+        let known_marker = self.key.marker.clone().filter(|marker| {
             matches!(&marker.kind, StoredKind::Varies(variants) if variants.fields == *fields)
         });
-        let is_known = known.is_some();
-        let marker = known.unwrap_or_else(|| {
+        let is_known = known_marker.is_some();
+        let marker = known_marker.unwrap_or_else(|| {
             let variants = Variants {
                 fields: fields.clone(),
                 generation: cache.next_generation(),
@@ -109,11 +109,11 @@ impl Fetch {
             marker.attach_charge(reservation.take_charge());
             let commit = match is_known {
                 // The marker was evicted and is inserted again, so that lookups find its variants.
-                true => reservation.promote(Arc::clone(&marker), seen.url),
-                false => reservation.commit(Arc::clone(&marker), seen.url),
+                true => reservation.promote(Arc::clone(&marker), versions.primary),
+                false => reservation.commit(Arc::clone(&marker), versions.primary),
             };
             if let Commit::Done(version) = commit {
-                seen.url = version;
+                versions.primary = version;
                 is_findable = true;
             }
         }
@@ -126,16 +126,16 @@ impl Fetch {
             variants.write_key(&request, &mut key);
         }
         let hash = cache.hash(&key);
-        if hash != seen.key.key() {
+        if hash != versions.key.key() {
             // The variant's key is new to this fetch, so its version was not read yet.
-            seen.key = cache.hot.version(hash);
+            versions.key = cache.hot.version(hash);
         }
         self.leader.add_variant_key(hash, &key);
         Some(Destination {
             hash,
             key,
             marker: Some(marker),
-            seen,
+            versions,
             is_findable,
             reservation: None,
         })
@@ -151,7 +151,7 @@ impl Fetch {
     ) -> Option<DiskFill> {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
-        let primary = destination.seen.url.key();
+        let primary = destination.versions.primary.key();
         // An older response on disk is always replaced, because lookups would find it after this one was evicted.
         let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
             | tier.contains(destination.hash);
@@ -161,9 +161,11 @@ impl Fetch {
         {
             if !destination.is_findable {
                 // The marker is new, and memory refused it, so an older marker in memory is removed.
-                destination.seen.url = worker.cache.hot.remove(destination.seen.url)?;
+                let versions = &mut destination.versions;
+                versions.primary = worker.cache.hot.remove(versions.primary)?;
             }
-            if !tier.put_marker(primary, self.key.primary(), variants, destination.seen.url) {
+            let version = destination.versions.primary;
+            if !tier.put_marker(primary, self.key.primary(), variants, version) {
                 tier.remove(primary, self.key.primary());
                 if !destination.is_findable {
                     return None;

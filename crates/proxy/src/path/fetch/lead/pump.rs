@@ -43,17 +43,17 @@ impl Fetch {
         let mut exemption = None;
         loop {
             // The body is read further if a reader needs it, or if a tier may store it.
-            let keeps = destination.reservation.is_some()
+            let may_store = destination.reservation.is_some()
                 || (length.is_none() && !self.leader.fill.is_window());
             let fill = Arc::clone(&self.leader.fill);
             let result = &mut self.result;
             let disk_fill = &mut disk;
-            let seen = &mut destination.seen;
+            let versions = &mut destination.versions;
             let mut chunk_bytes = 0;
-            let step = poll_fn(|cx| {
+            let pause = poll_fn(|cx| {
                 loop {
                     if chunk_bytes >= CHUNK_BYTES {
-                        return Poll::Ready(Step::Chunk);
+                        return Poll::Ready(Pause::Chunk);
                     }
                     let polled = Pin::new(&mut body).poll_frame(cx);
                     match polled {
@@ -66,30 +66,32 @@ impl Fetch {
                             }
                             chunk_bytes += bytes.len();
                             if fill.push(&bytes, buffer_max) == PushResult::WindowFull {
-                                return Poll::Ready(Step::WindowFull);
+                                return Poll::Ready(Pause::WindowFull);
                             }
                         }
-                        Poll::Ready(Some(Err(error))) => return Poll::Ready(Step::Failed(error)),
-                        Poll::Ready(None) => return Poll::Ready(Step::End),
+                        Poll::Ready(Some(Err(error))) => {
+                            return Poll::Ready(Pause::Failed(error));
+                        }
+                        Poll::Ready(None) => return Poll::Ready(Pause::End),
                         Poll::Pending => {
                             if let (Some(result), Some(shared)) = (result.take(), shared.take()) {
                                 result.set(Some(shared));
                             }
                             fill.announce();
                             let is_written = disk_fill.as_ref().is_some_and(DiskFill::is_alive);
-                            if !keeps && !is_written && !fill.has_readers() {
-                                return Poll::Ready(Step::Unwanted);
+                            if !may_store && !is_written && !fill.has_readers() {
+                                return Poll::Ready(Pause::Unwanted);
                             }
                             fill.register_pump(cx);
-                            seen.renew(&worker.cache.hot);
+                            versions.renew(&worker.cache.hot);
                             return Poll::Pending;
                         }
                     }
                 }
             })
             .await;
-            match step {
-                Step::Chunk => {
+            match pause {
+                Pause::Chunk => {
                     // Other tasks run before the next chunk.
                     tokio::task::yield_now().await;
                     let is_within = |cx: &Context<'_>, lead| fill.poll_reader_near(cx, lead as u64);
@@ -112,7 +114,7 @@ impl Fetch {
                     tokio::task::yield_now().await;
                     worker.deliveries.ahead_rate.wait(is_near).await;
                 }
-                Step::WindowFull => {
+                Pause::WindowFull => {
                     // Memory cannot store the body. Only requests that have joined share it.
                     self.leader.close();
                     destination.reservation = None;
@@ -127,12 +129,12 @@ impl Fetch {
                         return;
                     }
                 }
-                Step::End => break,
-                Step::Unwanted => {
+                Pause::End => break,
+                Pause::Unwanted => {
                     worker.counters.fills_failed.increment();
                     return;
                 }
-                Step::Failed(error) => {
+                Pause::Failed(error) => {
                     tracing::debug!(error = %ErrorChain(&error), "a response body from the origin ended early");
                     worker.counters.not_stored_incomplete.increment();
                     worker.counters.fills_failed.increment();
@@ -162,10 +164,10 @@ impl Fetch {
         let worker = Rc::clone(&self.worker);
         let cache = &worker.cache;
         // An invalidation of the target changes only the version of the primary key, so this version is checked too.
-        let is_current = cache.hot.is_current(destination.seen.url);
-        let whole = self.leader.fill.finish();
+        let is_current = cache.hot.is_current(destination.versions.primary);
+        let complete = self.leader.fill.finish();
         let mut ram = None;
-        let whole = whole.map(|(body, mut memory)| {
+        let complete = complete.map(|(body, mut memory)| {
             let length = body.as_ref().len() as u64;
             if offers_now && is_current {
                 let charge = charge_of(&destination, storable, status, length);
@@ -188,21 +190,21 @@ impl Fetch {
             });
             body
         });
-        let kept = is_current
-            .then(|| cache.insert(destination.seen.key, &destination.key, ram, disk))
+        let stored_in = is_current
+            .then(|| cache.insert(destination.versions.key, &destination.key, ram, disk))
             .flatten();
-        if kept.is_none() {
+        if stored_in.is_none() {
             worker.counters.dropped_insert.increment();
         }
-        let kept = kept.unwrap_or_default();
-        if kept.ram || kept.disk {
+        let stored_in = stored_in.unwrap_or_default();
+        if stored_in.ram || stored_in.disk {
             worker.counters.fills_stored.increment();
         } else {
             worker.counters.fills_shared.increment();
         }
-        let Some(body) = whole else {
+        let Some(body) = complete else {
             // The fill does not have the whole body in one piece. The fill's readers still get the rest.
-            if !kept.disk {
+            if !stored_in.disk {
                 worker.counters.not_stored_size.increment();
             }
             return;
@@ -214,7 +216,7 @@ impl Fetch {
 }
 
 /// The reason why the pump has stopped reading the body.
-enum Step {
+enum Pause {
     /// A chunk was moved, and more bytes may follow at once.
     Chunk,
     WindowFull,

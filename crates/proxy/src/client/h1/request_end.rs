@@ -5,11 +5,11 @@
 
 /// The state of the scan for the end of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct BodyEnd {
+pub(super) struct RequestEndScan {
     /// The number of next bytes that the scan skips: the rest of the head, of a body with a length, or of a chunk.
-    left: u64,
+    skip_bytes: u64,
     /// The element of a chunked body after the skipped bytes. `None` if the request ends with the skipped bytes.
-    chunks: Option<Expected>,
+    expected: Option<Expected>,
 }
 
 /// The element of a chunked body that the scan expects next.
@@ -39,44 +39,44 @@ enum Expected {
 
 /// The error for a body that violates the grammar: the end of the request is uncertain.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Uncertain;
+pub(super) struct EndUncertain;
 
-impl BodyEnd {
+impl RequestEndScan {
     /// Returns the scan of a request that consists of `head_bytes` and then `body_bytes`.
-    pub(super) fn length(head_bytes: usize, body_bytes: u64) -> Self {
+    pub(super) fn sized(head_bytes: usize, body_bytes: u64) -> Self {
         Self {
-            left: (head_bytes as u64).saturating_add(body_bytes),
-            chunks: None,
+            skip_bytes: (head_bytes as u64).saturating_add(body_bytes),
+            expected: None,
         }
     }
 
     /// Returns the scan of a request that consists of `head_bytes` and then a chunked body.
     pub(super) fn chunked(head_bytes: usize) -> Self {
         Self {
-            left: head_bytes as u64,
-            chunks: Some(SIZE),
+            skip_bytes: head_bytes as u64,
+            expected: Some(CHUNK_SIZE),
         }
     }
 
     /// Returns true if the scan has passed all bytes of the request.
-    pub(super) fn is_reached(self) -> bool {
-        self.left == 0 && matches!(self.chunks, None | Some(Expected::End))
+    pub(super) fn is_at_end(self) -> bool {
+        self.skip_bytes == 0 && matches!(self.expected, None | Some(Expected::End))
     }
 
     /// Continues the scan. Returns how many of the next `bytes` belong to the request.
-    pub(super) fn take(&mut self, bytes: &[u8]) -> Result<usize, Uncertain> {
+    pub(super) fn advance(&mut self, bytes: &[u8]) -> Result<usize, EndUncertain> {
         let mut taken = 0;
-        while taken < bytes.len() && !self.is_reached() {
-            if self.left > 0 {
-                let here = usize::try_from(self.left).unwrap_or(usize::MAX);
-                let here = here.min(bytes.len() - taken);
-                self.left -= here as u64;
-                taken += here;
-            } else if let Some(at) = self.chunks {
-                self.chunks = Some(match (at, bytes[taken]) {
+        while taken < bytes.len() && !self.is_at_end() {
+            if self.skip_bytes > 0 {
+                let skipped = usize::try_from(self.skip_bytes).unwrap_or(usize::MAX);
+                let skipped = skipped.min(bytes.len() - taken);
+                self.skip_bytes -= skipped as u64;
+                taken += skipped;
+            } else if let Some(expected) = self.expected {
+                self.expected = Some(match (expected, bytes[taken]) {
                     (Expected::Size { size, digits }, byte) if byte.is_ascii_hexdigit() => {
                         if digits == SIZE_DIGITS_MAX {
-                            return Err(Uncertain);
+                            return Err(EndUncertain);
                         }
                         let digit = (byte as char).to_digit(16).expect("a hexadecimal digit");
                         Expected::Size {
@@ -84,7 +84,7 @@ impl BodyEnd {
                             digits: digits + 1,
                         }
                     }
-                    (Expected::Size { digits: 0, .. }, _) => return Err(Uncertain),
+                    (Expected::Size { digits: 0, .. }, _) => return Err(EndUncertain),
                     (Expected::Size { size, .. }, b';') => Expected::Extension { size },
                     (Expected::Size { size, .. } | Expected::Extension { size }, b'\r') => {
                         Expected::SizeEnd { size }
@@ -96,17 +96,17 @@ impl BodyEnd {
                         Expected::TrailerStart
                     }
                     (Expected::SizeEnd { size }, b'\n') => {
-                        self.left = size;
+                        self.skip_bytes = size;
                         Expected::DataReturn
                     }
                     (Expected::DataReturn, b'\r') => Expected::DataEnd,
-                    (Expected::DataEnd, b'\n') => SIZE,
+                    (Expected::DataEnd, b'\n') => CHUNK_SIZE,
                     (Expected::TrailerStart, b'\r') => Expected::LastEnd,
                     (Expected::TrailerStart, byte) if byte.is_ascii_graphic() => Expected::Trailer,
                     (Expected::Trailer, b'\r') => Expected::TrailerEnd,
                     (Expected::Trailer, byte) if is_field_byte(byte) => Expected::Trailer,
                     (Expected::LastEnd, b'\n') => Expected::End,
-                    _ => return Err(Uncertain),
+                    _ => return Err(EndUncertain),
                 });
                 taken += 1;
             }
@@ -120,7 +120,7 @@ fn is_field_byte(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }
 
-const SIZE: Expected = Expected::Size { size: 0, digits: 0 };
+const CHUNK_SIZE: Expected = Expected::Size { size: 0, digits: 0 };
 
 /// The most hexadecimal digits of a chunk's size. A size of 15 digits is below 2^60, so it cannot overflow.
 const SIZE_DIGITS_MAX: u8 = 15;
@@ -134,12 +134,16 @@ mod tests {
     const HEAD: &str = "POST / HTTP/1.1\r\n\r\n";
 
     /// Scans bytes that arrive in pieces of `piece` bytes. Returns the request's length. `None` if it is incomplete.
-    fn end_of(mut end: BodyEnd, wire: &[u8], piece: usize) -> Result<Option<usize>, Uncertain> {
+    fn find_end(
+        mut scan: RequestEndScan,
+        wire: &[u8],
+        piece: usize,
+    ) -> Result<Option<usize>, EndUncertain> {
         let mut at = 0;
         for piece in wire.chunks(piece.max(1)) {
-            let taken = end.take(piece)?;
+            let taken = scan.advance(piece)?;
             at += taken;
-            if end.is_reached() {
+            if scan.is_at_end() {
                 return Ok(Some(at));
             }
             assert_eq!(
@@ -153,11 +157,11 @@ mod tests {
 
     #[test]
     fn a_body_with_a_length_ends_after_it() {
-        let end = BodyEnd::length(HEAD.len(), 5);
+        let scan = RequestEndScan::sized(HEAD.len(), 5);
         let wire = format!("{HEAD}helloGET / HTTP/1.1");
-        assert_eq!(end_of(end, wire.as_bytes(), 7), Ok(Some(HEAD.len() + 5)));
-        assert!(BodyEnd::length(0, 0).is_reached());
-        assert_eq!(BodyEnd::length(1, u64::MAX).left, u64::MAX);
+        assert_eq!(find_end(scan, wire.as_bytes(), 7), Ok(Some(HEAD.len() + 5)));
+        assert!(RequestEndScan::sized(0, 0).is_at_end());
+        assert_eq!(RequestEndScan::sized(1, u64::MAX).skip_bytes, u64::MAX);
     }
 
     #[test]
@@ -180,10 +184,10 @@ mod tests {
             "-1\r\n",
         ] {
             let wire = format!("{HEAD}{body}");
-            let end = BodyEnd::chunked(HEAD.len());
+            let scan = RequestEndScan::chunked(HEAD.len());
             assert_eq!(
-                end_of(end, wire.as_bytes(), 1000),
-                Err(Uncertain),
+                find_end(scan, wire.as_bytes(), 1000),
+                Err(EndUncertain),
                 "{body:?}"
             );
         }
@@ -208,14 +212,14 @@ mod tests {
             wire.push_str("\r\n");
             let length = wire.len();
             wire.push_str("GET /next HTTP/1.1\r\n\r\n");
-            let end = BodyEnd::chunked(HEAD.len());
-            prop_assert_eq!(end_of(end, wire.as_bytes(), piece), Ok(Some(length)));
+            let scan = RequestEndScan::chunked(HEAD.len());
+            prop_assert_eq!(find_end(scan, wire.as_bytes(), piece), Ok(Some(length)));
         }
 
         /// The scan panics for no input, and each end that it finds follows a line feed.
         #[test]
         fn no_bytes_make_the_scan_panic(bytes in "[0-9a-f;\r\n:]{0,60}", piece in 1_usize..9) {
-            if let Ok(Some(at)) = end_of(BodyEnd::chunked(0), bytes.as_bytes(), piece) {
+            if let Ok(Some(at)) = find_end(RequestEndScan::chunked(0), bytes.as_bytes(), piece) {
                 prop_assert!(bytes[..at].ends_with("\r\n"));
             }
         }

@@ -9,7 +9,7 @@ use super::conn::ConnState;
 
 /// The client of a connection: its address, and facts that are computed once for all its requests.
 #[derive(Clone)]
-pub(crate) struct ClientLink {
+pub(crate) struct Client {
     pub(crate) conn: Rc<ConnState>,
     pub(crate) peer: SocketAddr,
     /// The address as a value of `X-Forwarded-For`, formatted once per connection.
@@ -19,7 +19,7 @@ pub(crate) struct ClientLink {
     pub(crate) is_trusted: bool,
 }
 
-impl ClientLink {
+impl Client {
     pub(crate) const fn scheme(&self) -> &'static str {
         if self.tls { "https" } else { "http" }
     }

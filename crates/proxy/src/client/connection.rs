@@ -390,7 +390,7 @@ fn record_flood(worker: &Worker, client: &Client, excess: Excess) {
             peer = %client.peer,
             excess = excess.as_str(),
             unlogged,
-            "an HTTP/2 connection exceeded a bound of frames and was closed with ENHANCE_YOUR_CALM"
+            "an HTTP/2 connection exceeded a limit of frames and was closed with ENHANCE_YOUR_CALM"
         );
     }
 }

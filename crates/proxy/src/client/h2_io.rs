@@ -121,7 +121,7 @@ impl<S> Inner<S> {
 
 fn record_excess(slot: &mut Option<Excess>, excess: Excess) -> io::Error {
     *slot = Some(excess);
-    io::Error::other("the client exceeded a bound of HTTP/2 frames")
+    io::Error::other("the client exceeded a limit of HTTP/2 frames")
 }
 
 impl<S: ClientStream> Inner<S> {

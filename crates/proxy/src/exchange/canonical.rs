@@ -148,7 +148,7 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {
         return Err(RequestError::not_implemented(
-            "CONNECT makes tunnels, and this is a cache before one origin",
+            "CONNECT is not supported: this cache forwards to one origin only",
         )
         .into());
     }
@@ -216,7 +216,7 @@ fn is_canonical(canonicaliser: &Canonicaliser, request: &Request) -> bool {
 fn check(canonicaliser: &Canonicaliser, request: &Request) -> Result<(), RequestError> {
     if request.options.upgrade.as_ref().is_some_and(wants_upgrade) {
         return Err(RequestError::not_implemented(
-            "this edge switches to no other protocol; WebSocket connections must bypass it",
+            "protocol upgrades are not supported; WebSocket connections must bypass this edge",
         ));
     }
     if let Some(max) = canonicaliser.body_bytes_max
@@ -241,7 +241,7 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, RequestError> {
         Ok(is_coded)
     } else {
         Err(RequestError::not_implemented(
-            "the only transfer coding understood in a request is chunked",
+            "the only transfer coding supported in a request is chunked",
         ))
     }
 }

@@ -71,7 +71,7 @@ impl RequestError {
     }
 
     pub(crate) fn forwarding_loop() -> Self {
-        let text = "this request has passed through this edge before: the origin leads back here";
+        let text = "the request has passed through this edge before: the origin forwards to it";
         Self::new(StatusCode::LOOP_DETECTED, text)
     }
 }

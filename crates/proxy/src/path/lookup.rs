@@ -354,7 +354,7 @@ fn refuse_only_if_cached(worker: &Worker) -> RequestError {
     RequestError {
         status: StatusCode::GATEWAY_TIMEOUT,
         cache_status: Some(CacheStatus::forward(Forward::Miss).with_detail("only-if-cached")),
-        text: "only a stored response was asked for, and none can be used".into(),
+        text: "the request has only-if-cached, but no stored response can be used".into(),
         close: false,
     }
 }

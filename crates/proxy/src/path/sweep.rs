@@ -53,7 +53,7 @@ fn record_slow_response(worker: &Worker, now: Timestamp) {
     if let Some(unlogged) = worker.slow_log.record(now) {
         tracing::warn!(
             unlogged,
-            "a client took its response slower than limits.response_rate_min, or took nothing while requests waited"
+            "slow response ended: the client read below limits.response_rate_min, or nothing while requests waited"
         );
     }
 }

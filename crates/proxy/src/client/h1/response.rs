@@ -255,7 +255,7 @@ impl Framing {
             Self::Length(left) => {
                 // The client would parse the surplus bytes as the next response.
                 let Some(rest) = left.checked_sub(piece.len()) else {
-                    return Err(io::Error::other("a body longer than its head says"));
+                    return Err(io::Error::other("body longer than Content-Length"));
                 };
                 *left = rest;
                 outbox.push_piece(piece);
@@ -268,7 +268,7 @@ impl Framing {
     fn end(self, outbox: &mut Outbox) -> io::Result<()> {
         match self {
             Self::Length(0) => Ok(()),
-            Self::Length(_) => Err(io::Error::other("a body shorter than its head says")),
+            Self::Length(_) => Err(io::Error::other("body shorter than Content-Length")),
             Self::Chunked => {
                 outbox.push_last_chunk();
                 Ok(())

@@ -209,8 +209,8 @@ impl Shared {
         let state = &mut *guard;
         let raw_bytes = self.raw_bytes_expected(is_new, state);
         // The chunker cuts no chunk shorter than a quarter of the configured average, except the last chunk of
-        // a body. The mean length of the chunks is therefore an eighth higher than the configured average (9.3
-        // KB for 8 KiB). The index has a tenth more slots than expected chunks. If the store has more chunks,
+        // a body. The mean length of the chunks is therefore an eighth higher than the configured average (9.2
+        // KB for 8 KiB). A tenth of the slots of the index stays free. If the store has more chunks,
         // old entries are dropped.
         state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
         state.index = Index::for_chunks(state.chunks);
@@ -229,8 +229,8 @@ impl Shared {
             state.counters.recovered += 1;
             state.counters.count(listing.sizes(), u64::wrapping_add);
         }
-        // After the container with the highest number, a new epoch starts with number 0. `newest` is therefore lower
-        // than this number, except in a corrupt trailer. `min` keeps the next number valid even then.
+        // After the highest number, a new epoch starts with number 0. `min` keeps the next number valid if a
+        // crash prevented the new epoch, or if a trailer has an invalid number.
         let next = newest
             .map_or(0, |newest| newest.saturating_add(1))
             .min(CONTAINER_NUMBERS_END - 1);
@@ -239,9 +239,10 @@ impl Shared {
     }
 
     /// Returns how many bytes of uncompressed chunks the device is expected to hold. The expected compression
-    /// ratio is sampled from existing containers, and is at least two if new chunks are compressed. If the
+    /// ratio is measured in a sample of the existing containers; it is at least two if new chunks are
+    /// compressed. If the
     /// store gets more chunks than expected, the index drops old entries. When the store is opened again, the
-    /// size of the index is computed again and it gets entries for these chunks.
+    /// index is sized by the new ratio and gets entries for the dropped chunks too.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
         let capacity = u64::from(self.containers) * self.layout.container_bytes() as u64;
         let sampled_max = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };

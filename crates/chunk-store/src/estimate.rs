@@ -2,9 +2,9 @@
 //!
 //! An [`Estimator`] runs the link's sender, and acknowledges every frame like a peer. Bodies are cut into
 //! chunks, hashed, looked up, compressed alone or with similar chunks as a dictionary, and encoded as frames,
-//! as on a network that is slower than the processor. The bytes of the frames are counted. The count does not
-//! include acknowledgements and credit of the reverse direction (about ten bytes per 64 KiB) and TLS (22 bytes
-//! per record).
+//! as on a network that is slower than the processor. The estimator counts the bytes of the frames. The count
+//! does not include acknowledgements and credit of the reverse direction (about ten bytes per 64 KiB) and TLS
+//! (22 bytes per record).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,13 +46,13 @@ pub struct Savings {
     pub wire: u64,
     /// For comparison, the size of the bodies if 256 KiB at a time are compressed with zstd at level 1.
     pub compressed: u64,
-    /// The bytes of `bytes` in known chunks, which are sent as references.
+    /// The part of `bytes` in known chunks, which are sent as references.
     pub named: u64,
-    /// The bytes of `bytes` in new chunks that are sent as deltas of similar chunks.
+    /// The part of `bytes` in new chunks that are sent as deltas of similar chunks.
     pub delta: u64,
-    /// The bytes of `bytes` in all other new chunks.
+    /// The part of `bytes` in all other new chunks.
     pub literal: u64,
-    /// The bytes of `bytes` that were not looked up: the beginning of each body, and bodies without deduplication.
+    /// The part of `bytes` that was not looked up: the beginning of each body, and bodies without deduplication.
     pub plain: u64,
 }
 

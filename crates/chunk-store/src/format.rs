@@ -94,8 +94,8 @@ impl Layout {
         self.container_bytes() / 1024
     }
 
-    /// Returns the highest number of blocks in a compressed container: 256 for 1 MiB and more. With this limit,
-    /// trailers are not longer than in version 1.
+    /// Returns the highest number of blocks in a compressed container: one for each 4 KiB, at most 256. With
+    /// this limit, the list of blocks fits in the padding that trailers of version 1 have.
     pub fn blocks_max(self) -> usize {
         blocks_max(self.container_bytes())
     }

@@ -1,13 +1,14 @@
-//! The index: it returns the positions of the containers that may have a chunk. It takes about six bytes of
-//! memory for each chunk.
+//! The index: it returns the positions of the containers that may have a chunk. It takes about seven bytes of
+//! memory for each chunk, including free slots.
 //!
 //! The index is a hash table of buckets. A bucket is a cache line with ten slots: ten positions of four bytes,
 //! and ten tags of two bytes. A tag is 16 bits of a chunk id. Each id has two possible buckets, and is inserted
 //! into the bucket with more free slots. If both are full, one of their entries moves to its alternate bucket,
 //! which is computed from the entry's bucket and tag, as in cuckoo filters (Fan et al., CoNEXT 2014, section
-//! 3.1). With this, nearly all slots can be used. If no entry can move, an older entry is dropped; its chunk is
-//! not found any more and is sent again when it is needed. Different ids may have the same buckets and tag, so
-//! a result can be wrong. The caller compares the full id in the trailer of the container.
+//! 3.1). Because entries can move, nearly all slots can be used. If no entry can move, an older entry is
+//! dropped; its chunk is not found any more and is sent again when it is needed. Different ids may have the
+//! same buckets and tag, so a result can be wrong. The caller compares the full id in the trailer of the
+//! container.
 //!
 //! A lookup reads two random cache lines of a table of gigabytes, so most of its time is address translation.
 //! The table therefore uses huge pages if the system provides them. All pages are allocated when the index is
@@ -17,7 +18,7 @@
 use edgeward_dedup::id::ChunkId;
 use memmap2::{Advice, MmapMut};
 
-/// The memory of a slot in bytes: the share of a bucket, including its unused bytes.
+/// The memory of a slot in bytes: 6.4, a tenth of a bucket. This includes the unused bytes of the bucket.
 pub const SLOT_BYTES: f64 = BUCKET_BYTES as f64 / SLOTS as f64;
 
 /// The number of slots in a bucket.
@@ -46,7 +47,7 @@ pub struct Index {
 }
 
 impl Index {
-    /// Creates an index for this number of chunks, with a tenth more slots, so that few entries are dropped.
+    /// Creates an index for this number of chunks. A tenth of the slots stays free, so that few entries are dropped.
     ///
     /// # Panics
     ///
@@ -92,7 +93,7 @@ impl Index {
     pub fn candidates(&self, id: &ChunkId) -> impl Iterator<Item = u32> + use<> {
         let (pair, tag) = self.buckets_and_tag(id);
         let matches = pair.map(|bucket| matching_positions(self.bucket(bucket), tag));
-        // Both possible buckets of an id may be the same bucket, whose matches must not be returned twice.
+        // The two buckets of an id may be the same bucket. Its matches must not be returned twice.
         let second = if pair[0] == pair[1] {
             [0; SLOTS]
         } else {
@@ -141,7 +142,7 @@ impl Index {
         None
     }
 
-    /// Removes the entry that the container at `position` has the chunk.
+    /// Removes the entry of this chunk for the container at `position`.
     pub fn remove(&mut self, id: &ChunkId, position: u32) {
         let (pair, tag) = self.buckets_and_tag(id);
         for bucket in pair {

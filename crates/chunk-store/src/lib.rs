@@ -5,8 +5,9 @@
 //! are collected in memory until a container (1 MiB) is full. The full container is written at once, over the oldest
 //! container. A trailer after the chunks lists the id and length of each chunk.
 //!
-//! The index takes six bytes of memory for each chunk: the position of the container, and 16 bits of the id. An
-//! entry can be wrong, because several ids have the same 16 bits. Each lookup therefore compares the full id in
+//! An entry of the index has six bytes: the position of the container, and 16 bits of the id. With its free
+//! slots, the index takes about seven bytes of memory for each chunk. An entry can be wrong, because several
+//! ids have the same 16 bits. Each lookup therefore compares the full id in
 //! the trailer. A trailer that is read for one chunk also lists the neighbours of the chunk, so the next chunks
 //! of the same body need no further read of a trailer. Neighbouring chunks are loaded with one read.
 //!

@@ -70,8 +70,8 @@ impl Hasher for IdHasher {
 pub(crate) struct Packer {
     method: Method,
     codec: Compressors,
-    /// The number of following blocks that are stored without trying compression. After each block that
-    /// compression did not shorten, twice as many blocks are skipped as after the last one, because
+    /// The number of following blocks that are stored without trying compression. After each consecutive
+    /// failure to shorten a block, about twice as many blocks are skipped as after the failure before, because
     /// incompressible bodies are usually long.
     blocks_to_skip: u32,
     /// The number of tried blocks in a row that compression did not shorten.

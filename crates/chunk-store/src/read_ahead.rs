@@ -3,8 +3,7 @@
 //! Two kinds of trailers are predictable: the trailers of the containers that are overwritten next, and the
 //! next trailer of a body whose chunks were found in two consecutive containers. A query for a trailer that is
 //! not in memory would block while it holds the lock. Predicted trailers are therefore announced early, and a
-//! caller that may block
-//! [reads](crate::Chunks::fetch) them.
+//! caller that may block [reads](crate::Chunks::fetch) them without the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -38,7 +37,8 @@ impl Shared {
         }
     }
 
-    /// Returns the reads announced since the last call, except trailers that can be read without blocking.
+    /// Reads the trailers announced since the last call, if this is possible without blocking. Returns the
+    /// reads of the other announced trailers.
     pub(crate) fn read_ahead(&self) -> Option<PendingReads> {
         if !self.has_announced.load(Ordering::Relaxed) {
             return None;

@@ -19,8 +19,9 @@ pub struct ChunkSettings {
     pub epoch: u64,
     /// The compression method of new chunks. A store may have containers with different methods.
     pub compression: Method,
-    /// The highest number of trailers in memory. A trailer takes 20 bytes for each of its chunks. It takes 28
-    /// bytes per chunk after one of the chunks was read or recognised, because it then also has fingerprints.
+    /// The highest number of trailers in memory. A trailer takes 20 bytes for each of its chunks. After one of
+    /// the chunks was read or recognised, the trailer takes 28 bytes per chunk, because it then also has
+    /// fingerprints.
     pub trailers_max: usize,
 }
 
@@ -98,7 +99,7 @@ pub struct ChunkCounters {
     pub raw_bytes: u64,
     /// Bytes that the stored chunks take on the device, without the free space at the ends of containers.
     pub stored_bytes: u64,
-    /// Bytes of the chunks that are only listed: the store has their ids but not their bytes. They count against the
-    /// capacity.
+    /// The total length of the chunks that are only listed: the store has their ids but not their bytes. This
+    /// length counts against the capacity.
     pub listed_bytes: u64,
 }

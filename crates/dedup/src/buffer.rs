@@ -12,13 +12,14 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The sizes of large buffers. A buffer fits a batch of 256 or 448 KiB and the chunk that exceeds the batch.
+/// The sizes of large buffers. The sender sends new chunks in batches of 256 or 448 KiB. A buffer has space for
+/// a batch and for the chunk that crosses the end of the batch.
 pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 
 /// Shorter buffers are allocated with their exact size, so that a few bytes do not keep a large buffer in use.
 const SMALL_BYTES_MAX: usize = LARGE_BYTES[0] / 2;
 
-/// Keeps unused large buffers for the next user. The driver implements it.
+/// Keeps unused large buffers for the next user. The crate `edgeward_link` implements this trait.
 pub trait BufferCache: Send + Sync {
     /// Returns memory of this size, which is one of [`LARGE_BYTES`], if one is available.
     fn take(&self, bytes: usize) -> Option<Box<[u8]>>;

@@ -1,9 +1,9 @@
 //! Decides which payloads are compressed, and by which method.
 //!
 //! The fastest implementations of zstd and LZ4 are C libraries, but this crate must also compile for wasm32.
-//! The driver therefore implements compression as a [`Codec`]. The [`Effort`] in this crate chooses the method.
-//! Compression is useful only if the link is slower than the compressor, and only for bytes that become
-//! shorter.
+//! The user of this crate therefore implements compression as a [`Codec`]. The [`Effort`] in this crate chooses
+//! the method. Compression is useful only if the link is slower than the compressor, and only for bytes that
+//! become shorter.
 
 use std::fmt;
 
@@ -90,7 +90,7 @@ impl fmt::Debug for Methods {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Undecodable;
 
-/// Compresses and decompresses payloads. The driver implements this trait.
+/// Compresses and decompresses payloads. The crate `edgeward_chunk_store` implements this trait.
 pub trait Codec {
     /// Compresses `raw` and appends the result to `out`. `past` is the dictionary: bytes that the peer has and
     /// that may resemble `raw`. It may be empty. If compression fails or the result is not shorter than `raw`,

@@ -41,7 +41,7 @@ pub fn sequence_check<'a>(ids: impl IntoIterator<Item = &'a ChunkId>) -> u64 {
 
 /// Computes a tag of sixteen bytes under a secret key. Without the key, an attacker finds different bytes with
 /// the same tag only by chance. The tag is a GMAC: AES-128-GCM with a nonce of zeroes and the bytes as
-/// associated data. The driver implements this trait.
+/// associated data. The crate `edgeward_link` implements this trait, because this crate has no AES.
 pub trait Tagger: Send + Sync {
     /// Returns the tag of these bytes.
     fn tag(&self, bytes: &[u8]) -> [u8; 16];
@@ -99,7 +99,7 @@ impl IdKey {
         self.fingerprints.as_ref()?.fingerprint(chunk)
     }
 
-    /// Returns true if the chunk has this fingerprint. If the result is false, the chunk must be hashed.
+    /// Returns true if the chunk has this fingerprint. Otherwise only its hash can identify the chunk.
     pub fn matches_fingerprint(&self, fingerprint: Option<ChunkFingerprint>, chunk: &[u8]) -> bool {
         fingerprint.is_some() && fingerprint == self.fingerprint(chunk)
     }

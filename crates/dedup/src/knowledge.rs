@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 use crate::store::ChunkLocation;
 
-/// The chunks the peer has, by container.
+/// The chunks that the peer has, by container.
 #[derive(Clone, Debug)]
 pub struct Knowledge {
     containers: BTreeMap<u32, KnownChunks>,
@@ -73,8 +73,8 @@ impl Knowledge {
         }
     }
 
-    /// Returns true if the peer has chunks of this container, and no NAK has reported that their order in the
-    /// peer's store is another.
+    /// Returns true if the peer has chunks of this container, and no NAK has reported that the peer's store has
+    /// them in another order.
     pub fn in_order(&self, container: u32) -> bool {
         let known = self.containers.get(&container);
         known.is_some_and(|known| !known.disordered)

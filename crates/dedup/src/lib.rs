@@ -1,8 +1,8 @@
 //! The deduplication of the link: the state machines of both endpoints, without sockets and files.
 //!
 //! [`chunker`] cuts bodies into chunks at positions that depend on the content, and [`id`] computes chunk
-//! hashes. [`wire`] defines the frames between the endpoints, byte by byte. [`codec`] decides how hard payloads
-//! are compressed. [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look
+//! hashes. [`wire`] defines the frames between the endpoints, byte by byte. [`codec`] selects the compression
+//! method of payloads. [`sender`] turns bodies into frames and [`receiver`] turns frames into bodies. Both look
 //! chunks up in a [`store`] of the caller, record in [`knowledge`] which chunks the peer has, and pass bodies
 //! on in [`buffer`]s instead of copying them. [`endpoint`] combines the sender and the receiver for one peer.
 //! The driver is the program that connects endpoints to sockets; it has one endpoint for each peer.
@@ -58,7 +58,7 @@ pub struct Resources<'a, S, C> {
 pub mod reason {
     /// The program that used the stream ended it.
     pub const CANCELLED: u32 = 0;
-    /// The received body differs from the sent one. The sender should send it again without `dedup`.
+    /// The received body differs from the sent one. The sender should send it again without deduplication.
     pub const DIGEST: u32 = 1;
     /// The peer accepts no more streams at the same time.
     pub const TOO_MANY: u32 = 2;

@@ -104,8 +104,8 @@ pub trait ChunkStore {
     }
 
     /// Appends the entries at `location` and after it in the same container, at most `most`, each with the
-    /// fingerprint that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints appends
-    /// nothing.
+    /// fingerprint that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints appends no
+    /// entries.
     fn entries_with_fingerprints(
         &mut self,
         location: ChunkLocation,

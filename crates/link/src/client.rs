@@ -69,7 +69,7 @@ impl Client {
     /// Starts a link to `gateway` (`HOST:PORT`). Its tasks run on the current Tokio runtime.
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
-        // A client has one gateway, so all chunks in its store came from there.
+        // A client has only one peer, its gateway, so all chunks in its store were exchanged with this gateway.
         let endpoint = config.endpoint(Sharing::Everything, true, session)?;
         let core = CoreConfig {
             accepts: false,

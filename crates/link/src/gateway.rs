@@ -40,7 +40,7 @@ use peers::{PeerEntry, PeerKey, PeerLookup, Peers};
 /// The configuration of a gateway.
 #[derive(Clone, Debug)]
 pub struct GatewayConfig {
-    /// The settings that edges have as well.
+    /// The settings that a gateway and an edge have in common.
     pub link: LinkConfig,
     /// The address to listen on.
     pub listen: SocketAddr,
@@ -48,7 +48,7 @@ pub struct GatewayConfig {
     pub origin: Option<HostPort>,
     /// True if the gateway requests bodies without compression from the origin.
     pub identity: bool,
-    /// The other targets that edges may connect to.
+    /// The targets that edges may connect to, in addition to the origin.
     pub allow: Allow,
     /// The highest number of peers for which the gateway records the known chunks, connected or not.
     pub peers_max: usize,

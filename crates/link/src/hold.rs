@@ -2,7 +2,8 @@
 //!
 //! Bytes that are sent at once arrive earlier. Bytes that are held back until their chunk is complete can be
 //! replaced by a reference, and several chunks can be compressed together. While earlier frames of a body are
-//! still queued, its held bytes must wait for them and no decision is needed. Otherwise:
+//! still queued, its held bytes must wait for them and no decision is needed. If no frame of the body is
+//! queued:
 //!
 //! - If the writer flushes few bytes, such as a request or a line of a terminal, they are sent at once.
 //! - Complete chunks are held for [`HOLD`].

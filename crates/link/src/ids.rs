@@ -44,8 +44,9 @@ impl IdScheme {
     }
 }
 
-/// The fingerprint key of all peers. They need the same key, because they share the chunk store, whose index has the
-/// fingerprints of stored chunks. `None` if the random number generator fails; no fingerprints are used then.
+/// The fingerprint key of all peers. The peers share the chunk store, which caches the fingerprints of chunks,
+/// so they need the same key. `None` if the random number generator fails; the endpoint then uses no
+/// fingerprints.
 static FINGERPRINT_KEY: LazyLock<Option<Arc<FingerprintKey>>> = LazyLock::new(|| {
     let random = crate::random::<32>().ok()?;
     Some(Arc::new(FingerprintKey::new(&random)))

@@ -6,8 +6,8 @@
 //! and one receiver of `edgeward_dedup`, which are state machines behind one lock (`core`). A connection is a task
 //! that reads frames, passes them to these state machines, and writes the frames that the state machines produce.
 //!
-//! Frames and labels are specified in `docs/reference/link-protocol.md`. `docs/how-to/link.md` describes how
-//! to set up a link.
+//! `docs/reference/link-protocol.md` specifies the frames, and the labels with which streams name their
+//! targets. `docs/how-to/link.md` describes how to set up a link.
 //!
 //! ```no_run
 //! # async fn example(

@@ -1,10 +1,10 @@
-//! The origin of the gateway's configuration. The gateway parses the HTTP/1.1 requests for it, and does not only copy
-//! bytes as for other targets.
+//! The origin that a gateway's configuration names. For the origin, the gateway parses HTTP/1.1 requests and
+//! responses; for other targets it only copies bytes.
 //!
 //! Each link stream carries one request and its response. The gateway requests bodies without compression. A
 //! small change of a body changes most of its compressed bytes, so compressed bodies cannot be deduplicated;
-//! and the link compresses better, because it uses earlier bodies as dictionaries. Bodies that are compressed
-//! nevertheless, images, sound and video bypass deduplication. Connections to the origin are reused.
+//! and the link compresses better, because it uses earlier bodies as dictionaries. Bodies that the origin
+//! compresses anyway, and images, sound and video, bypass deduplication. Connections to the origin are reused.
 
 use std::convert::Infallible;
 use std::io;
@@ -69,8 +69,8 @@ impl Origin {
             .timer(TokioTimer::new())
             .header_read_timeout(REQUEST_HEAD_TIMEOUT)
             .max_headers(HEADERS_MAX)
-            // One exchange per stream: if a second response followed, `StreamControl::bypass` could not apply to one
-            // response only.
+            // Each stream carries one exchange, because `StreamControl::bypass` applies to all later bytes of
+            // the stream.
             .keep_alive(false)
             .serve_connection(TokioIo::new(stream), service)
             .await

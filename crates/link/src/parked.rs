@@ -31,7 +31,7 @@ pub(crate) struct Parked {
 #[derive(Debug)]
 enum ReadPurpose {
     Parked(ParkedItem),
-    /// The read loads chunks into the page cache that are expected to be requested soon.
+    /// The read loads trailers of containers that will probably be needed soon.
     ReadAhead,
 }
 
@@ -113,7 +113,7 @@ impl Parked {
         });
     }
 
-    /// Returns the next frame or stream whose reads are performed, or `None` if none is parked.
+    /// Returns the next frame or stream whose reads are performed, or `None` if no frame and no stream is parked.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<ParkedItem>>> {
         while let Some(joined) = std::task::ready!(self.reads.poll_join_next(cx)) {
             // The read panicked and the frame is lost, so the connection ends with an error.

@@ -2,8 +2,9 @@
 //!
 //! Equal bytes must be cut at the same positions, wherever they are in a body. Otherwise the endpoints would
 //! compute different chunk hashes for these bytes. A cut therefore depends only on the [`WINDOW_BYTES`] before
-//! the cut and on the length of the chunk: no cut below a quarter of the average, few cuts up to the average,
-//! many cuts after it, and a forced cut at eight times the average. An insertion into a body moves only the
+//! the cut and on the length of the chunk: chunks shorter than a quarter of the average are not cut, cuts are
+//! rare up to the average and frequent after it, and a chunk of eight times the average is always cut. An
+//! insertion into a body moves only the
 //! cuts near the insertion.
 //!
 //! There are two tests for a position. The first test is cheap, because it is done at nearly every byte. Only
@@ -174,8 +175,8 @@ impl Chunker {
 
     /// Searches `bytes` for the end of the current chunk. `bytes` follow the bytes of the previous calls.
     ///
-    /// `Some(n)`: the chunk ends after the first `n` bytes (at least 1). The next call must begin with the
-    /// bytes after them. `None`: all bytes belong to the chunk, and the chunk continues.
+    /// Returns `Some(n)` if the chunk ends after the first `n` bytes (at least 1). The next call must begin
+    /// with the bytes after these. Returns `None` if all bytes belong to the chunk and the chunk continues.
     pub fn next_cut(&mut self, bytes: &[u8]) -> Option<usize> {
         let cut = self.search(bytes);
         match cut {

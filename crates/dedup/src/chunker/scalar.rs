@@ -86,10 +86,11 @@ mod tests {
     use super::*;
 
     /// Runs of one repeated byte, such as padding, have no candidates. Runs in which zeroes alternate with a
-    /// byte have none either. The chunker therefore needs no more time for these bytes than for others.
+    /// byte have no candidates either. The chunker therefore needs no more time for these bytes than for
+    /// others.
     ///
-    /// Method: compute the sums of all these runs. They must exceed the largest limit of a candidate, that of
-    /// an average of 4 KiB.
+    /// Method: compute the sums of all these runs. They must be at least 128, the largest limit of candidates,
+    /// which applies to an average of 4 KiB.
     #[test]
     fn no_run_of_one_byte_has_candidates() {
         for byte in 0..=u8::MAX {

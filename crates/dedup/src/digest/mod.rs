@@ -100,8 +100,8 @@ impl BodyDigest {
         is_at_block_start.then(|| (self.state.clone(), &bytes.as_chunks().0[..blocks]))
     }
 
-    /// Replaces the state by the passed one, to which the caller has added `blocks` blocks. Returns the number of their
-    /// bytes.
+    /// Replaces the state by the passed one, to which the caller has added `blocks` blocks. Returns the number
+    /// of their bytes.
     pub(crate) fn accept(&mut self, state: DigestState, blocks: usize) -> usize {
         let bytes = blocks * BLOCK_BYTES;
         self.state = state;
@@ -225,7 +225,7 @@ pub(crate) const BLOCK_BYTES: usize = STRIPE_BYTES * ((SECRET.len() - STRIPE_BYT
 /// The offset of the part of the secret that scrambles the lanes: the last 64 bytes.
 const SCRAMBLE_SECRET: usize = SECRET.len() - STRIPE_BYTES;
 
-/// The largest length for which XXH3 has other rules.
+/// The largest length that XXH3 hashes in another way, without lanes and stripes.
 const SHORT_BYTES_MAX: u64 = 240;
 
 const PRIME32_1: u32 = 0x9e37_79b1;

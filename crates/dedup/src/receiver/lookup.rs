@@ -52,8 +52,8 @@ impl Receiver {
     }
 
     /// Loads chunks from any locations, at most `bytes_max` bytes in total. Adjacent chunks are loaded
-    /// together. If the lookup of a chunk needs a read from the device, the remaining chunks are still looked
-    /// up, so that the caller can perform all reads at once.
+    /// together. If the lookup of a chunk needs a read from the device, the function also looks up the
+    /// remaining chunks, so that the caller can perform all reads at once.
     fn load_each<S: ChunkStore, C: Codec>(
         &mut self,
         ids: &[ChunkId],

@@ -82,8 +82,8 @@ impl IncomingStream {
         end <= self.delivered || early.is_some_and(|early| offset + early.bytes.len() as u64 == end)
     }
 
-    /// Adds a piece. `Ok(Some(offset))`: the references of the piece at this offset are not usable; the sender must
-    /// send its bytes.
+    /// Adds a piece, and delivers all pieces that follow the delivered bytes without a gap. Returns the offset
+    /// of a piece whose references are not usable, so that the sender must send its bytes.
     pub(super) fn add_piece<S: ChunkStore>(
         &mut self,
         stream: StreamId,
@@ -139,8 +139,8 @@ impl IncomingStream {
         }
         match &piece.kind {
             PieceContent::Plain => self.partial_chunk.clear(),
-            // The referenced chunk does not begin with the bytes that were already received. Its hash must be
-            // that of two different chunks.
+            // The referenced chunk does not begin with the bytes that were already received. Two different
+            // chunks must have the same hash.
             PieceContent::References { prefix } if *prefix != self.partial_chunk => {
                 return Ok(Some(offset));
             }

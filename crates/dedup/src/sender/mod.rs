@@ -168,7 +168,7 @@ pub struct Sender {
     resets: BTreeMap<StreamId, u32>,
     /// Streams for which a RESET frame must be sent.
     resets_due: VecDeque<StreamId>,
-    /// The bytes of memory of all streams that are kept until they are acknowledged.
+    /// The number of bytes of all streams that are kept in memory until they are acknowledged.
     unacked: usize,
     /// True after a body was reset because both stores had lost the same chunk. The sender then keeps all bytes until
     /// they are acknowledged. This ends when a body with references is delivered.
@@ -450,8 +450,8 @@ impl Sender {
         }
     }
 
-    /// Appends the next frame to `out`, or returns false if no frame is queued. `link_busy` is true while earlier
-    /// frames still wait for the link; the bytes are then compressed more.
+    /// Appends the next frame to `out`, or returns false if no frame is queued. `link_busy` is true while
+    /// earlier frames still wait for the link; a stronger compression is then chosen.
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -538,7 +538,7 @@ impl Sender {
         self.counters
     }
 
-    /// Returns the bytes of memory of all streams that are kept until they are acknowledged.
+    /// Returns the number of bytes of all streams that are kept in memory until they are acknowledged.
     pub fn unacked(&self) -> usize {
         self.unacked
     }
@@ -555,8 +555,8 @@ impl Sender {
 
     /// Returns which new chunks are stored with their bytes. If the peer never sends chunks back, only deltas
     /// use the bytes stored here. Incompressible bytes (noise) are then not worth storing, unless the link is
-    /// the bottleneck and compression is strongest: where a body was edited, a delta then saves one chunk of
-    /// noise.
+    /// the bottleneck and compression is strongest: at each edit of a body, a delta then saves the bytes of one
+    /// chunk of noise.
     fn stored_bytes(&self) -> StoredBytes {
         let config = &self.config;
         match (config.keep_sent, config.delta, self.effort.is_strongest()) {

@@ -532,9 +532,10 @@ impl BodyDigester {
         }
     }
 
-    /// Compares a chunk with a fingerprint. Returns `None` if they differ. In the same pass, the function
-    /// computes the digest over `bytes`, which end with the chunk, and have their offset in the body. `bytes`
-    /// is `None` if the digest must wait for a frame. The caller then [accepts](Self::accept) the computed
+    /// Compares a chunk with a fingerprint. Returns `None` if they differ. In the same pass, the function adds
+    /// `bytes` to a copy of the digest. `bytes` has an offset in the body and bytes that end with the chunk; it
+    /// is `None` if earlier bytes of the body are added only when their frame is encoded. The caller then
+    /// [accepts](Self::accept) the computed
     /// digest, unless it rejects the chunk for another reason.
     pub(super) fn compare(
         &self,
@@ -569,8 +570,8 @@ impl BodyDigester {
     }
 }
 
-/// A digest that was computed in one pass with a fingerprint: its state, and the number of blocks that it has
-/// in addition.
+/// A digest that was computed in one pass with a fingerprint: its state, and the number of blocks added in this
+/// pass.
 pub(super) struct DigestAdvance(Option<(DigestState, usize)>);
 
 /// The operation to do when a stalled body continues. A later variant includes the operations of the earlier

@@ -22,7 +22,7 @@ use crate::probe;
 /// and the state of its held bytes.
 pub(super) struct Duplex {
     pub(super) target: Target,
-    /// The index of the host's counters.
+    /// The index of the counters of the target's host.
     pub(super) host_index: usize,
     /// True if this endpoint opened the stream, false if the peer did.
     pub(super) opened_here: bool,

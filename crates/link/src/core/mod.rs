@@ -65,10 +65,10 @@ pub(crate) struct Core {
     peer_session: Option<u64>,
     duplexes: HashMap<DuplexId, Duplex>,
     next_duplex: DuplexId,
-    /// The duplex stream of each outgoing one-way stream, and the index of its host's counters. An outgoing stream
-    /// stays here until it is delivered, even if its duplex stream is dropped.
+    /// The duplex stream of each outgoing one-way stream, and the index of the counters of its target's host.
+    /// An outgoing stream stays here until it is delivered, even if its duplex stream is dropped.
     outgoing_streams: HashMap<StreamId, (DuplexId, usize)>,
-    /// The duplex stream of each incoming one-way stream, and the index of its host's counters.
+    /// The duplex stream of each incoming one-way stream, and the index of the counters of its target's host.
     incoming_streams: HashMap<StreamId, (DuplexId, usize)>,
     /// Streams that the peer opened and no task has accepted yet. The limit of the peer's streams limits this queue.
     unaccepted: VecDeque<DuplexId>,
@@ -291,8 +291,8 @@ impl Core {
         Ok(handled)
     }
 
-    /// Appends frames for a connection to `out`. Returns the time of the next call if no other event causes a call
-    /// before. `link_busy` is true if the socket has not accepted all bytes of the last call.
+    /// Appends frames for a connection to `out`. Returns the time at which the caller must call again if no
+    /// event wakes it earlier. `link_busy` is true if the socket has not accepted all bytes of the last call.
     pub(crate) fn fill(
         &mut self,
         connection: ConnectionId,
@@ -316,8 +316,8 @@ impl Core {
         self.decide_about_held_bytes(now);
         let delays_acks = lane != Lane::Long && self.hold_acks(lane, now);
         let lost_before = self.endpoint.sender().counters().lost;
-        // At least one frame is encoded even if the budget is spent, because no event would cause another call for
-        // it.
+        // At least one frame is encoded even if the budget is spent. Otherwise this call would send no frame,
+        // and no later event would wake the connection.
         while !delays_acks && (out.bytes() == 0 || (out.bytes() < FILL_BYTES && !budget.is_spent()))
         {
             let (start, head) = (out.bytes(), out.heads_bytes());

@@ -309,7 +309,7 @@ pub(crate) fn string(from: &mut Reader<'_>) -> Result<String, DecodeError> {
     String::from_utf8(text.to_vec()).map_err(|_| from.decode_error())
 }
 
-/// The maximum number of malformed lines in a report.
+/// The maximum number of malformed lines that a report quotes.
 const EXAMPLES_MAX: usize = 5;
 
 const COMPRESSIONS: [Compression; 4] = [

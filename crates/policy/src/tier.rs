@@ -18,7 +18,7 @@ use crate::{Evicted, Object, RejectReason, Verdict};
 /// One byte budget with an admission rule and a ranking for eviction.
 ///
 /// The budget is not divided into shards: a shard with its own budget would reject or thrash on objects that
-/// are large compared to the shard. Memory per object: 24 bytes for the entry, 16 bytes in the queue, and the
+/// are large compared to the shard. Memory per object: 32 bytes for the entry, 16 bytes in the queue, and the
 /// state of the ranking (8 bytes for LRU, 16 bytes for GDSF).
 #[derive(Debug)]
 pub struct Tier<R: Ranking> {
@@ -92,7 +92,7 @@ impl<R: Ranking> Tier<R> {
     }
 
     /// Removes the object in `slot` after a purge or a replacement. Returns false if the object was already
-    /// gone.
+    /// removed or evicted.
     pub fn remove(&mut self, slot: Slot) -> bool {
         if !self.holds(slot) {
             return false;
@@ -339,7 +339,8 @@ fn entry_state<'a, R: Ranking>(
     }
 }
 
-/// The minimum number of ghosts for a sweep. A sweep of fewer is not worth its cost.
+/// A sweep needs this many more ghosts than residents. A sweep of few ghosts costs more time than their memory
+/// is worth.
 const GHOSTS_MIN: usize = 1024;
 
 /// Victims are evicted in batches of this number while an object may still be rejected.

@@ -1,4 +1,5 @@
-//! The colours of series. Readers can distinguish them with colour blindness, on white paper and in dark mode.
+//! The colours of series. Readers with colour blindness can distinguish them, and they are visible on white
+//! paper and in dark mode.
 //!
 //! The first two colours differ most. All colours have a contrast of at least 3:1 to the background, as WCAG
 //! 2.2 (1.4.11) requires for graphics. A test checks the contrast.

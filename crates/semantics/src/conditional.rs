@@ -112,7 +112,7 @@ pub fn revalidation_request(request: &mut HeaderMap, stored: &Validators) {
 /// Evaluates `If-None-Match` (RFC 9110 §13.1.2). Returns true if no listed tag weakly equals the stored tag.
 fn none_match(request: &HeaderMap, etag: Option<&EntityTag>) -> bool {
     let lines = request.get_all(IF_NONE_MATCH);
-    // The condition `*` is false if any representation exists. This is the case, because one is stored.
+    // The condition `*` is false if any representation exists. This is the case, because the cache has one.
     if lines.iter().any(|line| list::trim(line.as_bytes()) == b"*") {
         return false;
     }

@@ -20,8 +20,8 @@ pub enum Freshened {
     /// the response is served.
     Keep(Box<Storable>),
     /// The stored response is valid for this request but must not be stored any longer, for example because the
-    /// 304 has `no-store`. The cache sends the response with this head to this client, but not to followers,
-    /// and removes it.
+    /// 304 has `no-store`. The cache sends the stored response with this head to this client, but not to
+    /// followers, and then removes the stored response.
     UseOnce {
         /// The head to serve.
         head: HeaderMap,

@@ -3,7 +3,7 @@
 //! This crate reads no clock and no socket. A response head is parsed once, when the response arrives. A hit
 //! then calls [`StoredPolicy::reuse`], which compares integers.
 //!
-//! A driver calls the functions in this order:
+//! A cache calls the functions in this order:
 //!
 //! 1. [`route()`] decides if the cache looks up a response for the request, or passes the request to the
 //!    origin.

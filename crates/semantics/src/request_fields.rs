@@ -50,7 +50,7 @@ pub fn write_value(name: &HeaderName, request: &HeaderMap, out: &mut Vec<u8>) {
 
 /// Writes the sorted codings with their weights, each once, since order has no meaning (RFC 9110 §12.5.3).
 /// `gzip, br` and `br;q=1.0,gzip` become equal. Browsers write this field in several ways. Without this
-/// normalisation, each of them would get its own copy of every compressed object.
+/// normalisation, the cache would store a copy of every compressed object for each way.
 fn write_accept_encoding(request: &HeaderMap, out: &mut Vec<u8>) {
     let start = out.len();
     // The positions in `out` at which the codings end. With them, the codings are sorted without copying them

@@ -75,7 +75,7 @@ pub enum SetCookie {
 /// How to treat `Cache-Control` and `Pragma` in requests.
 ///
 /// RFC 9111 §5.2.1 calls these directives advisory. They are ignored by default, as content delivery networks
-/// do. Otherwise any client could send every request to the origin with `no-cache`.
+/// do. If they were obeyed, any client could send every request to the origin with `no-cache`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ClientDirectives {
     /// Requests are answered as if they had no cache directives.

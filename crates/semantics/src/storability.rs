@@ -288,7 +288,7 @@ fn stored_head(
 ) -> HeaderMap {
     let mut head = response.clone();
     hop_by_hop::strip_response(&mut head);
-    // `initial_age_ms` already contains the `Age`, and a hit writes its own.
+    // `initial_age_ms` already contains the `Age` of the origin, and each hit writes the current `Age`.
     head.remove(AGE);
     for name in excluded {
         head.remove(name);

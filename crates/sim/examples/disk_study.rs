@@ -4,11 +4,11 @@
 //! `STUDY` is one of:
 //!
 //! - `eviction`: every disk admission rule with every reinsertion rule;
-//! - `rules`: second-hit admission, with and without offers of objects evicted from memory, with and without
-//!   counting of disk hits;
+//! - `rules`: second-hit admission; objects evicted from memory are, or are not, offered to the disk; disk hits
+//!   are, or are not, counted by the admission;
 //! - `density`: `size-density` with the mean and with fixed sizes, compared with `always`, `second-hit` and
 //!   `nth-hit`;
-//! - `period`: `second-hit` and `nth-hit` with memories of 1/16 to 4 times the default number of keys;
+//! - `period`: `second-hit` and `nth-hit` with key filters for 1/16 to 4 times the default number of keys;
 //! - `filter`: second-hit admission with filters of several sizes and several fill limits.
 //!
 //! The memory tier uses LRU. The first fifth of the requests is the warm-up.
@@ -121,7 +121,7 @@ fn rules(capacity_bytes: u64) -> Vec<DiskConfig> {
     configs
 }
 
-/// Uses the server's default reinsertion rule.
+/// Returns the configuration with the server's default reinsertion rule: objects with at least two hits.
 fn with_defaults(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
     DiskConfig {
         eviction: Reinsertion::Hit { hits_min: 2 },

@@ -22,7 +22,7 @@ pub struct CurveConfig {
     pub capacity_bytes: u64,
     /// Requests per window: Δ.
     pub window_requests: usize,
-    /// One window in this many is compared, starting with the first. 0 and 1 mean all windows.
+    /// One of `every` windows is compared, starting with the first window. 0 and 1 mean all windows.
     pub every: u64,
     /// The values of `c` in bytes; [`None`] admits every object.
     pub candidates: Vec<Option<u64>>,

@@ -21,7 +21,7 @@ pub struct DiskConfig {
     pub capacity_bytes: u64,
     /// The disk admission rule.
     pub admission: DiskAdmissionSpec,
-    /// The memory of the admission rule.
+    /// The number of keys that the admission rule remembers, and its error rate.
     pub memory: RotatingBloomConfig,
     /// The reinsertion rule.
     pub eviction: Reinsertion,
@@ -130,7 +130,8 @@ impl Disk {
         }
     }
 
-    /// Returns the report: `counts` are the counted requests, `totals` is the disk work since counting began.
+    /// Returns the report. `counts` has the requests after the warm-up, and `totals` has the work of the disk
+    /// since the end of the warm-up.
     pub(crate) fn report(&self, counts: &Counts, totals: DiskTotals) -> DiskReport {
         let Counts {
             requests,
@@ -186,8 +187,8 @@ impl Disk {
     }
 }
 
-/// The table of the log expects hashes, but keys of a trace may be dense ids. The constant is odd, so the
-/// mapping is one-to-one.
+/// Returns the key of an object in the log's table. The table expects hashes, but keys of a trace may be dense
+/// ids. The constant is odd, so the mapping is one-to-one.
 fn log_key(key: KeyHash) -> KeyHash {
     KeyHash(key.0.wrapping_mul(0x9e37_79b9_7f4a_7c15))
 }
@@ -280,6 +281,7 @@ pub struct DiskReport {
     pub admission_rotations: u64,
     /// The share of first requests that are taken for repeated ones, at the end, estimated from the fill.
     pub admission_false_seen: f64,
-    /// The share of reported first requests that rotation had only forgotten, from a sample.
+    /// The share of supposed first requests whose object had been requested before, but was forgotten when the
+    /// rule's filter rotated. Estimated from a sample.
     pub admission_lost_seen: f64,
 }

@@ -8,8 +8,8 @@ use serde::Serialize;
 /// Reads a trace and stores each object's first size and its request count.
 ///
 /// An object of a synthetic origin has one size, and most simulators use the first size in the trace.
-/// [`count_and_fix_size`](Self::count_and_fix_size) does the same, so that a simulation and a replay use the same objects. Memory: 24
-/// bytes per object in a table that is between 7/16 and 7/8 full.
+/// [`count_and_fix_size`](Self::count_and_fix_size) does this too, so that a simulation and a replay use the
+/// same objects. Memory: 24 bytes per object in a table that is between 7/16 and 7/8 full.
 #[derive(Debug, Default)]
 pub struct Traffic {
     objects: HashTable<ObjectFacts>,

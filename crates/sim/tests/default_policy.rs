@@ -22,11 +22,11 @@ fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
     );
 }
 
-/// When the traffic changes from small to large objects, GDSF with bypass evicts the small objects as fast as GDSF
-/// without it.
+/// When the traffic changes from small to large objects, GDSF with bypass evicts the small objects as fast as
+/// GDSF without bypass.
 ///
-/// Method: requests for objects of about 1 KiB are followed by as many requests for objects of about 4 MiB. Half
-/// of either kind fits into the cache.
+/// Method: requests for objects of about 1 KiB are followed by as many requests for objects of about 4 MiB.
+/// Half of the objects of each size fit into the cache.
 #[test]
 fn bypass_does_not_keep_objects_that_are_no_longer_requested() {
     const SEED: Seed = Seed(21);

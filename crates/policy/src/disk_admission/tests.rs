@@ -15,7 +15,7 @@ fn object(key: u64, size_bytes: u64) -> Object {
     }
 }
 
-/// A memory with a very low error rate.
+/// Configures a memory of requests with a very low error rate.
 fn low_error_memory(keys: u64) -> RotatingBloomConfig {
     RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 1e-6)
 }

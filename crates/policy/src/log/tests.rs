@@ -203,8 +203,8 @@ fn an_object_too_large_for_the_log_is_rejected() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// For any sequence of operations the counters agree. An object is present only if its last insert had this
-    /// size.
+    /// For any sequence of operations the counters agree. The stored size of an object is the size of its last
+    /// insert.
     ///
     /// Oracle: a map from key to the last inserted size. The residents are a subset of it.
     #[test]

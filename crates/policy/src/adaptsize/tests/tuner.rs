@@ -1,4 +1,4 @@
-//! Tests of the whole tuner: comparison with brute force, and properties on which drivers rely.
+//! Tests of the whole tuner: comparison with brute force, and properties on which callers rely.
 
 use edgeward_types::{KeyHash, Seed, mix64};
 use proptest::prelude::*;

@@ -165,7 +165,7 @@ fn threads_find_their_recent_keys_through_rotations() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(24))]
 
-    /// Compared with an exact memory: a key younger than 7/8 of a period is always found.
+    /// A key that was requested less than 3/4 of a period ago is always found. Method: compare with an exact memory.
     #[test]
     fn no_young_key_is_ever_denied(
         seed in any::<u64>(), keys in 200u64..3000, spread in 1u64..6, fill in 0.2f64..0.8,

@@ -55,7 +55,7 @@ enum Kind {
 }
 
 impl Parser {
-    /// Returns a parser for a log. Its first line is the next line to parse.
+    /// Returns a parser for a log. The first line passed to [`Self::parse`] must be the first line of the log.
     pub fn new(format: &Format) -> Self {
         Self(match format {
             Format::Ncsa => Kind::Ncsa(ncsa::NcsaParser::default()),
@@ -67,8 +67,9 @@ impl Parser {
         })
     }
 
-    /// Parses a line of the most common form, if the format has a fast path for this form. The result is the
-    /// same as that of [`Self::parse`]. This function is small enough to be inlined into the caller's loop.
+    /// Parses a line of the most common form, if the format has a fast path for this form. The entry is the same as
+    /// that of [`Self::parse`]. Returns `None` if the line or the format has no fast path; the caller then calls
+    /// [`Self::parse`]. This function is small enough to be inlined into the caller's loop.
     #[inline(always)]
     pub fn parse_common<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         match &mut self.0 {

@@ -73,7 +73,7 @@ impl Popularity {
         let (mut rank, mut next) = (0u64, 1.0);
         for (requests, urls) in self.rows().rev() {
             let last = rank + urls;
-            // Adds both ends of a step and the points between them.
+            // Adds the points whose ranks have this request count.
             while next <= last as f64 {
                 curve.push(((next as u64).max(1), requests));
                 next = (next * step).max(next + 1.0).floor();

@@ -25,7 +25,7 @@ pub struct Ranking {
 pub struct RankedName<'r> {
     /// The name as written in the log.
     pub name: &'r [u8],
-    /// The counts of this name.
+    /// The requests and bytes of this name.
     pub share: &'r TrafficCounts,
 }
 

@@ -65,7 +65,7 @@ impl Sample {
         self.runs.push(Run { log, start });
     }
 
-    /// Replaces the number of each log by `number` of it.
+    /// Replaces the number `n` of each log by `number(n)`.
     pub fn renumber(&mut self, number: impl Fn(u32) -> u32) {
         for run in &mut self.runs {
             run.log = number(run.log);

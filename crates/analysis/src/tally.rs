@@ -215,7 +215,7 @@ const METHODS_MAX: usize = 64;
 const TYPES_MAX: usize = 512;
 
 /// The number of names in the tables of hosts and machines. Tens of thousands of names would take megabytes,
-/// and would be too long for a reader.
+/// and a report with all of them would be too long.
 const HOSTS_MAX: usize = 4096;
 
 /// The number of texts of URLs. Texts have at most 512 bytes, so they take at most 2 MiB.

@@ -321,8 +321,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Some(new_version)
     }
 
-    /// Makes all earlier versions of the key outdated, and removes its value if `is_ours` returns true for it.
-    /// Returns true if a value was removed.
+    /// Makes all earlier versions of the key outdated, and removes its value if `is_ours` returns true for the
+    /// value. Two keys can have one hash, so `is_ours` compares the full key. Returns true if a value was
+    /// removed.
     pub fn purge(&self, key: KeyHash, is_ours: impl FnOnce(&V) -> bool) -> bool {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.change(key);
@@ -596,7 +597,7 @@ impl<V> Shared<V> {
     }
 }
 
-/// The result of `make_room_for_pinned`.
+/// The result of `make_room_for_pinned`: states if an object may be offered to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinnedRoom {
     /// The residents and the pinned bytes fit into the budget.

@@ -39,7 +39,7 @@ enum Operation {
     Purge,
     /// The object is copied from disk to RAM.
     Promote,
-    /// Another object evicts the object from RAM to disk.
+    /// Another object takes the space in RAM, and the evicted object is written to disk.
     Evict,
 }
 
@@ -269,6 +269,7 @@ impl Tiers {
         }
     }
 
+    /// Marks a write of the key as in progress. Returns false if one is in progress already.
     fn claim(&self) -> bool {
         !std::mem::replace(&mut *self.writing.lock(), true)
     }
@@ -290,6 +291,7 @@ impl Tiers {
     }
 }
 
+/// Sets the number to `value` if it is smaller.
 fn raise(least: &Mutex<u64>, value: u64) {
     let mut least = least.lock();
     *least = value.max(*least);

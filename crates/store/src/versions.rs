@@ -22,18 +22,19 @@
 //!    write. If a purge precedes the registration, the comparison finds the new version, and the write is dropped.
 //! 2. A key has at most one write in the queue of its device, and the device keeps the order of writes. A change
 //!    without a write to the device purges the key on the device.
-//! 3. Until the disk is updated, the key has a [`ChangeGuard`], or a registered write that lookups do not
-//!    find yet. In both cases a promotion of the key is abandoned. A promotion reads the version, then checks
-//!    for guards and writes, then looks the object up again. A promotion can therefore not commit an object
-//!    that a change has replaced. Suppose that a promotion does. RAM compares versions, so the promotion read the
-//!    version after the change in RAM, and checked for guards and writes later still. The check found neither, so
-//!    the disk was already updated. The second lookup then does not find the object, which is a contradiction.
+//! 3. Until the disk is updated, the key has a [`ChangeGuard`], or a registered write that lookups do not find
+//!    yet. In both cases a promotion of the key is abandoned. A promotion reads the version, then checks for
+//!    guards and writes, then looks the object up again. A promotion can therefore not commit an object that a
+//!    change has replaced. Suppose that a promotion did commit one. RAM compares versions, so the promotion
+//!    read its version after the change in RAM. It checked for guards and writes even later. The check found
+//!    neither a guard nor a write, so the disk was already updated. The second lookup then does not find the
+//!    object, which is a contradiction.
 //!
 //! | race | result |
 //! |---|---|
 //! | insert, purge | a later purge drops the insert: in RAM by comparison, on disk by facts 1 and 2 |
 //! | insert, insert | the first insert makes a new version, and the second is dropped |
-//! | refresh or removal, insert | the first wins; the disk replaces a head only at the validated location |
+//! | refresh or removal, insert | the first wins; the disk replaces only the head of the revalidated object |
 //! | promotion, any change | fact 3 |
 //! | eviction to disk, any change | the eviction has the older version; fact 1 for a purge, fact 2 for an insert |
 //! | variant, purge of its URL | the purge removes the marker (see below) |

@@ -10,7 +10,8 @@ use edgeward_types::Timestamp;
 /// wrong as soon as a record is skipped. A program that needs the next access computes it from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
-    /// The time of the request. The trace determines the origin of its times.
+    /// The time of the request. The trace determines which moment is time 0: the Unix epoch or, for example, its
+    /// own start.
     pub time: Timestamp,
     /// The key of the object: the numeric id of the format, or [`hash_key`] of a textual key.
     pub key: u64,

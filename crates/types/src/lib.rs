@@ -27,37 +27,37 @@ pub use text::{to_hex, with_causes};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct KeyHash(pub u64);
 
-/// A point in time: milliseconds since an origin.
+/// A point in time: milliseconds since time 0.
 ///
-/// The origin is the Unix epoch in the server and the start of the trace in the simulator. The crates that the
-/// server and the simulator share only compare and subtract timestamps, so they work with both origins.
+/// Time 0 is the Unix epoch in the server and the start of the trace in the simulator. The crates that the
+/// server and the simulator share only compare and subtract timestamps, so they work with both.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Timestamp {
     millis: u64,
 }
 
 impl Timestamp {
-    /// The origin.
+    /// Time 0.
     pub const ZERO: Self = Self { millis: 0 };
 
-    /// Returns the point `millis` milliseconds after the origin.
+    /// Returns the point `millis` milliseconds after time 0.
     pub const fn from_millis(millis: u64) -> Self {
         Self { millis }
     }
 
-    /// Returns the point `secs` seconds after the origin.
+    /// Returns the point `secs` seconds after time 0.
     pub const fn from_secs(secs: u64) -> Self {
         Self {
             millis: secs.saturating_mul(1000),
         }
     }
 
-    /// Milliseconds since the origin.
+    /// Milliseconds since time 0.
     pub const fn as_millis(self) -> u64 {
         self.millis
     }
 
-    /// Whole seconds since the origin.
+    /// Whole seconds since time 0.
     pub const fn as_secs(self) -> u64 {
         self.millis / 1000
     }

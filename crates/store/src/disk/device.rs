@@ -120,8 +120,9 @@ impl FileDevice {
     ///
     /// # Errors
     ///
-    /// Fails if the file cannot be opened or locked, or another process has locked it. Also fails if the file is
-    /// missing and `bytes` is `None`, or the path is under `/dev`.
+    /// Fails if the file cannot be opened or locked, or another process has locked it. A missing file is also
+    /// an error if `bytes` is `None`, if the file would be created under `/dev` (except `/dev/shm`), or if its
+    /// folder does not exist.
     pub fn open_present(path: &Path, bytes: Option<u64>) -> io::Result<Self> {
         let path = file_in(path);
         let created = !path.try_exists()?;

@@ -93,7 +93,7 @@ pub enum WriteError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {
-    /// The device is not writable. A purge is in force while this process lives; a later sync may succeed.
+    /// The device is not writable. A purge has taken effect, but a crash may undo it. A later sync may succeed.
     #[error("the device is not writable")]
     NotWritable,
     /// The cache is closed.
@@ -124,7 +124,7 @@ pub enum OpenError {
         /// The system's error.
         source: io::Error,
     },
-    /// The device has data that must not be overwritten silently.
+    /// The device has data that is not a store of this format. The data is not overwritten.
     #[error(
         "{device} is not used: {problem}; to use it for the cache, delete it (block device: zero its first and its last MiB)"
     )]

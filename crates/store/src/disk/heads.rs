@@ -20,8 +20,9 @@ pub(crate) struct MetadataCache {
     seed: u64,
 }
 
-/// The size of the largest metadata in the cache. Larger metadata is read at each hit. It occurs if the head
-/// has more than a kilobyte or two, or if a record has the checksums of a body of eight mebibytes.
+/// The size of the largest metadata in the cache, in bytes. Larger metadata is read at each hit. Metadata is
+/// larger if the head has nearly two kilobytes, or the body is large: the table has eight bytes of checksum for
+/// each 64 KiB of the body, which is 1 KiB for a body of 8 MiB.
 const META_BYTES_MAX: usize = 2048;
 
 /// The number of slots, about the number of records that a device serves in some seconds. The table takes at

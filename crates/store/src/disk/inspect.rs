@@ -26,7 +26,7 @@ use super::segment::SegmentTable;
 pub struct Inspection {
     /// The path of the file or device.
     pub device: String,
-    /// The version of the format.
+    /// The version of the format, see docs/reference/disk-format.md.
     pub format_version: u32,
     /// The id of the device.
     pub device_id: u64,
@@ -56,7 +56,8 @@ pub struct Inspection {
 pub struct SegmentInspection {
     /// The number of the segment on the device.
     pub segment: u32,
-    /// The epoch in which the segment was opened.
+    /// The epoch of the segment: the number of times that any segment of the device was opened, up to the opening
+    /// of this segment. A newer segment has a greater epoch.
     pub epoch: u64,
     /// The Unix time at which the segment was opened.
     pub opened_secs: u64,

@@ -1,8 +1,9 @@
 //! The state of segments that readers need: the epoch of each segment, and its readers.
 //!
-//! A segment has two protections. A [`Pin`] requests that the segment is overwritten after all other free
-//! segments, for as long as an object in it is read. A pin is no guarantee: the segment may be overwritten
-//! during a read. The reader notices this when it verifies the checksum of the bytes that it copied. An
+//! The epoch of a segment is a number that increases each time any segment is opened for writing. A segment has
+//! two protections. A [`Pin`] exists while an object in the segment is read. A pinned segment is overwritten
+//! only if all free segments are pinned. A pin is therefore no guarantee: the segment may be overwritten during
+//! a read. The reader notices this when it verifies the checksum of the bytes that it copied. An
 //! [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because sent bytes cannot
 //! be verified.
 

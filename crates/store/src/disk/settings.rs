@@ -34,7 +34,7 @@ pub struct DiskSettings {
     pub direct_writes: DirectWrites,
 
     /// The longest time that a record waits in the buffer, if `sync_interval` is not shorter. While records
-    /// wait, lookups find small objects but not objects in pieces.
+    /// wait, lookups find objects of one record, but not objects in pieces.
     pub flush_interval: Duration,
 
     /// The longest time between a write and its sync. A crash loses at most the data written during this time,

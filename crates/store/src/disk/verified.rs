@@ -71,7 +71,7 @@ const SLOTS_MAX: u64 = 1 << 21;
 const SLOTS_MIN: u64 = 1 << 12;
 
 /// The number of slots in the table of resident blocks. They take 512 KiB and cover 4 GiB of bodies, which is
-/// more than a device's objects that are sent in a second.
+/// more than an edge sends from one device in a second.
 const RESIDENT_SLOTS: u64 = 1 << 16;
 
 /// The time for which a block counts as resident. The kernel rarely evicts pages that were just sent. If the

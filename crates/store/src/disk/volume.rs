@@ -106,8 +106,8 @@ impl Volume {
             purges_pending: AtomicU64::new(0),
             has_unreadable_segments: parts.has_unreadable_segments,
             // A segment has fewer than 2^24 records, so a process that writes n objects opens at least n / 2^24
-            // segments, each with a new epoch. The first number of the next process is therefore higher than
-            // the last number of this process.
+            // segments, each with a new epoch. The first id of the next process is therefore greater than the
+            // last id of this process.
             object_next: AtomicU64::new(parts.epoch_next << 24),
             object_first: parts.epoch_next << 24,
         }

@@ -98,7 +98,7 @@ impl Catalogue {
         self.rows.iter().map(|row| u64::from(row.births)).sum()
     }
 
-    /// Requests the object at a rank of a class.
+    /// Returns a request for the object at a rank of a class. If the slot is empty, the object is new.
     #[inline]
     pub(super) fn request(&mut self, class: usize, rank: u64) -> Request {
         let slot = self.rows[class].first + rank as u32;
@@ -109,7 +109,8 @@ impl Catalogue {
         self.touch(object)
     }
 
-    /// Requests a new object at a rank of a class. It replaces the object at this rank, if the slot is not empty.
+    /// Returns a request for a new object at a rank of a class. The new object replaces the object at this rank, if
+    /// the slot is not empty.
     pub(super) fn request_new(&mut self, class: usize, rank: u64) -> Request {
         let row = &mut self.rows[class];
         let slot = row.first + rank as u32;
@@ -120,7 +121,7 @@ impl Catalogue {
         Request::New { class, slot }
     }
 
-    /// Requests an object with pending requests. All of these objects have the same probability.
+    /// Returns a request for an object with pending requests. All of these objects have the same probability.
     pub(super) fn request_pending(&mut self, random: &mut Random) -> Request {
         assert!(self.pending() > 0, "no request is pending");
         if random.below(self.unrequested + self.pending_second) < self.pending_second {

@@ -121,7 +121,8 @@ impl Generator {
         }
     }
 
-    /// `left` is the number of remaining requests for the catalogue, including this one.
+    /// Chooses a request for an object of the catalogue. `left` is the number of remaining requests for the
+    /// catalogue, including this one.
     fn request_from_catalogue(&mut self, left: u64) -> Request {
         // A pending request is chosen with a low probability while many requests remain, so that popularity is
         // hardly distorted. The probability is 1 when the number of remaining requests equals the number of

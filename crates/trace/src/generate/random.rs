@@ -21,6 +21,7 @@ impl Random {
         }
     }
 
+    /// Returns 64 random bits.
     #[inline]
     pub(super) fn bits(&mut self) -> u64 {
         let s = &mut self.state;

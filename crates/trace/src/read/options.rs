@@ -52,7 +52,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Returns the time `count` units after the origin, or `None` if the milliseconds exceed 64 bits.
+    /// Returns the time `count` units after time 0, or `None` if the milliseconds exceed 64 bits.
     #[inline]
     pub(crate) const fn whole(self, count: u64) -> Option<Timestamp> {
         let millis = match self {

@@ -387,8 +387,8 @@ impl Lines {
         outcome
     }
 
-    /// Refuses a line above the length limit, and skips the part of it in the buffer. Called when the buffer
-    /// has the beginning of a line but not its end.
+    /// Refuses a line above the length limit, and skips the part of the line that is in the buffer. Called when
+    /// the buffer has the beginning of a line but not its end.
     fn bound_line(&mut self, buffer: &mut Buffer, options: &ReadOptions) -> Result<(), ReadError> {
         let bytes_left = buffer.filled().len();
         let line_bytes_max = options.limits.line_bytes_max;

@@ -7,9 +7,9 @@
 //! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the
 //! writers' lock, for about 20 µs, and hashes and writes the copy without the lock. The checkpoint is therefore
 //! not the state at one moment: each entry has the content that it had at some time during the save. Recovery
-//! replays the log from `epoch` on, which corrects every entry that changed during the save. [`Index::retain`]
-//! drops entries whose segment was reused meanwhile. The trailer lists the *moved* entries: those that the
-//! writer moved from an unsaved block to a saved block during the save.
+//! replays the log from the epoch on that the checkpoint contains. This corrects every entry that changed
+//! during the save. [`Index::retain`] drops entries whose segment was reused meanwhile. The trailer lists the
+//! *moved* entries: those that the writer moved from an unsaved block to a saved block during the save.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -34,8 +34,8 @@ pub struct SaveSummary {
 }
 
 impl Index {
-    /// Writes a checkpoint of the index with the caller's `epoch`. The log has to be replayed from this epoch
-    /// on.
+    /// Writes a checkpoint of the index with the caller's `epoch`. After a restart, the log must be replayed from
+    /// the segment of this epoch on.
     ///
     /// # Errors
     ///

@@ -23,8 +23,8 @@ use crate::disk::Location;
 pub enum InsertOutcome {
     /// An entry was added; no entry was replaced or displaced.
     New,
-    /// The new entry replaced an entry with the same identity. The replaced entry had this location, of an
-    /// older record of the key or of a record of another key.
+    /// The new entry replaced an entry with the same identity. This is the location of the replaced entry. It is
+    /// an older record of the key, or a record of another key with this identity.
     Replaced(Location),
     /// The index is at its limit, and the entry with this location was displaced.
     Displaced(Location),

@@ -33,8 +33,8 @@ use body::{Body, InnerPiece};
 pub(super) use record::Record;
 pub use span::{SendError, Span};
 
-/// An object that can be read. Cheap to clone. Until all clones are dropped, the segments of the object are
-/// overwritten after all other free segments.
+/// An object that can be read. Cheap to clone. While a clone exists, a segment of the object is overwritten only
+/// if all free segments contain objects that are being read.
 #[derive(Clone, Debug)]
 pub struct DiskObject {
     inner: Arc<Inner>,

@@ -145,7 +145,7 @@ impl Volume {
                     }
                 }
                 // The segments are pinned before this check. If the check succeeds, the segments had the right
-                // epoch after they were pinned, and are overwritten after all other free segments.
+                // epoch after they were pinned. They are now overwritten only if all free segments are pinned.
                 if !extents.iter().all(|extent| self.has_extent(extent)) {
                     return Err(Miss::Reclaimed.into());
                 }

@@ -26,8 +26,8 @@ use crate::disk::page_replacement::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockId;
 use crate::disk::volume::Volume;
 
-/// Bytes of a body in the page cache. Until the span is dropped, its segment is overwritten after all other
-/// free segments.
+/// Bytes of a body in the page cache. Until the span is dropped, its segment is overwritten only if all free
+/// segments contain objects that are being read.
 #[derive(Debug)]
 pub struct Span {
     object: DiskObject,

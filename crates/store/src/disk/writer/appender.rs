@@ -186,7 +186,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the buffer if it has `write_bytes`, and syncs the device if `sync_bytes` are not synced.
+    /// Writes the buffer if it has at least `write_bytes` bytes, and syncs the device if at least `sync_bytes` bytes
+    /// are not synced.
     pub(super) fn flush_if_full(&mut self) -> Result<(), AppendError> {
         if self.buffer.len() as u64 >= self.volume.settings.write_bytes.bytes() {
             self.flush()?;

@@ -110,7 +110,7 @@ fn a_truncated_compressed_trace_is_an_error_after_its_records() {
         assert_eq!(
             records.len(),
             500,
-            "all the data is there, only the trailer is cut"
+            "all records are complete, only the trailer is truncated"
         );
     }
 }
@@ -273,13 +273,16 @@ fn an_input_error_is_returned_after_the_records_before_it() {
     assert_eq!(
         reader.by_ref().filter_map(Result::ok).count(),
         2,
-        "and no half line"
+        "the reader returns both complete lines and not the half line"
     );
     let input = Failing(io::Cursor::new(b"1 2 3\n4 5 6\n7 8".to_vec()));
     let mut reader = open(input, ReadOptions::named("input")).expect("the format is recognised");
     let error = reader.find_map(Result::err).expect("the input fails");
     assert!(matches!(error.problem(), Problem::Io(_)), "{error}");
-    assert!(reader.next().is_none(), "nothing after an error");
+    assert!(
+        reader.next().is_none(),
+        "the reader returns no record after an error"
+    );
 }
 
 #[test]

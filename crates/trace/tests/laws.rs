@@ -152,7 +152,9 @@ fn representable(record: Record, format: OutputFormat) -> Record {
     match format {
         OutputFormat::Text | OutputFormat::Csv => record,
         OutputFormat::Combined => {
-            unreachable!("its keys are not read back, so it is not among ALL")
+            unreachable!(
+                "a reader returns other keys for this format, so `OutputFormat::ALL` does not contain it"
+            )
         }
         OutputFormat::Lrb => Record {
             time: whole_secs,

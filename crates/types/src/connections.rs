@@ -386,7 +386,10 @@ mod tests {
         let honest = accept(&mut table, v4(5), Timestamp::ZERO);
         table.serve(honest.id);
         assert_eq!(table.len(), 8);
-        assert!(served.iter().all(|id| table.leave(*id)), "all are there");
+        assert!(
+            served.iter().all(|id| table.leave(*id)),
+            "all served connections are still in the table"
+        );
     }
 
     /// The address with the most connections loses one first, even if connections of other addresses have
@@ -424,7 +427,7 @@ mod tests {
             table.accept(v4(1), Timestamp::ZERO),
             Err(AcceptError::ClientFull)
         );
-        assert!(table.has_room(), "the other one waits");
+        assert!(table.has_room(), "the connection of the other client waits");
         table.serve(other.id);
         assert!(!table.has_room());
         assert_eq!(

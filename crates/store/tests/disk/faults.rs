@@ -167,7 +167,7 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
         assert_eq!(test.cache.lookup(KeyHash(1)), None, "{context}");
 
         test.disk.heal();
-        assert!(test.sync(), "{context}: it has recovered");
+        assert!(test.sync(), "{context}: the disk has recovered");
         test.faulty = false;
         let events = test.events();
         assert!(
@@ -362,7 +362,7 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
         let Err(error) = open_on(&disk, settings()) else {
             panic!("a foreign disk was opened");
         };
-        assert_eq!(disk.boundary(), 0, "it was written to");
+        assert_eq!(disk.boundary(), 0, "the disk was written");
         match is_damaged {
             true => assert!(matches!(error, OpenError::Damaged { .. }), "{error}"),
             false => assert!(matches!(error, OpenError::Superblock { .. }), "{error}"),

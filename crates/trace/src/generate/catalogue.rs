@@ -72,7 +72,7 @@ impl Catalogue {
         }
         assert_eq!(
             objects_assigned, objects,
-            "the running total ends at the whole"
+            "the classes have all objects together"
         );
         Self {
             slots: vec![EMPTY; first as usize],

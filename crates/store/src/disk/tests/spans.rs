@@ -35,14 +35,14 @@ fn object(cache: &DiskCache, key: u64) -> DiskObject {
     let candidate = cache.lookup(KeyHash(key)).expect("the key is indexed");
     match cache.read_head_now(&candidate, &key.to_le_bytes()) {
         NonBlockingRead::Ready(object) => object,
-        other => panic!("it was written a moment ago: {other:?}"),
+        other => panic!("the object was written a moment ago: {other:?}"),
     }
 }
 
 fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
     match object.piece_now(range) {
         NonBlockingRead::Ready(piece) => piece,
-        other => panic!("it is in the page cache: {other:?}"),
+        other => panic!("the range is in the page cache: {other:?}"),
     }
 }
 
@@ -70,12 +70,12 @@ fn read_all(object: &DiskObject) -> (Vec<u8>, u64) {
         match object.piece_now(rest.clone()) {
             NonBlockingRead::Ready(Piece::Bytes(bytes)) => received.extend_from_slice(&bytes),
             NonBlockingRead::WouldBlock => {
-                received.extend_from_slice(&object.read(rest).expect("the head is read"));
+                received.extend_from_slice(&object.read(rest).expect("the read succeeds"));
             }
             NonBlockingRead::Miss(miss) => panic!("{miss:?}"),
             NonBlockingRead::Ready(Piece::Span(span)) => {
                 in_spans += span.len();
-                received.extend_from_slice(&send_span(span).expect("the head is read"));
+                received.extend_from_slice(&send_span(span).expect("the span is sent"));
             }
         }
     }
@@ -101,7 +101,7 @@ fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_exp
         let Piece::Span(part) = piece(&object(&cache, key), 10_000..length as u64) else {
             panic!("{length}: a part is a span as well");
         };
-        let part = send_span(part).expect("the head is read");
+        let part = send_span(part).expect("the span is sent");
         assert!(body[10_000..].starts_with(&part) && !part.is_empty());
     }
     cache.tick(Timestamp::from_secs(1599));
@@ -188,7 +188,7 @@ fn a_flipped_bit_is_detected_at_the_first_read_and_after_the_verification_expire
     assert_eq!(in_spans, 30_000);
     assert!(
         served != pattern(2, 30_000),
-        "this is what the setting risks"
+        "a verified block is served until the verification expires, even if it is corrupt now"
     );
     cache.tick(Timestamp::from_secs(1600));
     assert!(matches!(
@@ -207,7 +207,7 @@ fn a_span_of_a_truncated_file_is_lost_and_counted() {
     let object = object(&cache, 1);
     read_all(&object);
     let Piece::Span(span) = piece(&object, 0..100_000) else {
-        panic!("it was verified");
+        panic!("the body was verified");
     };
     let path = folder.path().join(FILE_NAME);
     let file = File::options()
@@ -237,7 +237,7 @@ fn a_span_of_an_overwritten_segment_is_lost() {
     let old = object(&cache, 0);
     read_all(&old);
     let Piece::Span(span) = piece(&old, 0..30_000) else {
-        panic!("it was verified");
+        panic!("the body was verified");
     };
     // A pin is only a request: if every other segment is pinned as well, this segment is overwritten.
     let mut pinned = vec![old];
@@ -258,7 +258,7 @@ fn a_span_of_an_overwritten_segment_is_lost() {
             // The receiver closes at once, so the socket may return an error.
             Ok(_) | Err(SendError::Receiver(_)) => key += 1,
         }
-        assert!(key < 1000, "it is never overwritten");
+        assert!(key < 1000, "the segment is never overwritten");
     };
     assert_eq!(lost, Miss::Reclaimed);
     assert_eq!(cache.counters().total(|device| device.reclaimed_reads), 1);
@@ -406,14 +406,14 @@ fn check_overwrite_of_sent_segments(direct_writes: DirectWrites) {
         };
         assert_eq!(read_all(&object), (pattern(key, 400_000), 0));
         let Piece::Span(span) = piece(&object, 0..body_bytes) else {
-            panic!("it was verified");
+            panic!("the body was verified");
         };
         let (ours, theirs) = UnixStream::pair().expect("the sockets are created");
         ours.set_nonblocking(true)
             .expect("the socket can be configured");
         let sent = span
             .send(ours.as_fd(), b"head", u64::MAX)
-            .expect("the head is read");
+            .expect("the socket accepts some bytes");
         clients.push((key, sent, ours, theirs, object.location().offset()));
     }
     assert!(clients.len() > 15, "{}", clients.len());

@@ -26,7 +26,7 @@ pub struct RankedName<'r> {
     /// The name as written in the log.
     pub name: &'r [u8],
     /// The requests and bytes of this name.
-    pub share: &'r TrafficCounts,
+    pub counts: &'r TrafficCounts,
 }
 
 impl Ranking {
@@ -95,15 +95,15 @@ impl Ranking {
         let mut all: Vec<RankedName<'_>> = self
             .rows
             .iter()
-            .map(|(name, share)| RankedName { name, share })
+            .map(|(name, counts)| RankedName { name, counts })
             .collect();
         all.sort_by(|a, b| {
-            let by_requests = b.share.requests.cmp(&a.share.requests);
+            let by_requests = b.counts.requests.cmp(&a.counts.requests);
             by_requests.then_with(|| a.name.cmp(b.name))
         });
         let mut others = self.others;
         for ranked in all.iter().skip(count) {
-            others.merge(ranked.share);
+            others.merge(ranked.counts);
         }
         all.truncate(count);
         (all, others)
@@ -200,13 +200,13 @@ mod tests {
             let mut sum = others.requests;
             for row in &rows {
                 let true_count = exact[&row.name[0]];
-                sum += row.share.requests;
-                prop_assert!(row.share.requests <= true_count);
-                prop_assert!(row.share.requests + first.undercount_max() >= true_count);
-                prop_assert_eq!(row.share.bytes, row.share.requests * 3);
+                sum += row.counts.requests;
+                prop_assert!(row.counts.requests <= true_count);
+                prop_assert!(row.counts.requests + first.undercount_max() >= true_count);
+                prop_assert_eq!(row.counts.bytes, row.counts.requests * 3);
             }
             prop_assert_eq!(sum, names.len() as u64);
-            prop_assert!(rows.is_sorted_by(|a, b| a.share.requests >= b.share.requests));
+            prop_assert!(rows.is_sorted_by(|a, b| a.counts.requests >= b.counts.requests));
             if 2 * names_max >= exact.len() {
                 prop_assert_eq!(first.undercount_max(), 0);
             }

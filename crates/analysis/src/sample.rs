@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_settled_and_requests_in_order() {
+    fn finish_sets_the_sizes_and_sorts_the_requests() {
         let mut sample = Sample::new(100);
         for (time, status, bytes) in [(5, 304, 0), (3, 206, 900), (9, 200, 500), (4, 404, 7)] {
             sample.add(&entry(time, status, bytes), 1);

@@ -206,7 +206,7 @@ pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
     let name = memchr::memrchr(b'/', path).map_or(path, |at| &path[at + 1..]);
     match memchr::memrchr(b'.', name) {
         // A leading dot marks a hidden file, and a long suffix is not an extension.
-        Some(at) if at > 0 && (2..=ENDING_BYTES_MAX).contains(&(name.len() - at)) => &name[at..],
+        Some(at) if at > 0 && (2..=EXTENSION_BYTES_MAX).contains(&(name.len() - at)) => &name[at..],
         _ => b"/",
     }
 }
@@ -222,7 +222,7 @@ const HOSTS_MAX: usize = 4096;
 const TEXTS_MAX: usize = 4096;
 
 /// The maximum length of an extension with its dot, enough for `.jpeg`, `.woff2` and `.manifest`.
-const ENDING_BYTES_MAX: usize = 10;
+const EXTENSION_BYTES_MAX: usize = 10;
 
 #[cfg(test)]
 mod tests {
@@ -240,7 +240,7 @@ mod tests {
     }
 
     #[test]
-    fn the_type_is_the_media_type_or_the_ending() {
+    fn the_type_is_the_media_type_or_the_extension() {
         for (url, kind) in [
             ("/a/b.png", ".png"),
             ("/a.b/c", "/"),
@@ -284,7 +284,7 @@ mod tests {
         assert_eq!(one.statuses, whole.statuses);
         assert_eq!(one.span, whole.span);
         assert_eq!(one.hosts.top(9), whole.hosts.top(9));
-        assert_eq!(one.machines.top(9).0[0].share.requests, 50);
+        assert_eq!(one.machines.top(9).0[0].counts.requests, 50);
         let statuses: Vec<_> = one
             .statuses
             .rows()

@@ -215,7 +215,7 @@ impl Inputs {
                 label,
                 format: reader.format(),
                 compression: reader.compression(),
-                passed_over: reader.passed_over(),
+                passed_over: reader.ignored_lines(),
                 skipped: reader.skipped().clone(),
             });
             if result.error.is_some() {

@@ -135,7 +135,7 @@ fn unrecognised(found: &UnrecognisedFormat) -> String {
     } else if found.first_line.is_empty() {
         "its first lines are empty lines and comments only".to_owned()
     } else {
-        let line = raw::shown(found.first_line.trim_ascii());
+        let line = raw::printable_excerpt(found.first_line.trim_ascii());
         format!("its format is not recognised: `{line}`")
     }
 }
@@ -145,7 +145,8 @@ impl MalformedLines {
     pub(crate) fn note(&mut self, number: u64, line: &[u8], what: impl FnOnce() -> String) {
         self.lines += 1;
         if self.examples.len() < EXAMPLES_MAX {
-            self.examples.push((number, what(), raw::shown(line)));
+            self.examples
+                .push((number, what(), raw::printable_excerpt(line)));
         }
     }
 }

@@ -86,7 +86,7 @@ pub struct HotConfig {
 
     /// A function that returns freed pages to the system if these pages take more bytes than the argument. The
     /// function returns true if pages were returned. With `None` the allocator decides when to return pages.
-    pub give_back: Option<fn(u64) -> bool>,
+    pub return_freed_pages: Option<fn(u64) -> bool>,
 }
 
 impl HotConfig {
@@ -101,7 +101,7 @@ impl HotConfig {
             tuner_mode: TunerMode::Thread,
             pinned_bytes_max: None,
             freed_bytes_max: None,
-            give_back: None,
+            return_freed_pages: None,
         }
     }
 
@@ -148,9 +148,12 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             counters: Counters::default(),
             ledger: Arc::default(),
             pinned_bytes_max: config.pinned_bytes_max(),
-            freed: config
-                .give_back
-                .map(|give_back| Arc::new(FreedPages::new(give_back, config.freed_bytes_max()))),
+            freed: config.return_freed_pages.map(|return_freed_pages| {
+                Arc::new(FreedPages::new(
+                    return_freed_pages,
+                    config.freed_bytes_max(),
+                ))
+            }),
         });
         let tuning = config
             .policy
@@ -388,11 +391,11 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             evicted: load(&counters.evicted),
             evicted_bytes: load(&counters.evicted_bytes),
             abandoned: load(&counters.abandoned),
-            given_back: self
+            freed_pages_returns: self
                 .shared
                 .freed
                 .as_ref()
-                .map_or(0, |freed| freed.given_back()),
+                .map_or(0, |freed| freed.freed_pages_returns()),
             digest: tier.digest(),
             tuning: self.tuning.as_ref().map(Tuning::status),
         }
@@ -523,7 +526,7 @@ pub struct HotStats {
     /// Reservations that were dropped without a commit, because the value did not arrive completely.
     pub abandoned: u64,
     /// The number of times that freed pages were returned to the system because they exceeded their limit.
-    pub given_back: u64,
+    pub freed_pages_returns: u64,
     /// A fingerprint of all decisions of the policy. It equals that of the simulator for the same requests and seed.
     pub digest: u64,
     /// The tuner's state, if the policy has a tuner.

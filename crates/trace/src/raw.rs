@@ -5,4 +5,4 @@
 
 pub use crate::compression::{Decoder, Encoder};
 pub use crate::number::{access_log_time, iso8601, rfc3339, whole};
-pub use crate::read::{AccessLogLine, Buffer, shown, split_absolute};
+pub use crate::read::{AccessLogLine, Buffer, printable_excerpt, split_absolute};

@@ -18,6 +18,6 @@ mod text;
 pub use access_log::{AccessLogLine, split_absolute};
 pub use buffer::Buffer;
 pub use csv::{Column, Columns, ParseColumnsError};
-pub use error::{Position, Problem, ReadError, shown};
+pub use error::{Position, Problem, ReadError, printable_excerpt};
 pub use options::{AccessLogRules, Limits, OnError, QueryRule, ReadOptions, TimeUnit};
 pub use reader::{Reader, Skipped, open};

@@ -239,12 +239,12 @@ fn apache(text: &str) -> Vec<Piece> {
                     break;
                 };
                 rest = &rest[escaped.len_utf8()..];
-                let meant = match escaped {
+                let unescaped = match escaped {
                     't' => '\t',
                     'n' => '\n',
                     other => other,
                 };
-                literal.extend_from_slice(meant.encode_utf8(&mut [0; 4]).as_bytes());
+                literal.extend_from_slice(unescaped.encode_utf8(&mut [0; 4]).as_bytes());
             }
             '%' if rest.starts_with('%') => {
                 literal.push(b'%');

@@ -142,13 +142,13 @@ mod tests {
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {
             freed_bytes_max: Some(ByteSize(4000)),
-            give_back: Some(|_| true),
+            return_freed_pages: Some(|_| true),
             ..HotConfig::new(ByteSize(10_000))
         });
         let budget = MemoryBudget::new(5000, hot.freed_pages());
         for (bytes, checks) in [(600, 0), (600, 1), (900, 1), (3000, 2)] {
             drop(budget.reserve(bytes).expect("a share"));
-            assert_eq!(hot.stats().given_back, checks, "after {bytes} bytes");
+            assert_eq!(hot.stats().freed_pages_returns, checks, "{bytes} bytes");
         }
     }
 }

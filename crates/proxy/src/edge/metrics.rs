@@ -62,7 +62,7 @@ metrics! {
             "Reservations released because the body did not arrive completely." { stats.abandoned }
         Counter "edgeward_hot_freed_given_back_total"
             "Times that pages of freed objects exceeded `hot.freed_bytes_max` and were returned to the system."
-            { stats.given_back }
+            { stats.freed_pages_returns }
         Counter "edgeward_hot_refused_total" "Objects that were not admitted to memory, by reason." ["reason":
             "admission" = stats.refused_by_admission,
             "larger-than-cache" = stats.refused_too_large,

@@ -46,7 +46,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "evicted": stats.evicted,
             "evicted_bytes": stats.evicted_bytes,
             "abandoned": stats.abandoned,
-            "freed_given_back": stats.given_back,
+            "freed_given_back": stats.freed_pages_returns,
             // Text, because a JSON number keeps only 53 of the 64 bits.
             "decision_digest": format!("{:016x}", stats.digest),
             "tuning": stats.tuning.as_ref().map(tuning),

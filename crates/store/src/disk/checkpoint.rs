@@ -124,12 +124,12 @@ struct AreaWriter<'a> {
 
 impl Write for AreaWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        let buffer_position = bytes.len().min(CHUNK_BYTES - self.buffer.len());
-        self.buffer.extend_from_slice(&bytes[..buffer_position]);
+        let accepted = bytes.len().min(CHUNK_BYTES - self.buffer.len());
+        self.buffer.extend_from_slice(&bytes[..accepted]);
         if self.buffer.len() == CHUNK_BYTES {
             self.flush()?;
         }
-        Ok(buffer_position)
+        Ok(accepted)
     }
 
     /// Writes the buffer. Only the last block may be short, otherwise the file would have a gap.

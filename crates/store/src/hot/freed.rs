@@ -6,27 +6,27 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 #[derive(Debug)]
 pub struct FreedPages {
     /// Returns freed pages to the system if they take more than the given number of bytes.
-    give_back: fn(u64) -> bool,
+    return_freed_pages: fn(u64) -> bool,
     bytes_max: u64,
-    /// The bytes counted since the last call of `give_back`.
+    /// The bytes counted since the last call of `return_freed_pages`.
     counted: AtomicU64,
     /// The number of times that pages were returned to the system.
-    given_back: AtomicU64,
+    freed_pages_returns: AtomicU64,
 }
 
 impl FreedPages {
-    pub(super) fn new(give_back: fn(u64) -> bool, bytes_max: u64) -> Self {
+    pub(super) fn new(return_freed_pages: fn(u64) -> bool, bytes_max: u64) -> Self {
         Self {
-            give_back,
+            return_freed_pages,
             bytes_max,
             counted: AtomicU64::new(0),
-            given_back: AtomicU64::new(0),
+            freed_pages_returns: AtomicU64::new(0),
         }
     }
 
     /// Counts bytes of values that are offered to the cache, or that were freed outside the cache. Offered
-    /// bytes are counted because an offered value evicts about the same number of bytes. Calls `give_back` each
-    /// time the count reaches a quarter of the limit.
+    /// bytes are counted because an offered value evicts about the same number of bytes. Calls
+    /// `return_freed_pages` each time the count reaches a quarter of the limit.
     ///
     /// The cache calls this function before it evicts. At this time the newest bodies have reused the pages that
     /// the previous evictions freed, so only unused pages are returned.
@@ -34,13 +34,14 @@ impl FreedPages {
         let counted = self.counted.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if counted >= self.bytes_max / 4 {
             self.counted.store(0, Relaxed);
-            let given_back = (self.give_back)(self.bytes_max);
-            self.given_back.fetch_add(u64::from(given_back), Relaxed);
+            let freed_pages_returns = (self.return_freed_pages)(self.bytes_max);
+            self.freed_pages_returns
+                .fetch_add(u64::from(freed_pages_returns), Relaxed);
         }
     }
 
-    pub(super) fn given_back(&self) -> u64 {
-        self.given_back.load(Relaxed)
+    pub(super) fn freed_pages_returns(&self) -> u64 {
+        self.freed_pages_returns.load(Relaxed)
     }
 }
 

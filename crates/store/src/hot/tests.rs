@@ -92,7 +92,7 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
 fn a_fill_that_lost_its_slot_is_charged_until_its_buffer_is_freed() {
     let cache = cache(100, PolicySpec::LRU);
     let Offer::Admit(mut slow) = cache.offer(KeyHash(1), 60) else {
-        panic!("it fits");
+        panic!("the object fits");
     };
     let buffer = slow.take_charge();
     let _other = fill_and_read(&cache, 2, 60);
@@ -121,7 +121,7 @@ fn a_value_that_was_replaced_or_removed_is_charged_while_it_is_read() {
 fn a_value_is_found_after_its_commit_and_not_before() {
     let cache = cache(100, PolicySpec::LRU);
     let Offer::Admit(reservation) = cache.offer(KeyHash(1), 10) else {
-        panic!("it fits");
+        panic!("the object fits");
     };
     assert_eq!(cache.lookup(KeyHash(1)), None);
     assert!(commit(&cache, reservation, 1));
@@ -140,7 +140,7 @@ fn a_dropped_reservation_releases_its_space() {
 fn a_fill_whose_slot_was_evicted_is_not_published() {
     let cache = cache(100, PolicySpec::LRU);
     let Offer::Admit(slow) = cache.offer(KeyHash(1), 60) else {
-        panic!("it fits");
+        panic!("the object fits");
     };
     assert!(fill(&cache, 2, 60), "evicts the slot of the slow fill");
     assert!(!commit(&cache, slow, 1));
@@ -153,7 +153,7 @@ fn an_old_value_is_served_until_the_new_one_is_complete() {
     let cache = cache(100, PolicySpec::LRU);
     assert!(fill(&cache, 1, 40));
     let Offer::Admit(newer) = cache.offer(KeyHash(1), 50) else {
-        panic!("it fits");
+        panic!("the object fits");
     };
     assert_eq!(cache.lookup(KeyHash(1)).as_deref(), Some(&1));
     assert!(commit(&cache, newer, 2));
@@ -287,7 +287,7 @@ fn a_change_that_saw_an_older_version_is_dropped() {
     };
     let older = cache.version(key);
     let Commit::Done(version) = offer().commit(Arc::new(1), older) else {
-        panic!("no change came before");
+        panic!("the key has not changed before");
     };
     let before = cache.peek(key).expect("the value was committed");
     assert_eq!(offer().commit(Arc::new(2), older), Commit::Outdated);
@@ -315,7 +315,7 @@ fn a_promotion_makes_no_new_version_and_replaces_nothing() {
     let version = cache.version(KeyHash(1));
     let promote = |value| match cache.offer(KeyHash(1), 1000) {
         Offer::Admit(reservation) => reservation.promote(Arc::new(value), version),
-        Offer::Refuse(_) | Offer::Pinned => panic!("there is room"),
+        Offer::Refuse(_) | Offer::Pinned => panic!("the cache has space"),
     };
     assert_eq!(promote(1), Commit::Done(version));
     assert_eq!(promote(2), Commit::Outdated);
@@ -324,12 +324,12 @@ fn a_promotion_makes_no_new_version_and_replaces_nothing() {
 }
 
 #[test]
-fn the_allocator_is_checked_after_each_quarter_of_the_freed_bound_that_was_offered() {
+fn freed_pages_are_checked_after_each_quarter_of_their_limit_that_is_offered() {
     static BOUNDS: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(Vec::new());
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
         policy: PolicySpec::LRU,
         freed_bytes_max: Some(ByteSize(4000)),
-        give_back: Some(|bytes_max| {
+        return_freed_pages: Some(|bytes_max| {
             let mut bounds = BOUNDS.lock().expect("the lock is not poisoned");
             bounds.push(bytes_max);
             bounds.len() > 1
@@ -343,5 +343,5 @@ fn the_allocator_is_checked_after_each_quarter_of_the_freed_bound_that_was_offer
         *BOUNDS.lock().expect("the lock is not poisoned"),
         [4000, 4000]
     );
-    assert_eq!(cache.stats().given_back, 1);
+    assert_eq!(cache.stats().freed_pages_returns, 1);
 }

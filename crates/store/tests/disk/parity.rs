@@ -186,7 +186,7 @@ impl Tier for LogTier {
     }
 
     fn insert(&mut self, key: u64, bytes: u64) {
-        assert!(Self::insert(self, KeyHash(key), bytes), "it fits");
+        assert!(Self::insert(self, KeyHash(key), bytes), "the object fits");
     }
 
     fn digest(&self) -> u64 {
@@ -207,14 +207,14 @@ fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
             };
             // The index expects keys that are hashes.
             let key = SplitMix64(key).draw();
-            let mut of_key = SplitMix64(key);
-            let longest = match of_key.below(20) {
+            let mut key_random = SplitMix64(key);
+            let longest = match key_random.below(20) {
                 0 => 1,
                 1..10 => 5_000,
                 10..18 => 60_000,
                 _ => 400_000,
             };
-            (key, of_key.below(longest))
+            (key, key_random.below(longest))
         })
         .collect()
 }

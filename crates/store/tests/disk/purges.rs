@@ -22,8 +22,10 @@ struct BlockedSyncs {
 
 #[derive(Debug, Default)]
 struct State {
-    holds: bool,
-    waiting: bool,
+    /// True while the test blocks syncs.
+    syncs_blocked: bool,
+    /// True while a sync of the device waits for the test.
+    sync_waits: bool,
 }
 
 impl BlockedSyncs {
@@ -61,9 +63,9 @@ impl Device for BlockedSyncs {
     }
 
     fn sync(&self) -> io::Result<()> {
-        self.change(|state| state.waiting = true);
-        self.wait_until(|state| !state.holds);
-        self.change(|state| state.waiting = false);
+        self.change(|state| state.sync_waits = true);
+        self.wait_until(|state| !state.syncs_blocked);
+        self.change(|state| state.sync_waits = false);
         self.disk.sync()
     }
 
@@ -97,7 +99,7 @@ fn purges_during_a_sync_share_the_next_sync() {
     cache.sync().expect("the sync succeeds");
     let syncs = || cache.counters().devices[0].syncs;
     let before = syncs();
-    device.change(|state| state.holds = true);
+    device.change(|state| state.syncs_blocked = true);
     let (done, all_done) = mpsc::channel();
     let purge = |key: u64| {
         let done = done.clone();
@@ -106,9 +108,9 @@ fn purges_during_a_sync_share_the_next_sync() {
         });
     };
     purge(0);
-    device.wait_until(|state| state.waiting);
+    device.wait_until(|state| state.sync_waits);
     (1..OBJECTS).for_each(purge);
-    device.change(|state| state.holds = false);
+    device.change(|state| state.syncs_blocked = false);
     for _ in 0..OBJECTS {
         let result = all_done
             .recv_timeout(TIMEOUT)

@@ -13,7 +13,7 @@ use std::str::FromStr;
 use crate::number;
 use crate::{Record, hash_key};
 
-use super::error::{Problem, shown};
+use super::error::{Problem, printable_excerpt};
 use super::lines::{LineParser, SIZE_EXPECTED, bad_field, is_blank_or_comment, missing_field};
 use super::options::TimeUnit;
 
@@ -111,7 +111,7 @@ impl CsvParser {
             }
             .ok_or_else(|| Problem::NoColumn {
                 field,
-                header: shown(first.trim_ascii()),
+                header: printable_excerpt(first.trim_ascii()),
             })
         };
         let parser = Self {

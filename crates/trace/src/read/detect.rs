@@ -3,7 +3,7 @@
 use crate::{Format, number};
 
 use super::csv::{Columns, CsvParser, delimiter_of};
-use super::error::{Problem, shown};
+use super::error::{Problem, printable_excerpt};
 use super::lines::{is_blank_or_comment, split_field};
 use super::options::ReadOptions;
 use super::oracle;
@@ -51,11 +51,11 @@ pub(super) fn detect(
                 Some(_) => format!(
                     "the first line has delimiters but no column names for time, key and \
                      size: `{}`",
-                    shown(first.trim_ascii())
+                    printable_excerpt(first.trim_ascii())
                 ),
                 None => format!(
                     "the first line is neither `time key size` nor a line of an access log: `{}`",
-                    shown(first.trim_ascii())
+                    printable_excerpt(first.trim_ascii())
                 ),
             },
         })

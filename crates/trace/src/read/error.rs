@@ -267,8 +267,8 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Formats bytes for one line of a terminal: escapes control characters and truncates long text.
-pub fn shown(bytes: &[u8]) -> String {
+/// Formats bytes for a message on one line: escapes control characters and truncates long text.
+pub fn printable_excerpt(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 80;
     let cut = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];
     let mut text = String::new();

@@ -2,7 +2,7 @@
 
 use crate::Record;
 
-use super::error::{Problem, shown};
+use super::error::{Problem, printable_excerpt};
 
 /// Parses one line at a time.
 pub(super) trait LineParser {
@@ -45,7 +45,7 @@ pub(super) const fn is_blank(byte: u8) -> bool {
 pub(super) fn bad_field(field: &'static str, found: &[u8], expected: &'static str) -> Problem {
     Problem::Field {
         field,
-        found: shown(found),
+        found: printable_excerpt(found),
         expected,
     }
 }
@@ -54,7 +54,7 @@ pub(super) fn bad_field(field: &'static str, found: &[u8], expected: &'static st
 pub(super) fn missing_field(field: &'static str, line: &[u8]) -> Problem {
     Problem::MissingField {
         field,
-        found: shown(line.trim_ascii()),
+        found: printable_excerpt(line.trim_ascii()),
     }
 }
 

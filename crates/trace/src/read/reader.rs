@@ -138,7 +138,7 @@ impl<'a> Reader<'a> {
 
     /// The number of lines that are not requests: blank lines, comments, and lines that the options
     /// exclude.
-    pub const fn passed_over(&self) -> u64 {
+    pub const fn ignored_lines(&self) -> u64 {
         self.lines.ignored
     }
 

@@ -3,7 +3,7 @@
 use crate::Record;
 use crate::number;
 
-use super::error::{Problem, shown};
+use super::error::{Problem, printable_excerpt};
 use super::lines::{
     LineParser, SIZE_EXPECTED, TIME_EXPECTED, bad_field, is_blank_or_comment, missing_field,
     split_field,
@@ -30,7 +30,7 @@ impl LineParser for TextParser {
         }
         if !rest.trim_ascii().is_empty() {
             return Err(Problem::ExtraField {
-                found: shown(rest.trim_ascii()),
+                found: printable_excerpt(rest.trim_ascii()),
             });
         }
         Ok(Some(Record {

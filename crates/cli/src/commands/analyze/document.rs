@@ -484,7 +484,7 @@ impl NameRanking {
                 .iter()
                 .map(|row| NamedRow {
                     name: String::from_utf8_lossy(row.name).into_owned(),
-                    share: ShareRow::of(row.share),
+                    share: ShareRow::of(row.counts),
                 })
                 .collect(),
             others: (others.requests > 0).then(|| ShareRow::of(&others)),

@@ -457,10 +457,10 @@ fn false_matches_are_as_frequent_as_stated() {
     }
     let absent = 100_000..500_000_u64;
     let looked_up = absent.clone().count() as f64;
-    let met = absent.filter(|&n| index.find(KeyHash(n)).is_some()).count() as f64;
+    let false_matches = absent.filter(|&n| index.find(KeyHash(n)).is_some()).count() as f64;
     let expected = index.false_match_rate() * looked_up;
     assert!(
-        (met - expected).abs() < 4.0 * expected.sqrt() + 1.0,
-        "{met} met, {expected} expected"
+        (false_matches - expected).abs() < 4.0 * expected.sqrt() + 1.0,
+        "{false_matches} false matches, {expected} expected"
     );
 }

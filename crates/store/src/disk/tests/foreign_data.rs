@@ -104,9 +104,9 @@ fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
     assert_eq!(open_and_close(folder.path()), Ok(()));
 }
 
-/// The device is smaller than the mebibyte that is checked at its front and at its end.
+/// The device is smaller than one mebibyte, so the first and the last mebibyte that are checked overlap.
 #[test]
-fn a_small_device_is_checked_completely() {
+fn a_blank_device_that_is_too_small_for_a_store_is_rejected() {
     let folder = tempfile::tempdir().expect("the folder is created");
     fs::write(folder.path().join(FILE_NAME), [0; 9000]).expect("the write succeeds");
     let settings = DiskSettings::new(folder.path(), ByteSize(9000));
@@ -153,7 +153,7 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
     ));
     for folder in [folder.path(), other.path()] {
         let length = fs::metadata(folder.join(FILE_NAME))
-            .expect("the key is indexed")
+            .expect("the file exists")
             .len();
         assert_eq!(length, DEVICE_BYTES);
     }
@@ -191,9 +191,13 @@ fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
         let alone = settings(folders[0].path(), 1200);
         let error = DiskCache::open(alone).expect_err("no device is left");
         assert!(error.to_string().contains("damaged"), "{error}");
-        assert!(front(&path) == before, "it was written");
+        assert!(front(&path) == before, "the damaged device was written");
         let length = fs::metadata(&path).expect("the file exists").len();
-        assert_eq!(length, (2 * 1100 + 1) << 20, "it was resized");
+        assert_eq!(
+            length,
+            (2 * 1100 + 1) << 20,
+            "the damaged device was resized"
+        );
     }
 }
 

@@ -33,7 +33,7 @@ fn flip(folder: &Path, offset: u64) {
 }
 
 #[test]
-fn a_hash_that_two_keys_share_is_a_miss_for_the_other() {
+fn a_key_with_the_hash_of_a_stored_key_is_a_miss() {
     let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     put(&cache, 1, b"body", true);
@@ -223,7 +223,11 @@ fn a_new_head_does_not_change_the_body() {
         let again = cache.update_head(&old, &key.to_le_bytes(), "late".into());
         again.expect("the queue has room");
         cache.sync().expect("the sync succeeds");
-        assert_eq!(object(&cache, key).head(), "newer", "the old one is gone");
+        assert_eq!(
+            object(&cache, key).head(),
+            "newer",
+            "the old object was replaced"
+        );
     }
 }
 
@@ -245,7 +249,10 @@ fn a_range_is_read_without_the_rest() {
         Bytes::new()
     );
     let read = cache.counters().total(|device| device.read_bytes) - before;
-    assert!(read < 150_000, "{read}: a head, a piece's meta and a block");
+    assert!(
+        read < 150_000,
+        "{read} bytes: more than the metadata, the metadata of a piece, and a block"
+    );
 }
 
 #[test]
@@ -278,7 +285,7 @@ fn a_flipped_bit_is_a_miss_counted_reported_once_and_found_by_verify() {
     assert_eq!(
         cache.lookup(KeyHash(1)),
         None,
-        "it is removed from the index"
+        "the object is removed from the index"
     );
     assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
     let events = events.lock().expect("no thread panics");
@@ -414,7 +421,7 @@ fn an_unwritten_object_is_found_and_read() {
     assert!(get(&cache, 1) == Some(short.clone()));
     let NonBlockingRead::Ready(Piece::Bytes(piece)) = object(&cache, 1).piece_now(40_000..u64::MAX)
     else {
-        panic!("it is in memory");
+        panic!("the object is in memory");
     };
     assert!(!piece.is_empty() && short[40_000..].starts_with(&piece));
     let candidate = cache
@@ -520,8 +527,8 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     cache.sync().expect("the sync succeeds");
     let old = object(&cache, 1);
     put(&cache, 1, &pattern(2, 2000), true);
-    let updated = cache.update_head(&old, &1_u64.to_le_bytes(), "of the old one".into());
-    assert_eq!(updated, Ok(()), "it is queued");
+    let updated = cache.update_head(&old, &1_u64.to_le_bytes(), "of the old object".into());
+    assert_eq!(updated, Ok(()), "the update is queued");
     cache.sync().expect("the sync succeeds");
     assert!(get(&cache, 1) == Some(pattern(2, 2000)));
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);

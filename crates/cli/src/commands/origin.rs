@@ -163,7 +163,7 @@ fn print(counts: &OriginCounts) -> anyhow::Result<()> {
     let mut out = output::stdout();
     writeln!(
         out,
-        "{} requests on {} connections, {} of bodies sent, {} parts, {} not modified, \
+        "{} requests on {} connections, {} of bodies sent, {} partial responses, {} not modified, \
          {} random errors, {} refused",
         output::count(counts.requests),
         output::count(counts.connections),

@@ -336,9 +336,9 @@ fn announce(
 }
 
 const EXAMPLES: &str = "\
-Exit codes: 0 all requests in progress were finished, 1 a second signal stopped the edge before, 2 the
-edge could not start. docs/reference/configuration.md lists every setting; `edgeward check-config FILE` checks a
-file.
+Exit codes: 0 all requests in progress were finished, 1 a second signal stopped the edge before they were
+finished, 2 the edge could not start. docs/reference/configuration.md lists every setting;
+`edgeward check-config FILE` checks a file.
 
 Examples:
   In front of an origin on the same machine:

@@ -37,7 +37,9 @@ pub(super) fn write(
         match error {
             ToParquetError::NotEmpty { .. } => diagnostic.hint("give a new folder"),
             ToParquetError::TooManyFiles => {
-                diagnostic.hint("`edgeward analyze` shows the times in the logs")
+                diagnostic.hint(
+                    "each day has files of its own: sort the logs by time, or remove logs with wrong times",
+                )
             }
             _ => diagnostic,
         }

@@ -242,7 +242,7 @@ fn facts(page: &mut Page, outcome: &Outcome) {
         .fact(
             "AdaptSize's window",
             format!(
-                "{} requests instead of the paper's 250,000, so that a short run shows several steps",
+                "{} requests instead of the paper's 250,000, so that the tuner runs several times",
                 output::count(u64::from(outcome.window_requests))
             ),
         );

@@ -147,11 +147,11 @@ pub(crate) struct ServeArgs {
 /// The source of the guarantee that no id is missing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum CoveredBy {
-    /// A scan guarantees it for ids committed before the scan began
+    /// A scan returns all ids that were committed before it began
     Scans,
     /// Writers post each id and wait for the response before they commit it
     Posts,
-    /// A poll guarantees it for ids committed before the poll began
+    /// A poll returns all ids that were committed before it began
     Changes,
 }
 

@@ -76,8 +76,8 @@ pub(super) fn line(contender: &ContenderOutcome) -> String {
             return format!("{}: not installed, {hint}", contender.name);
         }
         RunEnd::NotStarted { why } => return format!("{}: {why}", contender.name),
-        RunEnd::EndedEarly { why } => format!(" before {why}"),
-        _ => " before the end".to_owned(),
+        RunEnd::EndedEarly { why } => format!(", ended early: {why}"),
+        _ => ", ended early".to_owned(),
     };
     match &contender.totals {
         Some(totals) => format!(

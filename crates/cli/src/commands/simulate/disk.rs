@@ -45,7 +45,8 @@ pub(super) struct DiskArgs {
     #[arg(long, requires = "disk", value_name = "KEYS", hide_short_help = true)]
     disk_filter_keys: Option<NonZeroU64>,
 
-    /// Share of set bits at which a filter is full [default: 1 % of first requests are false positives]
+    /// Share of set bits at which a Bloom filter of admission is full [default: the share at which 1 % of
+    /// first requests are false positives]
     #[arg(
         long,
         requires = "disk",

@@ -153,9 +153,9 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         min: ByteSize(0),
         max: ByteSize::gib(64),
     },
-    doc: "The maximum rate, in bytes per second, at which a worker reads bodies for slow clients: all clients of the \
-          body are more than 128 KiB behind (1 MiB if there are at most 64 such bodies). Other bodies are not \
-          limited. 0 is no limit.",
+    doc: "The maximum rate, in bytes per second, at which a worker reads bodies for slow clients. A body counts if \
+          all its clients are more than 128 KiB behind (1 MiB if there are at most 64 such bodies). Other bodies are \
+          not limited. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

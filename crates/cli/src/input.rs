@@ -18,7 +18,7 @@ use crate::output::{self, Progress};
 
 /// Which traces to read, and how.
 #[derive(Args, Clone, Debug)]
-pub(crate) struct TraceArgs {
+pub(crate) struct TraceInputArgs {
     /// Traces of any known format, read as one; - for stdin
     #[arg(required = true, value_name = "TRACE")]
     files: Vec<PathBuf>,
@@ -94,7 +94,7 @@ pub(crate) struct LimitArgs {
     pub(crate) zstd_window_log: u32,
 }
 
-impl TraceArgs {
+impl TraceInputArgs {
     /// Checks the arguments. Returns an error if stdin is given twice.
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
@@ -109,7 +109,7 @@ impl TraceArgs {
 
 /// The checked traces of a command line.
 #[derive(Clone, Debug)]
-pub(crate) struct Inputs(TraceArgs);
+pub(crate) struct Inputs(TraceInputArgs);
 
 impl Inputs {
     /// A short name of the traces, for headings.

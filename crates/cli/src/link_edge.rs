@@ -78,9 +78,9 @@ impl EdgeLink {
         else {
             anyhow::bail!("[origin.link] is incomplete");
         };
-        let (encryption, ids) = endpoint::keys(keys, settings.encryption)?;
+        let (encryption, store_key) = endpoint::keys(keys, settings.encryption)?;
         let no_methods = Methods::NONE;
-        let mut config = LinkConfig::new(encryption, ids, {
+        let mut config = LinkConfig::new(encryption, store_key, {
             let chunk_bytes = 8 << 10;
             let compression = settings.store_compression.method();
             endpoint::open_store(store, settings.store_size, chunk_bytes, compression)?

@@ -353,10 +353,10 @@ fn json(args: &[&str]) -> Value {
 
 fn edgeward(args: &[&str], input: &[u8]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_edgeward"));
-    filter(command.arg("analyze").args(args), input)
+    run_with_stdin(command.arg("analyze").args(args), input)
 }
 
-fn filter(command: &mut Command, input: &[u8]) -> Output {
+fn run_with_stdin(command: &mut Command, input: &[u8]) -> Output {
     let piped = command
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())

@@ -102,7 +102,7 @@ pub(crate) struct DemoArgs {
 /// Runs the demo. Exit codes: 0 every byte was correct, 1 some bytes were wrong.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let report_path = report_path(&args.report)?;
-    let interrupted = Interrupted::watch()?;
+    let interrupted = InterruptFlag::watch()?;
     let (records, facts) = generate(args)?;
     interrupted.check()?;
 
@@ -265,7 +265,7 @@ fn measure(
     policy: PolicySpec,
     origin: SocketAddr,
     records: &[Record],
-    interrupted: &Interrupted,
+    interrupted: &InterruptFlag,
 ) -> anyhow::Result<ReplayReport> {
     let edge = Edge::start(args, policy, origin)?;
     let mut plan = ReplayPlan::new(format!("preset {}", Preset::Small), edge.target()?);
@@ -359,9 +359,9 @@ fn origin_command(args: &DemoArgs) -> Vec<String> {
 /// A flag that the first SIGINT or SIGTERM sets. The child processes have their own process groups, so Ctrl-C reaches
 /// only this process, which then stops its children in order.
 #[derive(Clone, Debug)]
-struct Interrupted(Arc<AtomicBool>);
+struct InterruptFlag(Arc<AtomicBool>);
 
-impl Interrupted {
+impl InterruptFlag {
     fn watch() -> anyhow::Result<Self> {
         use tokio::signal::unix::{SignalKind, signal};
 

@@ -134,7 +134,7 @@ pub(crate) fn run(args: &DemoFilterArgs) -> anyhow::Result<ExitCode> {
         );
         let bytes = client.status().facts.map(|facts| facts.bytes);
         load::wait_until_skipped(edge.addrs()[0], TIMEOUT)?;
-        let (edge_addr, filter) = (edge.addrs()[0], (bytes, published.scan));
+        let (edge_addr, filter) = (edge.addrs()[0], (bytes, published.publication_time));
         rows.push(measure(
             "edge",
             Some(rate),
@@ -196,7 +196,7 @@ fn start_edge(
 struct Published {
     publisher: RunningPublisher,
     /// The time of the scan, the build of the filter and its publication.
-    scan: Duration,
+    publication_time: Duration,
 }
 
 fn publish(
@@ -222,7 +222,7 @@ fn publish(
     );
     Ok(Published {
         publisher,
-        scan: started.elapsed(),
+        publication_time: started.elapsed(),
     })
 }
 

@@ -6,11 +6,11 @@ mod database;
 mod diff;
 mod inspect;
 mod keygen;
-mod opened;
+mod open_filter;
 mod query;
-mod reading;
 mod serve;
 mod source;
+mod source_reader;
 
 use std::process::ExitCode;
 

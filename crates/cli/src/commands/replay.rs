@@ -20,7 +20,7 @@ use edgeward_types::ByteSize;
 use super::flag_values::duration;
 use super::warmup::Warmup;
 use crate::diagnostic::Diagnostic;
-use crate::input::{Inputs, TraceArgs as TraceInputArgs};
+use crate::input::{Inputs, TraceInputArgs};
 use crate::output::{self, Progress};
 
 /// Send a trace to a cache and report hits, latency and resources

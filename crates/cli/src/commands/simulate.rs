@@ -25,7 +25,7 @@ use edgeward_types::{ByteSize, Seed};
 
 use super::warmup::Warmup;
 use crate::diagnostic::Diagnostic;
-use crate::input::{Inputs, TraceArgs as TraceInputArgs};
+use crate::input::{Inputs, TraceInputArgs};
 use crate::output::{self, Column, Progress, Table};
 
 /// Run a trace through cache policies and compare their hit ratios

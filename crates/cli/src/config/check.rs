@@ -225,7 +225,7 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
             .find(|setting| setting.key.path == key.path && setting.item == item)
             .map_or(SettingSource::Default, |setting| setting.source.clone())
     };
-    let table_of = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
+    let split_path = |key: &Key| key.path.rsplit_once('.').expect("a key is in a table");
     let repeated = [
         ("listener", draft.listeners.len()),
         ("disk_device", draft.disk.settings.devices.len()),
@@ -234,10 +234,10 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     ];
     for (table, items) in repeated {
         for item in 0..items {
-            for key in KEYS.iter().filter(|key| table_of(key).0 == table) {
+            for key in KEYS.iter().filter(|key| split_path(key).0 == table) {
                 if let Some(value) = (key.show)(draft, item) {
                     settings.push(Setting {
-                        key: format!("{table}[{item}].{}", table_of(key).1),
+                        key: format!("{table}[{item}].{}", split_path(key).1),
                         value,
                         source: source(key, item),
                     });
@@ -245,7 +245,7 @@ fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
             }
         }
     }
-    for key in KEYS.iter().filter(|key| !is_repeated(table_of(key).0)) {
+    for key in KEYS.iter().filter(|key| !is_repeated(split_path(key).0)) {
         if let Some(value) = (key.show)(draft, 0) {
             settings.push(Setting {
                 key: key.path.to_owned(),

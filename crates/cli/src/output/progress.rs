@@ -69,7 +69,7 @@ impl Progress {
     }
 
     /// Sets the number of units to do, which may be an estimate.
-    pub(crate) fn expect(&self, total: u64) {
+    pub(crate) fn set_total(&self, total: u64) {
         let before = self.total.swap(total, Ordering::Relaxed);
         if let ProgressView::Bar(bar) = &self.view {
             bar.set_length(total);
@@ -122,14 +122,18 @@ impl Progress {
         match self.total.load(Ordering::Relaxed) {
             total if total > 0 => {
                 let share = done as f64 / total as f64;
-                let left = (elapsed.as_secs_f64() * (1.0 / share - 1.0)).clamp(0.0, ETA_SECS_MAX);
-                let left = if share > 0.0 {
-                    format!(", {} left", duration(Duration::from_secs_f64(left)))
+                let remaining_secs =
+                    (elapsed.as_secs_f64() * (1.0 / share - 1.0)).clamp(0.0, ETA_SECS_MAX);
+                let remaining = if share > 0.0 {
+                    format!(
+                        ", {} left",
+                        duration(Duration::from_secs_f64(remaining_secs))
+                    )
                 } else {
                     String::new()
                 };
                 format!(
-                    "{what}: {} of {} {unit} ({:.0} %){rate}{left}",
+                    "{what}: {} of {} {unit} ({:.0} %){rate}{remaining}",
                     count(done),
                     count(total),
                     share * 100.0

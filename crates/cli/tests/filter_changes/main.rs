@@ -123,7 +123,7 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     });
     assert_eq!(fixture.count(&running, "changes_malformed"), 1);
     running.signal(Signal::TERM);
-    let (_, _, log) = running.ended();
+    let (_, _, log) = running.wait_for_end();
     let line = log.lines().find(|line| line.contains("malformed rows"));
     let line = line.unwrap_or_else(|| panic!("no line in {log}"));
     for part in ["rows=1", "position=1001", "shop.db", "not a uuid"] {
@@ -161,7 +161,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);
         answers_absent.then_some(())
     });
-    let (mut psql, mut slow) = (Psql::of(&server), Psql::of(&server));
+    let (mut psql, mut slow_psql) = (Psql::of(&server), Psql::of(&server));
     let (mut unpublished, mut latencies) = (VecDeque::new(), Vec::new());
     let (mut next, mut inserted, mut late_commits) = (1_000_000, 0, 0);
     // The row that the open transaction has inserted, and the time at which this transaction commits.
@@ -179,7 +179,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
             next = row + 1;
             let insert = format!("INSERT INTO resource (id) VALUES ('{}');", id(row));
             if open_transaction.is_none() && inserted % 10 == 0 {
-                slow.execute(&format!("BEGIN; {insert}"));
+                slow_psql.execute(&format!("BEGIN; {insert}"));
                 let commit_at = Instant::now() + Duration::from_millis(200 + random.below(1500));
                 open_transaction = Some((row, commit_at));
             } else {
@@ -193,7 +193,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
             && Instant::now() >= commit_at
         {
             let before = Instant::now();
-            slow.execute("COMMIT;");
+            slow_psql.execute("COMMIT;");
             unpublished.push_back((row, before));
             (open_transaction, late_commits) = (None, late_commits + 1);
         }
@@ -222,7 +222,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         percentile(99)
     );
 
-    drop((psql, slow));
+    drop((psql, slow_psql));
     server.crash();
     until("no id is answered absent any more", || {
         let answers_absent = (0..100).any(|n| client.answer(id(n)) == Answer::Absent);

@@ -45,7 +45,7 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
         let addr = edge.addr("/listening/0");
         PATHS.iter().for_each(|path| get(addr, path));
         edge.signal(Signal::TERM);
-        assert!(edge.ended().0.success());
+        assert!(edge.wait_for_end().0.success());
 
         let report = analyze(&[name(&log)]);
         assert_eq!(
@@ -69,7 +69,7 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
 /// Method: nginx listens on two ports. The first one caches the responses of the second one and writes each request to
 /// two logs: one in combined format, and one in a custom format with the cache status.
 #[test]
-fn nginx_s_logs_are_counted_by_content_and_by_format_string() {
+fn nginx_s_logs_are_counted_with_a_detected_format_and_with_a_format_string() {
     let nginx = ["/usr/sbin/nginx", "/usr/local/sbin/nginx", "/usr/bin/nginx"];
     let Some(nginx) = nginx.iter().find(|path| Path::new(path).is_file()) else {
         let is_required = std::env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");

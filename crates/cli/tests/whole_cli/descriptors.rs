@@ -95,7 +95,7 @@ fn idle_connections_leave_descriptors_for_hits_misses_and_the_admin_server() {
     );
     drop(idle_connections);
     edge.signal(Signal::TERM);
-    let (_, _, printed) = edge.ended();
+    let (_, _, printed) = edge.wait_for_end();
     assert!(
         printed.contains("limits.connections_max is lowered"),
         "the lower limit is logged: {printed}"
@@ -153,7 +153,7 @@ fn an_edge_out_of_descriptors_closes_idle_clients_and_does_not_spin() {
     assert!(used < 300, "{used} hundredths of a second of CPU time");
     drop(idle_connections);
     edge.signal(Signal::TERM);
-    let (_, _, printed) = edge.ended();
+    let (_, _, printed) = edge.wait_for_end();
     let lines = printed.matches("could not be accepted").count();
     assert!(
         (1..10).contains(&lines),

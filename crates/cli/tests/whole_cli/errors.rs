@@ -146,7 +146,7 @@ fn a_memory_tier_larger_than_the_machine_s_memory_gets_a_warning() {
         ];
         let edge = Server::start(&args);
         edge.signal(rustix::process::Signal::TERM);
-        edge.ended().2
+        edge.wait_for_end().2
     };
     let printed = start("--hot=15TiB");
     assert!(

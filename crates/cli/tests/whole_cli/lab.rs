@@ -225,10 +225,10 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
         .spawn()
         .expect("the binary starts");
     // The store is open as soon as the edge serves.
-    let store = until("the edge has its store", || {
-        let lab = fs::read_dir(&caches).ok()?.next()?.ok()?.path();
-        let store = lab.join("store/edgeward.store");
-        store.exists().then_some(lab)
+    let lab_folder = until("the edge has its store", || {
+        let lab_folder = fs::read_dir(&caches).ok()?.next()?.ok()?.path();
+        let store = lab_folder.join("store/edgeward.store");
+        store.exists().then_some(lab_folder)
     });
     kill_process(Pid::from_child(&child), Signal::INT).expect("the process runs");
     let status = wait(&mut child);
@@ -243,7 +243,7 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     );
     let page = fs::read_to_string(page).expect("the page is written");
     assert!(page.contains("interrupted") && page.contains("The plan is incomplete"));
-    assert!(!store.exists(), "{store:?} is left behind");
+    assert!(!lab_folder.exists(), "{lab_folder:?} is left behind");
     let leftover = fs::read_dir("/proc")
         .expect("/proc is readable")
         .flatten()
@@ -251,7 +251,7 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
             let line = fs::read(entry.path().join("cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).into_owned();
             line.contains("serve")
-                && line.contains(Path::new(&store).to_str().expect("the path is UTF-8"))
+                && line.contains(Path::new(&lab_folder).to_str().expect("the path is UTF-8"))
         });
     assert!(leftover.is_none(), "{leftover:?} is left behind");
 }

@@ -174,7 +174,7 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
         .expect("the bytes are a number");
     assert!(
         (500_000..600_000).contains(&wire),
-        "{wire} bytes on the line"
+        "{wire} bytes on the wire"
     );
     assert_eq!(peer["hosts"][0]["host"], endpoints.target.to_string());
     let admin = gateway.addr("/admin").to_string();
@@ -188,11 +188,11 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
         for signal in [Signal::HUP, Signal::USR1, Signal::USR2, Signal::TERM] {
             server.signal(signal);
         }
-        let (status, _, err) = server.ended();
+        let (status, _, err) = server.wait_for_end();
         assert!(status.success(), "{err}");
     }
-    let again = endpoints.gateway("127.0.0.1:0");
-    let chunks = store_chunks(&again);
+    let restarted = endpoints.gateway("127.0.0.1:0");
+    let chunks = store_chunks(&restarted);
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
@@ -259,7 +259,7 @@ fn a_compressed_store_holds_more_and_opens_without_the_option() {
         assert!(back == body);
         for server in [forward, gateway] {
             server.signal(Signal::TERM);
-            let (status, _, err) = server.ended();
+            let (status, _, err) = server.wait_for_end();
             assert!(status.success(), "{err}");
         }
         endpoints.options.clear();
@@ -501,7 +501,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     until("the link is down", || (get("/2").0 == "502").then_some(()));
     assert_eq!(get("/1").0, "200", "hits need no link");
     let listen = gateway_addr.to_string();
-    let _again = endpoints.start(
+    let _restarted = endpoints.start(
         "gateway",
         &["gateway", "--listen", &listen, "--origin", &url],
     );

@@ -102,7 +102,7 @@ impl Server {
     }
 
     /// Waits until the process ends. Returns the exit status, stdout after the first line, and stderr.
-    pub(crate) fn ended(mut self) -> (ExitStatus, String, String) {
+    pub(crate) fn wait_for_end(mut self) -> (ExitStatus, String, String) {
         let status = wait(&mut self.child);
         let (mut out, mut err) = (String::new(), String::new());
         self.lines

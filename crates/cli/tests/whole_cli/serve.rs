@@ -63,7 +63,7 @@ fn sigterm_lets_requests_in_progress_finish() {
         .expect("the response has a head")
         .1;
     assert_eq!(body.chars().count(), 5000);
-    let (status, _, printed) = edge.ended();
+    let (status, _, printed) = edge.wait_for_end();
     assert_eq!(status.code(), Some(0), "{printed}");
     assert!(printed.contains("draining"), "{printed}");
 }
@@ -80,7 +80,7 @@ fn a_second_signal_stops_the_edge_at_once() {
         TcpStream::connect(addr).is_err().then_some(())
     });
     edge.signal(Signal::INT);
-    let (status, _, printed) = edge.ended();
+    let (status, _, printed) = edge.wait_for_end();
     assert_eq!(status.code(), Some(1), "{printed}");
     assert!(started.elapsed() < Duration::from_secs(30));
     _ = request.join();
@@ -140,7 +140,7 @@ fn an_origin_outage_is_logged_once_when_it_starts_and_once_when_it_ends() {
     }
     assert!(get(edge.addr("/admin"), "/metrics").contains(&metric(1)));
     edge.signal(Signal::TERM);
-    let (_, _, printed) = edge.ended();
+    let (_, _, printed) = edge.wait_for_end();
     let lines = |what: &str| printed.lines().filter(|line| line.contains(what)).count();
     assert_eq!(lines("the origin is down"), 1, "{printed}");
     assert_eq!(lines("the origin is up again"), 1, "{printed}");
@@ -185,7 +185,7 @@ fn hup_and_usr1_reopen_the_access_log_and_usr2_is_ignored() {
     assert!(get(addr, "/o/4?size=10").starts_with("HTTP/1.1 200"));
     wait_for_line("/o/4?", &log);
     edge.signal(Signal::TERM);
-    let (status, _, printed) = edge.ended();
+    let (status, _, printed) = edge.wait_for_end();
     assert_eq!(status.code(), Some(0), "{printed}");
     assert!(printed.contains("the signal is ignored"), "{printed}");
     assert_eq!(
@@ -235,7 +235,7 @@ fn a_second_edge_on_a_port_is_rejected_unless_it_shares_the_port() {
 fn a_json_log_has_one_object_per_line() {
     let (_origin, edge) = origin_and_edge("0ms", &["--log-format=json", "--log=info"]);
     edge.signal(Signal::TERM);
-    let (status, _, printed) = edge.ended();
+    let (status, _, printed) = edge.wait_for_end();
     assert_eq!(status.code(), Some(0), "{printed}");
     let events: Vec<Value> = printed
         .lines()

@@ -226,16 +226,16 @@ fn over_time(full: &FullFigures, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, 
     let mut points: Vec<(f64, f64)> = Vec::new();
     let start = full.hours.first().map_or(0.0, secs);
     for hour in &full.hours {
-        let at = secs(hour) - start;
-        if let Some((before, _)) = points.last().copied()
-            && at > before + 3600.0
+        let seconds = secs(hour) - start;
+        if let Some((previous_seconds, _)) = points.last().copied()
+            && seconds > previous_seconds + 3600.0
         {
-            points.push((before + 3600.0, 0.0));
+            points.push((previous_seconds + 3600.0, 0.0));
         }
-        points.push((at, value(&hour.share)));
+        points.push((seconds, value(&hour.share)));
     }
-    if let Some((at, last)) = points.last().copied() {
-        points.push((at + 3600.0, last));
+    if let Some((seconds, last)) = points.last().copied() {
+        points.push((seconds + 3600.0, last));
     }
     points
 }

@@ -21,8 +21,8 @@ use edgeward_publish::build_workspace;
 use edgeward_types::{ByteSize, Seed, Timestamp};
 
 use super::database::DatabaseArgs;
-use super::reading::SourceReader;
 use super::source::SourceArgs;
+use super::source_reader::SourceReader;
 use crate::diagnostic::Diagnostic;
 use crate::output::{self, Column, Progress, Table};
 

@@ -223,7 +223,7 @@ impl ProgressThread {
                 let progress = scan.progress();
                 // Rows of an earlier run are not counted, because they would distort the displayed rate.
                 if let Some(rows) = progress.rows_estimated {
-                    bar.expect(rows.saturating_sub(progress.rows_before));
+                    bar.set_total(rows.saturating_sub(progress.rows_before));
                 }
                 bar.set(progress.rows - progress.rows_before);
                 if let Some(why) = progress.waiting

@@ -10,7 +10,7 @@ use serde::Serialize;
 use edgeward_filter::Filter;
 
 use super::inspect::FilterReport;
-use super::opened;
+use super::open_filter;
 use super::source::SourceArgs;
 use crate::output::{self, Column, Table};
 
@@ -46,8 +46,8 @@ pub(crate) struct DiffArgs {
 /// Compares the filters and prints the differences. Exit codes: 0 no difference, 1 a difference.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let filters = [
-        opened::open_edgeward(&args.old)?,
-        opened::open_edgeward(&args.new)?,
+        open_filter::open_edgeward(&args.old)?,
+        open_filter::open_edgeward(&args.new)?,
     ];
     let answers = match &args.source {
         Some(path) => {

@@ -10,7 +10,7 @@ use serde::Serialize;
 use edgeward_filter::Filter;
 use edgeward_types::{ByteSize, Seed};
 
-use super::opened;
+use super::open_filter;
 use crate::output::{self, Column, Table};
 
 /// Show the metadata of a filter and measure its false-positive rate
@@ -32,7 +32,7 @@ pub(crate) struct InspectArgs {
 
 /// Prints the report. Exit codes: 0 the filter is valid, 1 it contains more ids than its capacity.
 pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
-    let filter = opened::open_edgeward(&args.filter)?;
+    let filter = open_filter::open_edgeward(&args.filter)?;
     let report = FilterReport::of(&filter, args.probes);
     if args.json {
         output::print_json(&report)?;

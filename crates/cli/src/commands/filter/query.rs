@@ -10,7 +10,7 @@ use serde::Serialize;
 use edgeward_filter::IdForm;
 use edgeward_filter::guava::Funnel;
 
-use super::opened::{self, GuavaFormat};
+use super::open_filter::{self, GuavaFormat};
 use crate::output;
 
 /// Query a filter: may these ids exist?
@@ -44,7 +44,7 @@ pub(crate) fn run(args: &QueryArgs) -> anyhow::Result<ExitCode> {
         form: args.form,
         funnel,
     });
-    let filter = opened::open(&args.filter, guava)?;
+    let filter = open_filter::open(&args.filter, guava)?;
     let mut out = output::stdout();
     let mut may_any_exist = false;
     let mut print_answer = |id: &[u8]| -> anyhow::Result<()> {

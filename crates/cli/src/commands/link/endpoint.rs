@@ -177,7 +177,7 @@ impl From<IdScheme> for edgeward_link::IdScheme {
 impl EndpointArgs {
     /// Reads the keys, opens the store and returns the configuration of the link.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
-        let (encryption, ids) = keys(&self.keys, self.encryption == OnOff::On)?;
+        let (encryption, store_key) = keys(&self.keys, self.encryption == OnOff::On)?;
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
         let compression = self.store_compression.method();
         let store = open_store(&self.store, self.store_size, chunk_bytes, compression)?;
@@ -201,7 +201,7 @@ impl EndpointArgs {
             receive_bytes_max: self.receive_memory.bytes(),
             unacked_bytes_max: usize::try_from(self.send_memory.bytes()).unwrap_or(usize::MAX),
             knowledge: knowledge_folder(&self.store),
-            ..LinkConfig::new(encryption, ids, store)
+            ..LinkConfig::new(encryption, store_key, store)
         })
     }
 }
@@ -212,9 +212,9 @@ pub(crate) fn keys(
     encrypted: bool,
 ) -> anyhow::Result<(Encryption, edgeward_dedup::id::IdKey)> {
     let loaded = if encrypted {
-        Keys::load(folder).map(|(keys, ids)| (Encryption::Tls(Arc::new(keys)), ids))
+        Keys::load(folder).map(|(keys, store_key)| (Encryption::Tls(Arc::new(keys)), store_key))
     } else {
-        load_store_key(&folder.join("store.key")).map(|ids| (Encryption::Off, ids))
+        load_store_key(&folder.join("store.key")).map(|store_key| (Encryption::Off, store_key))
     };
     loaded.map_err(|error| {
         let hint = match &error {

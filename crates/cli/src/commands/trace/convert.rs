@@ -10,7 +10,7 @@ use edgeward_trace::Record;
 use edgeward_types::Timestamp;
 
 use super::output_file::{OutputArgs, refuse_overwriting};
-use crate::input::{TraceArgs as TraceInputArgs, warn_about_skipped};
+use crate::input::{TraceInputArgs, warn_about_skipped};
 use crate::output::{self, Progress};
 
 /// Convert traces to another format

@@ -9,7 +9,7 @@ use serde::Serialize;
 use edgeward_trace::{Compression, SizeQuantiles, Summary, TraceSummary};
 use edgeward_types::ByteSize;
 
-use crate::input::{FileRead, TraceArgs as TraceInputArgs, warn_about_skipped};
+use crate::input::{FileRead, TraceInputArgs, warn_about_skipped};
 use crate::output::{self, Column, Progress, Table};
 
 /// Show a summary of a trace: requests, objects, bytes, one-hit wonders, sizes

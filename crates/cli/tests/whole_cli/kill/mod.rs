@@ -5,8 +5,8 @@
 //! `EDGEWARD_KILLS=300` makes a long run. It prints its seed.
 
 mod ledger;
+mod purge_client;
 mod request;
-mod witness;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -19,8 +19,8 @@ use rustix::process::Signal;
 
 use super::run::{Server, until};
 use ledger::DurabilityLedger;
+use purge_client::PurgeClient;
 use request::{may_be_killed, send_request, size_of};
-use witness::PurgeClient;
 
 /// Method: clients request objects of 100 bytes to 2 MB, some by ranges; one request in twenty is a POST that
 /// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's
@@ -62,7 +62,7 @@ fn an_edge_killed_under_load_serves_only_correct_bytes() {
             &mut purge_client,
             (rounds, pause),
         );
-        let (status, _, _) = edge.ended();
+        let (status, _, _) = edge.wait_for_end();
         assert_eq!(status.code(), None, "the edge was killed");
         totals.evicted += purge_client.evicted();
     }
@@ -292,13 +292,13 @@ fn an_invalidated_object_does_not_return_after_a_kill() {
         });
     }
     edge.signal(Signal::TERM);
-    assert!(edge.ended().0.success());
+    assert!(edge.wait_for_end().0.success());
     let edge = start();
     let addr = edge.addr("/listening/0");
     assert!(send_request(addr, "GET", invalidated, None).from_disk);
     assert!(send_request(addr, "POST", invalidated, None).complete);
     edge.signal(Signal::KILL);
-    assert_eq!(edge.ended().0.code(), None, "the edge was killed");
+    assert_eq!(edge.wait_for_end().0.code(), None, "the edge was killed");
     let edge = start();
     let addr = edge.addr("/listening/0");
     assert!(

@@ -48,7 +48,7 @@ impl Estimate {
                 Ok(Some(packet)) => {
                     count += 1;
                     match segment(&packet) {
-                        Ok(segment) => flows.take(&segment, |event| sender.take(event)),
+                        Ok(segment) => flows.take(&segment, |event| sender.handle(event)),
                         Err(_) => not_tcp += 1,
                     }
                 }
@@ -56,7 +56,7 @@ impl Estimate {
                 Err(error) => break Some(error),
             }
         };
-        flows.finish(|event| sender.take(event));
+        flows.finish(|event| sender.handle(event));
         let services = sender.services;
         // The data before the error is part of the result.
         if let Some(error) = read_error {
@@ -117,7 +117,7 @@ struct Flow {
 }
 
 impl FlowSender<'_> {
-    fn take(&mut self, event: FlowEvent<'_>) {
+    fn handle(&mut self, event: FlowEvent<'_>) {
         match event {
             FlowEvent::Begins {
                 flow,

@@ -78,7 +78,7 @@ impl EdgeLink {
         else {
             anyhow::bail!("[origin.link] is incomplete");
         };
-        let (encryption, store_key) = endpoint::keys(keys, settings.encryption)?;
+        let (encryption, store_key) = endpoint::load_keys(keys, settings.encryption)?;
         let no_methods = Methods::NONE;
         let mut config = LinkConfig::new(encryption, store_key, {
             let chunk_bytes = 8 << 10;
@@ -105,7 +105,7 @@ impl EdgeLink {
                 Client::start(config, &gateway.to_string()).map_err(endpoint::with_hint)?;
             let status_client = client.clone();
             let read_status = Arc::new(move || EndpointStatus::from(&status_client));
-            let admin = endpoint::admin(settings.admin, read_status).await?;
+            let admin = endpoint::start_admin(settings.admin, read_status).await?;
             anyhow::Ok((client, admin))
         })?;
         let admin_addr = admin.as_ref().map(edgeward_link::Admin::local_addr);

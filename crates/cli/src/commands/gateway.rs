@@ -15,7 +15,9 @@ use edgeward_link::{
 };
 
 use super::flag_values::address;
-use super::link::endpoint::{EndpointArgs, OnOff, admin, announce, run_until_signal, with_hint};
+use super::link::endpoint::{
+    EndpointArgs, OnOff, announce, run_until_signal, start_admin, with_hint,
+};
 use crate::diagnostic::Diagnostic;
 
 /// Run the gateway of a link, near the origin
@@ -131,7 +133,7 @@ pub(crate) fn run(args: &GatewayArgs) -> anyhow::Result<ExitCode> {
         let gateway = Arc::new(gateway);
         let status_source = Arc::clone(&gateway);
         let read_status = Arc::new(move || EndpointStatus::from(&*status_source));
-        let admin = admin(args.endpoint.admin, read_status).await?;
+        let admin = start_admin(args.endpoint.admin, read_status).await?;
         let addr = gateway.local_addr();
         let origin = args
             .origin

@@ -156,8 +156,8 @@ impl FileWalker<'_> {
     }
 
     fn not_a_table(&mut self, table: &str, value: &Spanned<DeValue<'_>>) {
-        let shown = self.excerpt(&value.span());
-        let diagnostic = Diagnostic::new(format!("{table} = {shown} is not a table"))
+        let excerpt = self.excerpt(&value.span());
+        let diagnostic = Diagnostic::new(format!("{table} = {excerpt} is not a table"))
             .hint(format!("write [{table}] on a line, and its keys below"));
         self.report(&value.span(), diagnostic);
     }
@@ -167,13 +167,13 @@ impl FileWalker<'_> {
             let key = self.excerpt(span);
             return Diagnostic::new(format!("{key} is given twice")).hint("remove one of the two");
         }
-        let shown = self.excerpt(span);
-        let shown = if shown.is_empty() {
+        let excerpt = self.excerpt(span);
+        let location = if excerpt.is_empty() {
             String::new()
         } else {
-            format!(" at `{shown}`")
+            format!(" at `{excerpt}`")
         };
-        Diagnostic::new(format!("invalid TOML: {message}{shown}"))
+        Diagnostic::new(format!("invalid TOML: {message}{location}"))
     }
 
     fn report(&mut self, span: &Range<usize>, diagnostic: Diagnostic) {

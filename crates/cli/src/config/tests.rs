@@ -49,14 +49,14 @@ fn a_minimal_file_is_valid() {
 fn a_link_is_a_nested_table() {
     let link = "[origin.link]\ngateway = \"GW.example:7443\"\nkeys = \"keys\"\nstore = \"chunks\"\n\
                 encryption = false\n";
-    let shown = load_text(&format!("{MINIMAL_FILE}{link}"), &[]);
+    let printed = load_text(&format!("{MINIMAL_FILE}{link}"), &[]);
     assert!(
-        shown.contains("origin.link.gateway = gw.example:7443 (line 6)\n"),
-        "{shown}"
+        printed.contains("origin.link.gateway = gw.example:7443 (line 6)\n"),
+        "{printed}"
     );
     assert!(
-        shown.contains("origin.link.encryption = false (line 9)\n"),
-        "{shown}"
+        printed.contains("origin.link.encryption = false (line 9)\n"),
+        "{printed}"
     );
     let flag = [("--set origin.link.gateway", "origin.link.gateway", "gw:1")];
     assert!(
@@ -112,16 +112,16 @@ fn a_flag_overrides_the_file() {
 fn every_default_parses_to_itself() {
     let draft = check::ConfigDraft::new();
     for key in keys::KEYS.iter() {
-        let Some(shown) = (key.show)(&draft, 0) else {
+        let Some(text) = (key.show)(&draft, 0) else {
             continue;
         };
         let mut second_draft = check::ConfigDraft::new();
         let value = key
             .kind
-            .read(&Raw::Flag(shown.clone()), Path::new(""))
-            .unwrap_or_else(|value_error| panic!("{} = {shown} {}", key.path, value_error.reason));
+            .read(&Raw::Flag(text.clone()), Path::new(""))
+            .unwrap_or_else(|value_error| panic!("{} = {text} {}", key.path, value_error.reason));
         (key.set)(&mut second_draft, 0, value);
-        assert_eq!((key.show)(&second_draft, 0), Some(shown), "{}", key.path);
+        assert_eq!((key.show)(&second_draft, 0), Some(text), "{}", key.path);
     }
 }
 

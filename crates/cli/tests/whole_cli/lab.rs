@@ -9,7 +9,7 @@ use serde_json::Value;
 
 use super::run::{edgeward, output, text, until, wait};
 
-/// Two edges, one of which changes its rule half-way, and nginx if it is installed.
+/// Two edges, and nginx if it is installed. The second edge changes its rule of admission half-way.
 const PLAN: &str = r#"
 title = "Two rules and a peer"
 

@@ -69,9 +69,13 @@ fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     std::iter::repeat_with(next).take(bytes).collect()
 }
 
+/// The settings with which a test starts a gateway and a forwarder.
 struct Endpoints {
+    /// The folder of the keys and of the chunk stores.
     folder: tempfile::TempDir,
+    /// The only target that the gateway permits.
     target: SocketAddr,
+    /// Further options of both endpoints.
     options: Vec<&'static str>,
 }
 

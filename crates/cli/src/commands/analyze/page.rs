@@ -224,9 +224,9 @@ fn traffic(page: &mut Page, full: &FullFigures) {
 /// without a request.
 fn over_time(full: &FullFigures, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, f64)> {
     let mut points: Vec<(f64, f64)> = Vec::new();
-    let start = full.hours.first().map_or(0.0, secs);
+    let start = full.hours.first().map_or(0.0, start_secs);
     for hour in &full.hours {
-        let seconds = secs(hour) - start;
+        let seconds = start_secs(hour) - start;
         if let Some((previous_seconds, _)) = points.last().copied()
             && seconds > previous_seconds + 3600.0
         {
@@ -240,7 +240,7 @@ fn over_time(full: &FullFigures, value: impl Fn(&ShareRow) -> f64) -> Vec<(f64, 
     points
 }
 
-fn secs(hour: &HourRow) -> f64 {
+fn start_secs(hour: &HourRow) -> f64 {
     iso8601(hour.from.as_bytes()).map_or(0.0, |time| time.as_secs() as f64)
 }
 

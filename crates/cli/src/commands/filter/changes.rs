@@ -83,8 +83,8 @@ impl ChangesArgs {
         self.changes_query.is_some()
     }
 
-    /// Returns an error if changes are to be polled, for a source that is a file.
-    pub(super) fn reject(&self) -> anyhow::Result<()> {
+    /// Returns an error if the user requested polls. Call this if the source is a file, which cannot be polled.
+    pub(super) fn reject_for_file(&self) -> anyhow::Result<()> {
         if self.are_polled() {
             let message = "--changes-query needs a database, and the source is a file";
             let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
@@ -224,9 +224,12 @@ impl Drop for Polling {
 
 /// The state of the polling thread.
 struct Poller {
+    /// The queue to the publisher.
     feed: Feed,
+    /// Runs the changes query, and has the position from which the next poll continues.
     changes: ChangesPoller,
     malformed: MalformedLog,
+    /// The time from one poll to the next.
     every: Duration,
     hasher: IdHasher,
     /// True after the first poll has announced to the publisher that this thread sends changes.
@@ -340,7 +343,7 @@ impl Poller {
             })?;
         }
         match (polled, feed_error) {
-            (_, Some(refused)) => Err(refused.into()),
+            (_, Some(feed_error)) => Err(feed_error.into()),
             (Err(error), None) => Err(error.into()),
             (Ok(_), None) => Ok(()),
         }

@@ -64,8 +64,8 @@ impl DatabaseArgs {
         edgeward_idsync::open(address, options).map_err(|error| source_error(error, None))
     }
 
-    /// Returns an error if an option for databases is given, for a source that is a file.
-    pub(super) fn reject(&self) -> anyhow::Result<()> {
+    /// Returns an error if an option for databases is given. Call this if the source is a file.
+    pub(super) fn reject_for_file(&self) -> anyhow::Result<()> {
         if self.query.is_some() {
             let hint = "give the address of a database: postgres://…, sqlite://…, cassandra://…";
             let message = "--query needs a database, and the source is a file";
@@ -99,6 +99,7 @@ impl DatabaseArgs {
     ) -> anyhow::Result<DatabaseReader> {
         let form_name = config.form.map_or("by type", IdForm::name);
         let identity = Identity::new(&[&source.label(), source.query(), form_name, hash_name]);
+        // The ledger lists which parts of the table are read already.
         let (mut checkpoint_file, mut ledger, mut began_ms) = (None, Ledger::default(), now_ms);
         if let Some(path) = resume {
             let opened = Checkpoint::open(path, identity, now_ms);

@@ -188,8 +188,8 @@ fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<Prepare
         let changes = (args.changes).prepare(polled_source, args.ids)?;
         return Ok((Box::new(RescannedDatabase { source, config }), changes));
     }
-    args.changes.reject()?;
-    args.database.reject()?;
+    args.changes.reject_for_file()?;
+    args.database.reject_for_file()?;
     let source = args.source.to_file_source()?;
     if source.is_stdin() {
         return Err(Diagnostic::new(

@@ -47,7 +47,7 @@ impl<'a> SourceReader<'a> {
             let (form, began_ms) = (reader.form(), reader.began_ms());
             (IdInput::Database(Box::new(reader)), label, form, began_ms)
         } else {
-            args.database.reject()?;
+            args.database.reject_for_file()?;
             let source = args.source.to_file_source()?;
             let label = source.label();
             let form = args.ids.unwrap_or_default();

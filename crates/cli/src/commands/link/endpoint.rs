@@ -177,7 +177,7 @@ impl From<IdScheme> for edgeward_link::IdScheme {
 impl EndpointArgs {
     /// Reads the keys, opens the store and returns the configuration of the link.
     pub(crate) fn config(&self) -> anyhow::Result<LinkConfig> {
-        let (encryption, store_key) = keys(&self.keys, self.encryption == OnOff::On)?;
+        let (encryption, store_key) = load_keys(&self.keys, self.encryption == OnOff::On)?;
         let chunk_bytes = u32::try_from(self.chunk.bytes()).unwrap_or(u32::MAX);
         let compression = self.store_compression.method();
         let store = open_store(&self.store, self.store_size, chunk_bytes, compression)?;
@@ -207,7 +207,7 @@ impl EndpointArgs {
 }
 
 /// Loads the keys of an endpoint: the key of chunk ids, and the keys of TLS if `encrypted` is true.
-pub(crate) fn keys(
+pub(crate) fn load_keys(
     folder: &Path,
     encrypted: bool,
 ) -> anyhow::Result<(Encryption, edgeward_dedup::id::IdKey)> {
@@ -321,7 +321,7 @@ pub(crate) fn run_until_signal<T, S: Future<Output = anyhow::Result<()>>>(
 }
 
 /// Starts the admin server, or returns `None` if `addr` is `None`.
-pub(crate) async fn admin(
+pub(crate) async fn start_admin(
     addr: Option<SocketAddr>,
     report: Report,
 ) -> anyhow::Result<Option<Admin>> {

@@ -13,7 +13,7 @@ use edgeward_link::{
     Admin, Client, EndpointStatus, HostPort, ListenerTarget, LocalListener, Target,
 };
 
-use super::endpoint::{EndpointArgs, admin, announce, run_until_signal, with_hint};
+use super::endpoint::{EndpointArgs, announce, run_until_signal, start_admin, with_hint};
 use crate::commands::flag_values::address;
 use crate::diagnostic::Diagnostic;
 
@@ -125,7 +125,7 @@ fn serve(
         }
         let status_source = client.clone();
         let read_status = Arc::new(move || EndpointStatus::from(&status_source));
-        let admin = admin(args.endpoint.admin, read_status).await?;
+        let admin = start_admin(args.endpoint.admin, read_status).await?;
         let addrs: Vec<String> = local_listeners
             .iter()
             .map(|listener| listener.local_addr().to_string())

@@ -32,12 +32,12 @@ pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
         _ => anyhow::Error::from(Diagnostic::from_error(&error)),
     })?;
     let mut out = output::stdout();
-    let shown = args.out.display();
-    writeln!(out, "Copy {shown}/gateway to the gateway")?;
-    writeln!(out, "and {shown}/edge to the edges; both are secret.")?;
+    let folder = args.out.display();
+    writeln!(out, "Copy {folder}/gateway to the gateway")?;
+    writeln!(out, "and {folder}/edge to the edges; both are secret.")?;
     writeln!(
         out,
-        "Keep {shown}/ca elsewhere: it is needed only to create more certificates."
+        "Keep {folder}/ca elsewhere: it is needed only to create more certificates."
     )?;
     out.flush()?;
     Ok(ExitCode::SUCCESS)

@@ -87,21 +87,21 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         number(&store["chunks"]),
         size(&store["index_bytes"]),
     )?;
-    let door = &status["door"];
-    if door.is_object() {
+    let gateway_counts = &status["door"];
+    if gateway_counts.is_object() {
         writeln!(
             out,
             "{} connections, {} refused, {} displaced, {} denied, {} malformed, {} violations; {} streams, {} not \
              allowed, {} unreachable",
-            number(&door["connections"]),
-            number(&door["refused"]),
-            number(&door["displaced"]),
-            number(&door["denied"]),
-            number(&door["malformed"]),
-            number(&door["violations"]),
-            number(&door["conversations"]),
-            number(&door["not_allowed"]),
-            number(&door["unreachable"]),
+            number(&gateway_counts["connections"]),
+            number(&gateway_counts["refused"]),
+            number(&gateway_counts["displaced"]),
+            number(&gateway_counts["denied"]),
+            number(&gateway_counts["malformed"]),
+            number(&gateway_counts["violations"]),
+            number(&gateway_counts["conversations"]),
+            number(&gateway_counts["not_allowed"]),
+            number(&gateway_counts["unreachable"]),
         )?;
     }
     let mut peers = Table::new(

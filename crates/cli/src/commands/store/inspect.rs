@@ -316,7 +316,9 @@ const INSPECT_EXAMPLES: &str = "\
 Examples:
   edgeward store inspect /var/cache/edgeward
   edgeward store inspect --segments /dev/nvme1n1
-  edgeward store inspect /ssd1 /ssd2 --json | jq '.[].objects'";
+  edgeward store inspect /ssd1 /ssd2 --json | jq '.[].objects'
+
+In the table of --segments, a higher epoch means that the segment was opened later.";
 
 const VERIFY_EXAMPLES: &str = "\
 Examples:

@@ -48,17 +48,17 @@ pub(super) fn check_combinations(
                 .hint("set access_log.path (--access-log) to a file, or to - for stdout"),
         ));
     }
-    listeners(raw_settings, draft, diagnostics);
-    admin(raw_settings, draft, diagnostics);
-    disk(raw_settings, draft, diagnostics);
-    disk_hosts(raw_settings, draft, diagnostics);
-    negative(raw_settings, draft, diagnostics);
-    link(raw_settings, draft, diagnostics);
+    check_listeners(raw_settings, draft, diagnostics);
+    check_admin(raw_settings, draft, diagnostics);
+    check_disk(raw_settings, draft, diagnostics);
+    check_disk_hosts(raw_settings, draft, diagnostics);
+    check_negative(raw_settings, draft, diagnostics);
+    check_link(raw_settings, draft, diagnostics);
 }
 
 /// Checks that `[origin.link]` is complete, and that the protocol to the origin is HTTP/1.1 without TLS, the only
 /// protocol that a link supports.
-fn link(
+fn check_link(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
@@ -118,7 +118,7 @@ fn link(
 }
 
 /// Checks that each `[[negative]]` is complete. Errors name the rule's first line.
-fn negative(
+fn check_negative(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
@@ -174,7 +174,7 @@ fn negative(
 }
 
 /// Checks that each disk device has a path and a size, and that no setting of the disk cache is given without a disk.
-fn disk(
+fn check_disk(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
@@ -216,7 +216,7 @@ fn disk(
 }
 
 /// Checks that each `[[disk_host]]` is complete and that no host is given twice.
-fn disk_hosts(
+fn check_disk_hosts(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
@@ -252,7 +252,7 @@ fn disk_hosts(
 
 /// Checks that each `[[listener]]` has an address and a complete pair of certificate and key, and that no address is
 /// given twice.
-fn listeners(
+fn check_listeners(
     raw_settings: &[RawSetting],
     draft: &mut ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
@@ -323,7 +323,7 @@ fn listeners(
 }
 
 /// Checks that the admin server does not use the port of a listener.
-fn admin(
+fn check_admin(
     raw_settings: &[RawSetting],
     draft: &ConfigDraft,
     diagnostics: &mut Vec<(SettingSource, Diagnostic)>,

@@ -149,9 +149,9 @@ pub(in crate::config) fn duration_text(duration: Duration) -> String {
 /// Formats a size in the form that a user would write. If a form with a unit would round the size, the result is the
 /// number of bytes.
 pub(in crate::config) fn size_text(size: ByteSize) -> String {
-    let shown = size.to_string().replace(' ', "");
-    if shown.parse() == Ok(size) {
-        shown
+    let text = size.to_string().replace(' ', "");
+    if text.parse() == Ok(size) {
+        text
     } else {
         size.bytes().to_string()
     }

@@ -40,7 +40,7 @@ impl Peer {
         let chunker = ChunkerParams::new(average, 1).expect("a power of two from 4096 to 65536");
         Self {
             endpoint: Endpoint::new(EndpointConfig {
-                ids: IdKey::new([1; 32]),
+                id_key: IdKey::new([1; 32]),
                 sender: SenderConfig::new(chunker, Methods::ALL),
                 receiver: ReceiverConfig::default(),
                 containers_max: 1 << 20,
@@ -69,7 +69,11 @@ impl Peer {
             let handled = self
                 .endpoint
                 .handle(frame, &mut self.store, &mut self.codec);
-            assert_eq!(handled, Ok(FrameOutcome::Done), "our own frames");
+            assert_eq!(
+                handled,
+                Ok(FrameOutcome::Done),
+                "the frame is valid and needs no disk read"
+            );
             bytes = rest;
         }
     }

@@ -88,7 +88,7 @@ impl Savings {
 pub struct Estimator {
     sender: Sender,
     knowledge: Knowledge,
-    ids: IdKey,
+    id_key: IdKey,
     pool: Pool,
     store: Chunks,
     codec: Compressors,
@@ -117,7 +117,7 @@ impl Estimator {
             }),
             knowledge: Knowledge::new(containers_max),
             // The ids stay in this process, so they need no secret key.
-            ids: IdKey::new([0; 32]),
+            id_key: IdKey::new([0; 32]),
             pool: Pool::default(),
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
             codec: Compressors::new(),
@@ -272,7 +272,7 @@ impl Estimator {
             store: &mut self.store,
             codec: &mut self.codec,
             knowledge: &mut self.knowledge,
-            ids: &self.ids,
+            id_key: &self.id_key,
             pool: &self.pool,
         };
         (&mut self.sender, resources)

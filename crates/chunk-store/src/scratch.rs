@@ -98,7 +98,7 @@ mod tests {
         let device = ScratchDevice::new(folder.path(), 8192).expect("the file can be created");
         assert_eq!(
             fs::read_dir(folder.path())
-                .expect("the folder can be created")
+                .expect("the folder can be listed")
                 .count(),
             0
         );

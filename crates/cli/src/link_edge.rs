@@ -39,8 +39,8 @@ pub(crate) struct LinkSettings {
 }
 
 impl Default for LinkSettings {
-    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes about 3 MB
-    /// of memory.
+    /// The default size of the chunk store, 4 GiB, holds a small working set. The index of this store takes
+    /// about 3 MB of memory.
     fn default() -> Self {
         Self {
             gateway: None,
@@ -88,7 +88,7 @@ impl EdgeLink {
         config.knowledge = endpoint::knowledge_folder(store);
         config.dedup = settings.dedup;
         config.delta = settings.delta;
-        config.ids = settings.ids.into();
+        config.id_scheme = settings.ids.into();
         config.connections = settings.connections;
         config.times.outage_max = settings.timeout;
         config.methods = match settings.compression {

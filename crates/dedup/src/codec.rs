@@ -92,17 +92,23 @@ pub struct Undecodable;
 
 /// Compresses and decompresses payloads. The crate `edgeward_chunk_store` implements this trait.
 pub trait Codec {
-    /// Compresses `raw` and appends the result to `out`. `past` is the dictionary: bytes that the peer has and
+    /// Compresses `raw` and appends the result to `out`. `dictionary` contains bytes that the peer has and
     /// that may resemble `raw`. It may be empty. If compression fails or the result is not shorter than `raw`,
     /// returns false and leaves `out` unchanged.
-    fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool;
+    fn compress(
+        &mut self,
+        method: Method,
+        dictionary: &[u8],
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool;
 
     /// Decompresses `packed` and appends the result to `out`. The result must have exactly `raw_bytes` bytes;
     /// another length is an error, and a longer result is never appended.
     fn decompress(
         &mut self,
         method: Method,
-        past: &[u8],
+        dictionary: &[u8],
         packed: &[u8],
         raw_bytes: usize,
         out: &mut Vec<u8>,

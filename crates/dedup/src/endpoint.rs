@@ -19,7 +19,7 @@ use crate::{FrameOutcome, Resources, Violation};
 /// The sender and the receiver for one peer.
 #[derive(Debug)]
 pub struct Endpoint {
-    ids: IdKey,
+    id_key: IdKey,
     pool: Pool,
     knowledge: Knowledge,
     sender: Sender,
@@ -39,7 +39,7 @@ pub struct Endpoint {
 #[derive(Clone, Debug)]
 pub struct EndpointConfig {
     /// Computes chunk hashes. The peer's key must be the same.
-    pub ids: IdKey,
+    pub id_key: IdKey,
     /// How bodies are sent. The handshake replaces some of these settings: the chunker is that of the listening
     /// endpoint, the compression methods are those that both endpoints support, and the number of streams and the
     /// credit are those that the peer allows.
@@ -71,7 +71,7 @@ impl Endpoint {
             sender: Sender::new(config.sender),
             receiver: Receiver::new(config.receiver),
             receiver_config: config.receiver,
-            ids: config.ids,
+            id_key: config.id_key,
             pool: config.pool,
             session: config.session,
             sender_config: config.sender,
@@ -101,7 +101,7 @@ impl Endpoint {
             streams_max: u32::try_from(self.receiver_config.streams_max).unwrap_or(u32::MAX),
             credit: self.receiver_config.credit,
             ..Hello::new(
-                &self.ids,
+                &self.id_key,
                 self.sender_config.chunker,
                 self.session,
                 self.epoch,
@@ -232,7 +232,7 @@ impl Endpoint {
             store,
             codec,
             knowledge: &mut self.knowledge,
-            ids: &self.ids,
+            id_key: &self.id_key,
             pool: &self.pool,
         };
         self.sender.spare(stream, &mut resources)
@@ -353,7 +353,7 @@ impl Endpoint {
             store,
             codec,
             knowledge: &mut self.knowledge,
-            ids: &self.ids,
+            id_key: &self.id_key,
             pool: &self.pool,
         };
         (&mut self.sender, &mut self.receiver, resources)

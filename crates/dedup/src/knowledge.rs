@@ -164,9 +164,9 @@ mod tests {
     }
 
     #[test]
-    fn order_is_assumed_until_the_peer_says_otherwise() {
+    fn chunks_are_in_order_until_the_peer_reports_another_order() {
         let mut knowledge = Knowledge::new(3);
-        assert!(!knowledge.in_order(1), "no chunk of it is known");
+        assert!(!knowledge.in_order(1), "no chunk of the container is known");
         knowledge.add(location(1, 0));
         assert!(knowledge.in_order(1));
         knowledge.set_disordered(1);

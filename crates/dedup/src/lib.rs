@@ -49,7 +49,7 @@ pub struct Resources<'a, S, C> {
     /// The chunks exchanged with this peer.
     pub knowledge: &'a mut Knowledge,
     /// Computes chunk hashes.
-    pub ids: &'a IdKey,
+    pub id_key: &'a IdKey,
     /// Provides memory for bodies.
     pub pool: &'a Pool,
 }
@@ -72,7 +72,7 @@ pub mod reason {
 
 /// The result of handling a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[must_use = "a frame that is to come again has to be kept until it does"]
+#[must_use = "after `Retry`, the frame must be passed again"]
 pub enum FrameOutcome {
     /// The frame was handled.
     Done,

@@ -63,8 +63,8 @@ pub trait ChunkStore {
     /// Returns the location of the chunk with this hash.
     fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation>;
 
-    /// Appends the entries at `location` and after it in the same container, at most `most`.
-    fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>);
+    /// Appends the entries at `location` and after it in the same container, at most `chunks_max` entries.
+    fn entries(&mut self, location: ChunkLocation, chunks_max: usize, out: &mut Vec<Entry>);
 
     /// Reads the bytes of `entries` into `out`. The chunks lie one after another from `location` on, and `out`
     /// has their total length. Returns false if the chunks are not there; the content of `out` is then
@@ -103,16 +103,16 @@ pub trait ChunkStore {
         false
     }
 
-    /// Appends the entries at `location` and after it in the same container, at most `most`, each with the
-    /// fingerprint that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints appends no
-    /// entries.
+    /// Appends the entries at `location` and after it in the same container, at most `chunks_max` entries, each
+    /// with the fingerprint that was [set](Self::set_fingerprint) for it. A store that keeps no fingerprints
+    /// appends no entries.
     fn entries_with_fingerprints(
         &mut self,
         location: ChunkLocation,
-        most: usize,
+        chunks_max: usize,
         out: &mut Vec<FingerprintedEntry>,
     ) {
-        _ = (location, most, out);
+        _ = (location, chunks_max, out);
     }
 
     /// Stores the fingerprint of the chunk with this hash at this location. The function `fingerprint` computes the
@@ -136,7 +136,7 @@ pub trait ChunkStore {
 /// one location is corrupt, the next locations often are too.
 pub fn load_verified(
     store: &mut impl ChunkStore,
-    ids: &IdKey,
+    id_key: &IdKey,
     location: ChunkLocation,
     entries: &[Entry],
     out: &mut [u8],
@@ -157,16 +157,16 @@ pub fn load_verified(
             .get(nth)
             .filter(|listed| listed.entry == *entry);
         let fingerprint = fingerprint.and_then(|listed| listed.fingerprint);
-        if !ids.matches_fingerprint(fingerprint, chunk) {
+        if !id_key.matches_fingerprint(fingerprint, chunk) {
             unverified.push((location.plus(nth), entry.id));
             chunks.push(chunk);
         }
         rest = later;
     }
     let mut all_valid = rest.is_empty();
-    for ((location, id), (found, chunk)) in unverified.iter().zip(ids.each_id(&chunks)) {
+    for ((location, id), (found, chunk)) in unverified.iter().zip(id_key.each_id(&chunks)) {
         if found == *id {
-            store.set_fingerprint(*location, id, || ids.fingerprint(chunk));
+            store.set_fingerprint(*location, id, || id_key.fingerprint(chunk));
         } else {
             store.forget(*location);
             all_valid = false;

@@ -216,7 +216,7 @@ mod tests {
             ("fd00::/8", "fe00::1", false),
             ("::1", "::1", true),
         ] {
-            let parsed = Network::parse(network).expect("a network");
+            let parsed = Network::parse(network).expect("the network is valid");
             let address = address.parse().expect("the address is valid");
             assert_eq!(parsed.contains(address), contains, "{network} {address}");
         }

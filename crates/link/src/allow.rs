@@ -148,7 +148,7 @@ mod tests {
         ];
         for (rule, target, permitted) in cases {
             let allow = Allow::default().and(rule.parse().expect("the rule is valid"));
-            let target = target.parse().expect("a target");
+            let target = target.parse().expect("the target is valid");
             assert_eq!(allow.permits(&target), permitted, "{rule} {target}");
             assert!(
                 !Allow::default().permits(&target),

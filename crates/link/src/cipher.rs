@@ -203,7 +203,7 @@ mod tests {
     ) -> (ClientConnection, ServerConnection) {
         static KEYS: LazyLock<TempDir> = LazyLock::new(|| {
             let folder = tempfile::tempdir().expect("the folder can be created");
-            generate(&folder.path().join("keys")).expect("the keys are valid");
+            generate(&folder.path().join("keys")).expect("the keys can be generated");
             folder
         });
         let folder = KEYS.path().join("keys");
@@ -308,7 +308,7 @@ mod tests {
         }
         let (mut client, mut server) = connected_pair(aws_lc, ring);
         let wire = record(&mut client);
-        receive(&mut server, &wire).expect("the task does not panic");
+        receive(&mut server, &wire).expect("the record is valid");
         assert_eq!(receive(&mut server, &wire), Err(Error::DecryptError));
         let (mut client, mut server) = connected_pair(ring, ring);
         record(&mut client);
@@ -329,7 +329,9 @@ mod tests {
     fn traffic_keys_can_be_updated() {
         let (mut client, mut server) = connected_pair(vaes::suite(), vaes::suite());
         for _ in 0..3 {
-            client.refresh_traffic_keys().expect("the link is up");
+            client
+                .refresh_traffic_keys()
+                .expect("the keys can be updated");
             client
                 .writer()
                 .write_all(b"a question")

@@ -22,7 +22,7 @@ use crate::connection::{Connection, ConnectionError};
 use crate::core::{Core, CoreConfig};
 use crate::handshake::{HandshakeError, Transport, connect, set_socket_options};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
-use crate::label::{Target, refusal};
+use crate::label::{Target, refusal_reason};
 use crate::peer::Peer;
 use crate::status::PeerStatus;
 use crate::stream::LinkStream;
@@ -264,7 +264,7 @@ async fn reset_streams_after_outage(
         match tokio::time::timeout(outage_max, up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => return,
-            Err(_) => peer.with(|core| core.reset_all(refusal::LINK_DOWN)),
+            Err(_) => peer.with(|core| core.reset_all(refusal_reason::LINK_DOWN)),
         }
     }
 }

@@ -68,7 +68,7 @@ pub struct LinkConfig {
     /// The buffers of bodies, shared by all peers.
     pub pool: Pool,
     /// The hash function of chunk ids.
-    pub ids: IdScheme,
+    pub id_scheme: IdScheme,
 }
 
 /// Timeouts and intervals.
@@ -137,7 +137,7 @@ impl LinkConfig {
             knowledge: None,
             times: Times::default(),
             pool: Buffers::pool(),
-            ids: IdScheme::Blake3,
+            id_scheme: IdScheme::Blake3,
         }
     }
 
@@ -160,7 +160,7 @@ impl LinkConfig {
         let credit = self.receive_bytes_max / 2 / streams_max as u64;
         let credit = credit.clamp(16 << 10, 256 << 10);
         Ok(EndpointConfig {
-            ids: self.ids.of(&self.store_key),
+            id_key: self.id_scheme.of(&self.store_key),
             sender: SenderConfig {
                 delta: self.delta,
                 keep_sent,

@@ -26,7 +26,7 @@ use crate::core::{Core, CoreConfig};
 use crate::deny::{self, DenyList};
 use crate::handshake::{HandshakeError, Transport, set_socket_options};
 use crate::knowledge_files::{KnowledgeFiles, save_periodically};
-use crate::label::{HostPort, Target, refusal};
+use crate::label::{HostPort, Target, refusal_reason};
 use crate::local;
 use crate::origin::Origin;
 use crate::peer::Peer;
@@ -475,7 +475,7 @@ impl Shared {
                 let is_down =
                     core.connection_count() == 0 && core.connections_made() == connections_made;
                 if is_down {
-                    core.reset_all(refusal::LINK_DOWN);
+                    core.reset_all(refusal_reason::LINK_DOWN);
                 }
                 is_down
             });
@@ -557,7 +557,7 @@ impl Shared {
         let Some((address, is_origin)) = address else {
             self.counters().not_allowed += 1;
             tracing::warn!(target_ = %incoming.target(), "stream refused: the target is not allowed");
-            incoming.refuse(refusal::NOT_ALLOWED);
+            incoming.refuse(refusal_reason::NOT_ALLOWED);
             return;
         };
         let permits = |ip: IpAddr| {
@@ -577,13 +577,17 @@ impl Shared {
             Ok(tcp) => tcp,
             Err(reason) => {
                 let mut counters = self.counters();
-                if reason == refusal::NOT_ALLOWED {
+                if reason == refusal_reason::NOT_ALLOWED {
                     counters.not_allowed += 1;
                 } else {
                     counters.unreachable += 1;
                 }
                 drop(counters);
-                tracing::info!(target_ = %address, reason = refusal::describe(reason), "cannot connect to the target");
+                tracing::info!(
+                    target_ = %address,
+                    reason = refusal_reason::describe(reason),
+                    "cannot connect to the target"
+                );
                 incoming.refuse(reason);
                 return;
             }
@@ -599,7 +603,7 @@ impl Shared {
     }
 }
 
-/// Connects to a target at an address that `permits` accepts. An error is a reason of [`refusal`].
+/// Connects to a target at an address that `permits` accepts. An error is a reason of [`refusal_reason`].
 ///
 /// The name is resolved only once. Otherwise a second answer of the DNS server could contain an address that
 /// `permits` has not checked.
@@ -610,19 +614,19 @@ pub(crate) async fn connect_to_target(
 ) -> Result<TcpStream, u32> {
     let connect = async {
         let addrs = tokio::net::lookup_host((address.host.as_str(), address.port)).await;
-        let addrs = addrs.map_err(|_| refusal::NO_SUCH_HOST)?;
-        let mut reason = refusal::NOT_ALLOWED;
+        let addrs = addrs.map_err(|_| refusal_reason::NO_SUCH_HOST)?;
+        let mut reason = refusal_reason::NOT_ALLOWED;
         for addr in addrs.filter(|addr| permits(addr.ip())) {
             if let Ok(tcp) = local::connect(addr).await {
                 _ = tcp.set_nodelay(true);
                 return Ok(tcp);
             }
-            reason = refusal::UNREACHABLE;
+            reason = refusal_reason::UNREACHABLE;
         }
         Err(reason)
     };
     let connected = tokio::time::timeout(timeout, connect).await;
-    connected.unwrap_or(Err(refusal::TIMEOUT))
+    connected.unwrap_or(Err(refusal_reason::TIMEOUT))
 }
 
 /// Accepts TCP connections. `pending_max` limits the connections whose handshake is not complete. The other

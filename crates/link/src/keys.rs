@@ -321,14 +321,15 @@ mod tests {
     #[test]
     fn generated_keys_are_loaded() {
         let folder = tempfile::tempdir().expect("the folder can be created");
-        generate(folder.path()).expect("the keys are valid");
+        generate(folder.path()).expect("the keys can be generated");
         let [gateway, edge] = ["gateway", "edge"].map(|endpoint| {
-            let (_, ids) = Keys::load(&folder.path().join(endpoint)).expect("the keys are valid");
-            ids.check()
+            let (_, store_key) =
+                Keys::load(&folder.path().join(endpoint)).expect("the keys are valid");
+            store_key.check()
         });
         assert_eq!(gateway, edge);
         for secret in ["ca/key.pem", "gateway/key.pem", "edge/store.key"] {
-            let found = fs::metadata(folder.path().join(secret)).expect("the file can be created");
+            let found = fs::metadata(folder.path().join(secret)).expect("the file exists");
             assert_eq!(found.permissions().mode() & 0o777, 0o600, "{secret}");
         }
         assert!(matches!(

@@ -24,7 +24,7 @@ use crate::peer::Peer;
 #[derive(Debug)]
 pub(crate) struct KnowledgeFiles {
     folder: PathBuf,
-    ids: IdKey,
+    id_key: IdKey,
     files_max: usize,
     /// The hash of the last written content of each file.
     saved_hashes: Mutex<HashMap<String, ChunkId>>,
@@ -32,10 +32,10 @@ pub(crate) struct KnowledgeFiles {
 
 impl KnowledgeFiles {
     /// Uses a folder for the files of at most `files_max` peers.
-    pub(crate) fn new(folder: &Path, ids: &IdKey, files_max: usize) -> Self {
+    pub(crate) fn new(folder: &Path, id_key: &IdKey, files_max: usize) -> Self {
         Self {
             folder: folder.to_owned(),
-            ids: ids.clone(),
+            id_key: id_key.clone(),
             files_max,
             saved_hashes: Mutex::default(),
         }
@@ -44,7 +44,7 @@ impl KnowledgeFiles {
     /// Returns the file name of a peer, derived from its certificate and the epoch of its store.
     pub(crate) fn file_name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
         let identity = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
-        edgeward_types::to_hex(&self.ids.id(&identity).0)
+        edgeward_types::to_hex(&self.id_key.id(&identity).0)
     }
 
     /// Reads the knowledge file with this name. Returns `None` if it does not exist or is not valid.
@@ -64,7 +64,7 @@ impl KnowledgeFiles {
         let mut changed = Vec::new();
         for (name, peer) in peers {
             let bytes = peer.with(|core| core.endpoint().knowledge().encode(end));
-            let id = self.ids.id(&bytes);
+            let id = self.id_key.id(&bytes);
             if saved_hashes.get(name) != Some(&id) {
                 changed.push((name, bytes, id));
             }
@@ -254,7 +254,7 @@ mod tests {
             let path = files.path(&files.file_name(None, n));
             let file = fs::File::create(path).expect("the file can be written");
             let time = SystemTime::UNIX_EPOCH + Duration::from_secs(n);
-            file.set_modified(time).expect("the option can be set");
+            file.set_modified(time).expect("the time can be set");
         }
         let unfinished = folder.path().join(format!("peer{UNFINISHED}"));
         fs::write(&unfinished, "half").expect("the file can be written");

@@ -2,7 +2,7 @@
 //!
 //! A link stream consists of two one-way streams of the protocol, one per direction. The label of the first one-way
 //! stream contains the target. The peer then opens the second one-way stream with a label that contains the number of
-//! the first, or it stops the first with a [`refusal`] reason.
+//! the first, or it stops the first with a [`refusal_reason`] reason.
 
 use std::fmt;
 use std::str::FromStr;
@@ -130,7 +130,7 @@ const HOST_BYTES_MAX: usize = 253;
 
 /// Reasons in RESET and STOP frames why a stream was refused or aborted, in addition to those of
 /// [`edgeward_dedup::reason`].
-pub mod refusal {
+pub mod refusal_reason {
     /// The gateway does not permit the target.
     pub const NOT_ALLOWED: u32 = 16;
     /// The target does not accept connections.

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 
 use crate::SetupError;
 use crate::client::{Client, OpenError};
-use crate::label::{Target, refusal};
+use crate::label::{Target, refusal_reason};
 use crate::local;
 use crate::pump::pump;
 use crate::socks::{HEAD_BYTES_MAX, ProxyProtocol, Step, read, reply};
@@ -130,11 +130,11 @@ async fn serve_proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Opens a stream and waits until the gateway has connected to the target. An error is a reason of [`refusal`] or of
-/// `edgeward_dedup::reason`.
+/// Opens a stream and waits until the gateway has connected to the target. An error is a reason of
+/// [`refusal_reason`] or of `edgeward_dedup::reason`.
 async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32> {
     let opened = client.open(target).map_err(|error| match error {
-        OpenError::Down => refusal::LINK_DOWN,
+        OpenError::Down => refusal_reason::LINK_DOWN,
         OpenError::Streams(_) => edgeward_dedup::reason::TOO_MANY,
     });
     let mut stream = opened?;

@@ -63,7 +63,7 @@ mod tests {
     }
 
     fn system_default() -> String {
-        let socket = TcpSocket::new_v4().expect("a socket");
+        let socket = TcpSocket::new_v4().expect("the socket can be created");
         congestion(&SockRef::from(&socket))
     }
 

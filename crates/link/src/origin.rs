@@ -25,7 +25,7 @@ use tokio::task::JoinSet;
 use tokio::time::Instant;
 
 use crate::gateway::connect_to_target;
-use crate::label::{HostPort, refusal};
+use crate::label::{HostPort, refusal_reason};
 use crate::stream::{LinkStream, StreamControl};
 
 /// The origin, and the connections to it.
@@ -164,10 +164,10 @@ impl Origin {
         let connected = connect_to_target(&self.address, |_| true, self.connect_timeout).await;
         let tcp = connected.map_err(|reason| {
             let kind = match reason {
-                refusal::TIMEOUT => io::ErrorKind::TimedOut,
+                refusal_reason::TIMEOUT => io::ErrorKind::TimedOut,
                 _ => io::ErrorKind::ConnectionRefused,
             };
-            io::Error::new(kind, refusal::describe(reason))
+            io::Error::new(kind, refusal_reason::describe(reason))
         })?;
         let handshake = client::Builder::new()
             .max_headers(HEADERS_MAX)

@@ -5,7 +5,7 @@
 //! supported without authentication. Every client that reaches the port can use the proxy, so the port listens on a
 //! loopback address by default.
 
-use crate::label::{HostPort, refusal};
+use crate::label::{HostPort, refusal_reason};
 
 /// The next step of the caller after it has received a part of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -53,27 +53,27 @@ pub fn read(bytes: &[u8], greeted: bool) -> Step {
 }
 
 /// Returns the reply to the client: the gateway has connected to the target, or the attempt failed with a reason of
-/// [`refusal`].
+/// [`refusal_reason`].
 pub fn reply(protocol: ProxyProtocol, outcome: Result<(), u32>) -> Vec<u8> {
     match (protocol, outcome) {
         (ProxyProtocol::Socks, Ok(())) => socks_reply(0),
         (ProxyProtocol::Socks, Err(reason)) => socks_reply(match reason {
-            refusal::NOT_ALLOWED => 2,
-            refusal::LINK_DOWN => 3,
-            refusal::NO_SUCH_HOST => 4,
-            refusal::UNREACHABLE => 5,
-            refusal::TIMEOUT => 6,
+            refusal_reason::NOT_ALLOWED => 2,
+            refusal_reason::LINK_DOWN => 3,
+            refusal_reason::NO_SUCH_HOST => 4,
+            refusal_reason::UNREACHABLE => 5,
+            refusal_reason::TIMEOUT => 6,
             _ => FAILURE,
         }),
         (ProxyProtocol::Http, Ok(())) => b"HTTP/1.1 200 Connection Established\r\n\r\n".to_vec(),
         (ProxyProtocol::Http, Err(reason)) => http_refusal(
             match reason {
-                refusal::NOT_ALLOWED => "403 Forbidden",
-                refusal::LINK_DOWN => "503 Service Unavailable",
-                refusal::TIMEOUT => "504 Gateway Timeout",
+                refusal_reason::NOT_ALLOWED => "403 Forbidden",
+                refusal_reason::LINK_DOWN => "503 Service Unavailable",
+                refusal_reason::TIMEOUT => "504 Gateway Timeout",
                 _ => "502 Bad Gateway",
             },
-            refusal::describe(reason),
+            refusal_reason::describe(reason),
         ),
     }
 }
@@ -286,7 +286,13 @@ mod tests {
             let reply = String::from_utf8(refused(head, false)).expect("the reply is text");
             assert_eq!(&reply[9..12], status);
         }
-        assert_eq!(reply(ProxyProtocol::Socks, Err(refusal::NOT_ALLOWED))[1], 2);
-        assert!(reply(ProxyProtocol::Http, Err(refusal::NOT_ALLOWED)).starts_with(b"HTTP/1.1 403"));
+        assert_eq!(
+            reply(ProxyProtocol::Socks, Err(refusal_reason::NOT_ALLOWED))[1],
+            2
+        );
+        assert!(
+            reply(ProxyProtocol::Http, Err(refusal_reason::NOT_ALLOWED))
+                .starts_with(b"HTTP/1.1 403")
+        );
     }
 }

@@ -14,7 +14,7 @@ use edgeward_dedup::reason;
 
 use crate::budget::{BUDGET_BYTES, Budget};
 use crate::core::{Core, DuplexId, Read, Written};
-use crate::label::{Target, refusal};
+use crate::label::{Target, refusal_reason};
 use crate::peer::Peer;
 
 /// A stream of bytes to and from a target on the peer's network.
@@ -36,19 +36,19 @@ pub struct LinkStream {
 
 /// The error if the peer has reset or refused a stream.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-#[error("{}", refusal::describe(*.reason))]
+#[error("{}", refusal_reason::describe(*.reason))]
 pub struct StreamError {
-    /// A reason of [`refusal`] or of `edgeward_dedup::reason`.
+    /// A reason of [`refusal_reason`] or of `edgeward_dedup::reason`.
     pub reason: u32,
 }
 
 impl StreamError {
     fn into_io(self) -> io::Error {
         let kind = match self.reason {
-            refusal::NOT_ALLOWED => io::ErrorKind::PermissionDenied,
-            refusal::UNREACHABLE => io::ErrorKind::ConnectionRefused,
-            refusal::NO_SUCH_HOST => io::ErrorKind::NotFound,
-            refusal::TIMEOUT | refusal::LINK_DOWN => io::ErrorKind::TimedOut,
+            refusal_reason::NOT_ALLOWED => io::ErrorKind::PermissionDenied,
+            refusal_reason::UNREACHABLE => io::ErrorKind::ConnectionRefused,
+            refusal_reason::NO_SUCH_HOST => io::ErrorKind::NotFound,
+            refusal_reason::TIMEOUT | refusal_reason::LINK_DOWN => io::ErrorKind::TimedOut,
             reason::DIGEST | reason::LENGTH => io::ErrorKind::InvalidData,
             _ => io::ErrorKind::ConnectionReset,
         };
@@ -200,9 +200,9 @@ impl AsyncWrite for LinkStream {
     }
 }
 
-/// Sets the time of the last write to the time after it was processed. Processing half a megabyte takes longer than
-/// [`HOLD`](crate::hold::HOLD). Without this, held bytes would be sent at once although the writer had no time to
-/// continue.
+/// Sets the time of the last write to the time after it was processed. Processing half a megabyte takes longer
+/// than [`SEND_DELAY`](crate::send_delay::SEND_DELAY). Without this, held bytes would be sent at once although
+/// the writer had no time to continue.
 fn set_write_end(core: &mut Core, duplex: DuplexId, written: Option<&Written>) {
     if matches!(written, Some(Written::Bytes(1..))) {
         core.set_write_end(duplex, Instant::now());
@@ -276,7 +276,7 @@ impl IncomingStream {
         Ok(self.stream)
     }
 
-    /// Refuses the stream with a reason of [`refusal`].
+    /// Refuses the stream with a reason of [`refusal_reason`].
     pub(crate) fn refuse(self, reason: u32) {
         self.stream
             .peer

@@ -92,10 +92,10 @@ mod tests {
         let mut timer = Timer::new().expect("the timer can be created");
         for micros in [3000, 0, 50] {
             let at = Instant::now() + Duration::from_micros(micros);
-            timer.set(Some(at)).expect("the option can be set");
+            timer.set(Some(at)).expect("the timer can be set");
             timer
                 .set(Some(at + Duration::from_secs(60)))
-                .expect("the timer is not changed");
+                .expect("the timer can be set");
             std::future::poll_fn(|cx| timer.poll(cx))
                 .await
                 .expect("the timer expires");

@@ -146,7 +146,7 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
             .expect("the disk has no faults");
         let location = store
             .locate(&key().id(&texts[1]))
-            .expect("the chunk is listed");
+            .expect("the chunk is found");
         let mut entries = Vec::new();
         store.entries(location, 1, &mut entries);
         let mut bytes = vec![0; bytes_of(&entries)];

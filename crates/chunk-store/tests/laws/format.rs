@@ -160,7 +160,7 @@ fn the_format_equals_the_golden_file() {
     let mut written = golden
         .lines()
         .next()
-        .expect("the response has a head")
+        .expect("the golden file has a first line")
         .to_owned()
         + "\n";
     for (name, method, listed) in [

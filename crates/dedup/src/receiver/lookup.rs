@@ -187,7 +187,7 @@ fn load_into<S: ChunkStore, C: Codec>(
 ) -> bool {
     let bytes = bytes_of(entries);
     let out = &mut buffer.spare()[..bytes];
-    let is_loaded = load_verified(resources.store, resources.ids, location, entries, out);
+    let is_loaded = load_verified(resources.store, resources.id_key, location, entries, out);
     if is_loaded {
         buffer.fill(bytes);
     }

@@ -621,6 +621,6 @@ fn chunk_writer<'a, S, C>(resources: &'a mut Resources<'_, S, C>) -> ChunkWriter
     ChunkWriter {
         store: resources.store,
         knowledge: resources.knowledge,
-        ids: resources.ids,
+        id_key: resources.id_key,
     }
 }

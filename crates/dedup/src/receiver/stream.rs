@@ -220,13 +220,13 @@ impl IncomingStream {
 pub(super) struct ChunkWriter<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a mut Knowledge,
-    pub(super) ids: &'a IdKey,
+    pub(super) id_key: &'a IdKey,
 }
 
 impl<S: ChunkStore> ChunkWriter<'_, S> {
     fn store_chunks(&mut self, chunks: &[&[u8]]) {
         for group in hash_groups(chunks) {
-            let ids = self.ids.ids(group);
+            let ids = self.id_key.ids(group);
             self.store.prefetch(&ids);
             for (id, chunk) in ids.into_iter().zip(group) {
                 if let Some(location) = self.store.insert(id, chunk) {

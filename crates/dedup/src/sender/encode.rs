@@ -52,7 +52,7 @@ impl FrameEncoder<'_> {
             // The bytes are only needed for the digest. If they were released, the digest already contains them.
             piece.raw().cloned().unwrap_or_default()
         } else {
-            let loaded = piece.load(resources.store, resources.ids, resources.pool);
+            let loaded = piece.load(resources.store, resources.id_key, resources.pool);
             loaded.ok_or(BytesLost)?
         };
         match &piece.encoding {
@@ -179,7 +179,7 @@ impl FrameEncoder<'_> {
         let base_bytes = &mut self.base[..bytes];
         let is_loaded = load_verified(
             resources.store,
-            resources.ids,
+            resources.id_key,
             base.location,
             &base.entries,
             base_bytes,

@@ -388,7 +388,7 @@ impl Sender {
     }
 
     /// Returns true if frames of a body wait for the link.
-    pub fn backlog(&self, stream: StreamId) -> bool {
+    pub fn has_backlog(&self, stream: StreamId) -> bool {
         let outgoing = self.streams.get(&stream);
         outgoing.is_some_and(|outgoing| !outgoing.queue.is_empty())
     }
@@ -429,7 +429,7 @@ impl Sender {
         let mut finder = ChunkFinder {
             store: resources.store,
             knowledge: resources.knowledge,
-            ids: resources.ids,
+            id_key: resources.id_key,
             pool: resources.pool,
             delta: self.config.delta,
             stored_bytes,

@@ -75,7 +75,7 @@ impl Piece {
     pub(super) fn load(
         &self,
         store: &mut impl ChunkStore,
-        ids: &IdKey,
+        id_key: &IdKey,
         pool: &Pool,
     ) -> Option<Bytes> {
         if let Some(raw) = &self.raw {
@@ -87,7 +87,7 @@ impl Piece {
             let entries: Vec<_> = row.iter().map(PieceChunk::entry).collect();
             let bytes = bytes_of(&entries);
             let out = &mut buffer.spare()[..bytes];
-            let is_loaded = load_verified(store, ids, location?, &entries, out);
+            let is_loaded = load_verified(store, id_key, location?, &entries, out);
             is_loaded.then(|| buffer.fill(bytes))?;
         }
         // Earlier pieces may contain the start of the first chunk.
@@ -187,7 +187,7 @@ pub(super) struct Stalled;
 pub(super) struct ChunkFinder<'a, S> {
     pub(super) store: &'a mut S,
     pub(super) knowledge: &'a Knowledge,
-    pub(super) ids: &'a IdKey,
+    pub(super) id_key: &'a IdKey,
     pub(super) pool: &'a Pool,
     pub(super) delta: bool,
     pub(super) stored_bytes: StoredBytes,
@@ -377,7 +377,7 @@ impl PieceBuilder {
 
     /// Returns the hashes of the next chunks. Each of `ends` is the distance from the end of the previous
     /// chunk; the first is the distance from the end of the processed bytes.
-    pub(super) fn hashes(&self, ends: &[usize], ids: &IdKey) -> Vec<ChunkId> {
+    pub(super) fn hashes(&self, ends: &[usize], id_key: &IdKey) -> Vec<ChunkId> {
         let mut rest = &self.raw[self.chunks_bytes..];
         let mut partial_bytes = self.processed - self.chunks_bytes;
         let mut chunks = Vec::with_capacity(ends.len());
@@ -386,7 +386,7 @@ impl PieceBuilder {
             chunks.push(chunk);
             (rest, partial_bytes) = (later, 0);
         }
-        ids.ids(&chunks)
+        id_key.ids(&chunks)
     }
 
     /// Ends the partial chunk after the processed bytes. `id` is its hash, if already computed. Returns false
@@ -408,7 +408,7 @@ impl PieceBuilder {
             self.sent_prefix.extend_from_slice(tail);
             &self.sent_prefix
         };
-        let id = id.unwrap_or_else(|| finder.ids.id(chunk));
+        let id = id.unwrap_or_else(|| finder.id_key.id(chunk));
         let (location, found) = finder.find_or_store(id, chunk);
         if location.is_none() && finder.store.has_pending_reads() {
             self.sent_prefix.truncate(skip);
@@ -420,7 +420,7 @@ impl PieceBuilder {
             Some(location) => {
                 finder
                     .store
-                    .set_fingerprint(location, &id, || finder.ids.fingerprint(chunk));
+                    .set_fingerprint(location, &id, || finder.id_key.fingerprint(chunk));
                 self.predictor.record_match(location);
             }
             None => self.predictor.clear(),
@@ -553,7 +553,7 @@ impl PieceBuilder {
                     return Err(Stalled);
                 }
             } else {
-                let id = finder.ids.id(&self.sent_prefix);
+                let id = finder.id_key.id(&self.sent_prefix);
                 (sent_tail, _) = finder.find_or_store(id, &self.sent_prefix);
                 if sent_tail.is_none() && finder.store.has_pending_reads() {
                     return Err(Stalled);

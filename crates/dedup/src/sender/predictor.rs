@@ -89,7 +89,7 @@ impl Predictor {
             .offset
             .filter(|_| finder.knowledge.has(location));
         let digestible = digestible.map(|offset| (offset, bytes));
-        let advance = digest.compare(finder.ids, fingerprint, chunk, digestible);
+        let advance = digest.compare(finder.id_key, fingerprint, chunk, digestible);
         let Some(digest_advance) = advance.filter(|_| chunker.may_end(chunk)) else {
             self.clear();
             return Prediction::Miss;

@@ -263,7 +263,7 @@ impl OutgoingStream {
         } else {
             0
         };
-        let ids = self.builder.hashes(&ends, finder.ids);
+        let ids = self.builder.hashes(&ends, finder.id_key);
         finder.store.prefetch(&ids);
         for (end, id) in ends.iter().zip(ids) {
             self.builder.advance(*end);
@@ -539,7 +539,7 @@ impl BodyDigester {
     /// digest, unless it rejects the chunk for another reason.
     pub(super) fn compare(
         &self,
-        ids: &IdKey,
+        id_key: &IdKey,
         fingerprint: Option<ChunkFingerprint>,
         chunk: &[u8],
         bytes: Option<(u64, &[u8])>,
@@ -547,10 +547,10 @@ impl BodyDigester {
         let undigested = bytes.and_then(|(offset, bytes)| self.undigested(offset, bytes));
         match undigested.and_then(|bytes| self.body.offer(bytes)) {
             Some((state, blocks)) => {
-                let state = ids.matches_fingerprint_along(fingerprint, chunk, state, blocks)?;
+                let state = id_key.matches_fingerprint_along(fingerprint, chunk, state, blocks)?;
                 Some(DigestAdvance(Some((state, blocks.len()))))
             }
-            None => ids
+            None => id_key
                 .matches_fingerprint(fingerprint, chunk)
                 .then_some(DigestAdvance(None)),
         }

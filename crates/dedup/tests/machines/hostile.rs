@@ -21,7 +21,7 @@ struct TestReceiver {
     machine: Receiver,
     store: MemoryStore,
     knowledge: Knowledge,
-    ids: IdKey,
+    id_key: IdKey,
 }
 
 const STREAM: StreamId = StreamId(0);
@@ -32,7 +32,7 @@ impl TestReceiver {
             machine: Receiver::new(config),
             store: MemoryStore::new(1, 32 << 10, 100),
             knowledge: Knowledge::new(100),
-            ids: IdKey::new([1; 32]),
+            id_key: IdKey::new([1; 32]),
         }
     }
 
@@ -53,7 +53,7 @@ impl TestReceiver {
             store: &mut self.store,
             codec: &mut PatchCodec,
             knowledge: &mut self.knowledge,
-            ids: &self.ids,
+            id_key: &self.id_key,
             pool: &Pool::default(),
         };
         let handled = self.machine.handle(frame, None, &mut resources)?;
@@ -172,7 +172,7 @@ fn references_reveal_nothing_about_other_peers() {
     let others = [7; 900];
     for (sharing, delivered) in [(Sharing::Exchanged, false), (Sharing::Everything, true)] {
         let mut receiver = TestReceiver::opened(ReceiverConfig { sharing, ..small() });
-        let id = receiver.ids.id(&others);
+        let id = receiver.id_key.id(&others);
         receiver
             .store
             .insert(id, &others)

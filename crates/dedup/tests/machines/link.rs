@@ -77,11 +77,11 @@ struct FrameInTransit {
     sequence: u64,
     bytes: Vec<u8>,
     /// The number of times that the receiver has handled the frame and a read was pending.
-    times: u32,
+    attempts: u32,
 }
 
 /// After this many attempts with the same frame or stream, lookups report no pending reads.
-const TIMES_MAX: u32 = 4;
+const ATTEMPTS_MAX: u32 = 4;
 
 impl Plan {
     pub(crate) fn without_faults(seed: u64) -> Self {
@@ -294,7 +294,10 @@ impl World {
             link.into_iter().partition(|frame| frame.at <= now);
         self.links[side] = later;
         due.sort_unstable_by_key(|frame| (frame.at, frame.sequence));
-        for FrameInTransit { bytes, times, .. } in due {
+        for FrameInTransit {
+            bytes, attempts, ..
+        } in due
+        {
             let end = &mut self.endpoints[side];
             // For half of the frames, the receiver may keep the buffer of the frame.
             let bytes = Bytes::from(bytes);
@@ -309,7 +312,7 @@ impl World {
                 self.connect();
                 return;
             };
-            let pending = if times < TIMES_MAX {
+            let pending = if attempts < ATTEMPTS_MAX {
                 self.plan.faults.pending
             } else {
                 0
@@ -333,7 +336,7 @@ impl World {
                     at,
                     sequence,
                     bytes: bytes.into(),
-                    times: times + 1,
+                    attempts: attempts + 1,
                 });
             }
         }
@@ -380,7 +383,7 @@ impl World {
             at: self.now + delay,
             sequence: self.sequence,
             bytes,
-            times: 0,
+            attempts: 0,
         });
     }
 
@@ -395,17 +398,19 @@ impl World {
             .collect();
         let due: Vec<_> = due
             .into_iter()
-            .map(|(stream, (_, times))| (*stream, *times))
+            .map(|(stream, (_, attempts))| (*stream, *attempts))
             .collect();
-        for (stream, times) in due {
+        for (stream, attempts) in due {
             self.resumed += 1;
             end.stalled.remove(&stream);
             end.store
-                .set_pending(if times < TIMES_MAX { pending } else { 0 });
+                .set_pending(if attempts < ATTEMPTS_MAX { pending } else { 0 });
             end.endpoint.resume(stream, &mut end.store, &mut end.codec);
             if end.store.set_pending(0) && end.endpoint.sender().is_stalled(stream) {
-                end.stalled
-                    .insert(stream, (now + 1 + self.random.below(60) as u64, times + 1));
+                end.stalled.insert(
+                    stream,
+                    (now + 1 + self.random.below(60) as u64, attempts + 1),
+                );
             }
         }
         while let Some(event) = end.endpoint.event() {
@@ -524,7 +529,7 @@ impl World {
     }
 }
 
-fn ids(plan: &Plan) -> IdKey {
+fn id_key(plan: &Plan) -> IdKey {
     let ids = IdKey::new([3; 32]).weakened(plan.id_bits);
     let ids = match &plan.hash_counter {
         Some(counter) => ids.with_tagger(Arc::clone(counter) as Arc<dyn Tagger>),
@@ -540,7 +545,7 @@ fn ids(plan: &Plan) -> IdKey {
 fn endpoint(plan: &Plan, session: u64) -> Endpoint {
     let chunker = ChunkerParams::new(4096, 9).expect("the average is a power of two");
     Endpoint::new(EndpointConfig {
-        ids: ids(plan),
+        id_key: id_key(plan),
         sender: SenderConfig {
             batch_bytes: 32 << 10,
             unacked_max: plan.unacked_max,

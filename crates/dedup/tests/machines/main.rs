@@ -632,7 +632,7 @@ fn each_lane_can_open_a_stream() {
     assert!((1..20_000).contains(&unfinished), "{unfinished} bytes wait");
     end.endpoint.flush(stream, &mut end.store, &mut codec);
     assert_eq!(unframed(end), 0);
-    assert!(end.endpoint.sender().backlog(stream));
+    assert!(end.endpoint.sender().has_backlog(stream));
     let transmit = |world: &mut World, lane| {
         let mut bytes = Vec::new();
         let end = &mut world.endpoints[0];
@@ -655,7 +655,7 @@ fn each_lane_can_open_a_stream() {
         transmit(&mut world, Lane::Any).len() < 2,
         "only a short CLOSE is left"
     );
-    assert!(!world.endpoints[0].endpoint.sender().backlog(stream));
+    assert!(!world.endpoints[0].endpoint.sender().has_backlog(stream));
 }
 
 fn kinds(mut bytes: &[u8]) -> Vec<&'static str> {

@@ -184,7 +184,7 @@ impl ChunkStore for MemoryStore {
         self.locations.get(id).copied()
     }
 
-    fn entries(&mut self, location: ChunkLocation, most: usize, out: &mut Vec<Entry>) {
+    fn entries(&mut self, location: ChunkLocation, chunks_max: usize, out: &mut Vec<Entry>) {
         if !self.draw_pending()
             && let Some(container) = self.containers.get(&location.container)
         {
@@ -193,7 +193,7 @@ impl ChunkStore for MemoryStore {
                     .entries
                     .iter()
                     .skip(usize::from(location.slot))
-                    .take(most),
+                    .take(chunks_max),
             );
         }
     }
@@ -266,14 +266,14 @@ impl ChunkStore for MemoryStore {
     fn entries_with_fingerprints(
         &mut self,
         location: ChunkLocation,
-        most: usize,
+        chunks_max: usize,
         out: &mut Vec<FingerprintedEntry>,
     ) {
         if !self.draw_pending()
             && let Some(container) = self.containers.get(&location.container)
         {
             let entries = container.entries.iter().copied().enumerate();
-            let from_slot = entries.skip(usize::from(location.slot)).take(most);
+            let from_slot = entries.skip(usize::from(location.slot)).take(chunks_max);
             out.extend(from_slot.map(|(slot, entry)| {
                 let fingerprint = container.fingerprints.get(&slot).copied();
                 FingerprintedEntry { entry, fingerprint }
@@ -311,12 +311,18 @@ impl ChunkStore for MemoryStore {
 pub(crate) struct PatchCodec;
 
 impl Codec for PatchCodec {
-    fn compress(&mut self, method: Method, past: &[u8], raw: &[u8], out: &mut Vec<u8>) -> bool {
+    fn compress(
+        &mut self,
+        method: Method,
+        dictionary: &[u8],
+        raw: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool {
         assert_ne!(method, Method::None, "the sender never compresses with it");
         let same = |pair: &(&u8, &u8)| pair.0 == pair.1;
-        let front = past.iter().zip(raw).take_while(same).count();
-        let (past, raw_left) = (&past[front..], &raw[front..]);
-        let back = past
+        let front = dictionary.iter().zip(raw).take_while(same).count();
+        let (dictionary, raw_left) = (&dictionary[front..], &raw[front..]);
+        let back = dictionary
             .iter()
             .rev()
             .zip(raw_left.iter().rev())
@@ -344,7 +350,7 @@ impl Codec for PatchCodec {
     fn decompress(
         &mut self,
         _: Method,
-        past: &[u8],
+        dictionary: &[u8],
         packed: &[u8],
         raw_bytes: usize,
         out: &mut Vec<u8>,
@@ -358,10 +364,10 @@ impl Codec for PatchCodec {
         let (front, back, run) = (number(0)?, number(4)?, number(8)?);
         let middle = &packed[12..];
         let literal = middle.len() - usize::from(run > 0);
-        if front + back + run + literal != raw_bytes || front + back > past.len() {
+        if front + back + run + literal != raw_bytes || front + back > dictionary.len() {
             return Err(Undecodable);
         }
-        out.extend_from_slice(&past[..front]);
+        out.extend_from_slice(&dictionary[..front]);
         out.extend_from_slice(&middle[..literal]);
         out.extend(
             middle
@@ -371,7 +377,7 @@ impl Codec for PatchCodec {
                 .cycle()
                 .take(run),
         );
-        out.extend_from_slice(&past[past.len() - back..]);
+        out.extend_from_slice(&dictionary[dictionary.len() - back..]);
         Ok(())
     }
 }

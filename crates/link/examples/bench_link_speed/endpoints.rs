@@ -29,7 +29,7 @@ pub(crate) struct Features {
     pub(crate) delta: bool,
     pub(crate) methods: Methods,
     pub(crate) chunk_bytes: u32,
-    pub(crate) ids: IdScheme,
+    pub(crate) id_scheme: IdScheme,
 }
 
 /// The capacity of each endpoint's chunk store.
@@ -239,7 +239,7 @@ impl LinkBed {
 
 fn config(keys: &TempDir, endpoint: &str, features: &Features) -> io::Result<LinkConfig> {
     let folder = keys.path().join("keys").join(endpoint);
-    let (keys, ids) = Keys::load(&folder).map_err(io::Error::other)?;
+    let (keys, store_key) = Keys::load(&folder).map_err(io::Error::other)?;
     let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
     let settings = ChunkSettings {
         compression: features.store,
@@ -256,8 +256,8 @@ fn config(keys: &TempDir, endpoint: &str, features: &Features) -> io::Result<Lin
         dedup: features.dedup,
         delta: features.delta,
         methods: features.methods,
-        ids: features.ids,
-        ..LinkConfig::new(encryption, ids, store)
+        id_scheme: features.id_scheme,
+        ..LinkConfig::new(encryption, store_key, store)
     })
 }
 

@@ -22,7 +22,7 @@ const ALL_FEATURES: Features = Features {
     delta: true,
     methods: Methods::ALL,
     chunk_bytes: 8 << 10,
-    ids: IdScheme::Blake3,
+    id_scheme: IdScheme::Blake3,
 };
 
 /// Measures the latency over the link and through a TCP relay in turns, without network delay and other traffic.
@@ -104,7 +104,7 @@ fn measure_during_download(row: &str, addr: SocketAddr) -> io::Result<()> {
     let seconds = start.elapsed().as_secs_f64();
     let bytes = received.load(Ordering::Relaxed) - before;
     is_done.store(true, Ordering::Relaxed);
-    bulk.join().expect("it does not panic")?;
+    bulk.join().expect("the thread does not panic")?;
     crate::print_row(&format!(
         r#"{{"row":"{row}","line":"100 Mb/s, 10 ms each way","alone":{},"beside":{},"raised_p50_us":{:.0},"raised_p99_us":{:.0},"raised_p99_us_undisturbed":{},"bulk_mbps":{:.1},"load_average":{}}}"#,
         alone.json(),
@@ -130,7 +130,7 @@ const REQUESTS: usize = 1500;
 const SHORT_PAUSE_NS: u64 = 300_000;
 
 /// The shortest pause that counts if a request takes 20 ms, in nanoseconds. If shorter pauses counted, most requests
-/// would overlap one, and slow requests more often than fast ones.
+/// would overlap a pause, and slow requests more often than fast ones.
 const PAUSE_NS: u64 = 1_000_000;
 
 /// Starts a server that answers each request of 200 bytes with 1 KiB, or with endless random bytes if the first byte

@@ -101,7 +101,7 @@ fn rows() -> Vec<Row> {
         delta: true,
         methods: Methods::ALL,
         chunk_bytes: 8 << 10,
-        ids: IdScheme::Blake3,
+        id_scheme: IdScheme::Blake3,
     };
     let dedup_only = Features {
         tls: false,
@@ -185,14 +185,14 @@ fn rows() -> Vec<Row> {
         noise(
             "everything on, names by gmac",
             Features {
-                ids: IdScheme::Gmac,
+                id_scheme: IdScheme::Gmac,
                 ..all
             },
         ),
         noise(
             "dedup only, names by gmac",
             Features {
-                ids: IdScheme::Gmac,
+                id_scheme: IdScheme::Gmac,
                 ..dedup_only
             },
         ),
@@ -200,7 +200,7 @@ fn rows() -> Vec<Row> {
             name: "all duplicate, names by gmac",
             body: Body::Repeated,
             features: Features {
-                ids: IdScheme::Gmac,
+                id_scheme: IdScheme::Gmac,
                 ..all
             },
             bandwidth: None,

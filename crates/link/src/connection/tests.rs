@@ -137,7 +137,7 @@ async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
     };
     let (mut polls, mut timer) = (0, Timer::new().expect("the timer can be created"));
     let after_hold = Instant::now() + Duration::from_millis(20);
-    timer.set(Some(after_hold)).expect("the option can be set");
+    timer.set(Some(after_hold)).expect("the timer can be set");
     std::future::poll_fn(|cx| {
         poll(&mut polls);
         let expired = timer.poll(cx);
@@ -149,12 +149,12 @@ async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
     .expect("the timer expires");
     assert!(
         (2..10).contains(&polls),
-        "the connection was polled {polls} polls"
+        "the connection was polled {polls} times"
     );
     assert!(socket.state().bytes.is_empty());
     socket.state().accepts = true;
     let waker = socket.state().waker.take();
-    waker.expect("the connection waits for it").wake();
+    waker.expect("the connection waits for the socket").wake();
     std::future::poll_fn(|cx| {
         poll(&mut polls);
         let bytes = body_bytes(&socket.state().bytes);
@@ -166,7 +166,7 @@ async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
         }
     })
     .await;
-    assert!(polls < 20, "the connection was polled {polls} polls");
+    assert!(polls < 20, "the connection was polled {polls} times");
 }
 
 /// Returns the number of body bytes in these frames.

@@ -14,9 +14,9 @@ use edgeward_dedup::wire::StreamId;
 
 use super::{Core, DuplexId};
 use crate::budget::Budget;
-use crate::hold::{Hold, SMALL_BYTES};
 use crate::label::{Label, Target};
 use crate::probe;
+use crate::send_delay::{SMALL_BYTES, SendDelay};
 
 /// A duplex stream: one one-way stream of the protocol in each direction, the wakers of the tasks that wait for it,
 /// and the state of its held bytes.
@@ -43,7 +43,7 @@ pub(super) struct Duplex {
     /// The waker of a writer that waits for credit.
     pub(super) writer_waker: Option<Waker>,
     /// The times of the held bytes, if bytes are held.
-    pub(super) hold: Option<Hold>,
+    pub(super) send_delay: Option<SendDelay>,
     /// The time of the next decision about the held bytes, if it is scheduled.
     pub(super) next_decision: Option<Instant>,
     /// True after the first write.
@@ -54,19 +54,19 @@ impl Duplex {
     /// Returns the waker of the waiting writer, which can write again.
     pub(super) fn wake_writer(&mut self) -> Option<Waker> {
         let waker = self.writer_waker.take();
-        if let Some(hold) = self.hold.as_mut().filter(|_| waker.is_some()) {
-            hold.record_resume();
+        if let Some(send_delay) = self.send_delay.as_mut().filter(|_| waker.is_some()) {
+            send_delay.record_resume();
         }
         waker
     }
 
     /// If bytes are held and no decision about them is scheduled, returns the time of the next decision and records
-    /// it. The caller adds this time to `Core::hold_decisions`.
+    /// it. The caller adds this time to `Core::send_decisions`.
     pub(super) fn schedule_decision(&mut self) -> Option<Instant> {
         let due = self
-            .hold
+            .send_delay
             .as_ref()
-            .map(Hold::first_decision)
+            .map(SendDelay::first_decision)
             .filter(|_| self.next_decision.is_none());
         self.next_decision = self.next_decision.or(due);
         due
@@ -170,7 +170,7 @@ impl Core {
             }
             Ok(written) => {
                 self.spend(written, before, budget);
-                self.start_hold(id, stream, now);
+                self.start_send_delay(id, stream, now);
                 Written::Bytes(written)
             }
             Err(_) => Written::Ended(reason::CANCELLED),
@@ -215,8 +215,8 @@ impl Core {
         self.record_stall(stream, pending);
         if bytes > 0 {
             self.spend(bytes, before, budget);
-            self.start_hold(id, stream, now);
-        } else if self.endpoint.sender().backlog(stream) {
+            self.start_send_delay(id, stream, now);
+        } else if self.endpoint.sender().has_backlog(stream) {
             // `spare` may have completed a frame to get a free buffer. The frame can now be sent.
             self.wake_idle();
         }
@@ -272,24 +272,27 @@ impl Core {
 
     /// Starts or extends the holding time of written bytes. Wakes a connection if a frame can be sent or if its timer
     /// must be set earlier.
-    fn start_hold(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
+    fn start_send_delay(&mut self, id: DuplexId, stream: StreamId, now: Instant) {
         let Some(duplex) = self.duplexes.get_mut(&id) else {
             return;
         };
-        match &mut duplex.hold {
-            Some(hold) => hold.record_write(now),
-            None => duplex.hold = Some(Hold::new(now)),
+        match &mut duplex.send_delay {
+            Some(send_delay) => send_delay.record_write(now),
+            None => duplex.send_delay = Some(SendDelay::new(now)),
         }
-        if self.endpoint.sender().backlog(stream) {
+        if self.endpoint.sender().has_backlog(stream) {
             self.wake_idle();
         } else if duplex.next_decision.is_none() {
-            let due = duplex.hold.as_ref().map_or(now, Hold::first_decision);
+            let due = duplex
+                .send_delay
+                .as_ref()
+                .map_or(now, SendDelay::first_decision);
             duplex.next_decision = Some(due);
             let first = self
-                .hold_decisions
+                .send_decisions
                 .first()
                 .is_none_or(|(first, _)| due < *first);
-            self.hold_decisions.insert((due, id));
+            self.send_decisions.insert((due, id));
             if first {
                 self.wake_idle();
             }
@@ -298,12 +301,12 @@ impl Core {
 
     /// Sets the time of the last write to `now`. The holding time after the last write starts there.
     pub(crate) fn set_write_end(&mut self, id: DuplexId, now: Instant) {
-        if let Some(hold) = self
+        if let Some(send_delay) = self
             .duplexes
             .get_mut(&id)
-            .and_then(|duplex| duplex.hold.as_mut())
+            .and_then(|duplex| duplex.send_delay.as_mut())
         {
-            hold.record_write(now);
+            send_delay.record_write(now);
         }
     }
 
@@ -326,13 +329,15 @@ impl Core {
             return;
         };
         let unframed_bytes = self.endpoint.sender().unframed_bytes(stream);
-        if (1..=SMALL_BYTES).contains(&unframed_bytes) && !self.endpoint.sender().backlog(stream) {
+        if (1..=SMALL_BYTES).contains(&unframed_bytes)
+            && !self.endpoint.sender().has_backlog(stream)
+        {
             let mut store = self.store.non_blocking();
             self.endpoint.flush(stream, &mut store, &mut self.codec);
             let pending = store.into_pending();
-            duplex.hold = None;
+            duplex.send_delay = None;
             if let Some(due) = duplex.next_decision.take() {
-                self.hold_decisions.remove(&(due, id));
+                self.send_decisions.remove(&(due, id));
             }
             self.record_stall(stream, pending);
             self.wake_idle();
@@ -347,7 +352,7 @@ impl Core {
         }
         if let Some(stream) = duplex.outgoing.filter(|_| duplex.is_writable) {
             duplex.is_writable = false;
-            duplex.hold = None;
+            duplex.send_delay = None;
             let mut store = self.store.non_blocking();
             let closed = self.endpoint.close(stream, &mut store, &mut self.codec);
             let pending = store.into_pending();
@@ -422,7 +427,7 @@ impl Core {
             return;
         };
         if let Some(due) = duplex.next_decision {
-            self.hold_decisions.remove(&(due, id));
+            self.send_decisions.remove(&(due, id));
         }
         if let Some(stream) = duplex.outgoing {
             let is_in_transit =
@@ -488,13 +493,13 @@ impl Core {
         self.outgoing_streams.clear();
         self.incoming_streams.clear();
         self.unaccepted.clear();
-        self.hold_decisions.clear();
+        self.send_decisions.clear();
         self.writers_at_limit.clear();
         for duplex in self.duplexes.values_mut() {
             (
                 duplex.outgoing,
                 duplex.incoming,
-                duplex.hold,
+                duplex.send_delay,
                 duplex.next_decision,
             ) = (None, None, None, None);
             duplex.is_writable = false;
@@ -522,7 +527,7 @@ impl Core {
             incoming_end: None,
             reader_waker: None,
             writer_waker: None,
-            hold: None,
+            send_delay: None,
             next_decision: None,
             has_written: false,
         };

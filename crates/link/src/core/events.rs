@@ -7,7 +7,7 @@ use edgeward_dedup::sender::SenderEvent;
 use edgeward_dedup::wire::StreamId;
 
 use super::{Core, DuplexId};
-use crate::label::{Label, refusal};
+use crate::label::{Label, refusal_reason};
 
 impl Core {
     /// Handles all events of the sender and the receiver.
@@ -39,7 +39,7 @@ impl Core {
                     }
                     if let Some(duplex) = duplex {
                         duplex.stop_reason.get_or_insert(reason);
-                        duplex.hold = None;
+                        duplex.send_delay = None;
                         self.to_wake.extend(duplex.writer_waker.take());
                         self.to_wake.extend(duplex.reader_waker.take());
                     }
@@ -54,7 +54,7 @@ impl Core {
     fn handle_open(&mut self, stream: StreamId, label: &[u8]) {
         match Label::decode(label) {
             Some(Label::Open(_)) if !self.config.accepts || self.is_shut_down => {
-                self.endpoint.stop(stream, refusal::NOT_ALLOWED);
+                self.endpoint.stop(stream, refusal_reason::NOT_ALLOWED);
             }
             Some(Label::Open(target)) => {
                 let id = self.new_duplex(target, false);
@@ -84,7 +84,7 @@ impl Core {
                     _ => self.endpoint.stop(stream, reason::CANCELLED),
                 }
             }
-            None => self.endpoint.stop(stream, refusal::NOT_UNDERSTOOD),
+            None => self.endpoint.stop(stream, refusal_reason::NOT_UNDERSTOOD),
         }
     }
 
@@ -101,7 +101,7 @@ impl Core {
                     self.to_wake.extend(duplex.wake_writer());
                 }
                 // A decision about the held bytes is scheduled, because all earlier frames may be acknowledged now.
-                self.hold_decisions
+                self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
         }
@@ -113,7 +113,7 @@ impl Core {
             for id in self.writers_at_limit.drain(..woken) {
                 if let Some(duplex) = self.duplexes.get_mut(&id) {
                     self.to_wake.extend(duplex.wake_writer());
-                    self.hold_decisions
+                    self.send_decisions
                         .extend(duplex.schedule_decision().map(|due| (due, id)));
                 }
             }

@@ -28,8 +28,8 @@ use edgeward_dedup::wire::{Disagreement, Frame, FrameSink as _, Hello, Role, Str
 use edgeward_dedup::{FrameOutcome, Violation, reason};
 
 use crate::budget::Budget;
-use crate::hold::{HOLD_ACKS, HoldAction};
 use crate::outbox::Outbox;
+use crate::send_delay::{ACK_DELAY, SendAction};
 use crate::traffic::TrafficCounters;
 
 use duplex::Duplex;
@@ -74,8 +74,8 @@ pub(crate) struct Core {
     unaccepted: VecDeque<DuplexId>,
     accept_waker: Option<Waker>,
     /// The times at which the core decides whether to send held bytes, and their streams. Written bytes are held back
-    /// for a short time until their last chunk is complete, see [`Hold`](crate::hold::Hold).
-    hold_decisions: BTreeSet<(Instant, DuplexId)>,
+    /// for a short time until their last chunk is complete, see [`SendDelay`](crate::send_delay::SendDelay).
+    send_decisions: BTreeSet<(Instant, DuplexId)>,
     /// The time until which acknowledgements are delayed, so that they can be sent together with other frames.
     acks_deadline: Option<Instant>,
     /// Writers that wait because the limit of unacknowledged bytes of all streams is reached.
@@ -117,7 +117,7 @@ impl Core {
             incoming_streams: HashMap::new(),
             unaccepted: VecDeque::new(),
             accept_waker: None,
-            hold_decisions: BTreeSet::new(),
+            send_decisions: BTreeSet::new(),
             acks_deadline: None,
             writers_at_limit: VecDeque::new(),
             stalls: Stalls::default(),
@@ -176,7 +176,7 @@ impl Core {
             // The peer's HELLO has announced its credit, so the writers of all streams can continue.
             for (id, duplex) in &mut self.duplexes {
                 self.to_wake.extend(duplex.wake_writer());
-                self.hold_decisions
+                self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
             if before.is_some_and(|before| before != peer_hello.session) {
@@ -314,7 +314,7 @@ impl Core {
             _ => Lane::Long,
         };
         self.decide_about_held_bytes(now);
-        let delays_acks = lane != Lane::Long && self.hold_acks(lane, now);
+        let delays_acks = lane != Lane::Long && self.delay_acks(lane, now);
         let lost_before = self.endpoint.sender().counters().lost;
         // At least one frame is encoded even if the budget is spent. Otherwise this call would send no frame,
         // and no later event would wake the connection.
@@ -356,17 +356,17 @@ impl Core {
             connection.waker = Some(waker.clone());
         }
         // Only the first connection sets a timer. It acts for all connections.
-        let first = self.hold_decisions.first().map(|(due, _)| *due);
+        let first = self.send_decisions.first().map(|(due, _)| *due);
         let first = first.into_iter().chain(self.acks_deadline).min();
         Ok(first.filter(|_| at == 0))
     }
 
     /// Returns true if only acknowledgements of few bytes are ready to be sent, and they can be delayed longer. Most
-    /// requests are answered within [`HOLD_ACKS`], so the acknowledgement is sent in the same write as the response.
-    fn hold_acks(&mut self, lane: Lane, now: Instant) -> bool {
+    /// requests are answered within [`ACK_DELAY`], so the acknowledgement is sent in the same write as the response.
+    fn delay_acks(&mut self, lane: Lane, now: Instant) -> bool {
         let due = match self.endpoint.receiver().answer_urgency() {
             AnswerUrgency::Deferrable if !self.endpoint.sender().is_ready(lane) => {
-                let due = *self.acks_deadline.get_or_insert(now + HOLD_ACKS);
+                let due = *self.acks_deadline.get_or_insert(now + ACK_DELAY);
                 (now < due).then_some(due)
             }
             _ => None,
@@ -406,11 +406,12 @@ impl Core {
         // time has passed.
         if let Some(duplex) = self.duplexes.get_mut(&id)
             && duplex.next_decision.is_none()
-            && let Some(hold) = &duplex.hold
-            && !self.endpoint.sender().backlog(stream)
+            && let Some(send_delay) = &duplex.send_delay
+            && !self.endpoint.sender().has_backlog(stream)
         {
-            duplex.next_decision = Some(hold.first_decision());
-            self.hold_decisions.insert((hold.first_decision(), id));
+            duplex.next_decision = Some(send_delay.first_decision());
+            self.send_decisions
+                .insert((send_delay.first_decision(), id));
         }
     }
 
@@ -418,26 +419,26 @@ impl Core {
     /// or schedules the next decision.
     fn decide_about_held_bytes(&mut self, now: Instant) {
         let mut flushed = false;
-        while let Some(&(due, id)) = self.hold_decisions.first()
+        while let Some(&(due, id)) = self.send_decisions.first()
             && due <= now
         {
-            self.hold_decisions.pop_first();
+            self.send_decisions.pop_first();
             let Some(duplex) = self.duplexes.get_mut(&id) else {
                 continue;
             };
             duplex.next_decision = None;
-            let (Some(hold), Some(stream)) = (&mut duplex.hold, duplex.outgoing) else {
+            let (Some(send_delay), Some(stream)) = (&mut duplex.send_delay, duplex.outgoing) else {
                 continue;
             };
             // Earlier frames of the stream are still queued. `count_sent` schedules the next decision when the
             // last of them is encoded.
-            if self.endpoint.sender().backlog(stream) {
+            if self.endpoint.sender().has_backlog(stream) {
                 continue;
             }
-            hold.set_framed_offset(self.endpoint.sender().framed_up_to(stream), now);
-            let again = match hold.action(now) {
-                HoldAction::Wait(again) => Some(again),
-                HoldAction::SendCompleteChunks(again) => {
+            send_delay.set_framed_offset(self.endpoint.sender().framed_up_to(stream), now);
+            let again = match send_delay.action(now) {
+                SendAction::Wait(again) => Some(again),
+                SendAction::SendCompleteChunks(again) => {
                     self.endpoint
                         .flush_whole(stream, &mut self.store, &mut self.codec);
                     flushed = true;
@@ -446,7 +447,7 @@ impl Core {
                 // The writer waits for credit, so the last chunk is incomplete. Its beginning is not sent yet: most
                 // chunks are known to the peer, and the complete chunk can then be sent as a reference. When the
                 // writer is woken, the next decision is scheduled.
-                HoldAction::SendAll
+                SendAction::SendAll
                     if duplex.writer_waker.is_some()
                         && self.endpoint.sender().has_unacked(stream) =>
                 {
@@ -455,19 +456,19 @@ impl Core {
                     flushed = true;
                     None
                 }
-                HoldAction::SendAll => {
+                SendAction::SendAll => {
                     let mut store = self.store.non_blocking();
                     self.endpoint.flush(stream, &mut store, &mut self.codec);
                     let (sender, pending) = (self.endpoint.sender(), store.into_pending());
                     self.stalls.add(sender, stream, pending, 1);
                     flushed = true;
-                    duplex.hold = None;
+                    duplex.send_delay = None;
                     None
                 }
             };
             if let Some(again) = again {
                 duplex.next_decision = Some(again);
-                self.hold_decisions.insert((again, id));
+                self.send_decisions.insert((again, id));
             }
         }
         if flushed {

@@ -17,9 +17,9 @@ use edgeward_types::mix64;
 use super::{ConnectionId, Core, CoreConfig, DuplexId, Read, Written};
 use crate::budget::Budget;
 use crate::config::{Encryption, LinkConfig};
-use crate::hold::HOLD_ACKS;
 use crate::label::Target;
 use crate::outbox::Outbox;
+use crate::send_delay::ACK_DELAY;
 
 /// The one-way delay of the network; the round-trip time is 80 ms. The bandwidth is unlimited.
 const DELAY: Duration = Duration::from_millis(40);
@@ -93,7 +93,7 @@ impl Simulation {
         };
         self.cores[GATEWAY]
             .accept(gateway_stream)
-            .expect("the edge waits for it");
+            .expect("the stream can be accepted");
         [edge_stream, gateway_stream]
     }
 
@@ -148,7 +148,7 @@ impl Simulation {
                 );
                 let pending = handled
                     .expect("the connection is up")
-                    .expect("no violation");
+                    .expect("the frame follows the protocol");
                 assert!(
                     pending.is_none(),
                     "a read is pending although reads may block"
@@ -294,7 +294,7 @@ fn a_response_carries_the_acknowledgement() {
     };
     send_request(&mut simulation, 200);
     let (bytes, due) = sent_after(&mut simulation, Duration::ZERO);
-    assert_eq!((bytes, due), (0, Some(simulation.now + HOLD_ACKS)));
+    assert_eq!((bytes, due), (0, Some(simulation.now + ACK_DELAY)));
     let written = simulation.cores[GATEWAY].write(
         gateway_stream,
         &[8; 100],
@@ -309,8 +309,8 @@ fn a_response_carries_the_acknowledgement() {
 
     send_request(&mut simulation, 200);
     assert_eq!(sent_after(&mut simulation, Duration::ZERO).0, 0);
-    assert_eq!(sent_after(&mut simulation, HOLD_ACKS / 2).0, 0);
-    let (ack_bytes, _) = sent_after(&mut simulation, HOLD_ACKS);
+    assert_eq!(sent_after(&mut simulation, ACK_DELAY / 2).0, 0);
+    let (ack_bytes, _) = sent_after(&mut simulation, ACK_DELAY);
     assert!(
         ack_bytes > 0 && response_bytes > ack_bytes + 100,
         "{ack_bytes}, {response_bytes}"
@@ -318,8 +318,8 @@ fn a_response_carries_the_acknowledgement() {
 
     // The acknowledgement of a longer body is delayed too, because each acknowledgement costs the sender a wake-up.
     send_request(&mut simulation, 120_000);
-    assert_eq!(sent_after(&mut simulation, HOLD_ACKS / 2).0, 0);
-    assert!(sent_after(&mut simulation, HOLD_ACKS).0 > 0);
+    assert_eq!(sent_after(&mut simulation, ACK_DELAY / 2).0, 0);
+    assert!(sent_after(&mut simulation, ACK_DELAY).0 > 0);
 
     // The acknowledgement of more than 1 MiB is not delayed. The test creates new cores, because the frames that
     // `sent_after` took from the gateway were never delivered.

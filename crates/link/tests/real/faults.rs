@@ -85,7 +85,7 @@ async fn no_body_is_delivered_with_wrong_bytes() {
             connections: 3 + random.below(6) as u64,
         };
         let mut gateway = Some(test_bed.gateway(target.addr).await);
-        let addr = gateway.as_ref().expect("the file exists").local_addr();
+        let addr = gateway.as_ref().expect("the gateway runs").local_addr();
         let relay = FaultyRelay::start(addr, faults).await;
         let mut client = Some(test_bed.client(relay.addr));
         let bodies = bodies(&mut random);

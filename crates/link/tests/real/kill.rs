@@ -91,10 +91,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
 /// Checks that every knowledge file is complete, except files with the suffix of unfinished files. Writes an
 /// unfinished file for each complete one.
 fn check_files(folder: &Path) {
-    for file in fs::read_dir(folder)
-        .expect("the trailer was written")
-        .flatten()
-    {
+    for file in fs::read_dir(folder).expect("the folder exists").flatten() {
         let name = file
             .file_name()
             .into_string()

@@ -301,13 +301,13 @@ async fn status_and_metrics_are_served() {
     let (_, metrics) = fetch("/metrics").await;
     let name = status["peers"][0]["peer"]
         .as_str()
-        .expect("the name is valid");
+        .expect("the name is a string");
     let line = format!(
         "edgeward_link_body_bytes_total{{peer=\"{name}\",direction=\"received\"}} 100000\n"
     );
     assert!(metrics.contains(&line), "{metrics}");
     for line in metrics.lines().filter(|line| !line.starts_with('#')) {
-        let (name, value) = line.rsplit_once(' ').expect("the option has a value");
+        let (name, value) = line.rsplit_once(' ').expect("the line has a value");
         let is_common = name.starts_with("process_") || name.starts_with("edgeward_build_info");
         assert!(
             is_common || name.starts_with("edgeward_link_") && value.parse::<u64>().is_ok(),

@@ -15,7 +15,8 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use edgeward_link::{
-    Admin, Client, Encryption, EndpointStatus, Gateway, Keys, LinkStream, State, Target, refusal,
+    Admin, Client, Encryption, EndpointStatus, Gateway, Keys, LinkStream, State, Target,
+    refusal_reason,
 };
 use edgeward_store::disk::FileDevice;
 
@@ -23,8 +24,7 @@ use crate::test_bed::{EDGE, Echo, TestBed, open_on, tcp, within};
 
 /// Creates a folder like `keys/edge` with another certificate of the same CA.
 fn another_edge(keys: &Path) -> std::path::PathBuf {
-    let read =
-        |path: &str| std::fs::read_to_string(keys.join(path)).expect("the file can be created");
+    let read = |path: &str| std::fs::read_to_string(keys.join(path)).expect("the file can be read");
     let authority_key = KeyPair::from_pem(&read("ca/key.pem")).expect("the key is valid");
     // The issuer needs only the name and the key of the CA.
     let mut params =
@@ -34,7 +34,7 @@ fn another_edge(keys: &Path) -> std::path::PathBuf {
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign];
     let authority = Issuer::new(params, authority_key);
-    let key = KeyPair::generate().expect("the key is valid");
+    let key = KeyPair::generate().expect("the key can be generated");
     let mut params =
         CertificateParams::new(vec!["edge.link.edgeward".to_owned()]).expect("the name is valid");
     params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
@@ -154,7 +154,7 @@ async fn two_edges_with_one_store_identity_both_work() {
         tokio::task::yield_now().await;
     }
     let status = gateway.status();
-    assert_eq!(status.peers.len(), 2, "each is a peer");
+    assert_eq!(status.peers.len(), 2, "each edge is a separate peer");
     assert_eq!(status.counters.clones, 1);
 }
 
@@ -197,7 +197,7 @@ async fn a_rule_for_a_name_does_not_permit_special_addresses() {
         let mut stream = client.open(by_name.clone()).expect("the link is up");
         let answered = within(stream.accepted()).await;
         let reason = answered.err().map(|refused| refused.reason);
-        let expected = (!permitted).then_some(refusal::NOT_ALLOWED);
+        let expected = (!permitted).then_some(refusal_reason::NOT_ALLOWED);
         assert_eq!(reason, expected, "{rules:?}");
         let mut by_address = client.open(tcp(target.addr)).expect("the link is up");
         let answered = within(by_address.accepted()).await.is_ok();
@@ -226,7 +226,7 @@ async fn a_denied_certificate_is_refused() {
     within(async { tokio::join!(client.up(), unlisted.up()) }).await;
 
     let fingerprint = edgeward_link::fingerprint_of(&keys.join("edge/cert.pem"))
-        .expect("the file can be created");
+        .expect("the certificate can be read");
     std::fs::write(&list, format!("{fingerprint} # lost\n")).expect("the file can be written");
     within(async {
         while client.state() != State::Down || gateway.status().counters.denied == 0 {

@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use bodies::Random;
-use edgeward_link::{Client, LinkStream, OpenError, State, refusal};
+use edgeward_link::{Client, LinkStream, OpenError, State, refusal_reason};
 use test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
 
 /// With and without encryption, a client reaches a target behind the gateway, and a repeated body is sent as
@@ -232,10 +232,10 @@ async fn a_forbidden_or_missing_target_is_refused() {
             .expect("the text is a host and a port"),
     );
     for (requested, reason) in [
-        (tcp(target.addr), refusal::NOT_ALLOWED),
-        (tcp(closed_port), refusal::UNREACHABLE),
-        (no_such, refusal::NO_SUCH_HOST),
-        (edgeward_link::Target::Origin, refusal::NOT_ALLOWED),
+        (tcp(target.addr), refusal_reason::NOT_ALLOWED),
+        (tcp(closed_port), refusal_reason::UNREACHABLE),
+        (no_such, refusal_reason::NO_SUCH_HOST),
+        (edgeward_link::Target::Origin, refusal_reason::NOT_ALLOWED),
     ] {
         let mut stream = client.open(requested.clone()).expect("the link is up");
         let refused = within(stream.accepted())
@@ -247,7 +247,7 @@ async fn a_forbidden_or_missing_target_is_refused() {
             .read(&mut byte)
             .await
             .expect_err("the stream has failed");
-        assert_eq!(error.to_string(), refusal::describe(reason));
+        assert_eq!(error.to_string(), refusal_reason::describe(reason));
     }
     let counters = gateway.status().counters;
     assert_eq!((counters.not_allowed, counters.unreachable), (2, 2));

@@ -76,7 +76,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
     let addr = listener.local_addr().expect("the address is valid");
     let mut test_bed = TestBed::new(false);
     let key = test_bed.folder.join("keys/edge/store.key");
-    let ids = edgeward_link::load_store_key(&key).expect("the key is valid");
+    let id_key = edgeward_link::load_store_key(&key).expect("the key is valid");
     let mut config = test_bed.config(EDGE);
     config.unacked_bytes_max = UNACKED_BYTES_MAX;
     config.connections = 1;
@@ -96,7 +96,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
     let hello = Hello {
         credit: 1 << 20,
         streams_max: STREAMS as u32,
-        ..Hello::new(&ids, chunker, 1, 1)
+        ..Hello::new(&id_key, chunker, 1, 1)
     };
     peer.send(&Frame::Hello(hello)).await;
     within(client.up()).await;

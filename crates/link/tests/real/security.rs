@@ -22,7 +22,7 @@ async fn unknown_certificates_are_refused() {
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(target.addr).await;
     let other_ca = tempfile::tempdir().expect("the folder can be created");
-    edgeward_link::generate(other_ca.path()).expect("the keys are valid");
+    edgeward_link::generate(other_ca.path()).expect("the keys can be generated");
     let load = |end: &str| {
         Keys::load(&other_ca.path().join(end))
             .expect("the keys are valid")
@@ -59,7 +59,7 @@ async fn edges_refuse_unknown_gateways() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let other_ca = tempfile::tempdir().expect("the folder can be created");
-    edgeward_link::generate(other_ca.path()).expect("the keys are valid");
+    edgeward_link::generate(other_ca.path()).expect("the keys can be generated");
     let folders = [
         other_ca.path().join("gateway"),
         test_bed.folder.join("keys/edge"),
@@ -161,9 +161,9 @@ impl ScriptedEdge {
     }
 }
 
-fn hello(ids: &IdKey, session: u64, epoch: u64) -> Hello {
+fn hello(id_key: &IdKey, session: u64, epoch: u64) -> Hello {
     let chunker = ChunkerParams::new(8 << 10, 0).expect("the size is supported");
-    Hello::new(ids, chunker, session, epoch)
+    Hello::new(id_key, chunker, session, epoch)
 }
 
 async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
@@ -171,17 +171,17 @@ async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
     let mut test_bed = TestBed::new(false);
     let gateway = test_bed.gateway(target.addr).await;
     let key = test_bed.folder.join("keys/edge/store.key");
-    let ids = edgeward_link::load_store_key(&key).expect("the key is valid");
-    (test_bed, gateway, ids, target)
+    let id_key = edgeward_link::load_store_key(&key).expect("the key is valid");
+    (test_bed, gateway, id_key, target)
 }
 
 /// The gateway closes and counts a connection of a peer that has another store key or another version, that does not
 /// begin with HELLO, or that sends HELLO twice.
 #[tokio::test]
 async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
-    let (_test_bed, gateway, ids, _target) = test_bed().await;
+    let (_test_bed, gateway, id_key, _target) = test_bed().await;
     let other = IdKey::new([9; 32]);
-    let valid = hello(&ids, 1, 1);
+    let valid = hello(&id_key, 1, 1);
     let newer = Hello {
         version_min: 3,
         version_max: 9,
@@ -220,7 +220,7 @@ async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
 /// The gateway closes a connection if the peer sends a frame that is too long, corrupt, or beyond its credit.
 #[tokio::test]
 async fn a_peer_that_violates_the_protocol_is_disconnected() {
-    let (_test_bed, gateway, ids, target) = test_bed().await;
+    let (_test_bed, gateway, id_key, target) = test_bed().await;
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
     let span = |offset, length| Span {
@@ -232,7 +232,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     let mut connect = async || {
         session += 1;
         let mut edge = ScriptedEdge::connect(&gateway).await;
-        let gateway_hello = edge.hello(hello(&ids, session, 7)).await;
+        let gateway_hello = edge.hello(hello(&id_key, session, 7)).await;
         edge.send(&Frame::Open {
             stream,
             label: &label,
@@ -259,7 +259,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
         payload,
     };
     plain(&b"hello"[..]).encode(&mut bytes);
-    *bytes.last_mut().expect("the byte is received") ^= 1;
+    *bytes.last_mut().expect("the frame has bytes") ^= 1;
     edge.tcp
         .write_all(&bytes)
         .await
@@ -295,7 +295,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
 /// A peer that knows only the hash of a chunk cannot read it if another peer sent it.
 #[tokio::test]
 async fn a_hash_alone_does_not_reveal_a_chunk() {
-    let (mut test_bed, gateway, ids, target) = test_bed().await;
+    let (mut test_bed, gateway, id_key, target) = test_bed().await;
     let secret = crate::bodies::Random(5).text(40_000);
     let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr)).expect("the link is up");
@@ -304,7 +304,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
 
     let mut edge = ScriptedEdge::connect(&gateway).await;
     let gateway_hello = edge
-        .hello(hello(&ids, 99, 99))
+        .hello(hello(&id_key, 99, 99))
         .await
         .expect("the gateway accepts the HELLO");
     // Computes the hash of a chunk of the body. An attacker with the store key who guesses the content can do this.
@@ -313,7 +313,7 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
     let length = chunker
         .next_cut(rest)
         .expect("the body has a chunk boundary");
-    let id = ids.id(&rest[..length]);
+    let id = id_key.id(&rest[..length]);
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
     edge.send(&Frame::Open {

@@ -28,7 +28,7 @@ pub(crate) struct TestBed {
     /// The temporary folder, if it was created for this value. Dropping it deletes the folder.
     _temporary: Option<TempDir>,
     keys: Option<[Keys; 2]>,
-    ids: IdKey,
+    id_key: IdKey,
     pub(crate) stores_opened: u64,
     /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
     pub(crate) uncached_one_in: Option<u64>,
@@ -68,12 +68,12 @@ impl TestBed {
         let keys = folder.join("keys");
         let load =
             |endpoint: &str| Keys::load(&keys.join(endpoint)).expect("the keys were generated");
-        let [(gateway, ids), (edge, _)] = ["gateway", "edge"].map(load);
+        let [(gateway, id_key), (edge, _)] = ["gateway", "edge"].map(load);
         Self {
             folder: folder.to_owned(),
             _temporary: None,
             keys: Some([gateway, edge]),
-            ids,
+            id_key,
             stores_opened: 0,
             uncached_one_in: None,
             keep_sent: false,
@@ -112,7 +112,7 @@ impl TestBed {
                 ..Times::default()
             },
             knowledge: Some(self.knowledge_path(endpoint)),
-            ..LinkConfig::new(encryption, self.ids.clone(), store)
+            ..LinkConfig::new(encryption, self.id_key.clone(), store)
         }
     }
 

@@ -186,7 +186,7 @@ impl EndpointArgs {
             chunk_bytes,
             dedup: self.dedup == OnOff::On,
             delta: self.delta == OnOff::On,
-            ids: self.ids.into(),
+            id_scheme: self.ids.into(),
             probe: self.probe == OnOff::On,
             methods: match self.compression {
                 Compression::Zstd => Methods::ALL,

@@ -6,9 +6,9 @@
 //! queued:
 //!
 //! - If the writer flushes few bytes, such as a request or a line of a terminal, they are sent at once.
-//! - Complete chunks are held for [`HOLD`].
-//! - The incomplete last chunk is held until no byte was written for [`HOLD`]. If the writer does not pause,
-//!   the chunk is held for [`HOLD_UNFINISHED`]. Most chunks that begin in this way are known to the peer, so
+//! - Complete chunks are held for [`SEND_DELAY`].
+//! - The incomplete last chunk is held until no byte was written for [`SEND_DELAY`]. If the writer does not pause,
+//!   the chunk is held for [`SEND_DELAY_MAX`]. Most chunks that begin in this way are known to the peer, so
 //!   sending their beginning would waste bytes.
 //! - While a writer waits for credit, the incomplete chunk is held: the writer completes it when the peer
 //!   grants more.
@@ -16,21 +16,21 @@
 use std::time::{Duration, Instant};
 
 /// The time for which complete chunks are held, and for which an incomplete chunk is held after the last write.
-pub(crate) const HOLD: Duration = Duration::from_micros(200);
+pub(crate) const SEND_DELAY: Duration = Duration::from_micros(200);
 
 /// The time for which an incomplete chunk is held while the writer continues to write.
-pub(crate) const HOLD_UNFINISHED: Duration = Duration::from_millis(2);
+pub(crate) const SEND_DELAY_MAX: Duration = Duration::from_millis(2);
 
 /// The time for which the acknowledgement of few bytes is held, so that it can be sent with the response. Most
 /// targets answer within this time.
-pub(crate) const HOLD_ACKS: Duration = Duration::from_millis(1);
+pub(crate) const ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Up to this many bytes are sent as soon as the writer flushes them, because a reference would save little.
 pub(crate) const SMALL_BYTES: usize = 2 << 10;
 
 /// The times that determine when the held bytes of one body are sent.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Hold {
+pub(crate) struct SendDelay {
     /// The times of the first and the last write of the held bytes.
     first_write: Instant,
     last_write: Instant,
@@ -45,7 +45,7 @@ pub(crate) struct Hold {
 
 /// The decision about held bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum HoldAction {
+pub(crate) enum SendAction {
     /// Send no bytes, and decide again at this time.
     Wait(Instant),
     /// Send the complete chunks, and decide again at this time.
@@ -54,7 +54,7 @@ pub(crate) enum HoldAction {
     SendAll,
 }
 
-impl Hold {
+impl SendDelay {
     /// Starts the holding time at the first write.
     pub(crate) fn new(now: Instant) -> Self {
         Self {
@@ -89,20 +89,20 @@ impl Hold {
 
     /// Returns the time of the first decision.
     pub(crate) fn first_decision(&self) -> Instant {
-        self.first_write + HOLD
+        self.first_write + SEND_DELAY
     }
 
     /// Returns the decision at the time `now`.
-    pub(crate) fn action(&self, now: Instant) -> HoldAction {
+    pub(crate) fn action(&self, now: Instant) -> SendAction {
         if now < self.first_decision() {
-            return HoldAction::Wait(self.first_decision());
+            return SendAction::Wait(self.first_decision());
         }
-        let pause_end = self.last_write + HOLD;
-        let latest = self.chunk_start + HOLD_UNFINISHED;
+        let pause_end = self.last_write + SEND_DELAY;
+        let latest = self.chunk_start + SEND_DELAY_MAX;
         if now >= pause_end || now >= latest {
-            HoldAction::SendAll
+            SendAction::SendAll
         } else {
-            HoldAction::SendCompleteChunks(pause_end.min(latest))
+            SendAction::SendCompleteChunks(pause_end.min(latest))
         }
     }
 }
@@ -117,22 +117,22 @@ mod tests {
     fn bytes_are_sent_when_writing_pauses() {
         let start = Instant::now();
         let at = |micros: u64| start + Duration::from_micros(micros);
-        let mut hold = Hold::new(at(0));
-        assert_eq!(hold.action(at(199)), HoldAction::Wait(at(200)));
-        assert_eq!(hold.action(at(200)), HoldAction::SendAll);
-        hold.record_write(at(150));
-        assert_eq!(hold.action(at(199)), HoldAction::Wait(at(200)));
+        let mut send_delay = SendDelay::new(at(0));
+        assert_eq!(send_delay.action(at(199)), SendAction::Wait(at(200)));
+        assert_eq!(send_delay.action(at(200)), SendAction::SendAll);
+        send_delay.record_write(at(150));
+        assert_eq!(send_delay.action(at(199)), SendAction::Wait(at(200)));
         assert_eq!(
-            hold.action(at(200)),
-            HoldAction::SendCompleteChunks(at(350))
+            send_delay.action(at(200)),
+            SendAction::SendCompleteChunks(at(350))
         );
-        assert_eq!(hold.action(at(350)), HoldAction::SendAll);
-        hold.record_write(at(1900));
+        assert_eq!(send_delay.action(at(350)), SendAction::SendAll);
+        send_delay.record_write(at(1900));
         assert_eq!(
-            hold.action(at(1999)),
-            HoldAction::SendCompleteChunks(at(2000))
+            send_delay.action(at(1999)),
+            SendAction::SendCompleteChunks(at(2000))
         );
-        assert_eq!(hold.action(at(2000)), HoldAction::SendAll);
+        assert_eq!(send_delay.action(at(2000)), SendAction::SendAll);
     }
 
     /// The holding time of an incomplete chunk starts when the chunk before it is complete. A body whose chunks are
@@ -141,25 +141,28 @@ mod tests {
     fn an_unfinished_chunk_waits_from_its_own_beginning() {
         let start = Instant::now();
         let at = |micros: u64| start + Duration::from_micros(micros);
-        let mut hold = Hold::new(at(0));
+        let mut send_delay = SendDelay::new(at(0));
         for round in 1..100_u64 {
             let now = round * 200;
-            hold.record_write(at(now - 1));
-            hold.set_framed_offset(round * 9000, at(now));
+            send_delay.record_write(at(now - 1));
+            send_delay.set_framed_offset(round * 9000, at(now));
             assert_eq!(
-                hold.action(at(now)),
-                HoldAction::SendCompleteChunks(at(now + 199))
+                send_delay.action(at(now)),
+                SendAction::SendCompleteChunks(at(now + 199))
             );
         }
         // After 19.8 ms no chunk ends any more.
         for now in [19_900, 20_000, 21_700] {
-            hold.record_write(at(now));
-            hold.set_framed_offset(99 * 9000, at(now));
+            send_delay.record_write(at(now));
+            send_delay.set_framed_offset(99 * 9000, at(now));
             assert!(
-                matches!(hold.action(at(now)), HoldAction::SendCompleteChunks(_)),
+                matches!(
+                    send_delay.action(at(now)),
+                    SendAction::SendCompleteChunks(_)
+                ),
                 "{now}"
             );
         }
-        assert_eq!(hold.action(at(21_800)), HoldAction::SendAll);
+        assert_eq!(send_delay.action(at(21_800)), SendAction::SendAll);
     }
 }

@@ -439,7 +439,7 @@ fn memory_folder() -> Option<PathBuf> {
 
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// The interval between two checks whether the warm-up, the replay or the server has ended.
+/// The time between two checks. Each check finds out if the warm-up, the replay or the server has ended.
 const POLL: Duration = Duration::from_millis(50);
 
 const ERROR_SAMPLES_MAX: usize = 10;

@@ -1,6 +1,7 @@
 //! The results of an experiment. `edgeward lab --json` prints them, so their names are part of the interface.
 //!
-//! Each name ends in its unit. `docs/reference/json-reports.md` describes every key.
+//! Names of durations and sizes end in their unit, for example `_ms` or `_bytes`. `docs/reference/json-reports.md`
+//! describes every key.
 
 use edgeward_replay::load::{ErrorSample, Latencies};
 use serde::Serialize;

@@ -29,7 +29,7 @@ pub trait ProgressObserver: Sync {
     fn begin_step(&self, what: &str, requests: u64);
     /// Reports the number of requests that the current step has processed.
     fn set_progress(&self, requests: u64);
-    /// Reports that another contender or the whole experiment ended. `outcome` has the results so far.
+    /// Reports that a contender or the whole experiment has ended. `outcome` has the results so far.
     fn contender_ended(&self, outcome: &Outcome);
 }
 
@@ -50,7 +50,7 @@ pub enum LabError {
         /// Free bytes.
         free: ByteSize,
     },
-    /// A stop was requested before the first contender completed.
+    /// A stop was requested before the first contender was started.
     #[error("interrupted before any contender ran")]
     Interrupted,
 }
@@ -59,7 +59,8 @@ pub enum LabError {
 ///
 /// # Errors
 ///
-/// Returns an error if no contender can run at all.
+/// Returns an error if the trace cannot be read, if the caches do not fit on the disk or in memory, or if a stop was
+/// requested before the first contender was started.
 pub fn run(
     plan: &Plan,
     paths: &LabPaths,

@@ -102,8 +102,8 @@ impl Sample {
         ]
     }
 
-    /// Subtracts `zero`, the counts from before the load began. The start of the server used CPU time, the device and
-    /// the origin, too.
+    /// Subtracts `zero`, the counts from before the load began. The start of the server also used CPU time, the
+    /// device and the origin.
     pub(crate) fn subtract(&mut self, zero: &Self) {
         fn less(mine: &mut Option<u64>, zero: Option<u64>) {
             *mine = mine.zip(zero).map(|(mine, zero)| mine.saturating_sub(zero));
@@ -153,12 +153,15 @@ impl Sample {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SampleLog {
     samples: Vec<Sample>,
+    /// One of `stride` samples is kept; 0 means the same as 1.
     stride: u64,
+    /// The number of samples that were passed to [`push`](Self::push).
     offered: u64,
 }
 
 impl SampleLog {
-    /// Adds the sample if `is_required` is true or if the current sampling rate selects it; drops the sample otherwise.
+    /// Adds the sample if `is_required` is true or if the current sampling rate selects it; drops the sample
+    /// otherwise.
     pub(crate) fn push(&mut self, sample: Sample, is_required: bool) {
         self.offered += 1;
         if is_required || self.offered.is_multiple_of(self.stride.max(1)) {

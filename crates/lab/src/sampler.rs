@@ -21,8 +21,10 @@ pub(crate) struct Sampler<'a> {
     pub(crate) files_in_memory: Option<PathBuf>,
     /// The major and minor number of the device, as in `/proc/diskstats`.
     pub(crate) device: Option<(u64, u64)>,
+    /// The counters of the load.
     pub(crate) live: &'a LiveCounts,
     pub(crate) origin: &'a OriginStats,
+    /// The time from which [`Sample::seconds`] counts.
     pub(crate) started: Instant,
     /// The latencies up to the previous sample.
     pub(crate) latencies: Latencies,

@@ -12,7 +12,7 @@ use edgeward_types::Seed;
 use crate::outcome::{TraceFacts, share};
 use crate::plan::{Generated, TraceOrigin, TracePlan};
 
-/// Why a trace has no requests.
+/// Why the requests of a trace cannot be replayed.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TraceError {
@@ -30,7 +30,7 @@ pub enum TraceError {
     /// The settings of the synthetic workload contradict each other.
     #[error("this workload cannot be generated: {0}")]
     Workload(#[source] WorkloadError),
-    /// No requests are left after the size limit.
+    /// The trace is empty, or all its objects exceed the size limit.
     #[error("the trace has no requests")]
     Empty,
 }

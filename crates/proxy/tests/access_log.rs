@@ -15,8 +15,8 @@ use support::{Client, TIMEOUT, TestBed};
 /// The size of a body that does not fit in the socket buffers of edge and client.
 const BODY_BYTES: u64 = 32 << 20;
 
-/// The maximum number of bytes that the edge has sent to a client that read 100 000 bytes and disconnected. The
-/// other bytes lie in socket buffers.
+/// The maximum number of bytes that the edge sends to a client that reads 100 000 bytes and disconnects. The unread
+/// bytes are in the socket buffers of edge and client.
 const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 
 /// Header lines of two requests. The fast path serves the request without fields, and hyper serves the range

@@ -3,7 +3,7 @@
 //!
 //! The requests are generated from the grammar and then mutated. Either all codecs use the same cache key and
 //! forward the same bytes, or all codecs reject the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of
-//! cases. A failed run prints its seed. To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to it.
+//! cases. A failed run prints its seed. To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to this seed.
 
 #[path = "support/codecs.rs"]
 mod codecs;

@@ -148,8 +148,8 @@ fn a_range_reads_only_its_bytes_and_a_304_reads_no_body() {
     assert_eq!(bed.origin.requests("/big"), 1);
 }
 
-/// Method: request bodies of 12 MB, with a length and chunked. The memory tier has 4 KiB, and fills may use 1
-/// MiB.
+/// Method: fetch two responses with a body of 12 MB, one with `Content-Length` and one chunked. The memory tier has
+/// 4 KiB, and fills may use 1 MiB.
 #[test]
 fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
     for chunked in [false, true] {
@@ -268,7 +268,8 @@ fn a_304_freshens_an_object_on_disk_across_a_restart() {
     assert_eq!(bed.origin.requests("/page"), 2);
 }
 
-/// Method: the origin closes or resets its connection after half of a body, with a length and chunked.
+/// Method: the origin closes its connection after half of a body with `Content-Length`, and resets its connection
+/// after half of a chunked body.
 #[test]
 fn a_body_that_ended_early_is_not_stored_on_disk() {
     let folder = folder();
@@ -477,8 +478,8 @@ fn a_flipped_bit_on_disk_is_never_served() {
 }
 
 /// Method: request an object twice, the second time as a hit in memory, then evict it by other objects. The
-/// disk's admission has seen only the first request. The eviction passes the hit count of the memory tier to
-/// it, so second-hit admission accepts the object.
+/// disk's admission has seen only the first request. At the eviction it also gets the hit count of the memory tier,
+/// so second-hit admission accepts the object.
 #[test]
 fn an_evicted_object_that_had_a_hit_is_written_to_disk() {
     let folder = folder();

@@ -123,8 +123,8 @@ fn a_slow_client_gets_the_complete_body_of_an_object_that_is_evicted_meanwhile()
     const LENGTH: u64 = 6 << 20;
     let bed = TestBed::with_config(|config| {
         config.hot.capacity = ByteSize::mib(16);
-        // With the default of this limit (4 MiB here), the edge may disconnect a client that pins more for over
-        // a second.
+        // The default limit of pinned bytes is 4 MiB here. If more bytes are pinned for longer than a second, the
+        // edge may disconnect the client.
         config.hot.pinned_bytes_max = Some(ByteSize::mib(16));
     });
     if !has_arena(&bed) {

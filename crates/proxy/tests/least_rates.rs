@@ -93,8 +93,8 @@ fn a_slow_upload_above_the_minimum_rate_arrives() {
     assert_eq!(client.answer("POST").text(), "thanks");
 }
 
-/// The edge reads no bytes from the client while the origin does not read. It must not close the client for
-/// this.
+/// The edge reads no bytes from the client while the origin does not read. The edge must not close the
+/// client's connection because of this pause.
 #[test]
 fn a_client_is_not_closed_because_its_origin_reads_slowly() {
     let bed = start_edge(|_| {});

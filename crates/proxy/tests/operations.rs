@@ -34,7 +34,7 @@ fn a_draining_edge_finishes_its_requests_and_accepts_no_others() {
     body.wait_reached(1);
     assert_eq!(reading.head().status, 200);
     let stopping = std::thread::spawn(move || edge.shutdown(TIMEOUT));
-    // At the begin of the drain the edge closes its idle connections, so this close shows that the drain has
+    // At the beginning of the drain the edge closes its idle connections, so this close shows that the drain has
     // begun.
     assert!(idle.is_closed());
     assert!(TcpStream::connect(addr).is_err(), "no server listens");
@@ -172,7 +172,7 @@ fn a_tuned_edge_shows_its_curve() {
 /// Clients that use all connections of the admin server and read no response must not lock out other clients.
 ///
 /// Method: open more connections than the server allows. Each client sends so many requests that their
-/// responses do not fit in the socket buffers, and reads none.
+/// responses do not fit in the socket buffers, and reads no response.
 #[test]
 fn admin_clients_that_read_no_response_are_closed_for_others() {
     let bed = TestBed::start();
@@ -187,7 +187,7 @@ fn admin_clients_that_read_no_response_are_closed_for_others() {
             stream
                 .set_nonblocking(true)
                 .expect("the socket option can be set");
-            // Writes until the socket is full. The write may also fail because the server has already closed
+            // Writes until the socket is full. The write may also fail, because the server may already have closed
             // this connection in favour of a newer one.
             _ = stream.write_all(&request.repeat(20_000));
             stream

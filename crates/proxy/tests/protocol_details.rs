@@ -49,7 +49,7 @@ fn an_authority_that_differs_from_host_is_refused() {
     }
 }
 
-/// RFC 9110 §7.6.2: at zero, the edge answers itself.
+/// RFC 9110 §7.6.2: if `Max-Forwards` is zero, the edge answers the request and does not forward it.
 #[test]
 fn max_forwards_counts_down_for_options_and_ends_at_zero() {
     let bed = TestBed::start();
@@ -100,7 +100,7 @@ fn te_is_sent_with_its_connection_option() {
     assert!(options.eq_ignore_ascii_case("te"), "{}", forwarded.head());
 }
 
-/// RFC 9112 §6.1: the edge implements only `chunked`.
+/// RFC 9112 §6.1: the only transfer coding that the edge implements is `chunked`.
 #[test]
 fn a_transfer_coding_that_is_not_understood_is_501() {
     let bed = TestBed::start();
@@ -216,8 +216,8 @@ fn an_http10_client_is_not_promised_keep_alive_for_a_body_of_unknown_length() {
     assert_eq!(wire.read_to_end(), "hello");
 }
 
-/// The line end after a chunk is sent together with the chunk. A client that waits for it need not wait for the
-/// next chunk.
+/// The edge sends the line end of a chunk together with the chunk, so that a client that waits for the line end does
+/// not have to wait for the next chunk.
 #[test]
 fn the_end_of_a_chunk_is_sent_with_the_chunk() {
     let bed = TestBed::start();

@@ -186,8 +186,8 @@ fn a_connection_that_closed_while_idle_is_replaced_by_a_retry() {
     }
 }
 
-/// The origin closes its connection after each response without `Connection: close`. If the edge has not
-/// detected the close yet, it sends the next request on a closed connection and must retry.
+/// The origin closes its connection after each response, and does not announce this by `Connection: close`. If
+/// the edge has not detected the close yet, it sends the next request on a closed connection and must retry.
 #[test]
 fn origins_that_close_after_each_answer_are_served() {
     let bed = TestBed::with_config(|config| config.workers = std::num::NonZeroUsize::MIN);

@@ -65,8 +65,8 @@ fn wait_until_no_fill(bed: &TestBed) {
     bed.wait_until("the fills end", |status| status["fills"]["under_way"] == 0);
 }
 
-/// A field that is not in the cache key causes the error, and the origin states a lifetime for the error. If it
-/// were stored, one client could replace a page for all others.
+/// A field that is not in the cache key causes the error, and the origin states a lifetime for the error. If the
+/// error were stored, one client could replace a page for all other clients.
 #[test]
 fn an_error_that_one_request_caused_is_not_served_to_the_next() {
     let bed = TestBed::start();

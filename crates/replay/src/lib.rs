@@ -1,6 +1,6 @@
 //! A synthetic origin, a load generator that verifies every byte, and a monitor of the target's resources.
 //!
-//! [`Pattern`] connects the three: the bytes of an object are a pure function of its id and the offset.
+//! Origin and load generator share [`Pattern`]: the bytes of an object are a pure function of its id and the offset.
 //! [`origin`] can therefore serve a trace of terabytes without storing it, and [`load`] knows each byte that it
 //! must receive. The target stands between origin and load generator: edgeward or any other cache. Meanwhile
 //! [`monitor`] samples the target's process, so that a report shows the CPU time and memory with which the

@@ -7,9 +7,9 @@
 //! half, which has a short one. A word costs one add, one shift and one xor. SSE2 computes two words at a time,
 //! and no memory is read. Generating bytes is therefore as fast as storing them.
 //!
-//! `STEP` is odd and the fold is a bijection. A word from another position or of another id is therefore never the
-//! correct word. A body that was shifted by whole words or swapped with the body of another id certainly differs in
-//! every word.
+//! `STEP` is odd and the fold is a bijection. A word from another position of the body, or from the same
+//! position of a body with another key, is therefore never the correct word. A body that was shifted by whole
+//! words, or swapped with the body of an id with another key, differs in every word.
 
 use edgeward_types::mix64;
 
@@ -132,11 +132,12 @@ fn le_word(bytes: &[u8]) -> u64 {
 
 const WORD_BYTES: usize = 8;
 
-/// The size of a block: half of a small first-level cache, and a whole number of words.
+/// The size of a block: half of a first-level cache of 32 KiB, and a whole number of words.
 const BLOCK_BYTES: usize = 16 << 10;
 const _: () = assert!(BLOCK_BYTES.is_multiple_of(WORD_BYTES));
 
-/// 2^64 divided by the golden ratio, made odd. With this step, neighbouring words differ in every byte.
+/// 2^64 divided by the golden ratio, made odd. With this step, the values `w` of neighbouring words differ in every
+/// byte.
 const STEP: u64 = 0x9e37_79b9_7f4a_7c15;
 const _: () = assert!(STEP % 2 == 1);
 

@@ -1,7 +1,7 @@
 //! The report of a replay. `edgeward replay --json` prints it, so its names are part of the interface.
 //!
-//! Each name ends in its unit. `docs/reference/json-reports.md` describes every key. Keys may be added but are not
-//! renamed.
+//! Names of durations and sizes end in their unit, for example `_ms` or `_bytes`. `docs/reference/json-reports.md`
+//! describes every key. Keys may be added but are not renamed.
 
 use std::collections::BTreeMap;
 use std::time::Duration;

@@ -160,6 +160,7 @@ fn invalid_requests_are_rejected_with_a_hint() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     let (head, _) = ask(origin.addr(), "PUT", "/o/1?size=1", "Content-Length: 0\r\n");
     assert!(head.starts_with("HTTP/1.1 204 "), "{head}");
+    // The 404 and the 400 are counted, the 405 is not.
     assert_eq!(origin.stats().counts().refused, 2);
 }
 

@@ -138,7 +138,8 @@ pub struct ComparisonPlan {
 pub struct Contender {
     /// The name in the report.
     pub name: String,
-    /// Contenders of one group are variants of one server. The best represents the group.
+    /// The name of the contender's group. The contenders of a group are variants of one server, and the
+    /// contender with the highest hit ratio represents the group in comparisons.
     pub group: Option<String>,
     /// The program and its specific settings.
     pub server: Server,

@@ -1,4 +1,4 @@
-//! Reads a table of the plan key by key, and reports unknown keys: those that remain unread.
+//! Reads a table of the plan key by key. The keys that no code has read at the end are unknown and are reported.
 
 use std::cell::RefCell;
 use std::fmt;

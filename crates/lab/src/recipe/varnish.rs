@@ -11,9 +11,9 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
         (Some(bytes), _) => format!("malloc,{bytes}"),
         (None, bytes) => format!("file,{folder}/varnish.store,{}", bytes.unwrap_or(0)),
     };
-    // Each connection needs a thread, so there is one thread per connection and a reserve. One pool suffices for few
-    // cores. The default nuke_limit is 50: Varnish truncates the body of a large object that needs more than 50
-    // evictions, and the lab counts a truncated response as a failure.
+    // Each connection needs a thread, so there is one thread per connection and a reserve of 50. One thread
+    // pool suffices for few cores. The default nuke_limit is 50: Varnish truncates the body of a large object
+    // that needs more than 50 evictions, and the lab counts a truncated response as a failure.
     let threads = (environment.connections + 50).max(100);
     let line = format!(
         "-F -n {folder}/varnish -f {} -a 127.0.0.1:{} -T none -s {storage} -p thread_pools=1 \

@@ -11,7 +11,7 @@ use tokio::runtime::{Builder, Runtime};
 
 use super::support::{TIMEOUT, TestBed};
 
-/// The client and its responses. Dropping it closes the connection.
+/// The client and its responses. Dropping this value closes the connection.
 pub(crate) struct ClosedWindows {
     _responses: Vec<Response<Incoming>>,
     _sender: http2::SendRequest<Empty<Bytes>>,

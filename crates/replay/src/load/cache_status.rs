@@ -20,7 +20,7 @@ pub enum Class {
     Miss,
     /// Forwarded without using the cache: `fwd=bypass` or `fwd=method`.
     Pass,
-    /// The response has no usable header.
+    /// The response has neither a usable `Cache-Status` nor a usable `X-Cache`.
     Unknown,
 }
 

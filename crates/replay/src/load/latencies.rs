@@ -1,8 +1,9 @@
 //! Histograms of latencies that other threads can read while a replay runs.
 //!
 //! The difference of two snapshots has the percentiles of the interval between them. Each doubling of the
-//! latency has 64 buckets, so the error of a percentile is at most 1.6 %. Counting is one relaxed addition. The
-//! module `tally` has the more precise histograms of the whole run.
+//! latency has 64 buckets, so the error of a percentile above 66 µs is at most 0.8 %. Below 66 µs, the error is
+//! at most 0.5 µs. To count a latency takes one relaxed addition. The module `tally` has the more precise
+//! histograms of the whole run.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -134,7 +135,7 @@ const UNIT_BITS: u32 = 10;
 const SUB_BITS: u32 = 6;
 const SUBS: usize = 1 << SUB_BITS;
 
-/// 2^32 units are 73 minutes, twice the longest possible request.
+/// 2^32 units are 73 minutes. All longer latencies are counted in the last bucket.
 const UNITS_MAX: u64 = (1 << 32) - 1;
 
 /// The number of buckets: 64 for values below 64 units, then 64 for each doubling up to 2^32 units.

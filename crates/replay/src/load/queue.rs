@@ -17,7 +17,9 @@ use super::schedule::Schedule;
 pub(super) struct Job {
     /// The position of the request among all sent requests, from 0.
     pub(super) number: u64,
+    /// The number of the object in the trace.
     pub(super) key: u64,
+    /// The size of the object in bytes, which becomes a part of the URL.
     pub(super) size: u64,
     /// The due time since the start of the run; `None` in a closed loop.
     pub(super) due: Option<Duration>,

@@ -137,8 +137,8 @@ struct SampleThread {
     live: Arc<LiveCounts>,
     started: Instant,
     report: TargetReport,
-    /// A sample is taken every `every` ticks. The number doubles when the series is full, so that a run of a
-    /// week stays within the bound.
+    /// One sample is taken per `stride` intervals. The stride doubles when the series is full, so that the series of
+    /// a run of a week stays within `SAMPLES_MAX`.
     stride: u64,
     ticks: u64,
 }

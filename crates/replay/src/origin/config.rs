@@ -22,7 +22,8 @@ pub struct OriginConfig {
     /// The delay before each response. Default: none. The resolution is one millisecond.
     pub latency: Duration,
 
-    /// The latency of each request is uniformly distributed in `latency - jitter ..= latency + jitter`.
+    /// The maximum deviation from `latency`. The delay of each response is uniformly distributed between
+    /// `latency - jitter` (at least zero) and `latency + jitter`.
     pub jitter: Duration,
 
     /// The share of requests answered with `error_status`.

@@ -19,7 +19,7 @@ pub use request::OriginRequestError;
 pub use server::{RunningOrigin, StartError, SyntheticOrigin};
 pub use stats::{OriginCounts, OriginStats};
 
-/// The size of the largest object: 2^40 bytes, a terabyte.
+/// The size of the largest object: 2^40 bytes, one tebibyte.
 ///
 /// The number has thirteen decimal digits; the filler in the entity tag depends on this.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 40;

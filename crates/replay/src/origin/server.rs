@@ -1,4 +1,4 @@
-//! Listeners, connections and request handling.
+//! The listeners and connections of the synthetic origin, and the handling of its requests.
 
 use std::convert::Infallible;
 use std::io;

@@ -30,7 +30,8 @@ pub struct OriginCounts {
     pub partial: u64,
     /// Errors injected at the configured rate.
     pub errors: u64,
-    /// Invalid requests: 400, 404, 416.
+    /// Requests rejected because of their path, their parameters or their range: status 404, 400 or 416.
+    /// Statuses that the request itself asks for are not counted.
     pub refused: u64,
     /// Connections accepted.
     pub connections: u64,

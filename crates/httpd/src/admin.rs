@@ -32,7 +32,7 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
         let requested = host_of(&request);
         if let Some(host) = requested.filter(|host| !self.0.is_own_host(host)) {
             let text = format!(
-                "`{host}` is not a name of this admin server; ask by its address or localhost, or list the name in admin.hosts\n"
+                "`{host}` is not a name of this admin server; use its address or localhost, or list the name in admin.hosts\n"
             );
             return respond(StatusCode::MISDIRECTED_REQUEST, TEXT, text);
         }

@@ -349,7 +349,7 @@ async fn wait_for_stall(rows_read: &Cell<u64>, timeout: Duration) {
 fn stall_error(source: &dyn Source) -> SourceError {
     SourceError::Lost {
         label: source.label(),
-        cause: "timeout: no row arrived in time".into(),
+        cause: "timeout: the database did not answer in time".into(),
     }
 }
 

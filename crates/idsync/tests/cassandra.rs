@@ -145,7 +145,7 @@ impl SerializeValue for Uuid {
         writer: CellWriter<'b>,
     ) -> Result<WrittenCellProof<'b>, SerializationError> {
         let digits = id(self.0).replace('-', "");
-        let number = u128::from_str_radix(&digits, 16).expect("hex digits");
+        let number = u128::from_str_radix(&digits, 16).expect("the text is hexadecimal");
         let written = writer.set_value(&number.to_be_bytes());
         Ok(written.expect("16 bytes fit"))
     }
@@ -317,7 +317,9 @@ fn full_scans(node: &Node, ids: u64) {
         let mut builder = StaticBuilder::new(FilterParams::with_rate(rate));
         while let Some(batch) = scan.next_batch().expect("the scan delivers rows") {
             for id in batch.ids() {
-                builder.insert(hasher.hash_canonical(id)).expect("buffer");
+                builder
+                    .insert(hasher.hash_canonical(id))
+                    .expect("the id fits in the buffer");
             }
         }
         let scanned = began.elapsed();

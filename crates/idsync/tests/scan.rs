@@ -204,7 +204,7 @@ proptest! {
                     break true;
                 }
                 batches = batches.map(|left| left - 1);
-                let Some(batch) = scan.next_batch().expect("nothing rows_until_failure") else {
+                let Some(batch) = scan.next_batch().expect("the source does not fail") else {
                     break false;
                 };
                 // In this test the hash of an id is its number.

@@ -157,6 +157,6 @@ mod tests {
         };
         let mut first = [0; 10];
         thread::scope(|scope| DecodeAhead::start(scope, input).read_exact(&mut first))
-            .expect("the value is a number of bytes");
+            .expect("the input has ten bytes");
     }
 }

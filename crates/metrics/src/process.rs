@@ -121,7 +121,7 @@ mod tests {
     #[cfg(target_os = "linux")]
     fn this_process_has_plausible_figures() {
         let before = Process::read().expect("/proc exists on Linux");
-        let _file = fs::File::open("/proc/self/stat").expect("the file can be written");
+        let _file = fs::File::open("/proc/self/stat").expect("the file can be opened");
         let after = Process::read().expect("/proc exists on Linux");
         assert!(after.resident_memory_bytes > 100_000, "{after:?}");
         assert!(

@@ -157,7 +157,8 @@ mod tests {
     }
 
     fn hierarchy(rules: HierarchyRules) -> Hierarchy {
-        let memory = RotatingBloomConfig::new(NonZeroU64::new(1000).expect("not zero"), 1e-6);
+        let memory =
+            RotatingBloomConfig::new(NonZeroU64::new(1000).expect("the number is not zero"), 1e-6);
         Hierarchy::new(
             AnyDiskAdmission::new(DiskAdmissionSpec::SecondHit, memory),
             rules,

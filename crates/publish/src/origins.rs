@@ -53,7 +53,9 @@ impl FromStr for PageOrigin {
             return Err(wrong(form));
         }
         if host.contains(['/', '?', '#', '@', ',', '*']) || host.contains(char::is_whitespace) {
-            return Err(wrong("an origin ends with the host or its port"));
+            return Err(wrong(
+                "an origin ends with the host or its port and contains no `@`, `,`, `*` or space",
+            ));
         }
         // Browsers send origins in this form, and the comparison is byte by byte.
         if text.bytes().any(|byte| byte.is_ascii_uppercase()) {
@@ -67,7 +69,7 @@ impl FromStr for PageOrigin {
             return Err(wrong("browsers omit the scheme's default port"));
         }
         let value = HeaderValue::try_from(text);
-        let value = value.map_err(|_| wrong("write other characters in Punycode"))?;
+        let value = value.map_err(|_| wrong("an origin contains no control characters"))?;
         Ok(Self(value))
     }
 }

@@ -349,7 +349,7 @@ mod tests {
                 let mut request = HeaderMap::new();
                 for (n, value) in values.iter().enumerate() {
                     if let Some(value) = value {
-                        let name = HeaderName::try_from(format!("x-{n}")).expect("the method is a token");
+                        let name = HeaderName::try_from(format!("x-{n}")).expect("the field name is valid");
                         request.insert(name, HeaderValue::try_from(value.trim()).expect("visible ASCII"));
                     }
                 }

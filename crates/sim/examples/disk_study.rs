@@ -131,7 +131,7 @@ fn with_defaults(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfi
 
 fn density(capacity_bytes: u64) -> Vec<DiskConfig> {
     let fixed = (1..=13).map(|doubled| {
-        let bytes = NonZeroU64::new(1024 << doubled).expect("not zero");
+        let bytes = NonZeroU64::new(1024 << doubled).expect("the number is not zero");
         DiskAdmissionSpec::SizeDensity(bytes)
     });
     [
@@ -151,7 +151,7 @@ fn period(capacity_bytes: u64) -> Vec<DiskConfig> {
     let mut configs = vec![with_defaults(capacity_bytes, DiskAdmissionSpec::Always)];
     let keys = memory_for_disk(capacity_bytes).expected_keys.get();
     for sixteenths in [1, 2, 4, 8, 16, 64] {
-        let keys = NonZeroU64::new(keys * sixteenths / 16).expect("65,536 at the least");
+        let keys = NonZeroU64::new(keys * sixteenths / 16).expect("the number is not zero");
         for admission in [
             DiskAdmissionSpec::SecondHit,
             DiskAdmissionSpec::NthHit(3),
@@ -176,7 +176,7 @@ fn filter(capacity_bytes: u64) -> Vec<DiskConfig> {
     };
     for scale in [0.25, 1.0, 4.0] {
         for fill in [0.4, 0.5, 0.6, 0.7] {
-            let keys = NonZeroU64::new(keys_at(fill, scale)).expect("one at least");
+            let keys = NonZeroU64::new(keys_at(fill, scale)).expect("the number is not zero");
             configs.push(DiskConfig {
                 memory: RotatingBloomConfig::with_fill_max(keys, fill),
                 ..usual.clone()
@@ -199,7 +199,7 @@ fn simulate(name: &str, ram_bytes: u64, disk: &DiskConfig, records: &[Record]) {
     let mut run = Run::with_disk(config, disk.clone());
     run.feed(records);
     let report = run.report();
-    let disk_report = report.disk.as_ref().expect("it has a disk");
+    let disk_report = report.disk.as_ref().expect("the run has a disk");
     let done = disk_report.done;
     println!(
         "{name},{ram_bytes},{},{},{},{},{},{},{:.3},{:.4},{:.4},{:.4},{:.4},{},{},{},{},{},{},{:.3},{},{},{:.5},{:.5}",

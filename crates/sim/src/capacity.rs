@@ -115,7 +115,7 @@ impl fmt::Display for ParseCapacityError {
         match self {
             Self::Share(error) => error.fmt(f),
             Self::Size(error) => error.fmt(f),
-            Self::Zero => f.write_str("a cache of no bytes holds nothing; write 64MiB or 1%"),
+            Self::Zero => f.write_str("the capacity is zero; write 64MiB or 1%"),
         }
     }
 }

@@ -153,7 +153,10 @@ fn disk_config(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig 
     DiskConfig {
         capacity_bytes,
         admission,
-        memory: RotatingBloomConfig::new(NonZeroU64::new(20_000).expect("not zero"), 1e-7),
+        memory: RotatingBloomConfig::new(
+            NonZeroU64::new(20_000).expect("the number is not zero"),
+            1e-7,
+        ),
         eviction: Reinsertion::Never,
         rules: HierarchyRules::default(),
     }
@@ -170,7 +173,7 @@ fn specs() -> impl Strategy<Value = DiskAdmissionSpec> {
         Just(DiskAdmissionSpec::SecondHit),
         (2u32..6).prop_map(DiskAdmissionSpec::NthHit),
         (200u64..4000).prop_map(|bytes| {
-            DiskAdmissionSpec::SizeDensity(NonZeroU64::new(bytes).expect("not zero"))
+            DiskAdmissionSpec::SizeDensity(NonZeroU64::new(bytes).expect("the number is not zero"))
         }),
     ]
 }

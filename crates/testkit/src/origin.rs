@@ -33,7 +33,8 @@ pub struct ScriptedOrigin {
 impl ScriptedOrigin {
     /// Binds a free port and starts to serve.
     pub fn start() -> Self {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a free loopback port");
+        let listener =
+            TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a loopback port is free");
         listener
             .set_nonblocking(true)
             .expect("a socket can be made nonblocking");
@@ -49,10 +50,10 @@ impl ScriptedOrigin {
                 tokio::runtime::Builder::new_current_thread()
                     .enable_all()
                     .build()
-                    .expect("a runtime for the scripted origin")
+                    .expect("the runtime can be created")
                     .block_on(serve(listener, shared_by_thread, stopped));
             })
-            .expect("a thread for the scripted origin");
+            .expect("the thread can be created");
         Self {
             addr,
             shared,
@@ -65,7 +66,7 @@ impl ScriptedOrigin {
     pub fn unused_addr() -> SocketAddr {
         TcpListener::bind((Ipv4Addr::LOCALHOST, 0))
             .and_then(|listener| listener.local_addr())
-            .expect("a free loopback port")
+            .expect("a loopback port is free")
     }
 
     /// Returns the address of the listener.
@@ -252,7 +253,7 @@ async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot:
         tokio::select! {
             _ = &mut stopped => return,
             accepted = listener.accept() => {
-                let (stream, _) = accepted.expect("accept on a loopback listener");
+                let (stream, _) = accepted.expect("the loopback listener accepts connections");
                 // Without this option, a small write would wait for the acknowledgement of the previous write.
                 _ = stream.set_nodelay(true);
                 connections.spawn(serve_connection(stream, OpenConnection::new(Arc::clone(&shared))));

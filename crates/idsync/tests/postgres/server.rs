@@ -58,7 +58,7 @@ impl Server {
                 let path = data.join(name);
                 fs::write(&path, pem).expect("the file is written");
                 fs::set_permissions(&path, fs::Permissions::from_mode(0o600))
-                    .expect("the file is valid");
+                    .expect("the permissions can be set");
                 give_to_server_user(&path);
             }
         }
@@ -125,7 +125,7 @@ impl Server {
         let output = process.stdout.as_mut().expect("the pipe is open");
         BufReader::new(output)
             .read_line(&mut output_text)
-            .expect("the id is text");
+            .expect("the output is text");
         assert_eq!(output_text, "done\n");
         Session { process, input }
     }
@@ -165,7 +165,7 @@ impl Session {
         let mut output = self.process.stdout.take().expect("the pipe is open");
         output
             .read_to_string(&mut output_text)
-            .expect("the id is text");
+            .expect("the output is text");
         assert!(
             self.process.wait().expect("the process ends").success(),
             "{output_text}"

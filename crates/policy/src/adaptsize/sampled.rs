@@ -276,7 +276,7 @@ mod tests {
     #[test]
     fn the_slot_of_a_removed_object_is_reused() {
         let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
-        let first = caches.try_sample().expect("sampled");
+        let first = caches.try_sample().expect("the object is sampled");
         caches.request(first, 100, 1);
         caches.remove(first);
         assert!(!caches.holds(first));
@@ -303,7 +303,7 @@ mod tests {
     #[test]
     fn gaps_are_counted_within_a_window_only() {
         let mut caches = SampledCaches::new(1000, 1, &[f64::INFINITY], Seed(3));
-        let slot = caches.try_sample().expect("sampled");
+        let slot = caches.try_sample().expect("the object is sampled");
         caches.request(slot, 10, 3);
         caches.request(slot, 10, 8);
         assert_eq!(caches.take_gaps(), [(slot, 5)]);

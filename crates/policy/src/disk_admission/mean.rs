@@ -78,11 +78,13 @@ impl MeanSize {
                 _ => StateError::Read(error),
             })?;
         let word = |at: usize| {
-            let bytes = state[at..at + 8].try_into().expect("eight bytes");
+            let bytes = state[at..at + 8]
+                .try_into()
+                .expect("the slice has eight bytes");
             u64::from_le_bytes(bytes)
         };
         if state[..8] != MAGIC {
-            let magic = state[..8].try_into().expect("eight bytes");
+            let magic = state[..8].try_into().expect("the slice has eight bytes");
             return Err(StateError::NotAState { magic });
         }
         let (stored, computed) = (word(24), xxh3_64(&state[..24]));
@@ -106,7 +108,8 @@ const REQUESTS_MAX: u64 = 1 << 16;
 const SIZE_MAX: u64 = 1 << 44;
 
 /// The bytes per request until the mean is reliable. The value suits a web cache.
-pub(super) const BYTES_AT_FIRST: NonZeroU64 = NonZeroU64::new(256 << 10).expect("not zero");
+pub(super) const BYTES_AT_FIRST: NonZeroU64 =
+    NonZeroU64::new(256 << 10).expect("the number is not zero");
 
 const MAGIC: [u8; 8] = *b"EDGEWMSZ";
 
@@ -117,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn one_request_pays_for_half_of_the_mean_once_it_is_known() {
+    fn one_request_is_required_per_half_of_the_mean_once_it_is_reliable() {
         let mean = MeanSize::default();
         for n in 0..REQUESTS_MIN {
             assert_eq!(mean.bytes_per_request(), BYTES_AT_FIRST, "after {n}");
@@ -151,9 +154,10 @@ mod tests {
         let mean = MeanSize::default();
         (0..100).for_each(|n| mean.record(n * 1000));
         let mut saved = Vec::new();
-        mean.write_to(&mut saved).expect("a vector takes all");
+        mean.write_to(&mut saved)
+            .expect("writing to a vector cannot fail");
         let read = |bytes: &[u8]| MeanSize::read_from(&mut &bytes[..]);
-        let restored = read(&saved).expect("whole");
+        let restored = read(&saved).expect("the state is complete");
         assert_eq!(restored.bytes_per_request(), mean.bytes_per_request());
         for at in 0..saved.len() {
             let mut damaged = saved.clone();

@@ -51,7 +51,7 @@ impl DiskAdmissionSpec {
             Self::Always,
             Self::Never,
             Self::MeasuredDensity,
-            Self::SizeDensity(NonZeroU64::new(1 << 20).expect("not zero")),
+            Self::SizeDensity(NonZeroU64::new(1 << 20).expect("the number is not zero")),
         ]
     }
 }
@@ -144,7 +144,7 @@ impl fmt::Display for ParseDiskAdmissionError {
             Self::Requests(text) => write!(
                 f,
                 "`nth-hit:{text}` is not a number of requests from 2 to {REQUESTS_MAX}; write nth-hit:3, or \
-                 always for the first"
+                 `always` to write an object at its first request"
             ),
             Self::SizeZero => {
                 f.write_str("`size-density:0` is not a valid size; write size-density:1MiB")
@@ -173,7 +173,9 @@ mod tests {
     #[test]
     fn a_shown_rule_reads_back() {
         let odd = [
-            DiskAdmissionSpec::SizeDensity(NonZeroU64::new(123_457).expect("not zero")),
+            DiskAdmissionSpec::SizeDensity(
+                NonZeroU64::new(123_457).expect("the number is not zero"),
+            ),
             DiskAdmissionSpec::NthHit(2),
             DiskAdmissionSpec::NthHit(REQUESTS_MAX),
         ];
@@ -187,7 +189,7 @@ mod tests {
         for (text, hint) in [
             ("third-hit", "use second-hit"),
             ("nth-hit", "write nth-hit:3"),
-            ("nth-hit:1", "always for the first"),
+            ("nth-hit:1", "`always` to write"),
             ("nth-hit:9", "from 2 to 8"),
             ("size-density:", "cannot be read"),
             ("size-density:0", "write size-density:1MiB"),

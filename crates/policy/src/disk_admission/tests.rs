@@ -17,7 +17,7 @@ fn object(key: u64, size_bytes: u64) -> Object {
 
 /// Configures a memory of requests with a very low error rate.
 fn low_error_memory(keys: u64) -> RotatingBloomConfig {
-    RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 1e-6)
+    RotatingBloomConfig::new(NonZeroU64::new(keys).expect("the number is not zero"), 1e-6)
 }
 
 fn writes(admission: &AnyDiskAdmission, key: u64, size_bytes: u64) -> bool {
@@ -26,7 +26,10 @@ fn writes(admission: &AnyDiskAdmission, key: u64, size_bytes: u64) -> bool {
 
 /// Returns the number of the request at which an object of this size is written.
 fn written_at(spec: &str, size_bytes: u64) -> usize {
-    let admission = AnyDiskAdmission::new(spec.parse().expect("a rule"), low_error_memory(1000));
+    let admission = AnyDiskAdmission::new(
+        spec.parse().expect("the rule is valid"),
+        low_error_memory(1000),
+    );
     let at = (1..=20).find(|_| writes(&admission, 1, size_bytes));
     assert!(
         writes(&admission, 1, size_bytes),
@@ -86,7 +89,7 @@ proptest! {
         requests in prop::collection::vec((0u64..40, 1u64..10), 0..400), which in 0usize..5,
     ) {
         let spec: DiskAdmissionSpec =
-            ["second-hit", "nth-hit:4", "always", "size-density:2000", "never"][which].parse().expect("a rule");
+            ["second-hit", "nth-hit:4", "always", "size-density:2000", "never"][which].parse().expect("the rule is valid");
         let admission = AnyDiskAdmission::new(spec, low_error_memory(20_000));
         let mut counts: HashMap<u64, u64> = HashMap::new();
         for (key, thousands) in requests {
@@ -118,8 +121,8 @@ proptest! {
             writes(&admission, key, size);
         }
         let mut saved = Vec::new();
-        admission.write_to(tag, &mut saved).expect("a vector takes all");
-        let restored = AnyDiskAdmission::read_from(spec, memory, tag, &mut &saved[..]).expect("whole");
+        admission.write_to(tag, &mut saved).expect("writing to a vector cannot fail");
+        let restored = AnyDiskAdmission::read_from(spec, memory, tag, &mut &saved[..]).expect("the state is complete");
         for key in 0..60 {
             prop_assert_eq!(writes(&restored, key, size), writes(&admission, key, size));
         }

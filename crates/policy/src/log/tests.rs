@@ -96,7 +96,7 @@ fn segments_are_reclaimed_in_the_order_of_opening() {
 #[test]
 fn a_segment_that_is_being_read_is_opened_last() {
     let mut log = SegmentLog::new(small_shape(), 5, 2);
-    let opened = log.open_next(|id| id.0 < 3).expect("free");
+    let opened = log.open_next(|id| id.0 < 3).expect("a segment is free");
     assert_eq!(opened.segment, SegmentId(3));
     let opened = log
         .open_next(|_| true)

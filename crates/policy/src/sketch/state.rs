@@ -132,7 +132,9 @@ impl RotatingBloom {
                 for bytes in piece.chunks_exact(BLOCK_BYTES) {
                     let mut words = [0; BLOCK_WORDS];
                     for (word, bytes) in words.iter_mut().zip(bytes.chunks_exact(8)) {
-                        *word = u64::from_le_bytes(bytes.try_into().expect("eight bytes"));
+                        *word = u64::from_le_bytes(
+                            bytes.try_into().expect("the slice has eight bytes"),
+                        );
                     }
                     generation.set_block_words(block, words);
                     block += 1;
@@ -323,7 +325,7 @@ mod tests {
     const TAG: u64 = 0x7a6;
 
     fn config(keys: u64) -> RotatingBloomConfig {
-        RotatingBloomConfig::new(NonZeroU64::new(keys).expect("not zero"), 0.01)
+        RotatingBloomConfig::new(NonZeroU64::new(keys).expect("the number is not zero"), 0.01)
     }
 
     fn used(keys: u64, requests: u64) -> RotatingBloom {

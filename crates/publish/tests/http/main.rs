@@ -438,7 +438,7 @@ fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
         0
     );
     publisher.shutdown();
-    for entry in std::fs::read_dir(folder.path()).expect("the folder is created") {
+    for entry in std::fs::read_dir(folder.path()).expect("the folder is readable") {
         let entry = entry.expect("the folder is readable");
         std::fs::copy(entry.path(), backup.path().join(entry.file_name()))
             .expect("the file is copied");

@@ -9,7 +9,7 @@ use super::*;
 
 fn config(keys: u64, false_positive_rate_max: f64) -> RotatingBloomConfig {
     RotatingBloomConfig::new(
-        NonZeroU64::new(keys).expect("not zero"),
+        NonZeroU64::new(keys).expect("the number is not zero"),
         false_positive_rate_max,
     )
 }
@@ -170,7 +170,7 @@ proptest! {
     fn no_young_key_is_ever_denied(
         seed in any::<u64>(), keys in 200u64..3000, spread in 1u64..6, fill in 0.2f64..0.8,
     ) {
-        let period = NonZeroU64::new(keys).expect("not zero");
+        let period = NonZeroU64::new(keys).expect("the number is not zero");
         let filter = RotatingBloom::new(RotatingBloomConfig::with_fill_max(period, fill));
         let mut rng = crate::rng::Rng::new(edgeward_types::Seed(seed), 0);
         // key -> number of adds at its last request

@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn other_scans_files_and_programs_are_refused() {
+    fn a_checkpoint_of_another_scan_a_foreign_file_and_a_locked_file_are_refused() {
         let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("scan");
         write_checkpoint(&path);

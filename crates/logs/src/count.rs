@@ -249,7 +249,7 @@ mod tests {
         /// Method: compare with a hash map. Count with memory for all URLs and for few URLs, and with one to
         /// three threads.
         #[test]
-        fn counts_are_those_of_a_plain_map(
+        fn counts_equal_those_of_a_hash_map(
             rows in prop::collection::vec((0u64..2000, 0u64..1000, any::<bool>()), 0..3000),
             same_partition in any::<bool>(),
             memory_bytes in prop_oneof![Just(0u64), Just(1 << 30)],

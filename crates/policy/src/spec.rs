@@ -356,7 +356,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shown_policy_reads_back() {
+    fn a_displayed_policy_parses_to_the_same_policy() {
         let odd = [
             PolicySpec::admitting(AdmissionSpec::Threshold(ByteSize(123_457))),
             PolicySpec::admitting(AdmissionSpec::Exponential(ByteSize(u64::MAX))),

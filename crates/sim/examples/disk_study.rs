@@ -68,7 +68,8 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(())
 }
 
-fn usual(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
+/// Returns a configuration that reinserts objects with at least one hit.
+fn with_one_hit_reinsertion(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
     DiskConfig {
         capacity_bytes,
         admission,
@@ -94,7 +95,7 @@ fn eviction(capacity_bytes: u64) -> Vec<DiskConfig> {
         ] {
             configs.push(DiskConfig {
                 eviction,
-                ..usual(capacity_bytes, admission)
+                ..with_one_hit_reinsertion(capacity_bytes, admission)
             });
         }
     }
@@ -113,7 +114,7 @@ fn rules(capacity_bytes: u64) -> Vec<DiskConfig> {
                         note_disk_hits,
                         ..HierarchyRules::default()
                     },
-                    ..usual(capacity_bytes, DiskAdmissionSpec::SecondHit)
+                    ..with_one_hit_reinsertion(capacity_bytes, DiskAdmissionSpec::SecondHit)
                 });
             }
         }
@@ -125,7 +126,7 @@ fn rules(capacity_bytes: u64) -> Vec<DiskConfig> {
 fn with_defaults(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig {
     DiskConfig {
         eviction: Reinsertion::Hit { hits_min: 2 },
-        ..usual(capacity_bytes, admission)
+        ..with_one_hit_reinsertion(capacity_bytes, admission)
     }
 }
 
@@ -167,11 +168,11 @@ fn period(capacity_bytes: u64) -> Vec<DiskConfig> {
 }
 
 fn filter(capacity_bytes: u64) -> Vec<DiskConfig> {
-    let usual = usual(capacity_bytes, DiskAdmissionSpec::SecondHit);
+    let base = with_one_hit_reinsertion(capacity_bytes, DiskAdmissionSpec::SecondHit);
     let mut configs = Vec::new();
     let keys_at = |fill: f64, scale: f64| {
         // A higher fill limit allows more keys in the same number of blocks.
-        let blocks = usual.memory.blocks() as f64 * scale;
+        let blocks = base.memory.blocks() as f64 * scale;
         (rates::keys_per_block(fill) * blocks).max(1.0) as u64
     };
     for scale in [0.25, 1.0, 4.0] {
@@ -179,7 +180,7 @@ fn filter(capacity_bytes: u64) -> Vec<DiskConfig> {
             let keys = NonZeroU64::new(keys_at(fill, scale)).expect("the number is not zero");
             configs.push(DiskConfig {
                 memory: RotatingBloomConfig::with_fill_max(keys, fill),
-                ..usual.clone()
+                ..base.clone()
             });
         }
     }

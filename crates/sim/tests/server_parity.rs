@@ -31,9 +31,13 @@ fn the_server_and_the_simulator_decide_alike() {
 #[test]
 fn the_digest_distinguishes_runs() {
     let requests = traffic(20_000);
-    let (all, most) = requests.split_at(requests.len() - 1);
+    let (all_but_last, last) = requests.split_at(requests.len() - 1);
     let digest = |requests: &[Record]| simulated(PolicySpec::LRU, requests).1;
-    assert_ne!(digest(&requests), digest(all), "one request less: {most:?}");
+    assert_ne!(
+        digest(&requests),
+        digest(all_but_last),
+        "one request less: {last:?}"
+    );
 }
 
 fn simulated(policy: PolicySpec, requests: &[Record]) -> (u64, String) {

@@ -95,8 +95,9 @@ impl ClusterAddress {
                 }
             }
         }
-        let any = ca.is_some() || cert.is_some() || key.is_some() || tls_name.is_some();
-        let tls = match (tls, any) {
+        let has_tls_settings =
+            ca.is_some() || cert.is_some() || key.is_some() || tls_name.is_some();
+        let tls = match (tls, has_tls_settings) {
             (Some(Tls::Off), true) => {
                 return Err("tls=off contradicts the other TLS settings".to_owned());
             }

@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shown_rule_reads_back() {
+    fn a_displayed_rule_parses_to_the_same_rule() {
         let odd = [
             DiskAdmissionSpec::SizeDensity(
                 NonZeroU64::new(123_457).expect("the number is not zero"),

@@ -160,9 +160,7 @@ impl ListCache {
     }
 
     pub(super) fn holds(&self, key: u64) -> bool {
-        self.order
-            .iter()
-            .any(|&(resident_bytes, _)| resident_bytes == key)
+        self.order.iter().any(|&(resident, _)| resident == key)
     }
 
     pub(super) fn keys(&self) -> impl Iterator<Item = u64> {
@@ -182,7 +180,7 @@ impl ListCache {
         if let Some(at) = self
             .order
             .iter()
-            .rposition(|&(resident_bytes, _)| resident_bytes == key)
+            .rposition(|&(resident, _)| resident == key)
         {
             let entry = self.order.remove(at);
             self.order.push(entry);

@@ -37,7 +37,7 @@ proptest! {
 
     /// The result of a step is valid even for extreme sizes and inconsistent hits and residency.
     #[test]
-    fn no_traffic_makes_a_step_useless(
+    fn the_result_of_a_step_is_valid_for_any_traffic(
         capacity in prop_oneof![Just(1), Just(1 << 20), Just(u64::MAX), any::<u64>().prop_map(|c| c.max(1))],
         requests in prop::collection::vec(
             (0..40_u64, prop_oneof![Just(0), Just(u64::MAX), 0..1_u64 << 24], any::<bool>()),
@@ -82,7 +82,7 @@ proptest! {
 
 /// Server and simulator hash keys differently and must get exactly equal tunings.
 #[test]
-fn names_of_keys_do_not_matter() {
+fn tunings_do_not_depend_on_key_hashes() {
     let requests = zipf_requests(2_000, 12_000, 10.0, Seed(21));
     for mode in [Mode::Paper, Mode::Horizon] {
         let config = config(mode, 20_000_000, 3_000);

@@ -115,18 +115,15 @@ fn keys_forgotten_by_rotation_are_counted() {
 }
 
 #[test]
-fn a_smaller_rate_costs_more_memory_and_says_so() {
+fn a_smaller_false_positive_rate_costs_more_memory() {
     let bits = |rate| config(1_000_000, rate).memory_bytes() as f64 * 8.0 / 1e6;
     let (loose, usual, strict) = (bits(0.05), bits(0.01), bits(0.001));
     assert!(loose < usual && usual < strict);
     // Two filters of about 11 bits per key, and 1/64 of a third.
     assert!((20.0..28.0).contains(&usual), "{usual}");
     for rate in [0.05, 0.01, 0.001] {
-        let estimated_keys = config(1000, rate).false_positive_rate_max();
-        assert!(
-            (estimated_keys - rate).abs() < rate * 1e-3,
-            "{estimated_keys}"
-        );
+        let rate_max = config(1000, rate).false_positive_rate_max();
+        assert!((rate_max - rate).abs() < rate * 1e-3, "{rate_max}");
     }
 }
 
@@ -138,10 +135,10 @@ fn a_smaller_rate_costs_more_memory_and_says_so() {
 #[test]
 fn threads_find_their_recent_keys_through_rotations() {
     let filter = RotatingBloom::new(config(8_000, 1e-3));
-    let looks = AtomicU64::new(0);
+    let lookups = AtomicU64::new(0);
     thread::scope(|scope| {
         for thread in 0..4u64 {
-            let (filter, looks) = (&filter, &looks);
+            let (filter, lookups) = (&filter, &lookups);
             scope.spawn(move || {
                 for n in 0..60_000u64 {
                     let key = KeyHash(thread << 40 | n);
@@ -150,13 +147,13 @@ fn threads_find_their_recent_keys_through_rotations() {
                     let found = filter.contains(key);
                     if filter.saved_epoch() == epoch {
                         assert!(found, "just added: {n} of thread {thread}");
-                        looks.fetch_add(1, Relaxed);
+                        lookups.fetch_add(1, Relaxed);
                     }
                 }
             });
         }
     });
-    assert!(looks.into_inner() > 200_000, "nearly all lookups count");
+    assert!(lookups.into_inner() > 200_000, "nearly all lookups count");
     let rotations = filter.stats().rotations;
     // 240 000 keys, 8000 per period. A thread that is suspended while it clears delays a rotation.
     assert!((5..=32).contains(&rotations), "{rotations}");
@@ -167,7 +164,7 @@ proptest! {
 
     /// A key that was requested less than 3/4 of a period ago is always found. Method: compare with an exact memory.
     #[test]
-    fn no_young_key_is_ever_denied(
+    fn a_recently_requested_key_is_always_found(
         seed in any::<u64>(), keys in 200u64..3000, spread in 1u64..6, fill in 0.2f64..0.8,
     ) {
         let period = NonZeroU64::new(keys).expect("the number is not zero");
@@ -183,7 +180,7 @@ proptest! {
             if let Some(&then) = last.get(&key)
                 && added - then <= keys * 3 / 4
             {
-                prop_assert!(seen, "{key} was asked for {} adds ago of {keys}", added - then);
+                prop_assert!(seen, "{key} was requested {} adds ago of {keys}", added - then);
             }
             added += 1;
             last.insert(key, added);
@@ -212,7 +209,7 @@ fn the_number_of_keys_is_estimated_from_the_fill() {
         filter.check_and_add(KeyHash(key));
         distinct.insert(key);
     }
-    let estimated_keys = filter.stats().primary_keys as f64;
-    let error = (estimated_keys / distinct.len() as f64 - 1.0).abs();
-    assert!(error < 0.03, "{estimated_keys} of {}", distinct.len());
+    let rate_max = filter.stats().primary_keys as f64;
+    let error = (rate_max / distinct.len() as f64 - 1.0).abs();
+    assert!(error < 0.03, "{rate_max} of {}", distinct.len());
 }

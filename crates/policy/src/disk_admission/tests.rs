@@ -88,8 +88,8 @@ proptest! {
     fn without_forgetting_a_rule_counts_requests(
         requests in prop::collection::vec((0u64..40, 1u64..10), 0..400), which in 0usize..5,
     ) {
-        let spec: DiskAdmissionSpec =
-            ["second-hit", "nth-hit:4", "always", "size-density:2000", "never"][which].parse().expect("the rule is valid");
+        let rules = ["second-hit", "nth-hit:4", "always", "size-density:2000", "never"];
+        let spec: DiskAdmissionSpec = rules[which].parse().expect("the rule is valid");
         let admission = AnyDiskAdmission::new(spec, low_error_memory(20_000));
         let mut counts: HashMap<u64, u64> = HashMap::new();
         for (key, thousands) in requests {

@@ -106,6 +106,7 @@ pub struct MalformedLine {
 }
 
 impl MalformedLine {
+    /// Returns the error for a line without this field.
     pub(crate) const fn missing(field: &'static str) -> Self {
         Self {
             field,
@@ -113,6 +114,7 @@ impl MalformedLine {
         }
     }
 
+    /// Returns the error for a field that does not have the expected content.
     pub(crate) const fn not(field: &'static str, expected: &'static str) -> Self {
         Self {
             field,

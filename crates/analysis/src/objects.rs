@@ -124,6 +124,7 @@ impl Objects {
         });
     }
 
+    /// Adds an object to `top`, if it has more requests than the last object of a full `top`.
     #[inline]
     fn rank(&mut self, object: TopObject) {
         if self.top.len() >= self.top_max {

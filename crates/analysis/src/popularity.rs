@@ -94,6 +94,7 @@ impl Popularity {
         [10, 2].into_iter().find_map(|least| self.fit(least))
     }
 
+    /// Fits Zipf's law to the URLs with at least `requests_min` requests.
     fn fit(&self, requests_min: u64) -> Option<ZipfFit> {
         let points: Vec<(f64, f64)> = self
             .curve(8)

@@ -254,8 +254,9 @@ impl Sample {
     }
 }
 
-/// Returns the low 24 bits of a fingerprint, which decide if an object is sampled. Partitions use the high
-/// bits, and hash tables the bits below these, so the low bits are independent of both.
+/// Returns the low 24 bits of a fingerprint, which decide if an object is sampled. The crate `logs` selects
+/// partitions by the high bits, and positions in hash tables by the bits below these. The low bits are
+/// independent of both.
 #[inline]
 const fn low_bits(fingerprint: u64) -> u32 {
     (fingerprint & (THRESHOLD_ALL as u64 - 1)) as u32

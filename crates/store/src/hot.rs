@@ -280,8 +280,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.is_current(version)
     }
 
-    /// Returns a newer version of the same content, or `None` if the key has changed. A version becomes
-    /// outdated also after many changes of other keys, so a caller that keeps a version for long renews it.
+    /// Returns the current version of the unchanged content, or `None` if the key has changed. A version also
+    /// counts as outdated after many changes of other keys. A caller that keeps a version for long therefore
+    /// renews it.
     pub fn renewed(&self, version: Version) -> Option<Version> {
         self.shared.versions.renewed(version)
     }
@@ -292,8 +293,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.changing(key)
     }
 
-    /// Replaces `before` by `value`, which has the same body and the same charge. If the key has another value,
-    /// removes that value. Returns true if `value` is stored. If the key has changed since the version, returns
+    /// Replaces `before` by `value`, which has the same body and the same charge. If the value under the key is not
+    /// `before`, removes it. Returns true if `value` is stored. If the key has changed since the version, returns
     /// `None` without a change.
     pub fn refresh(&self, version: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
@@ -629,6 +630,7 @@ struct Counters {
 }
 
 impl Counters {
+    /// Returns the counter of this reason.
     fn refused(&self, refusal: RejectReason) -> &AtomicU64 {
         match refusal {
             RejectReason::Admission | RejectReason::LowRank => &self.refused_by_admission,

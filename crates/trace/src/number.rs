@@ -147,6 +147,8 @@ pub fn access_log_time(field: &[u8]) -> Option<Timestamp> {
     )
 }
 
+/// Returns the time of a date and clock time in a zone: `days` since 1970, `secs` of the day and `millis`, in a
+/// zone that is `east_secs` ahead of UTC.
 fn at(days: i64, secs: i64, east_secs: i64, millis: u64) -> Option<Timestamp> {
     let secs = u64::try_from(days * 86_400 + secs - east_secs).ok()?;
     secs.checked_mul(1000)?

@@ -17,7 +17,8 @@ use super::is_blank_or_comment;
 #[derive(Clone, PartialEq, Eq)]
 pub struct FieldNames(Vec<(Field, Box<[u8]>)>);
 
-/// Prints a text that checkpoints contain. The text must not change, so it has the former name of the type.
+/// Prints the text that checkpoints of an analysis contain. The text must not change, so it has `Names`, the former
+/// name of the type.
 impl fmt::Debug for FieldNames {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Names").field(&self.0).finish()

@@ -185,6 +185,7 @@ enum Piece {
     Value(String, Option<Field>),
 }
 
+/// Splits a format string with nginx's variables into literal texts and values.
 fn nginx(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut rest = text;
@@ -225,6 +226,7 @@ fn nginx_field(name: &str) -> Option<Field> {
     })
 }
 
+/// Splits a format string with the directives of Apache and Varnish into literal texts and values.
 fn apache(text: &str) -> Vec<Piece> {
     let mut pieces = Vec::new();
     let mut literal = Vec::new();

@@ -6,6 +6,7 @@ use proptest::prelude::*;
 
 use super::*;
 
+/// Returns an arena, or `None` if this system does not support arenas.
 fn arena() -> Option<Arc<Arena>> {
     match Arena::new(ByteSize::mib(16)) {
         Ok(arena) => Some(arena),

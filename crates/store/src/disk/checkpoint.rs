@@ -132,7 +132,8 @@ impl Write for AreaWriter<'_> {
         Ok(accepted)
     }
 
-    /// Writes the buffer. Only the last block may be short, otherwise the file would have a gap.
+    /// Writes the buffer, with padding to a whole block. Only the last write may need padding: padding in the middle
+    /// would change the checkpoint.
     fn flush(&mut self) -> io::Result<()> {
         let aligned = self.buffer.len().next_multiple_of(WRITE_ALIGN as usize);
         self.buffer.resize(aligned, 0);

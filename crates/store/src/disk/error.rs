@@ -207,6 +207,7 @@ pub struct DamagedDevice {
     pub erase_mib: u64,
 }
 
+/// Joins the messages of all devices.
 fn list(devices: &[DamagedDevice]) -> String {
     let texts: Vec<_> = devices.iter().map(ToString::to_string).collect();
     texts.join("; ")

@@ -362,8 +362,8 @@ fn hits(slot: u64) -> u8 {
 const LOAD_PERCENT_MAX: u64 = 94;
 
 /// The mean object size for which the first layer of buckets is sized: objects of this mean size fill the
-/// device and the first layer at the same time. If the index has more objects than this, it takes at most eight
-/// bytes per object. The first layer takes 7.9 MB per TiB of device.
+/// device and the first layer at the same time. If the index has more objects than fit in the first layer, it
+/// takes at most eight bytes per object. The first layer takes 7.9 MB per TiB of device.
 const MEAN_OBJECT_MAX: ByteSize = ByteSize::mib(1);
 
 /// The mean object size for which the largest index is sized.

@@ -130,6 +130,8 @@ impl Writer {
         self.reinsert_record(&draft, &[])
     }
 
+    /// Writes a record of the reclaimed segment again. Returns its new extent, or `None` if the record could not be
+    /// read, or the log has no space for it.
     fn copy(&mut self, entry: &Entry, from: Location) -> Result<Option<Extent>, AppendError> {
         let Ok(record) = self.volume.load_record(from, u64::from(entry.record_bytes)) else {
             return Ok(None);

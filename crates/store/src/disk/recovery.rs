@@ -266,6 +266,7 @@ const fn segments_align(segment_bytes: u64) -> u64 {
 /// The first segment of every store begins at a multiple of this number of bytes.
 const SEGMENTS_ALIGN_MIN: usize = 64 << 10;
 
+/// Writes both copies of the superblock.
 fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let bytes = superblock.to_bytes();
     // The first copy is durable before the second copy is written.
@@ -438,6 +439,7 @@ impl Replay<'_> {
         }
     }
 
+    /// Applies a record to the index.
     fn apply(&self, segment: SegmentId, entry: &Entry) {
         let hash = KeyHash(entry.hash);
         match entry.kind {
@@ -455,6 +457,7 @@ impl Replay<'_> {
         }
     }
 
+    /// Searches a segment without a footer, and applies its records with valid bodies to the index.
     fn search(&mut self, segment: SegmentId, epoch: u64) -> io::Result<()> {
         self.searched.insert(segment);
         let scan = self.scan;

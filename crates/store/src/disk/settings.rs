@@ -164,6 +164,7 @@ impl EventSink {
         Self(Arc::new(handler))
     }
 
+    /// Passes an event to the receiver.
     pub(crate) fn send(&self, event: &DiskEvent) {
         (self.0)(event);
     }

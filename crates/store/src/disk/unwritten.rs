@@ -2,10 +2,10 @@
 //! memory.
 //!
 //! The buffer is written when it is large or old enough. If lookups did not find the objects in the buffer, the
-//! edge would fetch and write them again. A small object is therefore visible as soon as its record is in the
-//! buffer. An object in pieces is not visible before its last record is written, because some of its pieces may
-//! be on the device and others in the buffer. Its delay is short, because a full piece fills the buffer, and a
-//! full buffer is written at once.
+//! edge would fetch and write them again. An object of one record is therefore visible as soon as its record is
+//! in the buffer. An object in pieces is not visible before its last record is written, because some of its
+//! pieces may be on the device and others in the buffer. Its delay is short, because a full piece fills the
+//! buffer, and a full buffer is written at once.
 //!
 //! All objects are removed from this table together when the buffer is written or dropped.
 

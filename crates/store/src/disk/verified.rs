@@ -6,10 +6,10 @@
 //! the comparison, and the kernel may read the block from the device again. The corrupt block is then served
 //! until the entry expires.
 //!
-//! The table has a fixed size. Each block belongs to a group of eight slots, a cache line. If no slot of the
-//! group is free, a new block replaces the oldest block of the group; the replaced block is verified again. A
-//! bitmap with one bit per 64 KiB of the device would be smaller. But bodies begin at any unit of 512 bytes,
-//! and several small bodies may share 64 KiB.
+//! The table has a fixed size. Each block belongs to a group of eight slots, which fill a cache line. If no
+//! slot of the group is free, a new block replaces the oldest block of the group; the replaced block is
+//! verified again. A bitmap with one bit per 64 KiB of the device would be smaller. But bodies begin at any
+//! unit of 512 bytes, and several small bodies may share 64 KiB.
 //!
 //! A slot contains 36 bits of the block's hash and the time of the comparison; other bits of the hash select
 //! the group. The hash covers the location of the block and the epoch of its segment. Entries therefore need

@@ -10,6 +10,7 @@ fn cache(capacity_bytes: u64, policy: PolicySpec) -> Arc<HotCache<u64>> {
     })
 }
 
+/// Stores the value `key` under the same key. Returns false if the cache refuses it.
 fn fill(cache: &HotCache<u64>, key: u64, charge_bytes: u64) -> bool {
     match cache.offer(KeyHash(key), charge_bytes) {
         Offer::Admit(reservation) => commit(cache, reservation, key),

@@ -20,16 +20,17 @@ pub enum TunerMode {
     /// the end of the window.
     #[default]
     Thread,
-    /// The thread of the request that fills the window. That request waits for the step, which takes about 100
-    /// ms. This mode is for runs with one worker that must be exactly repeatable, so that the fingerprint of
-    /// decisions equals that of the simulator.
+    /// The thread of the request that fills the window. That request waits until the tuner has chosen a new
+    /// `c`, which takes about 100 ms. This mode is for runs with one worker that must be exactly repeatable, so
+    /// that the fingerprint of decisions equals that of the simulator.
     Inline,
 }
 
 /// The state of the tuner for operators.
 #[derive(Clone, Debug, Default)]
 pub struct TuningStatus {
-    /// The outcome of the last step. `None` before the first window is full.
+    /// The outcome of the last step, the choice of `c` at the end of a window. `None` before the first window is
+    /// full.
     pub last: Option<adaptsize::Tuning>,
     /// The current value of the parameter `c` of AdaptSize, in bytes.
     pub c: f64,

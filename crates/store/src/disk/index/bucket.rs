@@ -50,6 +50,7 @@ impl Bucket {
         (self.words[7].load(Relaxed) >> SLOT_BITS) as u8
     }
 
+    /// Returns a copy of the bucket. A concurrent change may overlap the copy.
     #[inline]
     pub(super) fn line(&self) -> CacheLine {
         CacheLine {
@@ -171,12 +172,14 @@ impl CacheLine {
         None
     }
 
+    /// Yields the index and content of each slot that is not empty.
     pub(super) fn slots(&self) -> impl Iterator<Item = (usize, u64)> + '_ {
         (0..SLOTS)
             .map(|at| (at, self.slot(at)))
             .filter(|&(_, slot)| slot != EMPTY)
     }
 
+    /// Returns the index of the first empty slot.
     pub(super) fn free(&self) -> Option<usize> {
         (0..SLOTS).find(|&at| self.slot(at) == EMPTY)
     }

@@ -49,6 +49,7 @@ fn changes() -> impl Strategy<Value = Vec<Change>> {
     prop::collection::vec(change, 1..3000)
 }
 
+/// Returns the configuration of an index for at most 2000 objects.
 fn small() -> IndexConfig {
     IndexConfig {
         device: ByteSize::mib(32),
@@ -312,6 +313,7 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     }
 }
 
+/// Returns a checkpoint of an index with the first `objects` keys.
 fn saved(config: IndexConfig, objects: u64) -> Vec<u8> {
     let index = Index::new(config);
     for n in 0..objects {

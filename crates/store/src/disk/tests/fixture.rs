@@ -28,6 +28,7 @@ fn settings_of(folder: &Path) -> DiskSettings {
     }
 }
 
+/// Writes the store's file from a packed fixture into `folder`.
 fn unpack(packed: &Path, folder: &Path) {
     let packed = std::fs::read(packed).expect("the read succeeds");
     let file = File::create(folder.join(FILE_NAME)).expect("the file can be created");

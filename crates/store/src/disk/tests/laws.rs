@@ -7,6 +7,7 @@ use bytes::Bytes;
 
 use super::*;
 
+/// Returns the settings of a store with a file of twelve times 256 KiB and segments of 256 KiB.
 fn small(folder: &Path) -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
@@ -25,6 +26,7 @@ fn object(cache: &DiskCache, key: u64) -> DiskObject {
         .expect("the head is read")
 }
 
+/// Flips the lowest bit of a byte of the store's file.
 fn flip(folder: &Path, offset: u64) {
     let file = folder.join(FILE_NAME);
     let mut bytes = std::fs::read(&file).expect("the read succeeds");

@@ -10,6 +10,7 @@ mod laws;
 mod oracle;
 mod spans;
 
+/// Returns a body of `length` bytes, which differs from the bodies of other keys.
 fn pattern(key: u64, length: usize) -> Vec<u8> {
     (0..length)
         .map(|n| (n as u64).wrapping_mul(key * 2 + 7).to_le_bytes()[n % 3] ^ (n >> 12) as u8)
@@ -23,6 +24,7 @@ fn settings(folder: &std::path::Path, segments: u64) -> DiskSettings {
     }
 }
 
+/// Stores an object. If `announced` is true, the write states the length of the body at its start.
 fn put(cache: &DiskCache, key: u64, body: &[u8], announced: bool) {
     let length = announced.then_some(body.len() as u64);
     let name = key.to_le_bytes();
@@ -38,6 +40,7 @@ fn put(cache: &DiskCache, key: u64, body: &[u8], announced: bool) {
     write.finish().expect("the body is complete");
 }
 
+/// Returns the body of an object, or `None` for a miss.
 fn get(cache: &DiskCache, key: u64) -> Option<Vec<u8>> {
     let candidate = cache.lookup(KeyHash(key))?;
     let object = cache.read_head(&candidate, &key.to_le_bytes()).ok()?;

@@ -14,8 +14,11 @@ use edgeward_types::Timestamp;
 
 use super::*;
 
+/// The setting `verify_every` of the tests.
 const EVERY: Duration = Duration::from_secs(600);
 
+/// Returns the settings of a store with a file of twelve times 256 KiB and segments of 256 KiB. A verified block is
+/// sent without a further comparison for [`EVERY`].
 fn small(folder: &Path) -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
@@ -151,6 +154,7 @@ fn no_span_is_returned_without_a_time_or_with_verify_every_zero() {
     }
 }
 
+/// Flips the lowest bit of a byte of the store's file.
 fn flip(folder: &Path, offset: u64) {
     use std::os::unix::fs::FileExt as _;
     let mut options = File::options();

@@ -1,7 +1,7 @@
 //! A proxy request is parsed the same whether it arrives at once or byte by byte. The parser consumes no more bytes
 //! than it has, and a client that sends too much gets a reply.
 //!
-//! The first byte selects whether the client was greeted. Run: `cargo +nightly fuzz run link_socks`.
+//! The first byte selects whether the SOCKS greeting was already answered. Run: `cargo +nightly fuzz run link_socks`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,4 +1,4 @@
-//! Measures the cost of an id filter on an edge, and its responses.
+//! Measures the cost of an id filter on an edge, and how fast the edge answers from the filter.
 //!
 //! Two edges run, one of them with a filter of many ids. Both get hits in turn. The filter does not affect
 //! hits, so the CPU time per request should be equal. Then the edge with the filter gets requests for absent

@@ -10,10 +10,12 @@ mod bench_memory;
 mod bench_negative;
 mod bench_prediction;
 mod docs_site;
+/// Writes random test scripts for the filter clients.
 mod lives;
 mod options;
 mod statistics;
 mod tidy;
+/// Rewrites the golden files under `vectors/`.
 mod vectors;
 
 use std::fmt::Write as _;

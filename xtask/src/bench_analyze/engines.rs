@@ -127,7 +127,7 @@ impl Engine {
     }
 }
 
-/// Reads a line as columns between spaces, quoted or not. This is the fastest way in DuckDB. The result is wrong if a
+/// Reads a line as columns that are separated by spaces and may be quoted. This is the fastest way in DuckDB. The result is wrong if a
 /// user agent has an escaped quote; generated logs have no such user agent.
 const DUCKDB: &str = "
 import sys, duckdb

@@ -1,4 +1,4 @@
-//! The logs to count. They are generated once per size and compression, and kept.
+//! The logs whose requests are counted. They are generated once per size and compression, and kept.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};

@@ -154,6 +154,7 @@ impl Attacker {
             (Attack::PinnedH1, Strength::Moderate) => usize::from(self.steps.is_multiple_of(6)),
             // Together with the 2 of `per_step`, this opens 115 connections per second.
             (Attack::Gateway, Strength::Moderate) => per_step + usize::from(self.steps % 10 < 3),
+            // All connections were open once. Connections that the server closed are replaced: 100 per second.
             (_, Strength::Moderate) if self.opened >= self.attack.connections() as u64 => 2,
             _ => per_step,
         };
@@ -161,7 +162,7 @@ impl Attacker {
             if self.connections.len() >= self.attack.connections() {
                 return;
             }
-            // Sixteen loopback addresses, so that a limit per address does not stop the attack.
+            // The attacker uses sixteen loopback addresses, so that a limit per address does not stop the attack.
             self.next_source = (self.next_source + 1) % 16;
             let source = Ipv4Addr::new(
                 127,

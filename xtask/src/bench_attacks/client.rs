@@ -18,13 +18,13 @@ const HIT_CONNECTIONS: usize = 4;
 /// the core.
 const HITS_NICE: i32 = 5;
 
-/// The number of keys for hits; all are in memory.
+/// The number of keys for hits. Their objects of 1 KiB fit in the edge's memory tier.
 const HIT_KEYS: u64 = 1000;
 
 /// The number of connections that fill the cache.
 const FILL_CONNECTIONS: u64 = 8;
 
-/// A request that takes longer is an error.
+/// The timeout of connecting, of each read and of each write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The next key that no request has used yet.
@@ -122,7 +122,8 @@ pub(super) fn next_key() -> u64 {
     NEXT_MISS.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Requests paths that the server answers from memory: objects of the edge, or a page of another server.
+/// Requests paths that the server answers from memory: stored objects from an edge, or a page from the admin server or
+/// the publisher. The gateway stores no objects and forwards these requests.
 fn request_hits(
     test_servers: &TestServers,
     n: u64,
@@ -150,8 +151,9 @@ fn request_hits(
     }
 }
 
-/// Requests objects with new keys, and returns the latencies in milliseconds. For a server without misses, each
-/// request gets a new connection; for the gateway, each request gets a new edge of the link.
+/// Requests objects with new keys from the edge, and returns the latencies in milliseconds. The admin server and the
+/// publisher have no misses: each request gets a new connection. For the gateway, each request gets a new edge of
+/// the link.
 fn request_misses(test_servers: &TestServers, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     let mut latencies = Vec::new();
     let mut connection = None;

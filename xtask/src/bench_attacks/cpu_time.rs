@@ -17,7 +17,7 @@ pub(super) struct ThreadTime {
 }
 
 impl CpuTime {
-    /// Adds the CPU time that the calling thread has used since its previous call.
+    /// Adds the CPU time that the calling thread has used since its previous call of this function.
     pub(super) fn add(&self, thread: &mut ThreadTime) {
         let now = clock_gettime(ClockId::ThreadCPUTime);
         let now = u64::try_from(now.tv_sec * 1_000_000_000 + now.tv_nsec).unwrap_or(0);

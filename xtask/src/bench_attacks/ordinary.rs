@@ -27,8 +27,8 @@ pub(super) struct RunningControl {
     body: Body,
 }
 
-/// Starts the control, which fetches bodies at `bytes_per_second`, or as fast as possible if this rate is not
-/// reached.
+/// Starts the control, which fetches bodies at `bytes_per_second`, or at the highest rate that the edge allows if
+/// that is lower.
 pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> RunningControl {
     let is_over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));
@@ -87,4 +87,5 @@ impl RunningControl {
     }
 }
 
+/// The maximum time until a sleeping thread notices that the control has ended.
 const STOP_CHECK: Duration = Duration::from_millis(100);

@@ -30,7 +30,7 @@ pub(super) struct TestServers {
     admin_port: u16,
     publisher_port: u16,
     link: Option<Link>,
-    /// The memory limit of the edge: (memory tier + fills + base) × 1.1.
+    /// The memory limit of the edge: (memory tier + fills + memory of an empty edge) × `MEMORY_RATIO_MAX`.
     pub(super) memory_bytes_bound: Option<u64>,
     server: Server,
     origin: Server,

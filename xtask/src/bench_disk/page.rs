@@ -183,7 +183,7 @@ fn goal_table(goals: &[Goal]) -> Table {
     table
 }
 
-/// The horizontal axis.
+/// The horizontal axis of the plots: seconds at a fixed rate, requests in a closed loop.
 #[derive(Clone, Copy)]
 struct HorizontalAxis {
     by_time: bool,

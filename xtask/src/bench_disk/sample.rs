@@ -12,7 +12,7 @@ use anyhow::Context as _;
 
 use super::servers::{count, status, total};
 
-/// Declares the fields of a sample once, for reading and for printing.
+/// Declares the fields of [`Sample`], its column names and its cells from one list.
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
         /// A sample. All fields except `seconds` and the last three are counters since the start of the processes.

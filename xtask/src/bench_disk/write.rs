@@ -46,14 +46,14 @@ usage: cargo xtask bench-disk write [options]
 
 const MIB: f64 = 1_048_576.0;
 
-/// The number of small objects; all fit in memory.
+/// The number of small objects whose hits are measured; all fit in memory.
 const HOT_KEYS: u64 = 200;
 const HOT_BYTES: u64 = 1024;
 const MISS_BYTES: u64 = 1 << 20;
 /// The maximum number of misses per second. A higher rate would need more CPU time than two cores have.
 const MISS_RATE_MAX: f64 = 200.0;
 
-/// The time between the start of the misses and the start of the hits.
+/// The time for which misses run before the hits start.
 const LEAD: Duration = Duration::from_millis(500);
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {

@@ -1,4 +1,4 @@
-//! Collects facts that affect a figure besides the code: machine, programs, date.
+//! Collects facts that affect a measured figure besides edgeward's code: the machine and the versions of programs.
 
 use std::fs;
 use std::path::Path;

@@ -29,6 +29,7 @@ impl Load {
 }
 
 /// Sends the requests of a workload to `port` for `duration`. The client runs on its own core.
+/// `tag` is part of the keys of misses and passes, so that no earlier run has used them.
 pub(crate) fn run(
     plan: &Plan,
     root: &Path,

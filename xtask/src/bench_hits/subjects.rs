@@ -258,8 +258,8 @@ impl TestServers {
         self.start_server(plan, Subject::Varnish, &find("varnishd")?, &arguments, port)
     }
 
-    /// Sends one request to each server and compares the response with the file, so that a misconfigured server
-    /// cannot win with wrong responses.
+    /// Sends two requests for one object to each server and compares the responses with the origin's file, so that a
+    /// misconfigured server cannot win with wrong responses.
     fn check(&self, workload: Workload) -> anyhow::Result<()> {
         let expected = body(workload.size);
         let prefix = match workload.kind {
@@ -340,7 +340,7 @@ fn capacity(plan: &Plan, workload: Workload) -> u64 {
     }
 }
 
-/// Returns the `user` line of nginx's configuration. Without the line, an nginx that is started as root would
+/// Returns the `user` line of nginx's configuration: `user root;` for root, otherwise nothing. Without the line, an nginx that is started as root would
 /// switch to the user `nobody`, which cannot write to the folder.
 pub(crate) fn nginx_user() -> &'static str {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
@@ -373,7 +373,7 @@ fn body(size: u64) -> Vec<u8> {
 struct Origin {
     port: u16,
     counter: Client,
-    /// The number of requests for the counter itself, which the origin also counts.
+    /// The number of requests for the counter's page. The origin counts them too.
     asked: u64,
     _server: Server,
 }

@@ -7,7 +7,7 @@ use super::test_servers::Subject;
 /// The limit of open files that the servers request.
 const FILES_WANTED: u64 = 200_000;
 
-/// The number of open files for logs, listeners and the cache itself.
+/// The number of open files that are not for objects or connections: logs, listeners, the folders of the cache.
 const FILES_OF_OTHER_KIND: u64 = 256;
 
 /// Raises the limit of open files as far as possible and returns it.
@@ -17,7 +17,7 @@ pub(super) fn files_allowed() -> u64 {
         current: Some(most),
         maximum: Some(most),
     };
-    // Only root may exceed the hard limit, and not on every system.
+    // Only root may raise the hard limit, and some systems do not allow it even to root.
     match allowed.maximum {
         Some(most) if most < FILES_WANTED => {
             if setrlimit(Resource::Nofile, raised(FILES_WANTED)).is_ok() {

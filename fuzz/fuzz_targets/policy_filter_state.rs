@@ -1,4 +1,4 @@
-//! A saved second-hit filter is restored or rejected for any bytes, and a restored filter finds the keys that are added.
+//! A saved second-hit filter is restored or rejected for any bytes. A restored filter finds the keys that are added.
 //!
 //! The first byte selects the number of keys per period. The remaining bytes are a state. With the high bit set
 //! they are the body of a state with valid header and checksum, so that the fuzzer reaches the code behind the

@@ -18,7 +18,7 @@ use crate::avx2::Avx2;
 use crate::id::IdHash;
 use crate::rate::Rate;
 
-/// The bytes of eight lanes as in the file. The alignment is_within_rate a block within one cache line.
+/// The bytes of eight lanes as in the file. The alignment keeps a block within one cache line.
 #[derive(Clone, Copy, Debug, Default)]
 #[repr(align(32))]
 pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);

@@ -127,8 +127,8 @@ impl Engine {
     }
 }
 
-/// Reads a line as columns that are separated by spaces and may be quoted. This is the fastest way in DuckDB. The result is wrong if a
-/// user agent has an escaped quote; generated logs have no such user agent.
+/// Reads a line as columns that are separated by spaces and may be quoted. This is the fastest way in DuckDB.
+/// The result is wrong if a user agent has an escaped quote; generated logs have no such user agent.
 const DUCKDB: &str = "
 import sys, duckdb
 memory, temp, files = sys.argv[1], sys.argv[2], sys.argv[3:]

@@ -207,7 +207,8 @@ impl Transport {
 }
 
 impl Workload {
-    /// Returns the goal: the minimum of edgeward's requests per CPU-second, divided by those of the best nginx setting.
+    /// Returns the goal: the minimum of edgeward's requests per CPU-second, divided by those of the best nginx
+    /// setting.
     pub(crate) fn goal_against_nginx(self) -> f64 {
         match (self.transport, self.kind, self.size) {
             (Transport::Https | Transport::HttpsNew, ..) => 1.6,
@@ -219,8 +220,8 @@ impl Workload {
         }
     }
 
-    /// Returns the minimum of edgeward's requests per CPU-second, divided by those of Varnish. Only small hits have this
-    /// goal.
+    /// Returns the minimum of edgeward's requests per CPU-second, divided by those of Varnish. Only small hits
+    /// have this goal.
     pub(crate) fn goal_against_varnish(self) -> Option<f64> {
         let is_small_hit = self.kind == Kind::Hit && self.size <= 16 << 10;
         (is_small_hit && self.transport == Transport::Http).then_some(2.5)

@@ -340,8 +340,8 @@ fn capacity(plan: &Plan, workload: Workload) -> u64 {
     }
 }
 
-/// Returns the `user` line of nginx's configuration: `user root;` for root, otherwise nothing. Without the line, an nginx that is started as root would
-/// switch to the user `nobody`, which cannot write to the folder.
+/// Returns the `user` line of nginx's configuration: `user root;` for root, otherwise nothing. Without the
+/// line, an nginx that is started as root would switch to the user `nobody`, which cannot write to the folder.
 pub(crate) fn nginx_user() -> &'static str {
     let is_root = fs::metadata("/proc/self").is_ok_and(|own| {
         use std::os::unix::fs::MetadataExt as _;

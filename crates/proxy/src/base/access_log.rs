@@ -17,7 +17,7 @@ use crate::base::config::{AccessLogConfig, LogDestination, LogFormat};
 use crate::base::error_chain::ErrorChain;
 pub(crate) use line::{LogLine, PendingLine};
 
-/// Why the access log cannot be started.
+/// The reason why the access log cannot be started.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum AccessLogError {

@@ -24,7 +24,7 @@ pub(crate) const CHUNK_BYTES: usize = 128 << 10;
 /// The limit of the rate at which one worker reads ahead.
 #[derive(Debug)]
 pub(crate) struct AheadRate {
-    /// Zero disables the bound.
+    /// Zero disables the limit.
     bytes_per_second: u64,
     /// The time at which the next chunk may begin.
     next_start: Cell<Option<Instant>>,

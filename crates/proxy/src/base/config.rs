@@ -1,7 +1,7 @@
 //! The configuration of an edge, checked and with all defaults filled in.
 //!
 //! The crate `cli` parses flags and the TOML file into types of its own, and converts them into the types of this
-//! module. The comment of each field states its default and the reason. The address and the origin's URL have none.
+//! module. The comment of each field states its default and the reason. Address and origin URL have no default.
 
 mod forwarding;
 mod host_pattern;
@@ -46,8 +46,7 @@ pub struct EdgeConfig {
     pub negative: Vec<NegativeRule>,
     /// The fields by which the origin learns about the client.
     pub forwarding: ForwardingConfig,
-    /// Address of the server for metrics and status. Default: none, because these pages reveal the policy and the use
-    /// of the cache.
+    /// Address of the server for metrics and status. Default: none, because the pages reveal how the cache is used.
     pub admin: Option<SocketAddr>,
     /// Values of `Host` that the admin server accepts, besides addresses, `localhost` and [`name`](Self::name).
     /// Default: none.
@@ -140,8 +139,7 @@ pub struct DiskConfig {
     /// Threads that read from the devices. Default 16: enough to keep several disks busy. Workers read from the page
     /// cache without these threads.
     pub read_threads: NonZeroUsize,
-    /// Lookups that may wait for a read thread. Default 1024. Further lookups are misses, because the origin is
-    /// faster.
+    /// Lookups that may wait for a read thread. Default 1024. Further lookups are misses: the origin is faster.
     pub reads_waiting_max: NonZeroUsize,
     /// Longest time that a response to an unsafe method waits until its invalidation is durable. Default 5 s: a sync
     /// takes milliseconds. After this time the response is sent, and the invalidation is counted as not durable.
@@ -277,8 +275,7 @@ pub struct LimitsConfig {
     pub idle_timeout: Duration,
     /// Longest time in which a client reads no byte of its response, or sends no byte of its upload. Default 60 s.
     pub body_idle_timeout: Duration,
-    /// Largest body of a request. Default: none, because uploads are streamed and never stored. A client gets 413 for
-    /// a larger body.
+    /// Largest body of a request. Default: none, because uploads are streamed. A client gets 413 for a larger body.
     pub request_body_bytes_max: Option<ByteSize>,
     /// Bytes of a request's body that are read before a connection to the origin is requested. Default 64 KiB: forms
     /// and API calls are smaller, so a slow client holds no connection to the origin.
@@ -294,12 +291,11 @@ pub struct LimitsConfig {
     /// fast. Only time in which the edge waits for the client counts. 0 disables the limit. A slower upload gets 408.
     pub upload_rate_min: ByteSize,
     /// Minimum rate at which a client reads its response, in bytes per second. Default 256 B. Only time in which the
-    /// client does not read available bytes counts, so a slow origin or an event stream does not count. 0 disables the
-    /// limit.
+    /// client does not read available bytes counts, not a slow origin or an event stream. 0 disables the limit.
     pub response_rate_min: ByteSize,
-    /// Longest time in which a client may neither send nor read a byte. Default 30 s: a train's tunnel. For responses
-    /// over HTTP/1.1 it is at least `body_idle_timeout`, because a full socket empties in large steps. That minimum
-    /// does not apply while requests wait for the connection to the origin that the response uses.
+    /// Longest time in which a client may neither send nor read a byte. Default 30 s: a train in a tunnel. For
+    /// responses over HTTP/1.1 it is at least `body_idle_timeout`, because a full socket empties in large steps. That
+    /// minimum does not apply while requests wait for the connection to the origin that the response uses.
     pub rate_window: Duration,
     /// Bytes of a response that the edge reads from the origin and buffers while the client reads none. Default
     /// 512 KiB: the origin's connection becomes free at once after a smaller body. `fill_bytes_max` includes them.

@@ -13,7 +13,7 @@ use edgeward_types::Timestamp;
 /// A minimum rate.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MinRate {
-    /// Zero disables the bound.
+    /// Zero disables the limit.
     pub(crate) bytes_per_second: u64,
     /// The size of the bucket: the longest time for which a client may neither send nor read a byte.
     pub(crate) window: Duration,

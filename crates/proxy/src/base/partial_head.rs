@@ -10,7 +10,7 @@ pub(crate) struct PartialHead {
 }
 
 impl PartialHead {
-    /// Returns true if `bytes`, which start with the head, may contain all of the head. If false, parsing is useless.
+    /// Returns true if `bytes`, which start with the head, may contain all of it. If false, parsing would fail.
     pub(crate) fn may_be_complete(self, bytes: &[u8]) -> bool {
         // A head ends with LF LF or LF CR LF, and the first bytes of this end may be among the parsed bytes.
         let from = self.parsed_len.saturating_sub(LINE_END_LEN);

@@ -14,7 +14,7 @@ use crate::base::config::{ListenerTls, OriginTls};
 pub(crate) const ALPN_HTTP2: &[u8] = b"h2";
 pub(crate) const ALPN_HTTP1: &[u8] = b"http/1.1";
 
-/// Why a TLS configuration cannot be made.
+/// The reason why a TLS configuration cannot be made.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {

@@ -1,5 +1,5 @@
 //! Request collapsing: a table of the fetches under way of all workers, by key. A request that arrives after an
-//! invalidation does not join a fetch that began before it.
+//! invalidation does not join a fetch that began before the invalidation.
 //!
 //! When a fetch fails, all requests that waited for the fetch share one further fetch, even requests that wake after
 //! the further fetch has ended. If the further fetch fails too, the same rule applies. A request waits for a bounded
@@ -33,8 +33,7 @@ pub(crate) enum Role {
     Leader(FetchLeader, FillReader),
     /// The request waits for a fetch under way.
     Follower(FillReader),
-    /// The request fetches for itself alone: the fetch under way has another key with the same hash, or cannot be
-    /// joined.
+    /// The request gets a fetch of its own: the fetch under way has another key of the same hash, or cannot be joined.
     Uncollapsed,
 }
 

@@ -21,9 +21,9 @@ use crate::base::field_line::push_field;
 /// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;
 
-/// A body moves to the arena after this many copies into sockets, when copying has cost about as much as the move.
-/// For any number of hits, the total cost is then at most about twice the lowest possible cost. The move
-/// costs as much as 4 later hits save for a body of 1 MiB, and 12 hits for 128 KiB.
+/// A body moves to the arena (memory that the kernel sends without a copy) after this many copies into sockets. The
+/// move costs as much as it saves in 4 later hits for a body of 1 MiB, and in 12 hits for 128 KiB. The total cost is
+/// therefore at most about twice the lowest possible cost, for any number of hits.
 const COPIES_BEFORE_MOVE: u8 = 8;
 
 /// The value of a key in the cache.

@@ -22,8 +22,7 @@ use crate::base::counters::Counters;
 /// The cache that all workers share. A hit takes no exclusive lock.
 pub(crate) struct Cache {
     pub(crate) hot: Arc<Hot>,
-    /// The memory of the large bodies of `hot`. `None` if the system supports no arena; large bodies are then on the
-    /// heap.
+    /// The memory of the large bodies of `hot`. If the system supports no arena, large bodies are on the heap.
     pub(crate) arena: Option<Arc<Arena>>,
     pub(crate) disk: Option<Arc<DiskTier>>,
     /// The devices of the disk cache that are unused because they are damaged.

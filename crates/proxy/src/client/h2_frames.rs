@@ -217,8 +217,7 @@ impl FrameGate {
         Ok(())
     }
 
-    /// Returns the length of the header block at the front, up to its frame with END_HEADERS. `None` if the block is
-    /// incomplete.
+    /// Returns the length of the header block at the front, up to END_HEADERS. `None` if the block is incomplete.
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {

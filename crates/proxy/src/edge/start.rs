@@ -102,8 +102,7 @@ pub enum StartError {
 pub struct Edge;
 
 impl Edge {
-    /// Starts the edge's threads, and returns when the edge accepts connections. Each part starts after the
-    /// parts that it needs.
+    /// Starts the edge's threads, each part after the parts that it needs. Then the edge accepts connections.
     pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
         check_name(&config.name)?;
         if config.listeners.is_empty() {
@@ -131,7 +130,7 @@ impl Edge {
             }
             None => None,
         };
-        // The disk store is opened late, because its recovery may take seconds. The steps before it fail fast.
+        // The disk store is opened after the quick steps that may fail, because its recovery may take seconds.
         let hot = Hot::new(config.hot.clone());
         let (disk, disk_damaged) = match &config.disk {
             Some(disk) => {

@@ -93,11 +93,11 @@ impl RawHead {
     }
 }
 
-/// Why a request is neither looked up nor forwarded.
+/// The reason why a request is neither looked up nor forwarded.
 pub(crate) enum NotForwarded {
     /// The edge refuses the request.
     Refused(RequestError),
-    /// `Max-Forwards` was 0: this edge is its final recipient (RFC 9110 §7.6.2).
+    /// `Max-Forwards` was 0: this edge is the final recipient of the request (RFC 9110 §7.6.2).
     FinalRecipient,
 }
 
@@ -173,8 +173,8 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     }
 }
 
-/// Like [`canonicalise`], for a plain request. The fast path has parsed each field and found none that the omitted
-/// steps would change, so the map need not be searched again.
+/// Like [`canonicalise`], for a plain request. The fast path has checked that the omitted steps would change no field,
+/// so the map need not be searched again.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
     request: &mut Request,
@@ -315,8 +315,7 @@ fn canonical_target(
     }
 }
 
-/// Joins several lines of `Cookie`. HTTP/2 clients may split it (RFC 9113 §8.2.3); origins expect one line (RFC 6265
-/// §5.4).
+/// Joins lines of `Cookie`. HTTP/2 clients may split the field (RFC 9113 §8.2.3). Origins expect one (RFC 6265 §5.4).
 fn join_cookies(headers: &mut HeaderMap) {
     let mut crumbs = headers.get_all(COOKIE).into_iter();
     if crumbs.nth(1).is_none() {

@@ -80,7 +80,7 @@ pub(crate) struct ConnState {
     task: RefCell<Option<Waker>>,
 }
 
-/// Why the edge closes a connection.
+/// The reason why the edge closes a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CloseReason {
     /// The connection was idle for too long.
@@ -195,7 +195,7 @@ impl ConnState {
             .then_some(CloseReason::Idle)
     }
 
-    /// Charges the time in which the client's socket accepted no bytes. Returns true if the client is too slow.
+    /// Charges the pace for the time in which the socket accepted no bytes. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         self.pace.earn(self.written_since_sweep.take());
         self.pace.charge(now, rate)
@@ -220,8 +220,7 @@ impl ConnState {
     }
 
     /// Returns the rank in which connections are closed for new ones, lowest first. `None` while a request is under
-    /// way. Idle connections are closed before connections with an incomplete head, and long waits before short
-    /// waits.
+    /// way. Idle connections come before connections with an incomplete head, and long waits before short ones.
     pub(crate) fn close_rank(&self) -> Option<CloseRank> {
         let is_busy = self.in_flight.get() > 0
             || self.fast_path_writes.get()
@@ -377,7 +376,7 @@ impl ConnState {
         &self.pieces
     }
 
-    /// Sets if lines of the access log wait until their response is sent.
+    /// Sets whether lines of the access log wait until their response is sent.
     pub(crate) fn set_holds_logs(&self, holds: bool) {
         self.holds_logs.set(holds);
     }

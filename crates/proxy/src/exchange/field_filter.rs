@@ -11,7 +11,7 @@ use crate::base::config::ForwardingConfig;
 pub(crate) struct FieldFilter {
     /// Removed from requests of clients that are not trusted proxies.
     client_fields: NameSet,
-    /// Removed from requests that the cache may answer.
+    /// Removed from requests that the cache may answer: fields with which a client overrides URL or method.
     override_fields: NameSet,
     /// Removed from plain requests: fields of the connection and both sets above.
     plain: NameSet,

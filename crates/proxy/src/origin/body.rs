@@ -15,14 +15,13 @@ use super::h1;
 use super::lease::{Lease, PooledConnection};
 use crate::base::counters::Counters;
 
-/// The body of a response. `poll_frame` returns `None` after a complete body, and an error if the connection closes
-/// earlier.
+/// The body of a response. `poll_frame` returns `None` after a complete body, or an error if the body ended early.
 pub(crate) struct OriginBody {
     source: BodySource,
     lease: Option<Lease>,
     /// The longest time without a byte of the body.
     silence_max: Duration,
-    /// The timer of `silence_max`, allocated when the body is pending for the first time. Most bodies never are.
+    /// The timer of `silence_max`, allocated when the body is first pending. Most bodies are never pending.
     silence: Option<Pin<Box<Sleep>>>,
     is_silent: bool,
     counters: Arc<Counters>,

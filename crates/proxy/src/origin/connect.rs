@@ -51,7 +51,7 @@ pub(crate) struct Connector {
     health: Arc<OriginHealth>,
 }
 
-/// Why the configuration of connections to the origin is invalid.
+/// The reason why the configuration of connections to the origin is invalid.
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum ConnectorError {

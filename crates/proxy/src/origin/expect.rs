@@ -22,7 +22,7 @@ pub(super) struct Gate {
     sleep: Option<Pin<Box<Sleep>>>,
 }
 
-/// Why a gate opened.
+/// The reason why a gate opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GateOpened {
     /// The origin sent `100 Continue`.

@@ -48,7 +48,7 @@ impl HeadLimits {
     }
 }
 
-/// Why a response cannot be read.
+/// The reason why a response cannot be read.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum H1Error {
     /// The connection failed.
@@ -83,7 +83,7 @@ pub(super) struct Connection {
     stream: Box<dyn OriginStream>,
     /// Bytes that were read and not parsed yet.
     inbox: BytesMut,
-    /// The progress of the head at the start of the inbox.
+    /// The progress of parsing the head at the start of the inbox.
     partial: PartialHead,
     /// The number of bytes to read at a time: the size of the last body, because the next body is often similar.
     read_bytes: usize,
@@ -230,7 +230,7 @@ struct OutgoingRequest<'a> {
     flushed: bool,
 }
 
-/// The least and the most bytes of one read: enough for a small response, and for large pieces of a large one.
+/// The bounds of the bytes of one read. A small response fits the minimum.
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 

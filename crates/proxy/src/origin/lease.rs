@@ -95,8 +95,8 @@ impl PoolState {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Leases a slot to a client, if possible with an idle connection if `reuse` is true. Returns `None` if no slot is
-    /// free or the client's share is used up.
+    /// Leases a slot to a client. If `reuse` is true, prefers a slot with an idle connection. Returns `None` if no slot
+    /// is free or the client's share is used up.
     pub(super) fn lease_slot(
         self: &Rc<Self>,
         client: ClientNet,

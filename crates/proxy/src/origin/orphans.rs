@@ -26,7 +26,7 @@ struct Orphan {
     is_wanted: Box<dyn Fn() -> bool>,
 }
 
-/// Removes a fetch from the list when dropped. The task of the fetch owns it.
+/// Removes a fetch from the list when dropped. The task of the fetch owns this value.
 struct Listing {
     list: Rc<RefCell<List>>,
     number: u64,

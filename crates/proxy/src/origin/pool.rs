@@ -1,7 +1,7 @@
 //! The pool of a worker's connections to the origin.
 //!
-//! Each worker has its own pool. The pool therefore needs no lock, and a response is read on the thread of its
-//! request. Requests take the most recently used idle connection, so that surplus ones stay idle until their timeout.
+//! Each worker has its own pool. The pool therefore needs no lock, and a response is read on the thread of its request.
+//! Requests take the most recently used idle connection, so that surplus connections stay idle until their timeout.
 
 mod h2;
 
@@ -57,7 +57,7 @@ pub(crate) struct Attempt {
     /// The progress of the upload. The timeout of the response's head restarts at each progress, so that a long upload
     /// does not count as a slow response.
     pub(crate) upload: Option<Rc<UploadProgress>>,
-    /// Becomes true when the request has a connection. From then on the origin may have received a part of it.
+    /// Becomes true when the request has a connection. From then on the origin may have received a part of the request.
     pub(crate) was_sent: Option<Rc<Cell<bool>>>,
 }
 

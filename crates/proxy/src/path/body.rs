@@ -65,7 +65,7 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            // hyper may not poll the body for a long time, so the sweep watches it from the start. The fast path
+            // hyper may leave the body unpolled for a long time, so the sweep watches it from the start. The fast path
             // polls at once, and most bodies have then arrived completely.
             Source::Origin(body) if !conn.fast_path_writes() => {
                 let delivery = Delivery::new_watched(&worker.deliveries, conn, Some(body));

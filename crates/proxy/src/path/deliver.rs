@@ -116,8 +116,8 @@ impl Reply {
         };
         let mut response = self.finish(status, headers, source);
         if request.version == Version::HTTP_10 && response.body().size_hint().exact().is_none() {
-            // RFC 9112 §9.3: HTTP/1.0 has no chunks, so the end of the connection ends this body. With HTTP/1.1 as
-            // the response's version, hyper would send keep-alive beside `Connection: close`.
+            // RFC 9112 §9.3: HTTP/1.0 has no chunked coding, so the end of the connection ends this body. With HTTP/1.1
+            // as the response's version, hyper would send keep-alive beside `Connection: close`.
             let close = HeaderValue::from_static("close");
             response.headers_mut().insert(CONNECTION, close);
             *response.version_mut() = Version::HTTP_10;
@@ -175,7 +175,7 @@ impl Reply {
             headers.insert(CACHE_STATUS, cache_status.to_header_value(name));
         }
         if error.status == StatusCode::SERVICE_UNAVAILABLE {
-            // RFC 9110 §10.2.3: after this time, each request that waits for the origin now was sent or refused.
+            // RFC 9110 §10.2.3: within this time, each request that now waits for the origin is sent or refused.
             let queue_timeout = self.worker.config().origin.queue_timeout;
             let seconds = queue_timeout.as_millis().div_ceil(1000).max(1);
             let seconds = u64::try_from(seconds).unwrap_or(u64::MAX);

@@ -1,12 +1,12 @@
 //! Deliveries: bodies on their way to clients that may stop reading.
 //!
-//! A body that comes directly from the origin moves at the speed of its client, and occupies a connection to the
-//! origin until its end. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of the client,
-//! up to `limits.read_ahead_bytes` and within the budget of all fills. If the body ends within this limit, the
+//! A body that comes directly from the origin moves at the speed of its client, and occupies a connection to the origin
+//! until its end. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of the client, up to
+//! `limits.read_ahead_bytes` and within the memory budget of all fills. If the body ends within this limit, the
 //! connection to the origin becomes free before the client has read the body.
 //!
 //! An HTTP/2 client can stall one stream while its socket accepts bytes. Each HTTP/2 stream therefore has its own
-//! [`Pace`], and only the stream that is too slow is reset. For HTTP/1.1 the pace of the connection is enough; see
+//! [`Pace`], and only the stream that is too slow is reset. HTTP/1.1 needs only the pace of the connection: see
 //! [`ConnState`].
 
 use std::cell::{Cell, RefCell};
@@ -132,8 +132,8 @@ impl Delivery {
         self.pace.end_wait(now);
     }
 
-    /// Charges the time in which the edge waited for the client. If the client is now too slow, resets its stream and
-    /// returns true.
+    /// Charges the stream's pace for the time in which the edge waited for the client. If the client is too slow,
+    /// resets its stream and returns true.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         // While the socket accepts no bytes, all streams of the connection wait, and only the connection's pace counts.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
@@ -151,9 +151,9 @@ impl Delivery {
         exhausted
     }
 
-    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a
-    /// connection to the origin. Returns true if the connection is closed. The sweep calls this only while other
-    /// requests wait for the origin.
+    /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a connection
+    /// to the origin. Returns true if it was closed. The sweep calls this only while other requests wait for the
+    /// origin.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()

@@ -189,7 +189,7 @@ async fn lead_fetch(
     };
     let is_reported = Cell::new(false);
     let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
-        // The origin still works for this client, which may already send its next request. HTTP/2 limits count this.
+        // The origin still works for this client, which may send its next request. HTTP/2 limits count this fetch.
         let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().begin_orphan());
         let fetch = async move {
             fetch.await;
@@ -282,5 +282,5 @@ fn count(worker: &Worker, reason: Forward) {
     }
 }
 
-/// The most fetches that a request follows. Then the edge sends it alone, or responds with the last fetch's error.
+/// The most fetches that a request follows. Then it gets its own fetch, or the error of the last fetch.
 const FOLLOWS_MAX: u32 = 3;

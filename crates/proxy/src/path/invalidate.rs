@@ -62,7 +62,7 @@ async fn exchange(
     let pending = match &sent {
         Ok((parts, _)) => invalidate(&worker, &request, parts.status, &parts.headers),
         // The origin may have executed the request, although no response arrived. After an upload error it has not,
-        // because the request was incomplete (RFC 9112 §8). A client must not remove responses by such an error.
+        // because the request was incomplete (RFC 9112 §8). An incomplete request must not remove stored responses.
         Err(error) if attempt.was_sent() && !error.is_upload_error() => {
             invalidate(&worker, &request, StatusCode::OK, &HeaderMap::new())
         }

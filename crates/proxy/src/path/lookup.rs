@@ -1,8 +1,7 @@
 //! The lookup of a request in memory and on disk.
 //!
-//! [`lookup`] takes the primary key, and a [`Query`] for the other parts of the request. It returns an [`Outcome`]. A
-//! lookup reads at most two keys: the target's and, if its responses vary, the variant's. Each key is read from memory,
-//! then from disk.
+//! [`lookup`] takes the primary key, and a [`Query`] for the other parts of the request. A lookup reads at most two
+//! keys: the target's and, if its responses vary, the variant's. Each key is read from memory, then from disk.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -35,7 +34,7 @@ pub(crate) enum Outcome {
     Miss {
         key: CacheKey,
         reason: Forward,
-        /// The index of the id filter's rule that counts the status of the response, if there is one.
+        /// The index of the rule of the id filter that counts the status of the response, if any.
         rule: Option<usize>,
     },
     /// The request is forwarded, and its response is not stored.
@@ -160,7 +159,7 @@ impl FoundResponse {
         }
     }
 
-    /// Returns the response in the form of the memory tier. `key` is the key that found it.
+    /// Returns the response in the form of the memory tier. `key` is the key under which it was found.
     pub(super) fn into_stored(self, key: &CacheKey) -> Arc<Stored> {
         match self {
             Self::Stored(stored) => stored,
@@ -246,8 +245,8 @@ fn follow(
     }
 }
 
-/// Extends a primary key to the key of the variant that the request selects, and returns `None`. A variant's key must
-/// not have a marker: the lookup then finds no response.
+/// Extends a primary key to the key of the variant that the request selects, and returns `None`. If the key is a
+/// variant's already, the marker is not followed, and the lookup finds no response.
 fn select(
     worker: &Worker,
     key: &mut CacheKey,

@@ -46,8 +46,7 @@ pub(super) async fn pass(
             hop_by_hop::strip_response(&mut parts.headers);
             if progress.is_some_and(|upload| upload.is_refused()) {
                 worker.counters.expectations_refused.increment();
-                // RFC 9110 §10.1.1: the client may or may not send the body now, so the start of the next request
-                // is unknown.
+                // RFC 9110 §10.1.1: the client may still send the body, so the start of the next request is unknown.
                 let close = HeaderValue::from_static("close");
                 parts.headers.insert(CONNECTION, close);
                 reply.in_flight.conn().set_lingers();

@@ -45,7 +45,7 @@ impl Future for Serving {
 
 /// Serves a request.
 ///
-/// `body` is `Some` if the request may have a body. `outcome` is the result of the lookup, if the codec has made it.
+/// `body` is `Some` if the request may have a body, `outcome` if the codec has already looked the request up.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     client: &Client,

@@ -129,7 +129,7 @@ impl LogLine {
         out.write_all(b"\n")
     }
 
-    /// Writes `host ident user [time] "request" status bytes "referer" "agent"`, followed by the cache's outcome if
+    /// Writes `host ident user [time] "request" status bytes "referer" "agent"`, and the cache's outcome if
     /// `with_cache`.
     pub(super) fn write_combined(&self, out: &mut impl Write, with_cache: bool) -> io::Result<()> {
         write!(out, "{} - - [{}] \"", self.peer, clf_time(self.time))?;

@@ -22,8 +22,7 @@ pub struct ForwardingConfig {
     pub removed_fields: FieldNames,
     /// The authority of an HTTP/1.0 request without `Host`. Default none: the authority of the origin's URL.
     pub default_authority: Option<String>,
-    /// Forwards TRACE. Default false: the response shows all fields that the edge added to the request (RFC 9110
-    /// §9.3.8).
+    /// Forwards TRACE. Default false: the response shows all fields that the edge added (RFC 9110 §9.3.8).
     pub trace: bool,
 }
 
@@ -75,7 +74,7 @@ pub struct Network {
     prefix_bits: u8,
 }
 
-/// Why a text is not a list of field names or networks.
+/// The reason why a text is not a list of field names or networks.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{member}` is not {what}")]
 pub struct ParseListError {

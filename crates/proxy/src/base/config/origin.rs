@@ -47,7 +47,7 @@ pub struct OriginConfig {
     /// gets 503 with `Retry-After`.
     pub queue_timeout: Duration,
     /// Idle connections of each worker. Default 256: enough for the misses of one core, and few enough for many edges
-    /// before an origin that serves a few hundred connections.
+    /// in front of an origin that serves a few hundred connections.
     pub idle_per_worker_max: usize,
     /// Longest time for which an idle connection is kept. Default 15 s, below the keep-alive time of most origins
     /// (nginx 75 s). Node.js closes connections after 5 s; requests on a connection that it has closed are retried.
@@ -223,7 +223,7 @@ impl FromStr for OriginUrl {
     }
 }
 
-/// Why a text is not the URL of an origin.
+/// The reason why a text is not the URL of an origin.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("`{text}` {problem}")]
 pub struct ParseOriginUrlError {

@@ -1,8 +1,7 @@
 //! The rules of admission to disk, by host.
 //!
-//! Each rule has its own history: Bloom filters of recently requested keys. Hosts with the same rule share its
-//! history. If several patterns match a host, the most specific one applies: the host itself, then the longest parent
-//! domain.
+//! Each rule has its own history: Bloom filters of recently requested keys. Hosts with the same rule share its history.
+//! The most specific pattern that matches a host applies: the host itself, or the longest parent domain.
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

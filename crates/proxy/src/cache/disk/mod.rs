@@ -225,8 +225,7 @@ impl DiskTier {
         }
     }
 
-    /// Removes a key's object. Returns true if the disk had one, and a receiver that resolves when the removal is
-    /// durable.
+    /// Removes a key's object. Returns true if there was one, and a receiver that resolves when the removal is durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Durable) {
         let was_on_disk = self.contains(hash);
         let (sender, durable) = oneshot::channel();

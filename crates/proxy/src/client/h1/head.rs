@@ -15,7 +15,7 @@ use crate::base::field_spans::decimal;
 pub(super) enum ParsedHead<'a, 'f> {
     /// The head of a plain request.
     Plain(PlainHead<'a, 'f>),
-    /// The complete head of another request, whose end is known. hyper serves it.
+    /// The complete head of a request that is not plain. hyper serves it.
     Bounded {
         head_bytes: usize,
         /// The scan for the end of the request.
@@ -329,7 +329,7 @@ mod tests {
             prop_assert_eq!(parse_leaked(&bytes.as_bytes()[..cut]), ParsedHead::Partial);
         }
 
-        /// The parser panics for no input, and each head that it finds ends with a line feed.
+        /// The parser does not panic, and each head that it finds ends with a line feed.
         #[test]
         fn no_bytes_make_the_parser_panic(bytes in prop::collection::vec(any::<u8>(), 0..300)) {
             match parse(&bytes, &mut no_fields()) {

@@ -88,7 +88,8 @@ pub(super) fn try_hit(
     HitResult::Complete
 }
 
-/// Counts the copy of a body into a socket without TLS. After enough copies the cache moves the body to the arena.
+/// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, which
+/// the kernel sends without a copy.
 fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
     let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
     if sizes.contains(&(body_len as u64)) {

@@ -1,5 +1,5 @@
-//! The outbox of a connection: the bytes of responses that are to be written to the socket. A body is in memory, in
-//! the arena, or on disk in the page cache.
+//! The outbox of a connection: the bytes of responses that are to be written to the socket. A body is in memory, in the
+//! arena (memory that the kernel can send like a file), or in the page cache.
 
 use std::io::{self, IoSlice};
 use std::ops::Range;
@@ -310,10 +310,10 @@ const SENDFILE_BYTES_MIN: usize = 32 * 1024;
 
 /// Bodies up to this size are sent in pieces of 64 KiB, larger ones in pieces of 1 MiB.
 ///
-/// Measured thousands of hits per CPU-second on loopback, medians of two to four runs. Copied bodies of 128 KiB: 24.0
-/// in pieces of 32 KiB, 26.1 in pieces of 64 KiB, 16.9 in one piece. Copied bodies of 1 MiB: 2.7 in pieces of 64 KiB,
-/// 3.2 in pieces of 256 KiB, 3.5 in one piece. Bodies sent from the arena, in pieces of 64 KiB and in one piece: 28.1
-/// and 28.1 (128 KiB), 15.8 and 11.7 (256 KiB), 8.6 and 11.6 (384 KiB), 6.8 and 8.7 (512 KiB), 3.8 and 6.0 (1 MiB).
+/// Thousands of hits per CPU-second on loopback, medians of two to four runs. Copied bodies of 128 KiB: 24.0 in pieces
+/// of 32 KiB, 26.1 in pieces of 64 KiB, 16.9 in one piece. Copied bodies of 1 MiB: 2.7 in pieces of 64 KiB, 3.2 in
+/// pieces of 256 KiB, 3.5 in one piece. Bodies sent from the arena, in pieces of 64 KiB and in one piece: 28.1 and 28.1
+/// (128 KiB), 15.8 and 11.7 (256 KiB), 8.6 and 11.6 (384 KiB), 6.8 and 8.7 (512 KiB), 3.8 and 6.0 (1 MiB).
 const MEDIUM_BODY_BYTES_MAX: u64 = 256 * 1024;
 const MEDIUM_PIECE_BYTES: usize = 64 * 1024;
 const LARGE_PIECE_BYTES: usize = 1024 * 1024;

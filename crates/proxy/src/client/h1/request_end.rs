@@ -1,7 +1,7 @@
 //! Finds the end of a request that hyper serves, so that the fast path can parse the next head.
 //!
 //! The scan follows the strict grammar of chunked bodies (RFC 9112 §7.1). hyper's parser is more lenient and may find
-//! another end of a malformed body. In this case hyper gets all further bytes of the connection.
+//! another end of a malformed body. After a malformed body hyper therefore gets all further bytes.
 
 /// The state of the scan for the end of one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -216,7 +216,7 @@ mod tests {
             prop_assert_eq!(find_end(scan, wire.as_bytes(), piece), Ok(Some(length)));
         }
 
-        /// The scan panics for no input, and each end that it finds follows a line feed.
+        /// The scan does not panic, and each end that it finds follows a line feed.
         #[test]
         fn no_bytes_make_the_scan_panic(bytes in "[0-9a-f;\r\n:]{0,60}", piece in 1_usize..9) {
             if let Ok(Some(at)) = find_end(RequestEndScan::chunked(0), bytes.as_bytes(), piece) {

@@ -219,7 +219,7 @@ impl ResponseWriter {
             }
         }
         if !is_dated {
-            // RFC 9110 §6.6.1: a recipient with a clock adds it to a message that it forwards.
+            // RFC 9110 §6.6.1: a recipient with a clock adds `Date` to a message without it.
             outbox.push_field(&DATE, worker.http_date().as_bytes());
         }
         if self.closes {

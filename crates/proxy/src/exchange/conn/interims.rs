@@ -4,7 +4,7 @@ use std::rc::Rc;
 
 use super::ConnState;
 
-/// Passes the interim responses to one request on to the client. Drops them if the final response has begun.
+/// Passes interim responses for one request to the client. Drops them if the final response has begun.
 #[derive(Debug)]
 pub(crate) struct InterimSink {
     pub(super) conn: Rc<ConnState>,

@@ -132,8 +132,7 @@ fn take_line(inbox: &mut BytesMut) -> Result<Option<Bytes>, H1Error> {
     }
 }
 
-/// Parses the size line of a chunk: hexadecimal digits, then perhaps an extension. Returns the size and the
-/// extension's length.
+/// Parses a chunk's size line: hexadecimal digits, perhaps an extension. Returns the size and the extension's length.
 fn parse_size(line: &[u8]) -> Result<(u64, usize), H1Error> {
     const INVALID: H1Error = H1Error::Framing("a chunk's size is not a hexadecimal number");
     let digits = line

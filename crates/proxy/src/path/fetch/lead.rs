@@ -45,7 +45,8 @@ pub(super) struct Fetch {
     pub(super) result: Option<Rc<Cell<Option<FetchResult>>>>,
 }
 
-/// The versions of two keys, read before a fetch sends its request. A response is stored only if both are current.
+/// The versions of two keys, read before a fetch sends its request. Each change of an entry makes a new version. A
+/// response is stored only if both are still current.
 #[derive(Clone, Copy, Debug)]
 struct KeyVersions {
     /// The version of the response's own key.
@@ -325,7 +326,7 @@ impl Fetch {
         }
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.mark(primary, worker.now());
-        // The origin no longer gives the stored response, so it is outdated.
+        // The origin no longer gives the stored response, so the stored response is outdated.
         if has_stale {
             self.remove(versions.key);
         }

@@ -152,7 +152,7 @@ impl Fetch {
         let worker = &self.worker;
         let tier = worker.cache.disk.as_ref()?;
         let primary = destination.versions.primary.key();
-        // An older response on disk is always replaced, because lookups would find it after this one was evicted.
+        // An older response on disk is always replaced: lookups would find it after memory has evicted the new one.
         let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
             | tier.contains(destination.hash);
         if let Some(marker) = &destination.marker

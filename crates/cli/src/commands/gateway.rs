@@ -66,7 +66,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     share: OnOff,
 
-    /// Store all data sent to edges: saves memory when it is sent again and bytes when it is sent back
+    /// Store all chunks sent to edges, for edges that send the same chunks back
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     keep_sent: OnOff,
 }

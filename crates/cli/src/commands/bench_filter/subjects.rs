@@ -20,19 +20,20 @@ type Id = [u8; 36];
 pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
     let present: Vec<Id> = (0..args.ids).map(|n| id(n << 1)).collect();
     let absent: Vec<Id> = (0..args.ids).map(|n| id(n << 1 | 1)).collect();
-    let bench = Subjects {
+    let subjects = Subjects {
         args,
         present: &present,
         absent: &absent,
     };
     Ok(vec![
-        bench.hash_set(),
-        bench.updatable()?,
-        bench.static_filter()?,
-        bench.guava_in_rust()?,
+        subjects.measure_hash_set(),
+        subjects.measure_updatable()?,
+        subjects.measure_static_filter()?,
+        subjects.measure_guava_in_rust()?,
     ])
 }
 
+/// The ids with which all structures are measured.
 struct Subjects<'a> {
     args: &'a BenchFilterArgs,
     present: &'a [Id],
@@ -40,7 +41,7 @@ struct Subjects<'a> {
 }
 
 impl Subjects<'_> {
-    fn hash_set(&self) -> Row {
+    fn measure_hash_set(&self) -> Row {
         let mut set = HashSet::new();
         let insert_ns = self.fastest(self.present, |ids| {
             set = HashSet::with_capacity(ids.len());
@@ -64,10 +65,10 @@ impl Subjects<'_> {
         }
     }
 
-    fn updatable(&self) -> anyhow::Result<Row> {
+    fn measure_updatable(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
-        // An id that the filter reports as present before its insertion is not counted. The capacity for all ids is
-        // therefore always enough.
+        // The filter does not count an inserted id that it already reports as present, so a capacity for all ids is
+        // always enough.
         let empty = UpdatableFilter::new(self.params(), self.args.ids)?;
         let mut filter = empty.clone();
         let insert_ns = self.fastest(self.present, |ids| {
@@ -87,7 +88,7 @@ impl Subjects<'_> {
             filter.clone_from(&empty);
             _ = black_box(filter.insert_many(hashes));
         });
-        let row = self.row("blocked Bloom (updatable)", &filter.to_filter(1));
+        let row = self.measure_queries("blocked Bloom (updatable)", &filter.to_filter(1));
         Ok(Row {
             insert_ns,
             insert_hashed_ns: Some(insert_hashed_ns),
@@ -96,7 +97,7 @@ impl Subjects<'_> {
         })
     }
 
-    fn static_filter(&self) -> anyhow::Result<Row> {
+    fn measure_static_filter(&self) -> anyhow::Result<Row> {
         let hasher = hasher();
         let params = self.params();
         let mut filter = build(params, std::iter::empty());
@@ -107,7 +108,7 @@ impl Subjects<'_> {
         let insert_hashed_ns = self.fastest(&hashes, |hashes| {
             filter = build(params, hashes.iter().copied());
         });
-        let row = self.row("binary fuse (static)", &filter?);
+        let row = self.measure_queries("binary fuse (static)", &filter?);
         Ok(Row {
             insert_ns,
             insert_hashed_ns: Some(insert_hashed_ns),
@@ -115,7 +116,7 @@ impl Subjects<'_> {
         })
     }
 
-    fn guava_in_rust(&self) -> anyhow::Result<Row> {
+    fn measure_guava_in_rust(&self) -> anyhow::Result<Row> {
         let hash = |id: &Id| Funnel::Utf8.hash(id).expect("the funnel accepts any bytes");
         let build = |ids: &[Id]| {
             let mut builder = GuavaBuilder::new();
@@ -141,8 +142,8 @@ impl Subjects<'_> {
         })
     }
 
-    /// Measures the queries of a filter. The caller fills in the insertion times.
-    fn row(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
+    /// Measures the queries of a filter and returns its row. The caller sets the insertion times.
+    fn measure_queries(&self, name: &str, filter: &Filter<Vec<u8>>) -> Row {
         let hasher = hasher();
         let (present_ns, absent_ns, false_positives) =
             self.query(|id| filter.contains(hasher.hash_canonical(id)));

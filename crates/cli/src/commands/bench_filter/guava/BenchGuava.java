@@ -11,7 +11,7 @@ import java.util.Random;
 import java.util.UUID;
 
 public final class BenchGuava {
-    private static final int WARMING_PASSES = 10;
+    private static final int WARMUP_PASSES = 10;
     private static final ThreadMXBean THREADS = ManagementFactory.getThreadMXBean();
 
     private static String[] ids(int count, long seed) {
@@ -27,48 +27,48 @@ public final class BenchGuava {
         int count = Integer.parseInt(arguments[0]);
         double rate = Double.parseDouble(arguments[1]);
         int rounds = Integer.parseInt(arguments[2]);
-        int asked = Math.min(count, Integer.parseInt(arguments[3]));
+        int queries = Math.min(count, Integer.parseInt(arguments[3]));
         String[] present = ids(count, 1);
         String[] absent = ids(count, 2);
-        // The ids of a round, few enough to stay in the CPU cache.
-        String[] somePresent = Arrays.copyOf(present, asked);
-        String[] someAbsent = Arrays.copyOf(absent, asked);
-        double insert = Double.MAX_VALUE, ask = Double.MAX_VALUE, miss = Double.MAX_VALUE;
-        int passed = 0;
+        // Each round queries the same ids. They are few, so that they stay in the CPU cache.
+        String[] somePresent = Arrays.copyOf(present, queries);
+        String[] someAbsent = Arrays.copyOf(absent, queries);
+        double insertNanos = Double.MAX_VALUE, presentNanos = Double.MAX_VALUE, absentNanos = Double.MAX_VALUE;
+        int falsePositives = 0;
         BloomFilter<CharSequence> filter = null;
-        // Three more rounds for the JIT compiler to warm up; the best round counts.
+        // The first three rounds let the JIT compiler compile the code. The fastest round is reported.
         for (int round = 0; round < rounds + 3; round++) {
             filter = BloomFilter.create(Funnels.stringFunnel(StandardCharsets.UTF_8), count, rate);
             long start = THREADS.getCurrentThreadCpuTime();
             for (String id : present) {
                 filter.put(id);
             }
-            insert = Math.min(insert, THREADS.getCurrentThreadCpuTime() - start);
+            insertNanos = Math.min(insertNanos, THREADS.getCurrentThreadCpuTime() - start);
             // A round has few queries: repeat it in the first rounds, so that the JIT compiler compiles the loop.
-            for (int pass = 0; pass < (round < 3 ? WARMING_PASSES : 1); pass++) {
+            for (int pass = 0; pass < (round < 3 ? WARMUP_PASSES : 1); pass++) {
                 int found = 0;
                 start = THREADS.getCurrentThreadCpuTime();
                 for (String id : somePresent) {
                     found += filter.mightContain(id) ? 1 : 0;
                 }
-                ask = Math.min(ask, THREADS.getCurrentThreadCpuTime() - start);
-                if (found != asked) {
-                    throw new AssertionError("an id that was put in is not found");
+                presentNanos = Math.min(presentNanos, THREADS.getCurrentThreadCpuTime() - start);
+                if (found != queries) {
+                    throw new AssertionError("an inserted id is not found");
                 }
                 start = THREADS.getCurrentThreadCpuTime();
                 for (String id : someAbsent) {
-                    passed += filter.mightContain(id) ? 1 : 0;
+                    falsePositives += filter.mightContain(id) ? 1 : 0;
                 }
-                miss = Math.min(miss, THREADS.getCurrentThreadCpuTime() - start);
+                absentNanos = Math.min(absentNanos, THREADS.getCurrentThreadCpuTime() - start);
             }
         }
-        passed = 0;
+        falsePositives = 0;
         for (String id : absent) {
-            passed += filter.mightContain(id) ? 1 : 0;
+            falsePositives += filter.mightContain(id) ? 1 : 0;
         }
         for (String id : present) {
             if (!filter.mightContain(id)) {
-                throw new AssertionError("an id that was put in is not found");
+                throw new AssertionError("an inserted id is not found");
             }
         }
         ByteArrayOutputStream bytes = new ByteArrayOutputStream();
@@ -76,6 +76,6 @@ public final class BenchGuava {
         System.out.printf(Locale.ROOT,
             "{\"name\":\"Guava (Java)\",\"insert_ns\":%f,\"insert_hashed_ns\":null,\"present_ns\":%f,"
                 + "\"absent_ns\":%f,\"query_hashed_ns\":null,\"bytes\":%d,\"false_positives\":%f}%n",
-            insert / count, ask / asked, miss / asked, bytes.size(), passed / (double) count);
+            insertNanos / count, presentNanos / queries, absentNanos / queries, bytes.size(), falsePositives / (double) count);
     }
 }

@@ -163,7 +163,7 @@ impl FlowSender<'_> {
             return;
         };
         let side = usize::from(direction == Direction::Reverse);
-        // The first bytes of the client reveal the protocol. If the server sends a greeting before, the greeting is
+        // The first bytes of the client reveal the protocol. A greeting that the server sends before these bytes is
         // sent as a body.
         if entry.service.protocol == StreamProtocol::Other && entry.bodies[side].is_none() {
             entry.service.protocol = detect_protocol(bytes);

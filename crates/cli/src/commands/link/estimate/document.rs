@@ -32,7 +32,7 @@ pub(super) struct Row {
     name: String,
     kind: &'static str,
     bodies: u64,
-    /// The total size of the bodies. The last four fields divide it by how the link sends each byte.
+    /// The total size of the bodies: the sum of the last four fields.
     bytes: u64,
     /// The total size of the frames that the link would send.
     link_bytes: u64,

@@ -13,7 +13,7 @@ use crate::status::EndpointStatus;
 use crate::{SetupError, metrics};
 
 /// A function that returns the current status of the endpoint.
-pub type Report = Arc<dyn Fn() -> EndpointStatus + Send + Sync>;
+pub type StatusReport = Arc<dyn Fn() -> EndpointStatus + Send + Sync>;
 
 /// The admin server. Dropping this value stops the server.
 pub struct Admin {
@@ -24,7 +24,7 @@ pub struct Admin {
 
 impl Admin {
     /// Starts the server on the current Tokio runtime.
-    pub async fn bind(addr: SocketAddr, report: Report) -> Result<Self, SetupError> {
+    pub async fn bind(addr: SocketAddr, report: StatusReport) -> Result<Self, SetupError> {
         let listen = |source| SetupError::Listen { addr, source };
         let listener = TcpListener::bind(addr).map_err(listen)?;
         listener.set_nonblocking(true).map_err(listen)?;
@@ -58,7 +58,7 @@ impl fmt::Debug for Admin {
 }
 
 #[derive(Clone)]
-struct Pages(Report);
+struct Pages(StatusReport);
 
 impl AdminPages for Pages {
     fn metrics(&self) -> String {

@@ -194,7 +194,7 @@ mod tests {
     use rustls::{ClientConnection, Error, ServerConnection};
     use tempfile::TempDir;
 
-    use crate::keys::{Keys, gateway_name, generate};
+    use crate::keys::{Keys, gateway_name, generate_keys};
 
     /// Returns a client with one cipher suite and a server with the other, after their handshake.
     fn connected_pair(
@@ -203,7 +203,7 @@ mod tests {
     ) -> (ClientConnection, ServerConnection) {
         static KEYS: LazyLock<TempDir> = LazyLock::new(|| {
             let folder = tempfile::tempdir().expect("the folder can be created");
-            generate(&folder.path().join("keys")).expect("the keys can be generated");
+            generate_keys(&folder.path().join("keys")).expect("the keys can be generated");
             folder
         });
         let folder = KEYS.path().join("keys");

@@ -37,14 +37,14 @@ struct Shared {
     config: LinkConfig,
     gateway: String,
     knowledge_files: Option<Arc<KnowledgeFiles>>,
-    state: watch::Receiver<State>,
+    state: watch::Receiver<LinkState>,
     /// The tasks of the link. Dropping them aborts them.
     _tasks: JoinSet<()>,
 }
 
 /// The state of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum LinkState {
     /// The first attempt to connect has not ended.
     Connecting,
     /// The link has this number of connections.
@@ -94,7 +94,7 @@ impl Client {
                 "the link is NOT ENCRYPTED: others on the network can read and change its traffic"
             );
         }
-        let (sender, state) = watch::channel(State::Connecting);
+        let (sender, state) = watch::channel(LinkState::Connecting);
         let sender = Arc::new(sender);
         let mut tasks = JoinSet::new();
         for index in 0..config.connections.clamp(1, 16) {
@@ -138,7 +138,7 @@ impl Client {
     ///
     /// Fails if the link is down, or if the gateway's limit of streams is reached.
     pub fn open(&self, target: Target) -> Result<LinkStream, OpenError> {
-        if *self.0.state.borrow() == State::Down {
+        if *self.0.state.borrow() == LinkState::Down {
             return Err(OpenError::Down);
         }
         let duplex = self.0.peer.with(|core| core.open(target))?;
@@ -146,20 +146,24 @@ impl Client {
     }
 
     /// Waits until the link has a connection or the first attempt has failed. Returns the state.
-    pub async fn settled(&self) -> State {
+    pub async fn settled(&self) -> LinkState {
         let mut state = self.0.state.clone();
-        let settled = state.wait_for(|state| *state != State::Connecting).await;
-        settled.map_or(State::Down, |state| *state)
+        let settled = state
+            .wait_for(|state| *state != LinkState::Connecting)
+            .await;
+        settled.map_or(LinkState::Down, |state| *state)
     }
 
     /// Waits without a timeout until the link has a connection.
     pub async fn up(&self) {
         let mut state = self.0.state.clone();
-        _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
+        _ = state
+            .wait_for(|state| matches!(state, LinkState::Up(_)))
+            .await;
     }
 
     /// Returns the current state.
-    pub fn state(&self) -> State {
+    pub fn state(&self) -> LinkState {
         *self.0.state.borrow()
     }
 
@@ -252,15 +256,15 @@ impl fmt::Debug for Client {
 /// Resets all streams when the link has been down for `outage_max`.
 async fn reset_streams_after_outage(
     peer: Arc<Peer>,
-    mut state: watch::Receiver<State>,
+    mut state: watch::Receiver<LinkState>,
     outage_max: Duration,
 ) {
     loop {
-        let down = state.wait_for(|state| !matches!(state, State::Up(_)));
+        let down = state.wait_for(|state| !matches!(state, LinkState::Up(_)));
         if down.await.is_err() {
             return;
         }
-        let up = state.wait_for(|state| matches!(state, State::Up(_)));
+        let up = state.wait_for(|state| matches!(state, LinkState::Up(_)));
         match tokio::time::timeout(outage_max, up).await {
             Ok(Ok(_)) => {}
             Ok(Err(_)) => return,
@@ -275,7 +279,7 @@ struct ConnectionKeeper {
     peer: Arc<Peer>,
     config: LinkConfig,
     gateway: String,
-    state: Arc<watch::Sender<State>>,
+    state: Arc<watch::Sender<LinkState>>,
 }
 
 impl ConnectionKeeper {
@@ -288,7 +292,9 @@ impl ConnectionKeeper {
             // has a connection.
             if self.index > 0 {
                 let mut state = self.state.subscribe();
-                _ = state.wait_for(|state| matches!(state, State::Up(_))).await;
+                _ = state
+                    .wait_for(|state| matches!(state, LinkState::Up(_)))
+                    .await;
             }
             let attempt = tokio::time::timeout(times.handshake, self.attempt()).await;
             let attempt = attempt.unwrap_or(Err(HandshakeError::Timeout(times.handshake)));
@@ -317,9 +323,9 @@ impl ConnectionKeeper {
                 }
                 Err(error) => {
                     self.state.send_if_modified(|state| {
-                        let is_first = *state == State::Connecting;
+                        let is_first = *state == LinkState::Connecting;
                         if is_first {
-                            *state = State::Down;
+                            *state = LinkState::Down;
                         }
                         is_first
                     });
@@ -343,8 +349,8 @@ impl ConnectionKeeper {
     fn publish_state(&self) {
         let connections = self.peer.with(|core| core.connection_count());
         self.state.send_replace(match connections {
-            0 => State::Down,
-            connections => State::Up(connections),
+            0 => LinkState::Down,
+            connections => LinkState::Up(connections),
         });
     }
 

@@ -77,7 +77,7 @@ pub enum KeysError {
 }
 
 impl Keys {
-    /// Reads the folder of an endpoint that [`generate`] created: the certificates, and the key of chunk hashes.
+    /// Reads the folder of an endpoint that [`generate_keys`] created: the certificates, and the key of chunk hashes.
     pub fn load(folder: &Path) -> Result<(Self, IdKey), KeysError> {
         let keys = Self::load_for(folder, cipher::suites())?;
         Ok((keys, load_store_key(&folder.join(STORE_KEY))?))
@@ -91,7 +91,7 @@ impl Keys {
     ) -> Result<Self, KeysError> {
         let authority = folder.join(CA);
         let mut roots = RootCertStore::empty();
-        for certificate in certificates(&authority)? {
+        for certificate in read_certificates(&authority)? {
             roots
                 .add(certificate)
                 .map_err(|source| KeysError::Authority {
@@ -99,17 +99,17 @@ impl Keys {
                     source: source.into(),
                 })?;
         }
-        let chain = certificates(&folder.join(CERTIFICATE))?;
+        let chain = read_certificates(&folder.join(CERTIFICATE))?;
         let key = folder.join(KEY);
         warn_if_readable_by_others(&key);
-        let key =
-            PrivateKeyDer::from_pem_file(&key).map_err(|error| pem(&key, PRIVATE_KEY, error))?;
+        let key = PrivateKeyDer::from_pem_file(&key)
+            .map_err(|error| pem_error(&key, PRIVATE_KEY, error))?;
         let rejected = |source| KeysError::Refused {
             path: folder.to_owned(),
             source,
         };
         let roots = Arc::new(roots);
-        let provider = provider(suites);
+        let provider = crypto_provider(suites);
         let verifier =
             WebPkiClientVerifier::builder_with_provider(Arc::clone(&roots), Arc::clone(&provider));
         let verifier = verifier.build().map_err(|source| KeysError::Authority {
@@ -149,8 +149,8 @@ pub(crate) fn gateway_name() -> ServerName<'static> {
 }
 
 /// Returns the SHA-256 fingerprint of the first certificate in a file, in the format of a deny list.
-pub fn fingerprint_of(path: &Path) -> Result<String, KeysError> {
-    let chain = certificates(path)?;
+pub fn certificate_fingerprint(path: &Path) -> Result<String, KeysError> {
+    let chain = read_certificates(path)?;
     let first = chain
         .first()
         .expect("a file without a certificate is refused");
@@ -187,7 +187,7 @@ pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
 /// private key stays in `ca/`; it is needed only for certificates of further endpoints.
 ///
 /// The certificates do not expire. An existing file is not overwritten.
-pub fn generate(folder: &Path) -> Result<(), KeysError> {
+pub fn generate_keys(folder: &Path) -> Result<(), KeysError> {
     let authority_key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::<String>::new())?;
     params
@@ -256,14 +256,14 @@ fn warn_if_readable_by_others(path: &Path) {
     }
 }
 
-fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> {
-    let read = |error| pem(path, "certificate", error);
+fn read_certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> {
+    let read = |error| pem_error(path, "certificate", error);
     let chain = CertificateDer::pem_file_iter(path)
         .map_err(read)?
         .collect::<Result<Vec<_>, _>>()
         .map_err(read)?;
     if chain.is_empty() {
-        return Err(pem(
+        return Err(pem_error(
             path,
             "certificate",
             rustls_pki_types::pem::Error::NoItemsFound,
@@ -272,7 +272,7 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, KeysError> 
     Ok(chain)
 }
 
-fn pem(path: &Path, what: &'static str, error: rustls_pki_types::pem::Error) -> KeysError {
+fn pem_error(path: &Path, what: &'static str, error: rustls_pki_types::pem::Error) -> KeysError {
     let path = path.to_owned();
     match error {
         rustls_pki_types::pem::Error::Io(source) => KeysError::File { path, source },
@@ -280,7 +280,7 @@ fn pem(path: &Path, what: &'static str, error: rustls_pki_types::pem::Error) -> 
     }
 }
 
-fn provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
+fn crypto_provider(cipher_suites: Vec<SupportedCipherSuite>) -> Arc<CryptoProvider> {
     Arc::new(CryptoProvider {
         cipher_suites,
         ..aws_lc_rs::default_provider()
@@ -321,7 +321,7 @@ mod tests {
     #[test]
     fn generated_keys_are_loaded() {
         let folder = tempfile::tempdir().expect("the folder can be created");
-        generate(folder.path()).expect("the keys can be generated");
+        generate_keys(folder.path()).expect("the keys can be generated");
         let [gateway, edge] = ["gateway", "edge"].map(|endpoint| {
             let (_, store_key) =
                 Keys::load(&folder.path().join(endpoint)).expect("the keys are valid");
@@ -333,7 +333,7 @@ mod tests {
             assert_eq!(found.permissions().mode() & 0o777, 0o600, "{secret}");
         }
         assert!(matches!(
-            generate(folder.path()),
+            generate_keys(folder.path()),
             Err(KeysError::File { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists
         ));
     }

@@ -72,16 +72,16 @@ use thiserror::Error;
 
 use edgeward_dedup::chunker::ChunkerError;
 
-pub use admin::{Admin, Report};
+pub use admin::{Admin, StatusReport};
 pub use allow::{Allow, ParseRuleError, Rule};
-pub use client::{Client, OpenError, State};
+pub use client::{Client, LinkState, OpenError};
 pub use config::{Encryption, LinkConfig, Times};
 pub use connection::ConnectionError;
 pub use deny::{DenyError, DenyList};
 pub use gateway::{Gateway, GatewayConfig, GatewayCounters};
 pub use handshake::HandshakeError;
 pub use ids::IdScheme;
-pub use keys::{Keys, KeysError, fingerprint_of, generate, load_store_key};
+pub use keys::{Keys, KeysError, certificate_fingerprint, generate_keys, load_store_key};
 pub use label::{HostPort, Label, ParseHostPortError, Target, refusal_reason};
 pub use listener::{ListenerTarget, LocalListener};
 pub use metrics::metric_definitions;

@@ -43,12 +43,12 @@ impl LocalListener {
         target: ListenerTarget,
         connections_max: usize,
     ) -> Result<Self, SetupError> {
-        let cannot = |source| SetupError::Listen {
+        let listen_error = |source| SetupError::Listen {
             addr: listen,
             source,
         };
-        let listener = local::listen(listen).map_err(cannot)?;
-        let addr = listener.local_addr().map_err(cannot)?;
+        let listener = local::listen(listen).map_err(listen_error)?;
+        let addr = listener.local_addr().map_err(listen_error)?;
         let mut tasks = JoinSet::new();
         tasks.spawn(accept(listener, client, target, connections_max.max(1)));
         Ok(Self {

@@ -150,7 +150,7 @@ impl LinkBed {
         network: Option<WanSettings>,
     ) -> io::Result<Self> {
         let keys = TempDir::new()?;
-        edgeward_link::generate(&keys.path().join("keys")).map_err(io::Error::other)?;
+        edgeward_link::generate_keys(&keys.path().join("keys")).map_err(io::Error::other)?;
         let [gateway, edge] = ["gateway", "edge"].map(|endpoint| config(&keys, endpoint, features));
         let (gateway, edge) = (gateway?, edge?);
 

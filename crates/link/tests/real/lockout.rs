@@ -15,7 +15,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
 use edgeward_link::{
-    Admin, Client, Encryption, EndpointStatus, Gateway, Keys, LinkStream, State, Target,
+    Admin, Client, Encryption, EndpointStatus, Gateway, Keys, LinkState, LinkStream, Target,
     refusal_reason,
 };
 use edgeward_store::disk::FileDevice;
@@ -94,13 +94,13 @@ async fn one_certificate_does_not_occupy_every_peer_slot() {
         others.push(client);
     }
     let client = edge(&test_bed, addr, 99, 0, Some(&other));
-    assert!(matches!(within(client.settled()).await, State::Up(_)));
+    assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
     let stream = client.open(tcp(target.addr)).expect("the link is up");
     let back = within(crate::test_bed::echo(stream, b"hello")).await;
     assert_eq!(back.expect("the target echoes the body"), b"hello");
     let connected = others
         .iter()
-        .filter(|client| matches!(client.state(), State::Up(_)));
+        .filter(|client| matches!(client.state(), LinkState::Up(_)));
     assert_eq!(
         connected.count(),
         3,
@@ -225,18 +225,18 @@ async fn a_denied_certificate_is_refused() {
     let unlisted = edge(&test_bed, gateway.local_addr(), 2, 0, Some(&other));
     within(async { tokio::join!(client.up(), unlisted.up()) }).await;
 
-    let fingerprint = edgeward_link::fingerprint_of(&keys.join("edge/cert.pem"))
+    let fingerprint = edgeward_link::certificate_fingerprint(&keys.join("edge/cert.pem"))
         .expect("the certificate can be read");
     std::fs::write(&list, format!("{fingerprint} # lost\n")).expect("the file can be written");
     within(async {
-        while client.state() != State::Down || gateway.status().counters.denied == 0 {
+        while client.state() != LinkState::Down || gateway.status().counters.denied == 0 {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     })
     .await;
-    assert!(matches!(unlisted.state(), State::Up(_)));
+    assert!(matches!(unlisted.state(), LinkState::Up(_)));
     let new_client = edge(&test_bed, gateway.local_addr(), 3, 0, None);
-    assert_eq!(within(new_client.settled()).await, State::Down);
+    assert_eq!(within(new_client.settled()).await, LinkState::Down);
 
     std::fs::write(&list, "\n").expect("the file can be written");
     within(client.up()).await;
@@ -275,7 +275,7 @@ async fn silent_connections_do_not_lock_out_an_edge() {
         silent.push(connected.expect("the port is open"));
     }
     let client = test_bed.client(gateway.local_addr());
-    assert!(matches!(within(client.settled()).await, State::Up(_)));
+    assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
     let status = gateway.status();
     assert!(status.counters.displaced > 0, "{:?}", status.counters);
     // The remaining silent connections are closed after a timeout, although no other connection needs their slots.

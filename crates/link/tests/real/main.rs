@@ -21,7 +21,7 @@ use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use bodies::Random;
-use edgeward_link::{Client, LinkStream, OpenError, State, refusal_reason};
+use edgeward_link::{Client, LinkState, LinkStream, OpenError, refusal_reason};
 use test_bed::{EDGE, Echo, TestBed, echo, tcp, within};
 
 /// With and without encryption, a client reaches a target behind the gateway, and a repeated body is sent as
@@ -270,7 +270,7 @@ async fn a_link_reconnects() {
         .await
         .expect("the store is flushed");
     let client = test_bed.client(addr);
-    assert_eq!(within(client.settled()).await, State::Down);
+    assert_eq!(within(client.settled()).await, LinkState::Down);
     assert!(matches!(
         client.open(tcp(target.addr)),
         Err(OpenError::Down)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use edgeward_link::{Client, Gateway, State};
+use edgeward_link::{Client, Gateway, LinkState};
 
 use crate::bodies::Random;
 use crate::faults::wait_for_lock;
@@ -57,7 +57,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
         // Waits until the client has noticed that the gateway is gone. Otherwise `client.up()` below could return for
         // the connection to the first gateway.
         within(async {
-            while matches!(client.state(), State::Up(_)) {
+            while matches!(client.state(), LinkState::Up(_)) {
                 tokio::time::sleep(Duration::from_millis(1)).await;
             }
         })
@@ -150,7 +150,7 @@ async fn a_gateway_dropped_during_a_handshake_leaves_nothing_behind() {
             for _ in 0..yields {
                 tokio::task::yield_now().await;
             }
-            handshakes += u32::from(matches!(client.state(), State::Up(_)));
+            handshakes += u32::from(matches!(client.state(), LinkState::Up(_)));
             drop(gateway);
             wait_for_lock(&test_bed, GATEWAY).await;
             drop(client);

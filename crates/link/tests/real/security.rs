@@ -10,7 +10,7 @@ use edgeward_dedup::chunker::ChunkerParams;
 use edgeward_dedup::codec::Method;
 use edgeward_dedup::id::IdKey;
 use edgeward_dedup::wire::{Frame, Hello, Span, StreamId, decode, frame_length};
-use edgeward_link::{Client, Encryption, Gateway, Keys, State};
+use edgeward_link::{Client, Encryption, Gateway, Keys, LinkState};
 
 use crate::test_bed::{EDGE, Echo, TestBed, tcp, within};
 
@@ -22,7 +22,7 @@ async fn unknown_certificates_are_refused() {
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(target.addr).await;
     let other_ca = tempfile::tempdir().expect("the folder can be created");
-    edgeward_link::generate(other_ca.path()).expect("the keys can be generated");
+    edgeward_link::generate_keys(other_ca.path()).expect("the keys can be generated");
     let load = |end: &str| {
         Keys::load(&other_ca.path().join(end))
             .expect("the keys are valid")
@@ -43,7 +43,7 @@ async fn unknown_certificates_are_refused() {
         let client = client.expect("the client starts");
         assert_eq!(
             within(client.settled()).await,
-            State::Down,
+            LinkState::Down,
             "unknown peer {nth}"
         );
         drop(client);
@@ -59,7 +59,7 @@ async fn edges_refuse_unknown_gateways() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let other_ca = tempfile::tempdir().expect("the folder can be created");
-    edgeward_link::generate(other_ca.path()).expect("the keys can be generated");
+    edgeward_link::generate_keys(other_ca.path()).expect("the keys can be generated");
     let folders = [
         other_ca.path().join("gateway"),
         test_bed.folder.join("keys/edge"),
@@ -74,7 +74,7 @@ async fn edges_refuse_unknown_gateways() {
             .expect("the listener can be bound");
         let addr = gateway.local_addr().to_string();
         let client = Client::start(client_config.clone(), &addr).expect("the client starts");
-        assert_eq!(within(client.settled()).await, State::Down);
+        assert_eq!(within(client.settled()).await, LinkState::Down);
         assert!(gateway.status().peers.is_empty());
     }
 }

@@ -54,7 +54,8 @@ impl TestBed {
     }
 
     fn in_temporary(folder: TempDir, encrypted: bool) -> Self {
-        edgeward_link::generate(&folder.path().join("keys")).expect("the keys can be generated");
+        edgeward_link::generate_keys(&folder.path().join("keys"))
+            .expect("the keys can be generated");
         let mut test_bed = Self::in_folder(folder.path());
         test_bed._temporary = Some(folder);
         if !encrypted {

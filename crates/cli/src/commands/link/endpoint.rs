@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 use edgeward_chunk_store::{ChunkSettings, Chunks, OpenError};
 use edgeward_dedup::codec::{Method, Methods};
 use edgeward_link::{
-    Admin, Encryption, Keys, KeysError, LinkConfig, Report, SetupError, Times, load_store_key,
+    Admin, Encryption, Keys, KeysError, LinkConfig, SetupError, StatusReport, Times, load_store_key,
 };
 use edgeward_store::disk::FileDevice;
 use edgeward_types::ByteSize;
@@ -323,7 +323,7 @@ pub(crate) fn run_until_signal<T, S: Future<Output = anyhow::Result<()>>>(
 /// Starts the admin server, or returns `None` if `addr` is `None`.
 pub(crate) async fn start_admin(
     addr: Option<SocketAddr>,
-    report: Report,
+    report: StatusReport,
 ) -> anyhow::Result<Option<Admin>> {
     match addr {
         None => Ok(None),

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 
-use edgeward_link::{KeysError, generate};
+use edgeward_link::{KeysError, generate_keys};
 
 use crate::diagnostic::Diagnostic;
 use crate::output;
@@ -22,7 +22,7 @@ pub(crate) struct KeygenArgs {
 
 /// Creates the keys and prints to which machine the user must copy each folder.
 pub(crate) fn run(args: &KeygenArgs) -> anyhow::Result<ExitCode> {
-    generate(&args.out).map_err(|error| match &error {
+    generate_keys(&args.out).map_err(|error| match &error {
         KeysError::File { path, source } if source.kind() == std::io::ErrorKind::AlreadyExists => {
             Diagnostic::new("keys exist already")
                 .in_file(path)

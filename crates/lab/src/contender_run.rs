@@ -202,17 +202,21 @@ impl ContenderRun<'_> {
         match &self.contender.server {
             Server::Edgeward {
                 settings,
-                switch: Some(switch),
+                settings_switch: Some(settings_switch),
             } => {
-                let at = switch.at.of(all);
+                let at = settings_switch.at.of(all);
                 vec![
                     part(0, at, settings.clone()),
-                    part(at, all, settings::changed(settings, &switch.settings)),
+                    part(
+                        at,
+                        all,
+                        settings::with_changes(settings, &settings_switch.settings),
+                    ),
                 ]
             }
             Server::Edgeward {
                 settings,
-                switch: None,
+                settings_switch: None,
             } => vec![part(0, all, settings.clone())],
             _ => vec![part(0, all, Vec::new())],
         }

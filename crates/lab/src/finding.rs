@@ -14,24 +14,24 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
         ));
     }
     add_comparison(outcome, &mut findings);
-    for one in &outcome.contenders {
-        match &one.end {
+    for contender in &outcome.contenders {
+        match &contender.end {
             RunEnd::Completed => {}
             RunEnd::NotInstalled { hint } => {
-                findings.push(format!("{} was left out: {hint}.", one.name));
+                findings.push(format!("{} was left out: {hint}.", contender.name));
             }
             RunEnd::NotStarted { why } => {
-                findings.push(format!("{} did not run: {why}.", one.name));
+                findings.push(format!("{} did not run: {why}.", contender.name));
             }
             RunEnd::EndedEarly { why } => findings.push(format!(
                 "{} did not finish: {why}. The report has its curves, but does not compare it.",
-                one.name
+                contender.name
             )),
         }
     }
-    for one in &outcome.contenders {
-        for note in &one.notes {
-            findings.push(format!("{}: {note}.", one.name));
+    for contender in &outcome.contenders {
+        for note in &contender.notes {
+            findings.push(format!("{}: {note}.", contender.name));
         }
     }
     report_late(outcome, &mut findings);
@@ -78,7 +78,7 @@ fn add_ranking(outcome: &Outcome, findings: &mut Vec<String>) {
     let mut complete: Vec<&ContenderOutcome> = outcome
         .contenders
         .iter()
-        .filter(|one| one.end.is_complete() && one.totals.is_some())
+        .filter(|contender| contender.end.is_complete() && contender.totals.is_some())
         .collect();
     complete.sort_by(|a, b| ratio(b).total_cmp(&ratio(a)));
     if let [best, others @ ..] = &complete[..] {
@@ -176,16 +176,16 @@ const COMPARED_FIGURES: &[(Figure, &str)] = &[
 ];
 
 /// Returns the contender's name. If the contender represents a group, adds how many contenders of the group ran.
-fn display_name(outcome: &Outcome, one: &ContenderOutcome, requested_name: &str) -> String {
+fn display_name(outcome: &Outcome, contender: &ContenderOutcome, requested_name: &str) -> String {
     let ran = outcome
         .contenders
         .iter()
         .filter(|other| other.group.as_deref() == Some(requested_name) && other.totals.is_some());
     match ran.count() {
-        n if n > 1 && one.name != requested_name => {
-            format!("{} (the best of {n} settings)", one.name)
+        n if n > 1 && contender.name != requested_name => {
+            format!("{} (the best of {n} settings)", contender.name)
         }
-        _ => one.name.clone(),
+        _ => contender.name.clone(),
     }
 }
 
@@ -194,8 +194,8 @@ fn report_late(outcome: &Outcome, findings: &mut Vec<String>) {
     let late: Vec<&str> = outcome
         .contenders
         .iter()
-        .filter(|one| one.was_late())
-        .map(|one| one.name.as_str())
+        .filter(|contender| contender.was_late())
+        .map(|contender| contender.name.as_str())
         .collect();
     if !late.is_empty() {
         findings.push(format!(
@@ -209,11 +209,13 @@ fn report_late(outcome: &Outcome, findings: &mut Vec<String>) {
 
 fn report_errors(outcome: &Outcome, findings: &mut Vec<String>) {
     let mut all_right = true;
-    for one in &outcome.contenders {
-        let Some(totals) = &one.totals else { continue };
+    for contender in &outcome.contenders {
+        let Some(totals) = &contender.totals else {
+            continue;
+        };
         if totals.errors > 0 {
             all_right = false;
-            let example = one
+            let example = contender
                 .error_samples
                 .first()
                 .map_or_else(String::new, |sample| {
@@ -222,21 +224,29 @@ fn report_errors(outcome: &Outcome, findings: &mut Vec<String>) {
             findings.push(format!(
                 "{} of the requests to {} failed or got a wrong response{example}.",
                 Unit::Count.exact(totals.errors as f64),
-                one.name
+                contender.name
             ));
         }
     }
-    if all_right && outcome.contenders.iter().any(|one| one.totals.is_some()) {
+    if all_right
+        && outcome
+            .contenders
+            .iter()
+            .any(|contender| contender.totals.is_some())
+    {
         findings.push("Every byte of every response was checked and is correct.".to_owned());
     }
 }
 
-fn ratio(one: &ContenderOutcome) -> f64 {
-    one.totals.as_ref().map_or(0.0, |totals| totals.hit_ratio)
+fn ratio(contender: &ContenderOutcome) -> f64 {
+    contender
+        .totals
+        .as_ref()
+        .map_or(0.0, |totals| totals.hit_ratio)
 }
 
-fn hits_per_hundred(one: &ContenderOutcome) -> String {
-    format!("{:.1}", ratio(one) * 100.0)
+fn hits_per_hundred(contender: &ContenderOutcome) -> String {
+    format!("{:.1}", ratio(contender) * 100.0)
 }
 
 #[cfg(test)]
@@ -244,7 +254,12 @@ mod tests {
     use super::*;
     use crate::plan::ComparisonPlan;
 
-    fn one(name: &str, group: Option<&str>, hit_ratio: f64, written: u64) -> ContenderOutcome {
+    fn contender(
+        name: &str,
+        group: Option<&str>,
+        hit_ratio: f64,
+        written: u64,
+    ) -> ContenderOutcome {
         ContenderOutcome {
             name: name.to_owned(),
             group: group.map(str::to_owned),
@@ -272,10 +287,10 @@ mod tests {
     fn findings_have_the_gains_and_the_losses() {
         let outcome = outcome(
             vec![
-                one("adaptsize", None, 0.55, 10_000_000),
-                one("varnish", None, 0.50, 10_100_000),
-                one("nginx 1", Some("nginx"), 0.40, 0),
-                one("nginx 2", Some("nginx"), 0.60, 90_000_000),
+                contender("adaptsize", None, 0.55, 10_000_000),
+                contender("varnish", None, 0.50, 10_100_000),
+                contender("nginx 1", Some("nginx"), 0.40, 0),
+                contender("nginx 2", Some("nginx"), 0.60, 90_000_000),
             ],
             &["varnish", "nginx"],
         );
@@ -295,9 +310,9 @@ mod tests {
     fn findings_report_missing_partial_slow_and_wrong_contenders() {
         let mut outcome = outcome(
             vec![
-                one("a", None, 0.5, 0),
-                one("b", None, 0.5, 0),
-                one("c", None, 0.7, 0),
+                contender("a", None, 0.5, 0),
+                contender("b", None, 0.5, 0),
+                contender("c", None, 0.7, 0),
             ],
             &["b", "c"],
         );
@@ -337,7 +352,10 @@ mod tests {
 
     #[test]
     fn without_a_comparison_contenders_are_listed_by_hit_ratio() {
-        let mut outcome = outcome(vec![one("a", None, 0.1, 0), one("b", None, 0.2, 0)], &[]);
+        let mut outcome = outcome(
+            vec![contender("a", None, 0.1, 0), contender("b", None, 0.2, 0)],
+            &[],
+        );
         outcome.comparison = None;
         let sentences = findings(&outcome);
         assert_eq!(

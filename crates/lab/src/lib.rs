@@ -40,7 +40,7 @@ pub use outcome::{ContenderOutcome, LoadFacts, Machine, Outcome, RunEnd, Totals,
 pub use page::page;
 pub use plan::{
     Amount, ComparisonPlan, Contender, Generated, LoadPlan, Order, Plan, Problem, Server, Setting,
-    SettingValue, Size, SourceFigure, Switch, TraceOrigin, TracePlan,
+    SettingValue, SettingsSwitch, Size, SourceFigure, TraceOrigin, TracePlan,
 };
 pub use run::{LabError, LabPaths, ProgressObserver, run};
 pub use sample::Sample;

@@ -276,18 +276,22 @@ impl Outcome {
     /// Returns the contender with this name, or the contender of this group with the highest hit ratio. Skips
     /// contenders that did not complete the trace.
     pub fn representative(&self, name: &str) -> Option<&ContenderOutcome> {
-        let ratio = |one: &ContenderOutcome| one.totals.as_ref().map_or(0.0, |t| t.hit_ratio);
+        let ratio =
+            |contender: &ContenderOutcome| contender.totals.as_ref().map_or(0.0, |t| t.hit_ratio);
         self.contenders
             .iter()
-            .filter(|one| one.name == name || one.group.as_deref() == Some(name))
-            .filter(|one| one.end.is_complete() && one.totals.is_some())
+            .filter(|contender| contender.name == name || contender.group.as_deref() == Some(name))
+            .filter(|contender| contender.end.is_complete() && contender.totals.is_some())
             .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
     }
 
     /// Returns true if all contenders completed and every response was correct. A missing program is not a failure.
     pub fn is_good(&self) -> bool {
-        let good = |one: &ContenderOutcome| match one.end {
-            RunEnd::Completed => one.totals.as_ref().is_some_and(|totals| totals.errors == 0),
+        let good = |contender: &ContenderOutcome| match contender.end {
+            RunEnd::Completed => contender
+                .totals
+                .as_ref()
+                .is_some_and(|totals| totals.errors == 0),
             RunEnd::NotInstalled { .. } => true,
             RunEnd::NotStarted { .. } | RunEnd::EndedEarly { .. } => false,
         };
@@ -317,7 +321,7 @@ impl Outcome {
 mod tests {
     use super::*;
 
-    fn one(name: &str, group: Option<&str>, hit_ratio: f64, end: RunEnd) -> ContenderOutcome {
+    fn contender(name: &str, group: Option<&str>, hit_ratio: f64, end: RunEnd) -> ContenderOutcome {
         ContenderOutcome {
             name: name.to_owned(),
             group: group.map(str::to_owned),
@@ -336,15 +340,15 @@ mod tests {
             why: "x".to_owned(),
         };
         let outcome = Outcome::with_contenders(vec![
-            one("n1", Some("nginx"), 0.4, RunEnd::Completed),
-            one("n2", Some("nginx"), 0.5, RunEnd::Completed),
-            one("n3", Some("nginx"), 0.9, cut),
-            one("alone", None, 0.3, RunEnd::Completed),
+            contender("n1", Some("nginx"), 0.4, RunEnd::Completed),
+            contender("n2", Some("nginx"), 0.5, RunEnd::Completed),
+            contender("n3", Some("nginx"), 0.9, cut),
+            contender("alone", None, 0.3, RunEnd::Completed),
         ]);
         let name = |requested| {
             outcome
                 .representative(requested)
-                .map(|one| one.name.as_str())
+                .map(|contender| contender.name.as_str())
         };
         assert_eq!(name("nginx"), Some("n2"));
         assert_eq!(name("n1"), Some("n1"));
@@ -360,8 +364,8 @@ mod tests {
             hint: "x".to_owned(),
         };
         let mut outcome = Outcome::with_contenders(vec![
-            one("a", None, 0.5, RunEnd::Completed),
-            one("b", None, 0.0, missing),
+            contender("a", None, 0.5, RunEnd::Completed),
+            contender("b", None, 0.0, missing),
         ]);
         assert!(outcome.is_good());
         if let Some(totals) = &mut outcome.contenders[0].totals {

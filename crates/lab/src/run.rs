@@ -142,7 +142,7 @@ fn run_together(
                 scope.spawn(move || {
                     run_contender(plan, contender, trace, paths, stop, &|requests| {
                         own_count.store(requests, Ordering::Relaxed);
-                        let all = counts.iter().map(|one| one.load(Ordering::Relaxed));
+                        let all = counts.iter().map(|count| count.load(Ordering::Relaxed));
                         observer.set_progress(all.sum());
                     })
                 })

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_line_of_the_device_is_read_and_not_those_of_its_partitions() {
+    fn the_line_of_the_device_is_read_and_the_lines_of_its_partitions_are_not() {
         let text = "\
  254       1 vda1 9 9 9 9 9 9 9 9 0 0 0
  254       0 vda 100 1 800 7 20 2 4096 8 0 9 15
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn the_size_of_files_is_that_of_their_allocated_blocks() {
+    fn the_size_of_files_is_counted_in_allocated_blocks() {
         let folder = tempfile::tempdir().expect("the folder is created");
         let inner = folder.path().join("a/b");
         fs::create_dir_all(&inner).expect("the folders are created");

@@ -58,16 +58,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_folder_is_removed_with_its_owner_and_left_over_folders_before() {
+    fn dropping_removes_the_folder_and_creating_removes_left_over_folders() {
         let parent = tempfile::tempdir().expect("the folder is created");
-        let left = parent.path().join(format!("{PREFIX}4294967295-0"));
+        let left_over = parent.path().join(format!("{PREFIX}4294967295-0"));
         let other = parent.path().join("edgeward-lab-notes");
-        fs::create_dir_all(left.join("inner")).expect("the folder is created");
+        fs::create_dir_all(left_over.join("inner")).expect("the folder is created");
         fs::create_dir(&other).expect("the folder is created");
         let first = Scratch::new(parent.path()).expect("the folder is created");
         let second = Scratch::new(parent.path()).expect("the folder is created");
         assert_ne!(first.path(), second.path());
-        assert!(first.path().is_dir() && other.is_dir() && !left.exists());
+        assert!(first.path().is_dir() && other.is_dir() && !left_over.exists());
         let path = first.path().to_owned();
         fs::write(path.join("x"), "x").expect("the file is written");
         drop(first);

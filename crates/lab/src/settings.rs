@@ -22,11 +22,14 @@ pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> 
     capacity("memory", contender.memory, 0);
     capacity("disk", contender.disk, DISK_BYTES_MIN);
     match &contender.server {
-        Server::Edgeward { settings, switch } => {
+        Server::Edgeward {
+            settings,
+            settings_switch,
+        } => {
             lines.extend(settings.iter().map(line));
-            if let Some(switch) = switch {
-                let changes: Vec<String> = switch.settings.iter().map(line).collect();
-                let at = match switch.at {
+            if let Some(settings_switch) = settings_switch {
+                let changes: Vec<String> = settings_switch.settings.iter().map(line).collect();
+                let at = match settings_switch.at {
                     Amount::Requests(n) => format!("{n} requests"),
                     Amount::Share(share) => format!("{} % of the requests", share * 100.0),
                 };
@@ -54,7 +57,7 @@ fn rounded(bytes: u64) -> u64 {
 }
 
 /// Returns `settings` with the values of `changes` replaced or added.
-pub(crate) fn changed(settings: &[Setting], changes: &[Setting]) -> Vec<Setting> {
+pub(crate) fn with_changes(settings: &[Setting], changes: &[Setting]) -> Vec<Setting> {
     let stays = |setting: &&Setting| changes.iter().all(|change| change.path() != setting.path());
     let mut changed: Vec<Setting> = settings.iter().filter(stays).cloned().collect();
     changed.extend_from_slice(changes);
@@ -78,7 +81,7 @@ mod tests {
     #[test]
     fn a_switch_replaces_existing_settings_and_adds_new_ones() {
         let settings = [setting("a", "x", 1), setting("b", "x", 2)];
-        let changed = changed(&settings, &[setting("b", "x", 3), setting("c", "y", 4)]);
+        let changed = with_changes(&settings, &[setting("b", "x", 3), setting("c", "y", 4)]);
         let shown: Vec<String> = changed.iter().map(line).collect();
         assert_eq!(shown, ["a.x = 1", "b.x = 3", "c.y = 4"]);
     }

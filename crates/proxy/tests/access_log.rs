@@ -24,7 +24,7 @@ const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 const REQUEST_FIELDS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
 
 #[test]
-fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
+fn an_aborted_hit_is_logged_with_the_bytes_that_were_sent() {
     for headers in REQUEST_FIELDS {
         let log = AccessLog::new();
         let bed = log.bed(LogFormat::Json);
@@ -51,7 +51,7 @@ fn a_hit_that_a_client_leaves_is_logged_with_what_it_received() {
 }
 
 #[test]
-fn a_hit_is_logged_when_its_last_byte_has_left() {
+fn a_hit_is_logged_after_its_last_byte_was_sent() {
     for headers in REQUEST_FIELDS {
         let log = AccessLog::new();
         let bed = log.bed(LogFormat::Json);

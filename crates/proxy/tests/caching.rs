@@ -248,7 +248,7 @@ fn a_failed_post_invalidates_nothing() {
 }
 
 #[test]
-fn a_head_is_answered_by_a_stored_get_or_passed() {
+fn a_head_request_is_answered_from_a_stored_response_or_passed() {
     let bed = TestBed::start();
     bed.origin.on("/page", cached("hello"));
     let passed = bed.connect().request("HEAD", "/page", &[], b"");

@@ -307,7 +307,7 @@ impl ResponseSummary {
 }
 
 #[test]
-fn all_codecs_give_one_request_the_same_key_and_forward_it_alike() {
+fn all_codecs_use_one_key_for_a_request_and_forward_the_same_bytes() {
     let number = |name: &str| std::env::var(name).ok().and_then(|text| text.parse().ok());
     let cases = number("EDGEWARD_DIFFERENTIAL_CASES").unwrap_or(300_u64);
     let seed = number("EDGEWARD_DIFFERENTIAL_SEED").unwrap_or_else(random_seed);

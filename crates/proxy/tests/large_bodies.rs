@@ -26,7 +26,7 @@ fn has_arena(bed: &TestBed) -> bool {
 }
 
 #[test]
-fn bodies_of_all_sizes_are_right_from_all_codecs() {
+fn bodies_of_all_sizes_are_right_from_the_fast_path_and_from_hyper() {
     let bed = TestBed::start();
     let mut client = bed.connect();
     for length in [131_071, 131_072, 131_073, 200_000, 262_145, 1_048_579] {

@@ -174,7 +174,7 @@ fn a_tuned_edge_shows_its_curve() {
 /// Method: open more connections than the server allows. Each client sends so many requests that their
 /// responses do not fit in the socket buffers, and reads no response.
 #[test]
-fn admin_clients_that_read_no_response_are_closed_for_others() {
+fn connections_of_admin_clients_that_read_no_response_make_room_for_others() {
     let bed = TestBed::start();
     let admin = bed
         .edge
@@ -334,7 +334,7 @@ fn the_access_log_has_an_ncsa_line_for_each_request() {
 }
 
 #[test]
-fn the_origin_gets_fields_about_the_client_and_none_of_its_connection() {
+fn the_origin_gets_forwarded_fields_and_no_hop_by_hop_fields_of_the_client() {
     let bed = TestBed::with_config(|config| config.forwarding.forwarded = true);
     bed.origin.on("/page", Answer::ok("x"));
     bed.get_with(
@@ -468,7 +468,7 @@ fn the_admin_server_answers_to_its_own_names_only() {
 }
 
 #[test]
-fn an_edge_that_cannot_start_reports_the_cause_and_the_object() {
+fn an_edge_that_cannot_start_reports_the_cause_and_the_address_or_file() {
     let origin = ScriptedOrigin::start();
     let start = |change: &dyn Fn(&mut edgeward_proxy::EdgeConfig)| {
         let mut config = config_for(origin.addr());

@@ -78,7 +78,7 @@ fn assert_admits_again(bed: &TestBed) {
 /// on a small object all the time. A further client does not read its body either, but its object stays in the
 /// cache, so the edge must not close this client.
 #[test]
-fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
+fn http1_clients_that_stop_reading_cannot_pin_more_than_the_limit() {
     let _lock = MEMORY_TEST_LOCK
         .lock()
         .unwrap_or_else(PoisonError::into_inner);
@@ -136,7 +136,7 @@ fn readers_of_http1_that_stop_cannot_hold_more_than_the_budget() {
 /// Method: request all objects on one HTTP/2 connection with stream windows of zero, so that the edge cannot
 /// send a byte of their bodies.
 #[test]
-fn streams_with_closed_windows_cannot_hold_more_than_the_budget() {
+fn streams_with_closed_windows_cannot_pin_more_than_the_limit() {
     let _lock = MEMORY_TEST_LOCK
         .lock()
         .unwrap_or_else(PoisonError::into_inner);

@@ -136,7 +136,7 @@ fn a_head_has_a_length_and_no_body() {
 }
 
 #[test]
-fn a_response_that_is_not_stored_keeps_its_fields_and_gets_those_of_the_edge() {
+fn a_response_that_is_not_stored_keeps_its_fields_and_gets_the_fields_of_the_edge() {
     let bed = TestBed::start();
     bed.origin.on(
         "/cart",

@@ -224,7 +224,7 @@ fn requests_for_a_private_response_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn after_a_failed_fetch_one_of_the_followers_leads_the_next() {
+fn after_a_failed_fetch_one_of_the_followers_leads_the_next_fetch() {
     let bed = TestBed::start();
     let gate = Gate::new();
     bed.origin.once(

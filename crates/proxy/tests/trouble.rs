@@ -205,7 +205,7 @@ fn origins_that_close_after_each_answer_are_served() {
 /// A POST may have had an effect at the origin before the connection was reset, so the edge must not send it
 /// twice.
 #[test]
-fn a_post_whose_connection_dies_is_not_repeated() {
+fn a_post_is_not_repeated_after_its_connection_was_reset() {
     let bed = TestBed::with_config(|config| config.workers = std::num::NonZeroUsize::MIN);
     bed.origin
         .on("/warm", Answer::ok("x").header("cache-control", "no-store"));

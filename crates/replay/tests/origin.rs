@@ -65,7 +65,7 @@ fn an_object_has_the_requested_size_and_the_bytes_of_its_pattern() {
 }
 
 #[test]
-fn a_range_of_a_terabyte_has_the_bytes_of_its_offset() {
+fn a_range_at_the_end_of_a_tebibyte_object_has_the_bytes_of_its_offset() {
     let origin = start(OriginConfig::default());
     let target = "/o/big?size=1099511627776";
     let range = "Range: bytes=1099511627003-\r\n";

@@ -45,7 +45,7 @@ fn synthetic() -> RunningOrigin {
 }
 
 /// Returns the correct body for the request.
-fn right_body(request: &RecordedRequest) -> Vec<u8> {
+fn correct_body(request: &RecordedRequest) -> Vec<u8> {
     let id = request
         .path()
         .strip_prefix("/o/")
@@ -121,7 +121,7 @@ fn hit_ratios_are_computed_from_cache_status() {
             "/o/5?size=40" => "edge; fwd=stale; fwd-status=304",
             _ => "edge; fwd=bypass",
         };
-        Answer::ok(right_body(request)).header("Cache-Status", status)
+        Answer::ok(correct_body(request)).header("Cache-Status", status)
     });
     let records = [(1, 10), (2, 30), (3, 60), (4, 60), (5, 40), (6, 0)];
     let records = records.map(|(key, size)| record(key, size));
@@ -160,7 +160,7 @@ fn requests_of_the_warm_up_are_sent_but_not_counted() {
 fn each_kind_of_wrong_response_is_counted() {
     let origin = ScriptedOrigin::start();
     origin.otherwise(|request| {
-        let mut body = right_body(request);
+        let mut body = correct_body(request);
         match request.path() {
             "/o/1" => {
                 body[70_000] ^= 1;
@@ -216,7 +216,7 @@ fn each_kind_of_wrong_response_is_counted() {
 #[test]
 fn a_target_that_stops_sending_causes_a_timeout_and_the_replay_continues() {
     let origin = ScriptedOrigin::start();
-    origin.otherwise(|request| Answer::ok(right_body(request)));
+    origin.otherwise(|request| Answer::ok(correct_body(request)));
     origin.on("/o/1", Answer::never());
     origin.on("/o/2", Answer::pattern(10).hang_at(5));
     let plan = ReplayPlan {
@@ -237,7 +237,7 @@ fn a_target_that_stops_sending_causes_a_timeout_and_the_replay_continues() {
 #[test]
 fn a_kept_connection_that_was_closed_is_opened_again() {
     let origin = ScriptedOrigin::start();
-    origin.otherwise(|request| Answer::ok(right_body(request)).then_close());
+    origin.otherwise(|request| Answer::ok(correct_body(request)).then_close());
     let report = replay(&one_connection(&origin), &[record(1, 10); 20]);
     assert_eq!(report.errors_total, 0, "{:?}", report.error_samples);
     assert_eq!(report.requests, 20);
@@ -266,7 +266,7 @@ fn too_many_failures_in_a_row_end_the_run() {
     origin.otherwise(move |request| {
         let n = counted.fetch_add(1, Ordering::Relaxed);
         if n < 50 && n.is_multiple_of(5) {
-            Answer::ok(right_body(request))
+            Answer::ok(correct_body(request))
         } else {
             Answer::status(503)
         }

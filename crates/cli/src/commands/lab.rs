@@ -178,12 +178,16 @@ fn parse(file: &Path, text: &str) -> Result<Plan, Diagnostics> {
     let mut diagnostics = Vec::new();
     for contender in &plan.contenders {
         // An edge may switch to other settings during the run.
-        let Server::Edgeward { settings, switch } = &contender.server else {
+        let Server::Edgeward {
+            settings,
+            settings_switch,
+        } = &contender.server
+        else {
             continue;
         };
         diagnostics.extend(invalid_settings(contender, settings, file));
-        if let Some(switch) = switch {
-            diagnostics.extend(invalid_settings(contender, &switch.settings, file));
+        if let Some(settings_switch) = settings_switch {
+            diagnostics.extend(invalid_settings(contender, &settings_switch.settings, file));
         }
     }
     if diagnostics.is_empty() {

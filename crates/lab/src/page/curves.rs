@@ -109,18 +109,24 @@ struct Curves<'a>(Vec<(usize, &'a ContenderOutcome)>);
 impl<'a> Curves<'a> {
     fn new(outcome: &'a Outcome) -> Self {
         let contenders = outcome.contenders.iter().enumerate();
-        Self(contenders.filter(|(_, one)| one.series.len() > 1).collect())
+        Self(
+            contenders
+                .filter(|(_, contender)| contender.series.len() > 1)
+                .collect(),
+        )
     }
 
     fn any(&self, figure: impl Fn(&Sample) -> bool) -> bool {
-        self.0.iter().any(|(_, one)| one.series.iter().any(&figure))
+        self.0
+            .iter()
+            .any(|(_, contender)| contender.series.iter().any(&figure))
     }
 
     /// Adds a line per contender. `figure` returns the value for the interval between two samples.
     fn rates(&self, mut plot: Plot, figure: impl Fn(&Sample, &Sample) -> Option<f64>) -> Plot {
-        for (colour, one) in &self.0 {
-            let points = interval_values(&one.series, &figure);
-            plot.add(series(one, *colour, points));
+        for (colour, contender) in &self.0 {
+            let points = interval_values(&contender.series, &figure);
+            plot.add(series(contender, *colour, points));
         }
         self.add_marks(&mut plot);
         plot
@@ -128,10 +134,10 @@ impl<'a> Curves<'a> {
 
     /// Adds a line per contender. `figure` returns the value of one sample.
     fn levels(&self, mut plot: Plot, figure: impl Fn(&Sample) -> Option<f64>) -> Plot {
-        for (colour, one) in &self.0 {
-            let samples = one.series.iter();
+        for (colour, contender) in &self.0 {
+            let samples = contender.series.iter();
             let points = samples.filter_map(|sample| Some((sample.seconds, figure(sample)?)));
-            plot.add(series(one, *colour, points.collect()));
+            plot.add(series(contender, *colour, points.collect()));
         }
         self.add_marks(&mut plot);
         plot
@@ -143,24 +149,24 @@ impl<'a> Curves<'a> {
         let warm: Vec<f64> = self
             .0
             .iter()
-            .filter_map(|(_, one)| one.warm_seconds)
+            .filter_map(|(_, contender)| contender.warm_seconds)
             .collect();
         let earliest = warm.iter().copied().fold(f64::INFINITY, f64::min);
         let latest = warm.iter().copied().fold(0.0, f64::max);
         if earliest > 0.0 && latest - earliest <= (latest * 0.05).max(2.0) {
             plot.mark(latest, "warmed up");
         }
-        for (_, one) in &self.0 {
-            if let Some(at) = one.switched_seconds {
-                plot.mark(at, format!("{}: switched", one.name));
+        for (_, contender) in &self.0 {
+            if let Some(at) = contender.switched_seconds {
+                plot.mark(at, format!("{}: switched", contender.name));
             }
         }
     }
 }
 
 /// Returns the line of a contender in its colour. From the ninth contender on, the colours repeat with dashed lines.
-fn series(one: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Series {
-    let name = super::display_name(one);
+fn series(contender: &ContenderOutcome, colour: usize, points: Vec<(f64, f64)>) -> Series {
+    let name = super::display_name(contender);
     let series = Series::line(name, points).colour(colour);
     if colour >= COLOURS {
         series.dashed()

@@ -19,7 +19,11 @@ pub fn page(outcome: &Outcome, command: &str) -> String {
     if let Some(about) = &outcome.about {
         page.text(about);
     }
-    if outcome.contenders.iter().any(|one| one.totals.is_some()) {
+    if outcome
+        .contenders
+        .iter()
+        .any(|contender| contender.totals.is_some())
+    {
         if !outcome.sources.is_empty() {
             add_sources(&mut page, outcome);
         }
@@ -46,14 +50,14 @@ fn add_sources(page: &mut Page, outcome: &Outcome) {
     );
     let mut remaining: Vec<&SourceFigure> = outcome.sources.iter().collect();
     while let Some(&first) = remaining.first() {
-        let has_same_source = |one: &&SourceFigure| {
-            (&one.citation, &one.before, &one.after)
+        let has_same_source = |figure: &&SourceFigure| {
+            (&figure.citation, &figure.before, &figure.after)
                 == (&first.citation, &first.before, &first.after)
         };
         let before = outcome.representative(&first.before);
         let after = outcome.representative(&first.after);
-        let name = |one: Option<&ContenderOutcome>, requested: &str| {
-            one.map_or_else(|| requested.to_owned(), |one| one.name.clone())
+        let name = |contender: Option<&ContenderOutcome>, requested: &str| {
+            contender.map_or_else(|| requested.to_owned(), |contender| contender.name.clone())
         };
         let mut table = Table::new([
             Column::words("figure"),
@@ -66,7 +70,11 @@ fn add_sources(page: &mut Page, outcome: &Outcome) {
             name(after, &first.after),
             first.citation
         ));
-        for source in remaining.iter().copied().filter(|one| has_same_source(one)) {
+        for source in remaining
+            .iter()
+            .copied()
+            .filter(|figure| has_same_source(figure))
+        {
             table.row([
                 source.figure.name().to_owned(),
                 source.published.clone(),
@@ -74,7 +82,7 @@ fn add_sources(page: &mut Page, outcome: &Outcome) {
             ]);
         }
         page.table(table);
-        remaining.retain(|one| !has_same_source(one));
+        remaining.retain(|figure| !has_same_source(figure));
     }
 }
 
@@ -94,7 +102,7 @@ fn measured_text(
     if is_latency && (before.was_late() || after.was_late()) {
         return "the machine was too busy".to_owned();
     }
-    let value = |one: &ContenderOutcome| source.figure.of(one.totals.as_ref()?);
+    let value = |contender: &ContenderOutcome| source.figure.of(contender.totals.as_ref()?);
     let compared = value(before)
         .zip(value(after))
         .and_then(|(before, after)| source.comparison.compare(before, after));
@@ -110,9 +118,12 @@ fn hit_ratio_bars(outcome: &Outcome) -> Bars {
         Axis::new("share", Unit::Share),
         ["of the requests", "of the bytes"],
     );
-    for one in &outcome.contenders {
-        if let Some(totals) = &one.totals {
-            bars.group(display_name(one), [totals.hit_ratio, totals.byte_hit_ratio]);
+    for contender in &outcome.contenders {
+        if let Some(totals) = &contender.totals {
+            bars.group(
+                display_name(contender),
+                [totals.hit_ratio, totals.byte_hit_ratio],
+            );
         }
     }
     bars
@@ -123,12 +134,15 @@ fn figure_table(outcome: &Outcome) -> Table {
     let ran: Vec<&ContenderOutcome> = outcome
         .contenders
         .iter()
-        .filter(|one| one.totals.is_some())
+        .filter(|contender| contender.totals.is_some())
         .collect();
-    let columns = ran.iter().map(|one| Column::figures(display_name(one)));
+    let columns = ran
+        .iter()
+        .map(|contender| Column::figures(display_name(contender)));
     let mut table = Table::new(std::iter::once(Column::words("")).chain(columns));
-    if outcome.contenders.iter().any(|one| {
-        one.totals
+    if outcome.contenders.iter().any(|contender| {
+        contender
+            .totals
             .as_ref()
             .is_some_and(|t| t.device_operations.is_some())
     }) {
@@ -138,13 +152,13 @@ fn figure_table(outcome: &Outcome) -> Table {
     } else {
         table = table.caption("Without the warm-up.");
     }
-    let of = |one: &ContenderOutcome,
+    let of = |contender: &ContenderOutcome,
               figure: &dyn Fn(&crate::outcome::Totals) -> Option<String>| {
-        let shown = one.totals.as_ref().and_then(figure);
+        let shown = contender.totals.as_ref().and_then(figure);
         shown.unwrap_or_else(|| "–".to_owned())
     };
     let mut row = |name: &str, figure: &dyn Fn(&crate::outcome::Totals) -> Option<String>| {
-        let cells = ran.iter().map(|one| of(one, figure));
+        let cells = ran.iter().map(|contender| of(contender, figure));
         let cells: Vec<String> = std::iter::once(name.to_owned()).chain(cells).collect();
         // A row without any value is left out.
         if cells[1..].iter().any(|cell| cell != "–") {
@@ -202,18 +216,18 @@ fn contender_table(outcome: &Outcome) -> Table {
         Column::words("settings"),
         Column::words("run"),
     ]);
-    for one in &outcome.contenders {
-        let version = one.version.as_deref().unwrap_or("");
-        let ended = match &one.end {
+    for contender in &outcome.contenders {
+        let version = contender.version.as_deref().unwrap_or("");
+        let ended = match &contender.end {
             RunEnd::Completed => "complete".to_owned(),
             RunEnd::NotInstalled { hint } => format!("left out: {hint}"),
             RunEnd::NotStarted { why } => format!("failed: {why}"),
             RunEnd::EndedEarly { why } => format!("ended early: {why}"),
         };
         table.row([
-            one.name.clone(),
-            format!("{} {version}", one.server).trim().to_owned(),
-            one.settings.join("; "),
+            contender.name.clone(),
+            format!("{} {version}", contender.server).trim().to_owned(),
+            contender.settings.join("; "),
             ended,
         ]);
     }
@@ -221,11 +235,11 @@ fn contender_table(outcome: &Outcome) -> Table {
 }
 
 /// Returns the contender's name, with a suffix if the contender did not complete the trace.
-fn display_name(one: &ContenderOutcome) -> String {
-    if one.end.is_complete() {
-        one.name.clone()
+fn display_name(contender: &ContenderOutcome) -> String {
+    if contender.end.is_complete() {
+        contender.name.clone()
     } else {
-        format!("{} (partial)", one.name)
+        format!("{} (partial)", contender.name)
     }
 }
 

@@ -6,7 +6,7 @@ use crate::outcome::{LoadFacts, Machine, Totals, TraceFacts};
 use crate::plan::SourceFigure;
 use crate::sample::Sample;
 
-fn one(name: &str, written: u64) -> ContenderOutcome {
+fn contender(name: &str, written: u64) -> ContenderOutcome {
     let sample_at = |n: u64| Sample {
         seconds: n as f64,
         requests: n * 100,
@@ -39,7 +39,7 @@ fn outcome() -> Outcome {
         trace: TraceFacts::default(),
         load: LoadFacts::default(),
         machine: Machine::default(),
-        contenders: vec![one("before", 4 << 20), one("after", 1 << 20)],
+        contenders: vec![contender("before", 4 << 20), contender("after", 1 << 20)],
         comparison: None,
         sources: vec![SourceFigure {
             figure: Figure::DiskBytesWritten,
@@ -72,15 +72,15 @@ fn a_published_figure_has_the_measured_one_beside_it() {
 
 /// Each pair of contenders of a source has one table with all figures of the pair.
 #[test]
-fn each_pair_of_contenders_has_a_table_and_each_source_a_row() {
+fn each_pair_of_contenders_has_a_table_and_each_published_figure_has_a_row() {
     let mut outcome = outcome();
     let first = outcome.sources[0].clone();
-    let turned = SourceFigure {
+    let swapped = SourceFigure {
         before: first.after.clone(),
         after: first.before.clone(),
         ..first.clone()
     };
-    outcome.sources = vec![first.clone(), turned, first];
+    outcome.sources = vec![first.clone(), swapped, first];
     let html = page(&outcome, "x");
     assert_eq!(html.matches("; source: an author, 2017").count(), 2);
     assert_eq!(html.matches("<td>4 times fewer</td>").count(), 3);
@@ -90,8 +90,8 @@ fn each_pair_of_contenders_has_a_table_and_each_source_a_row() {
 fn latencies_are_not_compared_if_the_machine_was_too_slow() {
     let mut outcome = outcome();
     outcome.sources[0].figure = Figure::LatencyP99;
-    for one in &mut outcome.contenders {
-        if let Some(totals) = &mut one.totals {
+    for contender in &mut outcome.contenders {
+        if let Some(totals) = &mut contender.totals {
             totals.latency_p99_ms = Some(3.0);
         }
     }

@@ -3,7 +3,7 @@
 use std::num::{NonZeroU64, NonZeroUsize};
 
 use super::table::Table;
-use super::{Contender, DISK_SIZES, SIZES, Server, Setting, Switch};
+use super::{Contender, DISK_SIZES, SIZES, Server, Setting, SettingsSwitch};
 
 /// Reads one `[[contender]]`. Reports each mistake, and returns `None` if there is one.
 pub(super) fn read(table: Table<'_>) -> Option<Contender> {
@@ -84,11 +84,14 @@ fn server(table: &Table<'_>, word: &str) -> Option<Server> {
     Some(match word {
         "edgeward" => {
             let settings = table.table("config").map_or(Some(Vec::new()), settings)?;
-            let switch = match table.table("switch") {
-                Some(switch) => Some(read_switch(switch)?),
+            let settings_switch = match table.table("switch") {
+                Some(settings_switch) => Some(read_switch(settings_switch)?),
                 None => None,
             };
-            Server::Edgeward { settings, switch }
+            Server::Edgeward {
+                settings,
+                settings_switch,
+            }
         }
         "nginx" => {
             let min_uses = table
@@ -103,7 +106,7 @@ fn server(table: &Table<'_>, word: &str) -> Option<Server> {
     })
 }
 
-fn read_switch(table: Table<'_>) -> Option<Switch> {
+fn read_switch(table: Table<'_>) -> Option<SettingsSwitch> {
     let at = match table.entry("at") {
         Some(entry) => entry.amount(),
         None => {
@@ -122,7 +125,7 @@ fn read_switch(table: Table<'_>) -> Option<Switch> {
         }
     };
     table.finish();
-    Some(Switch {
+    Some(SettingsSwitch {
         at: at?,
         settings: settings?,
     })

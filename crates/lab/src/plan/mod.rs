@@ -161,7 +161,7 @@ pub enum Server {
         /// Keys of its configuration.
         settings: Vec<Setting>,
         /// A change of settings during the run.
-        switch: Option<Switch>,
+        settings_switch: Option<SettingsSwitch>,
     },
     /// nginx.
     Nginx {
@@ -191,7 +191,7 @@ impl Server {
 
 /// A change of settings during the run. The server is restarted with the new settings and keeps its disk cache.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Switch {
+pub struct SettingsSwitch {
     /// The part of the trace before the change.
     pub at: Amount,
     /// The settings that change, with their new values.
@@ -226,7 +226,7 @@ pub enum SettingValue {
     /// An integer.
     Number(i64),
     /// `true` or `false`.
-    Switch(bool),
+    Boolean(bool),
 }
 
 impl fmt::Display for SettingValue {
@@ -234,7 +234,7 @@ impl fmt::Display for SettingValue {
         match self {
             Self::Text(text) => f.write_str(text),
             Self::Number(number) => number.fmt(f),
-            Self::Switch(on) => on.fmt(f),
+            Self::Boolean(on) => on.fmt(f),
         }
     }
 }

@@ -127,7 +127,7 @@ fn read(document: Table<'_>) -> Option<Plan> {
             if matches!(
                 &contender.server,
                 Server::Edgeward {
-                    switch: Some(_),
+                    settings_switch: Some(_),
                     ..
                 }
             ) {

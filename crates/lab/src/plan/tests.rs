@@ -138,7 +138,11 @@ fn a_plan_with_all_keys_is_parsed() {
     assert_eq!((generated.seed, generated.objects), (3, Some(30_000)));
     assert_eq!(generated.one_hit_share, Some(0.7));
     assert_eq!(plan.trace.size_bytes_max, Some(4 << 20));
-    let Server::Edgeward { settings, switch } = &plan.contenders[0].server else {
+    let Server::Edgeward {
+        settings,
+        settings_switch,
+    } = &plan.contenders[0].server
+    else {
         panic!("{plan:?}");
     };
     let mut shown: Vec<String> = settings
@@ -154,8 +158,14 @@ fn a_plan_with_all_keys_is_parsed() {
             "hot.window_requests=20000"
         ]
     );
-    let switch = switch.as_ref().expect("the plan has a switch");
-    assert_eq!((switch.at.of(200_000), switch.settings.len()), (100_000, 1));
+    let settings_switch = settings_switch.as_ref().expect("the plan has a switch");
+    assert_eq!(
+        (
+            settings_switch.at.of(200_000),
+            settings_switch.settings.len()
+        ),
+        (100_000, 1)
+    );
     let min_uses = NonZeroU64::new(2).expect("the number is not zero");
     assert_eq!(plan.contenders[1].server, Server::Nginx { min_uses });
     assert_eq!(plan.sources[0].figure, Figure::HitRatio);
@@ -295,7 +305,7 @@ fn a_problem_has_the_line_the_key_and_a_hint() {
         assert!(problem.2.contains(hint), "{replacement}: {problem:?}");
         let expected = FULL
             .lines()
-            .position(|one| one == line)
+            .position(|candidate| candidate == line)
             .expect("the text has this line")
             + 1;
         let is_elsewhere = message.contains("missing")

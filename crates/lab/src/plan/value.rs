@@ -162,7 +162,7 @@ impl<'a> Entry<'a> {
     pub(super) fn setting(&self) -> Option<SettingValue> {
         let setting = match self.value.get_ref() {
             DeValue::String(_) => self.text().map(|text| SettingValue::Text(text.to_owned())),
-            DeValue::Boolean(on) => Some(SettingValue::Switch(*on)),
+            DeValue::Boolean(on) => Some(SettingValue::Boolean(*on)),
             DeValue::Integer(_) => self.integer().map(SettingValue::Number),
             _ => None,
         };

@@ -31,7 +31,7 @@ pub(super) fn recipe(
 
 /// Returns the text of the configuration file.
 fn text(contender: &Contender, settings: &[Setting], environment: &Environment<'_>) -> String {
-    let ours = |table: &str, key: &str, value: SettingValue| Setting {
+    let lab_setting = |table: &str, key: &str, value: SettingValue| Setting {
         table: table.to_owned(),
         key: key.to_owned(),
         value,
@@ -39,18 +39,18 @@ fn text(contender: &Contender, settings: &[Setting], environment: &Environment<'
     };
     let number = |n: u64| SettingValue::Number(i64::try_from(n).unwrap_or(i64::MAX));
     let mut all = vec![
-        ours(
+        lab_setting(
             "origin",
             "url",
             SettingValue::Text(format!("http://127.0.0.1:{}", environment.origin_port)),
         ),
-        ours(
+        lab_setting(
             "admin",
             "address",
             SettingValue::Text(format!("127.0.0.1:{}", environment.admin_port)),
         ),
-        ours("server", "workers", number(contender.workers.get() as u64)),
-        ours(
+        lab_setting("server", "workers", number(contender.workers.get() as u64)),
+        lab_setting(
             "hot",
             "capacity",
             number(environment.memory_bytes.unwrap_or(0)),

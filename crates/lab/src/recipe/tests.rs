@@ -52,11 +52,11 @@ fn the_configuration_of_an_edge_has_the_settings_of_the_plan_and_of_the_lab() {
         setting("hot", "policy", SettingValue::Text(nasty.to_owned())),
         setting("hot", "window_requests", SettingValue::Number(5000)),
         setting("origin", "retries_max", SettingValue::Number(0)),
-        setting("caching", "x y", SettingValue::Switch(true)),
+        setting("caching", "x y", SettingValue::Boolean(true)),
     ];
     let server = Server::Edgeward {
         settings: Vec::new(),
-        switch: None,
+        settings_switch: None,
     };
     let recipe = recipe(
         &contender(server),
@@ -93,7 +93,7 @@ fn the_configuration_of_an_edge_has_the_settings_of_the_plan_and_of_the_lab() {
 }
 
 #[test]
-fn nginx_has_its_cache_in_memory_or_on_disk_like_the_plan() {
+fn nginx_has_its_cache_in_memory_or_on_disk_as_in_the_plan() {
     let server = Server::Nginx {
         min_uses: NonZeroU64::new(3).expect("the number is not zero"),
     };

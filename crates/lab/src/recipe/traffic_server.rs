@@ -51,7 +51,7 @@ pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Re
         inside("cache"),
         environment.disk_bytes.unwrap_or(0)
     );
-    let says = etc.join("x-cache.conf");
+    let x_cache_rules = etc.join("x-cache.conf");
     let file = |name: &str, text: String| (etc.join(name), text);
     Recipe {
         folders: [
@@ -76,9 +76,9 @@ pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Re
             file("body_factory/default/.body_factory_info", String::new()),
             file(
                 "plugin.config",
-                format!("header_rewrite.so {}\n", says.display()),
+                format!("header_rewrite.so {}\n", x_cache_rules.display()),
             ),
-            (says, SAYS.to_owned()),
+            (x_cache_rules, X_CACHE_RULES.to_owned()),
         ],
         arguments: vec![format!("--run-root={}", inside("runroot.yaml"))],
         has_status: false,
@@ -113,7 +113,7 @@ ip_allow:
     methods: ALL
 ";
 
-const SAYS: &str = "\
+const X_CACHE_RULES: &str = "\
 cond %{SEND_RESPONSE_HDR_HOOK}
 set-header X-Cache %{CACHE}
 ";

@@ -156,7 +156,7 @@ impl H2Client {
 
     /// Sends a PING and waits for its acknowledgement. The edge has then read all bytes sent before the PING.
     pub(crate) fn ping(&mut self) {
-        assert!(self.try_ping(), "an answer to PING");
+        assert!(self.try_ping(), "the edge answers a PING");
     }
 
     /// Like [`ping`](Self::ping), but returns false if the edge closes the connection.

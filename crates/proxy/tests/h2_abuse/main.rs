@@ -235,7 +235,7 @@ fn a_first_line_of_another_protocol_is_closed_without_an_answer() {
     for line in ["INVALID CONNECTION PREFACE\r\n\r\n", "GET / SPDY/3\r\n\r\n"] {
         let mut client = bed.connect();
         client.send(line.as_bytes());
-        assert!(client.is_closed(), "an answer to {line:?}");
+        assert!(client.is_closed(), "the edge did not close after {line:?}");
     }
     let mut client = bed.connect();
     client.send(b"GET /a b HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_line_is_that_of_the_nearest_cache() {
+    fn the_last_line_is_from_the_nearest_cache() {
         let lines = [
             ("cache-status", "Far; hit"),
             ("cache-status", "Near; fwd=miss"),

@@ -201,7 +201,7 @@ fn since_1970(text: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_millis(millis))
 }
 
-/// The first number that is not taken for seconds. As seconds since 1970, it is in the year 5138.
+/// Smaller numbers are seconds since 1970. This number would be in the year 5138.
 const SECONDS_MAX: u64 = 100_000_000_000;
 
 #[cfg(test)]

@@ -26,7 +26,7 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
         .max_by_key(|found| found.1.sequence);
     let (area, sequence) = newest.map_or((0, 1), |(area, header)| (1 - area, header.sequence + 1));
     let at = area_at(superblock, area);
-    // This makes the area invalid until its header is written again.
+    // Zeros make the area invalid until its new header is written.
     device.write_at(&[0; CHECKPOINT_HEADER_BYTES], at)?;
     device.sync()?;
     let mut out = AreaWriter {

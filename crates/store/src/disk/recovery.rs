@@ -269,7 +269,7 @@ const SEGMENTS_ALIGN_MIN: usize = 64 << 10;
 /// Writes both copies of the superblock.
 fn format(device: &dyn Device, superblock: &Superblock) -> io::Result<()> {
     let bytes = superblock.to_bytes();
-    // The first copy is durable before the second copy is written.
+    // The copy at offset 4096 is durable before the copy at offset 0 is written.
     for at in [SUPERBLOCK_BYTES as u64, 0] {
         device.write_at(&bytes, at)?;
         device.sync()?;

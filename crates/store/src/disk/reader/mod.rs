@@ -56,7 +56,7 @@ struct Inner {
     _pins: Vec<Pin>,
 }
 
-/// The place of the body.
+/// The location of the body.
 #[derive(Debug)]
 enum Layout {
     /// The record is not written yet.

@@ -316,7 +316,7 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
                             continue;
                         };
                         let expected = pattern(key, 90_000);
-                        // The second or third read finds the body verified and in memory.
+                        // The first read verifies the blocks, so a later read can return a span.
                         for _ in 0..3 {
                             match object.piece_now(0..90_000) {
                                 NonBlockingRead::Ready(Piece::Bytes(bytes)) => {

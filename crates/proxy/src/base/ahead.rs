@@ -158,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_zero_is_no_bound() {
+    fn a_rate_of_zero_disables_the_limit() {
         let rate = rate_of(0);
         let now = Instant::now();
         assert!((0..1000).all(|_| rate.reserve(now).is_none()));

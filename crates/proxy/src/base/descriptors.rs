@@ -163,7 +163,7 @@ mod tests {
     };
 
     fn at(limit: usize) -> ConnectionLimits {
-        divide(limit, WANTED).expect("enough")
+        divide(limit, WANTED).expect("the limit is high enough")
     }
 
     #[test]
@@ -200,7 +200,7 @@ mod tests {
                         clients,
                         ..WANTED
                     };
-                    let granted = divide(limit, wanted).expect("enough");
+                    let granted = divide(limit, wanted).expect("the limit is high enough");
                     let shares = granted.clients.div_ceil(workers) * workers;
                     let fits = shares.max(workers) + granted.origin_per_worker * workers + 100;
                     assert!(granted.clients > 0 && granted.origin_per_worker > 0);

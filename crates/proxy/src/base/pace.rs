@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rate_of_zero_is_no_bound() {
+    fn a_rate_of_zero_disables_the_limit() {
         let pace = Pace::default();
         let none = MinRate {
             bytes_per_second: 0,

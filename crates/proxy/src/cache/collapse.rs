@@ -267,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn requests_after_an_invalidation_do_not_join_a_fetch_from_before() {
+    fn requests_after_an_invalidation_do_not_join_an_earlier_fetch() {
         let collapse = Collapse::new();
         let _first = lead(&collapse);
         // Another key with the same hash.

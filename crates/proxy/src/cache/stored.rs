@@ -194,9 +194,9 @@ impl StoredResponse {
         for end in memchr::memchr_iter(b'\n', &self.head) {
             let line = &self.head[start..end - 1];
             let colon = memchr::memchr(b':', line).expect("each line contains a colon");
-            let name = HeaderName::from_bytes(&line[..colon]).expect("written from a name");
+            let name = HeaderName::from_bytes(&line[..colon]).expect("the name is valid");
             let value = self.head.slice(start + colon + 2..end - 1);
-            let value = HeaderValue::from_maybe_shared(value).expect("written from a value");
+            let value = HeaderValue::from_maybe_shared(value).expect("the value is valid");
             headers.append(name, value);
             start = end + 1;
         }

@@ -399,7 +399,7 @@ fn record_end(worker: &Worker, client: &Client, result: hyper::Result<()>) {
     let Err(error) = result else {
         return;
     };
-    // A client may disconnect at any time.
+    // Most of these errors are clients that disconnect. Only malformed bytes are counted.
     if error.is_parse() {
         worker.counters.closed_protocol.increment();
     }

@@ -93,7 +93,7 @@ pub(crate) async fn accept(
                 }
                 // The process has no free descriptor or memory. A retry without a pause would fail again.
                 if !is_of_connection(&error) {
-                    for _ in 0..ROOM_AFTER_FAILURE {
+                    for _ in 0..CLOSED_AFTER_FAILURE {
                         worker.close_idle_client();
                     }
                     tokio::time::sleep(ACCEPT_PAUSE).await;
@@ -143,7 +143,7 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// The number of idle connections that the worker closes if the process has no free descriptor. The worker then pauses
 /// for 50 ms, so it closes at most 80 connections per second.
-const ROOM_AFTER_FAILURE: usize = 4;
+const CLOSED_AFTER_FAILURE: usize = 4;
 
 #[cfg(test)]
 mod tests {
@@ -180,7 +180,7 @@ mod tests {
         let any_port = "127.0.0.1:0".parse().expect("the address is valid");
         let ours = bind(any_port, 2, false).expect("the port is bound");
         let addr = ours[0].local_addr().expect("the socket is bound");
-        let refused = bind(addr, 2, false).expect_err("it is ours");
+        let refused = bind(addr, 2, false).expect_err("the address is in use");
         assert_eq!(refused.kind(), io::ErrorKind::AddrInUse);
         // The kernel spreads connections by their ports. Within 200 connections both workers get at least one.
         let mut clients = Vec::new();
@@ -219,7 +219,7 @@ mod tests {
         let listener = bind_one("127.0.0.1:0".parse().expect("the address is valid"))
             .expect("the port is bound");
         let client = Socket::new(Domain::IPV4, Type::STREAM, None).expect("the socket is created");
-        client.set_recv_buffer_size(4096).expect("a small buffer");
+        client.set_recv_buffer_size(4096).expect("the size is set");
         let addr = listener.local_addr().expect("the socket is bound");
         client.connect(&addr.into()).expect("the server listens");
         listener.set_nonblocking(false).expect("the socket is open");

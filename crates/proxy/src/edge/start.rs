@@ -142,7 +142,7 @@ impl Edge {
             }
             None => (None, Vec::new()),
         };
-        let shared = Arc::new(share(
+        let shared = Arc::new(shared_state(
             &mut config,
             hot,
             disk.clone(),
@@ -220,7 +220,7 @@ impl RunningEdge {
     }
 
     fn stop_within(&mut self, drain: Duration) {
-        let begun = Instant::now();
+        let start = Instant::now();
         self.stop.send_replace(Some(drain));
         for worker in self.workers.drain(..) {
             if worker.join().is_err() {
@@ -231,7 +231,7 @@ impl RunningEdge {
         // The log is closed after the workers, so that it contains their last lines.
         self.log = None;
         if let Some(disk) = self.disk.take() {
-            disk.close(drain.saturating_sub(begun.elapsed()).max(DISK_CLOSE_MIN));
+            disk.close(drain.saturating_sub(start.elapsed()).max(DISK_CLOSE_MIN));
         }
     }
 }
@@ -257,7 +257,7 @@ type WorkerListeners = Vec<(StdListener, Option<Arc<ServerConfig>>)>;
 /// Binds one socket for each worker and listener. Returns the sockets by worker, and the addresses by listener.
 fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr>), StartError> {
     let workers = config.workers.get();
-    let mut of_workers: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
+    let mut sockets_by_worker: Vec<WorkerListeners> = (0..workers).map(|_| Vec::new()).collect();
     let mut addrs: Vec<SocketAddr> = Vec::new();
     for listener in &config.listeners {
         let addr = listener.addr;
@@ -278,14 +278,14 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
         addrs.push(sockets[0].local_addr().map_err(listen_error)?);
-        for (of_worker, socket) in of_workers.iter_mut().zip(sockets) {
-            of_worker.push((socket, tls.clone()));
+        for (worker_sockets, socket) in sockets_by_worker.iter_mut().zip(sockets) {
+            worker_sockets.push((socket, tls.clone()));
         }
     }
-    Ok((of_workers, addrs))
+    Ok((sockets_by_worker, addrs))
 }
 
-fn share(
+fn shared_state(
     config: &mut EdgeConfig,
     hot: Arc<Hot>,
     disk: Option<Arc<DiskTier>>,

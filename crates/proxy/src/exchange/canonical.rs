@@ -191,7 +191,7 @@ fn canonicalise_plain(
     filter.apply_to_plain(&mut request.headers, request.peer_is_trusted);
     debug_assert!(
         is_canonical(canonicaliser, request),
-        "a plain request needs no more"
+        "a plain request is canonical after these steps"
     );
     Ok(())
 }
@@ -327,7 +327,7 @@ fn join_cookies(headers: &mut HeaderMap) {
         .map(HeaderValue::as_bytes)
         .collect();
     let joined = HeaderValue::from_bytes(&crumbs.join(&b"; "[..]));
-    headers.insert(COOKIE, joined.expect("made of values and visible ASCII"));
+    headers.insert(COOKIE, joined.expect("joined values form a valid value"));
 }
 
 /// Returns true for all protocols except h2c. Clients that offer h2c also accept HTTP/1.1, so the edge ignores this

@@ -139,7 +139,7 @@ mod tests {
 
     #[test]
     fn fields_are_removed_by_client_and_by_request() {
-        for (name, stranger, proxy, stranger_passed) in [
+        for (name, untrusted, proxy, untrusted_passed) in [
             ("forwarded", false, true, false),
             ("x-forwarded-port", false, true, false),
             ("x-real-ip", false, true, false),
@@ -148,9 +148,9 @@ mod tests {
             ("x-requested-with", true, true, true),
             ("cookie", true, true, true),
         ] {
-            assert_eq!(remains(name, false, true), stranger, "{name}");
+            assert_eq!(remains(name, false, true), untrusted, "{name}");
             assert_eq!(remains(name, true, true), proxy, "{name}");
-            assert_eq!(remains(name, false, false), stranger_passed, "{name}");
+            assert_eq!(remains(name, false, false), untrusted_passed, "{name}");
         }
     }
 }

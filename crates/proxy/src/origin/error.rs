@@ -28,7 +28,7 @@ pub(crate) enum OriginError {
     #[error("the origin did not answer in time")]
     FirstByteTimeout,
     /// No byte of the body arrived within the read timeout.
-    #[error("the origin sent nothing in time within a body")]
+    #[error("the origin sent no byte of the body in time")]
     ReadTimeout,
     /// The response is not valid HTTP.
     #[error("the origin's response cannot be read")]
@@ -52,7 +52,7 @@ pub(crate) enum OriginError {
     #[error("the request's body is larger than allowed")]
     UploadTooLarge,
     /// The client's upload was too slow.
-    #[error("the request's body came too slowly")]
+    #[error("the request's body arrived too slowly")]
     UploadTooSlow,
 }
 
@@ -63,7 +63,7 @@ pub(crate) enum UploadLimit {
     #[error("the request's body is larger than allowed")]
     Size,
     /// The body arrived more slowly than `upload_rate_min`.
-    #[error("the request's body came too slowly")]
+    #[error("the request's body arrived too slowly")]
     Rate,
 }
 

@@ -257,7 +257,7 @@ fn set_canonical_values(headers: &mut HeaderMap) {
             let mut value = Vec::with_capacity(VALUE_BYTES);
             request_fields::write_value(&name, headers, &mut value);
             let value = HeaderValue::from_bytes(&value);
-            headers.insert(name, value.expect("made of the bytes of values"));
+            headers.insert(name, value.expect("a canonical value is a valid value"));
         }
     }
 }

@@ -179,7 +179,7 @@ impl Uploads {
                 self.counters.slow_uploads.increment();
                 if let Some(unlogged) = self.slow_log.record(now) {
                     let client = upload.peer.ip();
-                    tracing::warn!(%client, unlogged, "a request body came slower than limits.upload_rate_min");
+                    tracing::warn!(%client, unlogged, "a request body arrived slower than limits.upload_rate_min");
                 }
             }
             true

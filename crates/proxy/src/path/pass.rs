@@ -107,8 +107,8 @@ async fn upload(
     let expects = expects_continue(request) && origin.reports_interims();
     match expects.then(|| origin.uploads().unfinished().begin(request.peer.ip())) {
         Some(Some(unfinished)) => stream.expect_continue(unfinished),
-        asked => {
-            if asked.is_some() {
+        expectation => {
+            if expectation.is_some() {
                 origin.uploads().unfinished().record_kept_upload();
             }
             stream.buffer().await?;

@@ -252,7 +252,7 @@ mod tests {
         let mut out = Vec::new();
         sample()
             .write_combined(&mut out, true)
-            .expect("memory takes it");
+            .expect("memory is writable");
         assert_eq!(
             String::from_utf8(out).expect("text"),
             "192.0.2.7 - - [29/Feb/2000:12:34:56 +0000] \"GET /a?b=\\\"c\\\" HTTP/1.1\" 200 1234 \
@@ -263,7 +263,7 @@ mod tests {
     #[test]
     fn a_json_line_has_every_field_that_is_known() {
         let mut out = Vec::new();
-        sample().write_json(&mut out).expect("memory takes it");
+        sample().write_json(&mut out).expect("memory is writable");
         let parsed: serde_json::Value = serde_json::from_slice(&out).expect("one JSON object");
         assert_eq!(parsed["time"], "2000-02-29T12:34:56.789Z");
         assert_eq!(parsed["cache"], "hit");
@@ -275,14 +275,14 @@ mod tests {
 
     #[test]
     fn days_around_leap_years_and_centuries_are_right() {
-        for (secs, shown) in [
+        for (secs, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_399, "2000-02-28T23:59:59.000Z"),
             (951_868_800, "2000-03-01T00:00:00.000Z"),
             (4_107_542_400, "2100-03-01T00:00:00.000Z"),
             (1_735_689_599, "2024-12-31T23:59:59.000Z"),
         ] {
-            assert_eq!(rfc3339(Timestamp::from_secs(secs)), shown);
+            assert_eq!(rfc3339(Timestamp::from_secs(secs)), expected);
         }
     }
 }

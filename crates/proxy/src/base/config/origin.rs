@@ -237,9 +237,9 @@ enum UrlProblem {
     Syntax,
     #[error("has no known scheme; start with http:// or https://")]
     Scheme,
-    #[error("carries a user name; an edge adds no credentials, so leave out what is before the @")]
+    #[error("has a user name; the edge sends no credentials, so remove the text up to the @")]
     User,
-    #[error("has a path; requests keep their own, so end after the host and port")]
+    #[error("has a path; requests keep their own paths, so end the URL after the port")]
     Path,
 }
 

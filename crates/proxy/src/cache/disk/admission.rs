@@ -72,7 +72,7 @@ impl Admissions {
         }
         let file = common.file.map(|file| match self.rules.is_empty() {
             true => file.to_owned(),
-            false => beside(file, spec),
+            false => file_of_rule(file, spec),
         });
         let admission: AnyDiskAdmission =
             memory::restore(file.as_deref(), spec, common.memory, common.tag);
@@ -95,11 +95,11 @@ impl Admissions {
             return 0;
         }
         let host = host_of(key);
-        let below = (0..host.len())
+        let parent_suffixes = (0..host.len())
             .filter(|&at| host[at] == b'.')
             .map(|at| &host[at..]);
         std::iter::once(host)
-            .chain(below)
+            .chain(parent_suffixes)
             .find_map(|suffix| self.by_suffix.get(suffix).copied())
             .unwrap_or(0)
     }
@@ -128,7 +128,7 @@ impl Admissions {
 }
 
 /// Returns the file of a rule, such as `admission.state.nth-hit-3`.
-fn beside(file: &Path, spec: DiskAdmissionSpec) -> PathBuf {
+fn file_of_rule(file: &Path, spec: DiskAdmissionSpec) -> PathBuf {
     let mut name = file.as_os_str().to_owned();
     name.push(".");
     name.push(spec.to_string().replace(':', "-"));
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_formats_to_its_text_and_others_are_refused() {
+    fn a_pattern_formats_to_its_text_and_invalid_patterns_are_refused() {
         for host in ["example.com", "*.example.com", "10.0.0.7", "[2001:db8::1]"] {
             let parsed: HostPattern = host.parse().expect(host);
             assert_eq!(parsed.to_string(), host);

@@ -295,9 +295,9 @@ impl DiskTier {
             }
         };
         // A task keeps the receiver, because a dropped receiver would cancel the work.
-        if let Ok(answer) = self.readers.queue_optional(work) {
+        if let Ok(receiver) = self.readers.queue_optional(work) {
             tokio::task::spawn_local(async move {
-                _ = answer.await;
+                _ = receiver.await;
             });
         }
     }

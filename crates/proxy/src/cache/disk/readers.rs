@@ -165,7 +165,7 @@ mod tests {
 
     /// Starts one thread and blocks the thread with a read. The read returns 1 when the returned sender is dropped.
     fn blocked(waiting_max: usize) -> (Readers, mpsc::Sender<()>, oneshot::Receiver<i32>) {
-        let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("a thread");
+        let readers = Readers::start(NonZeroUsize::MIN, waiting_max).expect("the thread starts");
         let (release, held) = mpsc::channel();
         let (send_started, started) = mpsc::channel();
         let first = readers.queue_required(move || {
@@ -185,15 +185,15 @@ mod tests {
         assert_eq!(readers.queue_optional(|| 3).err(), Some(Busy));
         let fourth = readers.queue_required(|| 4);
         drop(release);
-        for (asked, answer) in [(Ok(first), 1), (second, 2), (fourth, 4)] {
-            assert_eq!(asked.expect("taken").blocking_recv(), Ok(answer));
+        for (read, result) in [(Ok(first), 1), (second, 2), (fourth, 4)] {
+            assert_eq!(read.expect("queued").blocking_recv(), Ok(result));
         }
     }
 
     #[test]
     fn a_close_drops_the_reads_that_wait() {
         let (readers, release, _first) = blocked(8);
-        let second = readers.queue_optional(|| 2).expect("it may wait");
+        let second = readers.queue_optional(|| 2).expect("the queue has space");
         readers.close();
         assert!(second.blocking_recv().is_err());
         assert_eq!(readers.queue_required(|| 3).err(), Some(Busy));

@@ -183,7 +183,7 @@ fn filters(rule: &Rule) -> Vec<Value> {
 }
 
 fn device(device: &DeviceCounters) -> Value {
-    let mut shown = json!({
+    let mut status = json!({
         "device": device.device,
         "state": device.state.name(),
         "capacity_bytes": device.capacity_bytes,
@@ -195,7 +195,7 @@ fn device(device: &DeviceCounters) -> Value {
         "write_amplification": device.write_amplification(),
     });
     for (name, value) in device.named() {
-        shown[name] = json!(value);
+        status[name] = json!(value);
     }
-    shown
+    status
 }

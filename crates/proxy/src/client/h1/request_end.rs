@@ -196,7 +196,7 @@ mod tests {
     proptest! {
         /// The end of a well-formed body does not depend on how its bytes are split.
         #[test]
-        fn chunks_end_where_the_empty_line_does(
+        fn a_chunked_request_ends_after_its_empty_line(
             chunks in prop::collection::vec((1_usize..40, "(;[a-z]{0,3}(=\"[a-z ]{0,3}\")?)?"), 0..4),
             trailers in prop::collection::vec("[a-z]{1,4}: [a-z ]{0,4}", 0..3),
             piece in 1_usize..30,

@@ -292,12 +292,12 @@ impl Fetch {
         };
         let now = exchange.response_time;
         let head = Arc::new(self.build_head(&storable, parts.status, length, stored, now));
-        let held = if destination.reservation.is_some() || length.is_none() {
+        let buffer = if destination.reservation.is_some() || length.is_none() {
             BodyBuffer::contiguous(usize::try_from(buffered).unwrap_or(0))
         } else {
             BodyBuffer::pieces()
         };
-        self.leader.fill.publish(Arc::clone(&head), held, memory);
+        self.leader.fill.publish(Arc::clone(&head), buffer, memory);
         let headers = parts.headers;
         let shared = FetchResult::Shared { head, headers };
         // A small body arrives together with its head. The leader gets the result when the pump waits for the first

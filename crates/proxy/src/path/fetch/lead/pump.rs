@@ -96,14 +96,14 @@ impl Fetch {
                     tokio::task::yield_now().await;
                     let is_within = |cx: &Context<'_>, lead| fill.poll_reader_near(cx, lead as u64);
                     let is_near = |cx: &mut Context<'_>| is_within(cx, CHUNK_BYTES);
-                    let is_in_lead = |cx: &mut Context<'_>| is_within(cx, EXEMPT_BYTES);
+                    let is_exempt = |cx: &mut Context<'_>| is_within(cx, EXEMPT_BYTES);
                     if poll_fn(|cx| Poll::Ready(is_near(cx))).await.is_ready() {
                         exemption = None;
                         continue;
                     }
                     exemption = exemption.or_else(|| worker.deliveries.ahead_rate.exemption());
                     if exemption.is_some()
-                        && poll_fn(|cx| Poll::Ready(is_in_lead(cx))).await.is_ready()
+                        && poll_fn(|cx| Poll::Ready(is_exempt(cx))).await.is_ready()
                     {
                         continue;
                     }
@@ -219,6 +219,7 @@ impl Fetch {
 enum Pause {
     /// A chunk was moved, and more bytes may follow at once.
     Chunk,
+    /// The window that buffers a body too large for memory is full.
     WindowFull,
     End,
     /// No reader is left, and no tier stores the body.

@@ -16,7 +16,7 @@ use edgeward_dedup::store::{Entry, FingerprintedEntry};
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
 
-/// A decoded trailer of a container.
+/// A decoded trailer of a container. It has the stored chunks and the chunks that are only listed.
 #[derive(Debug)]
 pub(crate) struct Listing {
     pub(crate) number: u32,

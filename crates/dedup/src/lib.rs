@@ -54,7 +54,8 @@ pub struct Resources<'a, S, C> {
     pub pool: &'a Pool,
 }
 
-/// The reasons in RESET and STOP frames: why an endpoint ended a stream. Drivers define further numbers.
+/// The reasons in RESET and STOP frames: why an endpoint ended a stream. The user of this crate defines further
+/// numbers.
 pub mod reason {
     /// The program that used the stream ended it.
     pub const CANCELLED: u32 = 0;

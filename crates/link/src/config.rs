@@ -37,7 +37,7 @@ pub struct LinkConfig {
     pub store_key: IdKey,
     /// The chunk store.
     pub store: Chunks,
-    /// The average chunk size in bytes, 4 to 64 KiB. The gateway's setting is used.
+    /// The average chunk size in bytes, 4 to 64 KiB. An edge uses the chunk size of its gateway.
     pub chunk_bytes: u32,
     /// True if bodies are cut into chunks and the chunks are looked up in the store. Otherwise bodies are only
     /// compressed.

@@ -133,8 +133,8 @@ impl Transport {
         }
     }
 
-    /// Returns which bytes the checksums of frames cover on this connection. They cover less with TLS, which already
-    /// detects changed bytes.
+    /// Returns which bytes the checksums of frames cover on this connection. With TLS, they do not cover the
+    /// bytes of bodies, because TLS already detects changed bytes.
     pub(crate) fn checksum(&self, agreed: &AgreedTerms) -> Checksum {
         agreed.checksum(matches!(self, Self::Tls(_)))
     }

@@ -546,7 +546,7 @@ impl Receiver {
     }
 
     /// Raises the limit of a stream as far as the budget allows, and adds the stream's window to
-    /// `granted_extra`. The caller has subtracted its earlier window from `granted_extra`.
+    /// `granted_extra`. The caller has already subtracted the earlier window of the stream from `granted_extra`.
     fn give_credit(&mut self, stream: StreamId) {
         let reserved = self.config.credit;
         let pool = self

@@ -106,7 +106,7 @@ pub enum SenderEvent {
     Stopped {
         /// The stream.
         stream: StreamId,
-        /// A number of [`reason`], or one that the driver defines.
+        /// A number of [`reason`], or a further number that the user of this crate defines.
         reason: u32,
     },
 }

@@ -112,8 +112,8 @@ impl Peers {
     /// If a limit is reached, evicts a peer that is not connected, so that a peer with `key` can be added.
     ///
     /// If the certificate of `key` has reached `per_certificate_max`, a peer with this certificate is evicted.
-    /// Otherwise a peer of the certificate with the most peers is evicted, the one with the oldest handshake
-    /// first.
+    /// If only `peers_max` is reached, a peer of the certificate with the most peers is evicted. In both cases,
+    /// the peer with the oldest handshake is chosen.
     pub(super) fn evict_if_full(
         &mut self,
         key: &PeerKey,

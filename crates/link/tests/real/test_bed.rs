@@ -229,8 +229,8 @@ pub(crate) struct Faults {
     pub(crate) break_every: u64,
     /// The number of bytes between two flipped bits; 0 disables this fault.
     pub(crate) flip_every: u64,
-    /// The number of connections that have faults. Later connections have no faults, so that all bodies are delivered
-    /// at last.
+    /// The number of connections that have faults. Later connections have no faults, so that all bodies are
+    /// delivered before the test ends.
     pub(crate) connections: u64,
 }
 

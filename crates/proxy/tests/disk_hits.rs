@@ -122,8 +122,8 @@ fn the_fast_path_answers_a_disk_hit_like_hyper() {
     );
 }
 
-/// Method: send the same requests to an edge that verifies each read, and to an edge that verifies only the
-/// first read and then sends bodies from the mapping. The counters must be equal.
+/// Method: send the same requests to two edges. One verifies an object at each read. The other verifies the object at
+/// its first reads and later sends the body from a memory mapping of the store. The counters must be equal.
 #[test]
 fn counters_do_not_depend_on_how_a_body_is_sent() {
     let counted = [

@@ -30,8 +30,8 @@ fn no_store(answer: Answer) -> Answer {
     answer.header("cache-control", "no-store")
 }
 
-/// Sends the bytes of `byte` at each interval until the edge answers. Returns the status of the response, or 0
-/// if the edge closes the connection without a response.
+/// Sends the bytes `byte` again and again, at intervals of `every`, until the edge answers. Returns the status
+/// of the response, or 0 if the edge closes the connection without a response.
 fn upload_slowly(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
@@ -172,8 +172,8 @@ fn a_client_that_reads_its_response_too_slowly_is_closed() {
     );
 }
 
-/// If other requests wait for an origin connection, the edge closes a client that reads no bytes earlier than
-/// after `body_idle_timeout`, because its response uses an origin connection.
+/// The response to a client that reads no bytes uses an origin connection. If other requests wait for an origin
+/// connection, the edge therefore closes the connection of this client without waiting for `body_idle_timeout`.
 #[test]
 fn a_client_that_reads_nothing_is_closed_when_others_wait() {
     let bed = start_edge(|config| {

@@ -10,7 +10,8 @@ use edgeward_semantics::ClientDirectives;
 use edgeward_testkit::Answer;
 use support::TestBed;
 
-/// An id filter of the even numbers. An even number for which the origin sends 404 or 410 is a false positive.
+/// An id filter of the even numbers: it answers *maybe* for an even number and *absent* for an odd number. An even
+/// number for which the origin sends 404 or 410 is a false positive.
 #[derive(Debug, Default)]
 struct EvenNumbers {
     stale: AtomicBool,

@@ -75,8 +75,8 @@ fn assert_admits_again(bed: &TestBed) {
 }
 
 /// Method: each of 40 clients requests an object of its own and reads only the head. Another client gets hits
-/// on a small object all the time. A further client does not read its body either, but its object stays in the
-/// cache, so the edge must not close this client.
+/// on a small object all the time. A further client does not read its body either. Its object stays in the
+/// cache and is therefore not pinned, so the edge must not close this client.
 #[test]
 fn http1_clients_that_stop_reading_cannot_pin_more_than_the_limit() {
     let _lock = MEMORY_TEST_LOCK

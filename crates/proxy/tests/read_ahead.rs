@@ -26,8 +26,8 @@ fn bed() -> TestBed {
     })
 }
 
-/// Requests bodies over HTTP/2 with windows of zero. Returns the rate at which they arrive from the origin, in bytes
-/// per second.
+/// Requests bodies over HTTP/2 with windows of zero. Returns the rate at which the edge reads the bodies
+/// from the origin, in bytes per second.
 ///
 /// Method: wait until `at_once` bytes have arrived, then measure the time in which another 4 MiB arrive.
 fn rate_of_closed_windows(bed: &TestBed, requests: u64, at_once: u64) -> f64 {

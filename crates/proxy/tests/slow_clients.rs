@@ -58,7 +58,7 @@ fn a_slow_small_upload_uses_no_connection_to_the_origin() {
     });
     assert_eq!(bed.get("/page").status, 200);
     assert_eq!(bed.origin.requests("/up"), 0);
-    // After the client has sent the rest, the body is forwarded unchanged.
+    // After a client has sent the rest, its body is forwarded unchanged.
     for client in &mut slow {
         client.send_rest(b"more of it ", 1000 - 15);
         assert_eq!(client.answer("POST").status, 200);
@@ -252,7 +252,7 @@ fn incomplete_uploads_leave_connections_for_misses() {
         }
         bed.wait_for_metric("edgeward_uploads_kept_total", 2.0);
         assert_eq!(bed.origin.requests("/up"), 2, "{field}");
-        // After the client has sent the rest, the body is forwarded unchanged.
+        // After a client has sent the rest, its body is forwarded unchanged.
         for client in &mut slow {
             let rest: &[u8] = match field {
                 "expect" => b"helloworld",

@@ -86,7 +86,7 @@ pub struct LoadPlan {
     pub connections: NonZeroUsize,
     /// Requests per second; `None` means a closed loop.
     pub rate: Option<f64>,
-    /// The part of the trace that is sent before the measurement begins.
+    /// The part of the trace at its beginning that is sent but not measured.
     pub warmup: Amount,
     /// The emulated round-trip time to the clients.
     pub round_trip: Duration,

@@ -51,7 +51,7 @@ pub(super) fn recipe(
 /// The configuration file, with placeholders.
 ///
 /// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms; the module
-/// `nginx_capacity` wakes the cache manager. A key zone of 64 MiB has room for half a million objects.
+/// `nginx_capacity` replaces a cache manager that sleeps. A key zone of 64 MiB has room for half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -95,6 +95,7 @@ fn modules(program: &Path) -> PathBuf {
         .join("lib/trafficserver/modules")
 }
 
+/// The main configuration file, `records.config`, with placeholders.
 const RECORDS: &str = "\
 CONFIG proxy.config.http.server_ports STRING @PORT@:ip-in=127.0.0.1
 CONFIG proxy.config.cache.ram_cache.size INT @MEMORY@
@@ -105,6 +106,7 @@ CONFIG proxy.config.url_remap.pristine_host_hdr INT 1
 CONFIG proxy.config.body_factory.template_sets_dir STRING @TEMPLATES@
 ";
 
+/// The file `ip_allow.yaml`: clients on 127.0.0.1 may use all methods.
 const ALLOW: &str = "\
 ip_allow:
   - apply: in
@@ -113,6 +115,7 @@ ip_allow:
     methods: ALL
 ";
 
+/// The rules of the plugin `header_rewrite`. They add `X-Cache`, from which the replay knows if a response is a hit.
 const X_CACHE_RULES: &str = "\
 cond %{SEND_RESPONSE_HDR_HOOK}
 set-header X-Cache %{CACHE}

@@ -38,6 +38,7 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
     }
 }
 
+/// The VCL program, with a placeholder. It adds `X-Cache`, from which the replay knows if a response is a hit.
 const TEMPLATE: &str = "\
 vcl 4.1;
 

@@ -14,8 +14,8 @@ use edgeward_testkit::{Answer, Gate};
 use frames::*;
 use support::TestBed;
 
-/// Method: send 4000 requests. Each of them has a field of 4000 bytes 15 times, each time encoded as one byte
-/// (an index of the dynamic table). The edge may open one connection to the origin, which does not answer.
+/// Method: send 4000 requests. Each request repeats a field of 4000 bytes 15 times, and each repetition is encoded as
+/// one byte (an index of the dynamic table). The edge may open one connection to the origin, which does not answer.
 #[test]
 fn requests_that_wait_for_the_origin_do_not_hold_their_forwarded_heads() {
     let bed = TestBed::with_config(|config| {

@@ -29,6 +29,7 @@ use crate::pattern::Pattern;
 /// A connection to the target, opened and reopened as needed.
 pub(super) struct Connection {
     target: Target,
+    /// The current connection; `None` before the first request and after a failure.
     open_connection: Option<OpenConnection>,
     watchdog: Watchdog,
     /// The number of times that a connection was opened.
@@ -295,6 +296,7 @@ async fn drive<F: Future>(
 struct Watchdog {
     timeout: Duration,
     ticks: Interval,
+    /// True if a request began or a part of a body arrived since the previous tick.
     was_active: bool,
 }
 

@@ -15,7 +15,7 @@ pub struct LiveCounts {
     errors: AtomicU64,
     failures_in_a_row: AtomicU64,
     latencies: LatencyCounts,
-    /// The latencies without those of the warm-up.
+    /// The latencies of the requests after the warm-up.
     after_warmup: LatencyCounts,
 }
 

@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use tokio::sync::Notify;
 
-/// A switch that ends a replay. A request wakes the tasks of the replay that wait, so the replay ends at once. Clones
-/// share the state.
+/// A switch that ends a replay. A stop wakes the tasks that wait for a due time or for a response. Clones share the
+/// state.
 #[derive(Clone, Debug, Default)]
 pub struct Stop(Arc<Inner>);
 

@@ -183,7 +183,7 @@ fn nanos(duration: Duration) -> u64 {
 
 const ERROR_SAMPLES_MAX: usize = 10;
 
-// The arrays are indexed by the variants, so the order must match.
+// The arrays of a tally are indexed by the variants, so `ALL` must list the variants in their order.
 const _: () = {
     let mut n = 0;
     while n < Class::ALL.len() {

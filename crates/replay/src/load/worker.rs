@@ -170,8 +170,9 @@ async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Re
         }
         let sent = Instant::now();
         if let (Some(alarm), false) = (&alarm, plan.round_trip.is_zero()) {
-            // The whole emulated round trip passes before the request is sent. One wait of the whole time gives
-            // the same latency as one before the request and one after the response, and needs half the timers.
+            // The whole emulated round-trip time passes before the request is sent. Half of the time before the
+            // request and half after the response would give the same latency, but would need twice as many
+            // timers.
             alarm.wait_until(sent + plan.round_trip).await?;
         }
         if job.number >= plan.warmup_requests {

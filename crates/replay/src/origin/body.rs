@@ -18,7 +18,9 @@ pub(super) enum OriginBody {
     Text(Bytes),
     Object {
         pattern: Pattern,
+        /// The offset in the object of the next byte to send.
         at: u64,
+        /// The offset in the object after the last byte to send.
         end: u64,
         /// If false, hyper does not learn the size and sends the body in chunks.
         declares_size: bool,

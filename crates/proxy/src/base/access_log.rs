@@ -49,7 +49,7 @@ impl LogReopener {
     }
 }
 
-/// The thread that writes the log. Dropping it writes the lines that are still in the rings.
+/// The thread that writes the log. Dropping this value writes the lines that are still in the rings.
 pub(crate) struct AccessLog {
     reopen: Arc<AtomicBool>,
     thread: Background,

@@ -34,7 +34,7 @@ impl Clock {
     }
 }
 
-/// The thread that updates the clock. Dropping it stops and joins the thread.
+/// The thread that updates the clock. Dropping this value stops and joins the thread.
 #[derive(Debug)]
 pub(crate) struct Ticker {
     clock: Arc<Clock>,

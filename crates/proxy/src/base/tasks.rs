@@ -73,7 +73,7 @@ impl TaskSet {
         self.0.running.get()
     }
 
-    /// Resolves when no task of the set runs. Only one task may wait for this at a time.
+    /// Resolves when no task of the set runs. Only one task at a time may poll this future.
     pub(crate) fn idle(&self) -> impl Future<Output = ()> {
         poll_fn(|cx| {
             if self.running() == 0 {

@@ -172,7 +172,7 @@ impl Drop for FetchLeader {
     }
 }
 
-/// The targets whose last response was for its leader alone. Requests for these targets do not wait for each other.
+/// The targets whose last response was for its leader alone (Varnish: hit-for-miss). Their requests are not collapsed.
 ///
 /// The table needs no locks: each hash has one slot, and a new entry overwrites the old one. If the entry of a target
 /// was overwritten, requests wait once for a fetch that they cannot share. A slot contains the upper half of the hash

@@ -76,8 +76,8 @@ impl DiskBody {
         self.range.end - self.range.start
     }
 
-    /// Returns the next piece if it can be read without waiting. If `spans` is true and the body is not being
-    /// promoted, this may be a [`Piece::Span`], which the kernel sends from the page cache.
+    /// Returns the next piece if it can be read without waiting. If `spans` is true and the body is not being promoted,
+    /// the piece may be a [`Piece::Span`], which the kernel sends from the page cache.
     pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> NonBlockingRead<Piece> {
         let range = self.range.clone();
         let piece = if spans && self.promotion.is_none() {
@@ -95,7 +95,7 @@ impl DiskBody {
         piece
     }
 
-    /// Returns the next piece, or `None` at the end. It may be a [`Piece::Span`] if `spans` is true.
+    /// Returns the next piece, or `None` at the end. The piece may be a [`Piece::Span`] if `spans` is true.
     pub(crate) fn poll_piece(
         &mut self,
         cache: &WorkerCache,

@@ -70,7 +70,7 @@ pub(crate) struct BrokenFill;
 #[derive(Debug)]
 pub(crate) struct Fill {
     state: Mutex<State>,
-    /// After this fill has failed: the fetch for which its followers wait next.
+    /// The fetch for which the followers wait after this fill has failed.
     retry: OnceLock<Retry>,
 }
 
@@ -101,6 +101,7 @@ struct Reader {
 
 #[derive(Debug)]
 enum Stage {
+    /// The head has not arrived.
     Requested,
     Flowing(Flow),
     Complete {
@@ -112,6 +113,7 @@ enum Stage {
     Stored(Arc<Stored>),
     Released,
     Failed(Failure),
+    /// The body ended early, or the leader was dropped.
     Broken,
 }
 

@@ -12,7 +12,7 @@ use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, Server
 use super::{metrics, status};
 use crate::path::worker::Shared;
 
-/// A running admin listener. Dropping it stops it and joins its thread.
+/// A running admin listener. Dropping this value stops the listener and joins its thread.
 pub(crate) struct Admin {
     addr: SocketAddr,
     stop: watch::Sender<bool>,

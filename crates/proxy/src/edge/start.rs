@@ -185,7 +185,7 @@ impl Edge {
     }
 }
 
-/// A running edge. Dropping it stops it without waiting for requests under way.
+/// A running edge. Dropping this value stops the edge without waiting for requests under way.
 pub struct RunningEdge {
     addrs: Vec<SocketAddr>,
     admin: Option<Admin>,

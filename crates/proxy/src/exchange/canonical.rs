@@ -248,7 +248,7 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, RequestError> {
 
 /// Returns the canonical authority, or `None` if the text in the request is canonical.
 ///
-/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides it (§3.2.2). RFC
+/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides `Host` (§3.2.2). RFC
 /// 9113 §8.3.1: `:authority` and `Host` must agree.
 fn canonical_authority(
     canonicaliser: &Canonicaliser,

@@ -447,12 +447,12 @@ impl ConnState {
         self.hyper_writes.set(writes);
     }
 
-    /// Records that a body gave a piece and waits for the client to read it.
+    /// Records that a body has given a piece to the codec, and waits for the client to read the piece.
     pub(crate) fn begin_client_turn(&self) {
         self.client_turn_since.set(Some(self.clock.now()));
     }
 
-    /// Records that a body has no piece and waits for the origin.
+    /// Records that a body has no piece to give, and waits for the origin.
     pub(crate) fn end_client_turn(&self) {
         self.client_turn_since.set(None);
     }

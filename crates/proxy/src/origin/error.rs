@@ -119,7 +119,7 @@ impl OriginError {
         )
     }
 
-    /// Returns the status for the client, if no head was sent to it.
+    /// Returns the status for the client, if no head was sent to the client.
     pub(crate) const fn status(&self) -> StatusCode {
         self.status_and_detail().0
     }

@@ -221,10 +221,10 @@ impl Connection {
     }
 }
 
-/// A head, the framing of its body, and true if the connection can be reused after it.
+/// A head, the framing of its body, and true if the connection can be reused after the body.
 type ReadHead = (Box<Parts>, Framing, bool);
 
-/// The bytes of a request that are still to be sent, and true if they were flushed.
+/// The bytes of a request that are still to be sent, and true if all its bytes were flushed.
 struct OutgoingRequest<'a> {
     unsent: &'a [u8],
     flushed: bool,

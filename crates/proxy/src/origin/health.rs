@@ -1,4 +1,4 @@
-//! Tracks whether connections to the origin succeed, and logs when that changes.
+//! Tracks if connections to the origin succeed, and logs the start and the end of outages.
 //!
 //! During an outage each failed request would log the same error, so only the start and the end of an outage are
 //! logged. For an origin that fails often, the starts of outages are logged at intervals of at least

@@ -231,7 +231,7 @@ impl Upload {
 }
 
 impl UploadStream {
-    /// Delays the read of the body until the origin requests it.
+    /// Delays the read of the body until the origin requests the body.
     pub(crate) fn expect_continue(&mut self, unfinished: UnfinishedUpload) {
         self.unfinished = Some(unfinished);
         let gate = Gate::new(self.uploads.expect_timeout);

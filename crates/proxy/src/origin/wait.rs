@@ -54,7 +54,7 @@ pub(super) fn checkout_now(
     (!is_contended).then(|| pool.lease_slot(client, reuse, accepts))?
 }
 
-/// A request in the queue. Dropping it removes the request.
+/// A request in the queue. Dropping this value removes the request.
 struct Waiting<'a> {
     pool: &'a Rc<PoolState>,
     ticket: Rc<Ticket>,

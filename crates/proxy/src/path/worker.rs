@@ -33,7 +33,7 @@ pub(crate) struct Shared {
     pub(crate) head_budget: Arc<MemoryBudget>,
     pub(crate) clock: Arc<Clock>,
     pub(crate) canonicaliser: Canonicaliser,
-    /// The whole `Via` field of a request over HTTP/1.1 that has no `Via` field of its own.
+    /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
     pub(crate) counters: Vec<Arc<Counters>>,

@@ -81,7 +81,7 @@ impl PendingLine {
         self.line.aborted = true;
     }
 
-    /// Records that the body ended or was aborted after `bytes` of it were handed to the connection.
+    /// Records that the body ended or was aborted after `bytes` body bytes were handed to the connection.
     pub(crate) fn set_body(&mut self, bytes: u64, aborted: bool) {
         self.line.bytes = bytes;
         self.line.aborted |= aborted;

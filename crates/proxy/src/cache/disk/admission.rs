@@ -38,7 +38,7 @@ pub(crate) struct Rule {
 pub(crate) struct RuleSettings<'a> {
     pub(crate) memory: RotatingBloomConfig,
     pub(crate) rules: HierarchyRules,
-    /// The file of the default rule. The files of other rules are beside it.
+    /// The file of the default rule. The files of other rules are in the same directory.
     pub(crate) file: Option<&'a Path>,
     /// The seed of key hashes. A history that was saved with another seed is ignored.
     pub(crate) tag: u64,

@@ -97,7 +97,7 @@ fn interim_lines(
     }
 }
 
-/// Returns the framing of the body (RFC 9112 §6.3), and true if the connection can be reused after it.
+/// Returns the framing of the body (RFC 9112 §6.3), and true if the connection can be reused after the body.
 fn framing(
     method: &Method,
     status: StatusCode,

@@ -57,7 +57,7 @@ const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 /// The warm-up ends when the clients have received this multiple of the capacity.
 const WARMUP_FILLS: u64 = 2;
 
-/// The number of objects that every client requests repeatedly.
+/// The number of popular objects, which every client requests repeatedly.
 const POPULAR: u64 = 16;
 
 #[derive(Clone, Copy, Debug)]
@@ -142,7 +142,9 @@ struct Sample {
     memory: u64,
     /// Bytes charged to cached objects, and to evicted objects that are still being sent.
     charged: u64,
+    /// Bytes of responses that are being received from the origin.
     fills: u64,
+    /// The limit of the memory at the time of the sample.
     bound: u64,
 }
 

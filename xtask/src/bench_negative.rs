@@ -285,7 +285,7 @@ impl Plan {
     }
 }
 
-/// Objects that are requested repeatedly, 1 KiB each.
+/// The number of objects that are requested as hits, 1 KiB each.
 const KEYS: u64 = 1000;
 
 /// The timeout for filling the caches.

@@ -11,7 +11,7 @@ use http::Uri;
 
 use crate::clock::system_clock;
 
-/// The set to follow, the trusted keys, and the largest staleness.
+/// The configuration of a [`FilterClient`](crate::FilterClient): the set to follow, the trusted keys, and limits.
 #[derive(Clone)]
 pub struct FilterConfig {
     /// The URL of the set's manifest.

@@ -42,6 +42,7 @@ enum Evidence {
 
 #[derive(Clone, Debug)]
 enum Message {
+    /// A poll of the client with this challenge.
     Ask { echo: [u8; 16] },
     Manifest(Vec<u8>),
     Proof(Vec<u8>),
@@ -72,13 +73,14 @@ struct World {
     /// The time at which each id was committed.
     committed: Vec<u64>,
     signer: Signer,
-    /// The publisher: true while it is alive, its journal, the number of ids of `committed` that it has, and
-    /// the time up to which it has them.
+    /// True while the publisher runs.
     alive: bool,
     journal: Journal,
+    /// The number of ids of `committed` that the journal has.
     journaled: usize,
+    /// The time in ms up to which the journal has all committed ids.
     covers: u64,
-    /// By how many ms the publisher's wall clock is ahead.
+    /// The time by which the publisher's wall clock is ahead of real time, in ms.
     publisher_wall_ahead: i64,
     epoch: u64,
     /// All published files, and old manifests for replays.
@@ -87,8 +89,9 @@ struct World {
     proofs: Vec<Vec<u8>>,
 
     client: Client<Vec<u8>>,
-    /// By how many ms the client's wall clock is ahead, and how long its machine has slept in total.
+    /// The time by which the client's wall clock is ahead of real time, in ms.
     wall_ahead: i64,
+    /// The total time for which the client's machine has slept, in ms.
     slept: u64,
     loss_percent: u64,
     counts: Counts,

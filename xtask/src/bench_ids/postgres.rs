@@ -107,7 +107,7 @@ impl Postgres {
     }
 }
 
-/// Returns a command for a PostgreSQL program. Debian installs these programs outside `PATH`, and they refuse to run
+/// Returns a command that runs a PostgreSQL program, as an unprivileged user if this process is root. Debian installs these programs outside `PATH`, and they refuse to run
 /// as root.
 fn as_unprivileged_user(name: &str) -> anyhow::Result<Command> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();

@@ -31,7 +31,8 @@ const fn row(name: &'static str, goal: Option<f64>, theirs: &'static [(&'static 
     Row { name, goal, theirs }
 }
 
-/// The rows to measure. In the first two rows, the commercial product compressed its cache.
+/// The rows to measure, with their names in `bench_link_speed`. A row that begins with `nor` also lacks what the row
+/// above lacks. In the first two rows, the commercial product compressed its cache.
 const ROWS: [Row; 16] = [
     row(
         "everything on, incompressible",
@@ -190,5 +191,5 @@ fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::
     Ok(String::from_utf8(output.stdout)?)
 }
 
-/// The core for measurements. Every machine has core 0.
+/// The core to which the example is pinned. Every machine has core 0.
 const CORE: &str = "0";

@@ -72,7 +72,7 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
             committed.push((Instant::now(), next_id));
             next_id += 1;
         }
-        // The time is read before the lookup, so that each checked id is earlier_manifests covers_all_cases.
+        // The time is read before the lookup, so that each checked id is at least `STALENESS` old.
         let now = Instant::now();
         let old_count = committed.partition_point(|(at, _)| now - *at >= STALENESS);
         for (at, id) in committed[..old_count].iter().rev().take(20) {

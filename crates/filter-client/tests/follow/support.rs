@@ -134,7 +134,8 @@ impl Clocks {
 /// Changes a response, given the request's path. `None` drops the response.
 pub(crate) type Tamper = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>;
 
-/// A relay between client and publisher that may change responses. It handles one request per connection.
+/// A relay between client and publisher that may change responses. It handles one request per connection. Its requests
+/// to the publisher have `Connection: close`.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
     pub(crate) target: Arc<Mutex<Option<SocketAddr>>>,

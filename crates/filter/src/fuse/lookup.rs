@@ -19,10 +19,9 @@ use crate::id::IdHash;
 /// were segment 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
-    /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file,
-    /// if no earlier slot is wide.
+    /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file.
     pub(super) origins: [u64; ARITY],
-    /// For each of the four probes the first position after a wide slot.
+    /// For each of the four probes the first position whose slot is wide.
     pub(super) first_wide_slot: [u64; ARITY],
     /// For each of the four probes the mask of the hash: 0 for the first, the slots of a segment minus one for
     /// the others.

@@ -66,7 +66,8 @@ impl Shape {
         first_wide_slot: 0,
     };
 
-    /// Returns a shape for `ids` ids. `generosity` is 0 for the first attempt and grows with failed attempts.
+    /// Returns a shape for `ids` ids. `generosity` is 0 for the first attempt and grows
+    /// with failed attempts; each unit adds slots for 1 % of the ids.
     pub(crate) fn for_ids(ids: usize, width: Width, generosity: u32) -> Self {
         if ids == 0 {
             return Self::EMPTY;

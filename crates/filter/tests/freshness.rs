@@ -43,7 +43,9 @@ enum Evidence {
 #[derive(Clone, Debug)]
 enum Message {
     /// A poll of the client with this challenge.
-    Ask { echo: [u8; 16] },
+    Ask {
+        echo: [u8; 16],
+    },
     Manifest(Vec<u8>),
     Proof(Vec<u8>),
     Snapshot(Vec<u8>),

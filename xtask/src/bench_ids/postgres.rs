@@ -107,8 +107,8 @@ impl Postgres {
     }
 }
 
-/// Returns a command that runs a PostgreSQL program, as an unprivileged user if this process is root. Debian installs these programs outside `PATH`, and they refuse to run
-/// as root.
+/// Returns a command that runs a PostgreSQL program, as an unprivileged user if this process is root. Debian
+/// installs these programs outside `PATH`, and they refuse to run as root.
 fn as_unprivileged_user(name: &str) -> anyhow::Result<Command> {
     let versions = fs::read_dir("/usr/lib/postgresql").into_iter().flatten();
     let mut found = versions

@@ -45,8 +45,8 @@ enum Client {
     Npm,
 }
 
-/// The packages. In this order, they contain Python sources, JSON descriptions of interfaces (the goals for text apply to this package),
-/// compiled libraries, and JavaScript.
+/// The packages. In this order, they contain Python sources, JSON descriptions of interfaces (the goals for
+/// text apply to this package), compiled libraries, and JavaScript.
 const PACKAGES: [Package; 4] = [
     Package {
         name: "django",

@@ -53,7 +53,7 @@ pub(crate) struct DemoArgs {
     /// Requests in the trace
     #[arg(
         long,
-        default_value_t = 300_000,
+        default_value_t = 200_000,
         value_parser = clap::value_parser!(u64).range(1000..=10_000_000),
         value_name = "N"
     )]

@@ -2,8 +2,9 @@
 //! HTTP/1.1, and HTTP/2.
 //!
 //! The requests are generated from the grammar and then mutated. Either all codecs use the same cache key and
-//! forward the same bytes, or all codecs reject the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of
-//! cases. A failed run prints its seed. To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to this seed.
+//! forward the same request line and fields, or all codecs reject the request. HTTP/2 is left out if it cannot
+//! express the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases. A failed run prints its seed.
+//! To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to this seed.
 
 #[path = "support/codecs.rs"]
 mod codecs;
@@ -207,6 +208,7 @@ fn forwarded(heads: &Heads) -> Outcome {
     Outcome::Forwarded(lines)
 }
 
+/// Sends one generated request to all codecs, and returns an error if they treat it differently.
 fn compare(
     bed: &TestBed,
     heads: &Heads,

@@ -18,13 +18,15 @@ use support::{TestBed, pattern};
 const MIB: u64 = 1 << 20;
 const HOT_BYTES: ByteSize = ByteSize::mib(64);
 const FILL_BYTES: ByteSize = ByteSize::mib(16);
+/// The limit of pinned bytes.
 const PINNED_MAX: u64 = 16 * MIB;
+/// The size of the object that a reader requests: two objects reach the limit of pinned bytes.
 const OBJECT_BYTES: u64 = 8 * MIB;
 const READER_COUNT: usize = 40;
 
-/// The maximum growth of the process: the budgets of the memory tier and of fills, plus 64 MiB for the
+/// The maximum growth of the process's memory: the budgets of the memory tier and of fills, plus 64 MiB for the
 /// allocator, the bodies of the scripted origin and a copy of one body. The objects of all readers have 320
-/// MiB, so the test fails if the readers pin all of them.
+/// MiB together, so the test fails if the readers pin all of them.
 const MEMORY_MAX: u64 = HOT_BYTES.bytes() + FILL_BYTES.bytes() + 64 * MIB;
 
 /// A lock that lets the tests of this file run one after the other, because they measure the memory of the

@@ -28,7 +28,7 @@ pub(super) struct Job {
 /// The counts of the feeder.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct FeedCounts {
-    /// Requests skipped because their object was too large.
+    /// Requests skipped because their object is larger than `size_bytes_max` of the plan.
     pub(crate) skipped: u64,
     /// Requests whose size was replaced by the first size of the object.
     pub(crate) resized: u64,
@@ -61,8 +61,11 @@ pub struct Feeder {
     schedule: Schedule,
     requests_max: u64,
     size_bytes_max: u64,
+    /// The first size of each object in the trace, by the number of the object; `None` if sizes are not settled.
     first_sizes: Option<HashMap<u64, u64>>,
+    /// The requests that are not in the queue yet.
     batch: Vec<Job>,
+    /// The number of requests pushed so far.
     number: u64,
     feed_counts: FeedCounts,
 }
@@ -162,7 +165,9 @@ impl Queue {
     }
 }
 
+/// The number of requests in a batch.
 const BATCH_JOBS: usize = 512;
+/// The maximum number of batches in the queue.
 const BATCHES_AHEAD: usize = 32;
 
 #[cfg(test)]

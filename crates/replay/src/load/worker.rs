@@ -201,7 +201,7 @@ async fn pause_after_failures(failures: u32) {
     tokio::time::sleep(pause.min(PAUSE_MAX)).await;
 }
 
-// Only tasks of this worker's thread share the lock, so it is always free.
+// Only tasks of this worker's thread use the lock, and no task holds it while it waits, so the lock is always free.
 fn lock(tally: &Mutex<Tally>) -> MutexGuard<'_, Tally> {
     tally.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -93,7 +93,7 @@ enum Detected {
     Http2,
     /// The client has disconnected.
     Gone,
-    /// The client has not sent enough bytes within the timeout.
+    /// The client has not sent the bytes that show its protocol within the timeout.
     Silent,
     /// The connection is closed so that the worker can accept another one.
     Crowded,

@@ -47,7 +47,7 @@ pub(crate) struct UploadStream {
     incoming: Incoming,
     uploads: Rc<Uploads>,
     conn: Rc<ConnState>,
-    /// The number of further bytes that the limit of body sizes allows.
+    /// The number of bytes that may still arrive before the body exceeds its limit.
     bytes_left: u64,
     progress: Rc<UploadProgress>,
     /// The buffer: the bytes that are read before the request takes a connection.

@@ -24,7 +24,7 @@ pub(crate) enum Source {
     Empty,
     /// One piece in memory, and the owner of that memory.
     Whole(Bytes, PieceMemory),
-    /// A fetch that several requests may share, and the number of further bytes if the length is known.
+    /// A fetch that several requests may share, and the number of bytes that remain if the length is known.
     Fill(FillReader, Option<u64>),
     /// An object on disk.
     Disk(Box<DiskBody>),

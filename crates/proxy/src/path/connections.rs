@@ -14,7 +14,7 @@ pub(crate) struct Connections {
     free: Vec<usize>,
     /// The candidates for closing that the last search found, with their slots. The last candidate is closed first.
     spares: Vec<(CloseRank, usize)>,
-    /// The time of the last search that found too few candidates.
+    /// The time of the last search that found fewer candidates than wanted.
     searched: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ impl Connections {
     /// Returns the connection to close when a new connection arrives at the limit of connections.
     ///
     /// A search through all connections finds candidates for many calls, so that a call takes a constant number of
-    /// steps on average. A search that found too few candidates is not repeated within the same tick of the clock.
+    /// steps on average. A search that found fewer candidates than wanted is not repeated in the same clock tick.
     pub(crate) fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
         loop {
             while let Some((rank, slot)) = self.spares.pop() {

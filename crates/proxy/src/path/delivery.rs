@@ -152,8 +152,7 @@ impl Delivery {
     }
 
     /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a connection
-    /// to the origin. Returns true if it was closed. The sweep calls this only while other requests wait for the
-    /// origin.
+    /// to the origin. Returns true if the client's connection was closed. Called only while requests wait.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()

@@ -1,7 +1,7 @@
 //! Answers misses by a fetch. Requests for one key share one fetch, and get the body while it arrives from the origin.
 //!
-//! The leader's task polls the fetch, so that a fetch needs no task and no channel. When the leader's response
-//! begins, or when its client disconnects, the rest of the fetch becomes a task, for the followers.
+//! The leader's task polls the fetch, so that a fetch needs no task and no channel. When the leader's response begins,
+//! or when its client disconnects, the fetch continues in a task for the followers.
 
 mod lead;
 

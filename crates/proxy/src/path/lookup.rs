@@ -54,7 +54,7 @@ pub(crate) struct Hit {
 
 /// A stored response that a lookup found.
 pub(crate) enum FoundResponse {
-    /// A response in memory, or one that was read from disk before.
+    /// A response in memory.
     Stored(Arc<Stored>),
     Disk(Box<DiskHit>),
 }

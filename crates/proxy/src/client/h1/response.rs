@@ -94,7 +94,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Continues a response whose head, and perhaps a part of its body, is in the outbox. `body` has further `bytes`.
+    /// Continues a response whose head, and perhaps a part of its body, is in the outbox. `body` has `bytes` more.
     pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.let_writer_count();
         Self {

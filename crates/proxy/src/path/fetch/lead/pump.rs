@@ -42,7 +42,7 @@ impl Fetch {
         let mut shared = Some(shared);
         let mut exemption = None;
         loop {
-            // The body is read further if a reader needs it, or if a tier may store it.
+            // The pump continues to read the body if a reader needs it, or if a tier may store it.
             let may_store = destination.reservation.is_some()
                 || (length.is_none() && !self.leader.fill.is_window());
             let fill = Arc::clone(&self.leader.fill);

@@ -23,9 +23,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn trailer(input: &mut [u8], forge: bool) {
+fn trailer(input: &mut [u8], repair_checksum: bool) {
     let layout = Layout::new(16 << 10).expect("a power of two");
-    if forge && input.len() >= 32 {
+    if repair_checksum && input.len() >= 32 {
         input[..8].copy_from_slice(b"EWchunks");
         input[16..24].fill(0);
         if let Some(whole) = Trailer::bytes(layout, input).filter(|whole| *whole <= input.len()) {
@@ -40,9 +40,9 @@ fn trailer(input: &mut [u8], forge: bool) {
     }
 }
 
-fn superblock(mut input: Vec<u8>, forge: bool) {
+fn superblock(mut input: Vec<u8>, repair_checksum: bool) {
     input.resize(SUPERBLOCK_BYTES, 0);
-    if forge {
+    if repair_checksum {
         input[..8].copy_from_slice(b"\x89EWC\r\n\x1a\n");
         let version = 1 + u32::from(input[8]) % 3;
         input[8..12].copy_from_slice(&version.to_le_bytes());

@@ -38,9 +38,9 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn filter(input: &[u8], forge: bool) {
+fn filter(input: &[u8], repair_checksum: bool) {
     let mut bytes = input.to_vec();
-    if forge && bytes.len() >= 128 {
+    if repair_checksum && bytes.len() >= 128 {
         bytes[..8].copy_from_slice(b"\x89EWF\r\n\x1a\n");
         bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
         let payload = bytes.len() as u64 - 128;

@@ -12,12 +12,12 @@ fuzz_target!(|bytes: &[u8]| {
     let Some((&choice, bytes)) = bytes.split_first() else {
         return;
     };
-    let greeted = choice & 1 == 1;
-    let whole = read(bytes, greeted);
+    let is_greeted = choice & 1 == 1;
+    let whole = read(bytes, is_greeted);
     // A head beyond the limit is rejected as soon as it is too long.
     let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
     let first = (0..=pieces)
-        .map(|end| read(&bytes[..end], greeted))
+        .map(|end| read(&bytes[..end], is_greeted))
         .find(|step| *step != Step::ReadMore);
     if bytes.len() < HEAD_BYTES_MAX {
         assert_eq!(first.unwrap_or(Step::ReadMore), whole);
@@ -25,12 +25,12 @@ fuzz_target!(|bytes: &[u8]| {
     match whole {
         Step::ReadMore => assert!(bytes.len() < HEAD_BYTES_MAX),
         Step::Reply { reply, used } => {
-            assert!(!greeted && reply == [5, 0] && (3..=257).contains(&used));
+            assert!(!is_greeted && reply == [5, 0] && (3..=257).contains(&used));
             assert!(used <= bytes.len());
         }
         Step::Connect { target, protocol, used } => {
             assert!(used <= bytes.len());
-            assert_eq!(greeted, protocol == ProxyProtocol::Socks);
+            assert_eq!(is_greeted, protocol == ProxyProtocol::Socks);
             assert_eq!(target.to_string().parse().as_ref(), Ok(&target));
         }
         Step::Refuse(refusal) => assert!(!refusal.is_empty()),

@@ -150,7 +150,7 @@ struct Sample {
 
 impl Sample {
     /// Returns the memory divided by the limit. A value above 1 exceeds the limit.
-    fn of_bound(&self) -> f64 {
+    fn share_of_bound(&self) -> f64 {
         self.memory as f64 / self.bound as f64
     }
 }
@@ -165,16 +165,16 @@ impl Plan {
         );
         let edge = Edge::start(&self.edgeward, "edge", &origin, &more, None, &scratch.path)?;
         let fresh = count(&first_status(&edge)?, "memory_bytes");
-        let (over, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
+        let (is_over, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
         let (samples, seconds, cpu_seconds) = thread::scope(|scope| {
             let clients: Vec<_> = (1..=self.connections)
                 .map(|client| {
-                    let (port, over, bytes) = (edge.port, &over, &bytes);
-                    scope.spawn(move || request_objects(port, objects, client, over, bytes))
+                    let (port, is_over, bytes) = (edge.port, &is_over, &bytes);
+                    scope.spawn(move || request_objects(port, objects, client, is_over, bytes))
                 })
                 .collect();
             let samples = self.sample(&edge, capacity, &bytes);
-            over.store(true, Ordering::Relaxed);
+            is_over.store(true, Ordering::Relaxed);
             for client in clients {
                 client.join().map_err(|_| anyhow!("a client panicked"))??;
             }
@@ -198,7 +198,7 @@ impl Plan {
         }
         let worst = samples
             .iter()
-            .max_by(|a, b| a.of_bound().total_cmp(&b.of_bound()))
+            .max_by(|a, b| a.share_of_bound().total_cmp(&b.share_of_bound()))
             .context("no sample was taken")?;
         let mut memory: Vec<u64> = samples.iter().map(|sample| sample.memory).collect();
         memory.sort_unstable();
@@ -212,7 +212,7 @@ impl Plan {
             "worst_charged": worst.charged,
             "worst_fills": worst.fills,
             "bound": worst.bound,
-            "met": worst.of_bound() <= 1.0,
+            "met": worst.share_of_bound() <= 1.0,
             "samples": samples.len(),
             "mb_per_second": bytes.into_inner() as f64 / 1e6 / seconds,
             "cpu_seconds": cpu_seconds,
@@ -307,24 +307,24 @@ fn line(cell: &Value) -> String {
     )
 }
 
-/// Requests objects until `over` is set. One request in sixteen is for a popular object, one in four is for the
+/// Requests objects until `is_over` is set. One request in sixteen is for a popular object, one in four is for the
 /// object that was new ten objects ago, and the others are for new objects.
 fn request_objects(
     port: u16,
     objects: Objects,
     client: u64,
-    over: &AtomicBool,
+    is_over: &AtomicBool,
     bytes: &AtomicU64,
 ) -> anyhow::Result<()> {
     let mut connection = Connection::open(port)?;
     let mut new = client << 32;
-    for turn in 0_u64.. {
-        if over.load(Ordering::Relaxed) {
+    for number in 0_u64.. {
+        if is_over.load(Ordering::Relaxed) {
             break;
         }
-        let object = if turn % 16 == 0 {
-            1 + (share(turn * client) * POPULAR as f64) as u64
-        } else if turn % 4 == 3 {
+        let object = if number % 16 == 0 {
+            1 + (share(number * client) * POPULAR as f64) as u64
+        } else if number % 4 == 3 {
             new.saturating_sub(10).max((client << 32) + 1)
         } else {
             new += 1;

@@ -77,12 +77,12 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     for round in 0..plan.runs {
         for position in 0..MEASUREMENTS.len() {
             // The order changes with each round, so that neither edge is always first.
-            let turn = if round % 2 == 0 {
+            let index = if round % 2 == 0 {
                 position
             } else {
                 MEASUREMENTS.len() - 1 - position
             };
-            let (server, kind) = MEASUREMENTS[turn];
+            let (server, kind) = MEASUREMENTS[index];
             let run = measure(
                 &plan,
                 root,

@@ -67,7 +67,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     }
     fs::write(&path, text).with_context(|| format!("{}", path.display()))?;
     say(format!("\nrows appended to {}\n", path.display()));
-    Ok(rows.iter().all(Row::holds))
+    Ok(rows.iter().all(Row::meets_goal))
 }
 
 struct Plan {
@@ -243,7 +243,7 @@ impl Row {
         }
     }
 
-    fn holds(&self) -> bool {
+    fn meets_goal(&self) -> bool {
         self.errors == 0 && self.difference_points().abs() <= self.goal_points()
     }
 
@@ -251,7 +251,7 @@ impl Row {
         format!(
             "{} workers {}  {:<18} {:>8}  simulated {:.4}  measured {:.4}  difference {:+.2} points \
              (goal {}; hits only {:.4})  {} requests, {} errors, {:.0} s\n",
-            if self.holds() { "ok  " } else { "MISS" },
+            if self.meets_goal() { "ok  " } else { "MISS" },
             self.workers,
             self.policy,
             self.capacity,

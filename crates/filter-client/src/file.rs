@@ -136,8 +136,8 @@ impl FileFilter {
         if !self.shared.is_fresh(&loaded) {
             return Ok(Answer::Ask(Reason::Stale));
         }
-        let is_there = loaded.filter.contains(hash(loaded.filter.hasher())?);
-        Ok(if is_there {
+        let may_exist = loaded.filter.contains(hash(loaded.filter.hasher())?);
+        Ok(if may_exist {
             Answer::Maybe
         } else {
             Answer::Absent

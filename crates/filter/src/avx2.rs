@@ -12,7 +12,7 @@ pub(crate) struct Avx2(());
 impl Avx2 {
     /// Queries the processor; the standard library caches the result.
     pub(crate) fn detect() -> Option<Self> {
-        let is_there = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2");
-        is_there.then_some(Self(()))
+        let is_supported = is_x86_feature_detected!("avx2") && is_x86_feature_detected!("bmi2");
+        is_supported.then_some(Self(()))
     }
 }

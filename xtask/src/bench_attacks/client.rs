@@ -46,7 +46,7 @@ pub(super) fn measure(
     let end = Instant::now() + length;
     let errors = AtomicU64::new(0);
     let hits = AtomicU64::new(0);
-    let over = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let (misses, memory) = thread::scope(|scope| {
         for n in 0..HIT_CONNECTIONS {
             let (hits, errors) = (&hits, &errors);
@@ -55,14 +55,14 @@ pub(super) fn measure(
         let misses = scope.spawn(|| request_misses(test_servers, end, &errors));
         let memory = scope.spawn(|| {
             let mut samples = Vec::new();
-            while !over.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 samples.extend(test_servers.memory_bytes());
                 thread::sleep(Duration::from_millis(100));
             }
             samples
         });
         let misses = misses.join();
-        over.store(true, Ordering::Relaxed);
+        is_over.store(true, Ordering::Relaxed);
         (misses, memory.join())
     });
     let others_share = (others_cpu_seconds()? - others_before) / length.as_secs_f64();
@@ -70,10 +70,10 @@ pub(super) fn measure(
     let mut memory = memory.map_err(|_| anyhow!("the thread that reads the memory panicked"))?;
     misses.sort_unstable_by(f64::total_cmp);
     memory.sort_unstable();
-    let at = |share: f64| {
-        let place = (misses.len() as f64 * share) as usize;
+    let percentile = |share: f64| {
+        let index = (misses.len() as f64 * share) as usize;
         misses
-            .get(place.min(misses.len().saturating_sub(1)))
+            .get(index.min(misses.len().saturating_sub(1)))
             .copied()
     };
     let hits_per_second = hits.into_inner() as f64 / length.as_secs_f64();
@@ -82,8 +82,8 @@ pub(super) fn measure(
         "others_cpu_share": others_share,
         "hits_per_client_second": (hits_per_second / (1.0 - others_share)).round(),
         "misses": misses.len(),
-        "miss_p50_ms": at(0.5),
-        "miss_p99_ms": at(0.99),
+        "miss_p50_ms": percentile(0.5),
+        "miss_p99_ms": percentile(0.99),
         "errors": errors.into_inner(),
         "memory_bytes_median": memory.get(memory.len() / 2),
         "memory_bytes_max": memory.last(),

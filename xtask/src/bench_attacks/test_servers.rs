@@ -213,7 +213,7 @@ impl TestServers {
     /// Returns the memory of the server in bytes. For an edge, the value includes the pages of large bodies,
     /// which only the edge itself reports.
     pub(super) fn memory_bytes(&self) -> Option<u64> {
-        let said = (self.service == Service::Edge)
+        let reported = (self.service == Service::Edge)
             .then(|| status(self.admin_port).ok())
             .flatten()
             .map(|page| count(&page, "memory_bytes"))
@@ -221,7 +221,7 @@ impl TestServers {
         let text = fs::read_to_string(format!("/proc/{}/status", self.server.pid())).ok()?;
         let line = text.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
         let kib: u64 = line.split_ascii_whitespace().next()?.parse().ok()?;
-        Some(said.max(kib << 10))
+        Some(reported.max(kib << 10))
     }
 }
 

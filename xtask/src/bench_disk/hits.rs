@@ -122,8 +122,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             let mut test_servers = TestServers::start(&plan, root, &edgeward, &folder, size, keys)?;
             for round in 0..plan.runs {
                 for position in 0..test_servers.subjects().len() {
-                    let turn = (position + round as usize) % test_servers.subjects().len();
-                    let subject = test_servers.subjects()[turn];
+                    let index = (position + round as usize) % test_servers.subjects().len();
+                    let subject = test_servers.subjects()[index];
                     let run = measure(
                         &plan,
                         root,

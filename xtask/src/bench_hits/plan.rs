@@ -246,9 +246,9 @@ impl Plan {
     pub(crate) fn from_options(options: &Options) -> anyhow::Result<Self> {
         let runs = options.count("--runs", 5)?;
         // With these options, the figures remain comparable with those of the whole plan.
-        let harmless = ["--edgeward", "--out", "--runs"];
+        let comparable_options = ["--edgeward", "--out", "--runs"];
         let families = options.choice("--servers", &Subject::FAMILIES, |family| family)?;
-        let asked = |subject: &Subject| families.contains(&subject.family());
+        let is_selected = |subject: &Subject| families.contains(&subject.family());
         let kinds = options.choice("--kinds", &Kind::ALL, Kind::name)?;
         let transports = options.choice("--transports", &Transport::ALL, Transport::name)?;
         let sizes = match options.value("--sizes") {
@@ -272,7 +272,7 @@ impl Plan {
         });
         Ok(Self {
             workloads: workloads.collect(),
-            servers: Subject::ALL.into_iter().filter(asked).collect(),
+            servers: Subject::ALL.into_iter().filter(is_selected).collect(),
             runs,
             seconds: options.count("--seconds", 4)?,
             connections: options.count("--connections", 64)?,
@@ -282,7 +282,10 @@ impl Plan {
             edgeward: options.text("--edgeward", "dist"),
             edgeward_args: options.line("--edgeward-args"),
             out: options.value("--out").map(PathBuf::from),
-            partial: runs < 5 || options.names().any(|name| !harmless.contains(&name)),
+            partial: runs < 5
+                || options
+                    .names()
+                    .any(|name| !comparable_options.contains(&name)),
         })
     }
 }

@@ -374,7 +374,7 @@ struct Origin {
     port: u16,
     counter: Client,
     /// The number of requests for the counter's page. The origin counts them too.
-    asked: u64,
+    polls: u64,
     _server: Server,
 }
 
@@ -403,7 +403,7 @@ impl Origin {
         let mut origin = Self {
             port,
             counter: Client::connect(port)?,
-            asked: 0,
+            polls: 0,
             _server: server,
         };
         origin.requests()?;
@@ -421,9 +421,9 @@ impl Origin {
             .split_whitespace()
             .nth(2)
             .and_then(|word| word.parse::<u64>().ok());
-        self.asked += 1;
+        self.polls += 1;
         Ok(counted
             .context("the page of stub_status has no number of requests")?
-            .saturating_sub(self.asked))
+            .saturating_sub(self.polls))
     }
 }

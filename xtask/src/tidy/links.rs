@@ -17,13 +17,13 @@ pub(crate) fn check(
             continue;
         }
         let (path, anchor) = target.split_once('#').unwrap_or((target, ""));
-        let meant = if path.is_empty() {
+        let linked_file = if path.is_empty() {
             file.to_path_buf()
         } else {
             normalise(&file.parent().unwrap_or_else(|| Path::new("")).join(path))
         };
         let place = || format!("{}:{line}", file.display());
-        let Some(there) = read(&meant) else {
+        let Some(there) = read(&linked_file) else {
             let what = format!("the target of the link to {target} does not exist");
             findings.push(Finding::new(
                 "links",
@@ -33,9 +33,11 @@ pub(crate) fn check(
             ));
             continue;
         };
-        let is_document = meant.extension().is_some_and(|extension| extension == "md");
+        let is_document = linked_file
+            .extension()
+            .is_some_and(|extension| extension == "md");
         if !anchor.is_empty() && is_document && !headings(&there).any(|slug| slug == anchor) {
-            let what = format!("{} has no heading #{anchor}", meant.display());
+            let what = format!("{} has no heading #{anchor}", linked_file.display());
             let hint = "an anchor is the heading in lower case with - for spaces";
             findings.push(Finding::new("links", place(), what, hint));
         }
@@ -90,15 +92,15 @@ fn headings(text: &str) -> impl Iterator<Item = String> {
 
 /// Removes `.` and `..` from a path without file-system access.
 fn normalise(path: &Path) -> PathBuf {
-    let mut plain = PathBuf::new();
+    let mut normal = PathBuf::new();
     for component in path.components() {
         match component {
-            Component::ParentDir => _ = plain.pop(),
+            Component::ParentDir => _ = normal.pop(),
             Component::CurDir => {}
-            other => plain.push(other),
+            other => normal.push(other),
         }
     }
-    plain
+    normal
 }
 
 #[cfg(test)]

@@ -53,8 +53,8 @@ pub(crate) fn publisher(state: &Path, table: &Table) -> RunningPublisher {
     config.signer = Some(signer());
     config.token = Token::new(TOKEN).ok();
     config.coverage = Coverage::Posts;
-    let publisher = Publisher::start(config, Box::new(table.clone()))
-        .expect("the client or the publisher starts");
+    let publisher =
+        Publisher::start(config, Box::new(table.clone())).expect("the publisher starts");
     assert!(
         publisher.wait_published(0, WAIT_MAX),
         "no snapshot was made"
@@ -70,7 +70,7 @@ pub(crate) fn config(addr: SocketAddr, max_staleness: Duration) -> FilterConfig 
 }
 
 pub(crate) fn client(addr: SocketAddr, max_staleness: Duration) -> FilterClient {
-    FilterClient::start(config(addr, max_staleness)).expect("the client or the publisher starts")
+    FilterClient::start(config(addr, max_staleness)).expect("the client starts")
 }
 
 /// Posts an id. Returns true if it was journaled.

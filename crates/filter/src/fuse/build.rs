@@ -48,7 +48,7 @@ pub(crate) fn build(
     seed: u64,
 ) -> Result<Solved, BuildError> {
     let mut ids = pieces.iter().map(Vec::len).sum();
-    let mut distinct = false;
+    let mut are_distinct = false;
     for attempt in 0..ATTEMPTS_MAX {
         let shape = Shape::for_ids(ids, width, attempt / 2);
         let attempt_seed = mix(u64::from(attempt), seed);
@@ -61,7 +61,7 @@ pub(crate) fn build(
                 ids,
             });
         }
-        if !distinct {
+        if !are_distinct {
             // Two equal hashes share all slots, so neither is ever peeled. Removing duplicates takes a third of the
             // time of an attempt, so the code removes them only after an attempt failed.
             let mut hashes = pieces.concat();
@@ -69,7 +69,7 @@ pub(crate) fn build(
             hashes.dedup();
             ids = hashes.len();
             pieces = vec![hashes];
-            distinct = true;
+            are_distinct = true;
         }
     }
     Err(BuildError::Unsolvable)

@@ -79,7 +79,7 @@ fn each_publisher_fault_is_detected() {
         Fault::BrokenFeed,
     ] {
         let first = (0..1000).find(|&seed| World::new(seed, None, fault).run().is_err());
-        eprintln!("{fault:?}: the first life with a hidden id is {first:?}");
+        eprintln!("{fault:?}: the first life in which an old id is answered absent is {first:?}");
         assert!(first.is_some(), "{fault:?} is not detected");
     }
 }
@@ -97,7 +97,7 @@ fn lives_are_written_for_other_languages() {
     for seed in first..first + lives {
         let mut world = World::new(seed, Some(Signer::from_secret([7; 32])), Fault::None);
         world.life.start_recording();
-        world.run().expect("no id is hidden");
+        world.run().expect("no old id is answered absent");
         writeln!(file, "{}", world.script()).expect("the file can be written");
     }
 }

@@ -178,8 +178,7 @@ public final class Filter {
         return mayContainHash(facts.form.hash(id, facts.seed));
     }
 
-    /** Like {
-link #mayContain(String)}, for the bytes of an id. */
+    /** Like {@link #mayContain(String)}, for the bytes of an id. */
     public boolean mayContain(byte[] id) {
         return mayContainHash(facts.form.hash(id, facts.seed));
     }

@@ -20,12 +20,9 @@ import java.util.function.Predicate;
 /**
  * Follows a published set on two threads of its own. Queries return at once. Thread-safe.
  *
- * <p>The client never answers {
-code ABSENT} for an id that was committed more than {
-code maxStaleness} ago: it answers {
-code ASK}
- * until it has a filter, and whenever it cannot prove that the filter is fresh. Data that is forged, corrupt, too
- * large or outdated is refused and counted; the last valid filter stays in use.
+ * <p>The client never answers {@code ABSENT} for an id that was committed more than {@code maxStaleness} ago. It
+ * answers {@code ASK} until it has a filter, and whenever it cannot prove that the filter is fresh. Data that is
+ * forged, corrupt, too large or outdated is refused and counted; the last valid filter stays in use.
  */
 public final class FilterClient implements AutoCloseable {
     private static final int LINE_BYTES_MAX = 64 << 10;

@@ -27,7 +27,8 @@ import java.util.function.Supplier;
  * <p>The file contains neither its build time nor a signature. Its age is computed from
  * {@code Last-Modified} and the server's clock. If the file is older than {@code maxStaleness}, the answer is {@code
  * ASK}. An id is therefore never answered {@code ABSENT} if it was committed longer ago than {@code maxStaleness}
- * <em>plus the time of a build</em>. Build the file more often than {@code maxStaleness}. Any server that answers is trusted; use https. {@link FilterClient} has none of these limits.
+ * <em>plus the time of a build</em>. Build the file more often than {@code maxStaleness}. Any server that answers is
+ * trusted; use https. {@link FilterClient} has none of these limits.
  *
  * @param <T> the type of ids that the funnel accepts
  */
@@ -113,7 +114,7 @@ public final class GuavaFile<T> implements AutoCloseable {
                 Thread.sleep(periodMs);
             }
         } catch (InterruptedException stopped) {
-            // It was closed.
+            // The file was closed.
         }
     }
 
@@ -183,7 +184,7 @@ public final class GuavaFile<T> implements AutoCloseable {
                 filter = fresh;
             }
             modified = written;
-            // The date is in the future: a clock is wrong by an unknown amount.
+            // A negative age means that the date is in the future: a clock is wrong by an unknown amount.
             long ageMs = age.plusNanos(999_999).toMillis();
             long left = age.isNegative() ? -1 : maxStalenessMs - ageMs - 2 * State.JITTER_MS;
             long until = time.observe(sent) + left;

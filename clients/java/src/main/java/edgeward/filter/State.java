@@ -15,11 +15,10 @@ import java.util.Locale;
  * Decides when a client may rely on its filter. It does no input or output and reads no clock: the caller passes
  * documents, files and times. Not thread-safe.
  *
- * <p><b>The guarantee</b>: for an id that was committed more than {
-code maxStaleness} ago, the answer is never ABSENT. The
- * answer is {@code ABSENT} only before a deadline. A deadline comes from a statement of the publisher whose
- * snapshot and ids have all arrived. The statement is a proof, which contains random bytes of this client's request
- * and so was made after the request, or a manifest's date if the operator guarantees the clocks
+ * <p><b>The guarantee</b>: for an id that was committed more than {@code maxStaleness} ago, the answer is never
+ * ABSENT. The answer is {@code ABSENT} only before a deadline. A deadline comes from a statement of the publisher
+ * whose snapshot and ids have all arrived. The statement is a proof, which contains random bytes of this client's
+ * request and so was made after the request, or a manifest's date if the operator guarantees the clocks
  * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare it with the Rust client.
  */
 final class State {

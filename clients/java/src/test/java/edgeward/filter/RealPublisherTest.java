@@ -23,7 +23,7 @@ import org.junit.jupiter.api.io.TempDir;
 /** Tests with a real publisher on loopback. The test is skipped unless EDGEWARD names the edgeward program. */
 @EnabledIfEnvironmentVariable(named = "EDGEWARD", matches = ".+")
 final class RealPublisherTest {
-    private static final Duration PATIENCE = Duration.ofMinutes(3);
+    private static final Duration TIMEOUT = Duration.ofMinutes(3);
     private static final String TOKEN = "a-token-that-is-long-enough";
 
     @Test
@@ -44,8 +44,8 @@ final class RealPublisherTest {
                                 "--json")
                         .redirectError(ProcessBuilder.Redirect.DISCARD)
                         .start();
-        try (BufferedReader told = publisher.inputReader()) {
-            Map<?, ?> line = (Map<?, ?>) Json.parse(told.readLine());
+        try (BufferedReader output = publisher.inputReader()) {
+            Map<?, ?> line = (Map<?, ?>) Json.parse(output.readLine());
             URI url = URI.create((String) line.get("listening"));
             Keys keys = Keys.of((String) line.get("public_key"));
             try (FilterClient client = FilterClient.start(new FilterConfig(url, keys, Duration.ofSeconds(3)))) {
@@ -57,7 +57,7 @@ final class RealPublisherTest {
     }
 
     private static void follow(FilterClient client, URI url, Process publisher) throws Exception {
-        assertTrue(client.waitFresh(PATIENCE), () -> "" + client.status());
+        assertTrue(client.waitFresh(TIMEOUT), () -> "" + client.status());
         assertTrue(IntStream.range(0, 5000).allMatch(client::mayExist), "no present id is reported as absent");
         List<Integer> absent =
                 IntStream.range(1_000_000, 1_001_000).filter(id -> !client.mayExist(id)).boxed().toList();
@@ -69,11 +69,11 @@ final class RealPublisherTest {
                         .POST(BodyPublishers.ofString(absent.get(0) + "\n"))
                         .build();
         assertEquals(200, HttpClient.newHttpClient().send(post, BodyHandlers.ofString()).statusCode());
-        assertTrue(client.waitUntil(PATIENCE, status -> client.mayExist(absent.get(0))), "a posted id is not absent");
+        assertTrue(client.waitUntil(TIMEOUT, status -> client.mayExist(absent.get(0))), "a posted id is not absent");
         assertTrue(client.status().counts().deltas() > 0, "the id is in a delta");
 
         publisher.destroyForcibly();
-        assertTrue(client.waitUntil(PATIENCE, status -> !status.fresh()), "without a publisher the filter becomes stale");
+        assertTrue(client.waitUntil(TIMEOUT, status -> !status.fresh()), "without a publisher the filter becomes stale");
         assertEquals(Answer.ASK, client.answer(absent.get(1)));
         assertFalse(client.status().lastError().isEmpty());
     }

@@ -59,8 +59,8 @@ final class Vectors {
 
     /** Returns a stream of random numbers and prints its seed. SEED=… repeats a stream. */
     static Random dice() {
-        String told = System.getenv("SEED");
-        long seed = told == null || told.isEmpty() ? System.nanoTime() : Long.parseLong(told);
+        String given = System.getenv("SEED");
+        long seed = given == null || given.isEmpty() ? System.nanoTime() : Long.parseLong(given);
         System.out.println("SEED=" + seed);
         return new Random(seed);
     }

@@ -9,7 +9,7 @@ func FuzzOpen(f *testing.F) {
 		f.Add(vector(f, name), uint64(7))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, hash uint64) {
-		// A forger would correct the checksums.
+		// An attacker would correct the checksums.
 		if len(file) > headerBytes {
 			file = append([]byte(nil), file...)
 			put64(file[64:], uint64(len(file)-headerBytes))

@@ -35,7 +35,7 @@ type Now struct {
 // Reason is the code of a refusal.
 type Reason string
 
-// The reasons.
+// The reasons. The scripts in vectors/filter use these codes for the clients in all languages.
 const (
 	OtherSet      Reason = "other-set"
 	Replayed      Reason = "replayed"
@@ -110,7 +110,7 @@ type State struct {
 	highest highest
 }
 
-// The highest numbers. All except the serial number belong to the lineage.
+// The highest numbers of all trusted statements. All except the serial number belong to the lineage.
 type highest struct {
 	serial, lineage, head, epochMin uint64
 }

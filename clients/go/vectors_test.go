@@ -333,7 +333,7 @@ func runStep(
 			}
 		}
 	}
-	// The script distinguishes why the filter is not fresh, the answer does not.
+	// The script states why the filter is not fresh, which the answer does not contain.
 	if letters != strings.NewReplacer("n", "?", "s", "?").Replace(answers) {
 		t.Fatalf("%s: %s", where, letters)
 	}

@@ -5,7 +5,8 @@
 // answers "absent" only before a deadline. A deadline comes from a statement of the publisher whose snapshot and
 // ids have all arrived. The statement is a proof, which contains random bytes of this client's request and so was
 // made after the request, or a manifest's date if the operator guarantees the clocks
-// (docs/explanation/id-filter.md, "Freshness"). `vectors/filter/scripts.json` compares it with the Rust client.
+// (docs/explanation/id-filter.md, "Freshness"). The tests with `vectors/filter/scripts.json` compare this module with
+// the Rust client.
 
 import { IdTable, readDelta } from "./delta.js";
 import { lastHashHigh } from "./xxh3.js";
@@ -52,6 +53,7 @@ class Clock {
   }
 }
 
+/** The state of a client: its filter, the pending statements, and the deadline until which the filter is fresh. */
 export class FilterState {
   #config;
   #clock = new Clock();
@@ -120,12 +122,12 @@ export class FilterState {
     return this.#newest?.serial ?? this.#config.serialMin;
   }
 
-  /** Updates the time. Every method that changes the state does so too. */
+  /** Updates the time. Every method that changes the state also updates the time. */
   observe(now) {
     this.#clock.observe(now);
   }
 
-  /** Records a request with these 16 random bytes in hex. It must not be sent before the given time. */
+  /** Records a challenge: 16 random bytes in hex. The request with the challenge must not be sent before `now`. */
   challenge(now, hex) {
     const sent = this.#clock.observe(now);
     if (this.#challenges.length === CHALLENGES_MAX) this.#challenges.shift();

@@ -1,5 +1,5 @@
-//! `State` for Python: the client without its transport. An asyncio program that fetches with its own HTTP library
-//! uses it, and so do the test scripts that clients in all languages run.
+//! `State` for Python: the client without its transport. It is for asyncio programs that fetch with their own HTTP
+//! library, and for the test scripts that clients in all languages run.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -35,7 +35,7 @@ pub(crate) struct State(Mutex<Client<Vec<u8>>>);
 
 impl State {
     fn client(&self) -> MutexGuard<'_, Client<Vec<u8>>> {
-        // After a panic the state is that before the statement that was being applied.
+        // A panic leaves the state as it was after the last complete change.
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -17,7 +17,7 @@ from pathlib import Path
 from common import line, vector, vectors
 from edgeward_filter import FilterClient, ManualClock
 
-PATIENCE = 180
+TIMEOUT_SECONDS = 180
 PROGRAM = os.environ.get("EDGEWARD")
 
 
@@ -53,7 +53,7 @@ class Publisher(BaseHTTPRequestHandler):
 
 def wait_until(holds):
     """Waits until the function `holds` returns true."""
-    end = time.monotonic() + PATIENCE
+    end = time.monotonic() + TIMEOUT_SECONDS
     while not holds():
         if time.monotonic() > end:
             raise AssertionError("timeout")
@@ -83,16 +83,16 @@ class Client(unittest.TestCase):
         wait_until(lambda: client.status().counts["failed"] > 0)
         self.assertEqual(client.answer(7), "ask")
         self.publisher.trouble = None
-        self.assertTrue(client.wait_fresh(PATIENCE), client.status())
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS), client.status())
         wait_until(lambda: client.status().overlay_ids == 3)
         self.assertEqual([client.answer(id) for id in (7, "1001")], ["maybe", "maybe"])
         skipped = sum(not client.may_exist(id) for id in range(5000, 5200))
         self.assertGreater(skipped, 180, "at 3 %")
         self.assertEqual(client.status().facts.ids, 1000)
 
-    def test_a_client_whose_publisher_says_nothing_new_asks_after_max_staleness(self):
+    def test_a_client_without_new_statements_asks_after_max_staleness(self):
         client = self.follow(max_staleness=timedelta(seconds=3))
-        self.assertTrue(client.wait_fresh(PATIENCE))
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         absent = next(id for id in range(5000, 5100) if client.answer(id) == "absent")
         left = client.status().fresh_for
         self.assertTrue(0 < left <= 2.9, left)
@@ -103,13 +103,13 @@ class Client(unittest.TestCase):
 
     def test_a_wall_clock_that_is_stepped_back_does_not_extend_the_deadline(self):
         client = self.follow()
-        self.assertTrue(client.wait_fresh(PATIENCE))
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         self.clock.advance(3.001, wall=-3600)
         self.assertFalse(client.status().fresh)
 
     def test_forged_data_is_refused_and_the_last_valid_filter_stays(self):
         client = self.follow()
-        self.assertTrue(client.wait_fresh(PATIENCE))
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         self.publisher.trouble = "forged"
         wait_until(lambda: client.status().counts["manifests_refused"] > 0)
         self.assertEqual((client.status().serial, client.answer(7)), (100, "maybe"))
@@ -121,17 +121,17 @@ class Client(unittest.TestCase):
         wait_until(lambda: client.status().counts["snapshots_refused"] > 0)
         self.assertIsNone(client.status().facts)
         self.publisher.trouble = None
-        self.assertTrue(client.wait_fresh(PATIENCE))
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
 
     def test_a_closed_client_asks(self):
         with self.follow() as client:
-            self.assertTrue(client.wait_fresh(PATIENCE))
+            self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         self.assertEqual((client.answer(5001), client.status()), ("ask", None))
         self.assertFalse(client.wait_fresh(0))
 
     def test_a_forked_child_asks_and_ends(self):
         client = self.follow()
-        self.assertTrue(client.wait_fresh(PATIENCE))
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         child = os.fork()
         if child == 0:
             asked = client.answer(5001) == "ask"
@@ -175,7 +175,7 @@ class RealPublisher(unittest.TestCase):
         started = json.loads(publisher.stdout.readline())
         client = FilterClient(started["listening"], [started["public_key"]], max_staleness=3)
         self.addCleanup(client.close)
-        self.assertTrue(client.wait_fresh(PATIENCE), client.status())
+        self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS), client.status())
         self.assertTrue(all(client.may_exist(n) for n in range(5000)), "no present id is reported as absent")
         absent = [n for n in range(1_000_000, 1_001_000) if not client.may_exist(n)]
         self.assertGreater(len(absent), 950, "at 1 %")
@@ -185,7 +185,7 @@ class RealPublisher(unittest.TestCase):
             data=str(absent[0]).encode(),
             headers={"Authorization": f"Bearer {token.read_text()}"},
         )
-        urllib.request.urlopen(request, timeout=PATIENCE).close()
+        urllib.request.urlopen(request, timeout=TIMEOUT_SECONDS).close()
         wait_until(lambda: client.may_exist(absent[0]))
         self.assertGreater(client.status().counts["deltas"], 0, "the id is in a delta")
 

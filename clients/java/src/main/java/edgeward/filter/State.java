@@ -19,7 +19,8 @@ import java.util.Locale;
  * ABSENT. The answer is {@code ABSENT} only before a deadline. A deadline comes from a statement of the publisher
  * whose snapshot and ids have all arrived. The statement is a proof, which contains random bytes of this client's
  * request and so was made after the request, or a manifest's date if the operator guarantees the clocks
- * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare it with the Rust client.
+ * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare this
+ * class with the Rust client.
  */
 final class State {
     // The largest number of challenges without a proof.

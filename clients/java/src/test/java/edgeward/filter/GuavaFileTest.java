@@ -59,7 +59,7 @@ final class GuavaFileTest {
 
     /** Reads files that `edgeward filter build --guava` builds from random ids. */
     @Test
-    void guavaReadsWhatEdgewardBuilds(@TempDir Path folder) throws Exception {
+    void guavaReadsFilesThatEdgewardBuilds(@TempDir Path folder) throws Exception {
         String program = System.getenv("EDGEWARD");
         Assumptions.assumeTrue(program != null, "EDGEWARD names no program");
         Random roll = Vectors.dice();

@@ -1,7 +1,7 @@
 // Follows a published set in the background. Queries return at once.
 //
 // The client sends one long poll after another. A poll requests the manifest with a challenge and states the
-// client's position. The publisher delays its response until it has a newer manifest, at bytesMax for a third of
+// client's position. The publisher delays its response until it has a newer manifest, at most for a third of
 // `maxStalenessMs`, because a proof states the freshness at the time at which its request was sent. Snapshots are
 // fetched concurrently, so that a large snapshot does not delay new ids.
 
@@ -267,7 +267,7 @@ export class FilterClient {
     } catch (error) {
       received.error = error;
     }
-    // A newer manifest arrived meanwhile; its snapshot is needed now.
+    // If a newer manifest arrived meanwhile, its snapshot is needed instead.
     if (this.#state.wants.snapshot?.sha256 !== snapshot.sha256) return;
     this.#state.snapshot(this.#options.now(), received);
     this.#counts.snapshots += 1;

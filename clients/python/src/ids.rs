@@ -6,7 +6,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyType};
 
-/// Calls `ask` with the spelling of an id as bytes, and returns the result of `ask`. Raises a `TypeError` for other types.
+/// Calls `ask` with the spelling of an id as bytes, and returns the result of `ask`. Raises a `TypeError` for other
+/// types.
 pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
     if let Ok(text) = id.cast::<PyString>() {
         return Ok(ask(text.to_str()?.as_bytes()));

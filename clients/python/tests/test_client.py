@@ -148,7 +148,7 @@ class Client(unittest.TestCase):
             ({"keys": ["00"]}, "64 hex digits"),
             ({"url": "http://a"}, "sets/NAME"),
             ({"max_staleness": -1}, "-1"),
-            ({"form": "guid"}, "text, uuid, integer"),
+            ({"form": "guid"}, "text, uuid or integer"),
         ):
             with self.assertRaisesRegex(ValueError, hint):
                 FilterClient(**{**good, **wrong})

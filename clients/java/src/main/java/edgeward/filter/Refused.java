@@ -12,7 +12,7 @@ public final class Refused extends Exception {
         OTHER_SET,
         /** A newer manifest was received before. */
         REPLAYED,
-        /** Within a lineage numbers only increase: the publisher's state was restored from a backup. */
+        /** A number decreased within a lineage, for example after the publisher's state was restored from a backup. */
         FALLING,
         /** No request in progress had the challenge of this proof. */
         NOT_ASKED,
@@ -24,9 +24,9 @@ public final class Refused extends Exception {
         OLDER,
         /** Two statements of the publisher cannot both be true. */
         CONTRADICTION,
-        /** The file is invalid as published. */
+        /** The file is invalid, although it is the published file. */
         BROKEN,
-        /** Larger than the operator allows. */
+        /** The snapshot is larger than the operator allows. */
         TOO_LARGE,
         /** Too many ids were added since the snapshot. */
         OVERLAY_FULL

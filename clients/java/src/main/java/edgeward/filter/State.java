@@ -23,9 +23,9 @@ import java.util.Locale;
  * class with the Rust client.
  */
 final class State {
-    // The largest number of challenges without a proof.
+    // The largest number of stored challenges for which no proof has arrived.
     private static final int CHALLENGES_MAX = 8;
-    // The largest number of statements whose ids have not all arrived.
+    // The largest number of stored statements that refer to ids that the client does not have yet.
     private static final int PENDING_MAX = 16;
     // The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests.
     private static final int LISTED_MAX = 256;
@@ -143,12 +143,12 @@ final class State {
         return newest == null ? 0 : newest.serial();
     }
 
-    /** Updates the time. Every method that changes the state does so too. */
+    /** Updates the time. Every method that changes the state also updates the time. */
     void observe(Now now) {
         clock.observe(now);
     }
 
-    /** Records a request with these 16 random bytes in hex. It must not be sent before the given time. */
+    /** Records a challenge: 16 random bytes in hex. The request with the challenge must not be sent before this time. */
     void challenge(Now now, String echo) {
         long sent = clock.observe(now);
         if (challenges.size() == CHALLENGES_MAX) {

@@ -12,7 +12,7 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     if chunk.len() < SAMPLED_BYTES {
         return false;
     }
-    // The samples are spread over the whole chunk, because a chunk of which one half is text can be compressed.
+    // The samples are spread over the whole chunk, because a chunk whose other half is text can be compressed.
     let mut occurs = [0_u8; 256];
     let between = (chunk.len() - SAMPLE_BYTES) / (SAMPLES - 1);
     for nth in 0..SAMPLES {

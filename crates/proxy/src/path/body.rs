@@ -65,8 +65,8 @@ impl EdgeBody {
         let conn = in_flight.conn();
         let (source, delivery) = match source {
             Source::Whole(bytes, _) if bytes.is_empty() => (Source::Empty, None),
-            // hyper may leave the body unpolled for a long time, so the sweep watches it from the start. The fast path
-            // polls at once, and most bodies have then arrived completely.
+            // hyper may leave the body unpolled for a long time, so the sweep watches it from the start. The
+            // fast path polls at once, and most bodies have then arrived completely.
             Source::Origin(body) if !conn.fast_path_writes() => {
                 let delivery = Delivery::new_watched(&worker.deliveries, conn, Some(body));
                 (Source::Delivery(Rc::clone(&delivery)), Some(delivery))
@@ -306,7 +306,8 @@ fn bytes_of(piece: Piece) -> Bytes {
 
 impl Drop for EdgeBody {
     fn drop(&mut self) {
-        // Responses without a body never poll the source, so a body in memory of which no byte was given is complete.
+        // Responses without a body never poll the source, so a body in memory is complete if no byte was taken
+        // from it.
         let is_abandoned = match &self.source {
             Source::Empty => false,
             Source::Whole(..) => self.bytes_given > 0,

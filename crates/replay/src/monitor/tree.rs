@@ -92,7 +92,7 @@ fn parents() -> BTreeMap<u32, u32> {
 /// Returns `root` and all its descendants.
 fn descendants(parents: &BTreeMap<u32, u32>, root: u32) -> BTreeSet<u32> {
     let mut tree = BTreeSet::from([root]);
-    // Process ids wrap around, so a child may be listed before its parent: repeat until nothing is added.
+    // Process ids wrap around, so a child may be listed before its parent: repeat until no process is added.
     loop {
         let before = tree.len();
         for (&pid, parent) in parents {

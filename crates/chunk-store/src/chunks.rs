@@ -240,9 +240,8 @@ impl Shared {
 
     /// Returns how many bytes of uncompressed chunks the device is expected to hold. The expected compression
     /// ratio is measured in a sample of the existing containers; it is at least two if new chunks are
-    /// compressed. If the
-    /// store gets more chunks than expected, the index drops old entries. When the store is opened again, the
-    /// index is sized by the new ratio and gets entries for the dropped chunks too.
+    /// compressed. If the store gets more chunks than expected, the index drops old entries. When the store is
+    /// opened again, the index is sized by the new ratio and gets entries for the dropped chunks too.
     fn raw_bytes_expected(&self, is_new: bool, state: &mut State) -> u64 {
         let capacity = u64::from(self.containers) * self.layout.container_bytes() as u64;
         let sampled_max = if is_new { 0 } else { SAMPLED_TRAILERS_MAX };

@@ -5,16 +5,16 @@
 //! stepped, if old manifests are replayed, and if the publisher dies. [`Client::answer`] returns `Absent` only
 //! before a deadline. After the deadline, callers send every request to the origin ("fail open").
 //!
-//! A deadline follows from a statement of the publisher: *all ids committed by time `c` are in a snapshot of
-//! lineage `l` and epoch `e` or later, together with the journal up to number `h`*. A client that has this
-//! snapshot or a newer one, and has applied the journal up to `h`, may answer `Absent` until
-//! `c + max_staleness`. Other clients store the statement until they have these files. Within a lineage `e` and
-//! `h` never decrease; a statement with a smaller number is refused. The client converts `c` to its own clock
-//! in one of two ways:
+//! A deadline follows from a statement of the publisher: *each id committed by time `c` is in the journal up to
+//! number `h`, or in every snapshot of lineage `l` from epoch `e` on*. A client that has one of these
+//! snapshots, and has applied the journal up to `h`, may answer `Absent` until `c + max_staleness`. Other
+//! clients store the statement until they have these files. Within a lineage `e` and `h` never decrease; a
+//! statement with a smaller number is refused. The client converts `c` to its own clock in one of two ways:
 //!
-//! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. The proof was made after `s`, so
-//!   `c ≥ s - lag`, where the publisher measures `lag`. The client's clock is not compared with the
-//!   publisher's. A replayed proof echoes bytes of another request and is refused.
+//! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. The proof states `lag`, the time
+//!   between `c` and the proof, as measured by the publisher. The proof was made after `s`, so `c ≥ s - lag`.
+//!   The client's clock is not compared with the publisher's. A replayed proof echoes bytes of another request
+//!   and is refused.
 //! - A **manifest** from a cache states `c` by the publisher's wall clock. It counts only if the operator
 //!   states how far the two wall clocks may differ ([`ClientConfig::clock_error`]).
 //!
@@ -163,8 +163,8 @@ struct ActiveSnapshot<B> {
     overlay: Overlay,
 }
 
-/// The statement "all ids committed `max_staleness` before the deadline are in a snapshot of `epoch_min` or
-/// later, together with the journal up to `head`".
+/// The statement "each id committed at least `max_staleness` before the deadline is in the journal up to `head`,
+/// or in every snapshot from `epoch_min` on".
 #[derive(Clone, Copy, Debug)]
 struct Statement {
     lineage: u64,
@@ -480,9 +480,10 @@ impl<B: AsRef<[u8]>> Client<B> {
         to_fetch
     }
 
-    /// Restarts the client's clock at the current time of the wall clock, and makes the filter stale. An
-    /// operator calls this after correcting a wall clock that was far ahead. Only deadlines from dated manifests
-    /// depend on the wall clock.
+    /// Restarts the client's clock at the current time of the wall clock, and makes the filter stale until the
+    /// next statement. An operator calls this after correcting a wall clock that was far ahead. Without the call,
+    /// dated manifests would seem too old, because the client's clock never decreases. Later proofs need no call:
+    /// the client does not compare its clock with theirs.
     pub fn trust_wall_clock_again(&mut self, now: Now) {
         self.clock = Clock::default();
         self.clock.observe(now);
@@ -519,8 +520,9 @@ impl<B: AsRef<[u8]>> Client<B> {
     /// Moves the snapshot in use to a new lineage, if the manifest lists the same file. This happens after the
     /// publisher was restarted.
     ///
-    /// The filter, the overlay and the deadline stay valid. The next snapshot of the new lineage comes from a
-    /// scan that began after the restart, so it contains all ids committed before the restart.
+    /// The filter, the overlay and the deadline stay valid, because the client still has the same ids. The journal
+    /// of the new lineage may lack ids of the overlay. The next snapshot has them: its scan began after the
+    /// restart, so it contains all ids committed before the restart.
     fn adopt_lineage(&mut self, manifest: &Manifest) {
         let listed_snapshot = manifest.snapshot;
         if let Some(active) = &mut self.active

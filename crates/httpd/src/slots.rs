@@ -123,7 +123,7 @@ impl Slot {
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the client has read so many bytes that its connection no longer counts as waiting for its client.
+    /// Records progress: the client has read enough bytes, so the connection no longer counts as waiting for it.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }

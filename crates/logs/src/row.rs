@@ -78,7 +78,7 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// The length of an encoded row in bytes.
     const BYTES: usize;
 
-    /// True if a full analysis uses this row, which also tallies and samples the requests.
+    /// True if the row belongs to a full analysis, which tallies and samples requests besides counting them.
     const TALLIED: bool;
 
     /// The type of the key of a URL.

@@ -179,7 +179,7 @@ fn any_text_line() -> impl Strategy<Value = String> {
         1 => Just(String::new()),
         1 => "#[ -~]{0,20}",
     ]
-    // `str::lines` ends lines at line feeds only.
+    // The reference parser splits at all Unicode white space, but the trace reader does not.
     .prop_filter("only ASCII white space", |line| {
         !line
             .chars()

@@ -43,8 +43,8 @@ fn compressed_text_takes_a_fraction() {
     let raw = stored_texts(Method::None);
     for method in COMPRESSION_METHODS {
         let compressed = stored_texts(method);
-        // The factor is low because a container of 64 KiB has at most 16 blocks, each of at most 8 KiB before
-        // compression.
+        // The factor is at most 2: a container of 64 KiB has at most 16 blocks of 8 KiB before compression, so it
+        // holds at most 128 KiB of chunks.
         assert!(
             compressed * 2 >= raw * 3,
             "{method:?}: {compressed} texts, {raw} without compression"
@@ -52,7 +52,7 @@ fn compressed_text_takes_a_fraction() {
     }
 }
 
-/// A store with compression writes chunks that do not compress exactly like a store without compression.
+/// A store with compression writes incompressible chunks in the same way as a store without compression.
 #[test]
 fn noise_is_stored_uncompressed() {
     let written = |method: Method| {
@@ -141,7 +141,7 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
             .iter()
             .for_each(|text| _ = store_chunk(&mut store, text));
         store.flush().expect("the disk has no faults");
-        // Overwrites the beginning of the block, which is necessary to decompress it.
+        // Overwrites the beginning of the block. Without its beginning, the block cannot be decompressed.
         disk.write_at(&[0xff; 4096], 4096)
             .expect("the disk has no faults");
         let location = store
@@ -170,8 +170,8 @@ fn all_chunks_of_a_corrupt_block_are_forgotten() {
     }
 }
 
-/// With compression, a new store gets an index for twice as many chunks as without. If the existing chunks compress
-/// better, a store that is opened again gets a larger index.
+/// With compression, a new store gets an index for twice as many chunks as without. When a store is opened again,
+/// its index is sized by the measured compression ratio of its chunks, also if new chunks are not compressed.
 #[test]
 fn the_index_is_sized_by_the_compression_ratio() {
     let disk = disk();

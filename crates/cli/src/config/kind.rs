@@ -54,7 +54,7 @@ pub(super) enum ValueKind {
     OutputFile,
     /// A file, directory or device that need not exist.
     Path,
-    /// A host name, or one of the given words.
+    /// A host name or address, with or without a port, or one of the given words.
     Host(&'static [&'static str]),
     /// A host name, or `"*.DOMAIN"` for all hosts below a domain.
     HostPattern,
@@ -533,5 +533,5 @@ fn check_folder(path: PathBuf) -> Result<Value, ValueError> {
     Ok(Value::File(path))
 }
 
-/// The value that turns an optional setting off.
+/// The value of an optional setting that is off, or of a seed that is random.
 pub(super) const NONE: &str = "none";

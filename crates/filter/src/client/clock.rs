@@ -24,9 +24,10 @@ pub(super) struct Moment(i128);
 /// A clock that starts at an anchor, a pair of readings of both clocks. The time that elapsed since the anchor is
 /// the larger of the times that passed on the monotonic clock and on the wall clock.
 ///
-/// If the two times differ by more than [`JITTER_MS`], the anchor moves to the current readings. Otherwise a
-/// wall clock that was stepped back would hide a later sleep of the same length. Smaller differences do not
-/// move the anchor, because rounding errors would add up.
+/// If the two times differ by more than [`JITTER_MS`], the anchor moves to the current readings. If the anchor
+/// stayed after the wall clock was stepped back, the time on the wall clock would be too short by the step. A
+/// later sleep that is shorter than the step would then not be noticed. Smaller differences do not move the
+/// anchor, because rounding errors would add up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     anchor: Option<(Now, Moment)>,

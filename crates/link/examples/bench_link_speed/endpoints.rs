@@ -25,6 +25,7 @@ pub(crate) struct Features {
     pub(crate) tls: bool,
     pub(crate) store: Method,
     pub(crate) dedup: bool,
+    /// True if the gateway stores all chunks that it sends, see [`GatewayConfig::keep_sent`].
     pub(crate) keep_sent: bool,
     pub(crate) delta: bool,
     pub(crate) methods: Methods,

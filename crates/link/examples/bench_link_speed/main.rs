@@ -13,9 +13,9 @@
 //!
 //! The speed of a row is the number of body bits divided by the CPU time of the endpoint that used more. In
 //! each round the body is transferred once over the link and once through the relay, which reads and writes 128
-//! KiB at a time. `ratio` is the median of the link's speed divided by the relay's speed, as if each endpoint
-//! had its own machine. For `ratio_both`, the CPU times of gateway and edge are added, as if they shared one
-//! core.
+//! KiB at a time. `ratio` is the median of the link's speed divided by the relay's speed: the ratio of two
+//! endpoints with a machine each. For `ratio_both`, the link's speed is the number of bits divided by the sum of
+//! both CPU times: the ratio of two endpoints on one core.
 //!
 //! Results are most stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two
 //! cores. The output is one JSON object per row on stdout.
@@ -90,8 +90,8 @@ enum Body {
     Text,
 }
 
-/// The rows: first the measurements that the project has goals for, at the end those that can be compared with a
-/// competing product.
+/// The rows, by their names in the JSON output: first the measurements that the project has goals for, at the
+/// end those that can be compared with a competing product.
 fn rows() -> Vec<Row> {
     let all = Features {
         tls: true,
@@ -131,6 +131,7 @@ fn rows() -> Vec<Row> {
                 ..all
             },
         ),
+        // Neither TLS nor compressed stores.
         noise("nor compressed stores", Features { tls: false, ..all }),
         noise(
             "dedup only, chunks of 64 KiB",
@@ -161,6 +162,7 @@ fn rows() -> Vec<Row> {
             features: all,
             bandwidth: None,
         },
+        // Both endpoints store the chunks: the gateway too stores what it sends.
         Row {
             name: "all duplicate, kept by both",
             body: Body::Repeated,
@@ -182,6 +184,7 @@ fn rows() -> Vec<Row> {
             features: dedup_only,
             bandwidth: None,
         },
+        // In the rows "names by gmac", chunk ids are computed by GMAC instead of BLAKE3.
         noise(
             "everything on, names by gmac",
             Features {
@@ -303,7 +306,7 @@ struct Options {
     text: Option<String>,
     rounds: usize,
     rows: Vec<String>,
-    /// True if this process is a watcher of one processor, started by [`watch::Watch`].
+    /// True if this process only detects pauses of one processor. [`watch::Watch`] starts such processes.
     is_watcher: bool,
 }
 

@@ -1,10 +1,10 @@
 //! Small exact LRU caches over a sample of the objects, each with its own `c`.
 //!
-//! The Markov chain assumes independent requests. Real traffic has temporal locality: an object is often
-//! requested again soon, and LRU without admission has more hits than the model predicts. A tuner that used the
-//! model alone was therefore worse than plain LRU on such traffic. These caches measure real hits: the sample
-//! has one object in `2^k`, and each cache has `2^-k` of the capacity (Waldspurger et al., "Cache modeling and
-//! optimization using miniature simulations", ATC'17).
+//! The model of AdaptSize, a Markov chain, assumes independent requests. Real traffic has temporal locality: an
+//! object is often requested again soon, and LRU without admission has more hits than the model predicts. A
+//! tuner that used the model alone was therefore worse than plain LRU on such traffic. These caches measure
+//! real hits: the sample has one object in `2^k`, and each cache has `2^-k` of the capacity (Waldspurger et
+//! al., "Cache modeling and optimization using miniature simulations", ATC'17).
 //!
 //! An object is sampled by a random draw at its first request and not by its key, so that the server and the
 //! simulator, which hash keys differently, sample the same objects. All caches share each admission draw, so
@@ -28,7 +28,8 @@ pub(super) struct SampledCaches {
     free: Vec<u32>,
     /// Per slot, the number of its last request in this window, from 1; 0 without a request.
     last_request: Vec<u32>,
-    /// The gaps of this window in requests, with the slot of the object.
+    /// The gaps in this window, with the slots of their objects. A gap is the number of requests from one request for
+    /// an object to the next request for it.
     gaps: Vec<(SampleSlot, u32)>,
     requests: u64,
     rng: Rng,
@@ -145,7 +146,8 @@ impl SampledCaches {
         self.caches.iter().map(|cache| cache.c)
     }
 
-    /// Returns the gaps since the last call, in requests, in order. Starts a new window for the gaps.
+    /// Returns the gaps since the last call, in the order of the requests that ended them. Starts a new window
+    /// for the gaps.
     pub(super) fn take_gaps(&mut self) -> Vec<(SampleSlot, u32)> {
         self.last_request.fill(0);
         std::mem::take(&mut self.gaps)

@@ -79,14 +79,14 @@ pub enum DiskRejectReason {
     AlreadyOnDisk,
     /// The object is larger than the disk limit.
     TooLarge,
-    /// The object had no hit in memory, so the rule has no new information.
+    /// The object is evicted from memory without a hit. The rule has already decided about it at its miss.
     NotHit,
 }
 
 impl AnyDiskAdmission {
     /// Makes a rule with an empty memory. `memory` configures the number of keys per period and the error rate.
-    /// If several requests are counted, the filters of later requests together take at most as much memory as
-    /// the filter of the first request.
+    /// A [`RequestCounter`] has one filter for the first requests of the keys, one for the second requests, and
+    /// so on. All filters after the first together take at most as much memory as the first.
     pub fn new(spec: DiskAdmissionSpec, memory: RotatingBloomConfig) -> Self {
         match spec {
             DiskAdmissionSpec::Always => Self::Always,
@@ -150,7 +150,7 @@ impl AnyDiskAdmission {
         self.counter().map_or(0, |counter| counter.remembered(key))
     }
 
-    /// Returns fill and error rates of the filters, in order of the request number.
+    /// Returns fill and error rates of the filters: of the filter for first requests, for second requests, and so on.
     pub fn filters(&self) -> Vec<RotatingBloomStats> {
         self.counter().map_or_else(Vec::new, RequestCounter::stats)
     }

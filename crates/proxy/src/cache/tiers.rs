@@ -32,7 +32,7 @@ pub(crate) struct Cache {
     pub(crate) negative: Negative,
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,
-    /// The generation of the next marker.
+    /// The generation of the next marker. It makes older [variants](super::stored::Variants) unreachable.
     pub(crate) generations: AtomicU64,
 }
 
@@ -102,9 +102,9 @@ impl Cache {
         }
     }
 
-    /// Stores a response in memory if `ram` is given and on disk if `disk` is given, and removes the key's old response
-    /// from the other tier. An old response on disk is also removed if neither tier stores the new one. Returns `None`
-    /// and changes no tier if the key has changed since `version`; see [`edgeward_store::versions`].
+    /// Stores a response in memory if `ram` is given and on disk if `disk` is given, and removes the old response from
+    /// the other tier. If no tier stores the new response, an old response on disk is removed from both tiers. Returns
+    /// `None` and changes no tier if the key has changed since `version`; see [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
         version: Version,
@@ -231,7 +231,7 @@ impl WorkerCache {
         self.recorder.borrow_mut().record(key, charge_bytes, hit);
     }
 
-    /// Counts a hit on disk that does not read the whole body, so that the object is not promoted.
+    /// Counts a hit on disk that reads only a part of the body. The hit does not promote the object.
     pub(crate) fn count_partial_hit(&self, key: KeyHash, length: u64, charge_bytes: u64) {
         if let Some(disk) = &self.disk {
             disk.hit(key, length);

@@ -20,8 +20,8 @@ pub(crate) struct Request {
     pub(crate) version: Version,
     /// The header fields, without fields of the connection and fields that the origin must not get.
     pub(crate) headers: HeaderMap,
-    /// True if the [fast path](crate::client::h1) has parsed the request: a GET or HEAD for one host, without a body,
-    /// conditions, a range, directives or credentials.
+    /// True if the [fast path](crate::client::h1) has parsed the request: a GET or HEAD with exactly one
+    /// `Host`, without a body, conditions, a range, directives or credentials.
     pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
@@ -32,16 +32,16 @@ pub(crate) struct Request {
     /// `None` if the received text is canonical, as in most requests, so that a hit need not copy the text.
     pub(crate) canonical_authority: Option<Box<str>>,
     pub(crate) canonical_target: Option<Box<str>>,
-    /// The content of the removed fields of the connection.
+    /// The connection options in the removed hop-by-hop fields: trailers and the `Upgrade` field.
     pub(crate) options: ConnectionOptions,
+    /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
-    /// Gets the interim responses for an HTTP/1.1 client. hyper's server cannot send interim responses, so the
-    /// [fast path](crate::client::h1) writes them.
+    /// Gets the interim responses for an HTTP/1.1 client, which hyper's server cannot send.
     pub(crate) interims: Option<InterimSink>,
 }
 
 impl Request {
-    /// Returns path and query, or `*`. The text is canonical unless the request is refused.
+    /// Returns path and query, or `*`, in canonical form. In a request that will be refused: the received text.
     pub(crate) fn path_and_query(&self) -> &str {
         match &self.canonical_target {
             Some(target) => target,
@@ -57,8 +57,7 @@ impl Request {
         target.split_once('?').map_or(target, |(path, _)| path)
     }
 
-    /// Returns the requested host and port from `:authority`, an absolute target, or `Host`. The text is canonical
-    /// unless the request is refused.
+    /// Returns host and port from `:authority`, an absolute target or `Host`, in the form of `path_and_query`.
     pub(crate) fn authority(&self) -> Option<&str> {
         match (&self.canonical_authority, self.uri.authority()) {
             (Some(authority), _) => Some(authority),

@@ -49,7 +49,7 @@ pub(crate) struct WriteState {
     body_bytes: AtomicU64,
     /// The code of the cause for which the write was dropped, or 0; see [`CAUSES`].
     dropped: AtomicU8,
-    /// True if lookups find the object, although its record is not written yet.
+    /// True from the moment when lookups find the object. The record may be written later.
     is_visible: AtomicBool,
 }
 
@@ -101,8 +101,8 @@ impl WriteState {
     }
 }
 
-/// The causes in the order of their codes in `WriteState::dropped`. The code 0 means that the write was not
-/// dropped.
+/// The causes in the order of their codes in `WriteState::dropped`. See [`WriteError`] for each cause. The code
+/// 0 means that the write was not dropped.
 const CAUSES: [WriteError; 8] = [
     WriteError::QueueFull,
     WriteError::TooLong,
@@ -189,8 +189,8 @@ impl DiskWrite {
         Ok(())
     }
 
-    /// Ends the body. Lookups find the object after its last record is in the write buffer (an object of one
-    /// record) or written (an object in pieces).
+    /// Ends the body. Lookups find an object of one record when the record is in the write buffer. They find an
+    /// object in pieces when its last record is written.
     ///
     /// # Errors
     ///

@@ -43,7 +43,8 @@ pub(crate) struct DiffArgs {
     json: bool,
 }
 
-/// Compares the filters and prints the differences. Exit codes: 0 no difference, 1 a difference.
+/// Compares the filters and prints the differences. Exit codes: 0 without a difference, 1 with a difference. With a
+/// list of ids, only the answers for the list are compared.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let filters = [
         open_filter::open_edgeward(&args.old)?,
@@ -81,6 +82,7 @@ fn compare(
     let mut answers = AnswerCounts::default();
     source.to_file_source()?.for_each(|_, id| {
         answers.asked += 1;
+        // The list may have any spelling of an id, such as a UUID in upper case.
         let kind = match (old.contains_spelling(id), new.contains_spelling(id)) {
             (true, false) => &mut answers.only_first,
             (false, true) => &mut answers.only_second,

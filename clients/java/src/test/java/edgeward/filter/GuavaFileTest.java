@@ -29,7 +29,7 @@ import org.junit.jupiter.api.Assumptions;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.io.TempDir;
 
-/** Tests that Guava itself reads files in the format of its BloomFilter, and that GuavaFile follows a file. */
+/** Tests that Guava reads the files that edgeward writes, and that GuavaFile fetches a file again after a change. */
 final class GuavaFileTest {
     private static final Funnel<CharSequence> UTF8 = Funnels.stringFunnel(StandardCharsets.UTF_8);
     private static final Duration MAX_STALENESS = Duration.ofSeconds(1000);
@@ -99,6 +99,8 @@ final class GuavaFileTest {
             byte[] less = java.util.Arrays.copyOf(whole, cut);
             assertThrows(FilterException.class, () -> GuavaFile.read(less, UTF8));
         }
+        // The header's bytes: 0 is the strategy, 1 the number of hash functions, 2 to 5 the length in words of 8 bytes.
+        // The forged byte 2 claims a length of gigabytes.
         for (int at : new int[] {0, 1, 2, 5}) {
             byte[] forged = whole.clone();
             forged[at] = (byte) (at == 1 ? 0 : 0x7f);
@@ -116,8 +118,8 @@ final class GuavaFileTest {
             file.check();
             assertEquals(1, server.sent, "the second answer was 304");
 
-            // The file was 100 s old when it was fetched, so it may be used for 900 s more. The age also contains the
-            // real duration of this test.
+            // The file was 100 s old when it was fetched, so it may be used for 900 s more. The test checks at 870 s,
+            // because the real duration of the test is added to the age.
             server.now = new Now(870_000, 5_870_000);
             assertFalse(file.mayExist(ABSENT));
             file.check();

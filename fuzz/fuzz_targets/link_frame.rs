@@ -1,4 +1,6 @@
-//! Every frame of the link that can be decoded is encoded to the same bytes.
+//! Every frame of the link that can be decoded is encoded to the same bytes, except HELLO.
+//!
+//! Both kinds of [`Checksum`] are tested: one covers the whole payload, the other leaves out the bytes of a body.
 //!
 //! The first byte selects whether the header is repaired first (length, type within range, both checksums), so that
 //! the fuzzer gets past it. Run: `cargo +nightly fuzz run link_frame`.
@@ -28,7 +30,8 @@ fuzz_target!(|bytes: &[u8]| {
         assert_eq!(frame_length(&frame), Ok(Some(frame.len())));
         let mut written = Vec::new();
         opened.encode(&mut written);
-        // Decoding HELLO drops unknown methods.
+        // A decoded HELLO (type 1) lacks the compression methods that this version does not know. Its encoding may
+        // therefore differ.
         if frame[4] != 1 {
             assert_eq!(written, frame);
         }
@@ -36,6 +39,7 @@ fuzz_target!(|bytes: &[u8]| {
         opened.encode_with(Checksum::Fields, &mut fields_only);
         assert_eq!(decode_with(Checksum::Fields, &fields_only), Ok(opened));
     }
-    // This variant validates fields before the checksum.
+    // With `Checksum::Fields`, the decoder parses the fields before it verifies the checksum. It therefore also
+    // parses fields that are corrupt.
     _ = decode_with(Checksum::Fields, &frame);
 });

@@ -1,5 +1,6 @@
-//! Every stream label that can be decoded is encoded to the same bytes, and every accepted target is a host name or
-//! an address with a port.
+//! Every stream label that can be decoded is encoded to an equal label, and every accepted target is a host
+//! name or an address with a port. The bytes of the two labels may differ in letter case, and the encoded label
+//! may be shorter.
 //!
 //! Run: `cargo +nightly fuzz run link_label`.
 #![no_main]

@@ -53,7 +53,8 @@ impl Clock {
 mod tests {
     use super::*;
 
-    /// Method: parse every time with a clock that has parsed each other time, and with a new clock.
+    /// Method: for each pair of times, a clock parses the first and then the second. Its second result must be the
+    /// result of [`access_log_time`], which has no state.
     #[test]
     fn a_time_does_not_depend_on_the_previous_time() {
         let times = [

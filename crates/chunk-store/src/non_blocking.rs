@@ -191,16 +191,20 @@ impl ChunkStore for NonBlocking<'_> {
         self.query_separately(|shared, access| shared.find_or_insert(id, chunk, access))
     }
 
+    /// Finds a chunk, or stores its entry without its bytes.
     fn find_or_list(&mut self, entry: Entry) -> (Option<ChunkLocation>, bool) {
         self.query_separately(|shared, access| shared.find_or_list(entry, access))
     }
 
+    /// Returns true if the chunk's bytes are stored. A chunk of which only the entry is stored also has a location.
     fn has_bytes(&mut self, location: ChunkLocation) -> bool {
         let access = &mut Access::NonBlocking(&mut self.pending);
         let state = &mut self.shared.state();
         self.shared.has_bytes(location, state, access)
     }
 
+    /// Returns true if the store has the bytes of these chunks and will keep them until long after the peer has
+    /// acknowledged the current frames.
     fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
         self.shared.is_retained(location, chunks)
     }

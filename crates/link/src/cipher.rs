@@ -279,8 +279,8 @@ mod tests {
         }
     }
 
-    /// A record with a flipped bit ends the connection, wherever the bit is. A repeated or missing record ends
-    /// the connection too.
+    /// A flipped bit in any byte of the encrypted part of a record ends the connection. A repeated or missing
+    /// record ends the connection too.
     #[test]
     fn changed_repeated_and_missing_records_are_refused() {
         let record = |client: &mut ClientConnection| {

@@ -98,7 +98,7 @@ async fn accept(
     }
 }
 
-/// Carries a connection to the target. If the link is down, the connection is reset.
+/// Carries a connection to the target. If the link is down or has no free stream, the connection is reset.
 async fn forward(client: &Client, target: Target, tcp: TcpStream) -> io::Result<()> {
     match client.open(target) {
         Ok(stream) => pump(stream, tcp).await,
@@ -130,8 +130,8 @@ async fn serve_proxy(client: &Client, mut tcp: TcpStream) -> io::Result<()> {
     }
 }
 
-/// Opens a stream and waits until the gateway has connected to the target. An error is a reason of
-/// [`refusal_reason`] or of `edgeward_dedup::reason`.
+/// Opens a stream and waits until the gateway has connected to the target. The error is a
+/// reason code: one of the constants in [`refusal_reason`] or `edgeward_dedup::reason`.
 async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32> {
     let opened = client.open(target).map_err(|error| match error {
         OpenError::Down => refusal_reason::LINK_DOWN,
@@ -143,7 +143,7 @@ async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32>
 }
 
 /// Reads the target that a client requests, the protocol that it uses, and the bytes after the request. Returns
-/// `None` if the request was refused.
+/// `None` if the request was refused, or if the client closed the connection before its request was complete.
 async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyProtocol, Vec<u8>)>> {
     let (mut received, mut greeted) = (Vec::new(), false);
     loop {

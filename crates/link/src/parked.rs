@@ -1,4 +1,4 @@
-//! Frames and outgoing streams that wait for a disk read while the connection continues, and read-ahead.
+//! Keeps frames and outgoing streams that wait for a disk read while the connection continues. Also reads ahead.
 //!
 //! A received frame may reference chunks that are on disk and not in the page cache. The frame is parked with
 //! its pending reads. A blocking thread performs the reads, and then the frame is handled again as if it had
@@ -113,10 +113,11 @@ impl Parked {
         });
     }
 
-    /// Returns the next frame or stream whose reads are performed, or `None` if no frame and no stream is parked.
+    /// Returns the next frame or stream whose reads are performed, or `None` if no read is in progress.
+    /// A read-ahead that ends is not returned.
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<Option<ParkedItem>>> {
         while let Some(joined) = std::task::ready!(self.reads.poll_join_next(cx)) {
-            // The read panicked and the frame is lost, so the connection ends with an error.
+            // An error means that the read panicked. Its frame is lost, so the connection ends with an error.
             match joined.map_err(io::Error::other)? {
                 ReadPurpose::Parked(item) => {
                     *self.count(&item) -= 1;

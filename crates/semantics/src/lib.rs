@@ -7,18 +7,21 @@
 //!
 //! 1. [`route()`] decides if the cache looks up a response for the request, or passes the request to the
 //!    origin.
-//! 2. [`Authority`] and [`RequestTarget`] bring the request to its canonical form, and [`hop_by_hop`] removes
-//!    the fields of the connection. [`Target::write_key`] makes the primary key; [`VaryFields::write_key`] adds
-//!    the secondary key if the resource varies.
+//! 2. [`RequestTarget`] validates the target of the request and returns its canonical path and query;
+//!    [`hop_by_hop`] removes the fields of the connection. Scheme, [`Authority`], path and query form a
+//!    [`Target`]. [`Target::write_key`] makes the primary key; [`VaryFields::write_key`] adds the secondary key
+//!    if the resource varies.
 //! 3. [`StoredPolicy::reuse`] decides if the stored response is [`Reuse::Fresh`], must be revalidated, or must
-//!    be fetched again.
+//!    be fetched again. A [`Cause`] states why the response is not fresh enough for this request.
 //! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects
-//!    the bytes. Each is called only if the request carries such a field.
-//! 5. A miss: [`hop_by_hop`] strips both heads, and [`conditional::revalidation_request`] makes a request
-//!    conditional.
-//! 6. The response: [`on_response`] returns [`Verdict::Store`] with the values that a later hit needs, or
-//!    [`Verdict::Refuse`] with the reason. A 304 goes to [`freshen::by_not_modified`].
-//!    [`StoredPolicy::may_answer_followers`] decides if followers may share the response.
+//!    the bytes. The first is called only for requests with a condition (`If-…`), the second only for
+//!    requests with `Range`.
+//! 5. A miss: if a stored response must be validated, [`conditional::revalidation_request`] makes the forwarded
+//!    request conditional. [`hop_by_hop`] removes the fields of the connection from the origin's response.
+//! 6. The response: [`on_response`] gets the times of the fetch in an [`Exchange`]. It returns
+//!    [`Verdict::Store`] with the values that a later hit needs, or [`Verdict::Refuse`] with the reason. A 304
+//!    goes to [`freshen::by_not_modified`]. [`StoredPolicy::may_answer_followers`] decides if followers may
+//!    share the response.
 //! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
 //! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!

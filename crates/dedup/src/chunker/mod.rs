@@ -4,16 +4,16 @@
 //! compute different chunk hashes for these bytes. A cut therefore depends only on the [`WINDOW_BYTES`] before
 //! the cut and on the length of the chunk: chunks shorter than a quarter of the average are not cut, cuts are
 //! rare up to the average and frequent after it, and a chunk of eight times the average is always cut. An
-//! insertion into a body moves only the
-//! cuts near the insertion.
+//! insertion into a body moves only the cuts near the insertion.
 //!
 //! There are two tests for a position. The first test is cheap, because it is done at nearly every byte. Only
 //! positions that pass it (candidates) get the second test:
 //!
-//! 1. **The prefilter.** Four pairs of bytes among the sixteen bytes before the position are multiplied by
-//!    weights and added in 16 bits. The position is a candidate if the sum is small. Each sum depends only on
-//!    these sixteen bytes, so AVX2 tests 64 positions at once (`simd`). On processors without AVX2, portable
-//!    code (`scalar`) has the same results.
+//! 1. **The prefilter.** Two adjacent bytes form a 16-bit number. Four such numbers, at fixed distances before
+//!    the position, are each multiplied by a constant, and the products are added modulo 2^16. The position is
+//!    a candidate if the sum is small. The sum depends only on the sixteen bytes before the position, so AVX2
+//!    tests 64 positions at once (`simd`). On processors without AVX2, portable code (`scalar`) has the same
+//!    results.
 //! 2. **The cut test.** XXH3 over the whole window must be below a threshold, which sets the probability of a cut.
 //!
 //! An attacker can make a body in which every position is a candidate. Such a body is cut at the speed of the second
@@ -118,7 +118,7 @@ impl ChunkerParams {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Prefilter {
-    /// Portable code for any processor, which defines the cuts.
+    /// Portable code for any processor. It is the reference: the other implementations must find the same cuts.
     Scalar,
     /// AVX2 code, 64 positions at a time.
     Avx2,
@@ -252,7 +252,8 @@ impl Chunker {
         cut.or_else(|| (last == limit).then_some(limit))
     }
 
-    /// Returns the first cut in `positions` of `bytes`. At the first of these positions the chunk has this `length`.
+    /// Returns the first cut in `positions` of `bytes`. If the cut is at the first position, the
+    /// chunk has `length` bytes.
     fn first_of(&self, bytes: &[u8], positions: Range<usize>, length: usize) -> Option<usize> {
         let before_average = self.params.average().saturating_sub(length);
         let middle = (positions.start + before_average).min(positions.end.max(positions.start));

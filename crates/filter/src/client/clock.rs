@@ -56,7 +56,9 @@ impl Clock {
         Moment(moment.0 + monotonic.max(wall))
     }
 
-    /// Returns the moment that is `left` after `from`, minus the elapsed time that jitter may hide.
+    /// Returns the moment `left` after `from`, minus 2 × [`JITTER_MS`]. While the anchor stays, the difference
+    /// between the two clocks may change from [`JITTER_MS`] in one direction to [`JITTER_MS`] in the other. The
+    /// combined clock may then be late by the sum.
     pub(super) fn deadline(&self, from: Moment, left: Duration) -> Moment {
         Moment(from.0 + left.as_millis() as i128 - 2 * JITTER_MS)
     }
@@ -67,8 +69,9 @@ impl Clock {
         Duration::from_millis(u64::try_from(ms).unwrap_or(0))
     }
 
-    /// Returns the largest possible age of a statement dated `dated_ms`, if the clocks differ by at most
-    /// `error`. Returns `None` if the date is further in the future than the error allows.
+    /// Returns the largest possible age of a statement dated `dated_ms` by the publisher, if the wall clocks of
+    /// the publisher and of this machine differ by at most `error`. Returns `None` if the date is further in
+    /// the future than the error allows.
     pub(super) fn age_at_most(&self, now: Now, dated_ms: u64, error: Duration) -> Option<Duration> {
         let age = self.moment(now).0 - i128::from(dated_ms) + error.as_millis() as i128;
         u64::try_from(age).ok().map(Duration::from_millis)

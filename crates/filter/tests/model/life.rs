@@ -1,5 +1,6 @@
-//! The client of a simulated life, and the script that records its events. A script has the format of
-//! `vectors/filter/scripts.json` and one more column: the ids for which the client must not answer `absent`.
+//! The client in a simulated run (a "life"), and the script that records what happens to it. A script has the
+//! format of `vectors/filter/scripts.json` and one more column: the ids for which the client must not answer
+//! `absent`.
 
 use std::collections::HashMap;
 
@@ -10,7 +11,7 @@ use serde_json::{Value, json};
 use crate::script_format::{letter, outcome};
 use crate::world::hash;
 
-/// An input of a client: a challenge that it sends, a received document or file, or only the passage of time.
+/// An event of a client: it sends a challenge, it receives a document or file, or only time passes.
 #[derive(Clone, Debug)]
 pub(crate) enum ClientEvent {
     Challenge([u8; 16]),
@@ -30,7 +31,8 @@ pub(crate) struct Life {
     ids: usize,
     /// The newest manifest and snapshot, which a client stores on disk and reads after a restart.
     stored: Option<(String, Vec<u8>)>,
-    /// Describes the last violation of the guarantee: an answer `absent` for an id that was committed too long ago.
+    /// Describes the last violation of the guarantee: an answer `absent` for an id that was committed more than
+    /// `max_staleness` ago.
     violation: Option<String>,
     /// The number of steps so far.
     step_count: usize,

@@ -51,7 +51,7 @@ impl Column {
         Self::with_type(name, column_type, |encoding| !encoding.is_time())
     }
 
-    /// Returns a column of numbers or times that order changes.
+    /// Returns a column whose numbers or times determine the order of changes.
     pub(super) fn number(name: &str, column_type: &Type) -> Result<Self, SourceError> {
         Self::with_type(name, column_type, |encoding| {
             encoding.is_time()

@@ -13,7 +13,7 @@ use tempfile::TempDir;
 
 use edgeward_testkit::{Wan, WanSettings};
 
-/// An edge that forwards its misses over a link on a WAN path to a gateway.
+/// A running edge, a WAN path and a gateway. The edge forwards its misses over a link on the WAN path to the gateway.
 pub(crate) struct Site {
     /// The address of the edge.
     pub(crate) addr: SocketAddr,

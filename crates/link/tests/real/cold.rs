@@ -182,8 +182,9 @@ impl ColdClient {
                 within(cold_client.fetch(number)).await == cold_client.bodies[usize::from(number)]
             );
         }
-        // Makes the first 4 MiB uncached, which contain both bodies. Later containers stay cached, because the store
-        // must read their trailers before it overwrites them.
+        // Makes the first 4 MiB uncached, which contain the first body and most of the second. Later containers stay
+        // cached: the store reads the trailer of a container before it overwrites the container. Otherwise the
+        // insertion of the third body would block too.
         cold_client.disk.observer().block_below(4 << 20);
         cold_client
     }

@@ -57,7 +57,7 @@ pub(crate) struct BlockId {
 /// The number of slots in a group. The slots of a group fill a cache line.
 const SLOTS_PER_GROUP: usize = 8;
 
-/// The bits of a slot that contain the time.
+/// The number of low bits of a slot that contain the time.
 const SECS_BITS: u32 = 28;
 const SECS_MASK: u64 = (1 << SECS_BITS) - 1;
 

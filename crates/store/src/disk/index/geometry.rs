@@ -2,9 +2,10 @@
 //!
 //! The table is a stack of *layers*. Each layer has one bucket per *base*. A base and a tag are computed from
 //! the key's hash. The second base of the key is computed from the first base and the tag. A base and the tag
-//! determine a layer, and base and layer determine a bucket. The number of a bucket and the tag of a slot are
-//! therefore enough to compute the other bucket of the slot's entry, and its bucket after the table has grown.
-//! The index does not store the full hash, because neither moving an entry nor growing needs it.
+//! determine a layer, and base and layer determine a bucket. An entry is in a slot of one of its two buckets,
+//! and the slot contains the tag. The base follows from the number of the bucket. Base and tag are enough to
+//! compute the other bucket of the entry, and both its buckets after the table has grown. The index does not
+//! store the full hash, because neither moving an entry nor growing needs it.
 //!
 //! The table grows by linear hashing over the layers of one base at a time: base 0 gets a new layer, then base
 //! 1, and so on. Each step adds one new bucket and moves to it a part of the entries of one old bucket. (W.
@@ -18,7 +19,8 @@ use edgeward_types::KeyHash;
 
 use super::bucket::HITS_SHIFT;
 
-/// The numbers that determine every address of one index.
+/// The constant numbers of one index. Together with its [`Shape`], they determine the tag and the buckets of
+/// each key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Geometry {
     /// The number of bases, which is the number of buckets of a layer.
@@ -79,7 +81,8 @@ impl Geometry {
         layer(layer_hash(base, tag), shape.layers_at(base)) * self.bases + base
     }
 
-    /// Returns true if `tag` at `base` moves to the new layer when `base` gets its layer number `layers`.
+    /// Returns true if an entry with `tag` at `base` moves to the new layer when the number of layers at `base` grows
+    /// to `layers`. The new layer is `layers - 1`.
     pub(super) fn moves_up(base: u64, tag: u64, layers: u64) -> bool {
         layer(layer_hash(base, tag), layers) == layers - 1
     }

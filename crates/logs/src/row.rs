@@ -68,7 +68,7 @@ impl Key for u128 {
 
     #[inline]
     fn read(bytes: &[u8]) -> Self {
-        Self::from_le_bytes(bytes.try_into().expect("a key is read in its own length"))
+        Self::from_le_bytes(bytes.try_into().expect("the slice has the length of a key"))
     }
 }
 
@@ -210,7 +210,7 @@ impl<K: Key> Row for SizedRow<K> {
 
 #[inline]
 fn number(bytes: &[u8]) -> u64 {
-    u64::from_le_bytes(bytes.try_into().expect("a row is read in its own length"))
+    u64::from_le_bytes(bytes.try_into().expect("the slice has 8 bytes"))
 }
 
 /// The maximum length that a row can store. The top bit of the encoded number marks a complete response.

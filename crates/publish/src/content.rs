@@ -107,7 +107,7 @@ impl Content {
             None => format!("\"{}\"", self.tag),
             Some(name) => format!("\"{}-{name}\"", self.tag),
         };
-        HeaderValue::try_from(tag).expect("tags are hex digits and hyphens")
+        HeaderValue::try_from(tag).expect("entity tags are visible ASCII text")
     }
 
     pub(crate) fn varies(&self) -> bool {

@@ -180,7 +180,7 @@ fn any_text_line() -> impl Strategy<Value = String> {
         1 => "#[ -~]{0,20}",
     ]
     // The reference parser splits at all Unicode white space, but the trace reader does not.
-    .prop_filter("only ASCII white space", |line| {
+    .prop_filter("no white space but spaces and tabs", |line| {
         !line
             .chars()
             .any(|c| c.is_whitespace() && !matches!(c, ' ' | '\t'))

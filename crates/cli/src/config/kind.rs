@@ -194,7 +194,7 @@ impl ValueKind {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 text.parse().map(Value::Address).map_err(|_| {
                     ValueError::new("is not an address and port").hint(
-                        "write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all",
+                        "write 127.0.0.1:8080 (this machine), 0.0.0.0:8080 (all of IPv4) or [::]:8080 (all addresses)",
                     )
                 })
             }

@@ -303,7 +303,7 @@ fn a_table_must_be_a_table() {
       hint: there is only one: write [hot]
     error: admin.address = "off" is not an address and port
       in edge.toml, line 9
-      hint: write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all
+      hint: write 127.0.0.1:8080 (this machine), 0.0.0.0:8080 (all of IPv4) or [::]:8080 (all addresses)
     error: unknown table [hott]
       in edge.toml, line 10
       hint: did you mean [hot]?

@@ -126,7 +126,7 @@ fn serve_rejects_the_same_settings_as_check_config() {
     error: --set hot.sed: unknown key
       hint: did you mean hot.seed?
     error: --listen here is not an address and port
-      hint: write 127.0.0.1:8080, 0.0.0.0:8080 for all of IPv4 or [::]:8080 for all
+      hint: write 127.0.0.1:8080 (this machine), 0.0.0.0:8080 (all of IPv4) or [::]:8080 (all addresses)
     error: --hot 0 is too small
       hint: use 1MiB to 16TiB
     error: origin.url is missing: the edge needs an origin to fetch misses from

@@ -41,8 +41,8 @@ static ALLOCATOR: tikv_jemallocator::Jemalloc = tikv_jemallocator::Jemalloc;
 
 fn main() -> io::Result<()> {
     let options = Options::parse();
-    if options.is_watcher {
-        return watch::watch();
+    if options.is_pause_detector {
+        return watch::report_pauses();
     }
     let text = options.text.as_ref().map(fs::read).transpose()?;
     for row in rows() {
@@ -307,7 +307,7 @@ struct Options {
     rounds: usize,
     rows: Vec<String>,
     /// True if this process only detects pauses of one processor. [`watch::Watch`] starts such processes.
-    is_watcher: bool,
+    is_pause_detector: bool,
 }
 
 impl Options {
@@ -316,7 +316,7 @@ impl Options {
             text: None,
             rounds: 5,
             rows: Vec::new(),
-            is_watcher: false,
+            is_pause_detector: false,
         };
         let mut arguments = std::env::args().skip(1);
         while let Some(argument) = arguments.next() {
@@ -324,7 +324,7 @@ impl Options {
             match argument.as_str() {
                 "--text" => options.text = Some(value),
                 "--rounds" => options.rounds = value.parse().expect("the value is a number"),
-                "--watch" => options.is_watcher = true,
+                "--watch" => options.is_pause_detector = true,
                 "--rows" => options.rows = value.split(';').map(str::to_owned).collect(),
                 _ => {
                     eprintln!(

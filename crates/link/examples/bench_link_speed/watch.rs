@@ -90,7 +90,7 @@ impl Drop for Watch {
 }
 
 /// The main function of a watcher process. It prints a line when it is ready, and one line for each pause.
-pub(crate) fn watch() -> io::Result<()> {
+pub(crate) fn report_pauses() -> io::Result<()> {
     let mut out = io::stdout().lock();
     writeln!(out, "ready")?;
     loop {

@@ -33,7 +33,7 @@ pub(crate) struct Cache {
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,
     /// The generation of the next marker. It makes older [variants](super::stored::Variants) unreachable.
-    pub(crate) generations: AtomicU64,
+    pub(crate) next_generation: AtomicU64,
 }
 
 impl Cache {
@@ -118,7 +118,7 @@ impl Cache {
         let ram = match commit {
             Some(Commit::Done(_)) => true,
             Some(Commit::Outdated) => return None,
-            Some(Commit::Lost) | None => false,
+            Some(Commit::Lost) | None => false, // The slot was evicted, or the caller gave none.
         };
         let is_on_disk = || {
             self.disk
@@ -176,8 +176,8 @@ impl Cache {
         self.disk.as_ref().map(|_| self.hot.changing(hash))
     }
 
-    pub(crate) fn next_generation(&self) -> u64 {
-        self.generations.fetch_add(1, Ordering::Relaxed)
+    pub(crate) fn next_marker_generation(&self) -> u64 {
+        self.next_generation.fetch_add(1, Ordering::Relaxed)
     }
 }
 

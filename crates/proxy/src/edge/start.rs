@@ -313,7 +313,7 @@ fn shared_state(
         hash_seed,
         // The first generation is random, because the disk may have variants of an earlier process. Their generations
         // must not be used again.
-        generations: AtomicU64::new(random()),
+        next_generation: AtomicU64::new(random()),
     };
     Shared {
         cache: Arc::new(cache),

@@ -70,7 +70,7 @@ impl UnfinishedUploads {
             tracing::warn!(
                 unlogged,
                 unfinished_max = self.counts.count_max,
-                "an upload stays buffered: origin.unfinished_uploads_percent is reached"
+                "an upload stays buffered: origin.unfinished_uploads_percent or origin.client_share_percent is reached"
             );
         }
     }

@@ -61,7 +61,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
         ),
         (
             report.resized_requests,
-            "requests with the first size of their object instead of the recorded size",
+            "requests were sent with the first size of their object, not with their own",
         ),
     ] {
         if count > 0 {

@@ -89,7 +89,7 @@ impl Fetch {
         let marker = known_marker.unwrap_or_else(|| {
             let variants = Variants {
                 fields: fields.clone(),
-                generation: cache.next_generation(),
+                generation: cache.next_marker_generation(),
                 on_disk: AtomicBool::new(false),
                 version: None,
                 charge: OnceLock::new(),

@@ -93,7 +93,7 @@ final class GuavaFileTest {
     }
 
     @Test
-    void aHeaderThatClaimsGigabytesIsRefusedBeforeTheAllocation() {
+    void truncatedFilesAndForgedHeadersAreRefused() {
         byte[] whole = Vectors.file("guava-utf8.bloom");
         for (int cut = 0; cut < whole.length; cut++) {
             byte[] less = java.util.Arrays.copyOf(whole, cut);
@@ -125,7 +125,7 @@ final class GuavaFileTest {
             file.check();
             assertFalse(file.mayExist(ABSENT), "a check that finds the same file does not change the age");
             server.now = new Now(900_001, 5_900_001);
-            assertEquals(Answer.ASK, file.answer(ABSENT), "the file is too old, whatever the server's clock shows");
+            assertEquals(Answer.ASK, file.answer(ABSENT), "the file is too old by the client's clocks");
             server.now = new Now(900_001, 1);
             assertEquals(Answer.ASK, file.answer(ABSENT), "a step back of the wall clock does not extend the use");
 

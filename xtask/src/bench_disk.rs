@@ -55,11 +55,13 @@ pub(crate) fn run(
         Some("hits") => options::run(hits::run, hits::HELP, root, arguments),
         Some("write") => options::run(write::run, write::HELP, root, arguments),
         // `bench-disk hits` starts its sendfile server as a child process with this command.
-        Some("floor") => hits::sendfile_server::run(arguments),
+        Some("sendfile-server") => hits::sendfile_server::run(arguments),
         Some("--help" | "-h" | "help") | None => {
             say(HELP);
             Ok(true)
         }
-        Some(other) => bail!("no part is called {other}\n  hint: write replay, hits or write"),
+        Some(other) => {
+            bail!("no part is called {other}\n  hint: the parts are `replay`, `hits` and `write`")
+        }
     }
 }

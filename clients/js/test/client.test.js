@@ -6,7 +6,7 @@ import test from "node:test";
 import { FilterClient } from "../src/index.js";
 import { FakePublisher } from "../testing/publisher.js";
 
-const PATIENCE_MS = 180_000;
+const TIMEOUT_MS = 180_000;
 
 function follow(t, publisher, more) {
   const client = FilterClient.start(publisher.options(more));
@@ -17,14 +17,14 @@ function follow(t, publisher, more) {
 /** Waits until the counter `name` has increased by `count`. */
 function untilMore(client, count, name) {
   const before = client.status().counts[name];
-  return client.waitUntil(PATIENCE_MS, (status) => status.counts[name] >= before + count);
+  return client.waitUntil(TIMEOUT_MS, (status) => status.counts[name] >= before + count);
 }
 
 test("a client asks about every id until its filter is loaded, and then skips absent ids", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher);
   assert.equal(client.answer(7), "ask");
-  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.ok(await client.waitFresh(TIMEOUT_MS));
   assert.equal(client.answer(7), "maybe");
   assert.equal(client.answer("1001"), "maybe", "the id is in the delta");
   const skipped = Array.from({ length: 200 }, (_, n) => client.answer(5000 + n)).filter((a) => a === "absent");
@@ -37,7 +37,7 @@ test("a client asks about every id until its filter is loaded, and then skips ab
 test("a client without publisher asks about every id after max_staleness, not before", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher);
-  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.ok(await client.waitFresh(TIMEOUT_MS));
   const absent = Array.from({ length: 100 }, (_, n) => 5000 + n).find((n) => client.answer(n) === "absent");
   publisher.trouble = "dead";
   assert.ok(await untilMore(client, 1, "failed"));
@@ -49,14 +49,14 @@ test("a client without publisher asks about every id after max_staleness, not be
   publisher.pass(1);
   assert.equal(client.answer(absent), "ask", "after the deadline");
   publisher.trouble = null;
-  assert.ok(await client.waitFresh(PATIENCE_MS), "the filter is fresh again when the publisher responds");
+  assert.ok(await client.waitFresh(TIMEOUT_MS), "the filter is fresh again when the publisher responds");
   assert.equal(client.answer(absent), "absent");
 });
 
 test("wall clocks that are stepped back do not extend the deadline", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher);
-  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.ok(await client.waitFresh(TIMEOUT_MS));
   publisher.trouble = "dead";
   assert.ok(await untilMore(client, 1, "failed"));
   publisher.now.wallMs -= 3_600_000;
@@ -68,7 +68,7 @@ for (const trouble of ["forged", "old"]) {
   test(`${trouble} data is refused and the last valid filter stays`, async (t) => {
     const publisher = new FakePublisher();
     const client = follow(t, publisher);
-    assert.ok(await client.waitFresh(PATIENCE_MS));
+    assert.ok(await client.waitFresh(TIMEOUT_MS));
     publisher.trouble = trouble;
     assert.ok(await untilMore(client, 2, "refused"));
     assert.equal(client.status().serial, 1000n);
@@ -88,7 +88,7 @@ for (const trouble of ["cut", "flipped", "flood"]) {
     assert.equal(client.status().facts, null);
     assert.ok(client.status().counts.bytes < 10_000_000, "the client stops reading the flood");
     publisher.trouble = null;
-    assert.ok(await client.waitFresh(PATIENCE_MS));
+    assert.ok(await client.waitFresh(TIMEOUT_MS));
   });
 }
 
@@ -101,15 +101,15 @@ test("a listener that throws does not stop the client", async (t) => {
     throw new Error("not listening");
   };
   const client = follow(t, publisher, { onError });
-  assert.ok(await client.waitUntil(PATIENCE_MS, () => errorCount >= 2));
+  assert.ok(await client.waitUntil(TIMEOUT_MS, () => errorCount >= 2));
   publisher.trouble = null;
-  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.ok(await client.waitFresh(TIMEOUT_MS));
 });
 
 test("a snapshot larger than allowed is not fetched", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher, { snapshotBytesMax: 1_000 });
-  assert.ok(await client.waitUntil(PATIENCE_MS, (status) => status.counts.polls >= 3));
+  assert.ok(await client.waitUntil(TIMEOUT_MS, (status) => status.counts.polls >= 3));
   assert.ok(publisher.requests.every((url) => !url.includes("/snapshot/")));
   assert.equal(client.answer(5001), "ask");
 });
@@ -117,7 +117,7 @@ test("a snapshot larger than allowed is not fetched", async (t) => {
 test("with guaranteed clocks, manifests are fresh by their date and no challenge is sent", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher, { clockErrorMs: 200 });
-  assert.ok(await client.waitFresh(PATIENCE_MS));
+  assert.ok(await client.waitFresh(TIMEOUT_MS));
   assert.equal(client.status().counts.proofs, 0);
   assert.equal(client.answer(7), "maybe");
 });

@@ -235,7 +235,7 @@ fn a_response_invalidated_while_it_arrives_is_not_stored() {
 }
 
 #[test]
-fn a_failed_post_invalidates_nothing() {
+fn a_failed_delete_invalidates_nothing() {
     let bed = TestBed::start();
     bed.origin
         .on_call("/page", |request| match request.method() {
@@ -426,7 +426,7 @@ fn directives_of_clients_are_honoured_if_configured() {
 }
 
 #[test]
-fn hosts_have_separate_keys_regardless_of_case_and_default_port() {
+fn keys_differ_by_host_and_port_but_not_by_case_or_default_port() {
     let bed = TestBed::start();
     bed.origin.on_call("/", |request| {
         let host = request.header("host").unwrap_or_default().to_owned();

@@ -1,11 +1,15 @@
-// Shows the exact values under the pointer, or under the arrow keys when a plot has the focus.
+// Shows the exact values under the pointer. When a plot has the focus, the arrow keys move to the next or previous
+// point.
 "use strict";
 for (const figure of document.querySelectorAll("figure.plot")) {
+  // Each series has a name, the number of its colour (`slot`) and its points. A point is an array [x, y, xText, yText]:
+  // the position in thousandths of the plot, and both values as text. A horizontal line has no points; its value as
+  // text is `level`.
   const series = JSON.parse(figure.querySelector("script").textContent);
   const area = figure.querySelector(".area");
   const cursor = figure.querySelector(".cursor");
   const tip = figure.querySelector(".tip");
-  const stops = [...new Set(series.flatMap((one) => one.points.map((p) => p[0])))].sort((a, b) => a - b);
+  const stops = [...new Set(series.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
   if (stops.length === 0) continue;
   let stop = -1;
 
@@ -23,11 +27,14 @@ for (const figure of document.querySelectorAll("figure.plot")) {
   const show = (x) => {
     tip.replaceChildren();
     const found = series.map((one) => (one.points.length ? nearest(one.points, x) : null));
-    const first = nearest(found.filter(Boolean), x);
-    make(tip, "b", first[2]);
+    const [firstX, , firstXText] = nearest(found.filter(Boolean), x);
+    make(tip, "b", firstXText);
     series.forEach((one, n) => {
-      const point = found[n];
-      const value = one.level ?? (point && (point[2] === first[2] ? point[3] : `${point[3]} at ${point[2]}`));
+      let value = one.level;
+      if (found[n]) {
+        const [, , xText, yText] = found[n];
+        value ??= xText === firstXText ? yText : `${yText} at ${xText}`;
+      }
       if (value == null) return;
       const row = make(tip, "div", "");
       make(row, "i", "", `c${one.slot}`);
@@ -35,9 +42,9 @@ for (const figure of document.querySelectorAll("figure.plot")) {
       make(row, "span", value);
     });
     cursor.hidden = tip.hidden = false;
-    cursor.style.left = `${first[0] / 10}%`;
+    cursor.style.left = `${firstX / 10}%`;
     // Beside the cursor, on the side with more room, and never outside the plot.
-    const at = (first[0] / 1000) * area.clientWidth;
+    const at = (firstX / 1000) * area.clientWidth;
     const left = at < area.clientWidth / 2 ? at + 12 : at - 12 - tip.offsetWidth;
     tip.style.left = `${Math.max(0, Math.min(left, area.clientWidth - tip.offsetWidth))}px`;
   };

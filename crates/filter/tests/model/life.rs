@@ -128,7 +128,9 @@ impl Life {
         let (config, clock_error) = (&self.config, self.config.clock_error);
         let key = match &config.trust {
             Trust::Keys(keys) => keys[0].to_string(),
-            Trust::Transport => panic!("scripts for other clients are signed"),
+            Trust::Transport => {
+                panic!("the clients in other languages accept only signed manifests")
+            }
         };
         let asked: Vec<_> = (0..self.ids).map(|id| id.to_string()).collect();
         let contents: Vec<_> = record

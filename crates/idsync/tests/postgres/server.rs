@@ -254,7 +254,7 @@ fn skip(why: &str) {
     let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
     assert!(
         !required,
-        "{why}\n  hint: scripts/ensure-debian test installs what the tests need"
+        "{why}\n  hint: run `scripts/ensure-debian test`, which installs what the tests need"
     );
     eprintln!("skipped: {why}");
 }

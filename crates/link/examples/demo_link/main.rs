@@ -14,8 +14,8 @@
 //! over the WAN path to `edgeward gateway --origin`. The origin sends `cache-control: no-store`, so the edge
 //! stores no responses and requests every body from the gateway. The client compares every body with the file.
 
+mod edge_and_gateway;
 mod origin;
-mod site;
 
 use std::fs;
 use std::io::{self, BufRead, BufReader, Read, Write};
@@ -27,8 +27,8 @@ use flate2::read::GzDecoder;
 
 use edgeward_testkit::{Wan, WanSettings};
 
+use edge_and_gateway::EdgeAndGateway;
 use origin::Origin;
-use site::Site;
 
 #[expect(clippy::print_stdout, reason = "a demonstration's result")]
 fn main() -> io::Result<()> {
@@ -61,7 +61,7 @@ fn main() -> io::Result<()> {
         delay: options.rtt / 2,
     };
     let direct = Wan::start(origin.addr, settings)?;
-    let site = Site::start(&options.edgeward, origin.addr, settings)?;
+    let link = EdgeAndGateway::start(&options.edgeward, origin.addr, settings)?;
 
     println!(
         "{:<28}{:>12}{:>10}{:>12}",
@@ -85,13 +85,13 @@ fn main() -> io::Result<()> {
         };
     measure("plain", &old, &direct, direct.addr(), false)?;
     measure("gzip", &old, &direct, direct.addr(), true)?;
-    measure("link, first version", &old, &site.wan, site.addr, false)?;
-    measure("link, second version", &new, &site.wan, site.addr, false)?;
+    measure("link, first version", &old, &link.wan, link.addr, false)?;
+    measure("link, second version", &new, &link.wan, link.addr, false)?;
     measure(
         "link, second version again",
         &new,
-        &site.wan,
-        site.addr,
+        &link.wan,
+        link.addr,
         false,
     )?;
     println!("\nevery body is the same as at the origin");
@@ -208,7 +208,7 @@ impl Options {
         }
         options.folder = options.folder.canonicalize()?;
         if options.edgeward.as_os_str().is_empty() {
-            options.edgeward = site::edgeward()?;
+            options.edgeward = edge_and_gateway::edgeward()?;
         }
         Ok(options)
     }

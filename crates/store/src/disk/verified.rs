@@ -149,11 +149,12 @@ impl VerifiedBlocks {
         let Some((group, tag)) = self.group_of(block).filter(|_| now > 0) else {
             return;
         };
-        let age = |value: u64| (value & SECS_MASK, value);
+        // The oldest slot has the lowest time. Among slots of the same second, the lowest tag decides.
+        let by_time = |value: u64| (value & SECS_MASK, value);
         let slot = group
             .iter()
             .find(|slot| slot.load(Relaxed) & !SECS_MASK == tag)
-            .or_else(|| group.iter().min_by_key(|slot| age(slot.load(Relaxed))))
+            .or_else(|| group.iter().min_by_key(|slot| by_time(slot.load(Relaxed))))
             .expect("a group has slots");
         // If two threads write the same slot at once, one entry is lost.
         slot.store(tag | u64::from(now), Relaxed);

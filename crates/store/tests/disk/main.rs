@@ -6,6 +6,6 @@
 mod crashes;
 mod faults;
 mod history;
-mod parity;
 mod purges;
+mod same_as_simulator;
 mod workload;

@@ -146,20 +146,27 @@ impl TestServers {
         keys: u64,
         scratch: &Path,
     ) -> anyhow::Result<(Server, u16)> {
-        let folder = scratch.join("floor");
+        let folder = scratch.join("sendfile-server");
         fs::create_dir(&folder)?;
         let file = folder.join("objects");
         sendfile_server::fill(origin, size, keys, &file)?;
         let port = free_port()?;
         let arguments = [
             "bench-disk".to_owned(),
-            "floor".to_owned(),
+            "sendfile-server".to_owned(),
             port.to_string(),
             file.display().to_string(),
             size.to_string(),
         ];
         let this = std::env::current_exe()?;
-        let server = Server::start("floor", &this, &arguments, plan.server_core, port, scratch)?;
+        let server = Server::start(
+            "sendfile-server",
+            &this,
+            &arguments,
+            plan.server_core,
+            port,
+            scratch,
+        )?;
         Ok((server, port))
     }
 
@@ -251,7 +258,7 @@ impl TestServers {
         let folder = match subject {
             Subject::Edgeward => self.scratch.path.join("store"),
             Subject::Nginx(..) => self.scratch.path.join("nginx-cache"),
-            Subject::SendfileServer => self.scratch.path.join("floor"),
+            Subject::SendfileServer => self.scratch.path.join("sendfile-server"),
         };
         // `posix_fadvise` does not drop dirty pages.
         syncfs(File::open(&folder)?).context("syncfs")?;

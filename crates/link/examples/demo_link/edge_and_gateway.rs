@@ -14,7 +14,7 @@ use tempfile::TempDir;
 use edgeward_testkit::{Wan, WanSettings};
 
 /// A running edge, a WAN path and a gateway. The edge forwards its misses over a link on the WAN path to the gateway.
-pub(crate) struct Site {
+pub(crate) struct EdgeAndGateway {
     /// The address of the edge.
     pub(crate) addr: SocketAddr,
     pub(crate) wan: Wan,
@@ -22,7 +22,7 @@ pub(crate) struct Site {
     _folder: TempDir,
 }
 
-impl Site {
+impl EdgeAndGateway {
     pub(crate) fn start(
         edgeward: &Path,
         origin: SocketAddr,
@@ -68,14 +68,14 @@ impl Site {
             ),
         )?;
         let edge = Process::start(edgeward, &["serve", "--config", &config])?;
-        let site = Self {
+        let started = Self {
             addr: edge.addr("/listening/0")?,
             wan,
             _processes: [edge, gateway],
             _folder: folder,
         };
-        site.wait_until_up()?;
-        Ok(site)
+        started.wait_until_up()?;
+        Ok(started)
     }
 
     /// Waits until the link is up. Until then, the edge does not forward requests.

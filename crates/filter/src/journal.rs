@@ -177,8 +177,8 @@ impl Journal {
 
     /// Returns the next manifest, or `None` before the first snapshot.
     ///
-    /// All ids committed before the wall-clock time `covers_ms` are in a snapshot of `epoch_min` or later,
-    /// together with this journal. Without `epoch_min` only the newest snapshot suffices.
+    /// The manifest states that each id committed before the wall-clock time `covers_ms` is in this journal, or in
+    /// every snapshot from epoch `epoch_min` on. Without `epoch_min` only the newest snapshot suffices.
     pub fn manifest(&mut self, covers_ms: u64, epoch_min: Option<u64>) -> Option<Manifest> {
         let snapshot = self.snapshot?;
         self.serial += 1;
@@ -195,8 +195,8 @@ impl Journal {
         })
     }
 
-    /// Returns the proof for a challenge. It states that all ids committed up to `lag_ms` ago are in a snapshot
-    /// of `epoch_min` or later, together with this journal.
+    /// Returns the proof for a challenge. It states that each id committed up to `lag_ms` ago is in this journal, or
+    /// in every snapshot from epoch `epoch_min` on.
     ///
     /// A publisher must answer only while it is the active publisher of the set. A proof of a replaced publisher
     /// lacks the ids of its successor, so clients would answer "absent" for them.

@@ -4,9 +4,9 @@
 //! The two documents are separate because they are distributed differently. A **manifest** changes with each
 //! publication and may be cached like any file. A **proof** answers one request of one client and contains 16
 //! random bytes of that request. It states: "at the time of this answer the newest manifest is number `serial`,
-//! and all ids committed up to `lag_ms` ago are in snapshot `epoch_min` or a later one, together with the
-//! journal up to `head`". Only the publisher can sign a proof, and only after it received the request. A proof is
-//! small enough for an HTTP header, also of a 304 response.
+//! and each id committed up to `lag_ms` ago is in the journal up to `head`, or in every snapshot from epoch
+//! `epoch_min` on". Only the publisher can sign a proof, and only after it received the request. A proof is small
+//! enough for an HTTP header, also of a 304 response.
 
 use serde::{Deserialize, Serialize};
 
@@ -25,8 +25,8 @@ pub struct Manifest {
     pub serial: u64,
     /// The lineage of the publisher's journal. Each start of the publisher begins a new lineage.
     pub lineage: u64,
-    /// Wall-clock time, in milliseconds since 1970, up to which all committed ids are in a snapshot of
-    /// `epoch_min` or later, together with the journal up to `head`.
+    /// Wall-clock time, in milliseconds since 1970. Each id committed until then is in the journal up to `head`, or
+    /// in every snapshot from epoch `epoch_min` on.
     pub covers_ms: u64,
     /// The epoch of the oldest snapshot for which the statement of `covers_ms` holds.
     pub epoch_min: u64,
@@ -78,8 +78,7 @@ pub struct Proof {
     pub serial: u64,
     /// The lineage of the publisher's journal.
     pub lineage: u64,
-    /// The epoch of the oldest snapshot that, together with the journal up to `head`, contains all ids
-    /// committed up to `lag_ms` ago.
+    /// Each id committed up to `lag_ms` ago is in the journal up to `head`, or in every snapshot from this epoch on.
     pub epoch_min: u64,
     /// The newest number of the journal.
     pub head: u64,

@@ -2,8 +2,8 @@
 //!
 //! The chunks stay in memory uncompressed too, so that they can be loaded. If the store compresses,
 //! neighbouring chunks are compressed as soon as they fill a block. This is done before the container is full,
-//! because its free space is known only after the compression. A chunk is accepted only if it fits even if
-//! compression does not shorten its block.
+//! because its free space is known only after the compression. A chunk is accepted only if it fits without
+//! compression of the block that is being filled.
 //!
 //! For a *listed* chunk the store has the id and the length, but not the bytes. Neighbouring listed chunks are in one
 //! block without bytes. A listed chunk takes the same share of the capacity as if its bytes were stored. Without this
@@ -44,11 +44,11 @@ pub(crate) struct OpenContainer {
     layout: Layout,
 }
 
-/// The slots of the container by chunk id, at most a thousand.
+/// The slots of the container by chunk id. A container of the largest size, 16 MiB, has at most 16,384 slots.
 type SlotsById = HashMap<ChunkId, u16, BuildHasherDefault<IdHasher>>;
 
 /// A hasher for chunk ids. It uses the bits of the id, because ids are already keyed hashes. An attacker who has the
-/// key could create ids that collide. A lookup would then search at most a thousand entries, which takes little time.
+/// key could create ids that collide. A lookup would then search at most the entries of one container.
 #[derive(Debug, Default)]
 pub(crate) struct IdHasher(u64);
 
@@ -70,9 +70,8 @@ impl Hasher for IdHasher {
 pub(crate) struct Packer {
     method: Method,
     codec: Compressors,
-    /// The number of following blocks that are stored without trying compression. After each consecutive
-    /// failure to shorten a block, about twice as many blocks are skipped as after the failure before, because
-    /// incompressible bodies are usually long.
+    /// The number of following blocks that are stored without trying compression: 1, 3, 7, 15 and then 31 after
+    /// consecutive failures to shorten a block. Incompressible bodies are usually long, so the number grows.
     blocks_to_skip: u32,
     /// The number of tried blocks in a row that compression did not shorten.
     consecutive_failures: u32,

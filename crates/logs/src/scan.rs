@@ -22,7 +22,8 @@ use crate::report::{FileProblem, FileReport, FileState, ResumePoint};
 pub(crate) struct Task {
     /// The index of the log in the list of sources.
     pub(crate) source: usize,
-    /// The number of the log in the order of names, which does not depend on the reading thread.
+    /// The index of the log in the list of sources sorted by name. It numbers the logs in samples, so that samples
+    /// do not depend on the order of the sources or on the thread that reads the log.
     pub(crate) log: u32,
     /// The position at which reading continues, and the number of lines before it. `None` if the log is read
     /// from its start.
@@ -55,8 +56,8 @@ pub(crate) trait RequestSink: Send {
     /// Starts a log: the following requests belong to it.
     fn begin(&mut self, task: Task);
 
-    /// Stores a request. `machine` is the machine of the log; a machine in the line itself takes precedence.
-    /// Returns false if space ran out.
+    /// Stores a request. `machine` is the name of the machine that wrote the log. A name in the line itself takes
+    /// precedence. Returns false if space ran out.
     fn take(&mut self, entry: &Entry<'_>, machine: &str) -> bool;
 
     /// Returns true if space ran out in any thread. All threads then stop.
@@ -188,6 +189,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
     fn format(&self, beginning: &[u8]) -> Result<Format, FileProblem> {
         match &self.shared.settings.format {
             Some(format) => Ok(format.clone()),
+            // A log in JSON is recognised by the names of its fields.
             None => detect_format(beginning, &self.shared.settings.names)
                 .map_err(FileProblem::Unrecognised),
         }

@@ -46,7 +46,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "N", default_value_t = 64, hide_short_help = true)]
     peers_max: usize,
 
-    /// Maximum number of these edges with the same certificate [default: three quarters]
+    /// Maximum number of remembered edges with the same certificate [default: 3/4 of --peers-max]
     #[arg(long, value_name = "N", hide_short_help = true)]
     peers_per_certificate: Option<usize>,
 
@@ -66,7 +66,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     share: OnOff,
 
-    /// Store all chunks sent to edges, for edges that send the same chunks back
+    /// Store all chunks sent to edges, so that an edge can send them back as references
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::Off, hide_short_help = true)]
     keep_sent: OnOff,
 }

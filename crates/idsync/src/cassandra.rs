@@ -136,7 +136,7 @@ impl Cassandra {
         let [column] = specs.as_slice() else {
             return Err(SourceError::Columns {
                 found: specs.len(),
-                expected: "one, the id, is expected",
+                expected: "only the id column is expected",
             });
         };
         let encoding = Encoding::id(column)?;
@@ -259,7 +259,7 @@ impl Source for Cassandra {
             let ([id, number], [after]) = (specs.as_slice(), variables.as_slice()) else {
                 return Err(SourceError::Columns {
                     found: specs.len(),
-                    expected: "two, id and number, and one parameter `?` are expected",
+                    expected: "a query with two columns (id and number) and one parameter `?` is expected",
                 });
             };
             let connection = CassandraChanges {

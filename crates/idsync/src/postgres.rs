@@ -98,7 +98,7 @@ impl Postgres {
         let [column] = prepared.columns() else {
             return Err(SourceError::Columns {
                 found: prepared.columns().len(),
-                expected: "one, the id, is expected",
+                expected: "only the id column is expected",
             });
         };
         let id = Column::new(column.name(), column.type_())?;
@@ -170,7 +170,7 @@ impl Source for Postgres {
             let ([id, number], [after]) = (statement.columns(), statement.params()) else {
                 return Err(SourceError::Columns {
                     found: statement.columns().len(),
-                    expected: "two, id and number, and one parameter `$1` are expected",
+                    expected: "a query with two columns (id and number) and one parameter `$1` is expected",
                 });
             };
             let connection = PostgresChanges {

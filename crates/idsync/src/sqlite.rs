@@ -47,7 +47,7 @@ impl Sqlite {
             | OpenFlags::SQLITE_OPEN_URI
             | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let opened = Connection::open_with_flags(&self.file, flags).and_then(|connection| {
-            // A checkpoint or a commit of another program usually locks the file for a shorter time.
+            // Another program locks the file during a checkpoint or a commit, usually for less than 10 s.
             connection.busy_timeout(std::time::Duration::from_secs(10))?;
             // Opening the connection does not read the file. This statement reads it and reports a corrupt file.
             connection.query_row("PRAGMA schema_version", [], |_| Ok(()))?;
@@ -115,7 +115,7 @@ impl Sqlite {
         let [column] = &columns[..] else {
             return Err(SourceError::Columns {
                 found: columns.len(),
-                expected: "one, the id, is expected",
+                expected: "only the id column is expected",
             });
         };
         let info = SourceInfo {
@@ -123,6 +123,8 @@ impl Sqlite {
             column: column.name().to_owned(),
             rows_estimated: self.estimate(&connection, &callbacks_left),
         };
+        // The ledger records which parts (spans) of the scan are read. A SQLite query is a single span, which needs
+        // no bounds. If an earlier attempt has read all rows, no span is open.
         let attempt = sink.begin(info, || vec![Vec::new()]);
         let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
@@ -191,7 +193,7 @@ impl Source for Sqlite {
                 if columns.len() != 2 || statement.parameter_count() != 1 {
                     return Err(SourceError::Columns {
                         found: columns.len(),
-                        expected: "two, id and number, and one parameter are expected",
+                        expected: "a query with two columns (id and number) and one parameter is expected",
                     });
                 }
                 form_of(columns[0].decl_type())
@@ -228,6 +230,7 @@ impl ChangesConnection for SqliteChanges {
             let mut statement = self
                 .source
                 .prepare(&self.connection, &self.source.options.query)?;
+            // `changes` borrows `statement`, so the names of the columns are read from a second statement.
             let prepared = self
                 .source
                 .prepare(&self.connection, &self.source.options.query)?;

@@ -25,8 +25,8 @@ impl Timer {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe for types that change their descriptor; an OwnedFd \
-                      never does"
+            reason = "the replacement is an unsafe fn, because some types may change their descriptor; an \
+                      OwnedFd keeps its descriptor, so the safe function is sound here"
         )]
         let descriptor = AsyncFd::new(timer)?;
         Ok(Self {

@@ -77,12 +77,12 @@ async fn no_body_is_delivered_with_wrong_bytes() {
         let mut random = Random(0x11ae + run);
         let target = Echo::start().await;
         let mut test_bed = TestBed::new(run % 2 == 0);
-        test_bed.uncached_one_in = (run % 4 < 2).then_some(2 + run % 3);
+        test_bed.uncached_reads_one_in = (run % 4 < 2).then_some(2 + run % 3);
         test_bed.keep_sent = run % 3 > 0;
         let faults = Faults {
             break_every: [0, 50_000, 400_000][random.below(3)],
             flip_every: [0, 30_000, 300_000][random.below(3)],
-            connections: 3 + random.below(6) as u64,
+            faulty_connections: 3 + random.below(6) as u64,
         };
         let mut gateway = Some(test_bed.gateway(target.addr).await);
         let addr = gateway.as_ref().expect("the gateway runs").local_addr();

@@ -31,7 +31,7 @@ pub(crate) struct TestBed {
     id_key: IdKey,
     pub(crate) stores_opened: u64,
     /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
-    pub(crate) uncached_one_in: Option<u64>,
+    pub(crate) uncached_reads_one_in: Option<u64>,
     /// The value of `GatewayConfig::keep_sent`.
     pub(crate) keep_sent: bool,
 }
@@ -76,7 +76,7 @@ impl TestBed {
             keys: Some([gateway, edge]),
             id_key,
             stores_opened: 0,
-            uncached_one_in: None,
+            uncached_reads_one_in: None,
             keep_sent: false,
         }
     }
@@ -93,7 +93,7 @@ impl TestBed {
         self.stores_opened += 1;
         let device = FileDevice::open(&self.store_path(endpoint), Some(64 << 20))
             .expect("the device can be created");
-        let device: Arc<dyn Device> = match self.uncached_one_in {
+        let device: Arc<dyn Device> = match self.uncached_reads_one_in {
             Some(one_in) => ObservedDisk::new(Arc::new(device), PartlyCached::new(one_in)),
             None => Arc::new(device),
         };
@@ -231,7 +231,7 @@ pub(crate) struct Faults {
     pub(crate) flip_every: u64,
     /// The number of connections that have faults. Later connections have no faults, so that all bodies are
     /// delivered before the test ends.
-    pub(crate) connections: u64,
+    pub(crate) faulty_connections: u64,
 }
 
 impl FaultyRelay {
@@ -247,7 +247,7 @@ impl FaultyRelay {
             let mut connections = JoinSet::new();
             for nth in 0.. {
                 let (client, _) = listener.accept().await.expect("the listener accepts");
-                let faults = if nth < faults.connections {
+                let faults = if nth < faults.faulty_connections {
                     faults
                 } else {
                     Faults::default()

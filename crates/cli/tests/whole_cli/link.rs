@@ -39,6 +39,7 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     assert!(saved(1) > 0.96 && saved(2) > 0.98, "{estimate:#}");
     for row in rows {
         let bytes = |field: &str| row[field].as_u64().expect("the bytes are a number");
+        // `named` counts bytes sent as references, and `plain` counts bytes that are not deduplicated.
         let parts = ["named", "delta", "literal", "plain"];
         let sum: u64 = parts
             .iter()
@@ -50,14 +51,14 @@ fn a_newer_version_is_mostly_sent_by_reference() {
     }
 
     // Without deltas, the edited chunk is sent completely.
-    let plain = run_estimate(&[one, two, "--no-delta"]);
-    assert_eq!(plain["rows"][1]["delta_bytes"], 0);
+    let without_delta = run_estimate(&[one, two, "--no-delta"]);
+    assert_eq!(without_delta["rows"][1]["delta_bytes"], 0);
     let sent = |estimate: &Value| {
         estimate["rows"][1]["link_bytes"]
             .as_u64()
             .expect("the bytes are a number")
     };
-    assert!(sent(&plain) > sent(&estimate));
+    assert!(sent(&without_delta) > sent(&estimate));
 
     let table = text(&output(&["link", "estimate", one, two]).stdout);
     assert!(
@@ -128,11 +129,11 @@ fn a_capture_is_reassembled_and_sent() {
     let capture = folder.path().join("capture.pcap");
     fs::write(&capture, &file).expect("the file is written");
     let estimate = run_estimate(&[name(&capture)]);
-    let [plain, tls_row] = &estimate["rows"].as_array().expect("the rows are a list")[..] else {
+    let [http_row, tls_row] = &estimate["rows"].as_array().expect("the rows are a list")[..] else {
         panic!("{estimate:#}");
     };
-    assert_eq!(plain["bytes"], 2 * (page.len() as u64 + 18));
-    let sent = plain["link_bytes"]
+    assert_eq!(http_row["bytes"], 2 * (page.len() as u64 + 18));
+    let sent = http_row["link_bytes"]
         .as_u64()
         .expect("the bytes are a number");
     assert!((400_000..420_000).contains(&sent), "{estimate:#}");
@@ -153,14 +154,15 @@ fn a_capture_is_reassembled_and_sent() {
     assert!(text(&out.stderr).contains("is truncated after"));
 }
 
-/// A raw IPv4 packet from one port to another.
+/// A raw IPv4 packet from one port to another. The lower port is that of the server, 192.0.2.1. The client is
+/// 192.0.2.0.
 fn segment(from: u16, to: u16, payload: &[u8], sequence: u32) -> Vec<u8> {
     let total = (40 + payload.len()) as u16;
-    let client = u8::from(from.max(to) != from);
+    let sender_octet = u8::from(from < to);
     let mut packet = vec![0x45, 0];
     packet.extend(total.to_be_bytes());
     packet.extend([0, 0, 0x40, 0, 64, 6, 0, 0]);
-    packet.extend([192, 0, 2, client, 192, 0, 2, 1 - client]);
+    packet.extend([192, 0, 2, sender_octet, 192, 0, 2, 1 - sender_octet]);
     packet.extend([from.to_be_bytes(), to.to_be_bytes()].concat());
     packet.extend(sequence.to_be_bytes());
     packet.extend([0, 0, 0, 0, 0x50, 0x10, 0, 0, 0, 0, 0, 0]);

@@ -1,9 +1,10 @@
 //! Measures the time of a check-and-add of the second-hit filter and prints a table.
 //!
 //! `cargo run --release -p edgeward-policy --example second_hit_speed [-- KEYS..]`. For each number of keys per
-//! period the program measures new keys, keys that the primary has, and CDN-like traffic (70 % of the keys
-//! occur once). Keys are in random order, and the figures include about a nanosecond for making a key. The
-//! result is the best of many passes of half a millisecond, because other work on the machine only adds time.
+//! period the program measures new keys, keys that the filter has seen in the current period, and CDN-like
+//! traffic (70 % of the keys occur once). Keys are in random order, and the figures include about a nanosecond
+//! for making a key. The result is the best of many passes of half a millisecond, because other work on the
+//! machine only adds time.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::hint::black_box;
@@ -29,7 +30,7 @@ fn main() {
         };
         let config = RotatingBloomConfig::new(expected, 0.01);
         let filter = RotatingBloom::new(config);
-        // Fills the filter into the middle of the second period, so that both generations have keys.
+        // Fills the filter into the middle of the second period, so that both of its Bloom filters have keys.
         for n in 0..keys * 3 / 2 {
             filter.check_and_add(key(n));
         }

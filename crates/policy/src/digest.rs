@@ -4,8 +4,9 @@ use edgeward_types::mix64;
 
 /// Combines all decisions, in order, into 64 bits.
 ///
-/// The digest does not contain keys. An object is identified by its size and by the number of the offer that
-/// admitted it. A server that hashes URLs and a simulator that reads ids therefore have equal digests.
+/// The digest does not contain keys. An admission or rejection is identified by the object's size. An
+/// eviction or reinsertion is identified by the object's number: `n` if the object was the `n`-th object that was
+/// offered for admission. A server that hashes URLs and a simulator that reads ids therefore have equal digests.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Digest(u64);
 
@@ -20,12 +21,12 @@ impl Digest {
         self.fold(2, size_bytes);
     }
 
-    /// Adds the eviction of the object that was admitted at offer `entered_at`.
+    /// Adds the eviction of an object. `entered_at` is the number of objects offered for admission up to this object.
     pub fn evicted(&mut self, entered_at: u64) {
         self.fold(3, entered_at);
     }
 
-    /// Adds the reinsertion of an object during a reclaim.
+    /// Adds the reinsertion of an object during a reclaim. For `entered_at` see [`evicted`](Self::evicted).
     pub fn reinserted(&mut self, entered_at: u64) {
         self.fold(0, entered_at);
     }

@@ -11,6 +11,10 @@
 //! result, so that the processor cannot overlap lookups. (If all lookups are misses, a fence separates them.)
 //! The result is the latency of one lookup. In an *overlapping* run the processor may overlap lookups. The
 //! result is the throughput of a busy core.
+//!
+//! The index identifies a key by a part of its hash, the identity. `identities_met` is the number of new keys that
+//! replaced the entry of another key with the same identity. `moves` counts the entries that were
+//! moved to their other bucket. `displaced` counts the entries that were removed because the index was full.
 
 use std::fs::File;
 use std::hint::black_box;

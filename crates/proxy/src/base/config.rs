@@ -133,8 +133,8 @@ pub struct DiskConfig {
     /// Largest share of first requests that admission mistakes for second ones. Default 1 %: each mistake is one
     /// needless write.
     pub false_positive_rate: f64,
-    /// File in which admission saves the remembered keys while the edge is down. Default: in the first device's
-    /// directory or beside its file, and none for a block device.
+    /// File to which admission saves the remembered keys at shutdown, for the next start. Default: in the first
+    /// device's directory or beside its file, and none for a block device.
     pub memory_file: Option<PathBuf>,
     /// Threads that read from the devices. Default 16: enough to keep several disks busy. Workers read from the page
     /// cache without these threads.
@@ -184,14 +184,14 @@ impl DiskConfig {
 pub struct CachingConfig {
     /// The choices that RFC 9111 leaves to a cache: heuristic lifetimes, cookies, the client's directives.
     pub rules: Rules,
-    /// Time for which requests for a URL are not collapsed, counted from its last response that clients may not
-    /// share. Default 2 min, as in Varnish.
+    /// Time for which requests for a URL are not collapsed after the URL had a response that clients must not share.
+    /// Default 2 min, as in Varnish.
     pub hit_for_miss: Duration,
     /// Longest time that a follower waits for the head of its leader's response. After this time the follower sends a
     /// request of its own. Default 10 s: with a longer wait one slow connection to the origin could delay many.
     pub collapse_wait_max: Duration,
-    /// Largest response that followers share although admission does not store it. Default 8 MiB. A larger response is
-    /// fetched again for each follower.
+    /// Largest response that followers share although admission does not store it. Default 8 MiB. A larger
+    /// response is fetched again for each follower.
     pub collapse_bytes_max: ByteSize,
     /// Seed of [`KeyHash`](edgeward_types::KeyHash). Default: random at each start, so that clients cannot search for
     /// collisions. A fixed seed makes measurements comparable.
@@ -257,9 +257,9 @@ pub enum LogFormat {
 /// Limits of the memory, connections and time that clients and origins can use.
 #[derive(Clone, Debug)]
 pub struct LimitsConfig {
-    /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are busy. The
-    /// edge lowers the value at start if the limit of open files requires it. A further connection replaces the one
-    /// that has been idle for the longest time, and is refused if no connection is idle.
+    /// Client connections of all workers. Default 65 536: about 1 GiB of buffers and kernel state if all are
+    /// busy. The edge lowers the value at start if the limit of open files requires it. A further connection
+    /// replaces the one that has been idle for the longest time, and is refused if no connection is idle.
     pub connections_max: NonZeroUsize,
     /// Bytes of a message's head, from clients and from the origin. Default 64 KiB: cookies of 16 KiB occur, and more
     /// is an attack or a mistake. A client gets 431 for a larger request, and 502 for a larger response.
@@ -293,16 +293,16 @@ pub struct LimitsConfig {
     /// Minimum rate at which a client reads its response, in bytes per second. Default 256 B. Only time in which the
     /// client does not read available bytes counts, not a slow origin or an event stream. 0 disables the limit.
     pub response_rate_min: ByteSize,
-    /// Longest time in which a client may neither send nor read a byte. Default 30 s: a train in a tunnel. For
-    /// responses over HTTP/1.1 it is at least `body_idle_timeout`, because a full socket empties in large steps. That
-    /// minimum does not apply while requests wait for the connection to the origin that the response uses.
+    /// Window of both minimum rates: a client may transfer no byte for this time. Default 30 s: a train in a tunnel.
+    /// For a response over HTTP/1.1 the window is at least `body_idle_timeout`, because a full socket empties in large
+    /// steps. Exception: the response occupies an origin connection that other requests wait for.
     pub rate_window: Duration,
     /// Bytes of a response that the edge reads from the origin and buffers while the client reads none. Default
     /// 512 KiB: the origin's connection becomes free at once after a smaller body. `fill_bytes_max` includes them.
     pub read_ahead_bytes: ByteSize,
-    /// Bytes per second that a worker reads of bodies whose clients are all behind by more than 128 KiB (1 MiB for up
-    /// to 64 bodies). Default 16 MiB, 134 Mbit/s, which takes about 2 % of a worker's time. The limit does not delay
-    /// clients that keep up. 0 disables the limit.
+    /// Bytes per second that a worker reads of bodies that are more than 128 KiB ahead of all their clients. Up to 64
+    /// bodies at a time may be 1 MiB ahead before the limit applies to them. Default 16 MiB, 134 Mbit/s, which takes
+    /// about 2 % of a worker's time. 0 disables the limit.
     pub read_ahead_rate_max: ByteSize,
     /// Largest body that may enter the cache. Default 1 TiB, so that the policy decides: size-aware policies reject
     /// large objects, and the simulator has no other limit.
@@ -321,11 +321,11 @@ pub struct LimitsConfig {
     /// WINDOW_UPDATE frames of one HTTP/2 connection in ten seconds, in addition to one per 32 bytes of responses.
     /// Default 20 000. More frames close the connection with ENHANCE_YOUR_CALM.
     pub h2_window_updates_max: NonZeroU32,
-    /// Bytes of the decoded heads of all requests under way in one HTTP/2 connection. Default 4 MiB: a hundred streams
-    /// with cookies of 40 KiB. A request that would exceed the limit gets 503.
+    /// Bytes of the decoded heads of all requests under way in one HTTP/2 connection. Default 4 MiB: a hundred
+    /// streams with cookies of 40 KiB. A request that would exceed the limit gets 503.
     pub h2_heads_bytes_max: ByteSize,
-    /// Bytes of the decoded heads of all HTTP/2 requests under way. Default 64 MiB: 16 000 requests with 4 KiB each. A
-    /// request that would exceed the limit gets 503.
+    /// Bytes of the decoded heads of all HTTP/2 requests under way. Default 64 MiB: 16 000 requests with 4 KiB
+    /// each. A request that would exceed the limit gets 503.
     pub heads_bytes_max: ByteSize,
 }
 

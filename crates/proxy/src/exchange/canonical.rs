@@ -78,7 +78,7 @@ pub(crate) struct RawHead {
 }
 
 impl RawHead {
-    /// Returns the head of a request that is not plain.
+    /// Returns the head of a request that the fast path has not parsed.
     pub(crate) fn new(method: Method, uri: Uri, version: Version, headers: HeaderMap) -> Self {
         Self {
             method,
@@ -173,8 +173,8 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     }
 }
 
-/// Like [`canonicalise`], for a plain request. The fast path has checked that the omitted steps would change no field,
-/// so the map need not be searched again.
+/// Like [`canonicalise`], for a plain request. The fast path has checked that the omitted steps would change no
+/// field, so the map need not be searched again.
 fn canonicalise_plain(
     canonicaliser: &Canonicaliser,
     request: &mut Request,
@@ -248,8 +248,8 @@ fn has_transfer_coding(headers: &HeaderMap) -> Result<bool, RequestError> {
 
 /// Returns the canonical authority, or `None` if the text in the request is canonical.
 ///
-/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides `Host` (§3.2.2). RFC
-/// 9113 §8.3.1: `:authority` and `Host` must agree.
+/// RFC 9112 §3.2: HTTP/1.1 needs exactly one `Host`, also with an absolute target, which overrides `Host`
+/// (§3.2.2). RFC 9113 §8.3.1: `:authority` and `Host` must agree.
 fn canonical_authority(
     canonicaliser: &Canonicaliser,
     request: &Request,

@@ -88,7 +88,7 @@ pub(super) enum Queued<T> {
     Waits,
     /// The request waits, and the returned request was removed from the queue.
     Displaced(T),
-    /// The queue is full, and no client waits with more requests than this one.
+    /// The queue is full, and no client has at least two more waiting requests than this client.
     Full,
 }
 

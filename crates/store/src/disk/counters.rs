@@ -85,7 +85,8 @@ counters! {
     dropped_aborted,
     /// Writes dropped because their key was purged.
     dropped_purged,
-    /// Writes dropped because their first pieces were reclaimed before the last piece arrived.
+    /// Writes dropped because their first pieces were reclaimed before the last piece arrived, and updates of heads
+    /// dropped because the object is no longer stored.
     dropped_reclaimed,
     /// Index entries displaced because the index was full.
     displaced_objects,

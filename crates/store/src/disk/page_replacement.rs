@@ -81,7 +81,7 @@ const TRIAL_BYTES: usize = 16 << 10;
 ///
 /// `before` is sent in separate packets. With `MSG_MORE` (nginx: `tcp_nopush`), `before` would share a packet
 /// with the first page, and the pages would no longer be aligned in their packets. This would halve the
-/// throughput of bodies of 256 KiB. Returns 0 if the file ends before the requested part.
+/// throughput of bodies of 256 KiB. If the file ends at or before `offset`, only `before` is sent.
 pub(crate) fn send(
     to: impl AsFd,
     before: &[u8],

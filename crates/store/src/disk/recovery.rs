@@ -105,8 +105,8 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
         Err(NoValidSuperblock::Blank) => None,
     };
     let foreign = blank::foreign_data(device).map_err(failed)?;
-    // Data with a known signature was written by another program. Even if this program overwrote a store, the
-    // device does not count as a damaged store.
+    // Data with a known signature was written by another program. The device then belongs to the other program,
+    // even if a store was on it before, and does not count as a damaged store.
     if let Some(ForeignData {
         at,
         kind: kind @ Some(_),
@@ -250,8 +250,8 @@ fn divide(
 /// for padding.
 const CHECKPOINT_FRAME_BYTES: u64 = 2 * SUPERBLOCK_BYTES as u64;
 
-/// Returns the alignment of the first segment. Flash memory erases, and disks cache, in units larger than a
-/// block, and a segment should not begin within such a unit. Large segments are also aligned to the largest
+/// Returns the alignment of the first segment. The erase units of flash memory and the cache units of disks are
+/// larger than a block, and a segment should not begin within a unit. Large segments are also aligned to the largest
 /// folios of the page cache, so that all of their bytes can be sent with `sendfile`
 /// ([`page_replacement`](super::page_replacement)). The space lost by this alignment is small compared with a
 /// large segment.
@@ -448,8 +448,9 @@ impl Replay<'_> {
                     .scan
                     .segments
                     .location(segment, u64::from(entry.offset));
-                // The result is not needed: a replaced entry is older, and an entry that is displaced now was
-                // also displaced before the restart.
+                // The result is not needed. If the insertion replaces an entry of the same key, the replaced
+                // entry is older. If the index is full and removes the entry of another key, it also did so
+                // before the restart.
                 _ = self.index.insert(hash, at);
             }
             RecordKind::Tombstones => _ = self.index.purge(hash),

@@ -1,6 +1,6 @@
 //! `Expect: 100-continue` (RFC 9110 §10.1.1): the origin decides if the client sends its body.
 
-#[expect(dead_code, reason = "the helpers for HTTP/1.1 skip interim responses")]
+#[expect(dead_code, reason = "the tests use only the helpers for HTTP/2")]
 #[path = "support/codecs.rs"]
 mod codecs;
 mod support;

@@ -258,7 +258,7 @@ fn a_range_is_read_without_the_rest() {
 }
 
 #[test]
-fn a_flipped_bit_is_a_miss_counted_reported_once_and_found_by_verify() {
+fn objects_with_a_flipped_bit_are_misses_and_verify_finds_them() {
     let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
     (0..4).for_each(|key| put(&cache, key, &pattern(key, 20_000), true));
@@ -383,12 +383,13 @@ fn keys_are_distributed_among_devices_and_found_after_a_restart() {
     assert!((0..60).all(|key| get(&cache, key).is_some()));
 }
 
-/// Method: read one object repeatedly while ten times the device's capacity is written.
+/// Method: read two objects repeatedly while ten times the device's capacity is written. One of them is stored as
+/// one record, the other in pieces.
 #[test]
-fn an_object_that_is_read_stays_in_one_record_or_in_pieces() {
+fn objects_that_are_read_often_are_not_evicted() {
     let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
-    // At most half of a segment may be reinserted. Two pieces of at most 64 KiB are less than this.
+    // At most half of a segment, 128 KiB, may be reinserted. The two bodies are smaller in total.
     let bodies = [pattern(0, 3000), pattern(1, 120_000)];
     (0..2).for_each(|key| put(&cache, key, &bodies[key as usize], true));
     for key in 2..600 {
@@ -502,7 +503,8 @@ fn an_object_hit_before_it_was_written_is_reinserted() {
     assert!(get(&cache, 1).is_none(), "never hit");
 }
 
-/// Method: configure writes so large, and a flush interval so long, that only the sync interval triggers a write.
+/// Method: store a body much smaller than a write, and set the flush interval to an hour. Only the sync interval
+/// then triggers a write.
 #[test]
 fn an_unwritten_object_is_durable_after_the_sync_interval() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -533,6 +535,7 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     assert_eq!(updated, Ok(()), "the update is queued");
     cache.sync().expect("the sync succeeds");
     assert!(get(&cache, 1) == Some(pattern(2, 2000)));
+    // The counter also counts updates of an object that is no longer stored.
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
 }
 

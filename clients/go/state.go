@@ -37,17 +37,17 @@ type Reason string
 
 // The reasons. The scripts in vectors/filter use these codes for the clients in all languages.
 const (
-	OtherSet      Reason = "other-set"
-	Replayed      Reason = "replayed"
-	Falling       Reason = "falling"
-	NotAsked      Reason = "not-asked"
-	Unlisted      Reason = "unlisted"
-	Early         Reason = "early"
-	Older         Reason = "older"
-	Contradiction Reason = "contradiction"
-	Broken        Reason = "broken"
-	TooLarge      Reason = "too-large"
-	OverlayFull   Reason = "overlay-full"
+	OtherSet      Reason = "other-set"     // The manifest or proof is for another set.
+	Replayed      Reason = "replayed"      // A newer manifest or proof was received before.
+	Falling       Reason = "falling"       // A number of the publisher decreased within a lineage.
+	NotAsked      Reason = "not-asked"     // No request in progress had the challenge of this proof.
+	Unlisted      Reason = "unlisted"      // No manifest lists the file.
+	Early         Reason = "early"         // The client lacks ids before the delta.
+	Older         Reason = "older"         // The snapshot is not newer than the one in use.
+	Contradiction Reason = "contradiction" // Two statements of the publisher cannot both be true.
+	Broken        Reason = "broken"        // The file is invalid, although a manifest lists it.
+	TooLarge      Reason = "too-large"     // The snapshot is larger than SnapshotBytesMax.
+	OverlayFull   Reason = "overlay-full"  // The delta has more ids than OverlayIDsMax leaves space for.
 )
 
 // Refused is the error for received data that was not used. The previous data stays in use.
@@ -106,17 +106,17 @@ type State struct {
 	deadline int64
 	// True if deadline is set.
 	hasDeadline bool
-	// The highest numbers of all trusted statements.
+	// The numbers of the newest trusted statement; smaller numbers are refused.
 	highest highest
 }
 
-// The highest numbers of all trusted statements. All except the serial number belong to the lineage.
+// The numbers of the newest trusted statement. head and epochMin are compared only with those of the same lineage.
 type highest struct {
 	serial, lineage, head, epochMin uint64
 }
 
-// The snapshot in use, and in overlay the ids that were added after it, each with the last journal number of its
-// delta. The client has all ids up to the journal number applied.
+// The snapshot in use. The snapshot has all ids up to the journal number base. overlay maps the hash of each id that
+// was added later to the last journal number of its delta. Snapshot and overlay have all ids up to applied.
 type currentFilter struct {
 	lineage, epoch, base, applied uint64
 	sha256                        string
@@ -124,8 +124,8 @@ type currentFilter struct {
 	overlay                       map[uint64]uint64
 }
 
-// A delta that a recent manifest lists. It is still accepted if a later manifest no longer lists it, because deltas
-// may be merged during their download.
+// A delta that a recent manifest lists. It is still accepted if a later manifest no longer lists it: the publisher may
+// merge a delta into a larger one while the client downloads the delta.
 type listedDelta struct {
 	lineage uint64
 	entry   DeltaEntry
@@ -137,8 +137,8 @@ type challenge struct {
 	sent int64
 }
 
-// A publisher's statement: a snapshot of epochMin or later and the journal up to head together contain every id that
-// was committed until MaxStaleness before the deadline.
+// A publisher's statement: every id that was committed at least MaxStaleness before the deadline is in the journal up
+// to head, or in every snapshot whose epoch is epochMin or higher.
 type statement struct {
 	lineage, epochMin, head uint64
 	deadline                int64
@@ -211,7 +211,8 @@ func (s *State) OverlayIDs() int {
 	return len(s.current.overlay)
 }
 
-// Position returns the position in the journal, in the form of the parameter have of a request. Empty without a snapshot.
+// Position returns the client's position in the journal, as requests state it in their parameter "have". The position
+// is empty without a snapshot.
 func (s *State) Position() string {
 	if s.current == nil {
 		return ""
@@ -230,7 +231,8 @@ func (s *State) Serial() uint64 {
 // Observe updates the time. All methods that change the state also update the time.
 func (s *State) Observe(now Now) { s.clock.observe(now) }
 
-// Challenge records a challenge: 16 random bytes in hex. The request with the challenge must not be sent before now.
+// Challenge records a challenge: 16 random bytes in hex. The request with the challenge must not be sent before this
+// call.
 func (s *State) Challenge(now Now, echo string) {
 	sent := s.clock.observe(now)
 	if len(s.challenges) == challengesMax {
@@ -274,8 +276,9 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 }
 
 // Uses the current snapshot also for a new lineage, if the manifest lists the same file after a restart of the
-// publisher. The added ids and the deadline stay valid: the next snapshot of the new lineage comes from a scan that
-// began after the restart, and so contains all ids that were committed before the restart.
+// publisher. The added ids and the deadline stay valid, because the client still has the same ids. The journal of the
+// new lineage may lack the added ids, but the next snapshot has them: its scan began after the restart, so it contains
+// all ids that were committed before the restart.
 func (s *State) adopt(manifest *Manifest) {
 	current, named := s.current, manifest.Snapshot
 	if current != nil && current.lineage != manifest.Lineage && current.sha256 == named.SHA256 && current.epoch == named.Epoch {
@@ -517,8 +520,9 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	s.addStatement(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
-// Stores a statement until the client has all ids to which it refers. Reduces the deadline by the time that rounding of
-// the clocks can hide.
+// Stores a statement until the client has all ids to which it refers. Reduces the deadline by 2 * jitterMS: without a
+// reset of the anchor, the difference of the two clocks can change from jitterMS in one direction to jitterMS in the
+// other, and the combined clock may be late by the sum.
 func (s *State) addStatement(added statement) {
 	added.deadline -= 2 * jitterMS
 	for n := range s.pending {
@@ -577,12 +581,15 @@ func same(one, other *Manifest) bool {
 }
 
 // Combines a monotonic clock, which may stop during a sleep, and a wall clock, which may be stepped. The combined time
-// advances with the faster of the two. When they diverge, the anchor is reset, so that a step back of the wall clock
-// does not hide a later sleep.
+// advances with the faster of the two. When they diverge, the anchor is set to the current times, so that a step back
+// of the wall clock does not hide a later sleep.
 type clock struct {
-	anchored        bool
+	// False before the first observation.
+	anchored bool
+	// The times of both clocks when the anchor was set, in ms.
 	monotonic, wall int64
-	anchor          int64
+	// The combined time when the anchor was set, in ms.
+	anchor int64
 }
 
 func (c *clock) observe(now Now) int64 {

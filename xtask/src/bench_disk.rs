@@ -54,7 +54,7 @@ pub(crate) fn run(
         Some("replay") => options::run(replay::run, replay::HELP, root, arguments),
         Some("hits") => options::run(hits::run, hits::HELP, root, arguments),
         Some("write") => options::run(write::run, write::HELP, root, arguments),
-        // `bench-disk hits` starts its sendfile server as a child process with this command.
+        // `bench-disk hits` starts a minimal server, a lower bound for CPU time, as a child process with this command.
         Some("sendfile-server") => hits::sendfile_server::run(arguments),
         Some("--help" | "-h" | "help") | None => {
             say(HELP);

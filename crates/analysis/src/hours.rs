@@ -11,10 +11,11 @@ use crate::{Entry, Outcome};
 /// memory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Hours {
+    /// The counts by hour. The key is the number of hours since 1970.
     rows: BTreeMap<u64, TrafficCounts>,
     /// The hour of the last request, and counts of this hour that are not yet in `rows`.
     current: Option<(u64, TrafficCounts)>,
-    /// Requests in hours beyond the limit.
+    /// The number of requests that were not counted, because the table already had `MAX` other hours.
     dropped: u64,
 }
 
@@ -149,6 +150,7 @@ impl Hours {
             dropped: from.counted()?,
             ..Self::default()
         };
+        // A row has six numbers, each of which takes at least one byte.
         for _ in 0..from.count(6)? {
             let hour = from.number()?;
             if hours
@@ -166,7 +168,7 @@ impl Hours {
         Ok(hours)
     }
 
-    /// Requests in hours beyond the limit.
+    /// Returns the number of requests that were not counted, because the table already had [`Hours::MAX`] other hours.
     pub const fn dropped(&self) -> u64 {
         self.dropped
     }

@@ -1,10 +1,10 @@
 //! Memory for bodies: filled once, passed on without a copy, and reused.
 //!
-//! The bytes of a body are read into a [`Buffer`]. They stay there until no user needs them any more. Users are
-//! the piece that waits for its acknowledgement, the connection that writes the piece, and the program that
+//! The bytes of a body are read into a [`Buffer`]. They stay there until three parts of the program no longer use
+//! them: the sender, which waits for their acknowledgement; the connection, which writes them; and the program that
 //! reads the body. New memory from the system is slow, because the system maps and zeroes each page at its
-//! first use. Large buffers therefore come from a [`Pool`] and return to it. The pool returns the last buffer
-//! first, because that buffer may still be in a cache of the processor.
+//! first use. Large buffers therefore come from a [`Pool`] and return to its cache. The buffer that was returned last
+//! is used first, because it may still be in a cache of the processor.
 
 use std::fmt;
 use std::ops::Range;
@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// The sizes of large buffers. The sender sends new chunks in batches of 256 or 448 KiB. A buffer has space for
-/// a batch and for the chunk that crosses the end of the batch.
+/// The sizes of large buffers. The sender sends new chunks in batches of 256 KiB, or of 448 KiB if it compresses
+/// them. A buffer has space for a batch, and 64 KiB for the chunk that crosses the end of the batch.
 pub const LARGE_BYTES: [usize; 2] = [320 << 10, 512 << 10];
 
-/// Shorter buffers are allocated with their exact size, so that a few bytes do not keep a large buffer in use.
+/// Buffers of up to this length are allocated with their exact size, so that a few bytes do not keep a large buffer
+/// in use.
 const SMALL_BYTES_MAX: usize = LARGE_BYTES[0] / 2;
 
 /// Keeps unused large buffers for the next user. The crate `edgeward_link` implements this trait.
@@ -134,7 +135,7 @@ impl Buffer {
         let rest = &self[bytes..];
         let mut next = Self::default();
         if !rest.is_empty() {
-            // The buffer was large, so the next one will probably be filled with as many bytes.
+            // The buffer was large, so the next one will probably get as many bytes as the front has.
             let new_bytes = if LARGE_BYTES.contains(&self.bytes.len()) {
                 bytes.max(SMALL_BYTES_MAX + 1)
             } else {

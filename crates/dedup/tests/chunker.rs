@@ -1,5 +1,5 @@
-//! Tests that the cuts depend only on the content, not on the implementation of the prefilter or on the lengths
-//! of the pieces in which a body arrives.
+//! Tests that the cuts depend only on the content. They must not depend on the implementation of the prefilter, which
+//! selects candidates for cuts, or on the lengths of the pieces in which a body arrives.
 
 mod support;
 
@@ -128,9 +128,9 @@ proptest! {
         prop_assert!(before.iter().filter(|&&end| end <= at).count() <= unmoved);
         let from_end = before.iter().rev().zip(after.iter().rev());
         let common = from_end.take_while(|&(a, b)| a + inserted == *b).count();
-        // After the first cut that both bodies have behind the insertion, all further cuts are the same. The
-        // next test shows that such a cut follows soon. If the inserted bytes form complete chunks, no cut has
-        // moved; `unmoved` and `common` may then count one cut twice.
+        // The first cut behind the insertion that both bodies have is followed by the same cuts in both. The next test
+        // shows that such a cut follows soon. The subtraction saturates: if the inserted bytes are complete chunks,
+        // `unmoved` and `common` may both count the same cut.
         let moved = before.len().saturating_sub(unmoved + common);
         prop_assert!(moved <= 30 || body.len() - at < 200_000, "{moved} cuts moved");
     }
@@ -171,7 +171,8 @@ fn the_mean_length_is_close_to_the_average() {
     }
 }
 
-/// Another seed moves most cuts. The candidates are the same for both seeds, so some cuts are equal by chance.
+/// Another seed moves most cuts. The prefilter ignores the seed, so both seeds select their cuts from the same
+/// candidates, and some cuts are equal by chance.
 #[test]
 fn another_seed_moves_most_cuts() {
     let noise = Random(1).noise(1 << 20);

@@ -110,14 +110,15 @@ impl Postgres {
             },
             || vec![Vec::new()],
         );
+        // The query has one span. If the span is not open, an earlier attempt has read all rows.
         let Some((number, span)) = attempt.ledger.open_spans().next() else {
             return Ok(());
         };
         let select = match (self.options.ordered, &span.position) {
             (false, _) => query.to_owned(),
             (true, position) => {
-                // The condition includes the last id: with some collations, ids that follow compare equal to
-                // the last id.
+                // The condition includes the last id. With some collations, different ids compare equal, so `>`
+                // could skip ids that were not read.
                 let from = position.as_ref().map_or_else(String::new, |position| {
                     let position = String::from_utf8_lossy(position).replace('\'', "''");
                     format!("WHERE id >= '{position}'")
@@ -205,7 +206,9 @@ struct PostgresChanges {
     session: Session,
     statement: Statement,
     id: Column,
+    /// The column of the numbers that order the changes.
     number: Column,
+    /// The parameter `$1`: the number after which changes are read.
     after: Column,
 }
 
@@ -258,8 +261,8 @@ async fn estimate(client: &Client, query: &str) -> Option<u64> {
     digits[..end].parse().ok()
 }
 
-/// Returns the query without semicolons at its end. Added text must begin on a new line, because a comment may
-/// end the query.
+/// Returns the query without semicolons at its end. A caller that appends text must begin a new line first, because
+/// the query may end with a comment.
 fn without_semicolon(query: &str) -> &str {
     query.trim_end().trim_end_matches(';')
 }

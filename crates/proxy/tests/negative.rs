@@ -59,7 +59,8 @@ fn bed() -> (TestBed, Arc<EvenNumbers>) {
     (bed, filter_state)
 }
 
-/// The first request is served by the fast path. The other requests have a field that only hyper handles.
+/// The first request is served by the fast path, the edge's own HTTP/1.1 code. The fast path does not handle the
+/// fields of the other requests, so hyper handles these requests.
 #[test]
 fn an_absent_id_is_answered_without_the_origin() {
     let (bed, _) = bed();

@@ -126,7 +126,7 @@ fn errors_with_a_lifetime_are_stored_if_configured() {
 }
 
 /// The memory tier has one byte and stores no object, not even Vary markers. Only the disk's admission decides
-/// if a response is stored.
+/// if a response is stored. With `Vary`, each URL has two objects on disk: the Vary marker and the variant.
 #[test]
 fn a_variant_is_written_at_its_second_request_like_other_responses() {
     for vary in [false, true] {
@@ -460,6 +460,8 @@ fn an_unsafe_request_whose_response_is_unknown_invalidates() {
     }
 }
 
+/// The edge keeps no idle connection to the origin and cannot open one after the origin has stopped, so it sends no
+/// POST.
 #[test]
 fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
     let bed = TestBed::with_config(|config| config.origin.idle_per_worker_max = 0);
@@ -477,8 +479,9 @@ fn an_unsafe_request_that_was_not_sent_invalidates_nothing() {
     }
 }
 
-/// The origin has not received the complete request. If it invalidated the stored response, any client could
-/// remove stored responses with methods that the origin rejects.
+/// The origin has not received the complete request. If an incomplete request invalidated the stored response, any
+/// client could remove stored responses with methods that the origin rejects. The edge keeps no idle connection, so
+/// the number of origin connections is 0 when the upload has ended.
 #[test]
 fn an_upload_that_its_client_aborts_invalidates_nothing() {
     let bed = TestBed::with_config(|config| config.origin.idle_per_worker_max = 0);

@@ -1,4 +1,5 @@
-//! The position of a feed of changes, stored in a file of the state folder.
+//! The position of a feed, stored in a file of the state folder. A feed reads a database's changes and sends them to
+//! the publisher. The position is the point from which the feed continues after a restart.
 //!
 //! ```text
 //! changes.json         the feed, its position, and a flag that is true if all earlier ids were published

@@ -153,8 +153,8 @@ pub(crate) struct Writer {
     /// Ids of the journal that were removed from the database later. Ids of the journal are added to the result
     /// of a scan, except these ids.
     removed_ids: HashSet<IdHash>,
-    /// The ids of `removed_ids` that were removed before the current scan began. An id that was removed later may
-    /// have been committed again after the scan read its row.
+    /// The ids of `removed_ids` that were removed before the current scan began. An id that was removed later is
+    /// still added to the result: it may have been committed again after the scan read its row.
     removed_before_scan: HashSet<IdHash>,
     files: Files,
 }
@@ -452,6 +452,7 @@ impl Writer {
 type AddReply = oneshot::Sender<Result<u64, JournalError>>;
 
 fn snapshot_id_count(file: &File) -> u64 {
+    // A client that accepts no coding gets the uncompressed file.
     let (_, bytes) = file.content.select("");
     edgeward_filter::Filter::open_trusted(&bytes[..]).map_or(0, |filter| filter.info().ids)
 }

@@ -16,10 +16,10 @@ pub enum OutputFormat {
     Csv,
     /// libCacheSim's oracleGeneral with the next access; whole seconds, sizes of 32 bits.
     OracleGeneral,
-    /// `time id size` in whole numbers, without features; whole seconds.
+    /// `time id size` in whole numbers, without the optional features of the format; whole seconds.
     Lrb,
-    /// NCSA combined with invented clients; whole seconds. The key becomes a part of the URL, so a reader
-    /// returns another key: the hash of the URL.
+    /// The NCSA combined log format; whole seconds. The clients' addresses are invented. The key becomes a part of
+    /// the URL, so a reader returns another key: the hash of the URL.
     Combined,
 }
 
@@ -57,7 +57,7 @@ impl WriteOptions {
         Self {
             format,
             compression: Compression::None,
-            // 2^28 records take 6 GiB, more than any published trace that fits on one machine.
+            // The records take 6 GiB.
             oracle_records_max: 1 << 28,
         }
     }
@@ -239,5 +239,5 @@ const ORACLE_BYTES: usize = 24;
 /// The number of buffered bytes per write.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The maximum length of a log line: three numbers of 20 digits and 250 bytes of other text.
+/// The maximum length of a line, which a log line reaches: three numbers of 20 digits and 250 bytes of other text.
 const LINE_BYTES_MAX: usize = 320;

@@ -92,6 +92,7 @@ fn a_truncated_compressed_trace_is_an_error_after_its_records() {
         let whole = compressed(lines.as_bytes(), compression);
         let (records, error) = read(&whole, None);
         assert_eq!((records.len(), error.is_none()), (500, true));
+        // The first six bytes are enough to recognise each compression.
         for cut in 6..whole.len() {
             let (records, error) = read(&whole[..cut], Some(Format::Text));
             let error = error.unwrap_or_else(|| panic!("{compression} cut at {cut} was read"));
@@ -122,7 +123,8 @@ fn a_corrupt_stream_and_a_truncated_stream_have_different_errors() {
         .collect();
     for compression in [Compression::Gzip, Compression::Zstd, Compression::Bzip2] {
         let mut bytes = compressed(lines.as_bytes(), compression);
-        // Checksums and lengths are at the end, except for the padding bits of bzip2's last byte.
+        // The third byte from the end is part of a checksum or a length. The last byte may not be: in bzip2 it may have
+        // padding bits.
         let at = bytes.len() - 3;
         bytes[at] ^= 0x55;
         let (_, error) = read(&bytes, None);
@@ -208,6 +210,7 @@ fn the_error_of_a_missing_csv_column_names_the_column_and_the_option() {
 #[test]
 fn a_line_above_the_length_limit_is_malformed() {
     let bound = ReadOptions::default().limits.line_bytes_max;
+    // Four bytes of the line do not belong to the key: `1`, two spaces and `3`.
     for (key_bytes, fits) in [(bound - 4, true), (bound - 3, false), (5 * bound, false)] {
         for end in ["", "\n", "\n7 8 9\n"] {
             let text = format!("1 {} 3{end}", "k".repeat(key_bytes));

@@ -6,9 +6,9 @@
 //!
 //! - Among the connections of the client with the most waiting connections, the server selects the one that has
 //!   waited longest. If it has waited [`IDLE_AFTER`] or longer, it is closed.
-//! - Otherwise the server closes the connection that has waited longest among all clients. The first rule would
-//!   close connections of an active client, which has several connections that wait for a moment each. The
-//!   second rule protects them while many addresses open one connection after the other.
+//! - Otherwise the server closes the connection that has waited longest among all clients. An active client may
+//!   have the most waiting connections, but each waits only for a moment. This rule keeps them open while many
+//!   addresses open one connection after the other.
 //!
 //! Connections that have not sent a first request have a smaller bound of their own, so that they replace each other
 //! and not the connections of clients that are served. Each call takes logarithmic time.
@@ -56,7 +56,8 @@ pub struct ConnectionLimits {
     /// Bound of all connections.
     pub connections_max: usize,
     /// Bound of the connections that have not sent a first request or are not authenticated. The table may
-    /// exceed this bound by one connection for each client that has `per_client_max` connections.
+    /// exceed this bound by one connection for each client that has `per_client_max` connections: a new connection
+    /// of such a client replaces a served one if all its waiting connections are served.
     pub unserved_max: usize,
     /// Bound of the connections of one [`ClientNet`].
     pub per_client_max: usize,
@@ -81,8 +82,8 @@ pub struct ConnectionTable {
     waiting: WaitOrder,
     /// The part of `waiting` that has not sent a first request.
     waiting_unserved: WaitOrder,
-    /// Number of accepted connections and started waits so far. The current number is the id of a new
-    /// connection, or of a new wait.
+    /// Number of accepted connections and started waits so far. Each of these events increases it. The result is
+    /// the id of the new connection or the number of the new wait.
     events: u64,
 }
 
@@ -110,7 +111,7 @@ struct WaitOrder {
     by_age: BTreeMap<u64, Wait>,
     by_client: HashMap<ClientNet, BTreeMap<u64, Wait>>,
     /// For each client: the number of its waiting connections, and the event of its longest wait. The client
-    /// that loses a connection is last.
+    /// that loses a connection is the last in this order.
     ranks: BTreeSet<(usize, Reverse<u64>, ClientNet)>,
 }
 
@@ -438,8 +439,8 @@ mod tests {
         assert!(accept(&mut table, v4(3), Timestamp::ZERO).closed.is_none());
     }
 
-    /// An active client with several connections keeps them all while sixteen addresses with two connections
-    /// each open one after the other.
+    /// An active client keeps its five connections while sixteen addresses take turns and open one connection per
+    /// millisecond.
     #[test]
     fn an_active_client_keeps_its_connections_beside_many_addresses_with_few_each() {
         let mut table = table(32, 32, 16);

@@ -8,8 +8,10 @@ use super::fields::{Field, LineFields};
 
 #[derive(Clone, Debug, Default)]
 pub(super) struct W3cParser {
+    /// The field of each column, or `None` for a column that is not used.
     columns: Vec<Option<Field>>,
     clock: Clock,
+    /// The buffer for a URL that is made of path and query.
     joined: Vec<u8>,
 }
 
@@ -53,8 +55,8 @@ impl W3cParser {
             .split(u8::is_ascii_whitespace)
             .filter(|name| !name.is_empty());
         self.columns = names.take(COLUMNS_MAX).map(field_of).collect();
-        // In CloudFront logs, the first host column (`cs(Host)`) has the name of the distribution. The
-        // requested host is in another column.
+        // In CloudFront logs, the first host column (`cs(Host)`) has the name of the distribution. A later column
+        // (`x-host-header`) has the requested host.
         if self
             .columns
             .iter()

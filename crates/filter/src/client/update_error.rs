@@ -1,4 +1,4 @@
-//! The errors of received documents and files. An error leaves the state of the client unchanged.
+//! The errors of received documents and files. After an error the client keeps its filter, its ids and its deadline.
 
 use crate::delta::DeltaError;
 use crate::format::OpenError;
@@ -8,7 +8,7 @@ use crate::manifest::ManifestError;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum UpdateError {
-    /// The document is not accepted or cannot be read.
+    /// The manifest or proof is not trusted, cannot be read or is invalid.
     #[error(transparent)]
     Manifest(#[from] ManifestError),
     /// The snapshot is invalid although its digest matches: the publisher published an invalid file.
@@ -23,19 +23,19 @@ pub enum UpdateError {
         /// The name of that set.
         set: String,
     },
-    /// A newer statement was received before. The refused statement is a replay, or comes from a cache that lags.
+    /// A newer manifest or proof was received before. The refused one is a replay, or comes from a cache that lags.
     #[error("manifest {serial} is older than manifest {newest}, which was received before")]
     Replayed {
-        /// The number of this statement.
+        /// The serial number of the refused manifest or proof.
         serial: u64,
-        /// The newest number received.
+        /// The highest serial number that was accepted before, or `serial_min` of the configuration.
         newest: u64,
     },
     /// A number decreased within one lineage. Either the publisher's state was restored from a backup, or two
     /// publishers share a key.
     #[error("the publisher's {what} decreased from {newest} to {found} within a lineage")]
     Decreased {
-        /// The name of the number.
+        /// The name of the number: `head`, `epoch_min`, `epoch` or `base`.
         what: &'static str,
         /// The stated number.
         found: u64,
@@ -51,10 +51,10 @@ pub enum UpdateError {
     /// The client lacks ids before the delta: an earlier delta, or the snapshot of this lineage.
     #[error("the delta cannot be applied: an earlier delta or the snapshot is missing")]
     MissingEarlierIds,
-    /// The snapshot in use has the same epoch or a higher one, or another hash seed.
+    /// The snapshot in use has the same epoch or a higher one, a higher base, or another hash seed.
     #[error("the snapshot is not newer than the one in use")]
     Older,
-    /// Two statements of the publisher contradict each other.
+    /// Two statements of the publisher contradict each other, for example two manifests with one serial number.
     #[error("the publisher's statements contradict each other")]
     Contradiction,
     /// The snapshot is larger than the operator allows.

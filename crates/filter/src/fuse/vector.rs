@@ -2,10 +2,10 @@
 //!
 //! A batch runs the same code as [`lookup::contains_many`]; with AVX2 the compiler processes four ids at once.
 //! A single lookup is [`Shard::contains`] with its four slots side by side. Moving values to vector registers
-//! and back delays the result, but code after the lookup waits for the result only after a branch
-//! misprediction. The lookup needs a third of the instructions of the portable code. A processor's out-of-order
-//! window holds a fixed number of instructions, here those of about three lookups. Three lookups therefore
-//! overlap, and each takes a third of the latency of its memory accesses.
+//! and back delays the result. This rarely costs time: the processor predicts the branch that uses the result,
+//! and continues without waiting. The lookup needs a third of the instructions of the portable code. A
+//! processor's out-of-order window holds a fixed number of instructions, here those of about three lookups.
+//! Three lookups therefore overlap, and each takes a third of the latency of its memory accesses.
 //!
 //! # Why `unsafe`
 //!
@@ -74,14 +74,16 @@ fn contains_avx2(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
         all(second),
     );
     let positions = _mm256_xor_si256(_mm256_and_si256(random, lanes_of(shard.masks)), start);
-    // Positions have 28 bits and slots at most 33, so 32-bit halves suffice and the product fits.
+    // Positions are below 2^28, and a slot has at most 33 bits. Subtraction and comparison in 32 bits therefore
+    // suffice, and the products fit 64 bits. `beyond` is the distance of each position from the first wide slot, and
+    // negative for a narrow slot. `wide` is the number of wide slots before the position; each adds one bit.
     let beyond = _mm256_sub_epi32(positions, lanes_of(shard.first_wide_slot));
     let wide = _mm256_max_epi32(beyond, _mm256_setzero_si256());
     let bit = _mm256_add_epi64(
         _mm256_mul_epu32(positions, all(shard.bits)),
         _mm256_add_epi64(wide, lanes_of(shard.origins)),
     );
-    // The lowest lane holds the first slot.
+    // The lowest lane belongs to the first slot. Its sign bit is set if this slot is narrow.
     let is_narrow = _mm256_movemask_ps(_mm256_castsi256_ps(beyond)) & 1;
     let at = _mm256_srli_epi64::<3>(bit);
     let (low, high) = (

@@ -3,8 +3,8 @@
 //!
 //! With `tls=on`, the client verifies that each node's certificate is valid for the address of the node. If the
 //! certificates contain a name instead of an address, `tls_name` must be this name. With `tls=ca`, the client
-//! accepts any certificate of the authority, like Cassandra's own shell. A password is sent unencrypted only
-//! with `tls=off` or to this machine.
+//! verifies that a trusted authority has signed the certificate, but verifies no name, like Cassandra's own shell.
+//! A password is sent unencrypted only with `tls=off` or to this machine.
 
 use std::net::IpAddr;
 use std::sync::Arc;

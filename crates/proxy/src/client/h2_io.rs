@@ -19,8 +19,8 @@ use crate::client::h2_frames::{Excess, FrameGate, FrameLimits};
 use crate::client::io::ClientIo;
 use crate::client::stream::ClientStream;
 
-/// A handle of a client's stream with its gate. hyper has one handle. The connection's task has another one, and needs
-/// it after hyper's connection has ended.
+/// A handle of a client's stream and of its gate (`h2_frames`), which limits the frames that reach hyper. hyper has one
+/// handle. The connection's task has another one, and needs it after hyper's connection has ended.
 #[derive(Debug)]
 pub(crate) struct H2Io<S>(Rc<RefCell<Inner<S>>>);
 
@@ -35,7 +35,7 @@ struct Inner<S> {
     ready_bytes: usize,
     /// True if the gate needs more bytes from the client before further bytes can pass.
     needs_bytes: bool,
-    /// True while the gate pauses, so that hyper accepts the requests that passed.
+    /// True while the gate pauses: no bytes pass until hyper has accepted the requests that passed.
     is_paused: bool,
     excess: Option<Excess>,
     /// Complete frames that hyper has written and that wait until they are written to the client.

@@ -39,8 +39,8 @@ pub struct OriginConfig {
 
     /// True if objects have an `ETag` and the origin answers conditional requests.
     ///
-    /// Off by default to keep heads small. A filler in the tag compensates for the digits of `Content-Length`, so
-    /// that all heads of status 200 have the same length.
+    /// Off by default to keep heads small. The tag is one character longer for each digit by which
+    /// `Content-Length` is shorter, so that all heads of status 200 have the same length.
     pub etag: bool,
 
     /// True if objects have a `Last-Modified`, the same date for all, and the origin answers conditional requests.
@@ -55,8 +55,9 @@ pub struct OriginConfig {
     /// Connections served at the same time by all workers. Further connections wait to be accepted.
     pub connections_max: NonZeroUsize,
 
-    /// The seed of the random numbers for latency and errors. The number of a request since the start selects
-    /// its random numbers, so a single connection gets the same sequence of latencies and errors in each run.
+    /// The seed of the random numbers for latency and errors. The origin counts requests from its start, and the
+    /// count at a request selects the random numbers of this request. A single connection therefore gets the same
+    /// sequence of latencies and errors in each run.
     pub seed: Seed,
 }
 
@@ -84,6 +85,7 @@ impl Default for OriginConfig {
 impl OriginConfig {
     /// Returns the injected delay and error of request number `n`.
     pub(super) fn injection(&self, n: u64) -> Injection {
+        // Each request has two random numbers from 0 to 1: number 0 for the delay, number 1 for the error.
         let draw = |which| crate::mix::unit(crate::mix::draw(self.seed.0, 2 * n + which));
         let latency = if self.jitter.is_zero() {
             self.latency

@@ -114,8 +114,8 @@ const CAUSES: [WriteError; 8] = [
     WriteError::Closed,
 ];
 
-/// The size from which a piece is queued early while the queue is more than half full. The writer can then
-/// release the bytes of the piece sooner.
+/// While the queue is more than half full, a piece of this size is queued although it could still grow. The writer
+/// can then release the bytes of the piece sooner.
 const EARLY_PIECE_BYTES: u64 = 256 << 10;
 
 impl DiskWrite {
@@ -148,7 +148,7 @@ impl DiskWrite {
     }
 
     /// Appends bytes to the body. Never waits. `bytes` must not keep alive a buffer that is much larger than
-    /// its own length.
+    /// its own length, because the limit of the queue counts only the length.
     ///
     /// # Errors
     ///
@@ -179,6 +179,7 @@ impl DiskWrite {
         while self.gathered_bytes > piece_bytes {
             self.send_piece(piece_bytes)?;
         }
+        // An object of unknown length may still fit in one record, so its first piece is not queued early.
         let may_be_split = self.in_pieces || self.length.is_some();
         if may_be_split
             && self.gathered_bytes >= EARLY_PIECE_BYTES

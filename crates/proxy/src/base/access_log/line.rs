@@ -16,7 +16,7 @@ pub(crate) struct PendingLine {
     started_at: Instant,
 }
 
-/// The line of a request whose response has ended. The fields are those of the JSON format.
+/// The line of a request whose response has ended. `docs/reference/access-log.md` describes the fields.
 #[derive(Debug, Serialize)]
 pub(crate) struct LogLine {
     #[serde(serialize_with = "serialize_time")]
@@ -102,7 +102,7 @@ impl PendingLine {
 }
 
 impl LogLine {
-    /// Returns a line with the address of the client. All fields of the request are empty.
+    /// Returns a line with the time, the client's address and the scheme. All other fields have default values.
     pub(crate) fn without_request(peer: IpAddr, scheme: &'static str, now: Timestamp) -> Self {
         Self {
             time: now,

@@ -13,9 +13,9 @@ pub struct ForwardingConfig {
     pub x_forwarded: bool,
     /// Sets `Forwarded` (RFC 7239). Default false: few origins read it, and it may contradict `X-Forwarded-*`.
     pub forwarded: bool,
-    /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded; the edge appends to
-    /// their lists. These fields of all other clients are removed. Default none: the cache key does
-    /// not contain the fields, so a client could use them to store a wrong response for all clients.
+    /// Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded; the edge appends the
+    /// client's address to lists in these fields. The fields of all other clients are removed. Default none: the cache
+    /// key does not contain the fields, so a client could use them to store a wrong response for all clients.
     pub trusted_proxies: Networks,
     /// Fields that are removed from requests that the cache may answer. Default: fields by which frameworks
     /// let a request name another path, host or method than its request line. The cache key does not contain them.

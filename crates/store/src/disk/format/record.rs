@@ -48,6 +48,7 @@ pub(crate) struct RecordHeader {
     pub(crate) head_bytes: u32,
     /// The number of items in the table.
     pub(crate) item_count: u32,
+    /// The hash of the key. 0 for tombstones, because their table has the hashes.
     pub(crate) hash: u64,
     /// The number of the object, unique among all objects ever written to the device.
     pub(crate) object_id: u64,
@@ -184,9 +185,9 @@ impl RecordHeader {
     }
 }
 
-/// Returns the checksum of the header (without the checksum field), key, head and table. Two checksums are
-/// combined, because one pass over both parts would need a copy without the checksum field. The combination is as
-/// strong as one checksum.
+/// Returns the checksum of the header (without the checksum field), key, head and table. The checksum field divides
+/// these bytes into two parts. One pass over both parts would need a copy without the field, so the checksums of the
+/// parts are combined. The combination is as strong as one checksum.
 fn meta_checksum(meta: &[u8], seed: ChecksumSeed) -> u64 {
     let front = seed.checksum(&meta[..CHECKSUM_AT]);
     let rest = ChecksumSeed(front).checksum(&meta[RECORD_HEADER_BYTES..]);

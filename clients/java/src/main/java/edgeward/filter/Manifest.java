@@ -7,7 +7,8 @@ import java.util.Set;
 
 /**
  * A publisher's list of the files that together contain every id up to journal number {@code head}. All numbers are
- * unsigned.
+ * unsigned. {@code coversMs} counts milliseconds since 1970: each id that was committed until then is in the journal up
+ * to {@code head}, or in every snapshot from epoch {@code epochMin} on.
  */
 record Manifest(
         String set,
@@ -20,13 +21,17 @@ record Manifest(
         List<Entry> deltas) {
     private static final int DELTAS_MAX = 128;
 
-    /** The entry of a snapshot, a filter file. */
+    /** The entry of a snapshot, a filter file with all ids up to journal number {@code base}. */
     record Snapshot(long epoch, long base, long bytes, String sha256) {}
 
-    /** The entry of a delta: a file with the ids between two journal numbers. */
+    /** The entry of a delta: a file with the ids after journal number {@code from}, up to and including {@code to}. */
     record Entry(long from, long to, long bytes, String sha256) {}
 
-    /** A publisher's answer to one client's challenge. */
+    /**
+     * A publisher's answer to one client's challenge, which {@code echo} repeats. Each id that was committed at least
+     * {@code lagMs} milliseconds before the proof is in the journal up to {@code head}, or in every snapshot from epoch
+     * {@code epochMin} on.
+     */
     record Proof(String set, long serial, long lineage, long epochMin, long head, long lagMs, String echo) {}
 
     static Manifest read(byte[] line, Keys keys) throws Refused {
@@ -102,13 +107,14 @@ record Manifest(
                 all.of("echo", String.class));
     }
 
-    /** Parses an object that has exactly these fields. */
+    /** The values of a JSON object that has exactly the expected fields. */
     private static final class Fields {
         private final Map<?, ?> values;
 
         /**
          * Parses a document of format version 2. A document without the field {@code format} has version 1. Documents
-         * of version 1 do not state which snapshot is needed, so the client must not trust them.
+         * of version 1 have no {@code epoch_min}. They do not state for which snapshots they are true, so the client
+         * must not trust them.
          */
         Fields(String json, String... names) throws Refused {
             this(ofFormat2(parsed(json)), names);

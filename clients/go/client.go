@@ -45,7 +45,8 @@ type Client struct {
 	url    string
 	keys   Keys
 	http   http.Client
-	// A third of MaxStaleness within limits: the time of one long poll, and the longest pause after an error.
+	// The duration of one long poll, and the longest pause after an error. It is a third of MaxStaleness, but at least
+	// periodMin and at most periodMax.
 	period time.Duration
 
 	mutex     sync.RWMutex
@@ -57,7 +58,8 @@ type Client struct {
 
 	// Signals the download goroutine that a snapshot may be needed.
 	downloadSignal chan struct{}
-	// The ETag of the newest manifest, for dated manifests from caches.
+	// The ETag of the newest manifest. It is used only with ClockError: polls are then conditional requests, which a
+	// cache may answer.
 	etag string
 	// Cancels both goroutines.
 	stop context.CancelFunc
@@ -65,8 +67,9 @@ type Client struct {
 	goroutines sync.WaitGroup
 }
 
-// Counts are the counters of a client since its start: polls, failures of any kind, accepted manifests and proofs,
-// used snapshots and deltas, received bytes of bodies, and refused data.
+// Counts are the counters of a client since its start. Failed counts errors of any kind. Refused counts those errors
+// for which received data was not used. The other counters are accepted manifests, proofs, snapshots and deltas, and
+// received bytes of bodies. A proof is the publisher's signed answer to the random bytes of a poll.
 type Counts struct {
 	Polls, Failed, Manifests, Proofs, Snapshots, Deltas, Bytes, Refused uint64
 }
@@ -126,7 +129,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 		keys:   keys,
 		http: http.Client{
 			Transport: config.Transport,
-			// Publishers do not redirect; a redirect comes from another server.
+			// Publishers do not redirect, so a redirect is not followed: its status is an error.
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 		},
 		period: config.MaxStaleness / 3,
@@ -160,7 +163,7 @@ func (c *Client) Close() {
 	c.goroutines.Wait()
 }
 
-// Answer looks up an id in any spelling that the form of the set allows.
+// Answer looks up an id. The id may have any spelling that the set's form of ids allows, such as a UUID in upper case.
 func (c *Client) Answer(id string) Answer {
 	now := c.config.Now()
 	c.mutex.RLock()
@@ -168,7 +171,7 @@ func (c *Client) Answer(id string) Answer {
 	return c.state.Answer(now, id)
 }
 
-// MayExist returns false only if no request for the id is needed, because the id does not exist.
+// MayExist returns false only if the answer is Absent. The request for the id can then be skipped.
 func (c *Client) MayExist(id string) bool { return c.Answer(id) != Absent }
 
 // Status returns the state of the client.

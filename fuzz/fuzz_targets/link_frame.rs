@@ -2,8 +2,8 @@
 //!
 //! Both kinds of [`Checksum`] are tested: one covers the whole payload, the other leaves out the bytes of a body.
 //!
-//! The first byte selects whether the header is repaired first (length, type within range, both checksums), so that
-//! the fuzzer gets past it. Run: `cargo +nightly fuzz run link_frame`.
+//! The first byte selects whether length, type and both checksums of the frame are made valid first. Otherwise the
+//! decoder would reject nearly every random frame at its header. Run: `cargo +nightly fuzz run link_frame`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

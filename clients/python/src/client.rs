@@ -58,6 +58,8 @@ impl FilterClient {
 
 #[pymethods]
 impl FilterClient {
+    /// Starts the client. `keep` is a folder that keeps the newest snapshot over restarts. `roots` is a PEM file with
+    /// root certificates for an `https` publisher.
     #[new]
     #[pyo3(signature = (
         url, keys = None, *, max_staleness, trust_transport = false, form = None, clock_error = None,
@@ -108,7 +110,7 @@ impl FilterClient {
     }
 
     /// Returns `absent`: skip the request; `maybe`: send the request, because the id may exist; `ask`: send the
-    /// request, because the filter is not fresh.
+    /// request, because the filter is not fresh, or the client is closed or was started before a fork.
     fn answer(&self, id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.running();
         spelled(id, |spelling| {
@@ -179,7 +181,8 @@ impl FilterClient {
 impl Drop for FilterClient {
     fn drop(&mut self) {
         if self.forks != FORKS.load(Ordering::Relaxed) {
-            // Only the parent has the background thread, so a `drop` of the client would wait for it forever.
+            // Only the parent process has the background thread. A `drop` of the client would wait forever for the end
+            // of this thread.
             let client = self
                 .client
                 .get_mut()
@@ -281,6 +284,7 @@ pub(crate) fn answer_name(answer: Answer) -> &'static str {
     }
 }
 
+/// Returns the keys to trust, or `Trust::Transport` (any server that answers) if there are no keys.
 pub(crate) fn trust(keys: Vec<String>) -> PyResult<Trust> {
     if keys.is_empty() {
         return Ok(Trust::Transport);
@@ -305,4 +309,5 @@ fn duration(seconds: f64) -> PyResult<Duration> {
         .map_err(|error| PyValueError::new_err(format!("{seconds} s: {error}")))
 }
 
+/// The time between two checks of `wait_fresh` for Ctrl-C.
 const SIGNALS_INTERVAL: Duration = Duration::from_millis(100);

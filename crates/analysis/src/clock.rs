@@ -8,11 +8,12 @@ use edgeward_types::Timestamp;
 /// Parses times such as `17/May/2015:10:05:03 +0000`.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Clock {
-    /// The text before the seconds in the last time that was parsed completely.
+    /// The text before the seconds of the last completely parsed field: date, hour and minute.
     prefix: [u8; 18],
-    /// The text after the seconds in this time.
+    /// The text after the seconds of that field: the time zone.
     suffix: [u8; 6],
-    /// The start of the minute of this time, in milliseconds.
+    /// The start of that field's minute, in milliseconds since 1970. `None` before the first field, or if the minute
+    /// begins before 1970.
     minute: Option<u64>,
 }
 
@@ -42,7 +43,6 @@ impl Clock {
             let secs = u64::from(s1 - b'0') * 10 + u64::from(s2 - b'0');
             self.prefix = *prefix;
             self.suffix = suffix;
-            // The result is `None` if the minute begins before 1970.
             self.minute = time.as_millis().checked_sub(secs * 1000);
         }
         Some(time)

@@ -17,7 +17,7 @@
 //! **A malformed row does not stop the polls.** If a poll failed at an id that does not have the configured
 //! form ([`ChangesConfig::form`]), every later poll would fail at the same row, and no later change would be
 //! read. The row is therefore skipped and counted ([`ChangesPoller::take_malformed`]). If only the number of a
-//! row is missing or has another type, the id of the row is delivered.
+//! row is missing or has another type, the row is counted too, but its id is delivered.
 
 use std::cell::Cell;
 use std::collections::BTreeSet;
@@ -81,8 +81,8 @@ impl Unit {
         i64::try_from(look_back).unwrap_or(i64::MAX)
     }
 
-    /// Returns the highest plausible value at the time `now`. A later time in a row comes from a wrong clock
-    /// or time zone.
+    /// Returns the highest plausible value of the column at the time `now`. If a row has a higher value, a clock or
+    /// a time zone is wrong.
     fn highest_plausible(self, now: SystemTime) -> i64 {
         let Self::Time {
             per_second,
@@ -138,7 +138,7 @@ impl ChangesConfig {
 pub struct PollResult {
     /// The number of ids delivered.
     pub ids: u64,
-    /// The number of rows skipped because they are malformed.
+    /// The number of malformed rows. The row was skipped if its id is malformed, and delivered if only its number is.
     pub malformed: u64,
     /// The highest number read so far; rows with an implausible time do not count. If a later run of the
     /// program passes this number to [`ChangesPoller::new`], its first poll begins at this number minus the
@@ -227,14 +227,14 @@ impl ChangesPoller {
         std::mem::take(&mut self.malformed)
     }
 
-    /// Sets the number from which the next poll continues, and forgets which rows were delivered.
+    /// Sets the cursor and forgets which rows were delivered. The next poll begins at the cursor minus the look-back.
     pub fn seek(&mut self, cursor: i64) {
         self.cursor = cursor;
         self.recent_rows = RecentRows::default();
     }
 
-    /// Connects if necessary, and prepares the query. Calling this before the first poll reports a configuration
-    /// error early.
+    /// Connects if necessary, and prepares the query. Returns the unit of the column that orders changes. Calling this
+    /// function before the first poll reports a configuration error early.
     pub fn connect(&mut self, timeout: Duration) -> Result<Unit, SourceError> {
         let source = Arc::clone(&self.source);
         let (query, open_connection) = (&self.config.query, self.connection.take());
@@ -254,7 +254,7 @@ impl ChangesPoller {
 
     /// Passes the ids since the last poll to `each`, in batches.
     ///
-    /// After an error, the next poll connects again and begins after the last batch that `each` accepted. No id is
+    /// After an error, the next poll connects again and delivers the batches that `each` has not accepted. No id is
     /// missed, but ids may be delivered twice.
     pub fn poll(&mut self, each: &mut dyn FnMut(Batch)) -> Result<PollResult, SourceError> {
         self.poll_while(&mut |batch| {
@@ -408,8 +408,8 @@ impl Rows<'_> {
 
     /// Adds a row whose number is missing or has another type. `error` describes the problem for the operator.
     ///
-    /// The id is delivered, because it may be valid. The position of the poll does not change. Every later poll
-    /// may return this row again, so the row is stored as delivered for the lifetime of this process.
+    /// The id is delivered, because it may be valid. The cursor does not change. Every later poll may return this
+    /// row again, so the row is stored as delivered for the lifetime of this process.
     pub fn add_row_without_number(
         &mut self,
         id: Value<'_>,

@@ -1,4 +1,4 @@
-//! The delay before the next attempt to connect.
+//! The delay before an edge's next attempt to connect to its gateway.
 //!
 //! The delay doubles after each failed attempt, up to a limit. A random part is subtracted, so that the edges of a
 //! gateway do not all connect to it at the same time after it has restarted.
@@ -22,7 +22,8 @@ impl Backoff {
         }
     }
 
-    /// Counts a failed attempt and returns the delay before the next one. `random` is a uniform random number.
+    /// Counts a failed attempt and returns the delay before the next one. `random` is
+    /// uniformly distributed over all values of its type.
     pub(crate) fn failed(&mut self, random: u32) -> Duration {
         let factor = 2_u32.saturating_pow(self.failures.min(30));
         let full_delay = self.delay_min.saturating_mul(factor).min(self.delay_max);

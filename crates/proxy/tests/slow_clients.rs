@@ -40,7 +40,8 @@ fn no_store(body: &str) -> Answer {
     Answer::ok(body.to_owned()).header("cache-control", "no-store")
 }
 
-/// The edge buffers small uploads, so clients that send them slowly do not delay misses.
+/// The edge buffers a small upload until it is complete, and only then takes a connection to the origin. Slow uploads
+/// therefore leave the connections to misses.
 #[test]
 fn a_slow_small_upload_uses_no_connection_to_the_origin() {
     let bed = bed_with(2);
@@ -53,6 +54,7 @@ fn a_slow_small_upload_uses_no_connection_to_the_origin() {
             client
         })
         .collect();
+    // The status page counts requests by the reason for which they are forwarded. For POST the reason is `method`.
     bed.wait_until("the uploads begin", |status| {
         status["requests"]["method"] == 8
     });
@@ -138,8 +140,8 @@ fn addresses_that_wait_for_a_connection_take_turns() {
     );
 }
 
-/// The edge reads the bodies of HTTP/2 clients with windows of zero ahead, so their origin connections become
-/// free.
+/// An HTTP/2 client requests ten bodies, but its stream windows of zero bytes let the edge send none of them. The edge
+/// reads the bodies ahead into memory, so their connections to the origin become free.
 #[test]
 fn a_small_body_that_no_client_reads_frees_its_connection_to_the_origin() {
     let bed = bed_with(4);
@@ -152,6 +154,7 @@ fn a_small_body_that_no_client_reads_frees_its_connection_to_the_origin() {
     });
     let _client = ClosedWindows::request(&bed, 10);
     assert_eq!(bed.get("/page").text(), "x");
+    // The memory of the fills shows that the edge has read most of the ten bodies.
     bed.wait_until("the bodies are read", |status| {
         let bytes = status["fills"]["bytes"].as_u64();
         bytes.is_some_and(|bytes| (10 * 250_000..=10 * 400_000).contains(&bytes))
@@ -212,6 +215,7 @@ fn chunked_uploads_and_trailers_arrive_completely_however_they_are_split() {
         assert_eq!(client.answer("POST").text(), "thanks");
         let got = bed.origin.last("/up").expect("the origin got a request");
         assert_eq!(got.body_len(), expected.len() as u64, "{pieces} pieces");
+        // The test's origin keeps only the first MiB of a body.
         assert!(expected.starts_with(got.body()) || got.body() == expected);
     }
 }
@@ -250,6 +254,7 @@ fn incomplete_uploads_leave_connections_for_misses() {
         for n in 0..100 {
             assert_eq!(bed.get("/page").status, 200, "{field}: request {n}");
         }
+        // The other two uploads stay buffered.
         bed.wait_for_metric("edgeward_uploads_kept_total", 2.0);
         assert_eq!(bed.origin.requests("/up"), 2, "{field}");
         // After a client has sent the rest, its body is forwarded unchanged.
@@ -292,7 +297,8 @@ fn one_address_cannot_use_all_connections_of_incomplete_uploads() {
             client
         })
         .collect();
-    // Incomplete uploads may use half of the ten connections, and one address may use four fifths of this half.
+    // Incomplete uploads may use half of the ten connections, and one address may use four fifths of this half. The
+    // other four of the eight uploads stay buffered.
     bed.wait_for_metric("edgeward_uploads_kept_total", 4.0);
     let mut other = connect_from(&bed, 2);
     other.send_head("POST", "/talk", &[("transfer-encoding", "chunked")]);

@@ -33,7 +33,7 @@ pub enum InvalidRequestTarget {
     AuthorityForm,
     /// The scheme is neither `http` nor `https`.
     Scheme,
-    /// The target is neither a path nor one of the forms above.
+    /// The target does not start with `/`, and no other reason applies.
     NotAPath,
 }
 

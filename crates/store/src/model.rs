@@ -70,7 +70,8 @@ struct Tiers {
     writing: Mutex<bool>,
     /// The number of responses that the origin has sent.
     origin: Mutex<u64>,
-    /// The response of the newest purge. Later lookups must not find an older response.
+    /// The number of the newest purge. A purge takes a number from `origin` like a response. Later lookups must not
+    /// find a response with a smaller number.
     purged: Mutex<u64>,
     /// The newest response whose change was applied. At the end no tier may have an older response.
     changed: Mutex<u64>,
@@ -95,7 +96,8 @@ impl Disk {
         self.writes.push(Write { value, is_finished });
     }
 
-    /// Finishes or aborts a write. Returns false if a purge stopped the write.
+    /// Ends a write: if `is_finished` is true, the writer may publish it; otherwise the write is aborted. Returns false
+    /// if a purge stopped the write.
     fn end(&mut self, value: u64, is_finished: bool) -> bool {
         let ours = |write: &Write| write.value == value && !write.is_finished;
         let Some(index) = self.writes.iter().position(ours) else {
@@ -226,7 +228,7 @@ impl Tiers {
         let version = self.hot.version(KEY);
         let value = self.request_origin();
         let _changing = self.hot.changing(KEY);
-        // The new response confirms the old one.
+        // The 304 with the number `value` confirms the stored response `before`.
         if self
             .hot
             .refresh(version, &before, Arc::new(value))
@@ -291,7 +293,7 @@ impl Tiers {
     }
 }
 
-/// Sets the number to `value` if it is smaller.
+/// Sets `least` to `value` if `value` is greater.
 fn raise(least: &Mutex<u64>, value: u64) {
     let mut least = least.lock();
     *least = value.max(*least);

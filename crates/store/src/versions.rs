@@ -18,8 +18,8 @@
 //! one atomic step. Three facts make such a change safe:
 //!
 //! 1. A write is registered with its device before its version is compared. A purge stops the registered writes
-//!    of its key on the device. If a purge follows the registration, the purge stops the
-//!    write. If a purge precedes the registration, the comparison finds the new version, and the write is dropped.
+//!    of its key on the device. If a purge follows the registration, the purge stops the write. If a purge precedes
+//!    the registration, the comparison finds the new version, and the write is dropped.
 //! 2. A key has at most one write in the queue of its device, and the device keeps the order of writes. A change
 //!    without a write to the device purges the key on the device.
 //! 3. Until the disk is updated, the key has a [`ChangeGuard`], or a registered write that lookups do not find
@@ -34,7 +34,7 @@
 //! |---|---|
 //! | insert, purge | a later purge drops the insert: in RAM by comparison, on disk by facts 1 and 2 |
 //! | insert, insert | the first insert makes a new version, and the second is dropped |
-//! | refresh or removal, insert | the first wins; the disk replaces only the head of the revalidated object |
+//! | refresh or removal, insert | the first wins; a new head is written only to the disk object that was revalidated |
 //! | promotion, any change | fact 3 |
 //! | eviction to disk, any change | the eviction has the older version; fact 1 for a purge, fact 2 for an insert |
 //! | variant, purge of its URL | the purge removes the marker (see below) |
@@ -204,8 +204,8 @@ fn log_slot(change: u64) -> usize {
 }
 
 /// The number of stripes. All logs together have the last 262 144 changes in 1 MiB, which are those of 16
-/// seconds at 16 thousand misses per second. The model checker runs with fewer stripes, because each lock takes
-/// it time.
+/// seconds at 16 thousand misses per second. The model checker runs with fewer stripes, because it
+/// simulates every lock, which takes time.
 const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 256 };
 
 /// The number of changes that the log of a stripe keeps.
@@ -235,7 +235,7 @@ mod tests {
         assert!(!versions.is_current(new_version));
     }
 
-    /// Tests both sides of the log's capacity.
+    /// Method: make as many changes of other keys as the log has entries, and then one change more.
     #[test]
     fn a_version_stays_current_until_the_log_has_overwritten_it_or_longer_if_it_is_renewed() {
         let versions = Versions::default();

@@ -45,10 +45,12 @@ pub(super) fn indexed_field(block: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     block.extend_from_slice(value);
 }
 
-/// The index of the newest entry of the dynamic table (RFC 7541 §2.3.3).
+/// The encoded field that repeats the newest entry of the dynamic table: an indexed field with index 62 (RFC 7541
+/// §2.3.3, §6.1).
 pub(super) const NEWEST_FIELD: u8 = 0x80 | 62;
 
-/// Appends an integer with a prefix of `bits` bits (RFC 7541 §5.1).
+/// Appends an integer with a prefix of `bits` bits (RFC 7541 §5.1). `first` has the bits above the prefix in the first
+/// byte.
 fn integer(block: &mut Vec<u8>, first: u8, bits: u32, value: usize) {
     let most = (1_usize << bits) - 1;
     if value < most {

@@ -1,5 +1,5 @@
-//! A small HTTP/1.1 client that fills caches, checks bodies and reads the origin's counter before and after a
-//! measurement.
+//! A small HTTP/1.1 client that fills caches, checks bodies and reads the origin's counter of requests before and after
+//! a measurement.
 
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -33,7 +33,7 @@ impl Client {
         self.get_from("bench", path)
     }
 
-    /// Returns a page of an admin server. Admin servers accept only their address as `Host`.
+    /// Returns a page of an admin server. Admin servers reject the `Host` `bench`, so the request names their address.
     pub(crate) fn get_page(&mut self, path: &str) -> anyhow::Result<Vec<u8>> {
         self.get_from("127.0.0.1", path)
     }

@@ -32,7 +32,8 @@ const fn row(name: &'static str, goal: Option<f64>, theirs: &'static [(&'static 
 }
 
 /// The rows to measure, with their names in `bench_link_speed`. A row that begins with `nor` also lacks what the row
-/// above lacks. In the first two rows, the commercial product compressed its cache.
+/// above lacks. In the first two rows, the commercial product compressed its cache. In the rows `names by gmac`, chunk
+/// ids are computed by GMAC instead of BLAKE3.
 const ROWS: [Row; 16] = [
     row(
         "everything on, incompressible",
@@ -64,14 +65,18 @@ const ROWS: [Row; 16] = [
     row("text, zstd, stores too", None, &[]),
 ];
 
-/// The names of the latency rows in `bench_link_speed`.
+/// The names by which `bench_link_speed` selects the latency rows. Their results are named `latency, idle` and
+/// `latency, beside a download`.
 const LATENCIES: &str = "latency;bulk";
 
 /// The throughput of the commercial product without any processing, in Mb/s: the limit of its network card.
 const PLAIN_2012: u32 = 896;
 
+/// The goal of the row `text, zstd`: the body's bytes divided by the bytes that the link sent.
 const TEXT_GOAL: f64 = 5.5;
+/// The most microseconds that the link may add to the p99 of short requests without other traffic.
 const ADDED_P99_GOAL_US: f64 = 1000.0;
+/// The most microseconds by which a download over the link may raise the p99 of short requests.
 const RAISED_P99_GOAL_US: f64 = 5000.0;
 
 pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<bool> {
@@ -166,7 +171,7 @@ pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<b
 ///
 /// With `one_core`, the source, the proxy or link, and the sink share one core. With two cores, the CPU time of
 /// the same pass varies by up to a factor of two, for the proxy and the link alike. The time depends on two
-/// facts: a core may share its execution units with a busy core, and the kernel's work on segments is charged
+/// facts: a core may share its execution units with a busy core, and the kernel's work on TCP segments is charged
 /// to different threads.
 fn measure(plan: &Plan, corpus: &Corpus, rows: &str, one_core: bool) -> anyhow::Result<String> {
     let mut command = match find("taskset") {

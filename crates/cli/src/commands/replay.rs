@@ -93,7 +93,7 @@ pub(crate) struct ReplayArgs {
     report: Option<PathBuf>,
 }
 
-/// Replays the trace and prints the report. Exit codes: 0 every response was correct, 1 some responses were wrong.
+/// Replays the trace and prints the report. Exit codes: 0 every response was correct, 1 some requests failed.
 pub(crate) fn run(args: ReplayArgs) -> anyhow::Result<ExitCode> {
     let inputs = args.trace.inputs()?;
     let total = match &args.warmup {
@@ -179,7 +179,7 @@ fn replay(plan: &ReplayPlan, inputs: &Inputs, total: Option<u64>) -> anyhow::Res
     });
     match result {
         Ok(Ok(report)) => Ok(report),
-        // The error of the reader has a location and a hint. It is unwrapped from the error of the library.
+        // A `TraceReadError` contains the location and the hint of the error, so it is taken out of the `ReplayError`.
         Ok(Err(ReplayError::Trace { requests, source })) => {
             let error = match source.downcast::<TraceReadError>() {
                 Ok(error) => error.0,

@@ -106,6 +106,7 @@ pub(crate) fn load(file: Option<&Path>, flags: &[FlagSetting]) -> Result<Checked
         raw_settings.retain(|setting| !setting.key.path.starts_with("listener."));
     }
     if flags.iter().any(|flag| flag.key == "disk_device.path") {
+        // Disk devices given by flags replace the disk devices of the file.
         raw_settings.retain(|setting| !setting.key.path.starts_with("disk_device."));
     }
     let mut items: HashMap<&str, usize> = HashMap::new();

@@ -1,4 +1,5 @@
-//! The prefilter in portable code, for one position or for several at once. This code defines the results.
+//! The chunker's prefilter in portable code. It finds the candidates for cuts. A position is a candidate if a weighted
+//! sum of four byte pairs before it is below a limit. Code for other instruction sets must find the same candidates.
 
 use std::ops::Range;
 
@@ -24,7 +25,7 @@ pub(super) fn sum(bytes: &[u8], position: usize) -> u16 {
     })
 }
 
-/// Returns the first position that is a candidate and passes the cut test.
+/// Returns the first candidate (its sum is below `candidate_limit`) for which `is_cut` returns true.
 pub(super) fn first(
     bytes: &[u8],
     mut positions: Range<usize>,
@@ -89,8 +90,8 @@ mod tests {
     /// byte have no candidates either. The chunker therefore needs no more time for these bytes than for
     /// others.
     ///
-    /// Method: compute the sums of all these runs. They must be at least 128, the largest limit of candidates,
-    /// which applies to an average of 4 KiB.
+    /// Method: compute the sums of all these runs. They must be at least 128. This is the largest candidate limit: the
+    /// limit for chunks of 4 KiB on average.
     #[test]
     fn no_run_of_one_byte_has_candidates() {
         for byte in 0..=u8::MAX {

@@ -1,9 +1,9 @@
 //! The eviction rankings. Each resident object has a rank, and the object with the lowest rank is evicted
 //! first.
 //!
-//! A policy is only a rule for ranks. All policies share the queue that finds the lowest rank. The queue is
-//! *lazy*: a hit writes the new rank into the object's own state, and the queue reads that rank when the object
-//! reaches the top. If ranks never decrease while an object is resident, a lazy queue and an eager queue choose
+//! A policy is only a rule for ranks. All policies use the same code for the queue that finds the lowest rank. The
+//! queue is *lazy*: a hit writes the new rank into the object's own state, and the queue reads that rank when the
+//! object reaches the top. If ranks never decrease while an object is resident, a lazy queue and an eager queue choose
 //! the same victims (`the_lazy_queue_chooses_the_victims_of_an_eager_one` shows it). A hit therefore costs one
 //! relaxed store and no precision is lost.
 
@@ -22,20 +22,21 @@ pub use lru::Lru;
 
 /// A rule that ranks resident objects.
 pub trait Ranking: Debug + Send + 'static {
-    /// The state of one object that a hit updates.
+    /// The state of one object. A hit updates this state.
     type AccessState: Debug + Default + Send + Sync;
 
-    /// The state shared by all objects that a hit reads: a clock or an inflation value.
+    /// The state that all objects share: a clock or an inflation value. A hit reads this state.
     type Shared: Debug + Default + Send + Sync;
 
-    /// Advances the time. Called at every offer of a miss.
+    /// Advances the logical time. Called each time an object is offered for admission after a miss.
     fn tick(shared: &Self::Shared);
 
-    /// Returns the highest rank that the victims of `object` may have. The object is rejected if one of them has a
-    /// higher rank. Returns `None` if the policy admits every object.
+    /// Returns the highest rank that a victim of `object` may have. The victims are the objects that would be evicted
+    /// to make space for `object`. If a victim has a higher rank, `object` is rejected. Returns `None` if the policy
+    /// admits every object.
     fn victim_rank_max(shared: &Self::Shared, object: &Object) -> Option<u64>;
 
-    /// Records the rejection of an object whose victims may have at most this rank.
+    /// Records that an object was rejected because a victim had a higher rank than `victim_rank_max`.
     fn rejected(shared: &Self::Shared, victim_rank_max: u64);
 
     /// Initialises the state of an admitted object.

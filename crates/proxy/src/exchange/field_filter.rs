@@ -6,16 +6,16 @@ use http::header::HeaderMap;
 
 use crate::base::config::ForwardingConfig;
 
-/// The names of the fields that the edge removes from requests, collected once at start.
+/// The names of the removed fields. A plain request is a cacheable GET or HEAD on the fast path (`client::h1`).
 #[derive(Debug)]
 pub(crate) struct FieldFilter {
     /// Removed from requests of clients that are not trusted proxies.
     client_fields: NameSet,
     /// Removed from requests that the cache may answer: fields with which a client overrides URL or method.
     override_fields: NameSet,
-    /// Removed from plain requests: fields of the connection and both sets above.
+    /// Removed from plain requests: hop-by-hop fields and both sets above.
     plain: NameSet,
-    /// Removed from plain requests of trusted proxies: fields of the connection and `override_fields`.
+    /// Removed from plain requests of trusted proxies: hop-by-hop fields and `override_fields`.
     plain_trusted: NameSet,
 }
 
@@ -41,8 +41,8 @@ impl FieldFilter {
         });
     }
 
-    /// Like [`apply`](Self::apply), for a plain request. Also removes the fields of the connection. The names of these
-    /// fields are fixed, because `Connection` of a plain request lists no other field.
+    /// Like [`apply`](Self::apply), for a plain request. Also removes the hop-by-hop fields. Their names are fixed,
+    /// because `Connection` of a plain request lists no other field.
     pub(crate) fn apply_to_plain(&self, headers: &mut HeaderMap, client_is_trusted: bool) {
         let names = if client_is_trusted {
             &self.plain_trusted

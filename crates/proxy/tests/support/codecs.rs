@@ -1,4 +1,5 @@
-//! Sends one request to each codec of the edge: the fast path, hyper's HTTP/1.1, and HTTP/2.
+//! Sends one request to each codec of the edge: the fast path (the edge's own HTTP/1.1 code for simple requests),
+//! hyper's HTTP/1.1, and HTTP/2.
 
 use std::net::SocketAddr;
 

@@ -1,4 +1,5 @@
-//! Tables with one row per rule, and a comparison with a naive parser.
+//! Tests of the parser of `Cache-Control` and `Pragma`: tables with one row per rule, and a comparison with a naive
+//! parser. Sections are those of RFC 9111.
 
 use http::HeaderValue;
 use http::header::{CONTENT_TYPE, SET_COOKIE};
@@ -239,7 +240,8 @@ proptest! {
     /// The parser finds a `no-store` member after any bytes.
     #[test]
     fn no_bytes_hide_a_later_no_store(random_bytes in proptest::collection::vec(any::<u8>(), 0..80)) {
-        // A quote in the random bytes can only close within them, because no quote follows.
+        // No quote follows the random bytes, so a quoted string among them never ends after `no-store`. The parser must
+        // not treat `no-store` as a part of an unclosed string.
         let mut line = random_bytes;
         line.extend_from_slice(b", no-store");
         let mut directives = ResponseDirectives::default();

@@ -4,8 +4,8 @@
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
 //!
-//! The key is the hash of host and URL. The host is the host of an absolute URL, or else the virtual host of
-//! the line. A line without both has an empty host. The size is the number of body bytes sent, so an aborted
+//! The key is the hash of host, path and query. The host is the host of an absolute URL, or else the virtual host
+//! of the line. A line without both has an empty host. The size is the number of body bytes sent, so an aborted
 //! transfer has a smaller size. If no bytes were sent (`-` or 0), the size is unknown and the line is ignored.
 
 use crate::number;
@@ -17,7 +17,7 @@ use super::options::{AccessLogRules, QueryRule};
 
 pub(super) struct AccessLogParser {
     rules: AccessLogRules,
-    /// Host and URL of the current line. This is a field so that its allocation is reused.
+    /// Host, path and query of the current line. This is a field so that its allocation is reused.
     key: Vec<u8>,
 }
 
@@ -175,7 +175,8 @@ impl<'l> AccessLogLine<'l> {
     }
 }
 
-/// An example of the text between client and request. Other lines have other digits and letters.
+/// An example of the time and of the quote that begins the request. A line must have the same slashes in the date and
+/// the same last three bytes; the other bytes differ between lines.
 const TIME_AND_QUOTE: &[u8; 30] = b"[17/May/2015:10:05:03 +0000] \"";
 
 /// Returns the position of the quote that ends a field. In a field, `\"` is a quote and `\\` a backslash.
@@ -193,8 +194,8 @@ fn closing_quote(field: &[u8]) -> Option<usize> {
     }
 }
 
-/// Returns the host if `vhost:port` precedes the three fields with which other access logs begin. Otherwise
-/// returns an empty host.
+/// Returns the host if `vhost:port` precedes the three fields client, identity and user. Otherwise returns an empty
+/// host. `before` is the text before the time.
 fn virtual_host(before: &[u8]) -> &[u8] {
     // Most lines have no virtual host and no colon.
     if memchr::memchr(b':', before).is_none() {

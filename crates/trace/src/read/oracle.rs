@@ -1,8 +1,8 @@
 //! Parses libCacheSim's oracleGeneral: 24 packed little-endian bytes per request.
 //!
 //! The fields are: `u32` time in seconds, `u64` object id, `u32` size in bytes, and `i64` next access. The next
-//! access is the number (from 1) of the next request for the same object, or -1. This field is ignored: see
-//! [`Record`].
+//! access is the number (from 1) of the next request for the same object, or -1. Only [`check`] reads the next
+//! access; a [`Record`] does not contain it.
 
 use edgeward_types::Timestamp;
 
@@ -22,7 +22,8 @@ pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
     }
 }
 
-/// Checks that a sample can be oracleGeneral. Returns the reason if this is impossible.
+/// Checks that a sample can be oracleGeneral. Returns the reason if this is impossible. `whole_input` is true if the
+/// sample is the whole input and not only its start.
 ///
 /// The format has no magic number. In a valid trace, time does not decrease, and the next access is -1 or
 /// greater than the number of the record.

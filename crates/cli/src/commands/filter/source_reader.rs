@@ -1,4 +1,4 @@
-//! Reads the hashes of all ids of a source: a file or a database.
+//! Reads all ids of a source, a file or a database, and passes on their hashes.
 
 use std::time::SystemTime;
 
@@ -17,11 +17,12 @@ pub(super) struct SourceReader<'a> {
     pub(super) label: String,
     /// The form of the ids.
     pub(super) form: IdForm,
-    /// The time at which reading began, in milliseconds since 1970. Ids added later may be missing.
+    /// The time at which reading began, in milliseconds since 1970. If an earlier run is resumed, this is the time of
+    /// that run. Ids added later may be missing.
     pub(super) began_ms: u64,
     /// The number of ids read.
     pub(super) ids: u64,
-    /// The part of `ids` that an earlier run had read.
+    /// The number of rows that the resumed earlier run had read, at most `ids`. 0 if no run is resumed.
     pub(super) ids_before: u64,
     /// The number of lines or rows that were skipped because they are not ids.
     pub(super) malformed: u64,

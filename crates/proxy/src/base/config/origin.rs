@@ -46,8 +46,7 @@ pub struct OriginConfig {
     /// Longest time that a request waits for a connection. Default 5 s: clients do not wait longer. The client then
     /// gets 503 with `Retry-After`.
     pub queue_timeout: Duration,
-    /// Idle connections of each worker. Default 256: enough for the misses of one core, and few enough for many edges
-    /// in front of an origin that serves a few hundred connections.
+    /// Idle connections of each worker that are kept for later misses. Default 256: enough for the misses of one core.
     pub idle_per_worker_max: usize,
     /// Longest time for which an idle connection is kept. Default 15 s, below the keep-alive time of most origins
     /// (nginx 75 s). Node.js closes connections after 5 s; requests on a connection that it has closed are retried.
@@ -139,9 +138,9 @@ pub enum HostPolicy {
 impl HostPolicy {
     /// Returns the default for an origin at `url`.
     ///
-    /// An `https` origin with a host name selects its site by `Host` and refuses names that its certificate lacks
-    /// (421), so it gets the name of its URL. An origin with `http` or an IP address usually belongs to the operator
-    /// and serves the names that clients use.
+    /// An `https` origin with a host name usually selects its site by `Host`, and answers 421 to names that its
+    /// certificate lacks. It therefore gets the name of its URL. An origin with `http` or an IP address usually belongs
+    /// to the operator and serves the names that clients use.
     pub fn default_for(url: &OriginUrl) -> &'static Self {
         if url.tls && url.host.parse::<IpAddr>().is_err() {
             &Self::Origin

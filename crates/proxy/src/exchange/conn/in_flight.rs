@@ -22,6 +22,7 @@ impl Drop for InFlight {
             conn.idle_since.set(conn.clock.now());
             conn.response_ended.set(true);
         }
+        // The request has ended, so the edge no longer waits for the client to read its response or to send its body.
         conn.client_turn_since.set(None);
         conn.upload_waits_since.set(None);
     }

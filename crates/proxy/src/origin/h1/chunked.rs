@@ -151,7 +151,7 @@ fn parse_size(line: &[u8]) -> Result<(u64, usize), H1Error> {
 /// The most digits of a chunk's size, so that sizes are below 2^60 and sums of sizes do not overflow.
 const SIZE_DIGITS_MAX: usize = 15;
 
-/// The most bytes of one line, of all extensions of a body, and of its trailers.
+/// The most bytes of one size line, of all chunk extensions of a body together, and of all its trailers together.
 const LINE_BYTES_MAX: usize = 16 << 10;
 
 const TRAILERS_MAX: usize = 32;

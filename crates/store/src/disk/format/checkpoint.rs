@@ -1,4 +1,5 @@
-//! The header block of a checkpoint. If this block is invalid, the index that follows it is ignored.
+//! The header block of a checkpoint, which is a saved index of the disk store. If this block is invalid, the index that
+//! follows it is ignored.
 
 use super::{ChecksumSeed, Fields};
 
@@ -7,7 +8,7 @@ use super::{ChecksumSeed, Fields};
 pub(crate) struct CheckpointHeader {
     /// The number of the checkpoint. A newer checkpoint has a greater number.
     pub(crate) sequence: u64,
-    /// The first epoch whose records the checkpoint may lack.
+    /// The epoch of the first segment whose records the checkpoint may lack.
     pub(crate) epoch: u64,
     /// The length in bytes of the saved index after this block.
     pub(crate) bytes: u64,

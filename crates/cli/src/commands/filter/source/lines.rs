@@ -1,4 +1,4 @@
-//! Text with one id per line. An id is any sequence of bytes; empty lines are skipped.
+//! Text with one id per line. An id is all bytes of a line without its line end (LF or CRLF). Empty lines are skipped.
 
 use std::io::{BufRead, Read as _};
 

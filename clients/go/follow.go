@@ -15,17 +15,20 @@ import (
 )
 
 const (
-	pauseMin  = 10 * time.Millisecond
+	// The shortest pause between two polls.
+	pauseMin = 10 * time.Millisecond
+	// The limits of Client.period, the time of one long poll.
 	periodMin = 50 * time.Millisecond
 	// Most proxies keep a connection open although a response sends no byte for this time.
-	periodMax    = 25 * time.Second
+	periodMax = 25 * time.Second
+	// The pause after the first failure. The pause doubles with each further failure in a row.
 	backoffFirst = 100 * time.Millisecond
 	// The number of attempts to fetch a file. An attempt requests only the bytes that are still missing.
 	downloadAttempts = 8
 )
 
-// Sends one long poll after another until the context ends. A poll takes at most a third of MaxStaleness, because its
-// proof extends the freshness only from the time at which the poll was sent.
+// Sends one long poll after another until the context ends. The publisher's signed response proves only that the client
+// was up to date when the poll was sent. A poll therefore takes at most a third of MaxStaleness.
 func (c *Client) pollForever(ctx context.Context) {
 	defer c.goroutines.Done()
 	failures := 0
@@ -91,6 +94,7 @@ func (c *Client) downloadForever(ctx context.Context) {
 
 // Polls the publisher. Returns true if the next poll should follow at once.
 func (c *Client) poll(ctx context.Context) (bool, error) {
+	// If the error of the clocks has a limit, the date of a manifest proves its freshness, so no challenge is needed.
 	dated := c.config.ClockError > 0
 	header, path, wait := http.Header{}, "", time.Duration(0)
 	c.mutex.Lock()
@@ -159,7 +163,8 @@ func (c *Client) poll(ctx context.Context) (bool, error) {
 		}
 	}
 	if tooLarge != nil {
-		// The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
+		// The publisher answers at once as long as the client has an older snapshot than the newest. This client cannot
+		// fetch the newest, so it must pause between polls.
 		pollAgain = false
 		c.recordFailure(fmt.Errorf("the snapshot is not fetched: %w", tooLarge), 1)
 	}
@@ -178,7 +183,7 @@ func (c *Client) fetchDeltas(ctx context.Context) error {
 		}
 		file, err := c.file(ctx, "/delta/"+entry.SHA256, entry.Bytes, 1)
 		if err == statusError(http.StatusNotFound) {
-			// The publisher has merged the delta into another since its manifest; the next manifest lists the merged delta.
+			// After the publisher sent the manifest, it merged this delta into another. The next manifest lists that one.
 			return nil
 		}
 		if err != nil {

@@ -123,7 +123,7 @@ impl Slot {
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// Records progress: the client has read enough bytes, so the connection no longer counts as waiting for it.
+    /// Records that the client has read `PROGRESS_BYTES`, so the connection no longer counts as waiting for its client.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }

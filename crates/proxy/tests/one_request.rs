@@ -1,5 +1,8 @@
 //! The edge normalizes each request once. The cache key, the `Vary` key and the forwarded request are all made
 //! from the normalized request.
+//!
+//! `for_hyper` adds a connection option that the fast path does not know, so hyper parses the request. `send_h2`
+//! returns `None` if the edge resets the stream.
 
 #[path = "support/codecs.rs"]
 mod codecs;
@@ -89,7 +92,7 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
     }
     let gets = bed.origin.recorded();
     let gets = gets.iter().filter(|request| request.method() == "GET");
-    // Each POST invalidates the responses to the GETs before it.
+    // The first GET is a miss. Each of the six POSTs invalidates the stored response, so the next GET is a miss.
     assert_eq!(gets.count(), 7);
 }
 
@@ -162,6 +165,7 @@ fn requests_share_a_variant_only_if_the_origin_gets_equal_fields() {
     }
     let bed = TestBed::start();
     echo(&bed, "x-any", Some("x-any"));
+    // The origin may treat two field lines differently from one line with both values, so they are two variants.
     let two_lines = [("x-any", "a"), ("x-any", "b")];
     assert_eq!(
         bed.get_with("/cached", &two_lines).text(),

@@ -125,7 +125,8 @@ fn metrics_declare_each_family_once_and_count_events() {
     }
 }
 
-/// The status and the metrics of an edge with AdaptSize have the hit ratios that its tuner predicted and measured.
+/// The status and the metrics of an edge with AdaptSize have the hit ratios that its tuner predicted and measured. The
+/// curve is the predicted hit ratio by size parameter.
 #[test]
 fn a_tuned_edge_shows_its_curve() {
     let bed = TestBed::with_config(|config| {

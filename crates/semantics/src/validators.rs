@@ -32,7 +32,7 @@ impl Validators {
         }
     }
 
-    /// Returns true if the response can be validated: it has an entity tag or a valid date.
+    /// Returns true if the response can be validated: it has an entity tag or a valid `Last-Modified`.
     pub fn can_validate(&self) -> bool {
         self.etag.is_some() || self.last_modified_time.is_some()
     }

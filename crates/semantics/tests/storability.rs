@@ -343,7 +343,7 @@ fn every_combination_agrees(store_request_errors: bool) {
     }
 }
 
-/// A request field that is not in the cache key causes these errors, so the next client must not get them.
+/// Request fields that are not in the cache key cause such errors. A stored error would replace the page for others.
 #[test]
 fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setting() {
     let with_lifetime = head(&[(CACHE_CONTROL, "max-age=60")]);
@@ -406,7 +406,7 @@ fn a_client_can_forbid_storing_if_its_directives_are_honoured() {
     );
 }
 
-/// §5.2.2.4, §5.2.2.7, §7.3: the stored head does not have fields that must not be shared.
+/// RFC 9111 §5.2.2.4, §5.2.2.7, §7.3: the stored head does not have fields that must not be shared.
 #[test]
 fn the_stored_head_lacks_fields_that_must_not_be_shared() {
     let response = head(&[

@@ -99,7 +99,7 @@ pub(crate) struct DemoArgs {
     seed: u64,
 }
 
-/// Runs the demo. Exit codes: 0 every byte was correct, 1 some bytes were wrong.
+/// Runs the demo. Exit codes: 0 every response was correct, 1 some requests failed.
 pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     let report_path = report_path(&args.report)?;
     let interrupted = InterruptFlag::watch()?;
@@ -405,7 +405,7 @@ impl InterruptFlag {
     }
 }
 
-/// Returns the path of the page, or an error if the page cannot be written, before the long measurement starts.
+/// Returns the path of the report page. Creates the file already now: if that fails, the demo ends before it measures.
 fn report_path(given: &Path) -> anyhow::Result<PathBuf> {
     let is_file_name = given.extension().is_some_and(|ending| ending == "html");
     let path = if is_file_name {
@@ -432,12 +432,13 @@ const REPORT_FOLDER: &str = "demo-report";
 
 const REPORT_NAME: &str = "edgeward-demo.html";
 
-/// The number of points of the predicted series. The plot cannot show more points.
+/// The number of intervals of the trace for which the plot shows a hit ratio.
 const INTERVALS: u64 = 60;
 
 /// The number of records that are simulated between two updates of the progress.
 const BATCH_RECORDS: usize = 1 << 14;
 
+/// The time between two samples of the edge's status page and of its memory.
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\

@@ -9,7 +9,8 @@ use serde_json::Value;
 
 use super::run::{edgeward, output, text, until, wait};
 
-/// Two edges, and nginx if it is installed. The second edge changes its rule of admission half-way.
+/// Two edges, and nginx if it is installed. The second edge changes its rule of admission half-way. `source` is a
+/// published figure, which the report shows beside the measured one.
 const PLAN: &str = r#"
 title = "Two rules and a peer"
 
@@ -107,8 +108,8 @@ fn a_plan_is_run_compared_and_reported() {
                 .unwrap_or_else(|| panic!("{key}: {totals:#}"))
         };
         assert!(number("hit_ratio") > 0.1, "{totals:#}");
-        // The hit ratio by the headers of the responses and the ratio by the origin's count of requests differ
-        // a little, because the warm-up ends between two samples.
+        // `spared_ratio` is the hit ratio as the origin counts it. It differs a little from `hit_ratio`, because the
+        // origin's count begins at the first sample after the warm-up, not at the end of the warm-up.
         assert!(
             (number("hit_ratio") - number("spared_ratio")).abs() < 0.06,
             "{totals:#}"
@@ -194,6 +195,7 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
         );
         assert!(printed.contains("  hint: "), "{printed}");
     }
+    // The error for an unknown plan lists the built-in plans, for example `second-hit`.
     let run = output(&["lab", "no-such-plan"]);
     assert_eq!(run.status.code(), Some(2));
     assert!(
@@ -224,7 +226,7 @@ fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary starts");
-    // The store is open as soon as the edge serves.
+    // The first edge creates its store at its start, so the store shows that the edge runs.
     let lab_folder = until("the edge has its store", || {
         let lab_folder = fs::read_dir(&caches).ok()?.next()?.ok()?.path();
         let store = lab_folder.join("store/edgeward.store");

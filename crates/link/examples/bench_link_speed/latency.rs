@@ -40,6 +40,7 @@ pub(crate) fn idle() -> io::Result<()> {
         for (tcp, requests) in connections.iter_mut().zip([&mut link, &mut plain]) {
             for _ in 0..500 {
                 let times = send_request(tcp)?;
+                // The first round is the warm-up.
                 if round > 0 {
                     requests.push(times);
                 }
@@ -126,11 +127,11 @@ const NETWORK: WanSettings = WanSettings {
 /// The number of requests of each series. At 20 ms per request, a series takes more than half a minute.
 const REQUESTS: usize = 1500;
 
-/// The shortest pause that counts if a request takes less than a millisecond, in nanoseconds.
+/// The shortest processor pause (see [`Watch`]) that counts if a request takes less than 1 ms, in nanoseconds.
 const SHORT_PAUSE_NS: u64 = 300_000;
 
-/// The shortest pause that counts if a request takes 20 ms, in nanoseconds. If shorter pauses counted, most requests
-/// would overlap a pause, and slow requests more often than fast ones.
+/// The shortest processor pause that counts if a request takes 20 ms, in nanoseconds. If shorter pauses counted, most
+/// requests would overlap a pause, and slow requests more often than fast ones.
 const PAUSE_NS: u64 = 1_000_000;
 
 /// Starts a server that answers each request of 200 bytes with 1 KiB, or with endless random bytes if the first byte

@@ -1,5 +1,5 @@
-//! Starts a gateway, a WAN path and an edge. Gateway and edge are processes of the `edgeward` program, which are
-//! configured like in production.
+//! Starts a gateway, a WAN path and an edge. Gateway and edge are two processes of the `edgeward` program. Their
+//! configuration is one for production.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -78,7 +78,7 @@ impl EdgeAndGateway {
         Ok(started)
     }
 
-    /// Waits until the link is up. Until then, the edge does not forward requests.
+    /// Waits until the link is up. The edge then forwards a request for an unknown path, and the origin answers 404.
     fn wait_until_up(&self) -> io::Result<()> {
         let start = Instant::now();
         while start.elapsed() < START_TIMEOUT {

@@ -47,9 +47,9 @@ pub(crate) type ConnectionId = u64;
 pub(crate) struct CoreConfig {
     /// True if the peer may open streams.
     pub(crate) accepts: bool,
-    /// See [`LinkConfig`](crate::LinkConfig).
+    /// True if bodies are cut into chunks and the chunks are looked up in the store.
     pub(crate) dedup: bool,
-    /// See [`LinkConfig`](crate::LinkConfig).
+    /// True if bodies that begin like encrypted or compressed data bypass deduplication.
     pub(crate) probe: bool,
     /// The highest number of unacknowledged bytes of all streams.
     pub(crate) unacked_max: usize,
@@ -65,10 +65,10 @@ pub(crate) struct Core {
     peer_session: Option<u64>,
     duplexes: HashMap<DuplexId, Duplex>,
     next_duplex: DuplexId,
-    /// The duplex stream of each outgoing one-way stream, and the index of the counters of its target's host.
+    /// For each outgoing one-way stream: its duplex stream, and the index in `traffic` of its target host's counters.
     /// An outgoing stream stays here until it is delivered, even if its duplex stream is dropped.
     outgoing_streams: HashMap<StreamId, (DuplexId, usize)>,
-    /// The duplex stream of each incoming one-way stream, and the index of the counters of its target's host.
+    /// For each incoming one-way stream: its duplex stream, and the index in `traffic` of its target host's counters.
     incoming_streams: HashMap<StreamId, (DuplexId, usize)>,
     /// Streams that the peer opened and no task has accepted yet. The limit of the peer's streams limits this queue.
     unaccepted: VecDeque<DuplexId>,
@@ -198,8 +198,8 @@ impl Core {
             waker: None,
             idle: false,
         });
-        // The number of connections has changed, and with it the lanes: long frames may now leave on another
-        // connection.
+        // The number of connections decides which connection sends long frames and which sends short ones
+        // (`fill`), so another connection may have to send the queued frames now.
         self.wake_idle();
         Ok(id)
     }
@@ -361,7 +361,7 @@ impl Core {
         Ok(first.filter(|_| at == 0))
     }
 
-    /// Returns true if only acknowledgements of few bytes are ready to be sent, and they can be delayed longer. Most
+    /// Returns true if only acknowledgements are ready to be sent, and they can be delayed longer. Most
     /// requests are answered within [`ACK_DELAY`], so the acknowledgement is sent in the same write as the response.
     fn delay_acks(&mut self, lane: Lane, now: Instant) -> bool {
         let due = match self.endpoint.receiver().answer_urgency() {

@@ -250,15 +250,16 @@ fn a_chunk_that_exceeds_the_window_is_delivered() {
     }
 }
 
-/// A small request is acknowledged together with its response, or a millisecond later. A large body is acknowledged
-/// without delay.
+/// A request of at most 1 MiB is acknowledged together with its response, at the latest `ACK_DELAY` after its arrival.
+/// A longer body is acknowledged without delay.
 ///
-/// Method: send a request from the edge. Then call `fill` of the gateway's core for several times after the arrival,
-/// and compare the number of bytes that it appends.
+/// Method: send a request from the edge. Then call `fill` of the gateway's core with several times after the arrival,
+/// and check how many bytes `fill` appends.
 #[test]
 fn a_response_carries_the_acknowledgement() {
     let mut simulation = Simulation::new(|_| {});
     let [edge_stream, gateway_stream] = simulation.open_stream();
+    // Gives the frames of `open_stream` time to arrive.
     simulation.step(Some(simulation.now + DELAY * 4));
     simulation.step(Some(simulation.now + DELAY * 4));
     let send_request = |simulation: &mut Simulation, bytes: usize| {

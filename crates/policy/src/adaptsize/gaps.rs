@@ -1,10 +1,11 @@
 //! Measured distributions of the time between requests of one object.
 //!
-//! Theorem 1 assumes Poisson requests: an object of rate `r` is requested again within the lifetime `T` with
-//! probability `1 - e^(-rT)`. Real requests are bursty. On a video trace LRU hits 46 of 100 requests where the
-//! exponential predicts 34, and the error is as large for every `c` at which the cache evicts. This module
-//! therefore measures two values for objects of about `n` requests per window. `G(T)` is the share of gaps up
-//! to `T`. `M(T)` is the mean of the gap or `T`, whichever is shorter.
+//! Theorem 1 of the AdaptSize paper assumes Poisson requests: an object of rate `r` is requested again within the
+//! lifetime `T` with probability `1 - e^(-rT)`. Real requests are bursty. On a video trace LRU hits 46 of 100 requests
+//! where the exponential predicts 34. AdaptSize's predictions have an error of the same size, for every size parameter
+//! `c` at which the cache evicts. This module therefore measures two values for objects of about `n` requests per
+//! window. `G(T)` is the share of gaps up to `T`. `M(T)` is the mean stay: an object stays in the cache until its next
+//! request or for `T`, whichever is shorter. The unit of all times is one window.
 
 /// Gaps between successive requests of one object, by the number of its requests in the window.
 #[derive(Clone, Debug, Default)]
@@ -17,7 +18,9 @@ pub struct Gaps {
 struct Class {
     /// The weight of the gaps in each bin.
     bins: Vec<f64>,
+    /// The weight of all gaps.
     weight: f64,
+    /// The weighted sum of all gaps, in windows.
     sum: f64,
 }
 
@@ -28,7 +31,9 @@ pub(super) struct GapCurve {
     edges: Vec<(f64, f64)>,
     /// The weight of the measured values, from 0 to 1. The exponential distribution has the remaining weight.
     trust: f64,
+    /// The number of requests per window, the rate of the exponential distribution.
     count: f64,
+    /// The mean gap in windows.
     mean: f64,
 }
 
@@ -66,6 +71,7 @@ impl Gaps {
                 edges: Vec::new(),
                 trust: 0.0,
                 count,
+                // `count` requests at random times divide the window into `count + 1` parts.
                 mean: 1.0 / (count + 1.0),
             };
         };

@@ -1,5 +1,4 @@
 //! The metrics of an edge: the sums of the workers' counters, and the state of the cache.
-//!
 //! This module reads the state of the cache at each scrape. Counters of requests are in `base/counters.rs`.
 
 use edgeward_metrics::{Definition, Family, encode, metrics};
@@ -177,6 +176,7 @@ fn c_label(c: f64) -> String {
 /// The memory of this process.
 pub(crate) struct Memory {
     pub(crate) resident_bytes: u64,
+    /// The resident memory, and the arena's pages that are not part of the resident memory.
     pub(crate) all_bytes: u64,
 }
 

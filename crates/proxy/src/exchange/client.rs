@@ -1,4 +1,4 @@
-//! Facts about the client of a connection that each request needs.
+//! The client of a connection: the facts that all requests of the connection use.
 
 use std::net::SocketAddr;
 use std::rc::Rc;

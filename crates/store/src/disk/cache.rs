@@ -137,7 +137,7 @@ impl DiskCache {
         let object_bytes_max = settings
             .object_bytes_max
             .map_or(smallest, |size| size.bytes().min(smallest));
-        // The key, head and body of one record must fit in a segment.
+        // A record (key, head, body) must fit in a segment, so a head may take at most a quarter of a segment.
         let segment_quarters = opened
             .iter()
             .map(|(volume, _)| volume.shape.segment_bytes / 4);
@@ -241,8 +241,8 @@ impl DiskCache {
         self.volume_of(hash).has_write(hash, |_| true) || self.lookup(hash).is_some()
     }
 
-    /// Sets the time. Call it about once a second. Blocks that were verified more than `verify_every` ago are then
-    /// verified again. Before the first call no block is remembered as verified.
+    /// Sets the time and releases mapped pages. Call it about once a second. A block that was verified more than
+    /// `verify_every` ago is verified again at its next read. Before the first call no block is remembered as verified.
     pub fn tick(&self, now: Timestamp) {
         for volume in &self.shared.volumes {
             volume.verified.tick(now);
@@ -427,7 +427,7 @@ impl DiskCache {
         &self.shared.volumes[usize::from(self.route(hash))]
     }
 
-    /// Returns the device with the highest score for this key. When a device is added or removed, only its own
+    /// Returns the device with the lowest score for this key. When a device is added or removed, only its own
     /// keys move (rendezvous hashing).
     fn route(&self, hash: KeyHash) -> u16 {
         let volumes = &self.shared.volumes;

@@ -89,7 +89,7 @@ pub enum WriteError {
     Closed,
 }
 
-/// Why durability is not certain.
+/// Why it is not certain that earlier writes and purges are durable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SyncError {

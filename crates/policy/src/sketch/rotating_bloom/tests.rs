@@ -25,8 +25,8 @@ fn the_second_request_has_been_seen_and_the_first_has_not() {
 
 /// A key is remembered for at least 7/8 of a period and at most two periods, up to the counting error.
 ///
-/// Method: add a key and then others, and look it up before and after the bounds, from several points of the
-/// first period.
+/// Method: add `before` other keys, the key, and again other keys. The key is found after 0.85 periods of other keys,
+/// and no longer after 2.05 periods.
 #[test]
 fn a_key_is_remembered_for_one_to_two_periods() {
     let period = 20_000u64;
@@ -43,7 +43,7 @@ fn a_key_is_remembered_for_one_to_two_periods() {
     }
 }
 
-/// A period has the expected number of distinct keys, to a few percent.
+/// A period has the configured number of distinct keys. At most 5 % fewer or 15 % more are possible.
 #[test]
 fn a_period_holds_the_keys_it_was_sized_for() {
     for keys in [2_000u64, 200_000] {
@@ -55,7 +55,7 @@ fn a_period_holds_the_keys_it_was_sized_for() {
                 filter.check_and_add(KeyHash(added));
             }
             let period = added as f64 / 2.0 / keys as f64;
-            // False positives are not added, and a filter has whole blocks.
+            // Two causes make a period longer: false positives are not added, and a filter has whole blocks.
             assert!(
                 (0.95..1.15).contains(&period),
                 "{keys}, {false_positive_rate}: {period}"
@@ -91,10 +91,10 @@ fn first_requests_are_taken_for_second_ones_at_the_estimated_rate() {
     }
 }
 
-/// Requests for keys that rotation forgot are counted at the true rate.
+/// `forgotten_share` estimates the share of new keys that rotation forgot.
 ///
-/// Method: each key is requested again after 2.25 periods, when it is forgotten and the last cleared generation
-/// contains it.
+/// Method: each key is requested again after 2.25 periods. Both filters have forgotten the key by then, but it may be
+/// in the copy of the filter that was cleared last, from which forgotten keys are recognised.
 #[test]
 fn keys_forgotten_by_rotation_are_counted() {
     let keys = 40_000u64;
@@ -103,7 +103,7 @@ fn keys_forgotten_by_rotation_are_counted() {
     for n in 0..3 * distance {
         filter.check_and_add(KeyHash(n % distance));
     }
-    // Two thirds of the new keys are returning keys.
+    // All keys are reported as new. Two thirds of them were requested before, so the share is at most about 2/3.
     let lost = filter.stats().forgotten_share;
     assert!((0.3..0.72).contains(&lost), "{lost}");
     let calm = RotatingBloom::new(config(keys, 1e-3));
@@ -119,7 +119,7 @@ fn a_smaller_false_positive_rate_costs_more_memory() {
     let bits = |rate| config(1_000_000, rate).memory_bytes() as f64 * 8.0 / 1e6;
     let (loose, usual, strict) = (bits(0.05), bits(0.01), bits(0.001));
     assert!(loose < usual && usual < strict);
-    // Two filters of about 11 bits per key, and 1/64 of a third.
+    // Two filters of about 11 bits per key, and a copy of 1/64 of a filter, from which forgotten keys are recognised.
     assert!((20.0..28.0).contains(&usual), "{usual}");
     for rate in [0.05, 0.01, 0.001] {
         let rate_max = config(1000, rate).false_positive_rate_max();
@@ -127,7 +127,7 @@ fn a_smaller_false_positive_rate_costs_more_memory() {
     }
 }
 
-/// Between threads, an added key is found as long as no rotation intervenes.
+/// If several threads add keys, each thread finds a key that it has just added, unless the filters rotate in between.
 ///
 /// Method: four threads add keys and look them up at once, through dozens of rotations. A thread may be
 /// suspended for two rotations between its add and its lookup. Therefore only lookups in the same epoch as the
@@ -155,7 +155,7 @@ fn threads_find_their_recent_keys_through_rotations() {
     });
     assert!(lookups.into_inner() > 200_000, "nearly all lookups count");
     let rotations = filter.stats().rotations;
-    // 240 000 keys, 8000 per period. A thread that is suspended while it clears delays a rotation.
+    // 240 000 keys at 8000 per period are 30 rotations. A thread that is suspended while it clears delays a rotation.
     assert!((5..=32).contains(&rotations), "{rotations}");
 }
 
@@ -176,7 +176,7 @@ proptest! {
         for _ in 0..8 * keys {
             let key = rng.bits() % (spread * keys);
             let seen = filter.check_and_add(KeyHash(key)) == KeyStatus::Seen;
-            // Every add that the primary did not already contain is at most one more distinct key.
+            // Each request adds at most one distinct key: at most `added - then` since the last request for `key`.
             if let Some(&then) = last.get(&key)
                 && added - then <= keys * 3 / 4
             {
@@ -199,7 +199,7 @@ proptest! {
     }
 }
 
-/// Under skewed traffic too, the estimated number of keys is accurate.
+/// The estimated number of distinct keys is accurate even if keys are requested repeatedly.
 #[test]
 fn the_number_of_keys_is_estimated_from_the_fill() {
     let filter = RotatingBloom::new(config(50_000, 0.01));

@@ -308,7 +308,7 @@ mod tests {
             prop_assert_eq!(write_block(status, &policy, &block), bytes);
         }
 
-        /// Method: cut a head at each length, then change one byte. The parser returns an error or a valid head.
+        /// Method: cut a head within its fixed part (an error). Then change one byte (an error or a valid head).
         #[test]
         fn bytes_that_are_not_a_head_are_refused(policy in policy(), head in head(), at: usize, with: u8) {
             let whole = write_response(StatusCode::OK, &policy, &head);

@@ -56,10 +56,10 @@ impl Body {
     }
 
     /// Returns the connection if the body is complete and another request may follow.
-    ///
     /// A connection with bytes after the response is not reused: no request asked for these bytes (RFC 9112 §9.2).
     pub(crate) fn into_connection(mut self) -> Option<Connection> {
         let reusable = self.reusable && self.has_ended() && self.connection.inbox.is_empty();
+        // The next body often has a similar length, so the first read of the next response has this size.
         self.connection.read_bytes = self.bytes.clamp(READ_BYTES_MIN, READ_BYTES_MAX);
         if self.connection.inbox.capacity() > READ_BYTES_MIN {
             // The buffer is freed, so that an idle connection has no large buffer.

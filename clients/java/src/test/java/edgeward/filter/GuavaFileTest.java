@@ -119,7 +119,7 @@ final class GuavaFileTest {
             assertEquals(1, server.sent, "the second answer was 304");
 
             // The file was 100 s old when it was fetched, so it may be used for 900 s more. The test checks at 870 s,
-            // because the real duration of the test is added to the age.
+            // because the real duration of the test is added to the age. `Now` has a monotonic clock and a wall clock.
             server.now = new Now(870_000, 5_870_000);
             assertFalse(file.mayExist(ABSENT));
             file.check();
@@ -187,7 +187,7 @@ final class GuavaFileTest {
         private final HttpServer server;
         private byte[] file = Vectors.file("guava-utf8.bloom");
         private int version;
-        // The response also has a Date header, which the JDK's server adds.
+        // The client computes the file's age: Date minus Last-Modified, plus Age. The JDK's server adds Date.
         volatile Instant modified = Instant.now().minusSeconds(100);
         volatile long ageSeconds;
         volatile int sent;

@@ -1,6 +1,6 @@
-"""Every query of this folder, in DataFusion, DuckDB and Spark, against `edgeward analyze`.
+"""Runs every query of this folder in DataFusion, DuckDB and Spark, and compares the results with `edgeward analyze`.
 
-Usage: test_sql.py EDGEWARD [LOG...]; without logs one is made up. EDGEWARD is a build with the
+Usage: test_sql.py EDGEWARD [LOG...]. Without LOG the test generates two logs. EDGEWARD is a build with the
 feature `parquet`.
 """
 
@@ -16,7 +16,8 @@ UTC = datetime.timezone.utc
 
 
 def make_logs(folder):
-    """Two machines: a combined log with oddities, and JSON lines that tell what the cache did."""
+    """Writes the logs of two machines: one in the combined format, with URLs that are not UTF-8 and missing sizes,
+    and one of JSON lines with the outcome in the cache. Each log ends with a malformed line."""
     state = 1
     for machine in ("edge-1", "edge-2"):
         (folder / machine).mkdir(parents=True)
@@ -75,7 +76,7 @@ def spark_engine(folder):
     session.read.parquet(str(folder)).createOrReplaceTempView("requests")
 
     def run(sql):
-        # Python gets times without a zone in the machine's own; as text they stay what they are.
+        # As Python values, times without a zone would be in the zone of this machine. As text they stay in UTC.
         frame = session.sql(sql)
         times = [name for name, kind in frame.dtypes if kind.startswith("timestamp")]
         for name in times:
@@ -85,7 +86,7 @@ def spark_engine(folder):
 
 
 def plain(value):
-    """A value as all engines can be compared: times as text in UTC."""
+    """Returns a value in the form in which the engines are compared: times as text in UTC, other values unchanged."""
     if isinstance(value, datetime.datetime):
         value = value.astimezone(UTC) if value.tzinfo else value
         return value.strftime("%Y-%m-%dT%H:%M:%SZ")
@@ -99,7 +100,7 @@ def named(rows):
 
 
 def expected(report):
-    """What each query must say, out of the JSON document. Tables in any order are sorted."""
+    """Returns the rows that each query must return, computed from the JSON document."""
     storable = report["storable"]
     answers = {
         "counts": [(report["requests"], report["urls"], report["once"])],
@@ -113,7 +114,7 @@ def expected(report):
     }
     for table in ("methods", "hosts", "types", "machines"):
         assert report[table]["others"] is None and report[table]["undercount_max"] == 0, table
-        # One that names itself in two ways of writing is one to SQL.
+        # The document may list a host in upper and in lower case. In the Parquet files it is in lower case.
         sums = {}
         for name, *figures in named(report[table]["top"]):
             name = name.lower() if table == "hosts" else name

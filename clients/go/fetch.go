@@ -45,7 +45,7 @@ func (c *Client) file(ctx context.Context, path string, size uint64, attempts in
 			lastError = fmt.Errorf("the response ended after %d of %d bytes", len(body), size)
 		}
 		if file = body; len(file) <= before || errors.Is(err, errTooLarge) {
-			// This attempt received no further byte, so an immediate retry would probably fail as well.
+			// This attempt received no further byte or too many bytes. An immediate retry would probably fail as well.
 			break
 		}
 	}
@@ -54,9 +54,10 @@ func (c *Client) file(ctx context.Context, path string, size uint64, attempts in
 
 var errTooLarge = errors.New("the response is larger than allowed")
 
-// Fetches a whole response, with limits on size and idle time. The publisher may let the client wait for the given time
-// before it responds. A partial response (206) is appended to the bytes already received. After an error in the body,
-// the function returns the error together with the response and the received bytes.
+// Fetches a whole response, with limits on size and idle time. The publisher may use the time `wait` in addition to the
+// idle time before it responds. A partial response (206) is appended to `received`, a complete response (200) replaces
+// it. A response with another status is returned without its body. After an error in the body, the function returns the
+// error together with the response and the received bytes. After an error before the body, the response is nil.
 func (c *Client) get(
 	ctx context.Context, path string, header http.Header, received []byte, bytesMax int, wait time.Duration,
 ) (*http.Response, []byte, error) {

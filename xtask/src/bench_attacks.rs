@@ -1,6 +1,6 @@
 //! Measures how much an attack slows down a well-behaved client.
 //!
-//! One edge on its own core serves a well-behaved client, which requests hits over kept connections as fast as
+//! One edge on its own core serves a well-behaved client, which requests hits over persistent connections as fast as
 //! possible and one miss after another. First the client is alone (the calm phase), then each attack runs
 //! beside the client. There are three figures: the remaining hits per second, the 99th percentile of the
 //! misses' latency, and the edge's peak memory.
@@ -65,9 +65,10 @@ struct Plan {
     out: PathBuf,
 }
 
-/// The goals: at least this share of the hits per second of the calm phase, and less than this multiple of the p99 of
-/// its misses.
+/// The goal for hits per second of CPU time that was left to the client: at least this share of the same value in the
+/// calm phase.
 const HITS_SHARE_MIN: f64 = 0.9;
+/// The goal for the p99 of the misses' latency: less than this multiple of its value in the calm phase.
 const MISS_P99_RATIO_MAX: f64 = 2.0;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -117,6 +118,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             "ordinary": ordinary,
             "ordinary_hits_share": ratio(&ordinary, &calm, "hits_per_client_second"),
             "ordinary_miss_p99_ratio": ratio(&ordinary, &calm, "miss_p99_ms"),
+            // CPU ticks since boot that the host took from this virtual machine.
             "stolen": facts::stolen().0,
         });
         eprintln!("  {}", line(&row));

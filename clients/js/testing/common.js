@@ -21,7 +21,7 @@ export function bytes(hex) {
   return new Uint8Array(Buffer.from(hex, "hex"));
 }
 
-/** Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors. */
+/** Returns the n-th id of a form, spelled as in the golden files, which crates/filter/tests/vectors writes. */
 export function spelling(form, n) {
   if (form === "text") return `résumé/${n}`;
   if (form === "integer") return `+00${n}`;

@@ -21,8 +21,11 @@ pub enum QueryRule {
 #[derive(Clone, Debug, Default)]
 pub struct Fingerprints {
     query: QueryRule,
+    /// The last host, as the log spells it.
     host: Vec<u8>,
+    /// The hash of `host` in lower case, or 0 without a host.
     host_seed: u64,
+    /// A buffer for `host` in lower case.
     lower: Vec<u8>,
 }
 

@@ -169,7 +169,8 @@ impl Objects {
         self.once
     }
 
-    /// The bytes that were sent repeatedly: for each URL, the sent bytes minus its size. 0 if sizes were not counted.
+    /// The bytes that were sent repeatedly: for each URL, the sent bytes minus its size. 0 if only requests were
+    /// counted, without sizes.
     pub const fn repeated_bytes(&self) -> u64 {
         self.repeated_bytes
     }
@@ -184,7 +185,7 @@ impl Objects {
         &self.popularity
     }
 
-    /// The URLs that a cache could have stored. Empty if sizes were not counted.
+    /// The URLs that a cache could have stored. Empty if only requests were counted, without sizes.
     pub const fn storable(&self) -> &StorableObjects {
         &self.storable
     }

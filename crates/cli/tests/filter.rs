@@ -16,7 +16,7 @@ fn run(folder: &Path, arguments: &[&str], stdin: &str) -> Output {
         .stderr(Stdio::piped())
         .spawn()
         .expect("the binary runs");
-    // A command that rejects its arguments does not read stdin.
+    // A write error is ignored: a command that rejects its arguments ends before it reads stdin.
     _ = child
         .stdin
         .take()
@@ -52,7 +52,8 @@ fn a_filter_finds_the_ids_of_its_source() {
     ] {
         let mut arguments = vec!["build", "-s", "-", "--ids", "integer", "-o", name, "--json"];
         arguments.extend_from_slice(extra);
-        // The input has every id twice; the second copy adds no id to the filter.
+        // The input has every id twice; the second copy adds no id to the filter. Some constructions do not count an
+        // id that is a false positive before its insertion. They may report up to 1 % fewer ids.
         let report = json(&run(folder.path(), &arguments, &ids(4000).repeat(2)));
         assert_eq!(report["ids_read"], 8000, "{name}");
         let distinct = report["ids"].as_u64().expect("the count is a number");
@@ -83,6 +84,7 @@ fn a_filter_finds_the_ids_of_its_source() {
             "{name}: {false_positives} of 10,000 at 1 %"
         );
     }
+    // 007 is another spelling of the id 7.
     assert_eq!(
         run(folder.path(), &["query", "static", "007"], "")
             .status

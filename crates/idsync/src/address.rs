@@ -52,6 +52,7 @@ pub fn open(address: &str, options: Options) -> Result<Arc<dyn Source>, SourceEr
             address, options,
         )?)),
         _ => {
+            // Without this use, `options` is unused if all databases are disabled at compile time.
             drop(options);
             Err(SourceError::Unsupported {
                 scheme: scheme.to_owned(),

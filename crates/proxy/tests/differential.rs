@@ -1,10 +1,12 @@
 //! Sends each request to the three codecs of the edge and compares the results: the fast path, hyper's
 //! HTTP/1.1, and HTTP/2.
 //!
-//! The requests are generated from the grammar and then mutated. Either all codecs use the same cache key and
-//! forward the same request line and fields, or all codecs reject the request. HTTP/2 is left out if it cannot
-//! express the request. `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases. A failed run prints its seed.
-//! To repeat the run, set `EDGEWARD_DIFFERENTIAL_SEED` to this seed.
+//! A request is combined from lists of valid and invalid parts. Characters are inserted into some of the parts. Either
+//! all codecs use the same cache key and forward the same request line and fields, or no codec forwards the request.
+//! HTTP/2 is left out if it cannot express the request.
+//!
+//! `EDGEWARD_DIFFERENTIAL_CASES` sets the number of cases. A failed run prints its seed. To repeat the run, set
+//! `EDGEWARD_DIFFERENTIAL_SEED` to this seed.
 
 #[path = "support/codecs.rs"]
 mod codecs;
@@ -26,8 +28,8 @@ struct GeneratedRequest {
     authority: String,
     /// True if the target has a scheme and an authority.
     is_absolute: bool,
-    /// Path and query. They start with `/` or `?`, unless the mutation has inserted another character. `{}` is
-    /// replaced by the salt, a text that differs from case to case.
+    /// Path and query. They start with `/` or `?`, unless the mutation has inserted another character at the front.
+    /// `{}` is replaced by the salt, a text that differs from case to case.
     path: String,
     fields: Vec<(&'static str, String)>,
 }
@@ -257,6 +259,7 @@ fn compare(
             continue;
         };
         let outcome = forwarded(heads);
+        // The edge itself answers an OPTIONS request with `Max-Forwards: 0`.
         if outcome == Outcome::Refused {
             prop_assert!(
                 (400..600).contains(&response.status) || generated.method == "OPTIONS",

@@ -2,7 +2,7 @@
 
 use std::fmt::{self, Write as _};
 
-/// Formats `text` as HTML text, or as an attribute value in double quotes.
+/// Formats a text for HTML, as the content of an element or as an attribute value in quotes.
 pub(crate) struct Html<'a>(pub(crate) &'a str);
 
 impl fmt::Display for Html<'_> {
@@ -22,7 +22,7 @@ impl fmt::Display for Html<'_> {
     }
 }
 
-/// Formats `text` as a JSON string with quotes, for use inside a `<script>` element.
+/// Formats a text as a JSON string with quotes, for use inside a `<script>` element. Tabs and line feeds become spaces.
 ///
 /// The HTML parser searches the content of a `<script>` element for `</script` and `<!--` before the JSON is
 /// parsed, so `<` is always escaped.

@@ -43,6 +43,7 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Layers> {
         .filter_map(|line| line.strip_prefix("| `"))
         .map(|row| {
             let cell = row.split('|').next().unwrap_or_default();
+            // The prefix has removed the first backtick, so every second part is a name.
             let names = cell.split('`').step_by(2);
             names
                 .filter(|name| !name.trim().is_empty())
@@ -113,7 +114,7 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
                 }
                 continue;
             }
-            // The `mod.rs` of a layer only lists its modules.
+            // The `mod.rs` of a layer has no module and only lists the modules, so its imports are not checked.
             let (Some(module), true) = (&module, path.len() > 1) else {
                 continue;
             };
@@ -136,6 +137,7 @@ pub(crate) fn check(layers: &Layers, files: &[(PathBuf, String)]) -> Report {
             }
         }
     }
+    // Puts the modules of each layer in order: a module follows when all modules that it imports are in `order`.
     for layer in layers.0.iter().rev().flatten() {
         let of_layer = modules.iter().filter(|(name, _)| name == layer);
         let mut left: BTreeSet<&String> = of_layer.map(|(_, module)| module).collect();
@@ -176,7 +178,7 @@ fn segment(file: &Path, number: usize) -> Option<String> {
     (name != "mod" && name != "lib").then(|| name.to_owned())
 }
 
-/// Returns the paths of this crate that a file uses, each from the crate's root.
+/// Returns the paths that begin with `crate` or `super` in a file of `proxy`, each from the root of that crate.
 fn paths(file: &Path, source: &str) -> Vec<Vec<String>> {
     let own: Vec<String> = (0..).map_while(|number| segment(file, number)).collect();
     let code = without_tests(source);

@@ -5,10 +5,11 @@
 //! everything that is *not* code: nested comments, raw strings, and the character `'a'`, which begins like the
 //! lifetime `'a`.
 
-/// A token of the source. Whitespace is skipped; literals and comments are one token.
+/// A token of the source. Each literal and each comment is one token. Whitespace is skipped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Token<'a> {
     pub(crate) text: &'a str,
+    /// The line in which the token begins, from 1.
     pub(crate) line: usize,
     pub(crate) kind: Kind,
 }

@@ -4,7 +4,8 @@ use std::fs;
 
 use super::*;
 
-/// Loads a file with this text and returns the settings or the errors, without the path of the temporary folder.
+/// Loads a file with this text and these flags (flag, key, value). Returns the settings that are not defaults, or the
+/// errors without the path of the temporary folder.
 fn load_text(text: &str, flags: &[(&str, &str, &str)]) -> String {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let path = folder.path().join("edge.toml");
@@ -434,7 +435,8 @@ fn an_incomplete_or_repeated_disk_host_is_an_error() {
     assert!(printed.contains("there is no disk cache"), "{printed}");
 }
 
-/// Shows that no setter confuses two words: after a word is set, the same word is shown.
+/// Sets each word of each choice and checks that the configuration then prints the same word. This detects a setter
+/// that confuses two words.
 #[test]
 fn each_word_of_a_choice_is_shown_unchanged() {
     let mut words_shown = 0;

@@ -21,13 +21,15 @@ pub(super) struct FrameEncoder<'a> {
     pub(super) stream: StreamId,
     pub(super) effort: &'a mut Effort,
     pub(super) counters: &'a mut SenderCounters,
+    /// A buffer for the bytes of the chunks against which a piece is compressed.
     pub(super) base: &'a mut Vec<u8>,
+    /// A buffer for the compressed bytes.
     pub(super) packed: &'a mut Vec<u8>,
 }
 
 impl FrameEncoder<'_> {
-    /// Appends the frame of a piece to `out`. `digest` is the body's digest if the bytes of the piece are the
-    /// next ones to add to it; the function adds them, if possible in one pass with the frame's checksum. Fails
+    /// Appends the frame of a piece to `out`. The caller passes the body's `digest` if the piece contains the next
+    /// bytes for it. The function then adds these bytes, if possible in one pass with the frame's checksum. Fails
     /// if the bytes of the piece were released and are needed again, but the store has lost them.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
@@ -126,8 +128,8 @@ impl FrameEncoder<'_> {
         Ok(())
     }
 
-    /// Compresses the bytes into `packed`, if `effort` chooses a method. Returns the method, or `None` if the
-    /// bytes must be sent uncompressed.
+    /// Compresses the bytes into `packed`, if `effort` chooses a method. Returns the method, or [`Method::None`] if
+    /// the bytes are to be sent uncompressed.
     fn pack(&mut self, raw: &[u8], link_busy: bool, codec: &mut impl Codec) -> Method {
         if raw.len() < COMPRESSED_BYTES_MIN {
             return Method::None;
@@ -173,7 +175,7 @@ impl FrameEncoder<'_> {
             return None;
         }
         self.packed.clear();
-        // The buffer never shrinks, so that its memory is zeroed only once.
+        // `self.base` never shrinks, so that its memory is zeroed only once.
         let bytes = bytes_of(&base.entries);
         self.base.resize(self.base.len().max(bytes), 0);
         let base_bytes = &mut self.base[..bytes];

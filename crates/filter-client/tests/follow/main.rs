@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use edgeward_filter_client::{Answer, FilterClient, Reason};
 use support::{Clocks, Relay, WAIT_MAX, client, config, post, publisher, table, until};
 
+/// A `max_staleness` that does not elapse in real time during a test.
 const LONG: Duration = Duration::from_secs(60);
 
 #[test]
@@ -36,7 +37,7 @@ fn absent_ids_are_answered_absent_and_posted_ids_maybe() {
     });
 }
 
-/// After the publisher dies, the filter stays fresh exactly until its deadline.
+/// After the publisher dies, the filter is still fresh. It is stale when `max_staleness` has elapsed.
 #[test]
 fn a_client_fails_open_after_its_publisher_died() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -53,7 +54,7 @@ fn a_client_fails_open_after_its_publisher_died() {
     assert!(!client.status().fresh);
 }
 
-/// A stepped wall clock never makes a stale filter fresh, and has no effect after the next proof.
+/// A stepped wall clock never makes a stale filter fresh. After a step, the next proof makes the filter fresh again.
 #[test]
 fn stepped_wall_clocks_do_not_extend_freshness() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -77,7 +78,7 @@ fn stepped_wall_clocks_do_not_extend_freshness() {
     assert_eq!(client.answer("no such id"), Answer::Ask(Reason::Stale));
 }
 
-/// If the operator guarantees the clock error, manifests from any cache make the filter fresh.
+/// If the operator guarantees the clock error, the date of a manifest makes the filter fresh without a proof.
 #[test]
 fn dated_manifests_suffice_with_a_known_clock_error() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -146,7 +147,7 @@ fn a_posted_id_is_answered_maybe_within_two_seconds() {
     assert!(p99 < Duration::from_secs(2), "{p99:?}");
 }
 
-/// An interrupted download continues where it ended. Deltas arrive during the download.
+/// The relay cuts the first three responses with the snapshot in half. The client then requests the missing bytes.
 #[test]
 fn a_broken_download_is_resumed() {
     let folder = tempfile::tempdir().expect("a folder");

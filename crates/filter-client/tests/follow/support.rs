@@ -94,7 +94,8 @@ pub(crate) fn exchange(addr: SocketAddr, request: &[u8]) -> Option<Vec<u8>> {
     Some(answer)
 }
 
-/// Clocks that show the system time plus an offset that tests set.
+/// Clocks that show the system time plus offsets that tests set: the first for the monotonic clock, the second, in
+/// milliseconds, for the wall clock.
 #[derive(Clone, Default)]
 pub(crate) struct Clocks(Arc<Mutex<(Duration, i64)>>);
 
@@ -138,6 +139,7 @@ pub(crate) type Tamper = Box<dyn FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send>
 /// to the publisher have `Connection: close`.
 pub(crate) struct Relay {
     pub(crate) addr: SocketAddr,
+    /// The publisher's address, or `None` while the relay is disconnected.
     pub(crate) target: Arc<Mutex<Option<SocketAddr>>>,
     tamper: Arc<Mutex<Option<Tamper>>>,
 }
@@ -228,7 +230,7 @@ pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     }
 }
 
-/// Returns the offset of a response's body.
+/// Returns the offset of a response's body, or the length of the response if its head is incomplete.
 pub(crate) fn body_at(answer: &[u8]) -> usize {
     let end = answer.windows(4).position(|four| four == b"\r\n\r\n");
     end.map_or(answer.len(), |end| end + 4)

@@ -39,6 +39,7 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
         Some(seed) => seed..seed + 1,
         None => 0..runs,
     };
+    // `answered` counts the answers `absent` and `maybe`, `asked` counts the answers `ask`.
     let (mut answered, mut asked, mut outcomes) = (BTreeMap::new(), 0, BTreeMap::new());
     for seed in seeds {
         // Signatures take most of the time, so only some lives have them.
@@ -60,8 +61,8 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     }
     eprintln!("answered {answered:?}, asked {asked}, outcomes {outcomes:?}");
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // A client that always answers `Ask` would pass the test, so require enough other answers of each kind
-        // of life.
+        // A client that always answers `Ask` would pass the test, so other answers are required too. There are six
+        // kinds of lives: three sources of complete ids, each with and without dated manifests.
         assert_eq!(answered.len(), 6, "{answered:?}");
         let answers: u64 = answered.values().sum();
         assert!(answers > asked / 3, "{answered:?}, asked {asked}");
@@ -69,7 +70,8 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     }
 }
 
-/// The model detects each fault of a publisher within the first thousand lives.
+/// A [`Fault`] is a deliberate error of the simulated publisher. The model detects each fault within the first
+/// thousand lives.
 #[test]
 fn each_publisher_fault_is_detected() {
     for fault in [

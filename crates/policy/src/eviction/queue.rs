@@ -4,7 +4,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 
-/// A min-heap of `(rank at the last read, index)`.
+/// A min-heap of `(rank at the last read, index)`. The index is the caller's number for the object.
 ///
 /// An entry takes 16 bytes. A pop costs O(log n), plus one sift for each top entry whose rank has increased
 /// since it was last read. An entry is sifted at most once per hit.
@@ -13,12 +13,12 @@ pub(crate) struct LazyQueue {
     heap: BinaryHeap<Reverse<(u64, u32)>>,
 }
 
-/// The state of an entry at the top of the heap.
+/// The state of an entry's object, which the caller looks up by index.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum EntryState {
     /// Resident, with its current rank.
     Resident(u64),
-    /// Removed by the caller. The entry stayed in the heap until it reached the top.
+    /// Removed by the caller. The entry stays in the heap until it reaches the top or is swept.
     Removed,
 }
 
@@ -27,9 +27,10 @@ impl LazyQueue {
         self.heap.push(Reverse((rank, index)));
     }
 
-    /// Removes the resident entry with the lowest rank.
+    /// Removes and returns the resident entry with the lowest rank. After [`SIFTS_MAX`] sifts, it takes the first
+    /// resident entry at the top instead.
     ///
-    /// Calls `on_removed` for every removed entry that reaches the top. Its index is free from then on.
+    /// Calls `on_removed` for every removed entry that reaches the top. The caller may then reuse its index.
     pub(crate) fn pop(
         &mut self,
         entry_state: impl Fn(u32) -> EntryState,
@@ -156,7 +157,7 @@ mod tests {
         let entries = SIFTS_MAX + 10;
         let mut queue = LazyQueue::default();
         (0..entries).for_each(|i| queue.push(0, i));
-        // All ranks increased: without a limit the search would sift every entry once.
+        // All ranks have increased since the push. Without a limit the search would sift every entry once.
         let seen = RefCell::new(0);
         let victim = queue.pop(
             |i| {

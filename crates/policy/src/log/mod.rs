@@ -81,9 +81,9 @@ impl LogShape {
         }
     }
 
-    /// Returns the default segment size on a device of `device_bytes`: 64 MiB, or less if the device would have
-    /// fewer than [`SEGMENTS_FEW`] segments of this size. With few segments, one reclaim would evict a large
-    /// share of the objects.
+    /// Returns the default segment size on a device of `device_bytes`: 64 MiB, or less (at least 4 MiB) if the device
+    /// would have fewer than [`SEGMENTS_FEW`] segments of this size. With few segments, one reclaim would evict a
+    /// large share of the objects.
     pub const fn segment_bytes_for(device_bytes: u64) -> u64 {
         let mut segment_bytes = 64 << 20;
         while device_bytes / segment_bytes < SEGMENTS_FEW && segment_bytes > 4 << 20 {
@@ -123,14 +123,14 @@ impl LogShape {
     }
 }
 
-/// A device has at least this many segments if it is large enough. A reserve of two is then at most an eighth of
-/// the space.
+/// A device of at least 64 MiB has at least this many segments of the default size. A reserve of two segments is then
+/// at most an eighth of the space.
 pub const SEGMENTS_FEW: u64 = 16;
 
 /// The location of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordLocation {
-    /// The open segment.
+    /// The segment with the record.
     pub segment: SegmentId,
     /// Bytes from the start of the segment.
     pub offset: u64,
@@ -242,8 +242,8 @@ impl SegmentLog {
         })
     }
 
-    /// Moves the next location up to a multiple of `align_bytes`, because the bytes before it are being
-    /// written.
+    /// Moves the next location up to a multiple of `align_bytes`. The caller has written all allocated records, and
+    /// the next write must begin at such a multiple.
     pub fn align_to(&mut self, align_bytes: u64) {
         if let Some(open) = &mut self.open {
             open.cursor = open.cursor.next_multiple_of(align_bytes);
@@ -328,14 +328,15 @@ impl SegmentLog {
             .unwrap_or(self.epoch_next)
     }
 
-    /// Returns the longest body that may be stored: half of the space beside the reserve. A longer body could
-    /// be reclaimed before it is complete, by its own writes and by reinsertions.
+    /// Returns the longest body that may be stored: half of the space without the reserve and the open segment. A
+    /// longer body could be reclaimed before it is complete, by its own writes and by reinsertions.
     pub fn object_bytes_max(&self) -> u64 {
         let shape = &self.shape;
         let usable_segments = (self.segments() as u64).saturating_sub(u64::from(self.reserve) + 1);
         let piece = shape.record_bytes(0, shape.piece_bytes);
         let pieces_a_segment = shape.record_bytes_max() / piece;
-        // If memory is scarce, pieces may have a quarter of the usual length. The last record lists each piece.
+        // The last record lists each piece, and about half of a segment may hold this list. If memory is scarce,
+        // pieces may have a quarter of the usual length.
         let extents_max = shape
             .record_bytes_max()
             .saturating_sub(shape.segment_bytes / 2)

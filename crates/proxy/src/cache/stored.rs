@@ -21,9 +21,9 @@ use crate::base::field_line::push_field;
 /// The memory tier.
 pub(crate) type Hot = HotCache<Stored>;
 
-/// A body moves to the arena (memory that the kernel sends without a copy) after this many copies into sockets. The
-/// move costs as much as it saves in 4 later hits for a body of 1 MiB, and in 12 hits for 128 KiB. The total cost is
-/// therefore at most about twice the lowest possible cost, for any number of hits.
+/// A body moves to the arena (memory that the kernel sends without a copy) after this many copies into sockets. A move
+/// costs as much as 4 later hits save for a body of 1 MiB, and 12 hits for 128 KiB. A number between the two makes the
+/// total cost at most about twice the lowest possible cost, for any number of hits (the ski-rental problem).
 const COPIES_BEFORE_MOVE: u8 = 8;
 
 /// The value of a key in the cache.
@@ -120,8 +120,7 @@ impl Stored {
         self.copies.fetch_add(1, Relaxed) + 1 == COPIES_BEFORE_MOVE
     }
 
-    /// Attaches the charge of a marker to the marker, for as long as the marker is in memory. A response needs no such
-    /// call, because its body owns the charge.
+    /// Gives a marker its charge, to be released with the marker. A response needs no call: its body owns the charge.
     pub(crate) fn attach_charge(&self, charge: Option<ChargeGuard>) {
         if let (StoredKind::Varies(variants), Some(charge)) = (&self.kind, charge) {
             // A marker that has a charge keeps it.
@@ -152,7 +151,6 @@ impl Variants {
     }
 
     /// Turns a primary key into a secondary key: appends the generation and the values of the request's fields.
-    ///
     /// A URI contains no newline, so a primary key never equals a secondary key.
     pub(crate) fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
         key.push(b'\n');
@@ -263,8 +261,8 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// The memory of the reference counts of a head and a body, in two allocations: 32 bytes for the head (pointer, length,
-/// count), and 48 bytes for the body (also its charge).
+/// The memory of the reference counts of a head and a body, in two allocations. That of the head has 32 bytes (pointer,
+/// length, count). That of the body has 48 bytes, because it also holds the body's charge.
 const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]

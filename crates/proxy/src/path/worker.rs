@@ -36,6 +36,7 @@ pub(crate) struct Shared {
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,
     pub(crate) origin_health: Arc<OriginHealth>,
+    /// The counters of each worker.
     pub(crate) counters: Vec<Arc<Counters>>,
 }
 
@@ -58,6 +59,7 @@ pub(crate) struct Worker {
     pub(crate) fetch_tasks: TaskSet,
     pub(crate) connections: RefCell<Connections>,
     pub(crate) deliveries: Deliveries,
+    /// Rate-limited warnings: slow responses, connections closed for pinned bytes, and floods of HTTP/2 frames.
     pub(super) slow_log: SparseLog,
     pub(super) pinned_log: SparseLog,
     pub(crate) flood_log: SparseLog,
@@ -107,7 +109,7 @@ impl Worker {
         self.shared.clock.now()
     }
 
-    /// Returns the time as the value of `Date` (RFC 9110 §5.6.7), which is written once a second.
+    /// Returns the time as the value of `Date` (RFC 9110 §5.6.7). The value is formatted at most once a second.
     pub(crate) fn http_date(&self) -> HeaderValue {
         let secs = self.now().as_secs();
         let mut date = self.date.borrow_mut();

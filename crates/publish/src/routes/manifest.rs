@@ -24,6 +24,7 @@ struct ManifestQuery {
     have: Option<(u64, u64, u64)>,
     /// The longest time to wait for a newer state.
     wait: Duration,
+    /// Random bytes of the client. If present, the response has a proof that repeats them.
     challenge: Option<[u8; 16]>,
 }
 
@@ -62,6 +63,7 @@ impl Routes {
             .challenge
             .and_then(|echo| self.make_proof(&published, echo));
         let cache_control = if requested == ManifestQuery::default() {
+            // A response to a request without parameters and challenge is the same for all clients.
             let secs = self.config.manifest_max_age.as_secs();
             HeaderValue::try_from(format!("public, max-age={secs}"))
                 .expect("digits are a valid field")
@@ -70,6 +72,7 @@ impl Routes {
             NO_STORE
         };
         let mut response = if requested.have == Some(position(&published)) {
+            // The client already has the newest manifest.
             full_response(StatusCode::NO_CONTENT, HeaderMap::new(), Bytes::new())
         } else {
             let content_headers = ContentHeaders {
@@ -106,7 +109,7 @@ impl Routes {
         Arc::clone(&published)
     }
 
-    /// Returns true if the date of the published manifest is older than caches may keep it.
+    /// Returns true if the published manifest was made longer ago than a cache may keep a manifest.
     fn is_old(&self, published: &PublishedState) -> bool {
         let age = (self.config.clock)()
             .monotonic
@@ -114,8 +117,9 @@ impl Routes {
         published.manifest.is_some() && age > self.config.manifest_max_age
     }
 
-    /// Returns a signed proof, or `None` if it is unknown up to which time all ids are published. Every id that was
-    /// acknowledged before the client sent this request is in `published`.
+    /// Returns a proof, signed if the publisher has a key. Returns `None` if it is unknown up to which time all ids are
+    /// published. The writer publishes ids before it acknowledges them. `published` was read after the request arrived,
+    /// so it has every id that was acknowledged before the client sent the request.
     fn make_proof(&self, published: &PublishedState, echo: [u8; 16]) -> Option<HeaderValue> {
         let now = (self.config.clock)().monotonic;
         let lag = match published.covered_until {

@@ -1,8 +1,8 @@
-//! Checks that the system backs in-memory files with single pages.
+//! Checks that the system does not back in-memory files with huge pages.
 //!
-//! If a hole covers only a part of a huge page, the kernel may clear this part in place, while the page is in a
-//! socket buffer. Distributions disable huge pages for in-memory files (`never`) or enable them only on request
-//! (`advise`). The arena never requests them.
+//! When a body is freed, the arena punches a hole into its in-memory file. If a hole covers only a part of a huge page,
+//! the kernel may clear this part in place, while the page is in a socket buffer. Distributions disable huge pages for
+//! in-memory files (`never`) or enable them only on request (`advise`). The arena never requests them.
 
 use std::fs;
 use std::io;
@@ -45,7 +45,8 @@ fn disables_huge_pages(setting: &str) -> bool {
     let chosen = setting
         .split_whitespace()
         .find_map(|word| word.strip_prefix('[')?.strip_suffix(']'));
-    // `inherit` refers to the setting of the folder above, which is checked too.
+    // `inherit` refers to the setting of the folder above, which is checked too. `deny` disables huge pages even for
+    // files that request them.
     matches!(chosen, Some("never" | "advise" | "deny" | "inherit"))
 }
 

@@ -1,11 +1,11 @@
 //! Objects whose record is still in the writer's buffer. Lookups find them, and their bodies are read from
 //! memory.
 //!
-//! The buffer is written when it is large or old enough. If lookups did not find the objects in the buffer, the
-//! edge would fetch and write them again. An object of one record is therefore visible as soon as its record is
-//! in the buffer. An object in pieces is not visible before its last record is written, because some of its
-//! pieces may be on the device and others in the buffer. Its delay is short, because a full piece fills the
-//! buffer, and a full buffer is written at once.
+//! The buffer is written when it has `write_bytes` bytes, or when its first record has waited for `flush_interval`.
+//! If lookups did not find the objects in the buffer, the edge would fetch and write them again. An object of one
+//! record is therefore visible as soon as its record is in the buffer. An object in pieces is not visible before its
+//! last record is written, because some of its pieces may be on the device and others in the buffer. The delay is
+//! short: by default a full piece fills the buffer, and a full buffer is written at once.
 //!
 //! All objects are removed from this table together when the buffer is written or dropped.
 
@@ -57,7 +57,7 @@ impl UnwrittenTable {
         }
     }
 
-    /// Makes an object visible to lookups. It replaces an older object of the same key.
+    /// Makes an object visible to lookups. The object replaces an older one with the same hash.
     pub(crate) fn insert(&self, write: &Arc<WriteState>, location: Location, body: &[Bytes]) {
         let object = UnwrittenObject {
             write: Arc::clone(write),
@@ -72,7 +72,8 @@ impl UnwrittenTable {
         write.set_visible();
     }
 
-    /// Returns the object under `hash`, unless it was purged meanwhile.
+    /// Returns the object under `hash`, unless its write was dropped, for example by a purge. The caller compares the
+    /// key.
     pub(crate) fn find(&self, hash: KeyHash) -> Option<Arc<UnwrittenObject>> {
         let (word, bit) = bit_of(hash);
         if self.hash_bits[word].load(Ordering::Acquire) & bit == 0 {

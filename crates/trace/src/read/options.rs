@@ -52,7 +52,7 @@ pub enum TimeUnit {
 }
 
 impl TimeUnit {
-    /// Returns the time `count` units after time 0, or `None` if the milliseconds exceed 64 bits.
+    /// Returns the time of a whole number: `count` units after time 0. `None` if the milliseconds exceed 64 bits.
     #[inline]
     pub(crate) const fn whole(self, count: u64) -> Option<Timestamp> {
         let millis = match self {
@@ -93,15 +93,15 @@ pub enum OnError {
     /// Return an error, because figures of a part of a trace can be mistaken for figures of the whole.
     #[default]
     Fail,
-    /// Skip and count the line. The errors of the first five lines are kept as examples.
+    /// Skip and count the line. The errors of the first five skipped lines are kept as examples.
     Skip,
 }
 
 /// Bounds of the memory that an input can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
-    /// The maximum length of a line in bytes. URLs in access logs rarely exceed 8 KiB. If a line exceeds 1 MiB,
-    /// the file is probably not a file of lines.
+    /// The maximum length of a line in bytes, by default 1 MiB. URLs in access logs rarely exceed 8 KiB. A file with
+    /// a longer line than 1 MiB is probably not a file of lines.
     pub line_bytes_max: usize,
     /// The maximum window of a zstd frame, as a power of two. 27 (128 MiB) is the default of `zstd -d`.
     pub zstd_window_log_max: u32,

@@ -56,7 +56,7 @@ struct KeyVersions {
 }
 
 impl KeyVersions {
-    /// Renews the versions, because a version that is too old counts as outdated when the fetch ends.
+    /// Renews the versions of unchanged keys, because many changes of other keys also make a version outdated.
     fn renew(&mut self, hot: &Hot) {
         self.key = hot.renewed(self.key).unwrap_or(self.key);
         self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
@@ -203,8 +203,8 @@ impl Fetch {
         }
     }
 
-    /// Decides how a response that is not a 304 is used. Returns the future that moves its body into the fill, or
-    /// `None` if the leader alone gets the response.
+    /// Decides how a response is used if the fetch does not end with a stored response. Returns the future that moves
+    /// the body into the fill, or `None` if the leader alone gets the response.
     fn receive(
         mut self,
         mut parts: Box<Parts>,
@@ -238,7 +238,7 @@ impl Fetch {
         let primary = self.key.primary_hash();
         worker.cache.hit_for_miss.clear(primary);
         let length = body.size_hint().exact();
-        // A response that varies also changes the entry of the primary key: its marker.
+        // If the response varies, its marker changes the entry of the primary key. The guard marks the key as changing.
         let varies = matches!(storable.vary, Vary::Fields(_));
         let changing = varies.then(|| worker.cache.changing(versions.primary.key()));
         let Some(mut destination) = self.choose_destination(&storable, versions) else {

@@ -1,4 +1,4 @@
-//! The part of the page about disks: bytes written and hit ratios by rule of admission.
+//! The part of the page of `simulate --report` about disks: bytes written and hit ratios for each admission rule.
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{DiskReport, RunReport, TierInterval};

@@ -17,9 +17,9 @@ import java.util.Locale;
  *
  * <p><b>The guarantee</b>: for an id that was committed more than {@code maxStaleness} ago, the answer is never
  * ABSENT. The answer is {@code ABSENT} only before a deadline. A deadline comes from a statement of the publisher
- * whose snapshot and ids have all arrived. The statement is a proof, which contains random bytes of this client's
- * request and so was made after the request, or a manifest's date if the operator guarantees the clocks
- * (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare this
+ * whose snapshot and ids have all arrived. The statement is a proof or the date of a manifest. A proof contains
+ * random bytes of this client's request, so it was made after the request. A date counts only if the operator
+ * guarantees the clocks (docs/explanation/id-filter.md, "Freshness"). The scripts in vectors/filter compare this
  * class with the Rust client.
  */
 final class State {
@@ -27,10 +27,11 @@ final class State {
     private static final int CHALLENGES_MAX = 8;
     // The largest number of stored statements that refer to ids that the client does not have yet.
     private static final int PENDING_MAX = 16;
-    // The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests.
+    // The largest number of remembered deltas: 128 of the newest manifest, its maximum, and 128 of earlier manifests.
     private static final int LISTED_MAX = 256;
     // The largest difference between two clocks that counts as a rounding error.
     static final long JITTER_MS = 50;
+    // The latest date of a manifest that is used, in ms since 1970.
     private static final long DATE_MAX = 1L << 62;
 
     private final String set;
@@ -50,10 +51,13 @@ final class State {
     private boolean hasDeadline;
     private Highest highest = new Highest(0, 0, 0, 0);
 
-    /** The highest numbers of all trusted statements. All except the serial belong to the lineage. */
+    /** The highest numbers of all trusted statements. All except the serial were stated for this lineage. */
     private record Highest(long serial, long lineage, long epochMin, long head) {}
 
-    /** The snapshot in use, and the ids that were added after it. */
+    /**
+     * The snapshot in use, and the ids that were added after it. The snapshot has the ids of the journal up to
+     * {@code base}. The only element of {@code applied} is the journal number up to which the client has the ids.
+     */
     private record CurrentFilter(
             long lineage,
             String sha256,
@@ -80,7 +84,7 @@ final class State {
     /** The files to fetch: a snapshot or null, and deltas in their order. */
     record Wants(Snapshot snapshot, List<Entry> deltas) {}
 
-    /** A snapshot whose bytes are hashed and opened, which needs no state. */
+    /** A downloaded snapshot: its hash, and the filter or the reason why the file is not a filter. */
     record Received(String sha256, Filter filter, String error) {
         static Received open(byte[] file) {
             String sha256 = Keys.sha256(file);
@@ -127,7 +131,7 @@ final class State {
         return current == null ? 0 : current.overlay.size();
     }
 
-    /** The known position in the journal, as a request's query has it. Null if unknown. */
+    /** The value of the query parameter {@code have}: lineage, epoch and journal number. Null without a snapshot. */
     String position() {
         if (current == null) {
             return null;
@@ -187,9 +191,9 @@ final class State {
     }
 
     /**
-     * Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher was
-     * restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a scan
-     * that began after the restart, so it has all ids committed before the restart.
+     * Moves the snapshot in use to a new lineage, if the manifest lists the same file. This happens after the
+     * publisher was restarted. The added ids and the deadline stay. The next snapshot may replace the added ids: its
+     * scan began after the restart, so it has all ids committed before the restart.
      */
     private void adopt(Manifest manifest) {
         Snapshot named = manifest.snapshot();
@@ -407,13 +411,16 @@ final class State {
         }
         long moment = clock.moment(now);
         long age = moment - manifest.coversMs() + clockError.toMillis();
-        // The date is later than the clocks' error permits: the guarantee does not hold.
+        // A negative age means that the clocks differ by more than the operator guarantees. The date is ignored.
         if (age >= 0 && age <= maxStalenessMs) {
             state(manifest.lineage(), manifest.epochMin(), manifest.head(), moment + maxStalenessMs - age);
         }
     }
 
-    /** Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can hide elapsed time. */
+    /**
+     * Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can make the clock late by
+     * 2 * JITTER_MS.
+     */
     private void state(long lineage, long epochMin, long head, long until) {
         Statement said = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
         for (int n = 0; n < pending.size(); n++) {
@@ -477,8 +484,9 @@ final class State {
     }
 
     /**
-     * One time from two clocks that may both be wrong. The time advances with the faster clock. When they diverge,
-     * the anchor is reset, so that a step back does not hide a later sleep.
+     * One time from two clocks that may both be wrong. The time advances with the faster clock. If the clocks diverge
+     * by more than JITTER_MS, the anchor is reset. Otherwise a step back of the wall clock would hide the time of a
+     * later suspend, during which the monotonic clock may stop.
      */
     static final class Clock {
         private Now anchor;

@@ -44,6 +44,8 @@ export function sub(aHi, aLo, bHi, bLo) {
 
 /** Multiplies two numbers to 128 bits. Returns the XOR of the upper and the lower 64 bits. */
 export function mulFold(aHi, aLo, bHi, bLo) {
+  // w0 to w3 are the 32-bit words of the product, from the lowest to the highest. `part` and `carry` are the lower and
+  // the upper half of a partial product.
   const w0 = mul32(aLo, bLo);
   let w1 = lastHigh;
   let w2 = 0;
@@ -75,7 +77,7 @@ export function mulFold(aHi, aLo, bHi, bLo) {
 export function mix(hHi, hLo, sHi, sLo) {
   let upper = hHi ^ sHi;
   let lower = hLo ^ sLo;
-  // x ^ (x >> 33) touches the lower half only.
+  // For the number x with these halves, x ^ (x >>> 33) changes the lower half only.
   lower ^= upper >>> 1;
   lower = mul(upper, lower, 0xff51afd7, 0xed558ccd);
   upper = lastHigh;

@@ -129,7 +129,7 @@ impl<R: Read> PacketReader<R> {
     ///
     /// # Errors
     ///
-    /// Returns an error if the end of the packet cannot be determined. Packets that were returned before are
+    /// Returns an error if the file cannot be read, or is truncated or corrupt. Packets that were returned before are
     /// valid.
     pub fn next_packet(&mut self) -> Result<Option<Packet<'_>>, CaptureError> {
         let found = match self.format {
@@ -327,6 +327,7 @@ fn read_u16(bytes: &[u8], big_endian: bool) -> u16 {
     }
 }
 
+// The types of pcapng blocks.
 const SECTION_HEADER: u32 = 0x0a0d_0d0a;
 const INTERFACE: u32 = 1;
 const OBSOLETE: u32 = 2;

@@ -8,7 +8,7 @@
 //! first in runs of 56 neighbouring chunks, like the link does for references, and then one by one in a mixed
 //! order, which is the worst case. The speed in GB/s is the number of bytes divided by the CPU time of the
 //! thread, without cutting and hashing; the best of three rounds counts. The output is one JSON object for each
-//! file and method.
+//! file and compression method.
 
 use std::io;
 use std::path::Path;
@@ -52,9 +52,11 @@ fn cut(body: &[u8]) -> Vec<(ChunkId, &[u8])> {
 struct Speeds {
     /// The uncompressed bytes divided by the stored bytes.
     ratio: f64,
-    /// The speed of storing chunks, of loading runs, and of loading single chunks, in GB/s.
+    /// The speed of storing all chunks, in GB/s.
     store: f64,
+    /// The speed of loading runs of neighbouring chunks, in GB/s.
     runs: f64,
+    /// The speed of loading single chunks, in GB/s.
     single_chunks: f64,
 }
 
@@ -110,6 +112,7 @@ fn measure(chunks: &[(ChunkId, &[u8])], compression: Method) -> Speeds {
             nth += entries.len();
         }
     });
+    // The stride is prime, so each chunk is loaded once, unless the number of chunks is a multiple of it.
     let stride = 7919;
     let single_chunks_speed = timed(bytes, || {
         for nth in 0..locations.len() {

@@ -72,6 +72,7 @@ pub(crate) fn start(args: &LogArgs, default: &str) -> anyhow::Result<()> {
 /// Returns true if `word`, one part of a log filter, is a single word and not a level. The parser of
 /// `tracing_subscriber` would accept the word as the name of a module, and then no event would be logged.
 fn is_unknown_level(word: &str) -> bool {
+    // The parser also accepts the number of a level.
     const LEVELS: [&str; 12] = [
         "off", "error", "warn", "info", "debug", "trace", "0", "1", "2", "3", "4", "5",
     ];

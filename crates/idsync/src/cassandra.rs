@@ -63,7 +63,7 @@ impl Cassandra {
         let profile = ExecutionProfile::builder()
             .consistency(self.cluster.consistency)
             // Reading a page of an uncached table takes less than 30 s, even under load. A request that takes
-            // longer is retried.
+            // longer fails with a transient error, and the caller makes another attempt.
             .request_timeout(Some(Duration::from_secs(30)))
             .build();
         let mut builder = SessionBuilder::new()
@@ -109,6 +109,7 @@ impl Cassandra {
         })
     }
 
+    /// Returns the error for a cause: `Lost` if another attempt may succeed, otherwise `Query`.
     fn fail(&self, transient: bool, cause: crate::Cause) -> SourceError {
         let label = self.label.clone();
         if transient {
@@ -284,8 +285,10 @@ struct CassandraChanges {
     source: Cassandra,
     session: Session,
     statement: PreparedStatement,
+    /// The encodings of the two columns of the query: the id, and the number of the change.
     id: Encoding,
     number: Encoding,
+    /// The encoding of the query's parameter: the number after which changes are read.
     after: Encoding,
 }
 
@@ -421,10 +424,12 @@ impl Encoding {
             })
     }
 
+    /// Returns the encoding of an id column. A timestamp is not an id.
     fn id(column: &ColumnSpec<'_>) -> Result<Self, SourceError> {
         Self::of_column(column, |encoding| encoding != Self::Time)
     }
 
+    /// Returns the encoding of a column or parameter with the number of a change.
     fn number(column: &ColumnSpec<'_>) -> Result<Self, SourceError> {
         Self::of_column(column, |encoding| {
             matches!(encoding, Self::Int4 | Self::Int8 | Self::Time)

@@ -94,8 +94,8 @@ fn add_ranking(outcome: &Outcome, findings: &mut Vec<String>) {
     }
 }
 
-/// Returns a sentence with the differences between two contenders: the hit ratios, and each figure that differs by 10
-/// % or more.
+/// Returns a sentence with the differences between two contenders: the hit ratios, and each figure that differs by
+/// at least 10 %.
 fn difference_sentence(subject: &ContenderOutcome, other: &ContenderOutcome) -> Option<String> {
     let (mine, theirs) = (subject.totals.as_ref()?, other.totals.as_ref()?);
     let mut parts = Vec::new();
@@ -108,6 +108,7 @@ fn difference_sentence(subject: &ContenderOutcome, other: &ContenderOutcome) -> 
             format!("{percent:.1} % {more} requests from the cache")
         });
     }
+    // The latencies of a contender whose requests were sent late include the delay, so they are not compared.
     let one_was_late = subject.was_late() || other.was_late();
     for (figure, words) in COMPARED_FIGURES {
         let is_latency = matches!(figure, Figure::LatencyP50 | Figure::LatencyP99);
@@ -128,7 +129,7 @@ fn difference_sentence(subject: &ContenderOutcome, other: &ContenderOutcome) -> 
 }
 
 /// Compares one figure. Returns a phrase such as `3.1 times less written to disk`, or `None` if the difference is
-/// below 10 %.
+/// below 10 %, if a contender has no value or zero, or if both values are very small.
 fn difference_phrase(
     figure: Figure,
     words: &str,
@@ -136,7 +137,7 @@ fn difference_phrase(
     mine: &Totals,
 ) -> Option<String> {
     let (theirs, mine) = (figure.of(theirs)?, figure.of(mine)?);
-    // Very small values are not worth a sentence.
+    // A difference between at most 1 MB, or between counts of at most 100, is not worth a sentence.
     let floor = match figure.unit() {
         Unit::Bytes => 1e6,
         Unit::Count => 100.0,
@@ -146,6 +147,7 @@ fn difference_phrase(
         return None;
     }
     let times = theirs / mine;
+    // A ratio of about 2 or more is printed as a factor, a smaller ratio in percent.
     if times >= 1.95 {
         Some(format!("{times:.1} times less {words}"))
     } else if times <= 1.0 / 1.95 {
@@ -175,7 +177,8 @@ const COMPARED_FIGURES: &[(Figure, &str)] = &[
     (Figure::LatencyP99, "p99 latency"),
 ];
 
-/// Returns the contender's name. If the contender represents a group, adds how many contenders of the group ran.
+/// Returns the contender's name. `requested_name` is the name in the plan: of this contender or of its group. For a
+/// group with several contenders that ran, adds their number.
 fn display_name(outcome: &Outcome, contender: &ContenderOutcome, requested_name: &str) -> String {
     let ran = outcome
         .contenders

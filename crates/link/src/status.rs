@@ -31,7 +31,7 @@ pub struct PeerStatus {
     pub unacked_bytes: usize,
     /// The credit of the peer in bytes, plus the received bytes that are not read yet.
     pub granted_bytes: u64,
-    /// Bodies that bypassed deduplication because of their first bytes.
+    /// Bodies that bypassed deduplication because their first bytes or headers show compressed or encrypted data.
     pub bypassed: u64,
     /// The number of frames from the peer that were parked until a disk read ended.
     pub parked_frames: u64,

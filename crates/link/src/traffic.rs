@@ -35,7 +35,7 @@ pub struct HostCounters {
 pub(crate) struct TrafficCounters {
     hosts: Vec<(String, HostCounters)>,
     index_by_name: HashMap<String, usize>,
-    /// Bodies that bypassed deduplication because of their first bytes.
+    /// Bodies that bypassed deduplication because their first bytes or headers show compressed or encrypted data.
     pub(crate) bypassed: u64,
     /// The number of frames that were parked until a disk read ended.
     pub(crate) parked_frames: u64,

@@ -150,6 +150,7 @@ fn analyze_rows<R: Row>(
 ) -> Result<Analysis, SpillError> {
     let spill = Spill::for_settings(settings, sources.len());
     let tasks = all_tasks(sources);
+    // Reading is never paused, because this analysis writes no checkpoints.
     let pause = Pause::after(u64::MAX);
     let mut scanned = scan::<R>(sources, tasks, settings, &spill, pause, progress);
     let top_max = settings.top_max;
@@ -174,8 +175,10 @@ fn analyze_rows<R: Row>(
 
 /// The result of reading: the rows of all logs, which are not counted yet.
 pub(crate) struct ScanResult<R> {
+    /// The rows of each reader thread.
     pub(crate) parts: Vec<Partitions<R>>,
     pub(crate) files: Vec<(Task, FileReport)>,
+    /// The tally and the sample of all logs, with [`Depth::Full`].
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
     /// The logs that no thread has started to read, because reading was paused for a checkpoint.
@@ -255,6 +258,7 @@ pub(crate) fn read_all<I: RequestSink>(
         settings,
         progress,
         pause,
+        // With two threads per log, one thread decompresses the log and the other one parses it.
         ahead: threads >= 2 * readers,
     };
     let workers: Vec<Worker<'_, I>> = thread::scope(|scope| {
@@ -309,9 +313,8 @@ fn chunk_bytes(memory: ByteSize, readers: usize) -> usize {
 }
 
 /// Returns the maximum number of requests in a thread's sample. The samples of all threads share an eighth of
-/// the configured memory; a request takes 24 bytes. The share depends on the number of configured threads and
-/// not on the number of logs, so that the parts of an analysis have the same sampling rate as the complete
-/// analysis.
+/// the configured memory; a request takes 24 bytes. The maximum depends on the number of configured threads
+/// and not on the number of logs. An analysis of some of the logs thus has the same maximum as an analysis of all logs.
 pub(crate) fn sample_max(settings: &Settings) -> usize {
     let requests = settings.memory.bytes() / 8 / 24 / settings.threads.max(1) as u64;
     let requests = usize::try_from(requests).unwrap_or(usize::MAX);
@@ -319,7 +322,8 @@ pub(crate) fn sample_max(settings: &Settings) -> usize {
 }
 
 /// The maximum size of a sample in requests. For a million requests, reuse distances and four simulations are
-/// computed in a few seconds. According to the authors of SHARDS, a few thousand objects are sufficient.
+/// computed in a few seconds. According to the authors of SHARDS, a sample of a few thousand objects gives an accurate
+/// miss-ratio curve.
 const SAMPLE_MAX: usize = 1 << 20;
 
 const CHUNK_BYTES_MIN: usize = 1 << 10;

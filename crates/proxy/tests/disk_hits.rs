@@ -57,6 +57,7 @@ fn comparable(answer: &Answer) -> (u16, Vec<(String, String)>) {
     (answer.status, fields)
 }
 
+/// Returns the number of bytes that the kernel has sent directly from the page cache so far.
 fn mapped_bytes(bed: &TestBed) -> u64 {
     let status = bed.status();
     let device = &status["disk"]["devices"][0];
@@ -65,9 +66,9 @@ fn mapped_bytes(bed: &TestBed) -> u64 {
         .expect("the value is a count")
 }
 
-/// Method: store bodies with lengths around every boundary: the first read, which includes the head, a block, a
-/// piece, and many pieces. For each body, compare the responses of the fast path and of hyper to GET and HEAD,
-/// before and after the store has verified the object.
+/// Method: store bodies with lengths around every boundary: the end of the first read, of a block, and of a piece. The
+/// first read includes the head. The longest body has many pieces. For each body, compare the responses of the fast
+/// path and of hyper to GET and HEAD, before and after the store has verified the object.
 #[test]
 fn the_fast_path_answers_a_disk_hit_like_hyper() {
     let folder = folder();
@@ -182,7 +183,8 @@ fn counters_do_not_depend_on_how_a_body_is_sent() {
 }
 
 /// Method: request a stale object, so that the fast path finds it on disk but must pass the request to hyper.
-/// The counters show one lookup and one read, because the fast path also passes the result of its lookup.
+/// The counters show one lookup and one read, because the fast path also passes the result of its lookup. Then request
+/// two variants of a second object, and check that the stored variant is a hit.
 #[test]
 fn a_request_that_the_fast_path_passes_to_hyper_is_looked_up_once() {
     let folder = folder();

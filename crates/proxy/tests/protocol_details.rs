@@ -114,8 +114,8 @@ fn a_transfer_coding_that_is_not_understood_is_501() {
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
-/// RFC 9112 §3. Method: send targets just below and above the default limit, and targets longer than the limit
-/// of the whole head.
+/// RFC 9112 §3. Method: send a target at the default limit of 32 KiB, a target one byte longer, and targets longer
+/// than the limit of the whole head.
 #[test]
 fn a_target_that_is_too_long_is_414() {
     let bed = TestBed::start();
@@ -141,7 +141,8 @@ fn a_target_that_is_too_long_is_414() {
     );
 }
 
-/// RFC 9112 §3.2: an HTTP/1.0 request may have no `Host`, an HTTP/1.1 request must have it.
+/// RFC 9112 §3.2: an HTTP/1.0 request may have no `Host`, an HTTP/1.1 request must have it. Without a
+/// setting, the default authority is the origin's address.
 #[test]
 fn an_http10_request_without_host_is_served_by_the_default_authority() {
     let bed = TestBed::start();
@@ -349,8 +350,8 @@ fn http10_and_http2_clients_get_only_the_final_response() {
         assert!(all.starts_with("HTTP/1.") && all.ends_with("ok"), "{all}");
         assert!(!all.contains("Early Hints"), "{all}");
     }
-    // Only hyper parses a request with so many fields. The edge does not know where its response begins, so it
-    // writes no interim response.
+    // After a head with more than 64 fields, the fast path passes all bytes of the connection to hyper. The edge then
+    // does not know where hyper's response begins, so it writes no interim response.
     let mut wire = Wire::connect(&bed);
     for n in 0..3 {
         let many: String = (0..70).map(|n| format!("X-{n}: y\r\n")).collect();
@@ -414,8 +415,8 @@ fn a_request_with_close_gets_a_complete_response_and_the_connection_closes() {
         ),
     ] {
         bed.origin.on(path, answer);
-        // The first request is a miss. Later requests are hits, at first from the heap and then from the arena,
-        // to which the memory tier moves large bodies with many hits.
+        // The first request is a miss. Later requests are hits, except for `/pass`: at first from the heap and then
+        // from the arena, to which the memory tier moves large bodies with many hits.
         for _ in 0..12 {
             for method in ["GET", "HEAD"] {
                 let mut client = bed.connect();

@@ -64,6 +64,7 @@ fn responses_that_may_not_be_stored_are_not_stored() {
             "/vary-any",
             &[("cache-control", "max-age=60"), ("vary", "*")],
         ),
+        // Without a lifetime and a validator, the stored response could never be reused.
         ("/nothing", &[]),
     ] {
         let answer = fields

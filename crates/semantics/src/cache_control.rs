@@ -1,8 +1,8 @@
 //! A tolerant parser of `Cache-Control` (RFC 9111 §5.2) and the legacy `Pragma`.
 //!
 //! The parser never fails. If input is ambiguous, the parser chooses the reading that stores or reuses less. It
-//! ignores unknown directives (§5.2.3). If a directive occurs twice, the more restrictive value counts. An
-//! argument that is not delta-seconds makes the response stale at once (§4.2.1).
+//! ignores unknown directives (§5.2.3). If a directive occurs twice, the more restrictive value counts. In
+//! a response, an invalid number of seconds is read as 0 (§4.2.1: the response counts as stale).
 //!
 //! The targeted field of RFC 9213 is not supported yet. All code of this crate reads directives with
 //! [`ResponseDirectives::from_headers`], so the targeted field will need a change in this function only.
@@ -44,7 +44,7 @@ pub struct ResponseDirectives {
     pub must_understand: bool,
     /// `no-transform` (§5.2.2.6).
     pub no_transform: bool,
-    /// `immutable` (RFC 8246). It concerns reloads in private caches, and is stored only for the log.
+    /// `immutable` (RFC 8246). It concerns reloads in private caches. The edge does not use it.
     pub immutable: bool,
 }
 
@@ -202,7 +202,7 @@ impl RequestDirectives {
         requested
     }
 
-    /// Returns true if the request has no directive. Its reuse then depends only on the stored response.
+    /// Returns true if the request has no directive. The stored response alone then decides if it may be reused.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Tests error messages: exit code 2, on stderr, with a hint.
+//! Tests of error messages and warnings. They are printed to stderr. The exit code of an invalid command line is 2.
 
 use super::run::{Server, edgeward, output, text};
 

@@ -1,5 +1,5 @@
-//! Scripts of client lives: the inputs of a client and its expected results. The clients in all languages must have
-//! exactly these results.
+//! The scripts with which the clients in all languages are tested. A script is the life of one client: a random
+//! sequence of inputs, and the result that every client must have after each input.
 //!
 //! In a life, manifests, proofs, snapshots and deltas arrive in order, out of order, twice, late, forged and from a
 //! replaced journal, while clocks are stepped. Each step records the time, the input and the result. The result has
@@ -31,7 +31,7 @@ struct Life {
     ids: u64,
     /// The epoch of the newest snapshot.
     epoch: u64,
-    /// The epoch of the oldest sufficient snapshot.
+    /// The `epoch_min` of manifests and proofs: a client needs a snapshot of this epoch or a later one.
     epoch_min: u64,
     /// Manifests and proofs, one line each.
     documents: Vec<String>,
@@ -43,6 +43,7 @@ struct Life {
     files: Vec<Vec<u8>>,
     /// The random bytes of all challenges.
     echoes: Vec<[u8; 16]>,
+    /// One array per step, see [`Life::step`].
     steps: Vec<Value>,
 }
 
@@ -58,7 +59,7 @@ const STALENESS_MS: u64 = 12_000;
 impl Life {
     fn new(seed: u64, config: ClientConfig, signer: Signer) -> Self {
         let mut dice = Dice(SplitMix64(seed));
-        // The lineage and the serial number are too large for an exact double-precision float.
+        // The lineage and the serial number exceed 2^53, so a client that stores them as double-precision floats fails.
         let journal = Journal::new("resource", dice.roll() | 1 << 63, (1 << 60) + 1, 11);
         Self {
             client: Client::new(config),
@@ -111,16 +112,20 @@ impl Life {
         self.monotonic_ms += passed;
         self.wall_ms += passed;
         match self.dice.below(200) {
-            // The wall clock is stepped back or ahead by up to an hour, the machine sleeps, or the client is
-            // idle for long.
+            // The wall clock is stepped back by up to an hour.
             0 => self.wall_ms -= self.dice.below(3_600_000),
+            // The wall clock is stepped ahead by up to an hour.
             1 => self.wall_ms += self.dice.below(3_600_000),
+            // The machine sleeps, and the monotonic clock stops.
             2 => self.wall_ms += STALENESS_MS + self.dice.below(4_000),
+            // The client is idle, and the wall clock is stepped back by the idle time.
             3 => self.monotonic_ms += STALENESS_MS + self.dice.below(4_000),
             _ => {}
         }
     }
 
+    /// Commits one to three ids, and publishes the new deltas and a manifest. If `snapshot` is true, also publishes a
+    /// snapshot with all ids.
     fn publish(&mut self, snapshot: bool) {
         let new_ids = 1 + self.dice.below(3);
         let ids = (self.ids..self.ids + new_ids).map(id);
@@ -201,6 +206,7 @@ impl Life {
             n => {
                 let line = &self.documents[newest];
                 self.documents.push(match n {
+                    // Two forged manifests: the signature does not match the changed line.
                     90..93 => line.replace("\"head\":", "\"head\": "),
                     93..96 => line.replace("\"set\":\"resource\"", "\"set\":\"else\""),
                     // An `epoch_min` that decreases within the lineage.
@@ -212,10 +218,12 @@ impl Life {
                             .expect("the journal has a snapshot");
                         manifest.to_line(Some(&self.signer))
                     }
+                    // An unsigned manifest.
                     96..98 => format!(
                         "unsigned {}",
                         &line[line.find('{').expect("the line contains JSON")..]
                     ),
+                    // A signed manifest of another set.
                     _ => {
                         let mut other = Journal::new("other", 1, 1 << 61, 11);
                         other.publish(b"a snapshot", 1, 0, 0);
@@ -419,7 +427,7 @@ fn client_lives_equal_the_golden_scripts() {
         ));
     }
     // The scripts contain every outcome except `broken` and `contradiction`, which need a publisher with
-    // corrupt files.
+    // corrupt files. The letters are answers: absent, maybe, ask without a filter, ask with a stale filter.
     for expected in [
         "taken",
         "unbelievable",

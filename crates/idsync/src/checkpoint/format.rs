@@ -1,4 +1,5 @@
-//! Encodes and decodes checkpoints, up to the first invalid record.
+//! Encodes and decodes checkpoints of a scan: the plan lists its spans, and each batch has the hashes of ids that were
+//! read from one span.
 //!
 //! ```text
 //! header  8 "edgscan1", 16 identity (XXH3-128), 8 start of the scan (milliseconds since 1970), 8 checksum
@@ -8,7 +9,9 @@
 //!          [4 length, position], then 8 for each hash
 //! ```
 //!
-//! The number before each field is its length in bytes. Numbers are little-endian. Checksums are XXH3-64.
+//! The number before each field is its length in bytes. A field in brackets is optional. Numbers are little-endian.
+//! Checksums are XXH3-64. The seed of the header's checksum is 0. The seed of a record's checksum is the checksum
+//! before it in the file.
 
 use std::io::{self, Read};
 
@@ -19,6 +22,7 @@ use super::{CheckpointError, Identity};
 use crate::batch::SpanProgress;
 use crate::ledger::Ledger;
 
+/// The kind of a record.
 #[derive(Clone, Copy)]
 #[repr(u8)]
 pub(super) enum Kind {
@@ -80,7 +84,9 @@ pub(super) fn batch_payload(progress: &SpanProgress, hashes: &[u64]) -> Vec<u8> 
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) ledger: Ledger,
+    /// The form of the ids, or `None` if the file has no plan yet.
     pub(super) form: Option<IdForm>,
+    /// The start of the scan, in milliseconds since 1970.
     pub(super) began_ms: u64,
     /// The checksum of the last valid record.
     pub(super) chain: u64,
@@ -88,7 +94,8 @@ pub(super) struct Contents {
     pub(super) bytes: u64,
 }
 
-/// Reads the header and all records up to the end or the first invalid record.
+/// Reads the header and all records up to the end or the first invalid record. Calls `each` with the hashes of each
+/// valid record; a plan has no hashes.
 pub(super) fn replay(
     mut input: impl Read,
     identity: Identity,
@@ -138,8 +145,8 @@ pub(super) fn replay(
     Ok(read)
 }
 
-/// Reads a record without its checksum into `record`. Returns the checksum, or `None` at the end of the file or
-/// if the record is invalid.
+/// Reads a record, and verifies its checksum. `record` receives all other bytes of the record. `chain` is the checksum
+/// of the previous record. Returns the checksum, or `None` at the end of the file or if the record is invalid.
 fn next_record(
     input: &mut impl Read,
     chain: u64,

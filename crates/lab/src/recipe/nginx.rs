@@ -22,7 +22,7 @@ pub(super) fn recipe(
         .unwrap_or(0);
     let folder = environment.folder.display();
     let text = TEMPLATE
-        // When started as root, nginx would switch to the user `nobody`, who cannot write to this folder.
+        // When started as root, nginx would switch to the user `nobody`, who cannot write to the lab's folders.
         .replace(
             "@USER@",
             if environment.is_root {
@@ -50,8 +50,9 @@ pub(super) fn recipe(
 
 /// The configuration file, with placeholders.
 ///
-/// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms; the module
-/// `nginx_capacity` replaces a cache manager that sleeps. A key zone of 64 MiB has room for half a million objects.
+/// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms. Otherwise it
+/// sleeps for up to ten seconds. If the cache becomes too large meanwhile, the module `nginx_capacity` terminates it,
+/// and nginx starts a new cache manager. A key zone of 64 MiB has room for half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -93,12 +93,13 @@ fn endpoint(session: u64) -> (Core, LinkConfig) {
     (Core::new(core, endpoint, store), config)
 }
 
-/// While the socket is not writable, the timer of held bytes wakes the connection once and not repeatedly. When the
-/// socket is writable again, the held bytes are sent.
+/// The connection holds the end of a body back for up to 2 ms, so that more bytes can complete its last chunk. While
+/// the socket is not writable, the timer of held bytes wakes the connection once and not repeatedly. When the socket is
+/// writable again, the held bytes are sent.
 ///
 /// Method: write a body of 6,000 bytes while the socket accepts no bytes, so that its beginning waits for the socket
-/// and its end is held. Count the wake-ups until long after the holding time. Then let the socket accept all bytes,
-/// and check that the whole body is sent.
+/// and its end is held. Count the wake-ups for 20 ms, which is much longer than the holding time. Then let the socket
+/// accept all bytes, and check that the whole body is sent.
 #[tokio::test]
 async fn a_timer_does_not_wake_a_blocked_connection_repeatedly() {
     let ((mut core, config), (mut other, _)) = (endpoint(1), endpoint(2));

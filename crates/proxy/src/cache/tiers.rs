@@ -103,8 +103,9 @@ impl Cache {
     }
 
     /// Stores a response in memory if `ram` is given and on disk if `disk` is given, and removes the old response from
-    /// the other tier. If no tier stores the new response, an old response on disk is removed from both tiers. Returns
-    /// `None` and changes no tier if the key has changed since `version`; see [`edgeward_store::versions`].
+    /// the other tier. If neither tier stores the new response, but an old response is on disk, the old response is
+    /// removed from both tiers. Returns `None` and changes no tier if the key has changed since `version`; see
+    /// [`edgeward_store::versions`].
     pub(crate) fn insert(
         &self,
         version: Version,
@@ -118,7 +119,7 @@ impl Cache {
         let ram = match commit {
             Some(Commit::Done(_)) => true,
             Some(Commit::Outdated) => return None,
-            Some(Commit::Lost) | None => false, // The slot was evicted, or the caller gave none.
+            Some(Commit::Lost) | None => false, // The reserved slot was evicted, or the caller has no slot.
         };
         let is_on_disk = || {
             self.disk
@@ -226,7 +227,7 @@ impl WorkerCache {
         self.spare_key.set(key.bytes);
     }
 
-    /// Records a request for a storable object, from which the admission tuner learns.
+    /// Records a request for a storable object for the admission tuner. `hit` is true if memory had the object.
     pub(crate) fn record(&self, key: KeyHash, charge_bytes: u64, hit: bool) {
         self.recorder.borrow_mut().record(key, charge_bytes, hit);
     }

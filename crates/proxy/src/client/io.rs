@@ -36,14 +36,13 @@ impl<S> ClientIo<S> {
         }
     }
 
-    /// Adds the fast path, which serves plain requests before hyper reads them.
+    /// Adds the fast path, which serves plain requests without hyper (see [`crate::client::h1`]).
     pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, client: Client) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
-            // The bytes begin a request's head.
-            self.state.record_received();
+            self.state.record_received(); // The bytes begin a request's head.
         }
-        self.state.set_holds_logs(worker.has_log());
+        self.state.set_holds_logs(worker.has_log()); // A log line waits until its response is sent.
         let fast_path = FastPath::new(worker, client, read_ahead);
         self.fast_path = Some(Box::new(fast_path));
         self
@@ -54,7 +53,7 @@ impl<S: ClientStream> ClientIo<S> {
     /// Writes interim responses before hyper's next message.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
-            // An interim response cannot begin inside another message.
+            // An interim response cannot be written inside another message, so it is dropped.
             _ if self.partly_written => {
                 self.state.take_interims();
                 Poll::Ready(Ok(()))

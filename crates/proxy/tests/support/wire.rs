@@ -1,4 +1,4 @@
-//! A plain connection to the edge. The test sends and receives bytes, without an HTTP library.
+//! A TCP connection to the edge, without TLS and without an HTTP library: the test sends and receives bytes.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -1,4 +1,4 @@
-//! Serves the filter in Guava's format. Each scan replaces this file.
+//! Serves the filter in the format of Guava's `BloomFilter`. Each complete scan replaces the served file.
 
 use bytes::Bytes;
 use http::header::{HeaderMap, HeaderValue};

@@ -36,6 +36,7 @@ impl TestCache {
         hits.count() as u64
     }
 
+    /// Returns true if a key is a hit. Panics if the hit has wrong bytes.
     fn is_hit(&self, key: u64, context: &str) -> bool {
         let now = self.disk.boundary();
         self.history.check(&self.cache, key, now, context).is_some()
@@ -117,7 +118,7 @@ fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
         hits += damaged.hits(&format!("bit {bit:#x} of byte {at} flipped"));
         rounds += 1;
     }
-    // A flipped bit makes one object corrupt, or the footer of one segment. A segment without a valid footer is
+    // A flipped bit damages at most one object, or the footer of one segment. A segment without a valid footer is
     // searched, so its objects are found.
     assert!(
         hits >= rounds * (OBJECTS - 1),
@@ -143,6 +144,7 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
         let mut test = filled(seed);
         let context = format!("{fault:?}");
         test.disk.inject(fault);
+        // From now on, the history does not expect that accepted writes are stored.
         test.faulty = true;
         for key in OBJECTS..OBJECTS + 50 {
             test.store(key, 20_000);

@@ -76,6 +76,8 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     if status["encrypted"] != true {
         writeln!(out, "NOT ENCRYPTED\n")?;
     }
+    // `raw_bytes` counts the chunks that are stored with their bytes, `listed_bytes` the chunks whose hash alone is
+    // stored.
     let store = &status["store"];
     writeln!(
         out,
@@ -87,6 +89,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         number(&store["chunks"]),
         size(&store["index_bytes"]),
     )?;
+    // Only a gateway has these counters.
     let gateway_counts = &status["door"];
     if gateway_counts.is_object() {
         writeln!(

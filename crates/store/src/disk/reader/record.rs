@@ -38,6 +38,8 @@ impl Record {
         self.bytes.slice(self.header.head_range())
     }
 
+    /// Returns the table; its content depends on the [`RecordKind`]. For an object or a piece it has a checksum for
+    /// each block of the body.
     pub(in crate::disk) fn table(&self) -> Bytes {
         self.bytes.slice(self.header.table_range())
     }
@@ -99,6 +101,7 @@ impl Volume {
     ) -> Result<Record, NotRead> {
         let segment = self.segments.segment_at(at).ok_or(Miss::Reclaimed)?;
         let epoch = self.segments.epoch(segment);
+        // Bodies that are sent from the page cache need only the metadata, and the metadata cache has no body bytes.
         let use_metadata_cache = wait == Wait::Never && self.can_send_from_cache();
         if use_metadata_cache && let Some(record) = self.metadata_cache.find(at, epoch) {
             return Ok(record);
@@ -156,6 +159,7 @@ impl Volume {
         Ok(record)
     }
 
+    /// Reports the error if the miss is a corrupt record. Returns the miss.
     fn report_miss(&self, miss: Miss, at: u64, error: &RecordError) -> Miss {
         if miss == Miss::Corrupt {
             self.report_corruption(|| format!("record at {at:#x}: {error}"));

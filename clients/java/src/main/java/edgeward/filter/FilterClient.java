@@ -25,7 +25,9 @@ import java.util.function.Predicate;
  * forged, corrupt, too large or outdated is refused and counted; the last valid filter stays in use.
  */
 public final class FilterClient implements AutoCloseable {
+    // The maximum size of a manifest, which is one line of text.
     private static final int LINE_BYTES_MAX = 64 << 10;
+    // The minimum pause between two polls.
     private static final long PAUSE_MIN_MS = 10;
     private static final long PERIOD_MIN_MS = 50;
     // Most proxies tolerate a response that sends no byte for this time.
@@ -36,6 +38,7 @@ public final class FilterClient implements AutoCloseable {
 
     private final FilterConfig config;
     private final Fetcher fetcher;
+    // The period of polls, and the longest wait of a long poll: a third of `maxStaleness`, but between 50 ms and 25 s.
     private final long periodMs;
     private final SecureRandom random = new SecureRandom();
     private final ReentrantReadWriteLock lock = new ReentrantReadWriteLock();
@@ -54,8 +57,9 @@ public final class FilterClient implements AutoCloseable {
     private volatile boolean closed;
     private String etag;
 
-    // Notified at every change.
+    // Guards `changed`. Notified when the client's status may have changed.
     private final Object changes = new Object();
+    // The number of these notifications.
     private long changed;
 
     private FilterClient(FilterConfig config) {
@@ -153,12 +157,15 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Waits until the filter is fresh. Returns false if this takes too long. */
+    /** Waits until the filter is fresh. Returns false if this takes longer than {@code most}. */
     public boolean waitFresh(Duration most) throws InterruptedException {
         return waitUntil(most, Status::fresh);
     }
 
-    /** Waits until a condition is true for the status, which is checked at every change. */
+    /**
+     * Waits until a condition is true for the status. The condition is checked at once and after every change. Returns
+     * false if this takes longer than {@code most}.
+     */
     public boolean waitUntil(Duration most, Predicate<Status> condition) throws InterruptedException {
         long end = System.nanoTime() + most.toNanos();
         while (true) {
@@ -189,8 +196,10 @@ public final class FilterClient implements AutoCloseable {
         downloads.interrupt();
     }
 
-
-    /** Polls the publisher with one long request after another, each for a third of {@code maxStaleness}. */
+    /**
+     * Polls the publisher until the client is closed. The next poll follows at once after a new manifest. Otherwise
+     * polls start {@code periodMs} apart, or a backoff follows a failure.
+     */
     private void pollForever() {
         int failures = 0;
         try {
@@ -216,7 +225,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Fetches snapshots concurrently, so that a large snapshot does not delay new ids. */
+    /** Fetches snapshots on a second thread, so that a large snapshot does not delay the polls for new ids. */
     private void downloadForever() {
         int failures = 0;
         try {
@@ -273,6 +282,8 @@ public final class FilterClient implements AutoCloseable {
 
     /** Polls the publisher. Returns true if the next poll should follow at once. */
     private boolean poll() throws IOException, Refused, InterruptedException {
+        // With a known clock error, the date of a manifest proves that it is fresh. Otherwise the client sends a
+        // challenge, and the publisher's proof answers it.
         boolean dated = config.clockError != null;
         Map<String, String> fields = new HashMap<>();
         String path = "";
@@ -384,7 +395,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
-    /** Counts an error, and returns the pause in ms before the next attempt. */
+    /** Counts an error. Returns the pause in ms before the next attempt; it doubles with each consecutive failure. */
     private long noteFailure(Exception error, int failures) {
         if (closed) {
             return PAUSE_MIN_MS;

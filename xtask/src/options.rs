@@ -5,8 +5,8 @@
 //! positional arguments. Every option therefore has a line of help, no line describes an option that does not exist,
 //! and the error for an invalid value shows the line of help.
 //!
-//! The binary uses clap for its options. Here clap would add to the compile time of `tidy`, the first step of every
-//! check.
+//! The program `edgeward` uses clap for its options. Here clap would add to the compile time of `tidy`, the first step
+//! of every check.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -117,7 +117,8 @@ impl Options {
         Ok(list)
     }
 
-    /// Like `list`, but each value must be the name of an element of `all`. Without the option, returns all elements.
+    /// Like `list`, but each value must be the name of an element of `all`. `spelled` returns the name of an element.
+    /// Without the option, returns all elements.
     pub(crate) fn choice<T: Copy>(
         &self,
         name: &str,

@@ -87,8 +87,9 @@ impl Fetcher {
         )
     }
 
-    /// Sends a GET for a path below the set's path and waits for the response head. The timeout is `silence_max`
-    /// plus `extra_wait`. If the server closed a reused connection, the request is sent again on a new one.
+    /// Sends a GET for a path below the set's path and waits for the response head. `extra_wait` is the time for
+    /// which the request lets the publisher delay its response. It is added to the timeout `silence_max`. If a
+    /// request fails on a reused connection, it is sent again on a new connection.
     async fn send(
         &mut self,
         subpath: &str,
@@ -153,8 +154,8 @@ impl Fetcher {
         Ok((parts.status, parts.headers, bytes))
     }
 
-    /// Fetches a file of known size. After a connection failure the download continues at the same position, if
-    /// the publisher supports ranges.
+    /// Fetches a file of known size with at most `attempts` requests. After an attempt that received some bytes, the
+    /// next attempt requests the rest. A publisher without range requests then sends the whole file again.
     pub(crate) async fn file(
         &mut self,
         subpath: &str,
@@ -294,7 +295,8 @@ async fn handshake(
     stream: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
 ) -> io::Result<OpenConnection> {
     let mut builder = http1::Builder::new();
-    // 64 KiB suffice for a proof and a dozen fields. hyper's default is 400 KiB.
+    // 64 KiB suffice for a response head: the field `Edgeward-Proof` and a dozen other fields. hyper's default is
+    // 400 KiB.
     builder.max_buf_size(64 << 10);
     let handshake = builder.handshake(TokioIo::new(stream)).await;
     let (sender, connection) = handshake.map_err(io::Error::other)?;

@@ -99,7 +99,7 @@ impl ContenderRun<'_> {
         state.finish(end)
     }
 
-    /// Replays all parts of the trace. Returns how the run ended.
+    /// Replays all parts of the trace. Returns how the run ended, as an error if it did not complete.
     fn replay_parts(&self, program: &Path, state: &mut RunState) -> Result<RunEnd, RunEnd> {
         let failed = |what: &str, why: &dyn std::fmt::Display| RunEnd::NotStarted {
             why: format!("{what}: {why}"),
@@ -222,6 +222,7 @@ impl ContenderRun<'_> {
         }
     }
 
+    /// Returns a size in bytes; a relative size refers to the footprint of the trace.
     fn capacity(&self, size: Option<crate::plan::Size>) -> Option<u64> {
         size.map(|size| size.of(self.trace.footprint_bytes))
     }
@@ -276,6 +277,7 @@ impl PartReplay<'_> {
         };
         // Resources used before the server was ready do not count.
         let sample_at_start = sampler.sample();
+        // The log may drop a sample that is not required, because a long run has too many samples.
         let take_sample = |sampler: &mut Sampler<'_>, state: &mut RunState, is_required: bool| {
             let mut sample = sampler.sample();
             sample.subtract(&sample_at_start);
@@ -342,7 +344,8 @@ impl PartReplay<'_> {
         });
         take_sample(&mut sampler, state, true);
         state.warm_seconds = state.warm_seconds.or_else(|| {
-            // The trace ended before the next check.
+            // The warm-up ended after the last check, so its end was not sampled. The measured interval then
+            // begins with the run.
             (first + plan.live.requests() >= warmup).then_some(0.0)
         });
         if let Some(last) = state.log.last() {
@@ -441,6 +444,7 @@ fn memory_folder() -> Option<PathBuf> {
     folder.is_dir().then(|| folder.to_owned())
 }
 
+/// The time between two samples.
 const INTERVAL: Duration = Duration::from_secs(1);
 
 /// The time between two checks. Each check finds out if the warm-up, the replay or the server has ended.

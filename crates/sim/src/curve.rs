@@ -1,4 +1,5 @@
-//! Compares the model with simulation: hit ratio over `c`, window by window, as in AdaptSize's figure 9.
+//! Compares the model with simulation: hit ratio over `c`, window by window, as in AdaptSize's figure 9. A cache
+//! admits an object of `s` bytes with probability `e^(-s/c)`.
 //!
 //! For every `c` one cache processes the whole trace. For each compared window the model makes a prediction
 //! from the window's counts, gaps and sizes and from the cache content at the start. Then the cache processes
@@ -31,7 +32,7 @@ pub struct CurveConfig {
 }
 
 impl CurveConfig {
-    /// Returns every second octave from 4 KiB to the capacity, and `None` for infinity.
+    /// Returns 4 KiB, 16 KiB, 64 KiB and so on up to the capacity, and `None` for infinity.
     pub fn candidates_up_to(capacity_bytes: u64) -> Vec<Option<u64>> {
         (6..31)
             .map(|step| 1 << (2 * step))
@@ -63,8 +64,11 @@ pub struct CurveRow {
 #[derive(Debug)]
 pub struct CurveStudy {
     config: CurveConfig,
+    /// One cache for each candidate; it has processed all complete windows.
     warm: Vec<Run>,
+    /// The requests of the incomplete window.
     pending: Vec<Record>,
+    /// The number of complete windows.
     windows: u64,
     rows: Vec<CurveRow>,
 }
@@ -160,6 +164,7 @@ impl CurveStudy {
                 .filter(|&(&key, _)| warm.holds(KeyHash(key)))
                 .map(|(_, &(_, size))| size)
                 .sum();
+            // The bytes of the cached objects that this window does not request.
             let idle_bytes = warm.used_bytes().saturating_sub(requested_bytes);
             let predicted = forecast_window(
                 &requests,
@@ -204,13 +209,14 @@ mod tests {
     use super::*;
     use crate::facts::spread;
 
-    /// The popularity drifts, sizes span eight octaves, and sixty objects fit. The mean error is below three
-    /// points.
+    /// The mean error of the predicted object hit ratio is below three percentage points, and below a fifth of the
+    /// stationary model's error.
+    ///
+    /// The popular keys drift, so that each key is popular for a while. Objects have 1,000 to 128,000 bytes, and
+    /// about sixty fit into the cache. The trace has three windows.
     ///
     /// This is harder than real traffic: the requests of a key first become dense and then sparse, so short
     /// gaps follow short gaps. The model assumes that the gaps of a key are independent.
-    ///
-    /// Method: keys drift, so that each is popular for a while. Three windows, cold and warm.
     #[test]
     fn the_predicted_curve_follows_the_simulated_one_under_bursts() {
         let seed = Seed(31);

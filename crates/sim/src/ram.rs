@@ -1,4 +1,4 @@
-//! The memory tier of a run: the server's tier with an index and without bytes.
+//! The memory tier of a simulation run: the policies of the server's tier and an index of objects, without bodies.
 
 use edgeward_policy::{
     Admission, AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, Slot, Verdict,
@@ -54,8 +54,8 @@ impl Ram {
         self.find(key).is_some()
     }
 
-    /// Offers an object that is not present. Returns the evicted objects with their own sizes instead of their
-    /// charges.
+    /// Offers an object that is not present. Returns the evicted objects; their `size_bytes` is the size of the
+    /// object, not its charge.
     pub(crate) fn offer(&mut self, key: KeyHash, size_bytes: u64) -> &[Evicted] {
         self.evicted.clear();
         let object = Object {

@@ -1,6 +1,7 @@
-//! Checks the imports between crates: the table in ARCHITECTURE.md against `cargo metadata`.
+//! Checks the imports between crates: compares the table in ARCHITECTURE.md with `cargo metadata`.
 //!
-//! The rule reads the table from the document, so the code has no second copy of it.
+//! A ring is a layer of crates, from 0 (no I/O) to 3 (the programs). The rule reads the table from the document, so
+//! the code has no second copy of it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -16,7 +17,7 @@ const DOCUMENT: &str = "ARCHITECTURE.md";
 const PREFIX: &str = "edgeward-";
 const REPORT: &str = "edgeward-report";
 
-/// Libraries that do I/O. A pure crate must not depend on them.
+/// Libraries for I/O, threads, async code, logging and random numbers. A crate of ring 0 must not depend on them.
 const NEED_AN_OPERATING_SYSTEM: [&str; 14] = [
     "async-trait",
     "crossbeam-channel",
@@ -62,7 +63,7 @@ pub(crate) struct Package {
 }
 
 impl Package {
-    /// Returns true if the package depends on `name`, also for tests or on one platform only.
+    /// Returns true if the package has a dependency `name` of any kind, for example for tests or for one platform.
     pub(crate) fn depends_on(&self, name: &str) -> bool {
         self.dependencies
             .iter()
@@ -70,10 +71,12 @@ impl Package {
     }
 }
 
-/// The use of a target.
+/// Distinguishes the targets that users get from the other targets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TargetKind {
+    /// A library, a program or a procedural macro.
     Shipped,
+    /// Any other target: a test, a benchmark, an example or a build script.
     TestsOnly,
 }
 

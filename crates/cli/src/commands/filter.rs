@@ -35,10 +35,10 @@ enum Action {
 }
 
 impl FilterArgs {
-    /// The default log filter: `info` for the publisher, which is a server, `warn` for tools.
+    /// The default log level: `info` for the publisher, which is a server, `warn` for tools.
     pub(crate) fn default_log(&self) -> &'static str {
         // The crate `scylla` logs the warnings of a database node for each page of a scan, that is, hundreds of
-        // times. Errors need no log of `scylla`: the scan returns them.
+        // times. The level `error` suppresses these warnings.
         match self.action {
             Action::Serve(_) => "info,scylla=error",
             _ => "warn,scylla=error",

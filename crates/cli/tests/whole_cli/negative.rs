@@ -1,4 +1,4 @@
-//! Tests `[[negative]]` with publisher, edge and origin as three processes.
+//! Tests negative rules (`[[negative]]` in the configuration) with publisher, edge and origin as three processes.
 
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpStream};
@@ -24,8 +24,8 @@ fn get(addr: SocketAddr, path: &str) -> String {
     )
 }
 
-/// One path uses a published filter, another path a filter file. An absent id is forwarded after it is posted.
-/// After the publisher has stopped, all ids are forwarded.
+/// One rule uses the filter of a publisher, another rule uses a filter file. After a new id was posted to the
+/// publisher, the edge forwards requests for this id. After the publisher has stopped, the edge forwards all ids.
 #[test]
 fn an_edge_uses_a_published_filter_and_a_file() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -78,6 +78,7 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         let response = get(addr, path);
         response.starts_with("HTTP/1.1 404") && response.contains("detail=id-filter")
     };
+    // A single absent id may be a false positive.
     assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
     // Each request is for a new id, so that no response comes from the cache.
     let mut id = 1_000_000;

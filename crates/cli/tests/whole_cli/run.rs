@@ -1,4 +1,4 @@
-//! Test helpers that run the binary, with time limits.
+//! Test helpers that run the binary. All of them except [`output`] have a time limit.
 
 use std::io::{BufRead as _, BufReader, Read as _};
 use std::net::SocketAddr;
@@ -38,12 +38,12 @@ pub(crate) struct Server {
 }
 
 impl Server {
-    /// Starts a server and reads its first line.
+    /// Starts a server and reads the first line of its stdout, a JSON object.
     pub(crate) fn start(args: &[&str]) -> Self {
         Self::from_command(edgeward(args))
     }
 
-    /// Starts a server by the given command and reads its first line.
+    /// Starts a server by the given command and reads the first line of its stdout.
     pub(crate) fn from_command(mut command: Command) -> Self {
         let mut child = command
             .stdout(Stdio::piped())
@@ -141,5 +141,5 @@ pub(crate) fn until<T>(what: &str, mut poll: impl FnMut() -> Option<T>) -> T {
     }
 }
 
-/// The time limit of all waits: long enough for a machine that runs other tests at the same time.
+/// The time limit of each wait for a process or a state: long enough for a machine that runs other tests meanwhile.
 const TIMEOUT: Duration = Duration::from_secs(60);

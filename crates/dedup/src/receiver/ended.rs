@@ -1,9 +1,11 @@
 //! Remembers which streams have ended, so that a repeated OPEN does not start a stream again.
 //!
-//! Senders number streams without gaps, so the ended streams form a few ranges of numbers. Between two ranges
-//! lies a stream that is open, or whose OPEN has not arrived yet. Only the latest complete streams are
-//! remembered as complete. This is enough: after a lost connection, a sender repeats frames only of streams
-//! that were open.
+//! Senders number streams without gaps, so the ended streams form a few ranges of numbers. The streams between two
+//! ranges are open, or their OPEN has not arrived yet.
+//!
+//! An ACK reports to the sender that a stream was delivered completely. Only the latest complete streams are
+//! remembered as complete. After a lost connection, a sender repeats frames only of streams whose end was not
+//! acknowledged. It has at most `streams_max` such streams, so older states are not needed.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -15,6 +17,7 @@ pub(super) struct EndedStreams {
     ranges: BTreeMap<u32, u32>,
     /// The latest streams that were delivered completely.
     complete: VecDeque<StreamId>,
+    /// The maximum length of `complete`: twice the permitted number of open streams.
     complete_max: usize,
 }
 

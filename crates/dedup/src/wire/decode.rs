@@ -27,7 +27,7 @@ pub fn decode(frame: &[u8]) -> Result<Frame<'_>, WireError> {
     decode_with(Checksum::Whole, frame)
 }
 
-/// Like [`decode`], with this kind of checksum.
+/// Like [`decode`], with a checksum of the whole payload or only of its fields.
 pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireError> {
     let length_error = WireError::Length {
         kind: frame.get(4).copied().unwrap_or(0),
@@ -202,7 +202,7 @@ impl<'a> Fields<'a> {
             length: self.u32()?,
         };
         self.check("length", span.length as usize, PIECE_BYTES_MAX)?;
-        // Every span has bytes, and no body is longer than 2^63, so offsets can be added without overflow.
+        // Every span has bytes, and every offset is below 2^63, so offset plus length does not overflow.
         if span.length == 0 || span.offset >= 1 << 63 {
             return Err(self.field("span", span.offset));
         }
@@ -281,6 +281,7 @@ impl<'a> Fields<'a> {
     fn count(&mut self, field: &'static str, most: usize) -> Result<usize, WireError> {
         let count = usize::from(u16::from_le_bytes(self.array()?));
         self.check(field, count, most)?;
+        // In a frame of one of these two types, the list is empty if no chunk ends in the frame.
         if count == 0 && self.kind != kind::LITERAL && self.kind != kind::DELTA {
             return Err(self.field(field, 0_u8));
         }

@@ -1,4 +1,4 @@
-//! The fields of the header and their offsets.
+//! The header of a filter file and the entries of its shard directory: fields and offsets.
 
 use edgeward_types::xxh3::xxh3_64;
 
@@ -10,11 +10,13 @@ use crate::id::{IdForm, IdHasher};
 pub(crate) struct Header {
     pub(crate) kind: Kind,
     pub(crate) hasher: IdHasher,
+    /// The sequence number of the snapshot.
     pub(crate) epoch: u64,
-    /// Milliseconds since the Unix epoch; 0 if unknown.
+    /// The build time in milliseconds since the Unix epoch; 0 if unknown.
     pub(crate) built_ms: u64,
-    /// The number of ids in the filter, and the number that it can hold.
+    /// The number of ids in the filter.
     pub(crate) ids: u64,
+    /// The number of ids for which the filter was sized.
     pub(crate) capacity_ids: u64,
     /// The false-positive rate that the builder was configured with.
     pub(crate) rate: f64,
@@ -24,7 +26,7 @@ pub(crate) struct Header {
     pub(crate) payload_checksum: u64,
 }
 
-/// The construction.
+/// The construction of the filter: a binary fuse filter or a Bloom filter.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Kind {
@@ -96,7 +98,7 @@ impl Header {
     }
 }
 
-/// Why a header is invalid, whatever the size of the file.
+/// The reason why the bytes of a header are invalid. The caller compares the header with the file's size.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HeaderError {
     NotAFilter,

@@ -1,7 +1,8 @@
 //! Stalled outgoing streams: the sender needs a disk read to find out whether the store has the next chunk.
 //!
 //! The writer of a stalled stream waits while a connection performs the pending reads on a blocking thread. If the
-//! connection ends before the stream is resumed, another connection performs the reads.
+//! connection ends before the stream is resumed, another connection resumes it, and the sender determines the pending
+//! reads again.
 
 use std::collections::VecDeque;
 
@@ -108,6 +109,7 @@ impl Core {
             endpoint.resume(stream, &mut store, codec);
             store.into_pending()
         } else {
+            // Many attempts have stalled: now the sender itself waits for the disk, so it cannot stall again.
             endpoint.resume(stream, &mut self.store, codec);
             PendingReads::default()
         };

@@ -73,6 +73,7 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
     let proxy = LocalListener::bind(client.clone(), loopback(), ListenerTarget::Proxy, 10).await;
     let proxy = proxy.expect("the listener can be bound");
     let socks = |port: u16| [&[5, 1, 0, 1, 127, 0, 0, 1][..], &port.to_be_bytes()].concat();
+    // Reply codes of SOCKS5: 0 is success, 2 is a connection that the rules do not allow (RFC 1928).
     for (to, code) in [(target.addr, 0), (forbidden_target.addr, 2)] {
         let mut tcp = connect_and_send(proxy.local_addr(), &[5, 1, 0]).await;
         let mut method = [0; 2];
@@ -217,6 +218,7 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
             head.headers["connection"], "close",
             "one exchange on each stream"
         );
+        // The chunks of the second response come from the store of the client.
         assert_eq!(loaded_bytes(&client) > 350_000, round == 1);
     }
     for _ in 0..2 {

@@ -32,8 +32,11 @@ pub struct Tuner {
 enum ModeState {
     Paper,
     Horizon {
+        /// The mean numbers of requests that followed earlier rate estimates.
         calibration: Calibration,
+        /// The measured times between two requests for the same object.
         gaps: Gaps,
+        /// Corrects the model by the hits of sampled caches and of the real cache.
         correction: Box<Correction>,
     },
 }
@@ -74,7 +77,7 @@ impl Tuner {
 
     /// The `c` of the first window. It is infinity, which admits every object, because the traffic is unknown.
     ///
-    /// The published code starts at `K` or at 32 KiB; the paper has no value.
+    /// The published code starts at the capacity of the cache or at 32 KiB; the paper has no value.
     pub fn initial_c(&self) -> f64 {
         f64::INFINITY
     }
@@ -82,8 +85,8 @@ impl Tuner {
     /// Records one request with the object's charged size, hit or miss. Returns true if the window is complete
     /// and [`Self::step`] is due.
     ///
-    /// A window also ends when the table of objects is full, so that each of its objects is counted. If the
-    /// caller continues without a step, new objects are not tracked, and their requests are counted as
+    /// A window ends early when the table of objects is full, so that every object of the window is counted. If
+    /// the caller continues without a step, new objects are not tracked, and their requests are counted as
     /// untracked.
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> bool {
         self.window.requests += 1;
@@ -100,7 +103,8 @@ impl Tuner {
         self.window.requests >= u64::from(self.length) || self.statistics.is_full()
     }
 
-    /// Chooses the next `c` from the past window and the smoothed past, and starts a new window.
+    /// Chooses the next `c` from the counts of the window that ended and of earlier windows, smoothed. Then starts
+    /// a new window.
     ///
     /// `resident` returns true if a key is in the cache now. Only the horizon mode calls it.
     pub fn step(&mut self, resident: &dyn Fn(KeyHash) -> bool) -> Tuning {
@@ -177,14 +181,15 @@ impl Tuner {
         search::best(&self.config, |c| {
             let reachable =
                 population.fill_windows(c, capacity_bytes) <= self.config.fill_windows_max;
-            // `∞` is always a candidate: it admits every object, so the prediction needs no steady state.
+            // The model describes the steady state. A small `c` that fills the cache too slowly does not reach this
+            // state and is no candidate. `∞` admits every object, so it is always a candidate.
             (reachable || c.is_infinite())
                 .then(|| population.solve(c, capacity_bytes).object_hit_ratio)
         })
     }
 
-    /// The policy of the horizon mode: the finite-horizon model, calibrated counts, measured gaps, and the
-    /// correction by the sampled caches.
+    /// Chooses `c` in horizon mode. The finite-horizon model predicts hit ratios from calibrated counts and measured
+    /// gaps. The hits of sampled caches correct the predictions.
     fn step_horizon(
         &mut self,
         resident: &dyn Fn(KeyHash) -> bool,

@@ -42,7 +42,7 @@ pub struct LogReopener {
 }
 
 impl LogReopener {
-    /// Asks the log thread to reopen the file, and returns at once. Lines of ended responses go to the old file.
+    /// Asks the log thread to reopen the file, and returns at once. Lines queued before this call go to the old file.
     pub fn reopen(&self) {
         self.requested.store(true, Ordering::Release);
         self.thread.unpark();

@@ -27,7 +27,7 @@ pub(crate) struct Negative {
 #[derive(Debug)]
 struct CountedRule {
     rule: NegativeRule,
-    /// The filter's answers. All workers share these counts, because only misses increment them.
+    /// The filter's answers. All workers share the counts: hits do not increment them, so threads rarely contend.
     counts: Counts,
 }
 
@@ -43,7 +43,7 @@ struct Counts {
 /// The decision about a request for which no response is stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Advice {
-    /// No rule applies, or its filter has no answer.
+    /// No rule applies, the path does not contain an id of the rule's form, or the filter has no answer.
     Forward,
     /// The id may exist. The request is forwarded, and the rule with this index counts the origin's status.
     Watch(usize),

@@ -1,4 +1,4 @@
-//! The slots for a worker's connections to the origin. A slot is free, idle, or leased to a request.
+//! The slots for a worker's connections to the origin. A slot that is not leased is empty or has an idle connection.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -95,8 +95,8 @@ impl PoolState {
         !self.waiting.borrow().is_empty()
     }
 
-    /// Leases a slot to a client. If `reuse` is true, prefers a slot with an idle connection. Returns `None` if no slot
-    /// is free or the client's share is used up.
+    /// Leases a slot to a client. If `reuse` is true, prefers a slot with an idle connection that `accepts` accepts.
+    /// Returns `None` if all slots are leased or the client's share is used up.
     pub(super) fn lease_slot(
         self: &Rc<Self>,
         client: ClientNet,
@@ -210,8 +210,7 @@ impl Lease {
         let Some(sender) = self.sender.take() else {
             return;
         };
-        // The origin has answered before the upload ended. The connection is not reused, because the next request
-        // would wait for the rest of the upload.
+        // The origin has answered before the upload ended. The next request would wait for the rest of the upload.
         if self
             .upload
             .as_ref()
@@ -224,7 +223,7 @@ impl Lease {
         }
     }
 
-    /// Makes the connection idle, so that it can serve another request.
+    /// Makes the connection idle, so that it can serve another request. Closes it if `idle_max` are idle already.
     pub(super) fn release(self, connection: PooledConnection) {
         if self.pool.idle.borrow().len() >= self.pool.idle_max {
             return;
@@ -312,6 +311,7 @@ impl Ticket {
         }
     }
 
+    /// Waits for a slot. Returns `None` if the request was removed from the queue.
     pub(super) fn poll(&self, cx: &Context<'_>) -> Poll<Option<Checkout>> {
         let mut state = self.state.borrow_mut();
         if let TicketState::Waiting(waker) = &mut *state {

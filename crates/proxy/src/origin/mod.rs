@@ -1,4 +1,4 @@
-//! The client side of the edge: a worker's pool of connections to the origin, and the requests sent on them.
+//! The origin side of the edge: a worker's pool of connections to the origin, and the requests sent on them.
 
 mod body;
 mod connect;

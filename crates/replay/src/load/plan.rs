@@ -46,8 +46,8 @@ pub struct ReplayPlan {
     pub settle_sizes: bool,
 
     /// The emulated round-trip time between client and target. Each request waits this long before it is sent,
-    /// and its latency includes the wait. Default: none. This emulates one round trip per request on a kept
-    /// connection, but not a limited bandwidth.
+    /// and its latency includes the wait. Default: none. This emulates one round trip per request on a
+    /// persistent connection, but not a limited bandwidth.
     pub round_trip: Duration,
 
     /// A request fails if no byte arrives for this long. Default: 30 seconds.
@@ -56,7 +56,7 @@ pub struct ReplayPlan {
     /// Stops the replay after this many consecutive failures. Default: 1000.
     pub failures_in_a_row_max: NonZeroU64,
 
-    /// The process to monitor.
+    /// The id of the target's process, which is monitored if it runs on this machine.
     pub pid: Option<u32>,
 
     /// A page of the target to fetch with every sample, such as its `/status`.

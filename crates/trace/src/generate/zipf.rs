@@ -1,8 +1,8 @@
 //! Draws Zipf-distributed ranks without a table, by rejection-inversion.
 //!
-//! Rank `k` of `n` is drawn with probability proportional to `k^-s`. A table of `n` weights would take memory,
-//! and each draw would be a miss in the processor's cache. Rejection-inversion needs about 1.1 attempts per
-//! draw, with a logarithm and an exponential each.
+//! Rank `k` of 1 to `n` is drawn with probability proportional to `k^-s`; callers get `k - 1`. A table of `n`
+//! weights would take memory, and each draw would be a miss in the processor's cache. Rejection-inversion needs
+//! about 1.1 attempts per draw, with a logarithm and an exponential each.
 //!
 //! Paper: Hörmann, Derflinger, "Rejection-inversion to generate variates from monotone
 //! discrete distributions", ACM TOMACS 6(3), 1996, algorithm RIC.
@@ -17,9 +17,9 @@ pub(super) struct Zipf {
     n: u64,
     /// The exponent.
     s: f64,
-    /// H(1.5) - h(1): the lower limit of the area under the hat function.
+    /// The lower limit of the area under the hat function, H(1.5) - h(1). `density` returns h, `integral` returns H.
     low: f64,
-    /// H(n + 0.5): the upper limit of this area.
+    /// The upper limit of this area, H(n + 0.5).
     high: f64,
     /// The constant that the paper calls `s`. If a rank exceeds the drawn `x` by at most this value, the rank
     /// is accepted without computing an exponential.
@@ -27,7 +27,7 @@ pub(super) struct Zipf {
 }
 
 impl Zipf {
-    /// Returns a distribution over `n` ranks with the exponent `s`. With 0 the distribution is uniform; the
+    /// Returns a distribution over `n` ranks with the exponent `s`. With the exponent 0 it is uniform; the
     /// popularity of web objects has exponents of 0.6 to 1.2.
     pub(super) fn new(n: u64, s: f64) -> Self {
         assert!(

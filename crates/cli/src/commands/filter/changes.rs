@@ -1,9 +1,9 @@
 //! Polls a database for ids that are added between two scans, and sends these ids to the publisher.
 //!
 //! A thread runs the changes query periodically. The publisher stores the ids of a poll in its journal before
-//! the next poll starts. Then the publisher announces that the set is complete up to the start of the poll.
-//! While the database is unavailable or the journal is full, the publisher announces no later time; clients
-//! then forward requests instead of answering 404.
+//! the next poll starts. Then the publisher announces to its clients that the set is complete up to the start of
+//! the poll. While the database is unavailable or the journal is full, the publisher announces no later time.
+//! After `max_staleness` without a later time, clients forward requests instead of answering 404.
 
 use std::str::FromStr;
 use std::sync::Arc;
@@ -119,9 +119,9 @@ impl ChangesArgs {
             None => {}
         }
         // The publisher stores the position of the polls under this name, and a changed name starts without a
-        // position. The name includes the scan's query, because another scan may find ids that no change
-        // reports. It does not include the look-back, so that polls with another look-back continue from the
-        // stored position.
+        // position. The name includes the scan's query: if this query changes, it may select ids that no poll
+        // has reported, and only a new scan finds them. The name does not include the look-back, so that polls
+        // with another look-back continue from the stored position.
         let parts = [&source.label(), source.query(), query, form.name()];
         let name = parts.join("\n");
         let label = source.label();
@@ -168,6 +168,7 @@ impl ChangesArgs {
 /// The checked polls, ready to start.
 pub(super) struct PreparedPolls {
     changes: ChangesPoller,
+    /// The name under which the publisher stores the position of the polls.
     name: String,
     malformed: MalformedLog,
     every: Duration,
@@ -307,13 +308,13 @@ impl Poller {
         if !self.announced {
             match self.feed.position() {
                 Some(position) => self.changes.seek(position),
-                // Older changes need no poll: the next scan begins later and finds the ids that exist now.
+                // The polls skip the rows that exist now. A scan that begins after this moment reads them.
                 None => _ = self.changes.skip_to_head()?,
             }
             self.feed.begin()?;
             self.announced = true;
         }
-        // The time is taken before the query: the result of the query has all ids that were committed before.
+        // The time is taken before the query, so the result has all ids that were committed before this time.
         let poll_started = system_clock()().monotonic;
         let before = self.changes.cursor();
         let (feed, hasher) = (&self.feed, self.hasher);
@@ -334,8 +335,8 @@ impl Poller {
         });
         let position = self.changes.cursor();
         if polled.is_ok() || position != before {
-            // The publisher has the batches before an error in its journal. The next poll continues after these
-            // batches.
+            // If the poll failed after some batches, the journal has these batches. The next poll continues after
+            // them.
             self.feed.blocking_send(publish::Changes {
                 complete_until: polled.is_ok().then_some(poll_started),
                 position: Some(position),
@@ -392,7 +393,8 @@ impl MalformedLog {
     }
 }
 
-/// The shortest time between two log lines about malformed rows. The counter includes every row.
+/// The shortest time between two log lines about malformed rows. The metric
+/// `edgeward_publish_changes_malformed_total` counts every row.
 const LOG_PAUSE: Duration = Duration::from_secs(60);
 
 /// The minimum of `--changes-every`. Clients receive changes some milliseconds after a poll, so a shorter interval

@@ -82,6 +82,7 @@ pub(super) fn read(path: &Path) -> anyhow::Result<Signer> {
     Ok(Signer::from_secret(secret))
 }
 
+/// The number of bytes after which reading a key file stops. A key has 64 hex digits.
 const KEY_BYTES_MAX: u64 = 1024;
 
 const EXAMPLES: &str = "\

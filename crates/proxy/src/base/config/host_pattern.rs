@@ -5,7 +5,7 @@ use std::str::FromStr;
 
 use edgeward_policy::disk_admission::DiskAdmissionSpec;
 
-/// A host, `www.example.com`, or all hosts below a domain, `*.example.com`. Ports are ignored.
+/// A host, `www.example.com`, or all hosts below a domain, `*.example.com`. The port of a request is ignored.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct HostPattern {
     /// The whole host, or the domain with a leading dot.

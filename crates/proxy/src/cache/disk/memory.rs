@@ -1,7 +1,7 @@
 //! Saves the history of admission to disk in a file, and restores it at the next start.
 //!
 //! The file is written under a temporary name and then renamed, so that an interrupted write leaves the old file. If
-//! the file is unreadable, admission starts with an empty history.
+//! the file is missing, unreadable or has another `tag` (the seed of the key hashes), the history starts empty.
 
 use std::fs::{self, File};
 use std::io::{self, BufReader, BufWriter, Write as _};
@@ -27,7 +27,7 @@ pub(super) fn default_path(settings: &DiskSettings) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Returns the rule of `spec` with the history from the file, or with an empty history if the file has another `tag`.
+/// Returns the rule of `spec` with the history from the file, or with an empty history if the file is not usable.
 pub(super) fn restore(
     file: Option<&Path>,
     spec: DiskAdmissionSpec,

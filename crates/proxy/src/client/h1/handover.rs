@@ -1,4 +1,4 @@
-//! Gives hyper the bytes of requests that the fast path does not serve.
+//! Gives hyper the bytes of requests that the fast path, this crate's HTTP/1.1 server, does not serve itself.
 
 use std::io;
 use std::pin::Pin;
@@ -23,7 +23,7 @@ impl FastPath {
             ready!(self.poll_serve(stream, cx))?;
             match self.mode {
                 Mode::HandedOver(scan) if scan.is_at_end() => {
-                    // hyper reads only to notice that the client has disconnected.
+                    // hyper has the whole request, and reads only to notice that the client has disconnected.
                     if self.inbox.len() >= INBOX_BYTES_MAX {
                         return Poll::Pending;
                     }

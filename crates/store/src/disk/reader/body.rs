@@ -17,8 +17,11 @@ use crate::disk::verified::BlockId;
 pub(super) struct Body {
     /// The offset of the body on the device.
     pub(super) offset: u64,
+    /// The epoch of the segment when the record was written.
     pub(super) epoch: u64,
+    /// The length of the body in this record.
     pub(super) bytes: u64,
+    /// The checksums of the blocks, 8 bytes each.
     pub(super) checksums: Bytes,
     /// The first bytes of the body, which were read together with the metadata. They are not verified yet.
     pub(super) front: Bytes,
@@ -121,7 +124,7 @@ impl Inner {
     }
 
     /// Reads the metadata of a piece. If the requested range begins in the first block of the piece's body, the
-    /// same read returns the requested blocks.
+    /// same read returns the requested blocks, unless the kernel may send them from the page cache.
     fn open_piece(
         &self,
         object_id: u64,
@@ -174,6 +177,7 @@ impl Inner {
         } else {
             let bytes = volume.read_bytes(body.offset + start, wanted_end - start, wait)?;
             let whole = whole_blocks(start + bytes.len() as u64, body.bytes);
+            // The page cache had less than the first requested block.
             if whole <= range.start {
                 return Err(NotRead::WouldBlock);
             }

@@ -6,13 +6,14 @@ import java.util.List;
 import java.util.Map;
 
 /**
- * A parser for the part of JSON that manifests and proofs use: objects (as maps), lists, strings, unsigned integers of
- * 64 bits (as {@code Long}) and null.
+ * A parser for the part of JSON that the publisher's manifests and proofs of freshness use: objects (as maps), lists,
+ * strings, integers and null. An integer is unsigned and has 64 bits; the {@code Long} contains these bits.
  */
 final class Json {
     private static final int DEPTH_MAX = 8;
 
     private final String text;
+    /** The index of the next character of the text. */
     private int at;
 
     private Json(String text) {
@@ -135,7 +136,7 @@ final class Json {
         }
     }
 
-    /** Skips blanks and the wanted character. Returns false if another character follows the blanks. */
+    /** Skips blanks. If the wanted character follows, skips it too and returns true. */
     private boolean take(char wanted) {
         skipBlanks();
         if (at == text.length() || text.charAt(at) != wanted) {

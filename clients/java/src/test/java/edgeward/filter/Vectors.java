@@ -16,6 +16,7 @@ final class Vectors {
 
     private Vectors() {}
 
+    /** Reads a golden file as bytes. */
     static byte[] file(String name) {
         try {
             return Files.readAllBytes(FOLDER.resolve(name));
@@ -24,6 +25,7 @@ final class Vectors {
         }
     }
 
+    /** Reads a golden file that is one line of text. */
     static String line(String name) {
         return new String(file(name), StandardCharsets.UTF_8).strip();
     }
@@ -38,7 +40,10 @@ final class Vectors {
         return IdForm.valueOf(name.toString().toUpperCase(Locale.ROOT));
     }
 
-    /** Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors. */
+    /**
+     * Returns the n-th id of a form. Integers and UUIDs are not in their canonical spelling. The Rust program that
+     * writes the golden files (crates/filter/tests/vectors) spells the ids in the same way.
+     */
     static String spelling(IdForm form, long n) {
         return switch (form) {
             case TEXT -> "résumé/" + n;
@@ -57,7 +62,7 @@ final class Vectors {
         };
     }
 
-    /** Returns a stream of random numbers and prints its seed. SEED=… repeats a stream. */
+    /** Returns a random generator and prints its seed. The environment variable SEED sets the seed. */
     static Random dice() {
         String given = System.getenv("SEED");
         long seed = given == null || given.isEmpty() ? System.nanoTime() : Long.parseLong(given);

@@ -13,19 +13,25 @@ import (
 	"unicode/utf8"
 )
 
-// Snapshot is the entry of a snapshot in a manifest.
+// Snapshot is the entry of a snapshot in a manifest. Epoch is the sequence number of the snapshot. The snapshot has all
+// ids up to journal number Base. Bytes is the size of its file.
 type Snapshot struct {
 	Epoch, Base, Bytes uint64
 	SHA256             string
 }
 
-// DeltaEntry is the entry of a delta in a manifest.
+// DeltaEntry is the entry of a delta in a manifest. The delta covers the journal numbers from From + 1 to To. Bytes is
+// the size of its file.
 type DeltaEntry struct {
 	From, To, Bytes uint64
 	SHA256          string
 }
 
 // Manifest lists the snapshot and the deltas that together contain every id up to journal number Head.
+//
+// Serial increases with each manifest. Lineage identifies the publisher's journal. CoversMS is a time in milliseconds
+// since 1970. A snapshot of epoch EpochMin or later, together with the journal up to Head, has all ids that were
+// committed before this time. CoversMS is 0 if the publisher does not know such a time.
 type Manifest struct {
 	Set                                       string
 	Serial, Lineage, CoversMS, EpochMin, Head uint64
@@ -33,14 +39,16 @@ type Manifest struct {
 	Deltas                                    []DeltaEntry
 }
 
-// Proof is a publisher's answer to one client's challenge.
+// Proof is a publisher's answer to one client's challenge. It states that a snapshot of epoch EpochMin or later,
+// together with the journal up to Head, has all ids that were committed up to LagMS milliseconds ago. Echo repeats the
+// challenge in hex.
 type Proof struct {
 	Set                                    string
 	Serial, Lineage, EpochMin, Head, LagMS uint64
 	Echo                                   string
 }
 
-// Keys are the trusted public keys. Nil trusts any server that answers.
+// Keys are the trusted public keys. Without keys, a client trusts every server that answers.
 type Keys map[string]ed25519.PublicKey
 
 // ParseKeys reads public keys of 64 hex digits each.
@@ -110,7 +118,8 @@ func ReadManifest(line []byte, keys Keys) (*Manifest, error) {
 	return manifest, manifest.check()
 }
 
-// Refuses a manifest whose snapshot and deltas do not cover the journal up to the head.
+// Refuses a manifest if its snapshot and deltas do not cover the journal up to the head, or if its snapshot is older
+// than EpochMin.
 func (m *Manifest) check() error {
 	first := m.Head
 	if len(m.Deltas) > 0 {
@@ -148,8 +157,8 @@ func ReadProof(line []byte, keys Keys) (*Proof, error) {
 	})
 }
 
-// Refuses documents of other format versions. A document without the field format has version 1. Documents of
-// version 1 do not state which snapshot is needed, so the client must not trust them.
+// Refuses a document whose format version is not 2. A document without the field format has version 1. Documents of
+// version 1 have no epoch_min, so a client could not know for which snapshots their statements hold.
 func checkFormat(text []byte) error {
 	stated := struct{ Format json.RawMessage }{json.RawMessage("1")}
 	if err := json.Unmarshal(text, &stated); err != nil {

@@ -1,6 +1,7 @@
 package filter
 
-// Tests with a real publisher on loopback. The test is skipped unless EDGEWARD names the edgeward program.
+// A test with a real publisher on loopback. The test is skipped unless the environment variable EDGEWARD has the path of
+// the edgeward program.
 
 import (
 	"bufio"
@@ -36,6 +37,7 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 	if out, err := exec.Command(program, "filter", "keygen", "-o", at("key")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
+	// With `--covered-by posts`, the filter is complete until now. With `scans`, it would be complete only until its scan.
 	publisher := exec.Command(program, "filter", "serve", "--set", "resource", "--source", at("ids.txt"),
 		"--ids", "integer", "--key", at("key"), "--token", at("token"), "--covered-by", "posts",
 		"--state", at("state"), "--listen", "127.0.0.1:0", "--json")
@@ -114,6 +116,7 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 	if err := client.WaitUntil(ctx, func(status Status) bool { return !status.Fresh }); err != nil {
 		t.Fatalf("without a publisher the filter stays fresh: %v", err)
 	}
+	// A filter that is not fresh must not answer Absent.
 	if answer := client.Answer(missing[1]); answer != Ask {
 		t.Error(answer)
 	}

@@ -1,8 +1,8 @@
 //! The checkpoint of a scan is read up to the first invalid record, for any input.
 //!
-//! If the first byte is odd, the input becomes the payloads of records with valid checksums: for each record a
-//! byte for its kind, a byte for its length, and this many bytes. Run: `cargo +nightly fuzz run
-//! idsync_checkpoint`.
+//! If the first byte is even, the other bytes are the checkpoint. If it is odd, they are converted to a checkpoint of
+//! records with valid checksums: for each record one byte for its kind, one byte for its length, and then the bytes of
+//! its payload. Run: `cargo +nightly fuzz run idsync_checkpoint`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -31,7 +31,7 @@ fuzz_target!(|bytes: &[u8]| {
         read.ledger.completed() + read.ledger.open_spans().count(),
         read.ledger.spans().len()
     );
-    // Without the torn bytes the contents are the same.
+    // Without the invalid bytes at its end, the checkpoint has the same contents.
     let whole = &file[..file.len() - usize::try_from(read.invalid_bytes).expect("within the file")];
     let mut same = Vec::new();
     let again = Checkpoint::read(whole, scan, &mut |more| same.extend_from_slice(more));
@@ -43,6 +43,7 @@ fn forged(mut input: &[u8]) -> Vec<u8> {
     let identity = [&(SCAN.len() as u64).to_le_bytes()[..], SCAN.as_bytes()].concat();
     let mut file = b"edgscan1".to_vec();
     file.extend_from_slice(&xxh3_128(&identity).to_le_bytes());
+    // The start of the scan, in milliseconds since 1970.
     file.extend_from_slice(&7u64.to_le_bytes());
     let mut chain = xxh3_64_with_seed(&file, 0);
     file.extend_from_slice(&chain.to_le_bytes());

@@ -31,12 +31,12 @@ fn uuid(py: Python<'_>) -> PyResult<&Bound<'_, PyType>> {
     UUID.import(py, "uuid", "UUID")
 }
 
-/// Parses the name of a form: `text`, `uuid` or `integer`.
+/// Parses the name of an id form: `text`, `uuid` or `integer`.
 pub(crate) fn form(name: &str) -> PyResult<IdForm> {
     name.parse().map_err(PyValueError::new_err)
 }
 
-/// Returns the hash of an id that filters and deltas use.
+/// Returns the hash that stands for an id in filters and deltas.
 #[pyfunction]
 #[pyo3(signature = (id, form = "text", seed = 0))]
 pub(crate) fn hash_id(id: &Bound<'_, PyAny>, form: &str, seed: u64) -> PyResult<u64> {

@@ -8,7 +8,7 @@ use std::fmt;
 /// The error of decoding invalid bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct DecodeError {
-    /// The part that was being decoded.
+    /// The name of the part that was being decoded.
     pub what: &'static str,
 }
 
@@ -140,8 +140,8 @@ impl<'b> Reader<'b> {
         Err(self.decode_error())
     }
 
-    /// Reads the count of a statistic, such as a number of requests. Its limit ensures that the sum over
-    /// thousands of results does not overflow.
+    /// Reads the count of a statistic, such as a number of requests. A count is at most 2^40, so that the sum
+    /// over thousands of results does not overflow.
     ///
     /// # Errors
     ///
@@ -210,7 +210,7 @@ impl<'b> Reader<'b> {
     }
 }
 
-/// The largest count, about 10^12. A thousand machines take several years to log this number of requests.
+/// The largest count, about 10^12. The sum of 16 million such counts fits in 64 bits.
 const COUNTED_MAX: u64 = 1 << 40;
 
 #[cfg(test)]

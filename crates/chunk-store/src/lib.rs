@@ -2,17 +2,17 @@
 //! small index in memory finds the container of a chunk.
 //!
 //! Each endpoint of a link stores the chunks that it sends and receives in one [`Chunks`], for all peers. New chunks
-//! are collected in memory until a container (1 MiB) is full. The full container is written at once, over the oldest
-//! container. A trailer after the chunks lists the id and length of each chunk.
+//! are collected in memory until a container (1 MiB) is full. The full container is then written to disk. If the store
+//! is full, this container replaces the oldest one. A trailer after the chunks lists the id and length of each chunk.
 //!
 //! An entry of the index has six bytes: the position of the container, and 16 bits of the id. With its free
-//! slots, the index takes about seven bytes of memory for each chunk. An entry can be wrong, because several
-//! ids have the same 16 bits. Each lookup therefore compares the full id in
-//! the trailer. A trailer that is read for one chunk also lists the neighbours of the chunk, so the next chunks
-//! of the same body need no further read of a trailer. Neighbouring chunks are loaded with one read.
+//! slots, the index takes about seven bytes of memory for each chunk. Several ids have the same 16 bits, so an entry
+//! that matches may belong to another chunk. Each lookup therefore compares the full id in the trailer. A trailer
+//! that is read for one chunk also lists the neighbours of the chunk, so the next chunks of the same body need no
+//! further read of a trailer.
 //!
-//! Neighbouring chunks are compressed together in blocks, so that neighbouring compressed chunks are loaded with one
-//! read too.
+//! Neighbouring chunks are compressed together in blocks. One read loads a series of neighbouring chunks, with or
+//! without compression.
 //!
 //! Containers are not synced when they are written, because lost chunks do no harm: the link sends chunks again
 //! that were lost in a crash, overwritten or corrupt. The caller verifies the hash of every chunk that it

@@ -24,7 +24,7 @@ pub struct Span {
     pub position: Option<Vec<u8>>,
     /// True if the whole span is read.
     pub done: bool,
-    /// The number of rows read, including rows of failed attempts.
+    /// The number of rows read. A row that a later attempt reads again counts again.
     pub rows: u64,
     /// The number of rows skipped because they are malformed.
     pub malformed: u64,
@@ -66,7 +66,7 @@ impl Ledger {
     /// Panics if the batch belongs to no span of this ledger.
     pub(crate) fn record(&mut self, progress: &SpanProgress) {
         let span = &mut self.spans[progress.span];
-        // A forged checkpoint may contain any number, so the sums could overflow.
+        // A ledger may be restored from a forged checkpoint with any numbers, so the sums could overflow.
         span.rows = span.rows.saturating_add(progress.rows);
         span.malformed = span.malformed.saturating_add(progress.malformed);
         span.done |= progress.ends_span;

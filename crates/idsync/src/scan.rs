@@ -4,7 +4,7 @@
 //! immediately. After `begin` returns, a separate thread reads rows, and the caller takes batches from a
 //! bounded queue. While the queue is full, the thread does not read from the database. If an attempt fails with
 //! a temporary error (the server restarts, the network is down), another attempt continues at the last
-//! position. The scan fails if no row arrives within [`Retry::give_up_after`].
+//! position. The scan fails if the attempts read no row for [`Retry::give_up_after`].
 //!
 //! **Guarantee**: every id that was committed before the scan began and was not removed since then is delivered
 //! at least once. Ids added during the scan may be delivered. The guarantee holds for any number of attempts,
@@ -37,8 +37,8 @@ pub trait Source: Send + Sync + 'static {
     /// Returns the query, which is a part of a checkpoint's identity.
     fn query(&self) -> &str;
 
-    /// Makes one attempt to read all ids: connects, reports the column with [`Sink::begin`], which returns the
-    /// spans that are not completely read, and sends batches until all spans are read.
+    /// Makes one attempt to read all ids. Connects and reports the column with [`Sink::begin`]. The returned
+    /// [`Attempt`] has the spans that are not completely read. Then sends batches until all spans are read.
     fn read<'a>(&'a self, sink: &'a Sink) -> SourceFuture<'a, ()>;
 
     /// Connects for polling changes: ids and the numbers that order them.
@@ -69,7 +69,8 @@ pub struct ScanConfig {
     /// The number of ids in a batch. Passing a batch of several thousand ids to the caller takes little time
     /// compared with reading the ids.
     pub batch_ids: usize,
-    /// The largest number of batches in the queue. With 16 batches of at most 1 MiB, a scan uses at most 17 MiB.
+    /// The largest number of batches in the queue. With 16 queued batches of 1 MiB, and one batch that is being read,
+    /// a scan uses 17 MiB.
     pub batches_ahead: usize,
     /// The times of retries after an outage.
     pub retry: Retry,
@@ -90,11 +91,12 @@ impl Default for ScanConfig {
 /// The times of retries after an outage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Retry {
-    /// The pause before the second attempt. The pause is doubled before each further attempt.
+    /// The pause after the first failed attempt. Each further failed attempt without a row doubles the pause.
     pub first: Duration,
     /// The longest pause between two attempts.
     pub longest: Duration,
-    /// The scan fails if no row arrives within this time.
+    /// The scan fails if the attempts read no row for this time. The time begins when the last attempt that read rows
+    /// failed. It is checked only when an attempt fails.
     pub give_up_after: Duration,
 }
 
@@ -185,8 +187,8 @@ impl ScanHandle {
             .source_info
             .as_ref()
             .and_then(|info| info.rows_estimated);
-        // The spans of a ring are read in an order that is independent of their sizes. The share of completed
-        // spans is therefore an estimate of the share of rows.
+        // The spans of a ring are read in an order that is independent of their sizes. With eight spans or more, the
+        // share of completed spans is therefore an estimate of the share of rows.
         let by_spans = (spans >= 8 && done > 0).then(|| rows * spans as u64 / done as u64);
         Progress {
             rows,
@@ -199,7 +201,7 @@ impl ScanHandle {
         }
     }
 
-    /// Cancels the scan. The caller gets [`SourceError::Cancelled`].
+    /// Cancels the scan. After the queued batches, [`Scan::next_batch`] returns [`SourceError::Cancelled`].
     pub fn cancel(&self) {
         self.shared.cancel.send_replace(true);
     }
@@ -410,8 +412,8 @@ pub(crate) fn runtime(source: &dyn Source) -> Result<Runtime, SourceError> {
     })
 }
 
-/// Makes attempts until an attempt succeeds, an error is permanent, or no row has arrived within
-/// [`Retry::give_up_after`].
+/// Makes attempts until an attempt succeeds, an error is permanent, or the attempts have read no row for
+/// [`Retry::give_up_after`]. An error before the query is prepared also ends the scan.
 fn run(source: &dyn Source, sink: &Sink) -> Result<(), SourceError> {
     let runtime = runtime(source)?;
     runtime.block_on(async {

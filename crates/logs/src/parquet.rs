@@ -42,7 +42,7 @@ pub struct ParquetSummary {
     pub rows: u64,
     /// The number of Parquet files.
     pub parquet_files: u64,
-    /// The error that stopped writing early. All rows until then are written.
+    /// The first error, which stopped all threads. Rows that were not written until then are missing from the files.
     pub write_error: Option<ToParquetError>,
 }
 
@@ -61,7 +61,7 @@ pub enum ToParquetError {
     Folder {
         /// The path of the output folder.
         folder: PathBuf,
-        /// The error of the system or of the Parquet library.
+        /// The error of the system.
         source: io::Error,
     },
     /// A file cannot be written, usually because the disk is full.
@@ -158,7 +158,9 @@ struct Days<'a> {
     fingerprints: Fingerprints,
     /// The days with an open file, the most recently used day first.
     open: VecDeque<Day>,
+    /// The number of rows of a day that are collected before they are written.
     rows_max: usize,
+    /// The number of rows in completed files.
     rows: u64,
 }
 
@@ -307,6 +309,7 @@ impl RequestSink for Days<'_> {
         !self.is_full()
     }
 
+    /// Returns true after an error in any thread, so that all threads stop.
     fn is_full(&self) -> bool {
         self.target.failed.load(Ordering::Relaxed)
     }

@@ -6,12 +6,12 @@
 //! state.json           set, hash seed, lineage, digest of the snapshot; replaced atomically by rename
 //! journal.log          consecutive deltas in the format of docs/reference/filter-format.md
 //! snapshot-EPOCH.ids   the snapshot whose digest is in state.json
-//! changes.json         the position of the feed of changes: see `position`
+//! changes.json         the position of the changes query: see the module `position`
 //! ```
 //!
 //! An id is journaled when its record is on the device. The ids of a truncated record at the end of the log were
 //! never acknowledged, so this record is dropped. An invalid record before a valid one means that acknowledged ids
-//! were lost. The journal then keeps all readable ids, and the publisher signs no proof until a scan is complete.
+//! were lost. The journal then keeps only the ids before the invalid record, and needs a new scan (see below).
 //!
 //! **Each start begins a new lineage.** A lineage is a random number that names one history of the journal. The
 //! folder may have been restored from a backup, which the publisher cannot always detect. In the old lineage
@@ -59,7 +59,8 @@ pub(crate) struct Restored {
     pub(crate) journal: Journal,
     /// The content of the newest snapshot, if it is valid.
     pub(crate) snapshot: Option<Bytes>,
-    /// A stored position of the changes query is valid if it has one of these lineages. Empty if ids were lost.
+    /// A stored position of the changes query is valid if it has one of these lineages. If ids were lost, the list is
+    /// empty, so that no stored position is valid.
     pub(crate) earlier_lineages: Vec<u64>,
     /// True if acknowledged ids were lost.
     pub(crate) damaged: bool,
@@ -87,7 +88,7 @@ struct StateFile {
     /// The identity of the lock file. The lock file of a restored folder has another identity.
     #[serde(default)]
     lock: Option<String>,
-    /// The configured [`Coverage`] when this file was written. It states which source reports all new ids.
+    /// The configured [`Coverage`] when this file was written. After a change of it, acknowledged ids may be missing.
     #[serde(default)]
     covered_by: Option<String>,
     /// True while clients may still commit ids that were acknowledged but are not in the journal.
@@ -530,6 +531,7 @@ mod tests {
         drop(restored);
         let log_bytes = fs::read(folder.path().join(LOG)).expect("the log is read");
         let state = fs::read(folder.path().join(STATE)).expect("the state is read");
+        // The first record has a header of 64 bytes and ten ids of 8 bytes.
         let first = 64 + 80;
         for cut in 0..=log_bytes.len() {
             fs::write(folder.path().join(LOG), &log_bytes[..cut]).expect("the file is written");

@@ -1,9 +1,17 @@
 //! Compares AdaptSize's model with simulation over a trace; writes CSV to stdout.
 //!
-//! `cargo run --release -p edgeward-sim --example adaptsize_model -- curve TRACE BYTES..` writes the predicted
-//! and the simulated hit ratio over `c`, for one window of 250 000 requests in four. With `tuner` instead of
-//! `curve` the program writes, for each step of both tuners, the prediction and the measured hit ratio of the
-//! following window. A summary is written to stderr.
+//! Run: `cargo run --release -p edgeward-sim --example adaptsize_model -- curve TRACE BYTES..`. `BYTES..` are
+//! capacities of the cache. The trace is divided into windows of 250 000 requests.
+//!
+//! `curve` compares every fourth window. For each value of AdaptSize's parameter `c` it writes the simulated hit
+//! ratio, the prediction of the finite-horizon model (`horizon`), and the prediction of the paper's model
+//! (`stationary`). The simulated cache is empty at the start of the window (`cold`), or has processed the earlier
+//! windows (`warm`).
+//!
+//! `tuner` runs AdaptSize with the tuner of each model. For each window it writes the hit ratio that the tuner had
+//! predicted before the window, and the measured one.
+//!
+//! A summary is written to stderr.
 #![expect(
     clippy::print_stdout,
     clippy::print_stderr,
@@ -130,6 +138,6 @@ fn tuner(name: &str, capacity_bytes: u64, policy: PolicySpec, records: &[Record]
     );
 }
 
-/// The paper's Δ.
+/// The number of requests in a window: Δ in the AdaptSize paper.
 const WINDOW_REQUESTS: usize = 250_000;
 const SEED: Seed = Seed(1);

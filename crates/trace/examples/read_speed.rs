@@ -21,6 +21,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
             }
         }
         let secs = start.elapsed().as_secs_f64();
+        // M/s are millions of records per second. MB/s are megabytes of the file, before decompression.
         eprintln!(
             "{path}: {} in {}, {} records, {:.1} M/s, {:.0} MB/s (sum {sum:x})",
             reader.format(),

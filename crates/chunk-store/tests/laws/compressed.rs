@@ -1,4 +1,5 @@
-//! Tests of compressed stores: more chunks fit on a device, and loading them needs no more reads.
+//! Tests of stores with compression. More chunks fit on a device, and a series of neighbouring chunks is still loaded
+//! with one read.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -71,8 +72,8 @@ fn noise_is_stored_uncompressed() {
     );
 }
 
-/// Neighbouring chunks in several blocks are loaded with one read. If they are loaded one by one, each block is read
-/// once.
+/// Neighbouring chunks in several blocks are loaded with one read. If the chunks are loaded one by one, each block is
+/// read at most once.
 #[test]
 fn a_run_is_one_read() {
     for method in COMPRESSION_METHODS {
@@ -118,6 +119,7 @@ fn a_run_is_one_read() {
             );
         }
         let content = disk.content();
+        // 77 is the epoch that `settings` gives to the store.
         let trailer = Trailer::decode(layout(), 77, &content[4096 + CONTAINER..]);
         let blocks = trailer.expect("the trailer was written").blocks.len() as u64;
         assert!((4..12).contains(&blocks), "{method:?}: {blocks} blocks");

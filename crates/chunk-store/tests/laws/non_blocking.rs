@@ -32,11 +32,11 @@ fn repeat<T>(store: &Chunks, query: impl Fn(&mut NonBlocking<'_>) -> T) -> (T, u
     panic!("reads are still pending after four attempts");
 }
 
-/// A query is pending once for each trailer that is not in memory. After the read it returns the result of a
-/// blocking query.
+/// A lookup is pending if it needs a trailer that is not in memory. After the read, the repeated lookup returns the
+/// result of a blocking lookup. Most lookups need no read, because a trailer serves all chunks of its container.
 ///
 /// Method: fill four containers, with a cache of two trailers and a disk whose bytes are never in the page
-/// cache. Look up and load every chunk, and count the pending queries.
+/// cache. Look up and load every chunk, and count the pending lookups and loads.
 #[test]
 fn a_pending_query_succeeds_after_its_reads() {
     for method in METHODS {
@@ -112,6 +112,7 @@ fn a_chunk_is_not_stored_while_its_lookup_is_pending() {
         id: key().id(&bytes),
         length: bytes.len() as u32,
     };
+    // `find_or_list` would store the entry of the chunk without its bytes.
     assert_eq!(non_blocking.find_or_list(entry), (None, false));
     // The pending reads of one query do not affect the next query, whose chunk is stored.
     let (location, found) = non_blocking.find_or_insert(key().id(&other), &other);
@@ -193,11 +194,12 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     );
 }
 
-/// With read-ahead, no query blocks on the trailer of a container that is overwritten next, or on the third and later
-/// trailers of a body in consecutive containers.
+/// The store predicts two kinds of trailers: those of the containers that are overwritten next, and the third and
+/// later trailers of a body in consecutive containers. With read-ahead, at most three reads of trailers block a query.
 ///
-/// Method: count the blocking reads of a device. Perform the announced reads after each chunk, like a link does
-/// after each frame. Compare the count with a run without read-ahead.
+/// Method: count the blocking reads of a device. Perform the predicted reads after each chunk, like a link does after
+/// each frame. Compare the count with a run without read-ahead. `steps` runs the queries on a store, and calls its
+/// second parameter for each query.
 #[test]
 fn read_ahead_trailers_block_no_query() {
     let blocking_reads = |fetches: bool,
@@ -225,7 +227,7 @@ fn read_ahead_trailers_block_no_query() {
             if fetches && let Some(pending) = other.read_ahead() {
                 other.fetch(&pending);
             }
-            // Reads of `fetch` do not hold the lock, so they do not count.
+            // `fetch` reads without the lock of the store, so its reads delay no query and do not count.
             reads.store(before, Ordering::Relaxed);
         });
         reads.load(Ordering::Relaxed)

@@ -55,7 +55,7 @@ pub(super) struct DraftHost {
 }
 
 impl ConfigDraft {
-    /// A draft with every default. It has no listener, and the origin is a placeholder.
+    /// Returns a draft in which each setting has its default. It has no listener, and the origin is a placeholder.
     pub(super) fn new() -> Self {
         let placeholder = "http://origin.invalid"
             .parse()
@@ -79,7 +79,7 @@ impl ConfigDraft {
         }
     }
 
-    /// The listener of the `[[listener]]` with the index `item`.
+    /// Returns the listener of the `[[listener]]` with the index `item`, and creates it if necessary.
     pub(super) fn listener(&mut self, item: usize) -> &mut DraftListener {
         if self.listeners.len() <= item {
             self.listeners.resize_with(item + 1, DraftListener::default);
@@ -87,7 +87,7 @@ impl ConfigDraft {
         &mut self.listeners[item]
     }
 
-    /// The rule of the `[[negative]]` with the index `item`.
+    /// Returns the rule of the `[[negative]]` with the index `item`, and creates it if necessary.
     pub(super) fn negative(&mut self, item: usize) -> &mut NegativeSettings {
         if self.negative.len() <= item {
             self.negative
@@ -96,7 +96,7 @@ impl ConfigDraft {
         &mut self.negative[item]
     }
 
-    /// The host of the `[[disk_host]]` with the index `item`.
+    /// Returns the host of the `[[disk_host]]` with the index `item`, and creates it if necessary.
     pub(super) fn disk_host(&mut self, item: usize) -> &mut DraftHost {
         if self.disk_hosts.len() <= item {
             self.disk_hosts.resize_with(item + 1, DraftHost::default);
@@ -104,7 +104,7 @@ impl ConfigDraft {
         &mut self.disk_hosts[item]
     }
 
-    /// The device of the `[[disk_device]]` with the index `item`.
+    /// Returns the device of the `[[disk_device]]` with the index `item`, and creates it if necessary.
     pub(super) fn device(&mut self, item: usize) -> &mut DeviceSettings {
         let devices = &mut self.disk.settings.devices;
         let blank = || DeviceSettings {
@@ -166,7 +166,7 @@ pub(super) fn check(
             edge: edge_config(draft),
         });
     }
-    // Users fix errors in this order: lines of the file, flags, missing settings.
+    // Errors are printed in this order: lines of the file, flags, missing settings.
     diagnostics.sort_by_key(|(source, _)| match source {
         SettingSource::File { line } => (0, *line),
         SettingSource::Flag(_) => (1, 0),
@@ -218,6 +218,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
 /// All settings with their final values, in the order of `docs/reference/configuration.md`.
 fn settings(raw_settings: &[RawSetting], draft: &ConfigDraft) -> Vec<Setting> {
     let mut settings = Vec::new();
+    // If a setting is given several times, the last one has set the value.
     let source = |key: &Key, item: usize| {
         raw_settings
             .iter()

@@ -1,4 +1,5 @@
-//! The prefilter for 64 positions at a time with AVX2. Tests compare the results with those of [`scalar`].
+//! The prefilter of the chunker with AVX2: tests whether 64 positions are candidates for a cut. A position is a
+//! candidate if the weighted sum of the bytes before it is small. Tests compare the results with those of [`scalar`].
 //!
 //! # Why `unsafe`
 //!
@@ -42,12 +43,12 @@ impl Avx2 {
     }
 }
 
-/// The number of positions tested at once. A vector has 16 sums of 16 bits: two vectors are for the even
-/// positions, and two for the odd positions.
+/// The number of positions tested at once. A vector has the sums of 16 positions, 16 bits each. Two vectors are for the
+/// even positions, and two for the odd positions.
 const STEP: usize = 64;
 
-/// The number of bytes on which these sums depend: from sixteen bytes before the first position to the byte before
-/// the last position.
+/// The number of bytes on which the sums of [`STEP`] positions depend: from sixteen bytes before the first position to
+/// the byte before the last position.
 const NEAR: usize = 16 + STEP - 1;
 
 #[target_feature(enable = "avx2")]
@@ -63,6 +64,7 @@ fn first(
         let near: &[u8; NEAR] = bytes[position - 16..]
             .first_chunk()
             .expect("positions are within the bytes");
+        // The positions 0, 2, .., 30, then 1, 3, .., 31, and the same for the 32 positions after them.
         let sums = [0, 1, 32, 33].map(|shift| sums(near, shift));
         let [even, odd, later_even, later_odd] = sums;
         // Usually no sum is small enough. One comparison of the minimum of all four vectors shows this.

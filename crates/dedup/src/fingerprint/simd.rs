@@ -1,4 +1,5 @@
-//! Computes NH with AVX2, four pairs at a time. Tests compare the sums with those of the portable code.
+//! Computes NH, the universal hash of units (see [`super`]), with AVX2: four pairs of words at a time. Tests compare
+//! the sums with those of the portable code.
 //!
 //! # Why `unsafe`
 //!
@@ -53,13 +54,13 @@ impl Avx2 {
     }
 }
 
-/// The number of bytes of a vector: four pairs.
+/// The number of bytes of a vector: four pairs of words of 32 bits. One vector is one step.
 pub(super) const STEP_BYTES: usize = 32;
 
 /// The sums of a unit so far.
 struct NhSums {
     passes: [__m256i; PASSES],
-    /// The key of the first pass for the next step.
+    /// The key words of the first pass in the next step. The second pass in the current step uses the same words.
     near: __m256i,
 }
 

@@ -1,4 +1,5 @@
-//! The recipe for an edge: the settings of the plan and the addresses.
+//! How the lab starts an edge: its arguments, and its configuration file with the settings of the plan and the
+//! addresses.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -53,6 +54,7 @@ fn text(contender: &Contender, settings: &[Setting], environment: &Environment<'
         lab_setting(
             "hot",
             "capacity",
+            // A plan without a memory tier has the capacity 0.
             number(environment.memory_bytes.unwrap_or(0)),
         ),
     ];

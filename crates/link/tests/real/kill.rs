@@ -14,7 +14,8 @@ use edgeward_link::{Client, Gateway};
 use crate::bodies::Random;
 use crate::test_bed::{Echo, GATEWAY, TestBed, echo, tcp, within};
 
-/// Environment variables of the gateway process: its folder, the address to listen on, and the target.
+/// Environment variables of the gateway process: its folder, the address to listen on, and the address of the target,
+/// to which the gateway connects.
 const FOLDER: &str = "EDGEWARD_LINK_KILLED_FOLDER";
 const LISTEN: &str = "EDGEWARD_LINK_KILLED_LISTEN";
 const TARGET: &str = "EDGEWARD_LINK_KILLED_TARGET";
@@ -34,8 +35,9 @@ const KILLS: u64 = 8;
 /// Method: start this test program as the gateway process. Its arguments select this test, and an environment
 /// variable makes the test run a gateway. The gateway saves knowledge files every millisecond. Send new bodies
 /// until an unfinished file exists or half a second has passed, and then kill the process. The process may have
-/// completed the file before it ended, so write half of each file as an unfinished file. Start the next gateway
-/// with the same store and folder, and send a body that was sent before.
+/// completed the file before it ended, so no unfinished file may be left. The test then writes the first half of each
+/// complete file as an unfinished file. Start the next gateway with the same store and folder, and send a body that was
+/// sent before.
 #[tokio::test]
 async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     if let Some(folder) = std::env::var_os(FOLDER) {
@@ -79,7 +81,7 @@ async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
         referenced += client.status().received.from_store - before;
     }
     eprintln!("killed {KILLS} times, {unfinished} of them before a file was complete");
-    // Each kill loses only the chunks of the container that was not written yet.
+    // Each kill loses only the chunks of the last container of the store, which was not written yet.
     let sent = KILLS * repeated_body.len() as u64;
     assert!(
         referenced > sent / 2,

@@ -1,4 +1,4 @@
-//! The unsent pieces of bodies of a connection, and the memory that they keep alive.
+//! The unsent pieces of bodies of a connection, by address and length, and the memory that they keep alive.
 
 use std::cell::{Cell, RefCell};
 
@@ -16,11 +16,11 @@ pub(crate) enum PieceMemory {
     Private,
 }
 
-/// The unsent pieces of one connection.
+/// The unsent pieces of one connection. A slot is `None` after its piece was sent.
 #[derive(Debug, Default)]
 pub(crate) struct UnsentPieces {
     pub(crate) slots: RefCell<Vec<Option<UnsentPiece>>>,
-    /// Set when the sweep begins to compare this connection with others: the time, and the bytes written so far.
+    /// When the sweep of pinned bytes began to watch this connection, and the bytes written until then.
     pub(crate) watch_start: Cell<Option<(Timestamp, u64)>>,
 }
 

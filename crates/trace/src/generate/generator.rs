@@ -21,9 +21,9 @@ pub struct Generator {
     zipfs: Vec<Option<Zipf>>,
     /// The index of the current phase.
     phase: usize,
-    /// Running totals of the phase's weights, over all classes and over the classes with a
-    /// catalogue.
+    /// Running totals of the weights of the classes in the current phase.
     mix: Vec<f64>,
+    /// Like `mix`, but the weight of a class without objects in the catalogue is 0.
     catalogue_mix: Vec<f64>,
     /// The number of the first request of the next phase.
     phase_ends: u64,
@@ -31,6 +31,7 @@ pub struct Generator {
     requests_made: u64,
     /// The number of one-hit wonders that are not requested yet.
     one_hits_left: u64,
+    /// The number of objects that must still replace an object of the catalogue: see [`Workload::churn`].
     births_left: u64,
     next_key: u64,
     now_secs: f64,
@@ -124,9 +125,9 @@ impl Generator {
     /// Chooses a request for an object of the catalogue. `left` is the number of remaining requests for the
     /// catalogue, including this one.
     fn request_from_catalogue(&mut self, left: u64) -> Request {
-        // A pending request is chosen with a low probability while many requests remain, so that popularity is
-        // hardly distorted. The probability is 1 when the number of remaining requests equals the number of
-        // pending ones.
+        // Each object of the catalogue gets at least two requests. The missing ones of these are pending. A pending
+        // request is chosen with a low probability while many requests remain, so that popularity is hardly
+        // distorted. The probability is 1 when the number of remaining requests equals the number of pending ones.
         let pressure = self.catalogue.pending() as f64 / left as f64;
         if self.catalogue.pending() >= left || self.random.unit() < pressure * pressure {
             let request = self.catalogue.request_pending(&mut self.random);

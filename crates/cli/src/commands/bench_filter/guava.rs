@@ -1,4 +1,5 @@
-//! Measures Guava on the JVM: runs a small Java program from source, which prints its results as JSON.
+//! Measures the Bloom filter of the Java library Guava: runs a small Java program from source, which prints its results
+//! as JSON.
 
 use std::process::{Command, Stdio};
 

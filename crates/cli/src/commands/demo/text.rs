@@ -1,4 +1,5 @@
-//! The results as text: the output on the terminal, and the table of the page.
+//! The results of the demo as text: the output on the terminal, and the headline, sentences and table of the report
+//! page.
 
 use std::io::Write as _;
 

@@ -1,4 +1,4 @@
-//! The built-in plans.
+//! The built-in plans of `edgeward lab`.
 
 use std::path::Path;
 
@@ -36,7 +36,7 @@ const PLANS: [(&str, &str); 3] = [
 mod tests {
     use super::*;
 
-    /// The check includes the settings of the edges in each plan.
+    /// Parsing a plan also checks the settings of its edges.
     #[test]
     fn every_built_in_plan_is_valid() {
         for (name, text) in PLANS {

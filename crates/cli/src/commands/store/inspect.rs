@@ -248,7 +248,7 @@ struct Store<'a> {
 #[derive(Serialize)]
 struct Segment {
     segment: u32,
-    /// Counts the openings of segments on the device: a higher epoch means that the segment is newer.
+    /// Each opening of any segment increases the epoch, so a segment with a higher epoch was opened later.
     epoch: u64,
     opened_secs: u64,
     /// True if the segment is complete and has a footer.
@@ -264,8 +264,11 @@ struct Segment {
 
 #[derive(Serialize)]
 struct Verification<'a> {
+    /// The bytes of records that were read and verified.
     verified_bytes: u64,
+    /// The number of records that do not match their checksum.
     problems: u64,
+    /// Descriptions of the first problems.
     problems_shown: &'a [String],
 }
 

@@ -130,7 +130,7 @@ fn check_negative(
         let Some(first) = raw_settings.iter().find(is_of_rule) else {
             continue;
         };
-        // A key with an invalid value has its own error already.
+        // True also for a key with an invalid value, because `check` has already reported its error.
         let is_given = |path: &str| {
             raw_settings
                 .iter()
@@ -197,7 +197,7 @@ fn check_disk(
         let Some(device) = devices.get(setting.item) else {
             continue;
         };
-        // An existing file or block device needs no configured size: the cache uses the size that it has.
+        // If the path is an existing file or block device, the cache uses the size of this file or device.
         let needs_size = device.capacity.is_none()
             && !std::fs::metadata(&device.path).is_ok_and(|metadata| !metadata.is_dir());
         let diagnostic = match setting.key.path {
@@ -262,7 +262,7 @@ fn check_listeners(
             .iter()
             .find(|setting| setting.item == item && setting.key.path == path)
     };
-    // The flags --tls-cert and --tls-key apply to all addresses given by flags.
+    // The flags --tls-cert and --tls-key set the first listener, but apply to all addresses given by flags.
     let has_listen_flag = raw_settings.iter().any(|setting| {
         setting.key.path == "listener.address" && matches!(setting.source, SettingSource::Flag(_))
     });
@@ -297,6 +297,7 @@ fn check_listeners(
                     .hint("give both: TLS needs a certificate and its key"),
             ));
         }
+        // If no listener has an address, `check_combinations` has already reported the missing address.
         if address.is_none() && has_address {
             let setting = certificates.or(key).expect("the item has some key");
             diagnostics.push((
@@ -335,7 +336,7 @@ fn check_admin(
     let (Some(setting), Some(addr)) = (given, draft.edge.admin) else {
         return;
     };
-    // A listener on an unspecified address (0.0.0.0 or ::) accepts connections to every address with its port.
+    // A server on an unspecified address (0.0.0.0 or ::) accepts connections to every address with its port.
     let is_on_same_port = |listener: std::net::SocketAddr| {
         listener.port() == addr.port()
             && addr.port() != 0

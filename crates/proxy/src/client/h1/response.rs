@@ -1,4 +1,4 @@
-//! Responses to plain requests that are not hits in memory, written without hyper.
+//! Writes the responses to plain requests (see [`super::head`]) that are not hits in memory, without hyper.
 //!
 //! These requests take the same [request path](crate::path::serve()) as requests that hyper parses. A plain request
 //! has no body, and the framing of its response is simple. hyper's state machines would only cost time.
@@ -54,8 +54,8 @@ pub(super) enum FillProgress {
 }
 
 impl ResponseWriter {
-    /// Begins to serve the request in `head`. `None` if the head is invalid. The caller then passes the request to
-    /// hyper, which refuses it. `outcome` is the result of the request's lookup, if it was looked up.
+    /// Begins to serve the request in `head`. Returns `None` if the head is invalid or too large. The caller then
+    /// passes the request to hyper, which refuses it. `outcome` is the result of the lookup, if the caller made one.
     pub(super) fn begin(
         worker: &Rc<Worker>,
         client: &Client,
@@ -77,7 +77,7 @@ impl ResponseWriter {
         })
     }
 
-    /// Begins the error response to a request that hyper does not get.
+    /// Begins the error response to a request that the fast path refuses and does not pass to hyper.
     pub(super) fn refuse(
         worker: &Rc<Worker>,
         client: &Client,
@@ -94,7 +94,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Continues a response whose head, and perhaps a part of its body, is in the outbox. `body` has `bytes` more.
+    /// Continues a response whose head, and perhaps a part of its body, is in the outbox. `body` has the last `bytes`.
     pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.let_writer_count();
         Self {
@@ -115,7 +115,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Writes the next bytes of the response to the outbox.
+    /// Writes the next bytes to the outbox: interim responses (1xx), then the head and the body of the response.
     pub(super) fn poll_fill(
         &mut self,
         worker: &Worker,

@@ -3,9 +3,9 @@
 /// The status and the number of body bytes that hyper has written of the current response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyperWrites {
-    /// The status in the status line. 0 until the line was written.
+    /// The status in the status line. 0 until hyper has written this line. Its status must be in one write.
     pub(super) status: u16,
-    /// How many bytes of CR LF CR LF, the end of a head, were written last. 4 if the head is complete.
+    /// How many of the four bytes CR LF CR LF, which end a head, the last written bytes match. 4 after the head.
     end_matched: u8,
     /// The number of bytes written after the head.
     pub(super) body_bytes: u64,

@@ -26,8 +26,8 @@ use crate::disk::page_replacement::{self, FOLIO_BYTES_MAX};
 use crate::disk::verified::BlockId;
 use crate::disk::volume::Volume;
 
-/// Bytes of a body in the page cache. Until the span is dropped, its segment is overwritten only if all free
-/// segments contain objects that are being read.
+/// Bytes of a body in the page cache. While a span exists, the writer prefers to overwrite other segments. It
+/// overwrites the segment of the span only if every free segment contains an object that is being read.
 #[derive(Debug)]
 pub struct Span {
     object: DiskObject,
@@ -92,7 +92,8 @@ impl Span {
         self.range.start += bytes;
     }
 
-    /// Returns how many bytes of the span [`send`](Self::send) offers to the socket.
+    /// Returns how many bytes of the span [`send`](Self::send) offers to the socket. If the kernel has to copy the
+    /// bytes, it offers at most `copied_max` bytes.
     pub fn offered(&self, copied_max: u64) -> u64 {
         let has_sendfile = self.object.inner.volume.device.sendfile_source().is_some();
         match has_sendfile && self.may_use_sendfile(&self.range) {
@@ -125,11 +126,12 @@ impl Span {
         let length = usize::try_from(self.len()).unwrap_or(usize::MAX);
         let sent = match volume.device.sendfile_source() {
             Some(file) if self.may_use_sendfile(&range) => {
-                // The flag is set before the call. The writer waits until the guard is dropped, and then sees
-                // the flag.
+                // The flag `pages_in_sockets` is set before the call. The writer waits until the guard is
+                // dropped, and then sees this flag.
                 volume.segments.set_pages_in_sockets(self.segment);
                 page_replacement::send(to, before, file, range.start, length).and_then(|sent| {
                     match sent {
+                        // The file ends before the span. A full socket returns `WouldBlock` instead.
                         0 => Err(unreadable_error()),
                         sent => Ok(sent),
                     }
@@ -184,8 +186,8 @@ impl Volume {
         self.verified.is_enabled() && self.device.mapping().is_some()
     }
 
-    /// Returns the first part of a body's `range` whose blocks were verified recently and are in memory.
-    /// Returns `None` if this part is empty.
+    /// Returns the longest part from the start of `range` whose blocks were verified recently and are in memory.
+    /// Returns `None` if this part is empty. `range` is a range of the body.
     pub(super) fn cached_range(&self, body: &Body, range: &Range<u64>) -> Option<CachedRange> {
         let mapping = self.device.mapping()?;
         let segment = self.segments.segment_at(body.offset)?;
@@ -214,7 +216,8 @@ impl Volume {
 }
 
 impl Volume {
-    /// Returns how many bytes from `range.start` on are in memory, or were in memory at most two seconds ago.
+    /// Returns how many bytes from `range.start` on are in memory. An answer of the kernel is reused for up to two
+    /// seconds.
     fn resident_bytes(&self, mapping: &Mapping, body: &Body, range: Range<u64>) -> u64 {
         let blocks = || blocks(body.offset, body.epoch, &range);
         if !range.is_empty() && blocks().all(|block| self.residents.contains(block)) {

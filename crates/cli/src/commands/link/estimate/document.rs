@@ -30,6 +30,7 @@ pub(super) struct Document {
 #[derive(Clone, Debug, Serialize)]
 pub(super) struct Row {
     name: String,
+    /// The source of the bodies: `files`, `flows` of a capture, or `total`.
     kind: &'static str,
     bodies: u64,
     /// The total size of the bodies: the sum of the last four fields.
@@ -48,7 +49,7 @@ pub(super) struct Row {
     delta_bytes: u64,
     /// The bytes in all other new chunks.
     literal_bytes: u64,
-    /// The bytes that are not deduplicated: the first bytes of each body, and encrypted bodies.
+    /// The bytes that are not deduplicated: the first bytes of each body, and small or encrypted bodies.
     plain_bytes: u64,
 }
 
@@ -57,9 +58,12 @@ pub(super) struct Row {
 pub(super) struct CaptureRow {
     pub(super) name: String,
     pub(super) packets: u64,
+    /// The number of packets of other protocols than TCP.
     pub(super) not_tcp: u64,
     pub(super) connections: u64,
+    /// The number of bytes that TCP retransmitted.
     pub(super) repeated_bytes: u64,
+    /// The number of bytes that are missing from the capture or arrived too late.
     pub(super) lost_bytes: u64,
 }
 
@@ -68,8 +72,10 @@ pub(super) struct CaptureRow {
 pub(super) struct LogRow {
     pub(super) name: String,
     pub(super) requests: u64,
+    /// The number of different URLs.
     pub(super) urls: u64,
     pub(super) bytes: u64,
+    /// The bytes of responses for URLs that were sent before.
     pub(super) repeated_bytes: u64,
 }
 

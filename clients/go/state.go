@@ -483,13 +483,13 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 		return nil, nil
 	}
 	var snapshot *Snapshot
-	same := s.current != nil && s.current.lineage == manifest.Lineage
+	sameLineage := s.current != nil && s.current.lineage == manifest.Lineage
 	fits := manifest.Snapshot.Bytes <= s.config.SnapshotBytesMax
 	if s.isWanted(manifest) && fits {
 		named := manifest.Snapshot
 		snapshot = &named
 	}
-	if !same {
+	if !sameLineage {
 		return snapshot, nil
 	}
 	for n, delta := range manifest.Deltas {

@@ -86,7 +86,7 @@ fn an_absent_id_is_answered_without_the_origin() {
 }
 
 #[test]
-fn ids_that_may_exist_texts_that_are_not_ids_and_other_paths_go_to_the_origin() {
+fn requests_without_an_absent_id_go_to_the_origin() {
     let (bed, _) = bed();
     for path in ["/r/2", "/r/search", "/other/3", "/r/3/more"] {
         let answer = bed.get(path);

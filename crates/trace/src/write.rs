@@ -67,7 +67,8 @@ impl WriteOptions {
 pub struct Writer<W: Write> {
     sink: Encoder<W>,
     format: OutputFormat,
-    line: Vec<u8>,
+    /// Lines that are not written yet.
+    buffer: Vec<u8>,
     log_lines: LogLines,
     records: u64,
     oracle: OracleTable,
@@ -84,14 +85,14 @@ impl<W: Write> Writer<W> {
         let mut writer = Self {
             sink: Encoder::new(output, options.compression)?,
             format: options.format,
-            line: Vec::with_capacity(BLOCK_BYTES + LINE_BYTES_MAX),
+            buffer: Vec::with_capacity(BLOCK_BYTES + LINE_BYTES_MAX),
             log_lines: LogLines::default(),
             records: 0,
             oracle: OracleTable::default(),
             oracle_records_max: options.oracle_records_max,
         };
         if options.format == OutputFormat::Csv {
-            writer.line.extend_from_slice(b"time,key,size\n");
+            writer.buffer.extend_from_slice(b"time,key,size\n");
         }
         Ok(writer)
     }
@@ -106,7 +107,7 @@ impl<W: Write> Writer<W> {
             OutputFormat::Text => self.push_line(record, b' ', true),
             OutputFormat::Csv => self.push_line(record, b',', true),
             OutputFormat::Lrb => self.push_line(record, b' ', false),
-            OutputFormat::Combined => self.log_lines.push(record, &mut self.line),
+            OutputFormat::Combined => self.log_lines.push(record, &mut self.buffer),
             OutputFormat::OracleGeneral => {
                 if self.records >= self.oracle_records_max {
                     return Err(WriteError::TooManyRecords {
@@ -117,9 +118,9 @@ impl<W: Write> Writer<W> {
             }
         }
         self.records += 1;
-        if self.line.len() >= BLOCK_BYTES {
-            self.sink.write_all(&self.line)?;
-            self.line.clear();
+        if self.buffer.len() >= BLOCK_BYTES {
+            self.sink.write_all(&self.buffer)?;
+            self.buffer.clear();
         }
         Ok(())
     }
@@ -130,7 +131,7 @@ impl<W: Write> Writer<W> {
     ///
     /// Fails if writing fails.
     pub fn finish(mut self) -> Result<W, WriteError> {
-        self.sink.write_all(&self.line)?;
+        self.sink.write_all(&self.buffer)?;
         for block in self.oracle.records.chunks(BLOCK_BYTES / ORACLE_BYTES) {
             self.sink.write_all(block.as_flattened())?;
         }
@@ -144,7 +145,7 @@ impl<W: Write> Writer<W> {
 
     fn push_line(&mut self, record: &Record, separator: u8, with_millis: bool) {
         let mut digits = itoa::Buffer::new();
-        let line = &mut self.line;
+        let line = &mut self.buffer;
         line.extend_from_slice(digits.format(record.time.as_secs()).as_bytes());
         let millis = (record.time.as_millis() % 1000) as u32;
         if with_millis && millis != 0 {

@@ -114,7 +114,7 @@ mod tests {
         assert_eq!(parser.parse(header), Ok(None));
         let entry = parser
             .parse(line)
-            .expect("the line has the form of the format")
+            .expect("the line is well-formed")
             .expect("the line is a request");
         let expected = Entry {
             time: Some(Timestamp::from_secs(1_431_857_103)),
@@ -147,7 +147,7 @@ mod tests {
             assert_eq!(parser.parse(fields), Ok(None));
             let entry = parser
                 .parse(line)
-                .expect("the line has the form of the format")
+                .expect("the line is well-formed")
                 .expect("the line is a request");
             assert_eq!((entry.url, entry.status), (&b"/a"[..], 200));
         }

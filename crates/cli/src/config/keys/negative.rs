@@ -77,7 +77,7 @@ pub(super) const CLOCK_ERROR: Key = Key {
     },
     doc: "The largest difference between the clocks of this machine and of the publisher, if you can guarantee \
           such a limit. If it is set, the date of a manifest proves its age, so manifests may come from a cache. If \
-          not, the edge queries the publisher itself.",
+          not, the edge requests proofs of freshness from the publisher.",
     set: |draft, item, value| draft.negative(item).clock_error = Some(value.duration()),
     show: |draft, item| draft.negative.get(item)?.clock_error.map(duration_text),
 };

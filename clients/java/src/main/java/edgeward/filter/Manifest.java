@@ -40,10 +40,10 @@ record Manifest(
                 new Fields(
                         json, "format", "set", "serial", "lineage", "covers_ms", "epoch_min", "head", "snapshot",
                         "deltas");
-        Fields named = new Fields(all.of("snapshot", Map.class), "epoch", "base", "bytes", "sha256");
+        Fields named = new Fields(all.value("snapshot", Map.class), "epoch", "base", "bytes", "sha256");
         Snapshot snapshot =
                 new Snapshot(named.number("epoch"), named.number("base"), named.number("bytes"), named.digest());
-        List<?> listed = all.of("deltas", List.class);
+        List<?> listed = all.value("deltas", List.class);
         if (listed.size() > DELTAS_MAX) {
             throw Keys.unbelievable("the manifest lists " + listed.size() + " deltas, more than " + DELTAS_MAX);
         }
@@ -55,7 +55,7 @@ record Manifest(
         }
         Manifest manifest =
                 new Manifest(
-                        all.of("set", String.class),
+                        all.value("set", String.class),
                         all.number("serial"),
                         all.number("lineage"),
                         all.number("covers_ms"),
@@ -98,13 +98,13 @@ record Manifest(
         String json = keys.verify(line, "edgeward filter proof 1");
         Fields all = new Fields(json, "format", "set", "serial", "lineage", "epoch_min", "head", "lag_ms", "echo");
         return new Proof(
-                all.of("set", String.class),
+                all.value("set", String.class),
                 all.number("serial"),
                 all.number("lineage"),
                 all.number("epoch_min"),
                 all.number("head"),
                 all.number("lag_ms"),
-                all.of("echo", String.class));
+                all.value("echo", String.class));
     }
 
     /** The values of a JSON object that has exactly the expected fields. */
@@ -147,7 +147,7 @@ record Manifest(
             }
         }
 
-        <T> T of(String name, Class<T> type) throws Refused {
+        <T> T value(String name, Class<T> type) throws Refused {
             Object value = values.get(name);
             if (!type.isInstance(value)) {
                 throw Keys.unbelievable(name + " has an invalid value");
@@ -156,11 +156,11 @@ record Manifest(
         }
 
         long number(String name) throws Refused {
-            return of(name, Long.class);
+            return value(name, Long.class);
         }
 
         String digest() throws Refused {
-            String digest = of("sha256", String.class);
+            String digest = value("sha256", String.class);
             if (!digest.matches("[0-9a-fA-F]{64}")) {
                 throw Keys.unbelievable("sha256 has an invalid value");
             }

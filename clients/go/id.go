@@ -1,6 +1,6 @@
 package filter
 
-// Form is the form of the ids of a set. It defines the canonical spelling of an id.
+// Form is the kind of the ids of a set: text, UUIDs or integers. It determines the canonical spelling of an id.
 type Form uint8
 
 // The forms, in the order of their numbers in the file format.
@@ -28,8 +28,9 @@ func (f Form) String() string {
 	return "an unknown form"
 }
 
-// Hash returns the hash of an id that filters and deltas use: XXH3 of the canonical form. Text that is not
-// an id of the form is hashed unchanged; the filter will almost certainly report it as absent.
+// Hash returns the hash of an id that filters and deltas use: XXH3 of the canonical spelling. Text that
+// is not an id of the form is hashed unchanged. The filter was built from canonical spellings only, so it reports such
+// text as absent, except for false positives.
 func Hash(id string, form Form, seed uint64) uint64 {
 	// A buffer on the stack, large enough for every id except long text.
 	var buffer [64]byte
@@ -46,8 +47,8 @@ func Hash(id string, form Form, seed uint64) uint64 {
 	return xxh3(canonical, seed)
 }
 
-// Appends the canonical spelling of a UUID: 32 hex digits, with or without the usual hyphens, which may be in braces or
-// follow `urn:uuid:`. Returns false for other text.
+// Appends the canonical spelling of a UUID: lower-case hex digits with hyphens. Accepts 32 hex digits with or without
+// the usual hyphens, also in braces or after `urn:uuid:`. Returns false for other text.
 func appendUUID(to []byte, id string) ([]byte, bool) {
 	if len(id) >= 9 && isURN(id[:9]) {
 		id = id[9:]
@@ -94,8 +95,8 @@ func isURN(text string) bool {
 	return true
 }
 
-// Appends the canonical spelling of a decimal integer of up to 128 bits: without plus sign and leading zeros. Returns
-// false for other text.
+// Appends the canonical spelling of a decimal integer: without plus sign and leading zeros. Returns false for text that
+// is not an integer from -2^127 to 2^127 - 1.
 func appendInteger(to []byte, id string) ([]byte, bool) {
 	negative, digitsMax := false, integerMax
 	if id != "" && (id[0] == '-' || id[0] == '+') {
@@ -115,7 +116,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 	for len(id) > 1 && id[0] == '0' {
 		id = id[1:]
 	}
-	// Numbers with the same count of digits have the order of their texts.
+	// Numbers with equally many digits are ordered like their texts.
 	if len(id) > len(digitsMax) || len(id) == len(digitsMax) && id > digitsMax {
 		return nil, false
 	}
@@ -125,7 +126,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 	return append(to, id...), true
 }
 
-// The decimal digits of 2^127 - 1 and 2^127.
+// The decimal digits of 2^127 - 1 and 2^127: the largest magnitudes of a positive and of a negative integer.
 const (
 	integerMax    = "170141183460469231731687303715884105727"
 	integerMinAbs = "170141183460469231731687303715884105728"

@@ -1,5 +1,6 @@
-// Writes Guava's BloomFilter of the ids 0 to 999 as decimal text, at 1 %.
-// `cargo xtask vectors --guava JARS` compiles and runs it; the files it makes are committed.
+// Writes Guava's BloomFilter of the ids 0 to 999 with a false-positive rate of 1 % to three files: the ids as UTF-8
+// text, as UTF-16 text, and as 64-bit integers. With the argument `read` instead of `write`, it reads the three files.
+// `cargo xtask vectors --guava JARS` compiles and runs the program for both; the written files are committed.
 import com.google.common.hash.BloomFilter;
 import com.google.common.hash.Funnel;
 import com.google.common.hash.Funnels;
@@ -26,7 +27,7 @@ public final class Golden {
         }
     }
 
-    // Reads a filter that edgeward wrote and queries every id.
+    // Reads a filter and queries every id. A test of edgeward checks that edgeward writes files with the same bytes.
     private static <T> void read(Path file, Funnel<T> funnel, Spelling<? extends T> spelling) throws IOException {
         try (FileInputStream in = new FileInputStream(file.toFile())) {
             BloomFilter<T> filter = BloomFilter.readFrom(in, funnel);
@@ -39,6 +40,7 @@ public final class Golden {
             for (int id = IDS; id < 101 * IDS; id++) {
                 wrong += filter.mightContain(spelling.of(id)) ? 1 : 0;
             }
+            // There are 100 * IDS absent ids, so the quotient is a percentage.
             System.out.printf("%s: all ids found, false positives %.3f %%%n", file.getFileName(), wrong / (1.0 * IDS));
         }
     }

@@ -1,9 +1,13 @@
 // Follows a published set in the background. Queries return at once.
 //
-// The client sends one long poll after another. A poll requests the manifest with a challenge and states the
-// client's position. The publisher delays its response until it has a newer manifest, at most for a third of
-// `maxStalenessMs`, because a proof states the freshness at the time at which its request was sent. Snapshots are
-// fetched concurrently, so that a large snapshot does not delay new ids.
+// The client sends one long poll after another. A poll requests the manifest and contains the client's position and a
+// challenge, 16 random bytes. The publisher delays its response until it has a newer manifest. The response contains a
+// proof: it states how fresh the published ids were when the poll was sent. The longer the delay, the older is the
+// proof, so the delay is at most a third of `maxStalenessMs`. Snapshots are fetched concurrently, so that a large
+// snapshot does not delay new ids.
+//
+// If `clockErrorMs` is set, the client trusts the date of the manifest instead of a proof. Its polls then have no
+// challenge and no delay, and a cache may answer them.
 
 import { Filter } from "./filter.js";
 import { importKeys, randomChallenge, readManifest, readProof, sha256 } from "./manifest.js";
@@ -11,10 +15,13 @@ import { FilterState, Refused } from "./state.js";
 
 const LINE_BYTES_MAX = 65536;
 const DELTA_HEADER_BYTES = 64;
+// The shortest pause between two polls.
 const PAUSE_MIN_MS = 10;
+// The bounds of the period: the longest delay of a response, and the time between two polls without delay. Most proxies
+// tolerate a response that sends no byte for 25 seconds.
 const PERIOD_MIN_MS = 50;
-// Most proxies tolerate a response that sends no byte for this time.
 const PERIOD_MAX_MS = 25_000;
+// The pause after the first failure. Each further failure doubles the pause, up to the period.
 const BACKOFF_FIRST_MS = 100;
 
 export class FilterClient {
@@ -99,7 +106,10 @@ export class FilterClient {
     };
   }
 
-  /** Resolves to true when `condition` returns true for the status, and to false after `ms`. Checks at every change. */
+  /**
+   * Resolves to true when `condition` returns true for the status, and to false after `ms`. Checks at each change of
+   * the status.
+   */
   waitUntil(ms, condition) {
     if (condition(this.status())) return Promise.resolve(true);
     return new Promise((resolve) => {
@@ -173,6 +183,7 @@ export class FilterClient {
     const hasKeys = Array.isArray(keys) && keys.length > 0;
     if (hasKeys && this.#keys === null) this.#keys = await importKeys(keys);
     this.#counts.polls += 1;
+    // True if the date of a manifest shows its freshness, so that no challenge is needed.
     const dated = clockErrorMs !== null;
     const headers = {};
     let path = "";
@@ -210,7 +221,8 @@ export class FilterClient {
     }
     const tooLarge = this.#state.snapshotRefused;
     if (tooLarge !== null && response.status === 200) {
-      // The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
+      // The publisher answers at once while the client lacks the snapshot of the manifest, so the client must pause
+      // between polls.
       this.#recordFailure(tooLarge, 1);
       return false;
     }
@@ -282,7 +294,7 @@ export class FilterClient {
     return bytes;
   }
 
-  /** Fetches a whole response, with bounds on size and idle time. */
+  /** Fetches a whole response, with bounds on size and idle time. The server may delay its response by `waitMs`. */
   async #get(path, headers, bytesMax, waitMs, mayBeCached) {
     const abort = new AbortController();
     const stopRequest = () => abort.abort(new Error("the client was stopped"));

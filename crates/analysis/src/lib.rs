@@ -8,8 +8,9 @@
 //! A [`Sample`] stores all requests for a share of the objects. A [`ReuseCurve`], a [`WorkingSet`] or the input
 //! of a simulation is computed from a sample.
 //!
-//! All types can be merged: the merged results of two machines equal the result of one machine. This crate
-//! opens no file and starts no thread; the crate `logs` does both.
+//! All statistics can be merged: the merged results of two machines equal the result of one machine that reads
+//! both logs. Only bounded tables such as [`Ranking`] may differ, after they have dropped entries. This crate opens
+//! no file and starts no thread; the crate `logs` does both.
 #![forbid(unsafe_code)]
 
 mod clock;

@@ -5,8 +5,8 @@
 //! ten million ids has two dozen deltas. A client that is up to date fetches only the last delta. Merges rewrite
 //! each id at most about twenty times.
 //!
-//! A snapshot contains the journal up to its base. The journal keeps some deltas before the base, so that clients
-//! with the previous snapshot stay fresh while they fetch the new one.
+//! A snapshot contains the journal up to a number, the base of the snapshot. The journal keeps some deltas before the
+//! base, so that clients with the previous snapshot stay fresh while they fetch the new one.
 
 use crate::delta::Delta;
 use crate::digest::Digest;
@@ -23,8 +23,8 @@ pub struct Journal {
     head: u64,
     snapshot: Option<Snapshot>,
     deltas: Vec<PublishedDelta>,
-    /// The ids added after the newest snapshot's base, each with its journal number. The deltas do not have the
-    /// numbers of single ids, because deltas are merged.
+    /// The ids added after the newest snapshot's base, each with its journal number. Deltas do not have the numbers
+    /// of single ids, because deltas are merged.
     since_base: Vec<(IdHash, u64)>,
 }
 
@@ -82,6 +82,8 @@ impl Journal {
         if journal.head > base {
             return None;
         }
+        // A stored delta does not have the numbers of its ids. Each id gets the last number of its delta. A delta that
+        // begins before the base is left out of `since_base`, because some of its ids may be in the snapshot.
         for delta in deltas {
             let is_of_this_journal = (delta.lineage, delta.hash_seed) == (lineage, hash_seed);
             if !is_of_this_journal || delta.from != journal.head || delta.to <= delta.from {
@@ -177,8 +179,9 @@ impl Journal {
 
     /// Returns the next manifest, or `None` before the first snapshot.
     ///
-    /// The manifest states that each id committed before the wall-clock time `covers_ms` is in this journal, or in
-    /// every snapshot from epoch `epoch_min` on. Without `epoch_min` only the newest snapshot suffices.
+    /// The manifest states that each id committed before `covers_ms`, in milliseconds since 1970, is in this
+    /// journal, or in every snapshot from epoch `epoch_min` on. If `epoch_min` is `None`, the manifest has the epoch of
+    /// the newest snapshot.
     pub fn manifest(&mut self, covers_ms: u64, epoch_min: Option<u64>) -> Option<Manifest> {
         let snapshot = self.snapshot?;
         self.serial += 1;
@@ -195,8 +198,8 @@ impl Journal {
         })
     }
 
-    /// Returns the proof for a challenge. It states that each id committed up to `lag_ms` ago is in this journal, or
-    /// in every snapshot from epoch `epoch_min` on.
+    /// Returns the proof for the challenge `echo`. The proof states that each id committed `lag_ms` milliseconds ago or
+    /// earlier is in this journal, or in every snapshot from epoch `epoch_min` on.
     ///
     /// A publisher must answer only while it is the active publisher of the set. A proof of a replaced publisher
     /// lacks the ids of its successor, so clients would answer "absent" for them.

@@ -1,5 +1,5 @@
-//! Filters with as many ids as a large service has: no false negative, the requested rate and the expected
-//! size.
+//! Filters with as many ids as a large service has: no false negative, the requested false-positive rate and the
+//! expected size.
 //!
 //! The default number of ids is small. `EDGEWARD_FILTER_IDS=100000000 cargo test --release -p edgeward-filter
 //! --test at_scale -- --nocapture` is the full test; it takes 2 GB of memory and one or two minutes. Each
@@ -52,8 +52,8 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
     let passed = (ids..2 * ids).filter(|n| filter.contains(hash(hasher, *n)));
     let passed = passed.count() as f64 / ids as f64;
     let absent_s = began.elapsed().as_secs_f64();
-    // Five standard deviations of the measured share, and 1 % for the blocks of an updatable filter, whose rate
-    // is a mean.
+    // The bound is 1 % above the requested rate, plus five standard deviations of the measured rate. The 1 % is for
+    // updatable filters, whose expected rate is a mean over blocks with different numbers of ids.
     let p = rate.share();
     let rate_max = p * 1.01 + 5.0 * (p * (1.0 - p) / ids as f64).sqrt();
     assert!(

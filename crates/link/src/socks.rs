@@ -181,6 +181,7 @@ fn read_connect(bytes: &[u8]) -> Step {
     }
 }
 
+/// Returns a reply with a code of RFC 1928, section 6.
 fn socks_reply(code: u8) -> Vec<u8> {
     // The reply contains the bound address of the proxy. Clients ignore it, so it is zero.
     vec![VERSION, code, 0, IPV4, 0, 0, 0, 0, 0, 0]
@@ -203,7 +204,8 @@ const NAME: u8 = 3;
 const IPV6: u8 = 4;
 const FAILURE: u8 = 1;
 
-/// The highest length of the head of a CONNECT request. The longest SOCKS5 message has 262 bytes.
+/// The highest length of the head of a CONNECT request, in bytes. It is also sufficient for SOCKS5, whose longest
+/// message has 262 bytes.
 pub const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! A tier whose ranking is selected at run time.
+//! A tier whose ranking, the order in which objects are evicted, is selected at run time.
 //!
 //! The selection costs a hit one predictable branch. A generic server would have to be compiled once for each
 //! policy.

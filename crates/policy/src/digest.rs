@@ -6,7 +6,8 @@ use edgeward_types::mix64;
 ///
 /// The digest does not contain keys. An admission or rejection is identified by the object's size. An
 /// eviction or reinsertion is identified by the object's number: `n` if the object was the `n`-th object that was
-/// offered for admission. A server that hashes URLs and a simulator that reads ids therefore have equal digests.
+/// offered for admission. A server that hashes URLs and a simulator that reads ids therefore have equal
+/// digests if they make the same decisions.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Digest(u64);
 

@@ -49,6 +49,7 @@ impl Cassandra {
             .trim()
             .parse()
             .context("the file with the process id of the node")?;
+        // The last line begins with "Cassandra" and the version.
         let words: Vec<&str> = text.lines().last().unwrap_or_default().split(' ').collect();
         self.version = words.iter().take(2).copied().collect::<Vec<_>>().join(" ");
         Ok(())
@@ -86,6 +87,7 @@ impl Cassandra {
         _ = Command::new("kill").args(["-TERM", &pid]).status();
         let deadline = Instant::now() + STOP_TIMEOUT;
         let folder = PathBuf::from("/proc").join(&pid);
+        // A node that has ended may remain as a zombie, which has a folder in /proc but no open files.
         while folder.join("fd/0").exists() {
             if Instant::now() > deadline {
                 _ = Command::new("kill").args(["-KILL", &pid]).status();

@@ -1,9 +1,9 @@
 //! `edgeward demo-filter`: a service where nearly every lookup is a 404, with and without an id filter.
 //!
 //! The demo creates a table of UUIDs in SQLite, a slow service, and a publisher that scans the table. It sends
-//! lookups of absent ids and of one present id. In the first run, all lookups go to the service; in the second,
-//! the edge answers absent ids by the filter; in the third, the clients query the filter themselves. All parts
-//! run in one process, on loopback ports.
+//! lookups of absent ids and of one present id. In the first run, the edge forwards all lookups to the service. Two
+//! runs follow for each false-positive rate: in one the edge answers absent ids by the filter, in the other the
+//! clients query the filter themselves. All parts run in one process, on loopback ports.
 //!
 //! The demo repeats an experiment that was published for a Dropwizard service, Cassandra and a Guava filter. The table
 //! also shows the published figures.
@@ -231,14 +231,19 @@ fn publish(
 struct Row {
     /// The part that queries the filter: "without", "edge" or "clients".
     skipping: &'static str,
+    /// The requested false-positive rate, as a share.
     rate: Option<f64>,
     filter_bytes: Option<u64>,
     scan_and_build_seconds: Option<f64>,
     lookups: u64,
+    /// Lookups that the filter answered, so that no request reached the service.
     skipped: u64,
     service_requests: u64,
+    /// Lookups of absent ids for which the filter answered *maybe*.
     false_positives: u64,
+    /// Lookups with status 200: 1 if the present id was found.
     found: u64,
+    /// Lookups with a status other than 200 and 404.
     wrong: u64,
     seconds: f64,
 }
@@ -274,7 +279,6 @@ fn measure(
         lookups: lookups.len() as u64,
         skipped: outcome.skipped,
         service_requests,
-        // Lookups of absent ids for which the filter answered *maybe*.
         false_positives: if rate.is_some() {
             service_requests - outcome.found
         } else {

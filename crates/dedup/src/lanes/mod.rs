@@ -8,8 +8,8 @@
 //!
 //! Measured with chunks of 2 to 64 KiB (9.4 KiB on average), in GB/s: 2.5 one by one, 2.8 two at a time, 3.2
 //! four at a time, 3.5 eight at a time, 3.65 sixteen at a time. The crate reaches 4.5 if all eight lanes are
-//! always full. On processors with more or fewer than eight lanes, the crate hashes all chunks; those were not
-//! measured.
+//! always full. On processors with more or fewer than eight lanes, the crate hashes all chunks; its
+//! speed there was not measured.
 //!
 //! The functions of the crate that are used here are not part of its stable interface. Its version is pinned in
 //! `Cargo.toml`, and tests compare the results with its public functions.
@@ -41,6 +41,7 @@ struct Chain<'a, 'l> {
     whole: &'a [Block],
     /// The last block, which may be partial.
     last: &'l [u8],
+    /// The index of the leaf in its input; 0 for an inner node.
     counter: u64,
     /// The flags of the first block, in addition to those of all blocks.
     flags_first: u8,
@@ -48,8 +49,8 @@ struct Chain<'a, 'l> {
     flags_last: u8,
 }
 
-/// Up to eight chains that are hashed in parallel, one per lane. Lanes from `filled` on have the content of
-/// earlier chains.
+/// Up to eight chains that are hashed in parallel, one per lane. Lanes from `filled` on contain old chains,
+/// whose hashes are not used.
 struct Chains<'a> {
     /// The number of lanes with a chain.
     filled: usize,
@@ -133,7 +134,7 @@ struct Lanes {
     avx2: Option<simd::Avx2>,
 }
 
-/// The tree of one input. Its current level is a range of the hashes of all inputs.
+/// The tree of one input. One list has the hashes of all trees; the hashes of this tree's current level are adjacent.
 #[derive(Clone, Copy)]
 struct Tree {
     /// The index of the first hash of the current level.

@@ -11,7 +11,7 @@ use crate::sender::TAIL_BYTES_MIN;
 use crate::store::ChunkStore;
 use crate::wire::{PIECE_BYTES_MAX, StreamId};
 
-/// A piece whose bytes are available.
+/// A piece of a body. If it was sent as references, its bytes were read from the chunk store.
 #[derive(Debug)]
 pub(super) struct ReceivedPiece {
     pub(super) bytes: Bytes,
@@ -41,7 +41,7 @@ pub(super) struct IncomingStream {
     pub(super) expected_end: Option<(u64, u128)>,
     /// Delivered bytes that are not read yet.
     pub(super) unread: VecDeque<Bytes>,
-    /// How the body ended: complete, or with a reason.
+    /// How the body ended: complete, or with a code from [`crate::reason`].
     pub(super) outcome: Option<Result<(), u32>>,
     /// True if an event has reported that bytes can be read, and the user has not read all of them.
     pub(super) reported: bool,
@@ -49,7 +49,7 @@ pub(super) struct IncomingStream {
     early_pieces: BTreeMap<u64, ReceivedPiece>,
     /// The total number of bytes of `early_pieces`.
     early_bytes: u64,
-    /// The start of the chunk that no cut has ended yet.
+    /// The received bytes of a chunk whose end is not received yet.
     partial_chunk: Vec<u8>,
     digest: BodyDigest,
 }
@@ -139,8 +139,8 @@ impl IncomingStream {
         }
         match &piece.kind {
             PieceContent::Plain => self.partial_chunk.clear(),
-            // The referenced chunk does not begin with the bytes that were already received. Two different
-            // chunks must have the same hash.
+            // The stored chunk begins with other bytes than those received before, for example because two
+            // different chunks have the same hash. The sender must send the bytes of this piece.
             PieceContent::References { prefix } if *prefix != self.partial_chunk => {
                 return Ok(Some(offset));
             }
@@ -169,6 +169,7 @@ impl IncomingStream {
             chunks.push(chunk);
             (rest, partial_bytes) = (later, 0);
         }
+        // A chunk is not longer than the longest piece.
         if partial_bytes + rest.len() > PIECE_BYTES_MAX {
             return Err(Violation::Cut(stream));
         }

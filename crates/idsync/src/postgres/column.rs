@@ -135,8 +135,8 @@ impl Column {
         number.ok_or_else(|| self.invalid(raw))
     }
 
-    /// Returns the value as the text of an SQL literal without quotes, or `None` for NULL. An ordered scan
-    /// continues at this value.
+    /// Returns the value as the text of an SQL literal without quotes, or `None` for NULL. A resumed
+    /// ordered scan begins at this value.
     pub(super) fn position(&self, raw: Option<&[u8]>) -> Result<Option<Vec<u8>>, SourceError> {
         let mut buffer = IdText::default();
         Ok(match self.value(raw)? {
@@ -214,6 +214,7 @@ pub(super) struct AfterParameter<'a> {
 
 impl ToSql for AfterParameter<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
+        // A number outside the range of the type becomes the smallest or the largest number of the type.
         match self.column.encoding {
             Encoding::Int2 => {
                 let number = self.number.clamp(i16::MIN.into(), i16::MAX.into());

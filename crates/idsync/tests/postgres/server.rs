@@ -86,7 +86,7 @@ impl Server {
         self.port
     }
 
-    /// Returns the file of the server's certificate.
+    /// Copies the server's certificate out of its data folder. Returns the path of the copy.
     pub(crate) fn certificate(&self) -> String {
         let readable = self.folder.path().join("root.pem");
         let data = self.folder.path().join("data");
@@ -111,7 +111,7 @@ impl Server {
         assert!(done.status.success(), "{done:?}");
     }
 
-    /// Returns an open session that has executed some SQL.
+    /// Executes SQL in a new session, which stays open, as does a transaction that the SQL begins.
     pub(crate) fn session(&self, sql: &str) -> Session {
         let mut process = self
             .psql()
@@ -151,7 +151,7 @@ impl Drop for Server {
     }
 }
 
-/// An open transaction.
+/// A running `psql`, whose transaction is open until [`commit`](Self::commit).
 pub(crate) struct Session {
     process: Child,
     input: ChildStdin,
@@ -239,7 +239,7 @@ fn is_root() -> bool {
     fs::metadata("/proc/self").is_ok_and(|metadata| metadata.uid() == 0)
 }
 
-/// Finds a program. Debian installs the server's programs outside the path.
+/// Finds a program. The folders of `PATH` do not suffice: Debian installs PostgreSQL's server programs elsewhere.
 pub(crate) fn program(name: &str) -> Option<PathBuf> {
     let path = env::var("PATH").unwrap_or_default();
     let mut folders: Vec<PathBuf> = path.split(':').map(PathBuf::from).collect();

@@ -74,8 +74,8 @@ pub struct Generated {
     pub objects: Option<u64>,
     /// The share of the objects that are requested once; `None` uses the preset's.
     pub one_hit_share: Option<f64>,
-    /// The share of the objects requested more than once that first appear during the trace; `None` uses the
-    /// preset's.
+    /// The share of the objects that first appear during the trace. Objects with one request do not count. `None` uses
+    /// the preset's.
     pub churn: Option<f64>,
 }
 
@@ -143,9 +143,9 @@ pub struct Contender {
     pub group: Option<String>,
     /// The program and its specific settings.
     pub server: Server,
-    /// The capacity of the cache in memory.
+    /// The capacity of the cache in memory; `None` if the plan does not give it.
     pub memory: Option<Size>,
-    /// The capacity of the cache on disk.
+    /// The capacity of the cache on disk; `None` if the plan does not give it.
     pub disk: Option<Size>,
     /// Worker threads or processes.
     pub workers: NonZeroUsize,
@@ -249,8 +249,8 @@ pub enum Size {
 }
 
 impl Size {
-    /// Returns the capacity in bytes. `footprint_bytes` is the total size of all objects. A share is at least
-    /// the minimum that all servers accept.
+    /// Returns the capacity in bytes. `footprint_bytes` is the total size of all objects. A share gives at least
+    /// 1 MiB, which all servers accept as a capacity in memory.
     pub fn of(self, footprint_bytes: u64) -> u64 {
         match self {
             Self::Bytes(bytes) => bytes,
@@ -264,11 +264,11 @@ impl Size {
 pub struct SourceFigure {
     /// The figure that was measured.
     pub figure: Figure,
-    /// The kind of comparison in which the two values are published.
+    /// How the source compares its two values, for example as a difference in percent.
     pub comparison: ComparisonKind,
-    /// The contender or group that corresponds to the first value.
+    /// The contender or group that corresponds to the first of the two values.
     pub before: String,
-    /// The contender or group that corresponds to the second value.
+    /// The contender or group that corresponds to the second of the two values.
     pub after: String,
     /// The published result in words.
     pub published: String,
@@ -281,7 +281,7 @@ const SIZES: std::ops::RangeInclusive<u64> = SIZE_BYTES_MIN..=1 << 44;
 
 const SIZE_BYTES_MIN: u64 = 1 << 20;
 
-/// The bounds of a disk capacity in bytes. The minimum is slightly above the minimum of an edge.
+/// The bounds of a disk capacity in bytes. The minimum is above 16 MiB, the minimum of an edge.
 const DISK_SIZES: std::ops::RangeInclusive<u64> = DISK_BYTES_MIN..=1 << 44;
 
 pub(crate) const DISK_BYTES_MIN: u64 = 32 << 20;

@@ -381,17 +381,20 @@ fn optional_value<T>(given: Option<Option<T>>) -> Option<Option<T>> {
     }
 }
 
-/// The minimum length of a trace: a tenth of a second of light traffic. Shorter traces have no meaningful figures.
+/// The minimum length of a trace in requests. Shorter traces have no meaningful figures.
 const REQUESTS_MIN: u64 = 100;
 
-/// The maximum length of a trace: about one day at 1,000 requests per second. The sizes of its objects fit in memory.
+/// The maximum length of a trace in requests: about one day at 1,000 requests per second. The sizes of its objects fit
+/// in memory.
 const REQUESTS_MAX: u64 = 100_000_000;
 
 const REQUESTS_DEFAULT: u64 = 300_000;
 
+/// The maximum rate of the load, in requests per second.
 const RATE_MAX: f64 = 1e6;
 
+/// The bounds of the emulated round-trip times.
 const ROUND_TRIPS: std::ops::RangeInclusive<Duration> = Duration::ZERO..=Duration::from_secs(10);
 
-/// The maximum number of contenders: twice the number of colours of a plot.
+/// The maximum number of contenders. A plot has eight colours, each for a solid and a dashed line.
 const CONTENDERS_MAX: usize = 16;

@@ -73,7 +73,7 @@ pub struct TunerConfig {
     /// Candidates per octave of `c`, before refinement.
     pub grid_per_octave: u32,
 
-    /// The maximum number of remembered objects, at most 40 bytes each.
+    /// The maximum number of remembered objects, at most 48 bytes each.
     ///
     /// A window that reaches the limit ends early. At the end of a window the tuner keeps at most half of the
     /// objects, those with the most requests.

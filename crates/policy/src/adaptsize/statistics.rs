@@ -1,14 +1,15 @@
-//! The tuner's table of objects: size, requests in this window, and smoothed past requests.
+//! The objects that the tuner of AdaptSize knows: their sizes, their requests in this window, and their smoothed
+//! requests in past windows. A window is the sequence of requests from one step of the tuner to the next.
 //!
 //! Objects are in order of their first request, and no later computation depends on the bits of a key. Two
 //! callers that hash keys differently (the server a URL, the simulator a dense id) therefore give the model the
-//! same numbers in the same order and get exactly the same `c`.
+//! same numbers in the same order and get exactly the same parameter `c` of AdaptSize.
 
 use std::num::NonZeroU32;
 
 use edgeward_types::{KeyHash, mix64};
 
-/// One object of the table. 32 bytes; the index adds at most 8.
+/// One object of the table. It has 32 bytes; the index adds 8 to 16.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Object {
     pub(super) key: KeyHash,
@@ -18,17 +19,18 @@ pub(super) struct Object {
     pub(super) past: f32,
     /// Requests in this window.
     pub(super) count: u32,
-    /// The slot of this object in the sampled caches, if it is sampled.
+    /// The slot of this object in the small simulated caches, which have only a sample of the objects.
     pub(super) sample: Option<SampleSlot>,
-    /// The bin of the estimate with which this window's count is compared; [`NO_BIN`] for a new object.
+    /// The bin that `past` had at the start of this window. The calibration of the bin gets the count of this window.
+    /// [`NO_BIN`] for a new object.
     pub(super) bin: u16,
-    /// True if the cache held the object at the last step.
+    /// True if the cache had the object at the last step of the tuner. Only the horizon mode sets it.
     pub(super) resident: bool,
 }
 
 impl Object {
-    /// Exponential smoothing (paper, section 4.2): `weight` for the past, the remaining weight for the last
-    /// window.
+    /// Exponential smoothing (AdaptSize paper, section 4.2): `past` has the weight `weight`, and the count of the
+    /// window that ends has the weight `1 - weight`.
     pub(super) fn smooth(&mut self, weight: f64) {
         self.past = ((1.0 - weight) * f64::from(self.count) + weight * f64::from(self.past)) as f32;
     }
@@ -126,7 +128,7 @@ impl Statistics {
         self.rebuild_index();
     }
 
-    /// Starts a window: sets all counts to zero. No object is new any more.
+    /// Starts a window: sets all counts to zero. No object is new any more. `bin` returns the bin of a smoothed count.
     pub(super) fn begin_window(&mut self, bin: impl Fn(f64) -> u16) {
         for object in &mut self.objects {
             object.count = 0;

@@ -20,6 +20,7 @@ fn low_error_memory(keys: u64) -> RotatingBloomConfig {
     RotatingBloomConfig::new(NonZeroU64::new(keys).expect("the number is not zero"), 1e-6)
 }
 
+/// Counts a request for an object. Returns true if the rule writes the object at this request.
 fn writes(admission: &AnyDiskAdmission, key: u64, size_bytes: u64) -> bool {
     admission.request(&object(key, size_bytes)) == DiskVerdict::Write
 }
@@ -102,7 +103,7 @@ proptest! {
                 DiskAdmissionSpec::MeasuredDensity => unreachable!("not among them"),
             };
             let seen = counts.entry(key).or_default();
-            // Small objects are written without counting.
+            // A rule does not count an object that it writes at the first request.
             *seen += u64::from(needed > 1);
             prop_assert_eq!(writes(&admission, key, 1000 * thousands), needed == 1 || *seen >= needed);
         }

@@ -1,17 +1,18 @@
 //! A memory of recently requested keys: two Bloom filters that rotate.
 //!
-//! New keys are added to the primary; a lookup reads both filters. When the primary is full it becomes the
-//! secondary, and the cleared old secondary becomes the primary. A key is therefore remembered for one to two
-//! *periods*. A period is the time in which the expected number of distinct keys is requested. A key that is
-//! requested again while only the secondary has it is added to the primary and stays remembered.
+//! One filter is the primary, the other the secondary. New keys are added to the primary; a lookup reads both filters.
+//! When the primary is full it becomes the secondary, and the cleared old secondary becomes the primary. A key is
+//! therefore remembered for about one to two *periods*. A period is the time in which the expected number of distinct
+//! keys is requested. A key that is requested again while only the secondary has it is added to the primary and stays
+//! remembered.
 //!
 //! **Full** means that a given share of the primary's bits is set ([`RotatingBloomConfig::fill_max`]). Bits are
-//! counted instead of keys, because bits determine the error rate and an add knows how many bits it sets. Only
-//! one block in up to 64 is counted, so that cores do not contend for the counter.
+//! counted instead of keys, because bits determine the error rate and an add knows how many bits it sets. In a
+//! large filter only a part of the blocks is counted, at least one in 64, so that cores do not contend for the counter.
 //!
 //! **Clearing** a large filter at once would delay one request by tens of milliseconds. Adds therefore clear
-//! the secondary in steps of a kilobyte during the last eighth of the period. A key is thus remembered for at
-//! least 7/8 of a period.
+//! the secondary in steps of a kilobyte during the last eighth of the period. This shortens the time for which a key is
+//! remembered: to 7/8 of a period in the worst case.
 //!
 //! **Two errors** are in [`RotatingBloomStats`]. First, a new key may be taken for a seen one; the rate follows
 //! from the fill. Second, a seen key may be forgotten by rotation. To measure this, the counted blocks of the
@@ -43,8 +44,8 @@ pub struct RotatingBloomConfig {
 }
 
 impl RotatingBloomConfig {
-    /// Sizes the filter for this number of distinct keys per period. At most `false_positive_rate_max` of the
-    /// new keys are ever taken for seen ones.
+    /// Sizes the filter for this number of distinct keys per period. The share of new keys that are taken for seen ones
+    /// never exceeds `false_positive_rate_max`.
     ///
     /// The highest rate is reached when clearing begins: the secondary is complete and the primary has 7/8 of
     /// its keys. The rate is limited to 1e-7 to 0.5.
@@ -57,7 +58,8 @@ impl RotatingBloomConfig {
         }
     }
 
-    /// Sets the share of bits for rotation. The size follows: `expected_keys` fill the primary to this share.
+    /// Sizes the filter so that `expected_keys` distinct keys set the share `fill_max` of the primary's bits. The share
+    /// is limited to 0.01 to 0.9.
     pub fn with_fill_max(expected_keys: NonZeroU64, fill_max: f64) -> Self {
         Self {
             expected_keys,
@@ -76,7 +78,7 @@ impl RotatingBloomConfig {
         (blocks.ceil() as usize).clamp(1, BLOCKS_MAX)
     }
 
-    /// Bytes of both filters and of the counted part of a third.
+    /// Bytes of both filters, and of the copy of the counted blocks that were cleared last.
     pub fn memory_bytes(&self) -> u64 {
         let blocks = self.blocks();
         (2 * blocks + blocks.div_ceil(stride(blocks))) as u64 * BLOCK_BITS / 8
@@ -88,7 +90,7 @@ impl RotatingBloomConfig {
 pub enum KeyStatus {
     /// Requested within the last two periods, or a false positive.
     Seen,
-    /// Not requested since the start of the previous period.
+    /// Not requested for at least 7/8 of a period.
     New,
 }
 
@@ -104,14 +106,15 @@ pub struct RotatingBloom {
     /// For the counted blocks of each generation: the set bits in the lower half, and the new keys since it was
     /// cleared in the upper half. One number, so that a key needs one atomic addition.
     counted: [AtomicU64; 2],
-    /// The progress of clearing. The upper half has the low 32 bits of the epoch, the lower half the next region to
-    /// clear. A claim for a past epoch fails, so a thread that was suspended during a rotation clears no region.
+    /// The progress of clearing. The upper half has the low 32 bits of the epoch, the lower half the next region (a
+    /// group of [`REGION_BLOCKS`] blocks) to clear. A claim for a past epoch fails, so a thread that was suspended
+    /// during a rotation clears no region.
     claims: AtomicU64,
     /// Regions cleared in this epoch.
     cleared: AtomicU64,
     /// New keys that were added to counted blocks in earlier periods.
     counted_new: AtomicU64,
-    /// Keys of counted blocks that were reported as new although rotation had only forgotten them.
+    /// Keys of counted blocks that were reported as new although they were requested in the last forgotten period.
     counted_lost: AtomicU64,
     geometry: Geometry,
 }
@@ -266,7 +269,7 @@ impl RotatingBloom {
             ..
         } = self.geometry;
         let through = (bits - clear_from_bits).min(full_bits - clear_from_bits);
-        // Regions up to 2^26 (`BLOCKS_MAX` / 16) times bits up to 2^35: below 2^64.
+        // Up to 2^24 regions (`BLOCKS_MAX` / 16) times fewer than 2^32 bits: below 2^56.
         let due = (regions * through).div_ceil(full_bits - clear_from_bits);
         for _ in 0..STEPS_MAX {
             let Some(region) = self.claim(epoch, due) else {
@@ -386,8 +389,8 @@ fn worst_false_positive_rate(load: f64) -> f64 {
 }
 
 /// Returns the stride of counted blocks, see [`Geometry`]. All blocks of a small filter are counted. In a large
-/// filter at least 256 blocks (131 072 bits) are counted, which gives the fill to 0.3 %, and at least one in
-/// 64.
+/// filter at least 256 blocks (131 072 bits) are counted, which gives the fill to 0.3 %. At least one block in 64
+/// is counted.
 fn stride(blocks: usize) -> usize {
     let stride = (blocks / COUNTED_BLOCKS_MIN).clamp(1, STRIDE_MAX);
     1 << stride.ilog2()
@@ -409,10 +412,11 @@ const STRIDE_MAX: usize = 64;
 /// One new key in a combined count: the lower half of the count has the bits.
 const NEW_KEY: u64 = 1 << 32;
 
-/// 2^28 blocks of 64 bytes: 16 GiB per filter, ten billion keys. A larger size is a configuration error.
+/// 2^28 blocks of 64 bytes: 16 GiB per filter, ten billion keys. A filter for more keys has this size, and
+/// therefore rotates before it has the expected number of keys.
 pub(super) const BLOCKS_MAX: usize = 1 << 28;
 
-// In a filter of this size one block in 64 is counted, and a key sets at most eight bits.
+// The number of set bits fits in the lower half of a combined count: one block in 64 is counted in the largest filter.
 const _: () = assert!((BLOCKS_MAX / STRIDE_MAX) as u64 * BLOCK_BITS < NEW_KEY);
 
 // Region numbers have 32 bits.

@@ -75,8 +75,8 @@ impl AdminPages for Pages {
         format!("{:#}\n", status::render(&self.0))
     }
 
-    /// Returns true for IP addresses, `localhost` and the configured names. A malicious web page can make its own host
-    /// name resolve to this address (DNS rebinding). Its requests still have that name in `Host`, so they are refused.
+    /// Returns true for IP addresses, `localhost` and the configured names. A malicious web site can make its own name
+    /// resolve to the admin address (DNS rebinding). Requests of its pages have this name in `Host` and are refused.
     fn is_own_host(&self, host: &str) -> bool {
         let config = &self.0.config;
         let host = host.strip_suffix('.').unwrap_or(host);

@@ -15,19 +15,21 @@ use crate::base::access_log::{LogLine, PendingLine};
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// The target as received: see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
+    /// As received; see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority) for canonical parts.
     pub(crate) uri: Uri,
     pub(crate) version: Version,
     /// The header fields, without fields of the connection and fields that the origin must not get.
     pub(crate) headers: HeaderMap,
     /// True if the [fast path](crate::client::h1) has parsed the request: a GET or HEAD with exactly one
-    /// `Host`, without a body, conditions, a range, directives or credentials.
+    /// `Host`, without a body, conditions, a range, credentials or cache directives.
     pub(crate) plain: bool,
     pub(crate) scheme: &'static str,
     pub(crate) peer: SocketAddr,
+    /// The address of `peer` as a value of `X-Forwarded-For`.
     pub(crate) peer_text: HeaderValue,
     /// For HTTP/2: the charge of the decoded head to the memory budget of heads.
     pub(crate) _charge: Option<HeadCharge>,
+    /// True if the address of `peer` is one of `forwarding.trusted_proxies`.
     pub(crate) peer_is_trusted: bool,
     /// `None` if the received text is canonical, as in most requests, so that a hit need not copy the text.
     pub(crate) canonical_authority: Option<Box<str>>,
@@ -36,7 +38,7 @@ pub(crate) struct Request {
     pub(crate) options: ConnectionOptions,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,
-    /// Gets the interim responses for an HTTP/1.1 client, which hyper's server cannot send.
+    /// Receives the interim (1xx) responses for an HTTP/1.1 client, which hyper's server cannot send.
     pub(crate) interims: Option<InterimSink>,
 }
 
@@ -57,7 +59,7 @@ impl Request {
         target.split_once('?').map_or(target, |(path, _)| path)
     }
 
-    /// Returns host and port from `:authority`, an absolute target or `Host`, in the form of `path_and_query`.
+    /// Returns host and port from `:authority`, an absolute target or `Host`: canonical, or as received if refused.
     pub(crate) fn authority(&self) -> Option<&str> {
         match (&self.canonical_authority, self.uri.authority()) {
             (Some(authority), _) => Some(authority),

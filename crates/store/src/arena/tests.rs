@@ -68,6 +68,7 @@ fn a_full_arena_takes_no_body_until_one_is_freed() {
     let mut bodies: Vec<_> = (0..20)
         .filter_map(|n| arena.insert(&vec![n; 1 << 20]))
         .collect();
+    // The address space of an arena has 16 times its capacity.
     assert_eq!(bodies.len(), 16);
     let is_whole = |(body, n): (&Bytes, u8)| body.iter().all(|&byte| byte == n);
     assert!(bodies.iter().zip(0..).all(is_whole));

@@ -25,7 +25,8 @@ macro_rules! counters {
             pub objects: u64,
             /// The bytes of RAM that the index takes.
             pub index_bytes: u64,
-            /// The bytes of RAM of the table of blocks that were compared with their checksums.
+            /// The bytes of RAM of three tables: blocks that were compared with their checksums, blocks that were
+            /// found in the page cache, and cached metadata.
             pub verified_bytes: u64,
             /// Bytes queued for the device.
             pub queue_bytes: u64,

@@ -45,6 +45,7 @@ impl Preset {
 
     /// Returns the workload of the preset. The caller may change its fields.
     pub fn workload(self) -> Workload {
+        // The weights of a phase distribute the requests over the classes; `catalogue_weight` distributes the objects.
         let whole = |weights: &[f64]| {
             vec![Phase {
                 from: 0.0,
@@ -202,7 +203,8 @@ fn video(catalogue_weight: f64) -> Class {
     }
 }
 
-/// Installers, updates, archives. The largest size fits into the 32 bits of oracleGeneral.
+/// Installers, updates, archives. The largest size fits into the 32-bit size field of the
+/// `oracleGeneral` trace format.
 fn downloads(catalogue_weight: f64) -> Class {
     Class {
         name: "downloads",

@@ -21,6 +21,7 @@ pub(super) fn write(
     )
 }
 
+/// Writes the requests of all sources to `folder`. Calls `advance` with the number of bytes read since its last call.
 #[cfg(feature = "parquet")]
 pub(super) fn write(
     sources: &[Source],
@@ -36,6 +37,7 @@ pub(super) fn write(
         let diagnostic = Diagnostic::new(format!("{error}{cause}"));
         match error {
             ToParquetError::NotEmpty { .. } => diagnostic.hint("give a new folder"),
+            // Few days are open at a time. A request of a closed day opens another file for its day.
             ToParquetError::TooManyFiles => {
                 diagnostic.hint(
                     "each day has files of its own: sort the logs by time, or remove logs with wrong times",

@@ -14,7 +14,6 @@ use tokio::sync::oneshot;
 
 use crate::base::lock::lock;
 
-/// The threads and their queue.
 #[derive(Debug)]
 pub(crate) struct Readers {
     queue: Arc<Queue>,
@@ -122,7 +121,6 @@ impl Readers {
         self.queue.job_queued.notify_all();
     }
 
-    /// Returns the number of threads.
     pub(crate) fn threads(&self) -> usize {
         self.threads.len()
     }

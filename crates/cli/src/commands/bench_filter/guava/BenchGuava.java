@@ -1,4 +1,6 @@
-// Measures Guava's BloomFilter like the other filters: random UUIDs as text, CPU time of one thread.
+// Measures Guava's BloomFilter in the way in which `edgeward bench-filter` measures its other filters: random UUIDs as
+// text, CPU time of one thread. The arguments are the number of ids, the false-positive rate, the number of rounds, and
+// the number of queries per round.
 import com.google.common.hash.BloomFilter;
 import com.google.common.hash.Funnels;
 import java.io.ByteArrayOutputStream;
@@ -56,6 +58,7 @@ public final class BenchGuava {
                     throw new AssertionError("an inserted id is not found");
                 }
                 start = THREADS.getCurrentThreadCpuTime();
+                // This sum is only for the JIT compiler, which might remove queries without a use of their results.
                 for (String id : someAbsent) {
                     falsePositives += filter.mightContain(id) ? 1 : 0;
                 }

@@ -1,4 +1,4 @@
-//! The estimate for files and folders: each file is sent as a body.
+//! The estimate for files and folders: the estimator sends each file as one body over a simulated link.
 
 use std::fs::{self, File};
 use std::io::{self, Read};
@@ -10,7 +10,8 @@ use super::Estimate;
 use super::document::Row;
 
 impl Estimate {
-    /// Sends all files at or below `path`, in the order of their names. Symbolic links and devices are skipped.
+    /// Sends all files at or below `path`, in the order of their names. Symbolic links and devices in a folder are
+    /// skipped.
     pub(super) fn files(&mut self, path: &Path) -> anyhow::Result<()> {
         let before = self.estimator.savings();
         // The path of the argument must exist. A file inside a folder may disappear while the folder is read.
@@ -35,6 +36,7 @@ impl Estimate {
     /// Sends one file as a body.
     fn file(&mut self, path: &Path) -> io::Result<()> {
         let mut file = File::open(path)?;
+        // The body has no label, and is deduplicated.
         let stream = self
             .estimator
             .begin(b"", true)

@@ -24,17 +24,19 @@ import java.util.function.Supplier;
  * A filter from a file in the format of Guava's {@code BloomFilter}, which {@code edgeward filter build --guava}
  * writes and a web server delivers. Follows changes of the file in the background.
  *
- * <p>The file contains neither its build time nor a signature. Its age is computed from
- * {@code Last-Modified} and the server's clock. If the file is older than {@code maxStaleness}, the answer is {@code
- * ASK}. An id is therefore never answered {@code ABSENT} if it was committed longer ago than {@code maxStaleness}
- * <em>plus the time of a build</em>. Build the file more often than {@code maxStaleness}. Any server that answers is
- * trusted; use https. {@link FilterClient} has none of these limits.
+ * <p>The file contains neither its build time nor a signature. Its age is the time since {@code Last-Modified}, by the
+ * server's clock. For a file URI, it is the time since the last change of the file, by this machine's clock. If the
+ * file is older than {@code maxStaleness}, the answer is {@code ASK}. An id that is committed during a build may be
+ * missing from the file. An id is therefore never answered {@code ABSENT} if it was committed longer ago than {@code
+ * maxStaleness} <em>plus the time of a build</em>. Build the file more often than {@code maxStaleness}. Any server
+ * that answers is trusted; use https. {@link FilterClient} has none of these limits.
  *
  * @param <T> the type of ids that the funnel accepts
  */
 public final class GuavaFile<T> implements AutoCloseable {
-    // Strategy, number of hash functions, number of words.
+    // Strategy (1 byte), number of hash functions (1 byte), number of 64-bit words (4 bytes).
     private static final int HEADER_BYTES = 6;
+    // The size of the largest file that is read.
     private static final int BYTES_MAX = 1 << 30;
 
     private final URI at;
@@ -44,12 +46,15 @@ public final class GuavaFile<T> implements AutoCloseable {
     private final Consumer<Exception> onError;
     private final Fetcher fetcher = new Fetcher(Duration.ofSeconds(5), Duration.ofSeconds(10));
     private final Thread thread;
+    // Combines the two times of `clock` into one, in milliseconds, which advances with the faster of them.
     private final State.Clock time = new State.Clock();
-    // The validators of the next conditional request.
+    // The ETag for the next conditional request; null if the server sends none.
     private String tag;
+    // The last change of the file that is in use.
     private Instant modified;
 
     private BloomFilter<T> filter;
+    // The last moment of `time` at which the filter is fresh.
     private long deadline;
 
     private GuavaFile(
@@ -157,7 +162,8 @@ public final class GuavaFile<T> implements AutoCloseable {
         if (written == null || date == null) {
             throw new IOException("the age of the file is unknown: the response has no Last-Modified or Date");
         }
-        // RFC 9111 §4.2.3: a cached response left the server `Age` seconds ago.
+        // RFC 9111 §4.2.3: a cached response left the server `Age` seconds ago. The server's clock now shows `Date`
+        // plus `Age`.
         long ageSeconds = Math.max(0, headers.firstValueAsLong("Age").orElse(0));
         byte[] bytes = answer.status() == 304 ? null : answer.body();
         apply(sent, bytes, written, Duration.between(written, date.plusSeconds(ageSeconds)));
@@ -186,6 +192,7 @@ public final class GuavaFile<T> implements AutoCloseable {
             modified = written;
             // A negative age means that the date is in the future: a clock is wrong by an unknown amount.
             long ageMs = age.plusNanos(999_999).toMillis();
+            // Jitter of the clocks can hide elapsed time, so the deadline is set earlier.
             long left = age.isNegative() ? -1 : maxStalenessMs - ageMs - 2 * State.JITTER_MS;
             long until = time.observe(sent) + left;
             // The age of an unchanged file never decreases, even if a cache reports a wrong `Age`.

@@ -233,7 +233,7 @@ fn summary(machine: &Value, rows: &[Value]) -> String {
          \"As ordinary traffic\": instead of the attack, a second client downloads as many bytes as the attack made \
          the edge fetch. The strength of the attacks is {}.\n\n\
          | attack | hits/s, calm | attacked | share | of the client's time | as ordinary traffic | miss p99 ms, calm | attacked | ratio \
-         | as ordinary traffic | MiB, largest | errors | met |\n\
+         | as ordinary traffic | MiB, largest of allowed | errors | met |\n\
          |---|---|---|---|---|---|---|---|---|---|---|---|---|\n{}\n",
         machine["date"].as_str().unwrap_or_default(),
         machine["command"].as_str().unwrap_or_default(),

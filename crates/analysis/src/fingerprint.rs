@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(
             cut.fingerprint(&entry("", "/a?x")),
             cut.fingerprint(&entry("", "/a")),
-            "the query does not count"
+            "the query is not part of the fingerprint"
         );
         // The value must not change, because machines that count separately must compute equal fingerprints.
         assert_eq!(

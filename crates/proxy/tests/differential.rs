@@ -222,7 +222,7 @@ fn compare(
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
-    let senders: [Codec<'_>; 3] = [
+    let senders: [RequestSender<'_>; 3] = [
         &|salt| {
             Some(ResponseSummary::of(Some(send_h1(
                 bed.addr(),
@@ -292,7 +292,7 @@ fn compare(
 }
 
 /// Sends the generated request with a salt in its path. Returns `None` if this codec cannot express it.
-type Codec<'a> = &'a dyn Fn(&str) -> Option<ResponseSummary>;
+type RequestSender<'a> = &'a dyn Fn(&str) -> Option<ResponseSummary>;
 
 #[derive(Debug)]
 struct ResponseSummary {

@@ -75,7 +75,7 @@ impl Arena {
     /// these files with huge pages: punching a hole would then clear parts of pages that are still in socket
     /// buffers.
     pub fn new(capacity: ByteSize) -> io::Result<Arc<Self>> {
-        huge_pages::are_disabled()?;
+        huge_pages::check_disabled()?;
         Self::with_page_bytes(capacity, rustix::param::page_size() as u64)
     }
 

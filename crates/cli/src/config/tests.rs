@@ -292,7 +292,7 @@ format = "combined"
 }
 
 #[test]
-fn a_table_must_be_a_table() {
+fn a_table_of_another_type_is_rejected() {
     let text =
         format!("{MINIMAL_FILE}[[hot]]\ncapacity = 1\n[admin]\naddress = \"off\"\n[hott]\nx = 1\n");
     insta::assert_snapshot!(load_text(&format!("limits = 5\n{text}"), &[]), @r#"

@@ -20,12 +20,12 @@ fn absent_ids_are_answered_absent_and_posted_ids_maybe() {
     let client = client(publisher.addr(), LONG);
     assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
     assert!((0..5000u64).all(|id| client.may_exist(id.to_string())));
-    let skipped = (10_000..20_000u64)
+    let absent = (10_000..20_000u64)
         .filter(|id| !client.may_exist(id.to_string()))
         .count();
     assert!(
-        skipped > 9700,
-        "{skipped} of 10,000 absent ids were answered absent, at a rate of 1 %"
+        absent > 9700,
+        "{absent} of 10,000 absent ids were answered absent, at a false-positive rate of 1 %"
     );
 
     let id = (10_000..20_000u64)
@@ -154,11 +154,11 @@ fn a_broken_download_is_resumed() {
     let publisher = publisher(folder.path(), &table(50_000));
     let relay = Relay::in_front_of(publisher.addr());
     let mut breaks = 0;
-    let (range_seen, resumed) = std::sync::mpsc::channel();
+    let (partial_response_sender, partial_responses) = std::sync::mpsc::channel();
     relay.tamper(move |path, mut answer| {
         if path.contains("/snapshot/") {
             if answer.starts_with(b"HTTP/1.1 206") {
-                _ = range_seen.send(());
+                _ = partial_response_sender.send(());
             }
             breaks += 1;
             if breaks <= 3 {
@@ -170,5 +170,5 @@ fn a_broken_download_is_resumed() {
     });
     let client = client(relay.addr, LONG);
     assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
-    assert!(resumed.recv_timeout(WAIT_MAX).is_ok());
+    assert!(partial_responses.recv_timeout(WAIT_MAX).is_ok());
 }

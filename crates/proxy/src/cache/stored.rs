@@ -103,7 +103,7 @@ impl Stored {
         &self.key
     }
 
-    pub(crate) fn is_of(&self, key: &[u8]) -> bool {
+    pub(crate) fn has_key(&self, key: &[u8]) -> bool {
         *self.key == *key
     }
 

@@ -65,7 +65,8 @@ impl Cache {
                     let primary = &value.key()[..end];
                     let hash = self.hash(primary);
                     let version = self.hot.version(hash);
-                    if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.is_of(primary))
+                    if let Some(marker) =
+                        self.hot.peek(hash).filter(|stored| stored.has_key(primary))
                         && let StoredKind::Varies(variants) = &marker.kind
                     {
                         disk.put_marker(hash, primary, variants, version);
@@ -164,7 +165,7 @@ impl Cache {
     /// the key, and a receiver that resolves when the removal from disk is durable.
     pub(crate) fn purge(&self, hash: KeyHash, key: &[u8]) -> (bool, Option<Durable>) {
         let _changing = self.changing(hash);
-        let in_ram = self.hot.purge(hash, |stored| stored.is_of(key));
+        let in_ram = self.hot.purge(hash, |stored| stored.has_key(key));
         let Some(disk) = &self.disk else {
             return (in_ram, None);
         };

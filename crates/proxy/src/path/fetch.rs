@@ -264,7 +264,7 @@ fn find_new_fresh(
     let stored = worker.cache.hot.peek(key.hash)?;
     let is_new = stale.is_none_or(|stale| !Arc::ptr_eq(stale, &stored));
     let usable = is_new
-        && stored.is_of(&key.bytes)
+        && stored.has_key(&key.bytes)
         && matches!(&stored.kind, StoredKind::Response(r) if r.policy.is_fresh(worker.now()));
     usable.then_some(stored)
 }

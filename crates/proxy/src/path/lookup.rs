@@ -208,7 +208,7 @@ async fn wait_for_disk(
 /// variant, and returns `None`.
 fn read_entry(worker: &Worker, key: &mut CacheKey, query: &impl Query) -> Option<Progress> {
     if let Some(stored) = worker.cache.hot.lookup(key.hash) {
-        if stored.is_of(&key.bytes) {
+        if stored.has_key(&key.bytes) {
             return match &stored.kind {
                 StoredKind::Response(_) => Some(Progress::Found(FoundResponse::Stored(stored))),
                 StoredKind::Varies(variants) => select(worker, key, &stored, variants, query),

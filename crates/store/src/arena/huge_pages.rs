@@ -13,11 +13,11 @@ use std::path::Path;
 const SETTINGS: &str = "/sys/kernel/mm/transparent_hugepage";
 
 /// Fails if the system may back in-memory files with huge pages.
-pub(super) fn are_disabled() -> io::Result<()> {
-    are_disabled_in(Path::new(SETTINGS))
+pub(super) fn check_disabled() -> io::Result<()> {
+    check_disabled_in(Path::new(SETTINGS))
 }
 
-fn are_disabled_in(settings: &Path) -> io::Result<()> {
+fn check_disabled_in(settings: &Path) -> io::Result<()> {
     let Ok(entries) = fs::read_dir(settings) else {
         // The kernel has no huge pages.
         return Ok(());
@@ -82,14 +82,14 @@ mod tests {
             "always within_size advise [never] deny force\n",
         );
         write(&size, "always inherit within_size advise [never]\n");
-        are_disabled_in(folder.path()).expect("all page sizes are disabled");
+        check_disabled_in(folder.path()).expect("all page sizes are disabled");
         write(&size, "[always] inherit within_size advise never\n");
-        let error = are_disabled_in(folder.path()).expect_err("a page size is enabled");
+        let error = check_disabled_in(folder.path()).expect_err("a page size is enabled");
         assert!(error.to_string().contains("hugepages-64kB"), "{error}");
     }
 
     #[test]
     fn a_kernel_without_huge_pages_is_accepted() {
-        are_disabled_in(Path::new("/nonexistent")).expect("the kernel has no huge pages");
+        check_disabled_in(Path::new("/nonexistent")).expect("the kernel has no huge pages");
     }
 }

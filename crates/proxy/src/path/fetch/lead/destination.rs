@@ -99,7 +99,7 @@ impl Fetch {
         let mut is_findable = is_known && {
             let is_on_disk = |disk: &Arc<DiskTier>| disk.contains(primary_hash);
             let present = cache.hot.peek(primary_hash);
-            present.is_some_and(|present| present.is_of(&primary))
+            present.is_some_and(|present| present.has_key(&primary))
                 || cache.disk.as_ref().is_some_and(is_on_disk)
         };
         if !is_findable

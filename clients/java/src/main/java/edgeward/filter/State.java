@@ -244,12 +244,12 @@ final class State {
         clock.observe(now);
         checkSet(proof.set());
         String echo = proof.echo().toLowerCase(Locale.ROOT);
-        for (Iterator<Challenge> asked = challenges.iterator(); asked.hasNext(); ) {
-            Challenge one = asked.next();
+        for (Iterator<Challenge> iterator = challenges.iterator(); iterator.hasNext(); ) {
+            Challenge one = iterator.next();
             if (!one.echo.equals(echo)) {
                 continue;
             }
-            asked.remove();
+            iterator.remove();
             checkSerial(proof.serial());
             checkNumbers(proof.lineage(), proof.epochMin(), proof.head());
             highest = new Highest(proof.serial(), proof.lineage(), proof.epochMin(), proof.head());
@@ -336,12 +336,12 @@ final class State {
         if (current == null || current.lineage != named.lineage) {
             throw early();
         }
-        boolean told =
+        boolean matches =
                 delta.lineage() == named.lineage
                         && delta.from() == entry.from()
                         && delta.to() == entry.to()
                         && delta.seed() == current.filter.facts().seed();
-        if (!told) {
+        if (!matches) {
             throw contradiction();
         }
         if (Long.compareUnsigned(entry.from(), current.upTo()) > 0) {
@@ -422,12 +422,12 @@ final class State {
      * 2 * JITTER_MS.
      */
     private void state(long lineage, long epochMin, long head, long until) {
-        Statement said = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
+        Statement statement = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
         for (int n = 0; n < pending.size(); n++) {
             Statement known = pending.get(n);
             if (known.lineage == lineage && known.epochMin == epochMin && known.head == head) {
-                if (known.deadline < said.deadline) {
-                    pending.set(n, said);
+                if (known.deadline < statement.deadline) {
+                    pending.set(n, statement);
                 }
                 return;
             }
@@ -436,7 +436,7 @@ final class State {
             // The oldest will be complete first, and the newest gives the longest deadline, so one in the middle is dropped.
             pending.remove(PENDING_MAX / 2);
         }
-        pending.add(said);
+        pending.add(statement);
     }
 
     /** Applies the statements whose ids have all arrived. */
@@ -445,14 +445,14 @@ final class State {
             return;
         }
         pending.removeIf(
-                said -> {
+                statement -> {
                     boolean fulfilled =
-                            said.lineage == current.lineage
-                                    && Long.compareUnsigned(said.epochMin, current.epoch) <= 0
-                                    && Long.compareUnsigned(said.head, current.upTo()) <= 0;
-                    if (fulfilled && (!hasDeadline || said.deadline > deadline)) {
+                            statement.lineage == current.lineage
+                                    && Long.compareUnsigned(statement.epochMin, current.epoch) <= 0
+                                    && Long.compareUnsigned(statement.head, current.upTo()) <= 0;
+                    if (fulfilled && (!hasDeadline || statement.deadline > deadline)) {
                         hasDeadline = true;
-                        deadline = said.deadline;
+                        deadline = statement.deadline;
                     }
                     return fulfilled;
                 });
@@ -494,13 +494,13 @@ final class State {
 
         long observe(Now now) {
             long moment = moment(now);
-            boolean parted =
+            boolean diverged =
                     anchor == null
                             || Math.abs(
                                             (now.wallMs() - anchor.wallMs())
                                                     - (now.monotonicMs() - anchor.monotonicMs()))
                                     > JITTER_MS;
-            if (parted) {
+            if (diverged) {
                 anchor = now;
                 anchored = moment;
             }

@@ -53,7 +53,6 @@ pub(crate) struct Worker {
     last_cache_status: RefCell<Option<(CacheStatus, HeaderValue)>>,
     /// The last value of `Date`, and the second for which it was written.
     date: RefCell<(u64, HeaderValue)>,
-    /// The tasks of connections.
     pub(crate) connection_tasks: TaskSet,
     /// The tasks of fetches, which may outlive the requests that started them.
     pub(crate) fetch_tasks: TaskSet,

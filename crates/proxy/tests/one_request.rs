@@ -329,7 +329,7 @@ const CLIENT_FIELDS: &[&str] = &[
 ];
 
 #[test]
-fn cacheable_requests_are_forwarded_without_fields_that_override_the_target() {
+fn cacheable_requests_are_forwarded_without_override_fields_and_client_fields() {
     let bed = TestBed::start();
     bed.origin
         .otherwise(|_| Answer::ok("x").header("cache-control", "max-age=60"));

@@ -370,7 +370,7 @@ fn the_origin_gets_forwarded_fields_and_no_hop_by_hop_fields_of_the_client() {
     assert_eq!(
         forwarded.header("connection"),
         Some("te"),
-        "the field of the edge"
+        "the edge sends its own TE and lists it"
     );
     for gone in ["x-private", "keep-alive", "proxy-authorization"] {
         assert_eq!(forwarded.header(gone), None, "{gone}");

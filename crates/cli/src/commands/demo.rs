@@ -442,7 +442,7 @@ const BATCH_RECORDS: usize = 1 << 14;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(250);
 
 const EXAMPLES: &str = "\
-Exit codes: 0 every byte was correct, 1 some bytes were wrong, 2 the demo failed.
+Exit codes: 0 every response was correct, 1 some requests failed, 2 the demo failed.
 
 Examples:
   edgeward demo

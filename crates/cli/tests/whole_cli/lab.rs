@@ -128,7 +128,10 @@ fn a_plan_is_run_compared_and_reported() {
             .as_u64()
             .expect("the bytes are counted")
     };
-    assert!(written(0) > 0, "everything is written");
+    assert!(
+        written(0) > 0,
+        "the first contender admits objects to its disk"
+    );
     assert!(
         contenders[1]["switched_seconds"]
             .as_f64()

@@ -31,13 +31,13 @@ pub(crate) fn idle() -> io::Result<()> {
     let test_link = LinkBed::start(target, &ALL_FEATURES, None)?;
     let relay = start_relay(target)?;
     let watch = Watch::start()?;
-    let (mut link, mut plain) = (Vec::new(), Vec::new());
+    let (mut link, mut relayed) = (Vec::new(), Vec::new());
     let mut connections = [
         TcpStream::connect(test_link.addr)?,
         TcpStream::connect(relay)?,
     ];
     for round in 0..20 {
-        for (tcp, requests) in connections.iter_mut().zip([&mut link, &mut plain]) {
+        for (tcp, requests) in connections.iter_mut().zip([&mut link, &mut relayed]) {
             for _ in 0..500 {
                 let times = send_request(tcp)?;
                 // The first round is the warm-up.
@@ -47,14 +47,14 @@ pub(crate) fn idle() -> io::Result<()> {
             }
         }
     }
-    let [link, plain] =
-        [link, plain].map(|requests| Times::of(&requests, watch.as_ref(), SHORT_PAUSE_NS));
+    let [link, relayed] =
+        [link, relayed].map(|requests| Times::of(&requests, watch.as_ref(), SHORT_PAUSE_NS));
     crate::print_row(&format!(
         r#"{{"row":"latency, idle","link":{},"relay":{},"added_p99_us":{:.0},"added_p99_us_undisturbed":{},"load_average":{}}}"#,
         link.json(),
-        plain.json(),
-        link.all.p99 - plain.all.p99,
-        link.p99_above(&plain),
+        relayed.json(),
+        link.all.p99 - relayed.all.p99,
+        link.p99_above(&relayed),
         crate::load_average(),
     ));
     Ok(())

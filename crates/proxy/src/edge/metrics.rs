@@ -14,7 +14,7 @@ use crate::path::worker::Shared;
 metrics! {
     const EDGE: Shared = |shared| {
         Gauge "edgeward_arena_bytes"
-            "Memory of large bodies in whole pages, resident only where TLS or HTTP/2 have read it."
+            "Memory of large bodies; only pages that TLS or HTTP/2 have read are part of the resident memory."
             { arena(shared, Arena::used_bytes) }
         Gauge "edgeward_arena_lost_bytes"
             "Memory of large bodies that could not be returned to the system." { arena(shared, Arena::lost_bytes) }
@@ -46,7 +46,7 @@ metrics! {
             "Budget of the cache in memory: heads, bodies, keys and index." { stats.capacity_bytes }
         Gauge "edgeward_hot_used_bytes" "Bytes of the budget in use, including fills in progress." { stats.used_bytes }
         Gauge "edgeward_hot_pinned_bytes"
-            "Bytes of the budget that clients pin: evicted objects that are still sent, and bytes read for slow clients."
+            "Bytes of the budget that clients pin: evicted objects still sent, and unsent pieces read for one client."
             { stats.pinned_bytes }
         Gauge "edgeward_hot_pinned_bytes_max"
             "Bound of the pinned bytes, above which no object is admitted and slow readers are disconnected."
@@ -102,7 +102,7 @@ metrics! {
 
     const MEMORY: Memory = |memory| {
         Gauge "edgeward_memory_bytes"
-            "All memory of the process: its resident memory, and the arena's pages that are not mapped."
+            "All memory of the process: its resident memory, and the memory of large bodies that is not part of it."
             { memory.all_bytes }
     }
 }
@@ -190,11 +190,11 @@ impl Memory {
             Some(kib * 1024)
         };
         let resident_bytes = kib("VmRSS:")?;
-        let mapped = kib("RssShmem:").unwrap_or(0);
+        let resident_arena = kib("RssShmem:").unwrap_or(0);
         let arena = shared.cache.arena.as_deref().map_or(0, Arena::used_bytes);
         Some(Self {
             resident_bytes,
-            all_bytes: resident_bytes + arena.saturating_sub(mapped),
+            all_bytes: resident_bytes + arena.saturating_sub(resident_arena),
         })
     }
 }

@@ -28,7 +28,7 @@ fn the_second_request_has_been_seen_and_the_first_has_not() {
 /// Method: add `before` other keys, the key, and again other keys. The key is found after 0.85 periods of other keys,
 /// and no longer after 2.05 periods.
 #[test]
-fn a_key_is_remembered_for_one_to_two_periods() {
+fn a_key_is_remembered_for_seven_eighths_to_two_periods() {
     let period = 20_000u64;
     for before in [0, 5_000, 12_000, 19_000] {
         let remembered_after = |others: u64| {
@@ -54,11 +54,11 @@ fn a_period_holds_the_keys_it_was_sized_for() {
                 added += 1;
                 filter.check_and_add(KeyHash(added));
             }
-            let period = added as f64 / 2.0 / keys as f64;
+            let period_ratio = added as f64 / 2.0 / keys as f64;
             // Two causes make a period longer: false positives are not added, and a filter has whole blocks.
             assert!(
-                (0.95..1.15).contains(&period),
-                "{keys}, {false_positive_rate}: {period}"
+                (0.95..1.15).contains(&period_ratio),
+                "{keys}, {false_positive_rate}: {period_ratio}"
             );
         }
     }
@@ -106,10 +106,10 @@ fn keys_forgotten_by_rotation_are_counted() {
     // All keys are reported as new. Two thirds of them were requested before, so the share is at most about 2/3.
     let lost = filter.stats().forgotten_share;
     assert!((0.3..0.72).contains(&lost), "{lost}");
-    let calm = RotatingBloom::new(config(keys, 1e-3));
-    (0..4 * keys).for_each(|n| _ = calm.check_and_add(KeyHash(n)));
+    let without_repeats = RotatingBloom::new(config(keys, 1e-3));
+    (0..4 * keys).for_each(|n| _ = without_repeats.check_and_add(KeyHash(n)));
     assert!(
-        calm.stats().forgotten_share < 2e-3,
+        without_repeats.stats().forgotten_share < 2e-3,
         "no key was requested again"
     );
 }
@@ -209,7 +209,7 @@ fn the_number_of_keys_is_estimated_from_the_fill() {
         filter.check_and_add(KeyHash(key));
         distinct.insert(key);
     }
-    let rate_max = filter.stats().primary_keys as f64;
-    let error = (rate_max / distinct.len() as f64 - 1.0).abs();
-    assert!(error < 0.03, "{rate_max} of {}", distinct.len());
+    let estimated_keys = filter.stats().primary_keys as f64;
+    let error = (estimated_keys / distinct.len() as f64 - 1.0).abs();
+    assert!(error < 0.03, "{estimated_keys} of {}", distinct.len());
 }

@@ -65,7 +65,7 @@ pub enum DiskHeadError {
 /// until the body has arrived. The store knows the length of each stored body.
 pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
-    response_fixed(status, policy, &mut bytes);
+    push_response_fixed(status, policy, &mut bytes);
     push_fields(head, &mut bytes);
     Bytes::from(bytes)
 }
@@ -73,7 +73,7 @@ pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMa
 /// Like [`write_response`], but takes the header block that the memory tier stores.
 pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8]) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + block.len());
-    response_fixed(status, policy, &mut bytes);
+    push_response_fixed(status, policy, &mut bytes);
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', block) {
         let line = &block[start..=end];
@@ -86,7 +86,7 @@ pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8
     Bytes::from(bytes)
 }
 
-fn response_fixed(status: StatusCode, policy: &StoredPolicy, bytes: &mut Vec<u8>) {
+fn push_response_fixed(status: StatusCode, policy: &StoredPolicy, bytes: &mut Vec<u8>) {
     bytes.put_u8(VERSION);
     bytes.put_u8(KIND_RESPONSE);
     bytes.put_u16_le(status.as_u16());
@@ -136,13 +136,13 @@ pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         return Err(DiskHeadError::Version(fixed[0]));
     }
     match fixed[1] {
-        KIND_RESPONSE => response(bytes),
-        KIND_VARIES => varies(bytes),
+        KIND_RESPONSE => parse_response(bytes),
+        KIND_VARIES => parse_varies(bytes),
         kind => Err(DiskHeadError::Kind(kind)),
     }
 }
 
-fn response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     if bytes.len() < RESPONSE_FIXED_BYTES {
         return Err(DiskHeadError::Short);
     }
@@ -199,7 +199,7 @@ fn check_fields(fields: &[u8]) -> Result<(), DiskHeadError> {
     }
 }
 
-fn varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
+fn parse_varies(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     if bytes.len() < VARIES_FIXED_BYTES {
         return Err(DiskHeadError::Short);
     }
@@ -302,9 +302,9 @@ mod tests {
                 panic!("it parses");
             };
             prop_assert_eq!((s, p), (status, policy));
-            let bytes_before = block_bytes(status, &fields, length);
+            let predicted_bytes = block_bytes(status, &fields, length);
             let block = block(status, &fields, length);
-            prop_assert_eq!(block.len(), bytes_before);
+            prop_assert_eq!(block.len(), predicted_bytes);
             prop_assert_eq!(write_block(status, &policy, &block), bytes);
         }
 

@@ -62,9 +62,9 @@ final class GuavaFileTest {
     void guavaReadsFilesThatEdgewardBuilds(@TempDir Path folder) throws Exception {
         String program = System.getenv("EDGEWARD");
         Assumptions.assumeTrue(program != null, "EDGEWARD names no program");
-        Random roll = Vectors.dice();
-        List<String> texts = roll.ints(20_000).mapToObj(n -> "ä/" + n).distinct().toList();
-        List<Long> numbers = roll.longs(20_000).distinct().boxed().toList();
+        Random random = Vectors.dice();
+        List<String> texts = random.ints(20_000).mapToObj(n -> "ä/" + n).distinct().toList();
+        List<Long> numbers = random.longs(20_000).distinct().boxed().toList();
         Path ids = folder.resolve("ids.txt");
         Path out = folder.resolve("ids.bloom");
         Files.write(ids, texts);

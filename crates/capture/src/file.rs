@@ -173,7 +173,7 @@ impl<R: Read> PacketReader<R> {
                 unreachable!("this function is called for pcapng only");
             };
             let length = read_u32(&self.take::<4>()?, big_endian);
-            self.read_block(length, 12)?;
+            self.read_block(length, 8)?;
             let body = self.buffer.len() - 4;
             let field = |offset: usize| read_u32(&self.buffer[offset..], big_endian);
             let corrupt = |field, value: u32| CaptureError::Corrupt {
@@ -235,7 +235,7 @@ impl<R: Read> PacketReader<R> {
                 });
             }
         };
-        self.read_block(read_u32(&length, big_endian), 16)?;
+        self.read_block(read_u32(&length, big_endian), 12)?;
         self.format = Format::Pcapng {
             big_endian,
             interfaces: Vec::new(),
@@ -243,14 +243,12 @@ impl<R: Read> PacketReader<R> {
         Ok(())
     }
 
-    /// Reads the rest of a block of `length` bytes into the buffer, with the length at its end.
-    ///
-    /// `read` is the number of bytes of the block that were read before, plus the four bytes of the length at
-    /// the end.
-    fn read_block(&mut self, length: u32, read: u32) -> Result<(), CaptureError> {
+    /// Reads the rest of a block of `length` bytes into the buffer, with the four bytes of the length at its end.
+    /// `already_read` is the number of bytes of the block that were read before.
+    fn read_block(&mut self, length: u32, already_read: u32) -> Result<(), CaptureError> {
         let rest = length
-            .checked_sub(read)
-            .filter(|_| length.is_multiple_of(4));
+            .checked_sub(already_read)
+            .filter(|rest| *rest >= 4 && length.is_multiple_of(4));
         let Some(rest) = rest else {
             return Err(CaptureError::Corrupt {
                 packets: self.packets,
@@ -258,7 +256,7 @@ impl<R: Read> PacketReader<R> {
                 value: length.into(),
             });
         };
-        self.read_buffer(rest.saturating_add(4), "a block's length")?;
+        self.read_buffer(rest, "a block's length")?;
         Ok(())
     }
 

@@ -23,16 +23,19 @@ metrics! {
         ]
         Counter "edgeward_link_delta_bytes_total" "Body bytes sent as deltas of earlier chunks." { peer.sent.delta }
         Counter "edgeward_link_plain_bytes_total" "Body bytes sent without deduplication." { peer.sent.plain }
-        Counter "edgeward_link_again_bytes_total" "Body bytes that were sent again." { peer.sent.resent }
+        Counter "edgeward_link_again_bytes_total"
+            "Body bytes that were sent again after a NAK or a lost connection." { peer.sent.resent }
         Counter "edgeward_link_naks_total" "Frames that the peer could not decode." { peer.sent.naks }
         Counter "edgeward_link_lost_bodies_total"
             "Bodies that were reset because both endpoints had lost a referenced chunk." { peer.sent.lost }
         Counter "edgeward_link_missing_total"
             "Frames refused because a referenced chunk is missing or corrupt." { peer.received.missing }
         Counter "edgeward_link_foreign_total"
-            "Frames refused because the peer never had a chunk that it references." { peer.received.foreign }
+            "Frames refused because they refer to a chunk that was never exchanged with the peer."
+            { peer.received.foreign }
         Counter "edgeward_link_disordered_total"
-            "Frames refused because the chunks are stored in another order." { peer.received.disordered }
+            "Frames refused because the referenced chunks have another order in this endpoint's store."
+            { peer.received.disordered }
         Counter "edgeward_link_late_frames_total"
             "Frames that were parked until their chunks were read from disk." { peer.parked_frames }
         Counter "edgeward_link_late_bodies_total"
@@ -43,7 +46,8 @@ metrics! {
         Counter "edgeward_link_digest_failures_total"
             "Bodies whose digest did not match." { peer.received.digest_failures }
         Counter "edgeward_link_bypassed_total"
-            "Bodies sent without deduplication because of their first bytes." { peer.bypassed }
+            "Bodies sent without deduplication because their first bytes or headers show compressed or encrypted data."
+            { peer.bypassed }
         Gauge "edgeward_link_connections" "Established connections." { peer.connections }
         Gauge "edgeward_link_conversations" "Open streams." { peer.streams }
         Gauge "edgeward_link_unacked_bytes"
@@ -70,7 +74,7 @@ metrics! {
         Gauge "edgeward_link_store_raw_bytes"
             "Bytes of the chunks in the store, before compression." { store.raw_bytes }
         Gauge "edgeward_link_store_listed_bytes"
-            "Bytes of chunks whose hash is stored without their bytes, which count against the capacity."
+            "Bytes of chunks whose hash alone is stored; these bytes count against the capacity."
             { store.listed_bytes }
         Gauge "edgeward_link_store_chunks" "Chunks in the index." { store.indexed }
         Gauge "edgeward_link_store_index_bytes" "Memory of the index." { store.index_bytes }

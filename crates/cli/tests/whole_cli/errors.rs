@@ -146,7 +146,8 @@ fn a_memory_tier_larger_than_the_machine_s_memory_gets_a_warning() {
         ];
         let edge = Server::start(&args);
         edge.signal(rustix::process::Signal::TERM);
-        edge.wait_for_end().2
+        let (_, _, stderr) = edge.wait_for_end();
+        stderr
     };
     let printed = start("--hot=15TiB");
     assert!(

@@ -325,11 +325,11 @@ impl Life {
             .position(|file| Digest::compute(file) == name)
     }
 
-    /// Executes a step on the client, and records the input `what` with its argument `with` and the result.
+    /// Executes a step on the client, and records the kind of the input, its argument and the result.
     fn step(
         &mut self,
-        what: &str,
-        with: Value,
+        kind: &str,
+        argument: Value,
         act: impl FnOnce(&mut Client<Vec<u8>>, Now) -> Result<(), UpdateError>,
     ) {
         let now = self.now();
@@ -351,8 +351,8 @@ impl Life {
         self.steps.push(json!([
             self.monotonic_ms,
             self.wall_ms,
-            what,
-            with,
+            kind,
+            argument,
             outcome,
             fresh_ms,
             answers,

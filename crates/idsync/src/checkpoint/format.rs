@@ -125,17 +125,17 @@ pub(super) fn replay(
     while let Some(chain) = next_record(&mut input, read.chain, &mut record)? {
         hashes.clear();
         let (kind, payload) = (record[0], &record[5..]);
-        let is_valid = match kind {
-            kind if kind == Kind::Plan as u8 => plan(payload).map(|(form, ledger)| {
+        let decoded = match kind {
+            kind if kind == Kind::Plan as u8 => decode_plan(payload).map(|(form, ledger)| {
                 read.form = Some(form);
                 read.ledger = ledger;
             }),
-            kind if kind == Kind::Batch as u8 => batch(payload, &mut hashes)
+            kind if kind == Kind::Batch as u8 => decode_batch(payload, &mut hashes)
                 .filter(|progress| progress.span < read.ledger.spans().len())
                 .map(|progress| read.ledger.record(&progress)),
             _ => None,
         };
-        if is_valid.is_none() {
+        if decoded.is_none() {
             break;
         }
         each(&hashes);
@@ -158,20 +158,20 @@ fn next_record(
         debug_assert!(head < 5);
         return Ok(None);
     };
-    let payload = u32::from_le_bytes([a, b, c, d]) as usize;
-    if payload > RECORD_BYTES_MAX {
+    let payload_bytes = u32::from_le_bytes([a, b, c, d]) as usize;
+    if payload_bytes > RECORD_BYTES_MAX {
         return Ok(None);
     }
     // The buffer grows while bytes are read, so a wrong length does not allocate more bytes than the file has.
-    Read::take(&mut *input, payload as u64).read_to_end(record)?;
+    Read::take(&mut *input, payload_bytes as u64).read_to_end(record)?;
     let mut check = Vec::with_capacity(8);
     Read::take(&mut *input, 8).read_to_end(&mut check)?;
     let computed = xxh3_64_with_seed(record, chain);
-    let is_complete = record.len() == payload + 5 && check == computed.to_le_bytes();
-    Ok(is_complete.then_some(computed))
+    let is_valid = record.len() == payload_bytes + 5 && check == computed.to_le_bytes();
+    Ok(is_valid.then_some(computed))
 }
 
-fn plan(payload: &[u8]) -> Option<(IdForm, Ledger)> {
+fn decode_plan(payload: &[u8]) -> Option<(IdForm, Ledger)> {
     let mut fields = Fields(payload);
     let [form] = fields.array()?;
     let form = IdForm::ALL
@@ -185,7 +185,7 @@ fn plan(payload: &[u8]) -> Option<(IdForm, Ledger)> {
         .then_some((form, Ledger::with_spans(bounds?)))
 }
 
-fn batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<SpanProgress> {
+fn decode_batch(payload: &[u8], hashes: &mut Vec<u64>) -> Option<SpanProgress> {
     let mut fields = Fields(payload);
     let span = fields.u32()? as usize;
     let [flags] = fields.array()?;

@@ -38,8 +38,10 @@ impl TestCache {
 
     /// Returns true if a key is a hit. Panics if the hit has wrong bytes.
     fn is_hit(&self, key: u64, context: &str) -> bool {
-        let now = self.disk.boundary();
-        self.history.check(&self.cache, key, now, context).is_some()
+        let boundary = self.disk.boundary();
+        self.history
+            .check(&self.cache, key, boundary, context)
+            .is_some()
     }
 
     fn events(&self) -> Vec<DiskEvent> {
@@ -183,9 +185,9 @@ fn a_disk_that_rejects_writes_is_read_and_recovers() {
         assert!(test.sync() && test.is_hit(200, &context));
         assert_eq!(test.hits(&context), OBJECTS - 1);
 
-        let now = test.disk.boundary();
-        let image = test.disk.crashes(seed).image(now, Harm::LoseUnsynced);
-        let history = test.history.continued_after(now);
+        let boundary = test.disk.boundary();
+        let image = test.disk.crashes(seed).image(boundary, Harm::LoseUnsynced);
+        let history = test.history.continued_after(boundary);
         let next = TestCache::with_disk(
             SimulatedDisk::with_content(image),
             settings(),
@@ -371,13 +373,14 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
         }
         error.to_string()
     };
-    let both = |at: usize, byte: u8| {
+    // Returns the content with one byte changed in both copies of the superblock.
+    let changed = |at: usize, byte: u8| {
         let mut content = content.clone();
         content[at] = byte;
         content[4096 + at] = byte;
         content
     };
-    let version = rejection(both(8, 77), false);
+    let version = rejection(changed(8, 77), false);
     assert!(
         version.contains("version 77") && version.contains("delete"),
         "{version}"
@@ -387,10 +390,10 @@ fn a_foreign_disk_is_rejected_and_an_erased_one_is_formatted() {
     let foreign = rejection(other, false);
     assert!(foreign.contains("not an edgeward store"), "{foreign}");
     // The byte at offset 20 is part of a random number. The test negates it, so that its value certainly changes.
-    let damaged = rejection(both(20, !content[20]), true);
+    let damaged = rejection(changed(20, !content[20]), true);
     assert!(damaged.contains("damaged"), "{damaged}");
     // The segment headers show that the device was a store.
-    let no_superblock = rejection(both(0, b'x'), true);
+    let no_superblock = rejection(changed(0, b'x'), true);
     assert!(no_superblock.contains("damaged"), "{no_superblock}");
 
     // One valid copy of the superblock is sufficient.
@@ -420,8 +423,8 @@ fn a_truncated_disk_serves_no_wrong_byte() {
         return;
     };
     for key in test.history.keys() {
-        let now = test.disk.boundary();
-        test.history.check(&cache, key, now, "truncated");
+        let boundary = test.disk.boundary();
+        test.history.check(&cache, key, boundary, "truncated");
     }
 }
 

@@ -34,7 +34,7 @@ pub(crate) struct DiffArgs {
     #[arg(long, value_name = "NAME", requires = "source")]
     column: Option<String>,
 
-    /// Examples of each kind of difference
+    /// Maximum number of example ids for each kind of difference
     #[arg(long, value_name = "N", default_value_t = 10)]
     examples: usize,
 
@@ -175,4 +175,4 @@ Examples:
   edgeward filter diff yesterday.ids today.ids --source ids.txt --json
 
 A filter cannot list its ids: changes are visible only in the answers for a list.
-Exit code 1: the answers differ, or without a list the files differ.";
+Exit code 1: the answers for the list differ. Without a list: the files differ.";

@@ -202,8 +202,8 @@ const STATUS_BYTES_MAX: u64 = 64 << 20;
 
 const EXAMPLES: &str = "\
 `saved` is the share of the bytes that was not sent, `referenced` the share whose chunks the
-peer had, `delta` the share sent as deltas. `naks` are references that the peer could not
-resolve, so that their chunks were sent again: a few after a crash or a lost store.
+peer had, `delta` the share sent as deltas. `naks` counts references that the receiver could
+not resolve; their chunks were sent again. A few naks after a crash or a lost store are normal.
 
 Examples:
   edgeward link status 127.0.0.1:7444

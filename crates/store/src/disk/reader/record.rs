@@ -64,15 +64,16 @@ impl Record {
 }
 
 impl Volume {
-    /// Reads the whole record at a location and verifies every byte. Waits for the device, and is called only
-    /// by the writer's thread.
+    /// Reads the whole record at a location and verifies every byte. The first read returns up to `first_bytes`. If the
+    /// record is longer, a second read returns all of it. Waits for the device, and is called only by the writer's
+    /// thread.
     pub(in crate::disk) fn load_record(
         &self,
         location: Location,
-        record_bytes: u64,
+        first_bytes: u64,
     ) -> Result<Record, Miss> {
         let wait = Wait::Allowed;
-        let mut record = into_blocking(self.record_at(location.offset(), record_bytes, wait))?;
+        let mut record = into_blocking(self.record_at(location.offset(), first_bytes, wait))?;
         let whole = record.header.record_bytes();
         if whole > record.bytes.len() as u64 {
             record.bytes = into_blocking(self.read_bytes(record.offset, whole, wait))?;

@@ -26,18 +26,18 @@ fuzz_target!(|bytes: &[u8]| {
         let checksum = xxh3_64_with_seed(&frame[HEADER_BYTES..], first_half);
         frame[8..HEADER_BYTES].copy_from_slice(&checksum.to_le_bytes());
     }
-    if let Ok(opened) = decode(&frame) {
+    if let Ok(decoded) = decode(&frame) {
         assert_eq!(frame_length(&frame), Ok(Some(frame.len())));
         let mut written = Vec::new();
-        opened.encode(&mut written);
+        decoded.encode(&mut written);
         // A decoded HELLO (type 1) lacks the compression methods that this version does not know. Its encoding may
         // therefore differ.
         if frame[4] != 1 {
             assert_eq!(written, frame);
         }
         let mut fields_only = Vec::new();
-        opened.encode_with(Checksum::Fields, &mut fields_only);
-        assert_eq!(decode_with(Checksum::Fields, &fields_only), Ok(opened));
+        decoded.encode_with(Checksum::Fields, &mut fields_only);
+        assert_eq!(decode_with(Checksum::Fields, &fields_only), Ok(decoded));
     }
     // With `Checksum::Fields`, the decoder parses the fields before it verifies the checksum. It therefore also
     // parses fields that are corrupt.

@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn quantiles_have_an_error_below_20_percent() {
+    fn quantiles_of_uniform_sizes_have_an_error_below_20_percent() {
         let mut sizes = Sizes::default();
         assert_eq!(sizes.quantile(0.5), None);
         (1..=10_000).for_each(|size| sizes.add(size));

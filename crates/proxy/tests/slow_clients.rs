@@ -195,7 +195,7 @@ fn a_body_of_unknown_length_is_buffered_for_a_bounded_time() {
 }
 
 #[test]
-fn chunked_uploads_and_trailers_arrive_completely_however_they_are_split() {
+fn chunked_uploads_arrive_completely_with_any_number_of_chunks() {
     let bed = bed_with(2);
     bed.origin.on("/up", Answer::ok("thanks"));
     for pieces in [1, 3, 40, 4000] {

@@ -185,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_trace_has_no_sizes_and_no_shares() {
+    fn an_empty_trace_has_no_sizes_and_a_one_hit_share_of_zero() {
         let got = summary(&[]);
         assert_eq!((got.requests, got.sizes), (0, None));
         assert_eq!(got.one_hit_share(), 0.0);

@@ -29,8 +29,8 @@ pub(super) fn head(method: Method, path: &str) -> Vec<u8> {
 }
 
 /// Appends a field with an indexed name of the static table and a literal value.
-fn literal(block: &mut Vec<u8>, prefix: u8, value: &[u8]) {
-    block.push(prefix);
+fn literal(block: &mut Vec<u8>, name_index: u8, value: &[u8]) {
+    block.push(name_index);
     integer(block, 0, 7, value.len());
     block.extend_from_slice(value);
 }

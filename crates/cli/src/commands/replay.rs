@@ -38,7 +38,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, short, default_value = "32", value_name = "N")]
     connections: NonZeroUsize,
 
-    /// Threads
+    /// Threads that send the requests
     #[arg(long, default_value = "1", value_name = "N")]
     workers: NonZeroUsize,
 
@@ -58,7 +58,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, default_value = "0", value_name = "SHARE")]
     warmup: Warmup,
 
-    /// Request each object with the size of the trace record instead of the size of its first record
+    /// Request the size of each record; by default, the size of the object's first record is requested
     #[arg(long, hide_short_help = true)]
     sizes_as_recorded: bool,
 
@@ -74,13 +74,13 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Fetch this URL with every sample
+    /// Add the page at this URL to each sample of the resources
     ///
     /// For an edge, /status of its admin server: http://127.0.0.1:9900/status.
     #[arg(long, value_name = "URL")]
     status: Option<String>,
 
-    /// Time between two samples
+    /// Time between two samples of the resources
     #[arg(long, default_value = "1s", value_parser = duration, value_name = "TIME", hide_short_help = true)]
     interval: Duration,
 
@@ -152,7 +152,7 @@ impl ReplayArgs {
 fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
-            "a share of the trace needs two passes, and stdin can be read only once",
+            "--warmup as a share needs two passes over the trace, and stdin can be read only once",
         )
         .hint("give --warmup as a number of requests, or put the trace in a file")
         .into());
@@ -258,7 +258,7 @@ In a closed loop (neither --rate nor --speedup) a connection sends its next requ
 the response to the last. In an open loop every request has a scheduled time, and its
 latency counts from this time, even if no connection was free.
 
-Exit codes: 0 every response was correct, 1 some responses were wrong, 2 the replay failed.";
+Exit codes: 0 every response was correct, 1 some requests failed, 2 the replay failed.";
 
 #[cfg(test)]
 mod tests {

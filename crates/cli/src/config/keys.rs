@@ -115,8 +115,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "listener.address",
         flag: Some("--listen"),
         kind: ValueKind::Address,
-        doc: "Address and port. Port 0 selects a free port; the first log line shows which. BBR pacing is disabled on \
-              a loopback address, which a TLS terminator or a sidecar uses.",
+        doc: "Address and port. Port 0 selects a free port; the first log line shows which. If the system uses BBR \
+              congestion control, a loopback address (for a TLS terminator or a sidecar) uses Reno instead.",
         set: |draft, item, value| draft.listener(item).address = Some(value.address()),
         show: |draft, item| draft.listeners.get(item)?.address.map(|a| a.to_string()),
     },
@@ -476,8 +476,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.hit_for_miss",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "How long the edge does not collapse requests for a URL after a response of this URL that cannot be \
-              shared.",
+        doc: "If a response cannot be shared by several requests, the edge does not collapse requests for its URL for \
+              this time.",
         set: |draft, _, value| draft.edge.caching.hit_for_miss = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.caching.hit_for_miss)),
     },

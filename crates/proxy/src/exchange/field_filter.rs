@@ -138,8 +138,8 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_removed_by_client_and_by_request() {
-        for (name, untrusted, proxy, untrusted_passed) in [
+    fn removed_fields_depend_on_trust_in_the_client_and_on_cacheability() {
+        for (name, untrusted, trusted, untrusted_uncacheable) in [
             ("forwarded", false, true, false),
             ("x-forwarded-port", false, true, false),
             ("x-real-ip", false, true, false),
@@ -149,8 +149,8 @@ mod tests {
             ("cookie", true, true, true),
         ] {
             assert_eq!(remains(name, false, true), untrusted, "{name}");
-            assert_eq!(remains(name, true, true), proxy, "{name}");
-            assert_eq!(remains(name, false, false), untrusted_passed, "{name}");
+            assert_eq!(remains(name, true, true), trusted, "{name}");
+            assert_eq!(remains(name, false, false), untrusted_uncacheable, "{name}");
         }
     }
 }

@@ -83,7 +83,7 @@ fn unknown_directives_are_ignored() {
 }
 
 #[test]
-fn restrictive_directives_count_with_any_argument_and_permissive_ones_only_bare() {
+fn an_unexpected_argument_voids_permissive_directives_but_not_restrictive_ones() {
     let strict = response("no-store=x, must-revalidate=1, proxy-revalidate=\"\", no-transform=0");
     assert!(
         strict.no_store && strict.must_revalidate && strict.proxy_revalidate && strict.no_transform

@@ -128,7 +128,8 @@ impl<'l> AccessLogLine<'l> {
         let open = memchr::memchr(b'[', line)?;
         let (before, after) = line.split_at(open);
         let (front, after) = after.split_at_checked(TIME_AND_QUOTE.len())?;
-        let shaped = front[3] == b'/' && front[7] == b'/' && front[27..] == TIME_AND_QUOTE[27..];
+        let has_time_form =
+            front[3] == b'/' && front[7] == b'/' && front[27..] == TIME_AND_QUOTE[27..];
         let end = memchr::memchr(b'"', after)?;
         let escaped = end > 0 && after[end - 1] == b'\\';
         let [b' ', s1, s2, s3, b' ', bytes @ ..] = &after[end + 1..] else {
@@ -139,7 +140,7 @@ impl<'l> AccessLogLine<'l> {
             .position(|byte| is_blank(*byte))
             .unwrap_or(bytes.len());
         let is_valid = [s1, s2, s3].iter().all(|digit| digit.is_ascii_digit()) && bytes_end > 0;
-        (shaped && !escaped && is_valid).then(|| Self {
+        (has_time_form && !escaped && is_valid).then(|| Self {
             host: virtual_host(before),
             time: &front[1..27],
             request: &after[..end],

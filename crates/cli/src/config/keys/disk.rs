@@ -54,7 +54,8 @@ pub(super) const ADMISSION: Key = Key {
     doc: "The rule that decides when a response is written to disk: `second-hit` at its second request, `nth-hit:N` at \
           its Nth request, `always` at its first request, `never` not at all. `size-density:SIZE` writes a response \
           after one request for each SIZE of its bytes; without SIZE it uses half of the mean size of requested \
-          responses. `[[disk_host]]` sets another rule for a host. `edgeward simulate --disk` predicts the result of each rule.",
+          responses. Only requests that memory cannot answer count. `[[disk_host]]` sets another rule for a host. \
+          `edgeward simulate --disk` predicts the result of each rule.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };
@@ -100,8 +101,8 @@ pub(super) const EXPECTED_KEYS: Key = Key {
         min: 1,
         max: 100_000_000_000,
     },
-    doc: "The number of distinct keys that admission remembers. When it has seen this number of keys, it forgets the \
-          oldest period. `\"none\"`: one key for each 32 KiB of disk.",
+    doc: "The number of distinct keys in a period. Admission remembers a key for one to two periods, approximately. \
+          `\"none\"`: one key for each 32 KiB of disk.",
     set: |draft, _, value| {
         draft.disk.expected_keys = value
             .optional(super::Value::number)

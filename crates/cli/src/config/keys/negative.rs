@@ -34,8 +34,8 @@ pub(super) const PUBLIC_KEY: Key = Key {
     path: "negative.public_key",
     flag: None,
     kind: ValueKind::PublicKeys,
-    doc: "The public key that signs the published filter, or two keys during a change of keys. Required unless the \
-          URL is `https`.",
+    doc: "The public key that verifies the signature of the published filter, or two keys during a change of keys. \
+          Required unless the URL is `https`.",
     set: |draft, item, value| draft.negative(item).keys = value.public_keys(),
     show: |draft, item| {
         let keys = &draft.negative.get(item)?.keys;

@@ -127,8 +127,9 @@ pub(super) const RATE_WINDOW: Key = Key {
     path: "limits.rate_window",
     flag: None,
     kind: DURATION,
-    doc: "The longest time in which a client may transfer no bytes. For a response over HTTP/1.1, this time is at \
-          least `body_idle_timeout`, unless requests wait for the origin connection that the response occupies.",
+    doc: "The time over which `upload_rate_min` and `response_rate_min` apply: a client may transfer no bytes for this \
+          time. For a response over HTTP/1.1, the longer of this time and `body_idle_timeout` applies. Exception: if \
+          other requests wait for the origin connection of the response, this time applies.",
     set: |draft, _, value| draft.edge.limits.rate_window = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.rate_window)),
 };
@@ -153,9 +154,9 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         min: ByteSize(0),
         max: ByteSize::gib(64),
     },
-    doc: "The maximum rate, in bytes per second, at which a worker reads bodies for slow clients. A body counts if \
-          all its clients are more than 128 KiB behind (1 MiB if there are at most 64 such bodies). Other bodies are \
-          not limited. 0 is no limit.",
+    doc: "The maximum rate, in bytes per second, at which a worker reads bodies for slow clients. The limit \
+          applies to a body whose clients are all more than 128 KiB behind. For up to 64 of these bodies, it applies \
+          only from 1 MiB. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

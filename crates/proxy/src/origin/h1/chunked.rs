@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn an_extension_without_end_is_refused() {
+    fn extensions_and_trailers_above_the_limit_are_refused() {
         let wire = [b"5;".as_slice(), &vec![b'a'; LINE_BYTES_MAX + 1]].concat();
         assert!(matches!(read(&wire, 4096), Err(H1Error::Framing(_))));
         let wire = b"1;aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa\r\nx\r\n".repeat(LINE_BYTES_MAX / 32);

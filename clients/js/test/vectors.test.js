@@ -22,7 +22,7 @@ test("filters of every construction answer as the format says", () => {
   for (const { file, form, ids, asked, maybe } of json("answers.json")) {
     const filter = Filter.open(vector(file));
     assert.equal(filter.facts.form, form);
-    // An updatable filter does not count ids that it already reported as present when they were added.
+    // An added id that an updatable filter already reported as present, a false positive, is not counted.
     assert.ok(filter.facts.ids <= ids && filter.facts.ids >= ids * 0.9);
     const answers = asked.map((id) => (filter.mayContain(id) ? "1" : "0")).join("");
     assert.equal(answers, maybe, file);
@@ -75,7 +75,7 @@ test("signed lines are trusted, and forged ones are refused", async () => {
   assert.equal(manifest.serial, 100n);
   assert.equal(manifest.deltas[0].sha256, await sha256(vector("delta.ewd")));
   assert.equal((await readProof(line("proof.txt"), keys)).lag_ms, 250n);
-  // Without keys any server is trusted, signed or not.
+  // Without keys, the client accepts signed and unsigned lines from any server.
   const unsigned = `unsigned ${line("manifest.txt").slice(line("manifest.txt").indexOf("{"))}`;
   assert.deepEqual(await readManifest(unsigned, null), manifest);
   assert.deepEqual(await readManifest(line("manifest.txt"), null), manifest);
@@ -89,7 +89,7 @@ test("clients behave as the scripts specify", async () => {
   for (const script of json("scripts.json")) await runScript(script);
 });
 
-// Random scripts, one per line of the file that LIVES names. `cargo xtask lives` writes it.
+// Random scripts. `cargo xtask lives` writes them to a file, one per line. The variable LIVES has the path of the file.
 const lives = process.env.LIVES;
 test("no id is missed in random scripts", { skip: lives ? false : "LIVES names no file" }, async () => {
   let count = 0;
@@ -97,7 +97,7 @@ test("no id is missed in random scripts", { skip: lives ? false : "LIVES names n
     await runScript(JSON.parse(script));
     count += 1;
   }
-  assert.ok(count > 0, `${lives} has no lives`);
+  assert.ok(count > 0, `${lives} has no scripts`);
 });
 
 /** Runs one script against a client. */
@@ -115,6 +115,7 @@ async function runScript({ client, documents, files, steps }) {
   const names = await Promise.all(contents.map(sha256));
   const position = (entry) => names.indexOf(entry.sha256);
   for (const [number, step] of steps.entries()) {
+    // `what` names the event. `at` is the index of the event's document or file; for a challenge, its 16 bytes in hex.
     const [monotonicMs, wallMs, what, at, outcome, freshMs, answers, snapshot, deltas, must = ""] = step;
     const now = { monotonicMs, wallMs };
     let found = "taken";
@@ -132,13 +133,13 @@ async function runScript({ client, documents, files, steps }) {
     }
     const where = `seed ${client.seed}, step ${number}: ${JSON.stringify(step)}`;
     const letters = client.asked.map((id) => ({ absent: "a", maybe: "m", ask: "?" })[state.answer(now, id)]);
-    // Ids that were committed more than maxStalenessMs ago.
+    // `must` has `!` for an id that was committed more than maxStalenessMs ago. It must not be reported as absent.
     for (let n = 0; n < must.length; n++) {
       assert.ok(must[n] !== "!" || letters[n] !== "a", `id ${client.asked[n]} is reported as absent: ${where}`);
     }
     assert.equal(found, outcome, where);
     assert.equal(state.freshForMs(now), freshMs, where);
-    // The script states why the filter is not fresh, which the answer does not contain.
+    // The script has two letters for `ask`: `n` without a filter, `s` with a stale filter. This client has one answer.
     assert.equal(letters.join(""), answers.replaceAll(/[ns]/g, "?"), where);
     const wants = state.wants;
     assert.equal(wants.snapshot === null ? null : position(wants.snapshot), snapshot, where);

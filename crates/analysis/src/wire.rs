@@ -14,7 +14,7 @@ pub struct DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "its {} are corrupt", self.what)
+        write!(f, "its {} cannot be decoded", self.what)
     }
 }
 

@@ -113,9 +113,9 @@ impl Default for Retry {
 }
 
 impl Retry {
-    /// Returns the pause after `attempts` failed attempts.
-    fn pause(&self, attempts: u32) -> Duration {
-        let doubled = 1u32.checked_shl(attempts).unwrap_or(u32::MAX);
+    /// Returns the pause after a failed attempt, which follows `earlier_failures` failed attempts without a row.
+    fn pause(&self, earlier_failures: u32) -> Duration {
+        let doubled = 1u32.checked_shl(earlier_failures).unwrap_or(u32::MAX);
         self.first.saturating_mul(doubled).min(self.longest)
     }
 }

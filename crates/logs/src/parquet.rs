@@ -177,13 +177,14 @@ struct Day {
 impl<'a> Days<'a> {
     fn new(settings: &Settings, target: &'a Target) -> Self {
         let threads = settings.threads.max(1) as u64;
-        let share = settings.memory.bytes() / 2 / threads / DAYS_OPEN_MAX as u64 / ROW_BYTES;
-        let share = usize::try_from(share).unwrap_or(usize::MAX);
+        // The collected rows take half of the memory, divided among the open days of all threads.
+        let rows_max = settings.memory.bytes() / 2 / threads / DAYS_OPEN_MAX as u64 / ROW_BYTES;
+        let rows_max = usize::try_from(rows_max).unwrap_or(usize::MAX);
         Self {
             target,
             fingerprints: Fingerprints::new(settings.query),
             open: VecDeque::new(),
-            rows_max: share.clamp(ROWS_MIN, ROWS_MAX),
+            rows_max: rows_max.clamp(ROWS_MIN, ROWS_MAX),
             rows: 0,
         }
     }

@@ -98,7 +98,7 @@ fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {
         let at = 16 - back + shift;
         let pairs: &[u8; 32] = near[at..]
             .first_chunk()
-            .expect("the nearest pair ends with the bytes");
+            .expect("the bytes of all 16 pairs are within `near`");
         // SAFETY: reads the 32 bytes of the array, at any alignment.
         let pairs = unsafe { _mm256_loadu_si256(pairs.as_ptr().cast()) };
         let weighed = _mm256_mullo_epi16(pairs, _mm256_set1_epi16(weight.cast_signed()));

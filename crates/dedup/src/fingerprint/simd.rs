@@ -43,14 +43,14 @@ impl Avx2 {
         self,
         key: &UnitKey,
         bytes: &[u8],
-        sums: &mut digest::DigestState,
+        digest_state: &mut digest::DigestState,
         blocks: &[Block],
     ) -> [u64; PASSES] {
         if let Some(last) = blocks.last() {
-            sums.record_last_block(last);
+            digest_state.record_last_block(last);
         }
         // SAFETY: the processor has AVX2, because `self` exists.
-        unsafe { nh_along(key, bytes, sums.lanes(), blocks) }
+        unsafe { nh_along(key, bytes, digest_state.lanes(), blocks) }
     }
 }
 
@@ -112,9 +112,10 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
     for ((steps, keys), block) in along.zip(keys_along).zip(blocks) {
         let two = steps.as_chunks().0.iter().zip(keys.as_chunks().0);
         let stripes = block.as_chunks().0.iter().enumerate();
-        for (([one, other], [near, far]), (nth, stripe)) in two.zip(stripes) {
-            sums.step(one, near);
-            sums.step(other, far);
+        // A stripe of the digest has the bytes of two steps.
+        for (([one, other], [one_key, other_key]), (nth, stripe)) in two.zip(stripes) {
+            sums.step(one, one_key);
+            sums.step(other, other_key);
             halves.add(nth, stripe);
         }
         halves.scramble();

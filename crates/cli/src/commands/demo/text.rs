@@ -68,12 +68,12 @@ pub(super) fn findings(outcome: &Outcome) -> Vec<String> {
         .fold(0.0, f64::max);
     findings.push(if worst <= 0.01 {
         format!(
-            "The predictions of the simulator differ by at most {:.2} percentage points.",
+            "The predicted object hit ratios differ from the measured ones by at most {:.2} percentage points.",
             worst * 100.0
         )
     } else {
         format!(
-            "The predictions of the simulator differ by up to {:.1} percentage points.",
+            "The predicted object hit ratios differ from the measured ones by up to {:.1} percentage points.",
             worst * 100.0
         )
     });

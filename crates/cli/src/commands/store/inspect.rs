@@ -31,9 +31,9 @@ pub(crate) struct InspectArgs {
 
 /// Read every record of a disk cache and verify its checksums
 ///
-/// Exits with 1 if a record is corrupt. The server treats a corrupt record as a miss, so that no repair is
-/// needed; replace a device with many corrupt records. Writes nothing. The server that uses the store must be stopped
-/// first.
+/// Exits with 1 if a record is corrupt or a segment is unreadable. The server treats a corrupt record as a miss, so
+/// that no repair is needed. If a device has many corrupt records, replace the device. Writes nothing. The server that
+/// uses the store must be stopped first.
 #[derive(Args, Debug)]
 #[command(after_long_help = VERIFY_EXAMPLES)]
 pub(crate) struct VerifyArgs {

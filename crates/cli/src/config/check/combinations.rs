@@ -299,7 +299,7 @@ fn check_listeners(
         }
         // If no listener has an address, `check_combinations` has already reported the missing address.
         if address.is_none() && has_address {
-            let setting = certificates.or(key).expect("the item has some key");
+            let setting = certificates.or(key).expect("the item has a TLS setting");
             diagnostics.push((
                 setting.source.clone(),
                 Diagnostic::new("this [[listener]] has no address")

@@ -44,7 +44,8 @@ pub(super) const STORE_SIZE: Key = Key {
         min: ByteSize::mib(16),
         max: ByteSize::gib(32 << 10),
     },
-    doc: "The size of the store in bytes. Its index takes 0.8 GB of memory per terabyte of the store.",
+    doc: "The size of the store in bytes. Its index takes 0.8 GB of memory per terabyte of the store, and at least \
+          twice as much with `store_compression`.",
     set: |draft, _, value| draft.link.store_size = value.size(),
     show: |draft, _| Some(size_text(draft.link.store_size)),
 };
@@ -104,8 +105,8 @@ pub(super) const IDS: Key = Key {
     flag: None,
     kind: ValueKind::Choice(IdScheme::WORDS),
     doc: "The function that computes chunk ids; must be the same at the gateway. `gmac` is faster than `blake3`, but \
-          anyone with the store key can create different chunks with the same id. Use `gmac` only if the endpoints \
-          trust each other.",
+          anyone with the store key (the file `store.key` in the folder of keys) can create different chunks with \
+          the same id. Use `gmac` only if the endpoints trust each other.",
     set: |draft, _, value| draft.link.ids = value.choice(),
     show: |draft, _| Some(draft.link.ids.word().to_owned()),
 };
@@ -114,7 +115,8 @@ pub(super) const CONNECTIONS: Key = Key {
     path: "origin.link.connections",
     flag: None,
     kind: ValueKind::Count { min: 1, max: 16 },
-    doc: "The number of TCP connections to the gateway. If there are several, the first one carries short messages.",
+    doc: "The number of TCP connections to the gateway. If there are several, the first one carries short messages, \
+          and the others carry long ones.",
     set: |draft, _, value| draft.link.connections = value.count(),
     show: |draft, _| Some(draft.link.connections.to_string()),
 };

@@ -24,13 +24,14 @@ import java.util.concurrent.atomic.AtomicLong;
 /** Requests to a publisher, with bounds on the size and the idle time of each response. */
 final class Fetcher {
     private final HttpClient http;
+    // The timeout for the start of a response, and between two parts of a response.
     private final Duration silenceMax;
     private final AtomicLong received = new AtomicLong();
 
     /** A response, complete or with the bytes received before {@code error}. */
     record Response(int status, HttpHeaders headers, byte[] body, IOException error) {}
 
-    /** An unexpected response. */
+    /** A response with an unexpected status. */
     static final class StatusException extends IOException {
         private static final long serialVersionUID = 1;
 
@@ -43,7 +44,7 @@ final class Fetcher {
     }
 
     Fetcher(Duration connectTimeout, Duration silenceMax) {
-        // One connection per thread is enough; redirects are not followed.
+        // HTTP/1.1 suffices, because a thread has at most one request in progress. Redirects are not followed.
         this.http =
                 HttpClient.newBuilder()
                         .version(HttpClient.Version.HTTP_1_1)
@@ -52,14 +53,14 @@ final class Fetcher {
         this.silenceMax = silenceMax;
     }
 
-    /** Body bytes received so far. */
+    /** Returns the number of body bytes in all responses so far. Bodies of errors are not counted. */
     long received() {
         return received.get();
     }
 
     /**
-     * Fetches a response of at most {@code most} bytes. The publisher may wait for {@code wait} before it responds. A
-     * partial response (206) is appended to the bytes already received.
+     * Fetches a response. The publisher may wait for {@code wait} before it responds. A partial response (206) is
+     * appended to the bytes already received. The resulting body has at most {@code most} bytes.
      */
     Response get(URI at, Map<String, String> fields, byte[] alreadyReceived, int most, Duration wait)
             throws IOException, InterruptedException {
@@ -68,19 +69,19 @@ final class Fetcher {
         Collector collector = new Collector(alreadyReceived, most);
         CompletableFuture<HttpResponse<byte[]>> answer = http.sendAsync(request.build(), collector);
         Duration silence = silenceMax.plus(wait);
-        long seen = -1;
+        long lastProgress = -1;
         try {
             while (true) {
                 try {
                     HttpResponse<byte[]> whole = answer.get(silence.toMillis(), TimeUnit.MILLISECONDS);
                     return new Response(whole.statusCode(), whole.headers(), whole.body(), null);
                 } catch (TimeoutException quiet) {
-                    long now = collector.progress.get();
-                    if (now == seen || now == 0) {
+                    long progress = collector.progress.get();
+                    if (progress == lastProgress || progress == 0) {
                         IOException error = new IOException("no data for " + silence.toMillis() + " ms");
                         return collector.broken(error);
                     }
-                    seen = now;
+                    lastProgress = progress;
                     silence = silenceMax;
                 } catch (ExecutionException failed) {
                     Throwable cause = failed.getCause();
@@ -133,6 +134,7 @@ final class Fetcher {
     private final class Collector implements HttpResponse.BodyHandler<byte[]>, BodySubscriber<byte[]> {
         private final int most;
         private final CompletableFuture<byte[]> whole = new CompletableFuture<>();
+        // Increases when the head is received, and when a part of the body is received.
         final AtomicLong progress = new AtomicLong();
         private byte[] bytes;
         private int length;
@@ -223,7 +225,7 @@ final class Fetcher {
             return length == bytes.length ? bytes : Arrays.copyOf(bytes, length);
         }
 
-        /** The bytes received before the error, if the head was received. */
+        /** Returns the bytes received before the error. Throws the error if no head was received. */
         synchronized Response broken(IOException error) throws IOException {
             if (info == null) {
                 throw error;

@@ -142,7 +142,7 @@ impl Options {
     }
 
     /// Returns the space-separated values of an option.
-    pub(crate) fn line(&self, name: &str) -> Vec<String> {
+    pub(crate) fn space_separated(&self, name: &str) -> Vec<String> {
         let words = self.value(name).unwrap_or_default().split_whitespace();
         words.map(str::to_owned).collect()
     }

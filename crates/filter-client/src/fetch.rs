@@ -49,7 +49,7 @@ pub(crate) struct Fetcher {
     config: Arc<FilterConfig>,
     tls: Option<(TlsConnector, ServerName<'static>)>,
     counters: Arc<Counters>,
-    sender: Option<OpenConnection>,
+    connection: Option<OpenConnection>,
 }
 
 /// A connection and the task that drives it, which ends with the connection.
@@ -74,7 +74,7 @@ impl Fetcher {
             config,
             tls,
             counters,
-            sender: None,
+            connection: None,
         }
     }
 
@@ -97,12 +97,15 @@ impl Fetcher {
         extra_wait: Duration,
     ) -> Result<Response<Incoming>, FetchError> {
         loop {
-            let is_reused = self.sender.as_ref().is_some_and(|c| c.sender.is_ready());
+            let is_reused = self
+                .connection
+                .as_ref()
+                .is_some_and(|c| c.sender.is_ready());
             if !is_reused {
-                self.sender = Some(self.connect().await?);
+                self.connection = Some(self.connect().await?);
             }
             let connection = self
-                .sender
+                .connection
                 .as_mut()
                 .expect("the connection was just opened");
             let mut request = Request::new(Empty::new());
@@ -120,13 +123,13 @@ impl Fetcher {
             match tokio::time::timeout(silence, connection.sender.send_request(request)).await {
                 Ok(Ok(response)) => return Ok(response),
                 Ok(Err(error)) => {
-                    self.sender = None;
+                    self.connection = None;
                     if !is_reused {
                         return Err(error.into());
                     }
                 }
                 Err(_) => {
-                    self.sender = None;
+                    self.connection = None;
                     return Err(FetchError::Timeout(silence));
                 }
             }
@@ -148,7 +151,7 @@ impl Fetcher {
             .read(&parts.headers, &mut body, bytes_max, &mut bytes)
             .await;
         if read.is_err() {
-            self.sender = None;
+            self.connection = None;
         }
         read?;
         Ok((parts.status, parts.headers, bytes))
@@ -183,7 +186,7 @@ impl Fetcher {
                     if continued
                         .is_some_and(|range| range.starts_with(continuation.as_bytes())) => {}
                 status => {
-                    self.sender = None;
+                    self.connection = None;
                     return Err(FetchError::Status(status));
                 }
             }
@@ -200,12 +203,12 @@ impl Fetcher {
                     }
                 }
                 Err(error @ FetchError::TooLarge(_)) => {
-                    self.sender = None;
+                    self.connection = None;
                     return Err(error);
                 }
                 Err(error) => last = error,
             }
-            self.sender = None;
+            self.connection = None;
             if bytes.len() == before {
                 // No progress: an immediate retry would fail too.
                 break;

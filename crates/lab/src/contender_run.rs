@@ -116,7 +116,7 @@ impl ContenderRun<'_> {
             state
                 .outcome
                 .notes
-                .push("there is no /dev/shm, so its cache in memory is on disk".to_owned());
+                .push("there is no /dev/shm, so the memory cache of nginx is on disk".to_owned());
         }
         let origin = SyntheticOrigin::start(OriginConfig {
             latency: self.plan.origin_round_trip,

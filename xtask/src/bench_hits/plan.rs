@@ -280,7 +280,7 @@ impl Plan {
             server_core: options.number("--server-core", 0)?,
             client_core: options.number("--client-core", 1)?,
             edgeward: options.text("--edgeward", "dist"),
-            edgeward_args: options.line("--edgeward-args"),
+            edgeward_args: options.space_separated("--edgeward-args"),
             out: options.value("--out").map(PathBuf::from),
             partial: runs < 5
                 || options

@@ -79,7 +79,7 @@ impl Plan {
             warm: options.number_given("--warm")?,
             load_only: options.is_set("--load-only"),
             folder: options.path("--folder", root, "bench/scratch/ids"),
-            edgeward_args: options.line("--edgeward-args"),
+            edgeward_args: options.space_separated("--edgeward-args"),
             out: options.path("--out", root, "bench/scratch/ids-results"),
             edgeward: options.edgeward(root, "release")?,
         })

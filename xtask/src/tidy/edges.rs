@@ -255,7 +255,7 @@ pub(crate) fn check(table: &Table, packages: &[Package]) -> Vec<Finding> {
             } else if row.ring == "0" && NEED_AN_OPERATING_SYSTEM.contains(&name) {
                 finding(
                     format!("`{}` is pure, but depends on {name}", package.name),
-                    "ring 0 is pure: pass the values of this crate as arguments",
+                    "ring 0 is pure: take the values that this library would provide as arguments",
                 );
             }
         }

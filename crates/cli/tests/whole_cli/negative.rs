@@ -74,20 +74,20 @@ fn an_edge_uses_a_published_filter_and_a_file() {
     std::fs::write(path("edge.toml"), config).expect("the file is written");
     let edge = Server::start(&["serve", "--json", "--config", &path("edge.toml")]);
     let addr = edge.addr("/listening/0");
-    let is_skipped = |path: &str| {
+    let is_answered_by_filter = |path: &str| {
         let response = get(addr, path);
         response.starts_with("HTTP/1.1 404") && response.contains("detail=id-filter")
     };
     // A single absent id may be a false positive.
-    assert!((0..20).any(|id| is_skipped(&format!("/file/{}", 5000 + id))));
+    assert!((0..20).any(|id| is_answered_by_filter(&format!("/file/{}", 5000 + id))));
     // Each request is for a new id, so that no response comes from the cache.
     let mut id = 1_000_000;
     until("the edge answers 404 for absent ids", || {
         id += 1;
-        is_skipped(&format!("/o/{id}")).then_some(())
+        is_answered_by_filter(&format!("/o/{id}")).then_some(())
     });
     assert!(get(addr, "/o/7?size=10").starts_with("HTTP/1.1 200"));
-    let absent = (2_000_000..2_000_100).find(|id| is_skipped(&format!("/o/{id}")));
+    let absent = (2_000_000..2_000_100).find(|id| is_answered_by_filter(&format!("/o/{id}")));
     let absent = absent.expect("one of a hundred ids is absent").to_string();
     let post = format!(
         "POST /sets/r/ids HTTP/1.1\r\nhost: p\r\nconnection: close\r\ncontent-length: {}\r\n\
@@ -96,13 +96,14 @@ fn an_edge_uses_a_published_filter_and_a_file() {
     );
     assert!(send_request(publisher.addr("/listening"), &post).starts_with("HTTP/1.1 200"));
     until("the new id is forwarded", || {
-        (!is_skipped(&format!("/o/{absent}"))).then_some(())
+        (!is_answered_by_filter(&format!("/o/{absent}"))).then_some(())
     });
     drop(publisher);
     until("all ids are forwarded", || {
         id += 1;
-        (!is_skipped(&format!("/o/{id}")) && !is_skipped(&format!("/o/{}", id + 500_000)))
-            .then_some(())
+        (!is_answered_by_filter(&format!("/o/{id}"))
+            && !is_answered_by_filter(&format!("/o/{}", id + 500_000)))
+        .then_some(())
     });
     let metrics = get(edge.addr("/admin"), "/metrics");
     assert!(

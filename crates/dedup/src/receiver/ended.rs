@@ -87,7 +87,7 @@ mod tests {
     proptest! {
         /// The ranges contain the same numbers as a set, and no two ranges are adjacent.
         #[test]
-        fn ended_streams_are_those_of_a_set(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
+        fn the_ranges_match_a_set_of_ended_streams(ends in vec((0_u32..60, proptest::bool::ANY), 0..80)) {
             let mut ended = EndedStreams::new(100);
             let mut all = BTreeSet::new();
             let mut complete = BTreeSet::new();

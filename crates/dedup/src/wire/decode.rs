@@ -41,7 +41,7 @@ pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireEr
         return Err(length_error);
     }
     let check = |bytes: &[u8]| {
-        let sum = xxh3_64_with_seed(bytes, header.first_half);
+        let sum = xxh3_64_with_seed(bytes, header.checksum_seed);
         (sum == header.checksum)
             .then_some(())
             .ok_or(WireError::Checksum)
@@ -56,7 +56,7 @@ pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireEr
     };
     let frame = fields.frame()?;
     if !fields.remaining.is_empty() {
-        return Err(fields.length());
+        return Err(fields.length_error());
     }
     if checksum == Checksum::Fields {
         check(&payload[..payload.len() - frame.tail().len()])?;
@@ -67,7 +67,8 @@ pub fn decode_with(checksum: Checksum, frame: &[u8]) -> Result<Frame<'_>, WireEr
 struct Header {
     kind: u8,
     payload_bytes: usize,
-    first_half: u64,
+    /// The seed of the checksum: the first 8 bytes of the header.
+    checksum_seed: u64,
     checksum: u64,
 }
 
@@ -94,7 +95,7 @@ impl Header {
         Ok(Self {
             kind,
             payload_bytes: length as usize,
-            first_half: eight_bytes(0),
+            checksum_seed: eight_bytes(0),
             checksum: eight_bytes(8),
         })
     }
@@ -169,7 +170,11 @@ impl<'a> Fields<'a> {
             },
             kind::ACK => {
                 let count = self.count("streams", STREAMS_PER_FRAME)?;
-                Frame::Ack((0..count).map(|_| self.acked()).collect::<Result<_, _>>()?)
+                Frame::Ack(
+                    (0..count)
+                        .map(|_| self.stream_ack())
+                        .collect::<Result<_, _>>()?,
+                )
             }
             kind::NAK => Frame::Nak {
                 stream: self.stream()?,
@@ -178,7 +183,7 @@ impl<'a> Fields<'a> {
                     0 => NakCause::Missing,
                     1 => NakCause::Order,
                     2 => NakCause::Unopened,
-                    other => return Err(self.field("cause", other)),
+                    other => return Err(self.field_error("cause", other)),
                 },
             },
             kind::EPOCH => Frame::Epoch(self.u64()?),
@@ -204,7 +209,7 @@ impl<'a> Fields<'a> {
         self.check("length", span.length as usize, PIECE_BYTES_MAX)?;
         // Every span has bytes, and every offset is below 2^63, so offset plus length does not overflow.
         if span.length == 0 || span.offset >= 1 << 63 {
-            return Err(self.field("span", span.offset));
+            return Err(self.field_error("span", span.offset));
         }
         Ok(span)
     }
@@ -217,7 +222,7 @@ impl<'a> Fields<'a> {
         };
         self.check("run", usize::from(run.chunks), CHUNKS_MAX)?;
         if run.chunks == 0 {
-            return Err(self.field("run", 0_u8));
+            return Err(self.field_error("run", 0_u8));
         }
         Ok(run)
     }
@@ -225,7 +230,7 @@ impl<'a> Fields<'a> {
     fn ids(&mut self) -> Result<Vec<ChunkId>, WireError> {
         let count = self.count("chunks", CHUNKS_MAX)?;
         if count == 0 {
-            return Err(self.field("chunks", 0_u8));
+            return Err(self.field_error("chunks", 0_u8));
         }
         (0..count).map(|_| self.id()).collect()
     }
@@ -239,13 +244,13 @@ impl<'a> Fields<'a> {
             let cut = self.u32()?;
             self.check("cut", cut as usize, PIECE_BYTES_MAX)?;
             if cut == 0 {
-                return Err(self.field("cut", 0_u8));
+                return Err(self.field_error("cut", 0_u8));
             }
             cuts.push(cut);
         }
         let later_cuts: u64 = cuts.iter().skip(1).map(|&cut| u64::from(cut)).sum();
         if later_cuts >= u64::from(span.length) {
-            return Err(self.field("cuts", later_cuts));
+            return Err(self.field_error("cuts", later_cuts));
         }
         Ok(cuts)
     }
@@ -254,25 +259,25 @@ impl<'a> Fields<'a> {
     /// one must be shorter.
     fn packed(&mut self, span: Span, method: Method) -> Result<&'a [u8], WireError> {
         let payload = self.rest();
-        let raw = span.length as usize;
+        let span_bytes = span.length as usize;
         let fits = match method {
-            Method::None => payload.len() == raw,
-            Method::Lz4 | Method::Zstd => payload.len() < raw,
+            Method::None => payload.len() == span_bytes,
+            Method::Lz4 | Method::Zstd => payload.len() < span_bytes,
         };
         if !fits {
-            return Err(self.length());
+            return Err(self.length_error());
         }
         Ok(payload)
     }
 
-    fn acked(&mut self) -> Result<StreamAck, WireError> {
+    fn stream_ack(&mut self) -> Result<StreamAck, WireError> {
         Ok(StreamAck {
             stream: self.stream()?,
             state: match self.u8()? {
                 0 => StreamState::Open,
                 1 => StreamState::Complete,
                 2 => StreamState::Ended,
-                other => return Err(self.field("state", other)),
+                other => return Err(self.field_error("state", other)),
             },
             offset: self.u64()?,
         })
@@ -283,14 +288,14 @@ impl<'a> Fields<'a> {
         self.check(field, count, most)?;
         // In a frame of one of these two types, the list is empty if no chunk ends in the frame.
         if count == 0 && self.kind != kind::LITERAL && self.kind != kind::DELTA {
-            return Err(self.field(field, 0_u8));
+            return Err(self.field_error(field, 0_u8));
         }
         Ok(count)
     }
 
     fn method(&mut self) -> Result<Method, WireError> {
         let code = self.u8()?;
-        Method::from_code(code).ok_or_else(|| self.field("method", code))
+        Method::from_code(code).ok_or_else(|| self.field_error("method", code))
     }
 
     fn stream(&mut self) -> Result<StreamId, WireError> {
@@ -321,7 +326,7 @@ impl<'a> Fields<'a> {
         let (array, remaining) = self
             .remaining
             .split_first_chunk()
-            .ok_or_else(|| self.length())?;
+            .ok_or_else(|| self.length_error())?;
         self.remaining = remaining;
         Ok(*array)
     }
@@ -332,12 +337,12 @@ impl<'a> Fields<'a> {
 
     fn check(&self, field: &'static str, value: usize, most: usize) -> Result<(), WireError> {
         if value > most {
-            return Err(self.field(field, value as u64));
+            return Err(self.field_error(field, value as u64));
         }
         Ok(())
     }
 
-    pub(super) fn field(&self, field: &'static str, value: impl Into<u64>) -> WireError {
+    pub(super) fn field_error(&self, field: &'static str, value: impl Into<u64>) -> WireError {
         WireError::Field {
             kind: self.kind,
             field,
@@ -345,7 +350,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    fn length(&self) -> WireError {
+    fn length_error(&self) -> WireError {
         WireError::Length {
             kind: self.kind,
             bytes: self.payload_bytes,

@@ -154,7 +154,7 @@ impl Hello {
     pub(super) fn decode(fields: &mut Fields<'_>) -> Result<Self, WireError> {
         let magic = fields.array::<8>()?;
         if magic != MAGIC {
-            return Err(fields.field("magic", u64::from_le_bytes(magic)));
+            return Err(fields.field_error("magic", u64::from_le_bytes(magic)));
         }
         let (version_min, version_max) = (fields.u16()?, fields.u16()?);
         let (id_scheme, kind) = (fields.u8()?, fields.u8()?);
@@ -162,8 +162,8 @@ impl Hello {
         let seed = fields.u64()?;
         let chunker = ChunkerParams::from_wire(kind, average_log2, seed);
         let chunker = chunker.map_err(|error| match error {
-            ChunkerError::Kind(kind) => fields.field("chunker", kind),
-            ChunkerError::Average(_) => fields.field("average", average_log2),
+            ChunkerError::Kind(kind) => fields.field_error("chunker", kind),
+            ChunkerError::Average(_) => fields.field_error("average", average_log2),
         })?;
         Ok(Self {
             version_min,

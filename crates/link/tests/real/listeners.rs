@@ -21,6 +21,9 @@ use edgeward_link::{
 use crate::bodies::Random;
 use crate::test_bed::{Echo, TestBed, tcp, within};
 
+/// The argument of `TestBed::new` for an encrypted link.
+const ENCRYPTED: bool = true;
+
 fn loopback() -> std::net::SocketAddr {
     "127.0.0.1:0".parse().expect("the address is valid")
 }
@@ -56,7 +59,7 @@ async fn echo_over(mut tcp: TcpStream, body: &[u8]) -> Vec<u8> {
 async fn tcp_clients_reach_a_target_by_every_listener() {
     let target = Echo::start().await;
     let forbidden_target = Echo::start().await;
-    let mut test_bed = TestBed::new(true);
+    let mut test_bed = TestBed::new(ENCRYPTED);
     let gateway = test_bed.gateway(target.addr).await;
     let client = test_bed.client(gateway.local_addr());
     within(client.up()).await;
@@ -197,7 +200,7 @@ async fn the_gateway_requests_uncompressed_bodies_of_its_origin() {
         ("video/mp4", noise.clone()),
     ]);
     let (addr, _tasks, connections) = origin(bodies).await;
-    let mut test_bed = TestBed::new(true);
+    let mut test_bed = TestBed::new(ENCRYPTED);
     let mut config = test_bed.gateway_config(addr);
     config.origin = Some(
         addr.to_string()
@@ -246,7 +249,7 @@ async fn an_unreachable_origin_is_a_bad_gateway() {
         .expect("the listener can be bound");
     let addr = listener.local_addr().expect("the address is valid");
     drop(listener);
-    let mut test_bed = TestBed::new(true);
+    let mut test_bed = TestBed::new(ENCRYPTED);
     let mut config = test_bed.gateway_config(addr);
     config.origin = Some(
         addr.to_string()
@@ -266,7 +269,7 @@ async fn an_unreachable_origin_is_a_bad_gateway() {
 #[tokio::test]
 async fn status_and_metrics_are_served() {
     let target = Echo::start().await;
-    let mut test_bed = TestBed::new(false);
+    let mut test_bed = TestBed::new(!ENCRYPTED);
     let gateway = Arc::new(test_bed.gateway(target.addr).await);
     let client = test_bed.client(gateway.local_addr());
     let stream = client.open(tcp(target.addr)).expect("the link is up");

@@ -74,15 +74,15 @@ metrics! {
             "unknown" = rule.unknown,
         ]
         Counter "edgeward_negative_false_positives_total"
-            "Requests that a filter let pass and the origin answered with 404 or 410." { rule.false_positives }
+            "Requests that the filter answered with `maybe` and the origin with 404 or 410." { rule.false_positives }
         Counter "edgeward_negative_refused_total"
             "Manifests, snapshots and deltas that were refused." { rule.facts.refused }
         Gauge "edgeward_negative_fresh"
-            "1 if the filter answers, 0 while every request passes." { u8::from(rule.facts.fresh) }
+            "1 if the filter answers, 0 while the edge forwards requests for all ids." { u8::from(rule.facts.fresh) }
         Gauge "edgeward_negative_epoch" "Epoch of the filter in use." { rule.facts.epoch }
         Gauge "edgeward_negative_ids" "Ids in the filter in use." { rule.facts.ids }
         Gauge "edgeward_negative_overlay_ids" "Ids added since the filter was built." { rule.facts.overlay_ids }
-        Gauge "edgeward_negative_bytes" "Memory of the filter in use." { rule.facts.bytes }
+        Gauge "edgeward_negative_bytes" "Bytes of memory of the filter in use." { rule.facts.bytes }
     }
 }
 

@@ -107,22 +107,22 @@ impl fmt::Debug for Latencies {
 fn bucket(took: Duration) -> usize {
     let units = u64::try_from(took.as_nanos()).unwrap_or(u64::MAX) >> UNIT_BITS;
     let units = units.min(UNITS_MAX);
-    if units < 1 << SUB_BITS {
+    if units < 1 << BUCKETS_PER_DOUBLING_LOG2 {
         return units as usize;
     }
-    let shift = units.ilog2() - SUB_BITS;
+    let shift = units.ilog2() - BUCKETS_PER_DOUBLING_LOG2;
     // `units >> shift` is 64 to 127, and each shift has 64 buckets. For shift 0 the bucket is thus the number
     // of units.
-    (shift as usize * SUBS) + (units >> shift) as usize
+    (shift as usize * BUCKETS_PER_DOUBLING) + (units >> shift) as usize
 }
 
 /// Returns the middle of the range of latencies that a bucket counts.
 fn middle(bucket: usize) -> Duration {
-    let nanos = if bucket < SUBS {
+    let nanos = if bucket < BUCKETS_PER_DOUBLING {
         ((bucket as u64) << UNIT_BITS) + (1 << (UNIT_BITS - 1))
     } else {
-        let shift = bucket / SUBS - 1;
-        let units = (bucket - shift * SUBS) as u64;
+        let shift = bucket / BUCKETS_PER_DOUBLING - 1;
+        let units = (bucket - shift * BUCKETS_PER_DOUBLING) as u64;
         let low = units << shift << UNIT_BITS;
         low + (1 << shift << UNIT_BITS) / 2
     };
@@ -132,14 +132,15 @@ fn middle(bucket: usize) -> Duration {
 /// A unit is 2^10 ns. Reading the clock takes about a tenth of a unit.
 const UNIT_BITS: u32 = 10;
 
-const SUB_BITS: u32 = 6;
-const SUBS: usize = 1 << SUB_BITS;
+/// The number of buckets for each doubling of the latency, and its binary logarithm.
+const BUCKETS_PER_DOUBLING: usize = 1 << BUCKETS_PER_DOUBLING_LOG2;
+const BUCKETS_PER_DOUBLING_LOG2: u32 = 6;
 
 /// 2^32 units are 73 minutes. All longer latencies are counted in the last bucket.
 const UNITS_MAX: u64 = (1 << 32) - 1;
 
 /// The number of buckets: 64 for values below 64 units, then 64 for each doubling up to 2^32 units.
-const BUCKETS: usize = SUBS * (32 - SUB_BITS as usize + 1);
+const BUCKETS: usize = BUCKETS_PER_DOUBLING * (32 - BUCKETS_PER_DOUBLING_LOG2 as usize + 1);
 
 #[cfg(test)]
 mod tests {
@@ -173,8 +174,8 @@ mod tests {
         (0..1000).for_each(|_| counts.count(Duration::from_secs(9)));
         let before = counts.snapshot();
         (1..=1000).for_each(|ms| counts.count(Duration::from_millis(ms)));
-        let stretch = counts.snapshot().since(&before);
-        assert_eq!(stretch.len(), 1000);
+        let interval = counts.snapshot().since(&before);
+        assert_eq!(interval.len(), 1000);
         for (share, ms) in [
             (0.0, 1.0),
             (0.5, 500.0),
@@ -182,7 +183,7 @@ mod tests {
             (0.99, 990.0),
             (1.0, 1000.0),
         ] {
-            let quantile = stretch
+            let quantile = interval
                 .quantile(share)
                 .expect("latencies were counted")
                 .as_secs_f64()

@@ -32,7 +32,7 @@ impl Zipf {
     pub(super) fn new(n: u64, s: f64) -> Self {
         assert!(
             n > 0 && s >= 0.0,
-            "a Zipf distribution has ranks and a slope"
+            "a Zipf distribution has ranks and an exponent of at least 0"
         );
         let mut zipf = Self {
             n,

@@ -28,7 +28,7 @@ use crate::diagnostic::Diagnostic;
 /// Options of the polls.
 #[derive(Args, Clone, Debug)]
 pub(super) struct ChangesArgs {
-    /// Poll for new ids; returns an id and a number/time
+    /// Query to poll for new ids; returns an id and a number/time
     ///
     /// The number or time must grow from row to row. The query has one parameter ($1 in PostgreSQL, ?
     /// elsewhere): the number or time after which to start. It must be ordered by this column.

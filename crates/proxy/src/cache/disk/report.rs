@@ -13,7 +13,7 @@ metrics! {
         Gauge "edgeward_disk_capacity_bytes" "Bytes of the device's segments." { device.capacity_bytes }
         Gauge "edgeward_disk_objects" "Objects in the device's index." { device.objects }
         Gauge "edgeward_disk_index_bytes"
-            "Memory of the device's index, in addition to the budget of the memory tier." { device.index_bytes }
+            "Bytes of the device's index in memory, in addition to the budget of the memory tier." { device.index_bytes }
         Gauge "edgeward_disk_queue_bytes"
             "Bytes of bodies that wait to be written to the device." { device.queue_bytes }
         Gauge "edgeward_disk_queue_messages" "Messages that wait for the device's writer." { device.queue_messages }
@@ -78,15 +78,15 @@ metrics! {
 
     const FILTER: RotatingBloomStats ["rule", "request"] = |filter| {
         Gauge "edgeward_disk_admission_false_seen"
-            "Probability that a first request is taken for a later one, by the number of the request."
+            "Probability that a key with fewer than `request` requests is taken for one with `request` requests."
             { filter.false_positive_rate }
         Gauge "edgeward_disk_admission_lost_seen"
-            "Share of keys taken for new although they were requested one period before the filter's history."
+            "Share of the keys taken for new that were requested in the last period that the filter has forgotten."
             { filter.forgotten_share }
         Gauge "edgeward_disk_admission_fill" "Share of the primary filter's bits that are set." { filter.primary_fill }
-        Gauge "edgeward_disk_admission_bytes" "Memory of the filter." { filter.memory_bytes }
+        Gauge "edgeward_disk_admission_bytes" "Bytes of memory of the filter." { filter.memory_bytes }
         Counter "edgeward_disk_admission_rotations_total"
-            "Times that the two filters have changed roles." { filter.rotations }
+            "Times that the primary and the secondary filter have exchanged their roles." { filter.rotations }
     }
 
     const TIER: DiskTier = |tier| {

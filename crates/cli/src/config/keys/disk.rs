@@ -54,8 +54,9 @@ pub(super) const ADMISSION: Key = Key {
     doc: "The rule that decides when a response is written to disk: `second-hit` at its second request, `nth-hit:N` at \
           its Nth request, `always` at its first request, `never` not at all. `size-density:SIZE` writes a response \
           after one request for each SIZE of its bytes; without SIZE it uses half of the mean size of requested \
-          responses. Only requests that memory cannot answer count. `[[disk_host]]` sets another rule for a host. \
-          `edgeward simulate --disk` predicts the result of each rule.",
+          responses. Hits in memory do not count, but the eviction of an object with such hits counts as one \
+          request. `[[disk_host]]` sets another rule for a host. `edgeward simulate --disk` predicts the result of \
+          each rule.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };

@@ -1,7 +1,9 @@
 //! Every input that opens as a filter, delta, manifest or Guava filter can be used without a panic.
 //!
-//! The first byte selects the kind of file, and whether the checksums of a filter are corrected first, so that
-//! the fuzzer gets past them. Run: `cargo +nightly fuzz run filter_open`.
+//! The first byte selects the kind of file. If its highest bit is set, the header of a filter gets valid magic bytes,
+//! version, payload length and checksum, so that the fuzzer gets past these checks.
+//!
+//! Run: `cargo +nightly fuzz run filter_open`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

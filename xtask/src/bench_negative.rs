@@ -1,7 +1,7 @@
 //! Measures the cost of an id filter on an edge, and how fast the edge answers from the filter.
 //!
-//! Two edges run, one of them with a filter of many ids. Both get hits in turn. The filter does not affect
-//! hits, so the CPU time per request should be equal. Then the edge with the filter gets requests for absent
+//! Two edges run, one of them with a filter of many ids. They get requests for cached objects in turn. The filter does
+//! not affect hits, so the CPU time per request should be equal. Then the edge with the filter gets requests for absent
 //! ids. For comparison, nginx with `return 404` gets the same requests. The resident sets of both edges are
 //! shown beside the filter's size.
 
@@ -172,8 +172,8 @@ fn measure(
     let requests = number("requests");
     let errors = load["errors"].as_object().into_iter().flatten();
     let errors: u64 = errors.filter_map(|(_, count)| count.as_u64()).sum();
-    // One in a hundred absent ids passes the filter. The origin answers these requests, because it has an object for
-    // every path.
+    // `refused` is the share of responses with status 404. One in a hundred absent ids passes the filter. The origin
+    // answers these requests, because it has an object for every path.
     let refused = number("refused") / requests;
     let is_right = match (kind, server) {
         ("hit", _) => refused == 0.0 && to_origin as f64 <= requests / 1000.0,

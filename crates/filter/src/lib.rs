@@ -10,8 +10,8 @@
 //!   `docs/reference/filter-format.md` describes the file.
 //! - [`IdHasher`] defines what an id is: one canonical form for text, integers and UUIDs.
 //! - [`guava`] writes and reads the format of Guava's `BloomFilter`, for clients on the JVM.
-//! - [`delta`], [`manifest`] and [`journal`] are the documents and the state with which a publisher distributes
-//!   new ids between two builds. [`client`] decides how long a client may rely on its filter.
+//! - [`delta`] and [`manifest`] are the documents with which a publisher distributes new ids between two builds.
+//!   [`journal`] is the publisher's list of these ids. [`client`] decides how long a client may rely on its filter.
 //!
 //! This crate does no I/O and reads no clock: bytes and times are arguments.
 #![deny(unsafe_code)]

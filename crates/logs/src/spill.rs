@@ -57,6 +57,7 @@ pub enum SpillError {
 pub(crate) struct Spill {
     folder: PathBuf,
     bytes_max: u64,
+    /// The largest size of a chunk. [`Partitions::new`] rounds it down to whole rows.
     pub(crate) chunk_bytes: usize,
     /// The file, created at the first write. If all rows fit into memory, it is not created.
     file: OnceLock<File>,
@@ -83,7 +84,7 @@ impl Spill {
         self.failed.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes written to the file.
+    /// Returns the number of bytes written to the file. A write beyond the limit fails, but still advances `end`.
     pub(crate) fn bytes(&self) -> u64 {
         self.end.load(Ordering::Relaxed).min(self.bytes_max)
     }

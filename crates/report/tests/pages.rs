@@ -123,11 +123,11 @@ fn hostile_texts_stay_texts() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// No text changes the structure of a page, and every text is shown unchanged.
+    /// No text changes the structure of a page. The page shows the text, with control characters replaced.
     ///
     /// Method: split two pages that differ only in their texts into tokens, with the HTML rules for text,
-    /// attributes and scripts. Tags and attributes must be equal. The heading and the names in the script must
-    /// equal the text.
+    /// attributes and scripts. The names of tags and attributes must be equal. The heading, and the name of the
+    /// first series in the script, must equal the text.
     #[test]
     fn no_text_changes_the_structure(word in ".{0,40}", marks in "[<>&\"'/\\\\a-z!=;-]{0,40}") {
         assert_same_structure(&word);
@@ -281,7 +281,7 @@ fn tokens(html: &str) -> Vec<Token> {
         });
         if let Some(end) = raw {
             let end = rest.find(&end).expect("raw text ends");
-            // `<!--` would switch a browser to another mode.
+            // In a script, `<!--` changes the rules by which a browser finds its end. This function lacks them.
             assert!(!rest[..end].contains("<!--"));
             tokens.push(Token::Raw(rest[..end].to_owned()));
             rest = &rest[end..];

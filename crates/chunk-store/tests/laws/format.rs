@@ -36,7 +36,7 @@ fn version(disk: &SimulatedDisk) -> u32 {
         .version
 }
 
-/// Returns the text chunk of the fixtures with this number.
+/// Returns a compressible chunk. The fixtures contain these chunks, from number 0 on.
 fn line(number: usize) -> Vec<u8> {
     let words = (0..200).map(|word| format!("{number} and {} ", word % 17 * number));
     let mut line: Vec<u8> = words.flat_map(String::into_bytes).collect();
@@ -50,6 +50,7 @@ fn store_chunk(store: &mut Chunks, bytes: &[u8]) {
         .expect("the chunk fits in a container");
 }
 
+/// Adds the id and the length of a chunk to the store, without its bytes.
 fn list(store: &mut Chunks, bytes: &[u8]) {
     let id = key().id(bytes);
     let length = bytes.len() as u32;
@@ -64,7 +65,8 @@ fn fixture(name: &str) -> Arc<SimulatedDisk> {
     )
 }
 
-/// A store of version 1 opens, its chunks are found, and it keeps its version until chunks are compressed.
+/// A store of version 1 opens, its chunks are found, and it keeps its version until it is opened with
+/// compression.
 #[test]
 fn a_store_of_the_first_version_opens() {
     let disk = fixture("chunk-store-v1.bin");
@@ -178,6 +180,8 @@ fn the_format_equals_the_golden_file() {
                 store_chunk(&mut store, &noise(number, bytes));
             }
         }
+        // Neighbouring chunks that are stored in the same way form a block. The trailer lists blocks only if it has
+        // compressed or listed chunks.
         let mut blocks = if listed { 2 } else { 0 };
         if method != Method::None {
             (0..3).for_each(|number| store_chunk(&mut store, &line(number)));
@@ -187,6 +191,7 @@ fn the_format_equals_the_golden_file() {
         let content = disk.content();
         let trailer = 4096 + CONTAINER;
         let entries = if blocks == 3 { 6 } else { 3 };
+        // A trailer has a head of 32 bytes, 20 bytes per chunk and 8 bytes per block.
         let trailer = &content[trailer..trailer + 32 + entries * 20 + blocks * 8];
         written += &format!("{name}superblock {}\n", hex(&content[..32]));
         written += &format!("{name}trailer {}\n", hex(trailer));

@@ -514,7 +514,7 @@ fn parse_duration(text: &str) -> Result<Duration, ValueError> {
         .ok_or_else(|| ValueError::new("is too long").hint(hint))
 }
 
-/// Describes an error of reading a file; the usual errors without the system's error number.
+/// Describes an error of reading a file. The texts of the usual errors omit the system's error number.
 pub(super) fn read_error_text(error: &io::Error) -> String {
     match error.kind() {
         io::ErrorKind::NotFound => "does not exist".to_owned(),

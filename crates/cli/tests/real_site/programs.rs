@@ -7,7 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-/// The time limit of a client, in seconds. A mirror through a debug build takes about ten seconds.
+/// The time limit of a program that [`run`] starts, in seconds. For example, wget copies the site through a debug
+/// build of the edge in about ten seconds.
 const TIMEOUT_SECS: &str = "120";
 
 /// Returns true if all of `programs` are installed. Otherwise prints that the test is skipped, or fails the

@@ -25,7 +25,7 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
     );
     let mut arguments = words(&line);
     if environment.is_root {
-        // Otherwise Varnish would run as the user `vcache`, which cannot read this folder.
+        // `-j none` keeps the user. By default, Varnish switches from root to `vcache`, which cannot read this folder.
         arguments.splice(0..0, words("-j none"));
     }
     Recipe {

@@ -29,6 +29,7 @@ pub(crate) struct TestBed {
     _temporary: Option<TempDir>,
     keys: Option<[Keys; 2]>,
     id_key: IdKey,
+    /// The number of stores opened so far. A store that is created gets this number as its epoch.
     pub(crate) stores_opened: u64,
     /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
     pub(crate) uncached_reads_one_in: Option<u64>,
@@ -152,8 +153,8 @@ pub(crate) fn tcp(target: SocketAddr) -> Target {
     )
 }
 
-/// Waits for a future. Panics after a minute, because on loopback the future then hangs. The minute is counted in 60
-/// timeouts of one second, so that a pause of the whole machine counts as one second only.
+/// Waits for a future. Panics after a minute: no operation of these tests takes so long on loopback, unless it hangs.
+/// The minute is counted in 60 timeouts of one second, so that a pause of the whole machine counts as one second only.
 pub(crate) async fn within<T>(future: impl Future<Output = T>) -> T {
     let mut future = std::pin::pin!(future);
     for _ in 0..60 {
@@ -218,16 +219,17 @@ pub(crate) async fn echo(stream: LinkStream, body: &[u8]) -> std::io::Result<Vec
 /// A TCP relay to the gateway that closes connections and flips bits.
 pub(crate) struct FaultyRelay {
     pub(crate) addr: SocketAddr,
+    /// The bytes relayed on all connections, in both directions.
     pub(crate) relayed_bytes: Arc<AtomicU64>,
     _tasks: JoinSet<()>,
 }
 
-/// The faults of a relay.
+/// The faults of a relay. Each direction of each connection counts its bytes from 0.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
-    /// The number of bytes after which a connection is closed; 0 disables this fault.
+    /// A connection is closed after this number of bytes; 0 disables this fault.
     pub(crate) break_every: u64,
-    /// The number of bytes between two flipped bits; 0 disables this fault.
+    /// One bit is flipped each time this number of bytes was relayed; 0 disables this fault.
     pub(crate) flip_every: u64,
     /// The number of connections that have faults. Later connections have no faults, so that all bodies are
     /// delivered before the test ends.

@@ -157,10 +157,10 @@ fn selected_objects_were_hit_and_fit_into_half_a_segment() {
         chosen
     };
     assert_eq!(chosen(Reinsertion::Never), [0; 0]);
-    // 600 does not fit into 500; the objects behind it do.
+    // The first object has 600 bytes and does not fit into 500, half of the segment. The objects behind it fit.
     assert_eq!(chosen(Reinsertion::Hit { hits_min: 1 }), [2, 3, 4]);
     assert_eq!(chosen(Reinsertion::Hit { hits_min: 2 }), [3]);
-    // 2/100, 1/100, 3/600 (does not fit), 1/300.
+    // In descending order, the hits per byte are 2/100, 1/100, 3/600 and 1/300. The object of 600 bytes does not fit.
     assert_eq!(chosen(Reinsertion::HitsPerByte), [3, 4, 2]);
 }
 
@@ -203,8 +203,8 @@ fn an_object_too_large_for_the_log_is_rejected() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// For any sequence of operations the counters agree. The stored size of an object is the size of its last
-    /// insert.
+    /// After any sequence of operations, the number of residents and their total size equal the oracle's. The size of
+    /// an object is the size of its last insert.
     ///
     /// Oracle: a map from key to the last inserted size. The residents are a subset of it.
     #[test]
@@ -235,6 +235,7 @@ proptest! {
             prop_assert_eq!(present.len(), tier.residents());
             let bytes: u64 = present.iter().map(|key| inserted[key]).sum();
             prop_assert_eq!(bytes, tier.body_bytes());
+            // The tier has eight segments, and two of them are the reserve.
             prop_assert!(tier.body_bytes() <= 6 * 4096, "never more than the segments hold");
         }
         let counters = tier.counters();

@@ -10,7 +10,7 @@ pub(crate) struct PartialHead {
 }
 
 impl PartialHead {
-    /// Returns true if `bytes`, which start with the head, may contain all of it. If false, parsing would fail.
+    /// Returns true if the head at the start of `bytes` may be complete. False means that it is certainly incomplete.
     pub(crate) fn may_be_complete(self, bytes: &[u8]) -> bool {
         // A head ends with LF LF or LF CR LF, and the first bytes of this end may be among the parsed bytes.
         let from = self.parsed_len.saturating_sub(LINE_END_LEN);
@@ -53,7 +53,7 @@ mod tests {
     proptest! {
         /// A head is parsed as soon as its last piece arrives, for any division into pieces.
         ///
-        /// Oracle: call httparse after each piece.
+        /// Oracle: call httparse after each piece. Here, `is_complete` is also true for an invalid head.
         #[test]
         fn a_complete_head_is_never_missed(
             lines in prop::collection::vec(prop::sample::select(&["a: b", "", "c:d"][..]), 0..5),

@@ -31,7 +31,7 @@ use crate::client::stream::ClientStream;
 use crate::exchange::{Client, CloseReason, ConnState};
 use crate::path::worker::Worker;
 
-/// Serves a connection to its end.
+/// Serves a connection to its end. `_member` counts the task in the worker's set of connection tasks.
 pub(crate) async fn run(
     worker: Rc<Worker>,
     stream: TcpStream,
@@ -213,7 +213,7 @@ where
     }
 }
 
-/// The reason why the fast path stops to serve a connection without hyper.
+/// The reason why the fast path no longer serves a connection.
 enum FastPathResult {
     /// A request for hyper has arrived, or the connection drains.
     NeedsHyper,
@@ -230,7 +230,7 @@ where
     let limits = &worker.config().limits;
     let mut builder = http1::Builder::new();
     builder
-        // The sweep checks timeouts. A timer of hyper would add a cost to each request.
+        // The worker's sweep checks the timeout of heads. A timer of hyper would add a cost to each request.
         .header_read_timeout(None)
         // A client that has half-closed may still wait for its response (RFC 9112 §9.6).
         .half_close(true)
@@ -278,8 +278,8 @@ where
 }
 
 /// Ends a connection whose client may still send bytes. Closing a socket with unread bytes resets the connection, and
-/// the reset may reach the client before the response. The edge therefore half-closes the connection, then reads and
-/// discards the client's bytes for at most two seconds.
+/// the reset may reach the client before the response. The edge therefore half-closes the connection. It then reads and
+/// discards the client's bytes, for at most two seconds and up to 4 MiB.
 async fn half_close<S: ClientStream>(io: ClientIo<S>, last_bytes: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_bytes))).await;
 }
@@ -406,7 +406,7 @@ fn record_end(worker: &Worker, client: &Client, result: hyper::Result<()>) {
     tracing::debug!(peer = %client.peer, %error, "a connection ended");
 }
 
-/// Counts and logs a connection that is closed. Returns the response to a head that did not arrive in time.
+/// Counts a connection that is closed. If its request head was late, logs the status 408 and returns that response.
 fn record_closed(worker: &Worker, client: &Client, reason: CloseReason) -> Option<&'static [u8]> {
     count_closed(worker, reason);
     let is_head = reason == CloseReason::Head;

@@ -73,7 +73,9 @@ pub(crate) struct UploadProgress {
     pace: Pace,
     /// True if the origin has answered. The rest of the upload may be slower than the minimum rate.
     answered: Cell<bool>,
+    /// True if the client sends slower than the minimum rate. The next read of the body then fails.
     too_slow: Cell<bool>,
+    /// The task that waits for the client's next bytes.
     task: RefCell<Option<Waker>>,
     expectation: OnceCell<Arc<Expectation>>,
     interims: Arc<InterimRelay>,
@@ -90,7 +92,6 @@ impl UploadProgress {
         self.ended.get()
     }
 
-    /// Returns the relay of the origin's interim responses.
     pub(crate) fn interims(&self) -> &InterimRelay {
         &self.interims
     }
@@ -116,7 +117,7 @@ impl UploadProgress {
         }
     }
 
-    /// Charges the time in which the edge waited for the client. Returns true once, when the client becomes too slow.
+    /// Charges the pace for the time of waiting for the client. Returns true once, when the client becomes too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         if self.answered.get() || self.too_slow.get() {
             return false;
@@ -353,7 +354,7 @@ impl UploadStream {
 }
 
 impl Upload {
-    /// Returns the expectation of `100 Continue`, if the body waits for the origin's request.
+    /// Returns the expectation of `100 Continue`, if the body is sent only after the origin requests it.
     pub(super) fn expectation(&self) -> Option<&Arc<Expectation>> {
         match self {
             Self::Stream(stream) => stream.gate.as_ref().map(Gate::expectation),
@@ -434,5 +435,5 @@ impl Body for Upload {
     }
 }
 
-/// The time after which an upload that stays buffered tries again to take a connection.
+/// An upload that stays buffered tries again to take a connection after `upload_buffer_wait` and this time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

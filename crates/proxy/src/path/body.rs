@@ -20,7 +20,7 @@ use crate::path::worker::Worker;
 
 /// The source of a body's bytes.
 pub(crate) enum Source {
-    /// The connection got all bytes, or the body is empty.
+    /// The connection got all bytes, or the body is empty or was aborted.
     Empty,
     /// One piece in memory, and the owner of that memory.
     Whole(Bytes, PieceMemory),
@@ -199,12 +199,11 @@ impl EdgeBody {
         }
     }
 
-    /// Returns the owner of the last piece's memory.
     pub(crate) fn memory(&self) -> PieceMemory {
         self.memory
     }
 
-    /// Ends the body early, because bytes on disk could not be sent.
+    /// Ends the body early, because bytes on disk could not be read or sent.
     pub(crate) fn cut(&mut self) {
         self.worker.counters.disk_body_cut.increment();
         self.abort();

@@ -12,14 +12,14 @@ use crate::feed::Changes;
 use crate::position::StoredPosition;
 
 impl Writer {
-    /// Returns the stored position of a feed, if it is valid for this journal.
+    /// Returns the stored position, if it belongs to this feed and this journal and is not newer than the journal.
     pub(super) fn position_of(&self, feed: Digest) -> Option<&StoredPosition> {
         let stored = self.positions.newest();
         stored.filter(|stored| stored.belongs_to(feed, &self.lineages, self.journal.head()))
     }
 
-    /// Registers a feed. Returns true if the feed has a stored position and no id before this position is
-    /// missing. The feed then needs no scan.
+    /// Registers a feed. Returns true if the feed needs no scan: it has a stored position, and the stored snapshot and
+    /// the journal together have every id before this position.
     pub(super) fn begin_feed(&mut self, feed: Digest) -> bool {
         let was_complete = self.position_of(feed).filter(|stored| stored.complete);
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
@@ -64,7 +64,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Records that all ids committed before `complete_until` are published.
+    /// Records that all ids committed before `complete_until`, a time of the monotonic clock, are published.
     fn extend_coverage(&mut self, complete_until: Duration) {
         self.completeness.record_feed_progress(complete_until);
         // Only the coverage changes, not the manifest, so waiting clients are not notified.
@@ -77,8 +77,8 @@ impl Writer {
         });
     }
 
-    /// Returns the ids that were not added since the newest snapshot. A restarted feed sends some ids again,
-    /// and journaling them twice would take space in the deltas. An id that was removed after it was added
+    /// Removes from `added` the ids that the journal has added since the newest snapshot. A restarted feed sends some
+    /// ids again, and journaling them twice would take space in the deltas. An id that was removed after it was added
     /// counts as new. An id that was added before the snapshot also counts as new: its row may have been
     /// removed and inserted again during the scan, so that the scan did not read it.
     fn remove_known_ids(&self, added: Vec<IdHash>) -> Vec<IdHash> {

@@ -12,11 +12,11 @@ use crate::workload::{DISK_BYTES, SyncPoint, TestCache, open_on, seed, settings}
 /// reordered. Every object that is served is complete, no synced purge is undone, and 99 of 100 synced objects
 /// are hits again.
 ///
-/// Method: run a random workload that fills the log more than twice and ends with a shutdown. Simulate some hundreds
+/// Method: run a random workload that fills the log more than once and ends with a shutdown. Simulate some hundreds
 /// of crashes at random boundaries of this run. With `EDGEWARD_CRASH_SWEEP` every boundary is tested with every
 /// kind of damage. After each crash the cache is opened on the remaining bytes and every key is read
-/// completely. An object counts as synced if it was stored at the syncs before and after the crash, and was not
-/// changed in between.
+/// completely. An object counts as synced if it was stored at the last sync before the crash and at the next sync of
+/// the run, and was not changed in between.
 #[test]
 fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     let seed = seed();
@@ -62,7 +62,7 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
         let disk = SimulatedDisk::with_content(images.image(at, harm));
         let cache = match open_on(&disk, settings()) {
             Ok(cache) => cache,
-            // A corrupt first write of the superblock cannot be recognised as a store.
+            // A crash during formatting may corrupt the superblock. The disk is then not recognised as a store.
             Err(_) if at <= FORMAT_OPERATIONS && harm == Harm::AddNoise => continue,
             Err(error) => panic!("{context}: {error}"),
         };
@@ -86,7 +86,8 @@ fn synced_objects_survive_a_crash_and_no_wrong_byte_is_served() {
     );
 }
 
-/// Returns the keys that were stored unchanged at the syncs before and after `at`.
+/// Returns the keys that were stored unchanged from the last sync before boundary `at` to the next one. The values
+/// are their numbers of changes.
 fn synced_across(syncs: &[SyncPoint], at: usize) -> BTreeMap<u64, usize> {
     let after = syncs.partition_point(|synced| synced.boundary <= at);
     let Some(before) = after.checked_sub(1).map(|at| &syncs[at]) else {
@@ -124,6 +125,7 @@ fn a_cache_that_crashes_repeatedly_serves_no_wrong_byte() {
         for _ in 0..random.below(steps) {
             test.step();
         }
+        // The last kind, `AddNoise`, is excluded, because it could corrupt the superblock of a new store.
         let harm = Harm::ALL[random.below(Harm::ALL.len() as u64 - 1) as usize];
         let boundary = if random.below(4) == 0 {
             assert!(test.close());

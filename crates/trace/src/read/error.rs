@@ -267,7 +267,7 @@ impl fmt::Display for Problem {
     }
 }
 
-/// Formats bytes for a message on one line: escapes control characters and truncates long text.
+/// Formats bytes for a message on one line: escapes control characters and omits all bytes after the first 80.
 pub fn printable_excerpt(bytes: &[u8]) -> String {
     const SHOWN_BYTES_MAX: usize = 80;
     let cut = &bytes[..bytes.len().min(SHOWN_BYTES_MAX)];

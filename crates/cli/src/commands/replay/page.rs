@@ -195,6 +195,7 @@ fn hit_ratios(series: &[Sample]) -> Plot {
     plot
 }
 
+/// The label of a line, and a function that returns the counter in a sample, or `None` if it was not measured.
 type Counter = (&'static str, fn(&Sample) -> Option<f64>);
 
 /// Plots the increase per second of each counter between two samples.

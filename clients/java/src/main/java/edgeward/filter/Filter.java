@@ -9,8 +9,8 @@ import java.time.Instant;
 import java.util.Optional;
 
 /**
- * An id filter in memory. {@link #open} compares every number in the file with the length of the file, so a hostile
- * file cannot cause large allocations (docs/reference/filter-format.md).
+ * An id filter in memory. {@link #open} checks the number and the sizes of the filter's parts against the length of the
+ * file, so a hostile file cannot cause large allocations (docs/reference/filter-format.md).
  */
 public final class Filter {
     private static final int HEADER_BYTES = 128;
@@ -18,18 +18,19 @@ public final class Filter {
     private static final int BLOCK_BYTES = 32;
     private static final long SLOTS_MAX = 1 << 28;
     private static final int SEGMENT_LOG2_MAX = 16;
-    // Padding, so that eight bytes can be read at the start of any slot.
+    // Each shard ends with padding, so that eight bytes can be read from the first byte of any slot.
     private static final int PADDING_BYTES = 7;
     // The bytes 89 45 57 46 0d 0a 1a 0a.
     private static final long MAGIC = 0x0a1a0a0d46574589L;
 
+    // The multipliers that select an id's bit in each of the eight lanes of a block.
     private static final int[] SALTS = {
         0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31
     };
 
     private final byte[] file;
     private final Facts facts;
-    // Exactly one of the two fields is set: the blocks of an updatable filter, or the shards of a static filter.
+    // Exactly one of the two fields is set: the number of blocks of an updatable filter, or the shards of a static one.
     private final long blocks;
     private final Shard[] shards;
 
@@ -37,11 +38,14 @@ public final class Filter {
      * The fields of a filter's header.
      *
      * @param updatable a blocked Bloom filter, otherwise a static one (binary fuse)
-     * @param epoch higher in a later build of the set; unsigned
+     * @param form the form of the ids: text, UUIDs or integers
+     * @param epoch the number of the build, unsigned; each later build of the filter has a higher number
      * @param built the time of the build, if known
+     * @param ids the number of ids in the filter
      * @param capacityIds the number of ids for which the filter was built
      * @param seed the seed of the ids' hashes
      * @param rate the configured false-positive rate
+     * @param bytes the length of the file
      */
     public record Facts(
             boolean updatable,
@@ -54,7 +58,15 @@ public final class Filter {
             double rate,
             int bytes) {}
 
-    /** The offset and size of a shard. */
+    /**
+     * A shard of a static filter. An id has four slots, each in another of four neighbouring segments.
+     *
+     * @param from the offset of the shard's first slot in the file
+     * @param starts the number of slots that may be the first slot of an id; 0 for a shard without ids
+     * @param wideFrom the first slot that has one bit more than {@code bits}
+     * @param segment the number of slots of a segment, a power of two
+     * @param bits the number of bits of a slot before {@code wideFrom}
+     */
     private record Shard(int from, long seed, int starts, int wideFrom, int segment, int bits) {}
 
     private Filter(byte[] file, Facts facts, long blocks, Shard[] shards) {
@@ -80,6 +92,7 @@ public final class Filter {
         if (u64(file, 120) != Xxh3.hash(file, 0, 120, 0)) {
             throw new FilterException("the filter's header is corrupt: its checksum does not match");
         }
+        // 1 is a static filter, 2 an updatable one.
         int kind = file[10];
         int form = file[11];
         boolean known = (kind == 1 || kind == 2) && form >= 0 && form < IdForm.values().length;
@@ -102,6 +115,7 @@ public final class Filter {
         if (!(rate > 0 && rate < 1)) {
             throw invalidHeader("the false-positive rate is not between 0 and 1");
         }
+        // The number of blocks of an updatable filter, or of shards of a static one.
         long parts = u32(file, 12);
         long builtMs = u64(file, 24);
         Facts facts =
@@ -141,7 +155,8 @@ public final class Filter {
             long wideFrom = u32(file, at + 20);
             int log2 = file[at + 24] & 0xff;
             int bits = file[at + 25] & 0xff;
-            // Shards follow each other without gaps, so that equal content has equal bytes.
+            // Each shard begins where its predecessor ends, and unused bytes are 0. Filters of equal content are thus
+            // equal files. A shard without ids has `segments` 0 and no slots.
             boolean valid = u64(file, at) == next - HEADER_BYTES && u64(file, at + 24) >>> 16 == 0;
             long size = 0;
             if (segments == 0) {

@@ -35,7 +35,13 @@ final class FakePublisher implements AutoCloseable {
     private final ExecutorService threads = Executors.newCachedThreadPool();
     private volatile Now now = new Now(1_000, 1_700_000_000_000L);
 
-    /** The fault to inject: dead, forged, old, cut, broken, flipped or flood; empty for no fault. */
+    /**
+     * The fault to inject, or empty for no fault.
+     *
+     * <p>Every response: "dead" closes the connection without a response. Manifests and proofs: "forged" signs with an
+     * unknown key, "old" sends a lower serial. Files: "cut" omits the last byte, "flipped" changes a bit, "broken"
+     * closes each connection after 300 bytes, "flood" sends 655 MB of zeroes.
+     */
     volatile String trouble = "";
 
     FakePublisher() throws IOException {
@@ -61,6 +67,7 @@ final class FakePublisher implements AutoCloseable {
         return new FilterConfig(at, keys, Duration.ofSeconds(3)).clock(() -> now);
     }
 
+    /** Advances the monotonic clock and the wall clock. A negative {@code wallMs} steps the wall clock back. */
     void pass(long monotonicMs, long wallMs) {
         now = new Now(now.monotonicMs() + monotonicMs, now.wallMs() + wallMs);
     }
@@ -94,6 +101,7 @@ final class FakePublisher implements AutoCloseable {
                             + "\"head\":2,\"lag_ms\":0,\"echo\":\"%s\"}";
             exchange.getResponseHeaders().set("Edgeward-Proof", sign("proof", String.format(proof, serial, echo)));
         }
+        // A query states the version that the client has. This publisher has only one version.
         if (exchange.getRequestURI().getQuery() != null && trouble.isEmpty()) {
             exchange.sendResponseHeaders(204, -1);
             exchange.close();

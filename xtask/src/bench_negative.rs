@@ -205,9 +205,9 @@ fn measure(
 
 fn summary(plan: &Plan, machine: &Value, memory: &Value, runs: &[Value]) -> String {
     let speeds = |server: Server, kind: &str| -> Vec<f64> {
-        let of = |run: &&Value| run["server"] == server.name() && run["kind"] == kind;
+        let is_selected = |run: &&Value| run["server"] == server.name() && run["kind"] == kind;
         let speed = |run: &Value| run["requests_per_cpu_second"].as_f64();
-        runs.iter().filter(of).filter_map(speed).collect()
+        runs.iter().filter(is_selected).filter_map(speed).collect()
     };
     let (without, with) = (
         speeds(Server::WithoutFilter, "hit"),

@@ -278,11 +278,11 @@ mod tests {
             .read_dir()
             .expect("the folder can be read")
             .count();
-        assert_eq!(names, 0, "the file has no name, so a crash leaves none");
+        assert_eq!(names, 0, "the file has no name, so a crash leaves no file");
     }
 
     #[test]
-    fn with_a_full_disk_all_stored_rows_remain() {
+    fn at_the_size_limit_of_the_file_all_stored_rows_remain() {
         let folder = tempfile::tempdir().expect("the folder can be created");
         let spill = Spill::new(folder.path(), 640, 64);
         let mut partitions = Partitions::new(64);

@@ -175,7 +175,7 @@ fn a_body_larger_than_memory_is_streamed_and_stored_on_disk() {
 }
 
 #[test]
-fn a_post_removes_an_object_from_disk_and_stops_its_write() {
+fn a_post_removes_an_object_from_disk_and_aborts_a_write_under_way() {
     let folder = folder();
     let bed = TestBed::with_config(on_disk(folder.path()));
     let gate = Gate::new();

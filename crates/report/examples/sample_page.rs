@@ -29,12 +29,12 @@ fn main() {
     ]);
     page.section("Results").table(table);
 
-    let wave = |base: f64, rise: f64| {
+    let wave = |base: f64, amplitude: f64| {
         (0..200).map(move |n| {
             let x = f64::from(n) * 500.0;
             (
                 x,
-                base * (1.0 - (-x / 9000.0).exp()) + rise * (x / 7000.0).sin(),
+                base * (1.0 - (-x / 9000.0).exp()) + amplitude * (x / 7000.0).sin(),
             )
         })
     };

@@ -34,7 +34,7 @@ fn page_of(word: &str) -> Page {
 }
 
 #[test]
-fn a_page_has_this_structure() {
+fn the_tags_and_texts_of_a_page_equal_the_snapshot() {
     let outline: Vec<String> = tokens(&page_of("word").render())
         .into_iter()
         .map(|token| match token {
@@ -79,7 +79,7 @@ fn a_page_loads_nothing() {
 }
 
 #[test]
-fn a_page_without_figures_is_still_a_page() {
+fn plots_without_points_show_a_note_and_no_invalid_number() {
     let mut page = Page::new("empty");
     page.plot(Plot::new(
         "no series",

@@ -144,19 +144,22 @@ impl StoredPolicy {
     fn reuse_with_directives(&self, now: Timestamp, requested: &RequestDirectives) -> Reuse {
         let age_ms = self.age_ms(now);
         let age = Duration::from_millis(age_ms);
-        let secs = |secs: u32| u64::from(secs) * 1000;
+        let millis = |secs: u32| u64::from(secs) * 1000;
 
         let cause = if requested.no_cache {
             Cause::RequestNoCache
         } else if self.no_cache {
             Cause::ResponseNoCache
-        } else if requested.max_age.is_some_and(|limit| age_ms > secs(limit)) {
+        } else if requested
+            .max_age
+            .is_some_and(|limit| age_ms > millis(limit))
+        {
             // §5.2.1.1 lets `max-stale` extend the limit of `max-age`. This cache ignores `max-stale` then,
             // because the combination is rare and the stricter decision is always allowed.
             Cause::RequestMaxAge
         } else if self.is_fresh(now) {
             match requested.min_fresh {
-                Some(margin) if self.lifetime_ms.saturating_sub(age_ms) < secs(margin) => {
+                Some(margin) if self.lifetime_ms.saturating_sub(age_ms) < millis(margin) => {
                     Cause::RequestMinFresh
                 }
                 _ => return Reuse::Fresh { age },
@@ -169,7 +172,7 @@ impl StoredPolicy {
                 Some(limit) if !self.forbids_stale && requested.min_fresh.is_none() => {
                     match limit {
                         MaxStale::Any => return Reuse::StaleAllowed { age },
-                        MaxStale::Seconds(limit) if staleness_ms <= secs(limit) => {
+                        MaxStale::Seconds(limit) if staleness_ms <= millis(limit) => {
                             return Reuse::StaleAllowed { age };
                         }
                         MaxStale::Seconds(_) => Cause::Stale,

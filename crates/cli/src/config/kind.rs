@@ -254,7 +254,7 @@ impl ValueKind {
             Self::Host(words) => {
                 let text = raw.text().ok_or_else(|| self.wrong_type_error(raw))?;
                 let is_valid = !text.is_empty()
-                    && text.len() <= 261
+                    && text.len() <= 255 + ":65535".len()
                     && text
                         .bytes()
                         .all(|b| b.is_ascii_alphanumeric() || b"-._:[]".contains(&b));

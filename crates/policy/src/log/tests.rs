@@ -58,7 +58,7 @@ fn records_follow_each_other_and_leave_space_for_the_footer() {
 }
 
 #[test]
-fn the_largest_record_fits_an_empty_segment_and_one_byte_more_does_not() {
+fn the_largest_record_fits_an_empty_segment_and_a_larger_record_does_not() {
     let shape = LogShape::new(1 << 20);
     let mut log = SegmentLog::new(shape, 4, 2);
     log.open_next(|_| false);

@@ -23,13 +23,14 @@ impl Writer {
     pub(super) fn begin_feed(&mut self, feed: Digest) -> bool {
         let was_complete = self.position_of(feed).filter(|stored| stored.complete);
         let snapshot = self.journal.snapshot().filter(|_| self.snapshot.is_some());
-        let continues = was_complete.and(snapshot).map(|stored| stored.epoch);
+        let continued_epoch = was_complete.and(snapshot).map(|snapshot| snapshot.epoch);
         self.feed = Some(feed);
-        self.completeness.record_feed_start(self.now(), continues);
+        self.completeness
+            .record_feed_start(self.now(), continued_epoch);
         if self.config.coverage == Coverage::Feed {
             self.publish_manifest();
         }
-        continues.is_some()
+        continued_epoch.is_some()
     }
 
     /// Journals the changes of a feed. After an error, the time up to which no id is missing does not advance,

@@ -199,7 +199,9 @@ impl Problem {
                  time=1,key=2,size=3"
                 .to_owned(),
             Self::NoColumn { field, .. } => {
-                format!("say which column it is: --columns {field}=NAME or {field}=NUMBER")
+                format!(
+                    "say which column has the {field}: --columns {field}=NAME or {field}=NUMBER"
+                )
             }
             Self::Field { .. }
             | Self::MissingField { .. }

@@ -98,10 +98,10 @@ func isURN(text string) bool {
 // Appends the canonical spelling of a decimal integer: without plus sign and leading zeros. Returns false for text that
 // is not an integer from -2^127 to 2^127 - 1.
 func appendInteger(to []byte, id string) ([]byte, bool) {
-	negative, digitsMax := false, integerMax
+	negative, magnitudeMax := false, integerMax
 	if id != "" && (id[0] == '-' || id[0] == '+') {
 		if negative = id[0] == '-'; negative {
-			digitsMax = integerMinAbs
+			magnitudeMax = integerMinAbs
 		}
 		id = id[1:]
 	}
@@ -117,7 +117,7 @@ func appendInteger(to []byte, id string) ([]byte, bool) {
 		id = id[1:]
 	}
 	// Numbers with equally many digits are ordered like their texts.
-	if len(id) > len(digitsMax) || len(id) == len(digitsMax) && id > digitsMax {
+	if len(id) > len(magnitudeMax) || len(id) == len(magnitudeMax) && id > magnitudeMax {
 		return nil, false
 	}
 	if negative && id != "0" {

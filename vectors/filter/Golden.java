@@ -36,12 +36,13 @@ public final class Golden {
                     throw new AssertionError(file + " lacks " + id);
                 }
             }
-            int wrong = 0;
+            int falsePositives = 0;
             for (int id = IDS; id < 101 * IDS; id++) {
-                wrong += filter.mightContain(spelling.of(id)) ? 1 : 0;
+                falsePositives += filter.mightContain(spelling.of(id)) ? 1 : 0;
             }
             // There are 100 * IDS absent ids, so the quotient is a percentage.
-            System.out.printf("%s: all ids found, false positives %.3f %%%n", file.getFileName(), wrong / (1.0 * IDS));
+            double percent = falsePositives / (1.0 * IDS);
+            System.out.printf("%s: all ids found, false positives %.3f %%%n", file.getFileName(), percent);
         }
     }
 

@@ -49,21 +49,21 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
     assert_eq!(missed.count(), 0, "inserted ids were answered absent");
     let present_s = began.elapsed().as_secs_f64();
     let began = Instant::now();
-    let passed = (ids..2 * ids).filter(|n| filter.contains(hash(hasher, *n)));
-    let passed = passed.count() as f64 / ids as f64;
+    let false_positives = (ids..2 * ids).filter(|n| filter.contains(hash(hasher, *n)));
+    let measured_rate = false_positives.count() as f64 / ids as f64;
     let absent_s = began.elapsed().as_secs_f64();
     // The bound is 1 % above the requested rate, plus five standard deviations of the measured rate. The 1 % is for
     // updatable filters, whose expected rate is a mean over blocks with different numbers of ids.
     let p = rate.share();
     let rate_max = p * 1.01 + 5.0 * (p * (1.0 - p) / ids as f64).sqrt();
     assert!(
-        passed <= rate_max,
-        "the measured rate is {passed}, the requested rate {p}"
+        measured_rate <= rate_max,
+        "the measured rate is {measured_rate}, the requested rate {p}"
     );
-    let times = bytes as f64 / bytes_limit(ids, p);
+    let times_the_limit = bytes as f64 / bytes_limit(ids, p);
     eprintln!(
-        "{{\"construction\":\"{}\",\"ids\":{ids},\"target_rate\":{p},\"measured_rate\":{passed:.6},\
-         \"measured_with\":{ids},\"bytes\":{bytes},\"times_the_limit\":{times:.4},\"false_negatives\":0,\
+        "{{\"construction\":\"{}\",\"ids\":{ids},\"target_rate\":{p},\"measured_rate\":{measured_rate:.6},\
+         \"measured_with\":{ids},\"bytes\":{bytes},\"times_the_limit\":{times_the_limit:.4},\"false_negatives\":0,\
          \"insert_seconds\":{insert_s:.2},\"build_seconds\":{build_s:.2},\
          \"ask_present_seconds\":{present_s:.2},\"ask_absent_seconds\":{absent_s:.2}}}",
         construction.name(),
@@ -90,8 +90,8 @@ fn a_static_filter_of_any_size_has_no_false_negative() {
     let filter = builder.finish().expect("random ids are solvable");
     let build_s = began.elapsed().as_secs_f64();
     let opened = Filter::open(filter.bytes()).expect("a built filter is valid");
-    let times = filter.bytes().len() as f64 / bytes_limit(ids, rate.share());
-    assert!(times < 1.15, "{times} times the limit");
+    let times_the_limit = filter.bytes().len() as f64 / bytes_limit(ids, rate.share());
+    assert!(times_the_limit < 1.15, "{times_the_limit} times the limit");
     check_filter(&opened, ids, rate, insert_s, build_s);
 }
 

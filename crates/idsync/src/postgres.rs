@@ -225,7 +225,7 @@ impl ChangesConnection for PostgresChanges {
         Box::pin(async move {
             let fail = |error| query_error(&self.label, error);
             let after = AfterParameter {
-                column: &self.after,
+                parameter: &self.after,
                 number: after,
             };
             let changes = self.session.client.query_raw(&self.statement, [after]);

@@ -100,7 +100,7 @@ fn read_request(bytes: &[u8]) -> Step {
         return Step::ReadMore;
     };
     if command != CONNECT {
-        return Step::Refuse(socks_reply(7));
+        return Step::Refuse(socks_reply(COMMAND_NOT_SUPPORTED));
     }
     let (start, length) = match kind {
         IPV4 => (4, 4),
@@ -109,7 +109,7 @@ fn read_request(bytes: &[u8]) -> Step {
             None => return Step::ReadMore,
             Some(&length) => (5, usize::from(length)),
         },
-        _ => return Step::Refuse(socks_reply(8)),
+        _ => return Step::Refuse(socks_reply(ADDRESS_TYPE_NOT_SUPPORTED)),
     };
     let used = start + length + 2;
     let Some(port) = bytes.get(start + length..used) else {
@@ -203,6 +203,8 @@ const IPV4: u8 = 1;
 const NAME: u8 = 3;
 const IPV6: u8 = 4;
 const FAILURE: u8 = 1;
+const COMMAND_NOT_SUPPORTED: u8 = 7;
+const ADDRESS_TYPE_NOT_SUPPORTED: u8 = 8;
 
 /// The highest length of the head of a CONNECT request, in bytes. It is also sufficient for SOCKS5, whose longest
 /// message has 262 bytes.

@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_key_in_the_wrong_table_gets_a_suggestion() {
+    fn a_misspelt_key_and_a_key_in_the_wrong_table_get_a_suggestion() {
         assert_eq!(nearest("capacity"), Some("hot.capacity"));
         assert_eq!(nearest("origin.capacity"), Some("hot.capacity"));
         assert_eq!(nearest("hot.capcity"), Some("hot.capacity"));

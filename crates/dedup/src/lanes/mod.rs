@@ -140,7 +140,7 @@ struct Tree {
     /// The index of the first hash of the current level.
     first: usize,
     /// The number of hashes of the current level.
-    values: usize,
+    hashes: usize,
 }
 
 impl Lanes {
@@ -157,16 +157,16 @@ impl Lanes {
         let mut trees = Vec::with_capacity(inputs.len());
         let mut first = 0;
         for input in inputs {
-            let values = input.len().div_ceil(LEAF_BYTES).max(1);
-            trees.push(Tree { first, values });
-            first += values;
+            let hashes = input.len().div_ceil(LEAF_BYTES).max(1);
+            trees.push(Tree { first, hashes });
+            first += hashes;
         }
         let mut values = vec![[0; 32]; first];
         self.leaves(inputs, &trees, &mut values);
         // In the tree of the specification (section 2.1), the left child of each node has the largest possible
         // power of two of leaves. Joining neighbours level by level gives the same tree, if a last hash without
         // a neighbour moves to the next level unchanged.
-        while trees.iter().any(|tree| tree.values > 1) {
+        while trees.iter().any(|tree| tree.hashes > 1) {
             self.join_level(&mut trees, &mut values);
         }
         trees.iter().map(|tree| values[tree.first]).collect()
@@ -177,13 +177,13 @@ impl Lanes {
         let mut chains = Chains::new();
         let mut partial: Vec<(Chain<'a, 'a>, usize)> = Vec::with_capacity(inputs.len());
         for (input, tree) in inputs.iter().zip(trees) {
-            let (octets, rest) = input.as_chunks::<{ LANES * LEAF_BYTES }>();
-            for (nth, octet) in octets.iter().enumerate() {
+            let (groups, rest) = input.as_chunks::<{ LANES * LEAF_BYTES }>();
+            for (nth, group) in groups.iter().enumerate() {
                 let values = &mut values[tree.first + nth * LANES..][..LANES];
-                self.hash_eight_leaves(octet, (nth * LANES) as u64, values);
+                self.hash_eight_leaves(group, (nth * LANES) as u64, values);
             }
-            let is_root = tree.values == 1;
-            for counter in octets.len() * LANES..tree.values {
+            let is_root = tree.hashes == 1;
+            for counter in groups.len() * LANES..tree.hashes {
                 let leaf = &rest[counter % LANES * LEAF_BYTES..];
                 let leaf = &leaf[..leaf.len().min(LEAF_BYTES)];
                 let whole = leaf.len().saturating_sub(1) / BLOCK_BYTES;
@@ -214,13 +214,13 @@ impl Lanes {
     /// Hashes eight complete leaves.
     fn hash_eight_leaves(
         &self,
-        octet: &[u8; LANES * LEAF_BYTES],
+        group: &[u8; LANES * LEAF_BYTES],
         counter: u64,
         values: &mut [HashBytes],
     ) {
-        let leaves: &[[u8; LEAF_BYTES]] = octet.as_chunks().0;
+        let leaves: &[[u8; LEAF_BYTES]] = group.as_chunks().0;
         let leaves: &[[u8; LEAF_BYTES]; LANES] =
-            leaves.try_into().expect("an octet has eight leaves");
+            leaves.try_into().expect("a group has eight leaves");
         self.platform.hash_many(
             &leaves.each_ref(),
             &self.key,
@@ -237,8 +237,8 @@ impl Lanes {
     fn join_level(&self, trees: &mut [Tree], values: &mut [HashBytes]) {
         let mut chains = Chains::new();
         for tree in trees {
-            let flags_last = if tree.values == 2 { ROOT } else { 0 };
-            for nth in 0..tree.values / 2 {
+            let flags_last = if tree.hashes == 2 { ROOT } else { 0 };
+            for nth in 0..tree.hashes / 2 {
                 let pair: &[HashBytes; 2] = values[tree.first + 2 * nth..]
                     .first_chunk()
                     .expect("the pair has two hashes");
@@ -252,11 +252,11 @@ impl Lanes {
                 };
                 self.push(&mut chains, &chain, tree.first + nth, values);
             }
-            if tree.values % 2 == 1 {
+            if tree.hashes % 2 == 1 {
                 // The overwritten hash was already added to a chain above.
-                values[tree.first + tree.values / 2] = values[tree.first + tree.values - 1];
+                values[tree.first + tree.hashes / 2] = values[tree.first + tree.hashes - 1];
             }
-            tree.values = tree.values.div_ceil(2);
+            tree.hashes = tree.hashes.div_ceil(2);
         }
         self.flush(&mut chains, values);
     }

@@ -208,14 +208,14 @@ impl<'a> FromSql<'a> for RawValue<'a> {
 /// The parameter of a changes query: a number, encoded with the width of the parameter's type.
 #[derive(Debug)]
 pub(super) struct AfterParameter<'a> {
-    pub(super) column: &'a Column,
+    pub(super) parameter: &'a Column,
     pub(super) number: i64,
 }
 
 impl ToSql for AfterParameter<'_> {
     fn to_sql(&self, _: &Type, out: &mut BytesMut) -> Result<IsNull, Box<dyn Error + Sync + Send>> {
         // A number outside the range of the type becomes the smallest or the largest number of the type.
-        match self.column.encoding {
+        match self.parameter.encoding {
             Encoding::Int2 => {
                 let number = self.number.clamp(i16::MIN.into(), i16::MAX.into());
                 out.put_i16(i16::try_from(number)?);
@@ -224,7 +224,7 @@ impl ToSql for AfterParameter<'_> {
                 let number = self.number.clamp(i32::MIN.into(), i32::MAX.into());
                 out.put_i32(i32::try_from(number)?);
             }
-            // If the column is a time, PostgreSQL reads `i64::MIN` as `-infinity`.
+            // If the parameter is a time, PostgreSQL reads `i64::MIN` as `-infinity`.
             _ => out.put_i64(self.number),
         }
         Ok(IsNull::No)
@@ -245,9 +245,9 @@ mod tests {
 
     #[test]
     fn values_are_decoded_from_their_binary_form() {
-        let column = |of| Column::new("id", &of).expect("the column has ids");
-        let value = |of, raw| {
-            column(of)
+        let column = |column_type| Column::new("id", &column_type).expect("the column has ids");
+        let value = |column_type, raw| {
+            column(column_type)
                 .value(Some(raw))
                 .expect("the value has the type of the column")
         };
@@ -268,9 +268,9 @@ mod tests {
 
     #[test]
     fn an_unsupported_type_is_named_in_the_error() {
-        for of in [Type::FLOAT8, Type::JSONB, Type::NUMERIC, Type::TIMESTAMPTZ] {
-            let error = Column::new("price", &of).expect_err("the value is not an id");
-            assert!(error.to_string().contains(of.name()), "{error}");
+        for column_type in [Type::FLOAT8, Type::JSONB, Type::NUMERIC, Type::TIMESTAMPTZ] {
+            let error = Column::new("price", &column_type).expect_err("the value is not an id");
+            assert!(error.to_string().contains(column_type.name()), "{error}");
         }
         assert!(Column::number("at", &Type::TIMESTAMPTZ).is_ok());
         assert!(Column::number("at", &Type::TEXT).is_err());
@@ -278,8 +278,8 @@ mod tests {
 
     #[test]
     fn a_position_is_the_literal_of_a_value() {
-        let literal = |of, raw: &[u8]| {
-            let column = Column::new("id", &of).expect("the column has ids");
+        let literal = |column_type, raw: &[u8]| {
+            let column = Column::new("id", &column_type).expect("the column has ids");
             let position = column
                 .position(Some(raw))
                 .expect("the value has the type of the column");

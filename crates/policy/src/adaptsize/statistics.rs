@@ -41,7 +41,7 @@ pub(super) type SampleSlot = NonZeroU32;
 
 const _: () = assert!(
     size_of::<Object>() == 32,
-    "docs/explanation/adaptsize.md promises at most 40 bytes with the index"
+    "docs/explanation/adaptsize.md states 32 bytes per object"
 );
 
 /// The objects of this window and of the past, with an index from key to position.
@@ -212,7 +212,7 @@ mod tests {
 
     /// 0.7, 0.21, 0.063: the last value is below the 0.1 at which the published code forgets an object.
     #[test]
-    fn the_past_of_one_request_fades_by_three_tenths_a_window() {
+    fn each_later_window_multiplies_the_past_by_three_tenths() {
         let mut statistics = Statistics::new(10);
         statistics.touch(KeyHash(1), 10);
         for expected in [0.7, 0.21, 0.063] {

@@ -34,13 +34,13 @@ fn written_at(spec: &str, size_bytes: u64) -> usize {
     let at = (1..=20).find(|_| writes(&admission, 1, size_bytes));
     assert!(
         writes(&admission, 1, size_bytes),
-        "once written, always written"
+        "a later request writes the object, too"
     );
     at.expect("written at some time")
 }
 
 #[test]
-fn each_rule_writes_at_its_request() {
+fn each_rule_writes_an_object_at_the_stated_request() {
     for (spec, size_kib, request) in [
         ("always", 64, 1),
         ("second-hit", 64, 2),
@@ -62,7 +62,7 @@ fn each_rule_writes_at_its_request() {
 }
 
 #[test]
-fn a_rejection_has_the_seen_and_the_required_requests() {
+fn a_rejection_states_the_counts_of_seen_and_of_needed_requests() {
     let admission = AnyDiskAdmission::new(DiskAdmissionSpec::NthHit(3), low_error_memory(100));
     let refused = |seen| DiskVerdict::Reject(DiskRejectReason::TooFewRequests { seen, needed: 3 });
     assert_eq!(admission.request(&object(1, 1)), refused(1));
@@ -72,7 +72,7 @@ fn a_rejection_has_the_seen_and_the_required_requests() {
 }
 
 #[test]
-fn later_requests_take_less_memory_than_the_first() {
+fn counting_more_requests_takes_less_than_twice_the_memory_of_second_hit() {
     let bytes = |spec: DiskAdmissionSpec| {
         AnyDiskAdmission::new(spec, low_error_memory(1_000_000)).memory_bytes() as f64
     };
@@ -93,19 +93,19 @@ proptest! {
         let spec: DiskAdmissionSpec = rules[which].parse().expect("the rule is valid");
         let admission = AnyDiskAdmission::new(spec, low_error_memory(20_000));
         let mut counts: HashMap<u64, u64> = HashMap::new();
-        for (key, thousands) in requests {
+        for (key, size_kb) in requests {
             let needed = match spec {
                 DiskAdmissionSpec::SecondHit => 2,
                 DiskAdmissionSpec::NthHit(n) => u64::from(n),
                 DiskAdmissionSpec::Always => 1,
                 DiskAdmissionSpec::Never => u64::MAX,
-                DiskAdmissionSpec::SizeDensity(_) => thousands.div_ceil(2),
-                DiskAdmissionSpec::MeasuredDensity => unreachable!("not among them"),
+                DiskAdmissionSpec::SizeDensity(_) => size_kb.div_ceil(2),
+                DiskAdmissionSpec::MeasuredDensity => unreachable!("no rule of the test has this form"),
             };
             let seen = counts.entry(key).or_default();
             // A rule does not count an object that it writes at the first request.
             *seen += u64::from(needed > 1);
-            prop_assert_eq!(writes(&admission, key, 1000 * thousands), needed == 1 || *seen >= needed);
+            prop_assert_eq!(writes(&admission, key, 1000 * size_kb), needed == 1 || *seen >= needed);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::base::access_log::{LogLine, PendingLine};
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// As received; see [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority) for canonical parts.
+    /// As received. Canonical: [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
     pub(crate) uri: Uri,
     pub(crate) version: Version,
     /// The header fields, without fields of the connection and fields that the origin must not get.

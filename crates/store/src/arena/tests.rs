@@ -76,12 +76,10 @@ fn a_full_arena_takes_no_body_until_one_is_freed() {
     assert!(arena.insert(&vec![9; 1 << 20]).is_some());
 }
 
-/// Returns a function that returns the range of the file that is punched when a body is dropped.
-fn punched(arena: &Arena, bytes: u64) -> impl Fn(&Bytes) -> std::ops::Range<u64> {
-    move |body| {
-        let offset = arena.offset_of(body).expect("the body is in the arena");
-        offset..offset + bytes
-    }
+/// Returns the range of the file in which a hole is punched when `body` is dropped: `extent_bytes` from its offset.
+fn hole_range(arena: &Arena, body: &Bytes, extent_bytes: u64) -> std::ops::Range<u64> {
+    let offset = arena.offset_of(body).expect("the body is in the arena");
+    offset..offset + extent_bytes
 }
 
 /// If a hole covers a part of a page, the kernel clears this part in place, although the page may be in a
@@ -101,7 +99,7 @@ fn a_hole_covers_whole_pages_whatever_the_page_size() {
         for bytes in [1, 5000, 130_000, 200_001, 5000, 1 << 20] {
             let before = arena.used_bytes();
             let body = body(&arena, 7, bytes);
-            let range = punched(&arena, arena.used_bytes() - before)(&body);
+            let range = hole_range(&arena, &body, arena.used_bytes() - before);
             assert!(range.end - range.start >= bytes as u64);
             assert_eq!(range.start % page_bytes, 0, "{bytes} of {page_bytes}");
             assert_eq!(range.end % page_bytes, 0, "{bytes} of {page_bytes}");

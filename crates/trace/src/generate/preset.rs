@@ -46,7 +46,7 @@ impl Preset {
     /// Returns the workload of the preset. The caller may change its fields.
     pub fn workload(self) -> Workload {
         // The weights of a phase distribute the requests over the classes; `catalogue_weight` distributes the objects.
-        let whole = |weights: &[f64]| {
+        let single_phase = |weights: &[f64]| {
             vec![Phase {
                 from: 0.0,
                 weights: weights.to_vec(),
@@ -66,19 +66,19 @@ impl Preset {
         match self {
             Self::Web => Workload {
                 classes: vec![pages(4.0), images(5.0), api(1.0)],
-                phases: whole(&[4.0, 5.0, 1.0]),
+                phases: single_phase(&[4.0, 5.0, 1.0]),
                 ..base
             },
             Self::Video => Workload {
                 objects: 250_000,
                 one_hit_share: 0.55,
                 classes: vec![video(8.0), images(1.5), api(0.5)],
-                phases: whole(&[7.0, 2.0, 1.0]),
+                phases: single_phase(&[7.0, 2.0, 1.0]),
                 ..base
             },
             Self::Mixed => Workload {
                 classes: every_class(),
-                phases: whole(&[30.0, 35.0, 18.0, 2.0, 15.0]),
+                phases: single_phase(&[30.0, 35.0, 18.0, 2.0, 15.0]),
                 ..base
             },
             Self::Switch => Workload {
@@ -106,7 +106,7 @@ impl Preset {
                 requests_per_second: 100.0,
                 diurnal: 0.0,
                 classes: small_classes(),
-                phases: whole(&[6.0, 3.0, 1.0]),
+                phases: single_phase(&[6.0, 3.0, 1.0]),
             },
         }
     }

@@ -23,7 +23,10 @@ export class FakePublisher {
   delta = vector("delta.ewd");
   secret = privateKey(7);
   stranger = privateKey(8);
-  /** The fault to inject: "dead", "forged", "old", "cut", "flipped" or "flood"; null for no fault. */
+  /**
+   * The fault to inject, or null: no response ("dead"), an untrusted signature ("forged"), a low serial ("old"), or
+   * a file without its last byte ("cut"), with a wrong bit ("flipped") or without an end ("flood").
+   */
   trouble = null;
   serial = 1000;
   now = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
@@ -60,6 +63,7 @@ export class FakePublisher {
         echo: challenge,
       });
     }
+    // The client states that it has this manifest.
     if (searchParams.has("have") && this.trouble === null) {
       return new Response(null, { status: 204, headers });
     }
@@ -80,7 +84,7 @@ export class FakePublisher {
     const json = JSON.stringify(document);
     const key = this.trouble === "forged" ? this.stranger : this.secret;
     const signature = sign(null, Buffer.from(`edgeward filter ${kind} 1\n${json}`), key);
-    // The line always names the trusted key, also if the stranger's key has signed it.
+    // The line begins with the id of the trusted key, even if the untrusted key has signed it.
     return `ed25519 fe812c12f3ab4ce6 ${signature.toString("hex")} ${json}`;
   }
 

@@ -1,4 +1,4 @@
-//! A cache of trailers.
+//! A cache of trailers. A trailer is the list of a container's chunks.
 //!
 //! A trailer that was read for one chunk also lists the neighbours of the chunk, which are probably requested next.
 //! The least recently used trailers are evicted first. When a chunk is read or recognised, its fingerprint is stored
@@ -16,10 +16,13 @@ use edgeward_dedup::store::{Entry, FingerprintedEntry};
 use crate::blocks::{self, Part};
 use crate::format::{Block, Trailer, raw_bytes};
 
-/// A decoded trailer of a container. It has the stored chunks and the chunks that are only listed.
+/// A decoded trailer of a container. For each chunk it has the id and the length. The bytes of some chunks are not
+/// in the container: these chunks are only listed.
 #[derive(Debug)]
 pub(crate) struct Listing {
+    /// The number of the container. A later container at the same position has another number.
     pub(crate) number: u32,
+    /// The chunks, in order. The index of a chunk is its slot.
     pub(crate) entries: Vec<Entry>,
     blocks: Vec<Block>,
     /// The slot after the slot of the last requested chunk. The next requested chunk is nearly always in this slot.
@@ -69,6 +72,7 @@ impl Listing {
     /// Returns the sizes of the container's chunks.
     pub(crate) fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
+        // Without blocks, all chunks are stored uncompressed.
         if self.blocks.is_empty() {
             sizes.raw = raw_bytes(&self.entries);
             sizes.stored = sizes.raw;
@@ -118,7 +122,7 @@ pub(crate) struct TrailerCache {
     trailers_max: usize,
     /// A counter of requests and insertions, by which the least recently used trailer is found.
     clock: u64,
-    /// The last trailer that was read ahead and then requested.
+    /// The position of the last trailer that was read ahead and then requested.
     read_ahead_hit: Option<u32>,
 }
 
@@ -158,13 +162,14 @@ impl TrailerCache {
         self.listings.contains_key(&position)
     }
 
-    /// Returns the position of the last trailer that was read ahead and then requested, once for each such trailer.
+    /// Returns the position of the last trailer that was read ahead and then requested. A further call returns `None`
+    /// until the next such request.
     pub(crate) fn take_read_ahead_hit(&mut self) -> Option<u32> {
         self.read_ahead_hit.take()
     }
 
     /// Appends the chunks in these slots with their fingerprints to `out`, if the trailer of this container is
-    /// cached.
+    /// cached. `number` is the number of the container at `position`.
     pub(crate) fn entries_with_fingerprints(
         &self,
         position: u32,
@@ -224,8 +229,8 @@ impl TrailerCache {
 
     fn insert_with(&mut self, position: u32, listing: Arc<Listing>, was_read_ahead: bool) {
         if self.listings.len() >= self.trailers_max {
-            // Evicts the half that was not used for the longest time. Searching for one trailer at each
-            // insertion would take as long as reading a trailer.
+            // Evicts the less recently used half. Searching the whole cache for one trailer at each insertion would
+            // take as long as reading a trailer.
             let mut uses: Vec<u64> = self
                 .listings
                 .values()
@@ -261,7 +266,7 @@ mod tests {
 
     use edgeward_dedup::fingerprint::FingerprintKey;
 
-    /// The cache has the trailers that were used last, and never more than the limit.
+    /// The cache never has more trailers than its limit. A trailer that is requested again and again stays.
     #[test]
     fn trailers_are_bounded() {
         let mut trailers = TrailerCache::new(10);

@@ -21,10 +21,13 @@ use edgeward_types::ByteSize;
 pub(crate) struct NegativeSettings {
     pub(crate) pattern: Option<PathPattern>,
     pub(crate) filter: Option<FilterLocation>,
+    /// The publisher's public keys. If there are no keys, signatures are not verified.
     pub(crate) keys: Vec<PublicKey>,
+    /// An id that was committed longer ago than this is never answered 404.
     pub(crate) max_staleness: Option<Duration>,
     /// How ids are written in the path. `None`: in the form that the filter itself names.
     pub(crate) id_kind: Option<IdKind>,
+    /// The largest difference between this machine's wall clock and the publisher's, if the operator guarantees one.
     pub(crate) clock_error: Option<Duration>,
     /// The PEM file of the root certificates for an `https` publisher. `None`: the root certificates of the system.
     pub(crate) root_certificates: Option<PathBuf>,

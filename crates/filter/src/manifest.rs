@@ -1,12 +1,12 @@
-//! The statements of a publisher: a manifest lists the published files, a proof states that a manifest is the
+//! The statements of a publisher: a manifest lists the published files, and a proof states which manifest is the
 //! newest.
 //!
 //! The two documents are separate because they are distributed differently. A **manifest** changes with each
 //! publication and may be cached like any file. A **proof** answers one request of one client and contains 16
-//! random bytes of that request. It states: "at the time of this answer the newest manifest is number `serial`,
-//! and each id committed up to `lag_ms` ago is in the journal up to `head`, or in every snapshot from epoch
-//! `epoch_min` on". Only the publisher can sign a proof, and only after it received the request. A proof is small
-//! enough for an HTTP header, also of a 304 response.
+//! random bytes of that request. It states: "at the time of this answer the newest manifest is number `serial`.
+//! Each id that was committed at least `lag_ms` ago is in the journal up to `head`, or in every snapshot from epoch
+//! `epoch_min` on." Only the publisher can sign a proof, and only after it received the request. A proof fits into an
+//! HTTP header field, so that a 304 response without a body can also have one.
 
 use serde::{Deserialize, Serialize};
 
@@ -78,7 +78,8 @@ pub struct Proof {
     pub serial: u64,
     /// The lineage of the publisher's journal.
     pub lineage: u64,
-    /// Each id committed up to `lag_ms` ago is in the journal up to `head`, or in every snapshot from this epoch on.
+    /// Each id that was committed at least `lag_ms` ago is in the journal up to `head`, or in every snapshot from this
+    /// epoch on.
     pub epoch_min: u64,
     /// The newest number of the journal.
     pub head: u64,
@@ -155,7 +156,8 @@ impl Proof {
 
 /// Verifies a line and decodes a document of the version that this edgeward supports.
 ///
-/// A statement of version 1 does not say which snapshot it needs, so it must not make a filter fresh.
+/// Documents of version 1 have no `epoch_min`: they do not state which snapshot contains the covered ids. They are
+/// refused, so that they cannot make a filter fresh.
 fn read_document<D: Document>(line: &[u8], trust: &Trust) -> Result<D, ManifestError> {
     #[derive(Deserialize)]
     struct FormatField {
@@ -205,7 +207,7 @@ pub enum ManifestError {
     /// Neither the snapshot nor a delta covers some numbers of the journal.
     #[error("the manifest's deltas leave a gap at journal number {at}")]
     Gap {
-        /// The first number of the gap.
+        /// The journal number at which the check failed. It is next to the gap or in it.
         at: u64,
     },
     /// The manifest requires a newer snapshot than it lists.

@@ -1,6 +1,7 @@
 //! The checkpoint of a scan: a file that lets the next run of a program continue the scan.
 //!
-//! The file contains the plan of spans and, for each batch, the hashes of its ids and the progress of its span.
+//! A scan consists of spans, such as token ranges of Cassandra, and each span is read in batches. The file contains
+//! the plan of spans and, for each batch, the hashes of its ids and the progress of its span.
 //! Records are only appended. If a crash left an invalid record, this record and all later records are ignored,
 //! and the next run reads their rows again from the database. The checksum of a record includes the checksum of
 //! the previous record. If a block in the middle of the file is missing, the records after this block are
@@ -47,7 +48,9 @@ pub struct Checkpoint {
     identity: Identity,
     /// The checksum of the last record, which the checksum of the next record includes.
     chain: u64,
+    /// The form of the ids in the stored plan. `None` if the file has no plan yet.
     form: Option<IdForm>,
+    /// The number of bytes written since the last sync.
     unsynced_bytes: usize,
 }
 
@@ -137,7 +140,7 @@ impl Checkpoint {
         Ok((checkpoint, resumed))
     }
 
-    /// Decodes a checkpoint and passes its hashes to `each`, like [`Self::open`].
+    /// Decodes the bytes of a checkpoint like [`Self::open`], and passes its hashes to `each` like [`Self::hashes`].
     #[doc(hidden)]
     pub fn read(
         bytes: &[u8],
@@ -203,8 +206,8 @@ impl Checkpoint {
     }
 }
 
-/// The number of bytes between two syncs. After a power failure, the next run must read again at most about one
-/// second of the scan.
+/// The number of bytes between two syncs: the hashes of a million ids. A scan reads them in about one second, and
+/// after a power failure the next run reads them again.
 const SYNC_BYTES: usize = 8 << 20;
 
 #[cfg(test)]
@@ -323,6 +326,7 @@ mod tests {
         for cut in ends[0]..bytes.len() as u64 {
             std::fs::write(&path, &bytes[..cut as usize]).expect("the file is written");
             let (_, resumed, hashes) = open(&path);
+            // The first two ends are those of the header and the plan. Each batch has two hashes.
             let complete_records = ends.iter().filter(|end| **end <= cut).count();
             assert_eq!(
                 hashes.len(),

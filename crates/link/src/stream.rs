@@ -19,17 +19,19 @@ use crate::peer::Peer;
 
 /// A stream of bytes to and from a target on the peer's network.
 ///
-/// Written bytes are sent within milliseconds, even without a flush. A flush sends few bytes at once; it means
-/// that no more bytes follow for now. A shutdown ends the outgoing direction. Dropping a stream without a
-/// shutdown resets it, and the peer's reader gets an error instead of the end of the body.
+/// Written bytes are sent within milliseconds, even without a flush. They are held for this time, because later bytes
+/// may complete their chunk. After a flush, up to 2 KiB of held bytes are sent immediately. A shutdown ends the
+/// outgoing direction. Dropping a stream without a shutdown resets it, and the peer's reader gets an error instead of
+/// the end of the body.
 #[derive(Debug)]
 pub struct LinkStream {
     peer: Arc<Peer>,
+    /// The number of the stream at this endpoint.
     duplex: DuplexId,
     /// The received bytes that are not read yet.
     unread: Bytes,
-    /// The budgets for reads and writes. A task that always finds bytes to read, or space to write, must yield after
-    /// each budget.
+    /// The bytes that a task may still read or write before it must yield. Without a budget, a task that always finds
+    /// bytes to read, or space to write, would never yield.
     read_budget: Budget,
     write_budget: Budget,
 }
@@ -200,9 +202,9 @@ impl AsyncWrite for LinkStream {
     }
 }
 
-/// Sets the time of the last write to the time after it was processed. Processing half a megabyte takes longer
-/// than [`SEND_DELAY`](crate::send_delay::SEND_DELAY). Without this, held bytes would be sent at once although
-/// the writer had no time to continue.
+/// Sets the time of the last write to the time at which its processing ended. An incomplete chunk is held until
+/// [`SEND_DELAY`](crate::send_delay::SEND_DELAY) has passed since the last write. Processing half a megabyte takes
+/// longer. If the delay began before the processing, the chunk would be sent before the writer can continue.
 fn set_write_end(core: &mut Core, duplex: DuplexId, written: Option<&Written>) {
     if matches!(written, Some(Written::Bytes(1..))) {
         core.set_write_end(duplex, Instant::now());

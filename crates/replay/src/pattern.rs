@@ -1,11 +1,11 @@
 //! The bytes of an object: a pure function of its id and the offset.
 //!
 //! The origin generates bodies from the pattern and stores none. The load generator compares every received
-//! byte with the pattern, from any offset. A body is a sequence of 8-byte little-endian words. Word `i` of an
-//! id with key `k` is `w ^ (w >> 32)` where `w = k + i * STEP` modulo 2^64. The values `w` are a Weyl sequence,
-//! so all words of a body differ. The xor folds the upper half of `w`, which has a long period, into the lower
-//! half, which has a short one. A word costs one add, one shift and one xor. SSE2 computes two words at a time,
-//! and no memory is read. Generating bytes is therefore as fast as storing them.
+//! byte with the pattern, from any offset. A body is a sequence of 8-byte little-endian words. The key `k` of an
+//! object is a hash of its id. Word `i` is `w ^ (w >> 32)` where `w = k + i * STEP` modulo 2^64. The values `w` are a
+//! Weyl sequence, so all words of a body differ. The xor folds the upper half of `w`, which has a long period, into
+//! the lower half, which has a short one. A word costs one add, one shift and one xor. SSE2 computes two words at a
+//! time, and no memory is read. Generating bytes is therefore as fast as storing them.
 //!
 //! `STEP` is odd and the fold is a bijection. A word from another position of the body, or from the same
 //! position of a body with another key, is therefore never the correct word. A body that was shifted by whole

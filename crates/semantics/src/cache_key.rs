@@ -168,7 +168,7 @@ mod tests {
     }
 
     proptest! {
-        /// Two targets share a key only if origin and path agree.
+        /// Two targets have the same key if their origins and paths are equal, and only then.
         #[test]
         fn keys_do_not_collide(
             a in (

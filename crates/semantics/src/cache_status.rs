@@ -210,6 +210,7 @@ impl CacheStatus {
             return None;
         }
         let mut outcome = None;
+        // The outcome in `status` is replaced at the end.
         let mut status = Self::with_outcome(Outcome::Hit);
         for part in parts {
             let (key, value) = match part.iter().position(|&byte| byte == b'=') {
@@ -237,8 +238,8 @@ impl CacheStatus {
     }
 }
 
-/// Writes a status. Every response that is not a hit contains a status, so this function avoids `write!`, which
-/// is slower.
+/// Writes the status code of `fwd-status`. Most responses that are not hits have this parameter, so this function
+/// avoids `write!`, which is slower.
 fn write_status(status: u16, line: &mut impl fmt::Write) -> fmt::Result {
     if !(100..1000).contains(&status) {
         return write!(line, "{status}");

@@ -6,7 +6,7 @@ use http::header::{CONTENT_LENGTH, HeaderMap, IF_MATCH, IF_UNMODIFIED_SINCE, TRA
 
 use crate::cache_status::Forward;
 
-/// How a request is handled before any lookup.
+/// How a request is handled. This is decided before a lookup.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Route {
     /// A stored response may answer the request.

@@ -14,6 +14,7 @@ use edgeward_trace::{Record, hash_key};
 use edgeward_types::{ByteSize, KeyHash, Seed, Timestamp, charge_bytes};
 
 const CAPACITY_BYTES: u64 = 4 << 20;
+/// The number of requests between two tunings of AdaptSize.
 const WINDOW_REQUESTS: u32 = 5_000;
 
 #[test]

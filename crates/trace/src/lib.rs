@@ -1,10 +1,10 @@
 //! Request traces: a reader for each format, writers, and a seeded generator of CDN-like traffic.
 //!
-//! A trace is a stream of [`Record`]s: time, object and size. [`open`] recognises compression and format by
-//! content and returns a [`Reader`]; [`Writer`] writes records; [`Summary`] describes a trace; [`generate`]
-//! generates traffic from a seed if no trace is available.
+//! A trace is a stream of [`Record`]s: time, object and size. [`open`] takes bytes from `impl Read`, recognises their
+//! compression and format by content, and returns a [`Reader`]. [`Writer`] writes records to `impl Write`, and
+//! [`Summary`] describes a trace. [`generate`] generates traffic from a seed if no trace is available. The crate opens
+//! no files.
 //!
-//! The crate opens no files: readers take `impl Read`, and writers take `impl Write`.
 //! `docs/reference/trace-formats.md` describes the formats byte for byte.
 #![forbid(unsafe_code)]
 

@@ -1,13 +1,13 @@
-//! Tests with published traces, if they are beside the checkout: the summary must have the figures of an
-//! independent count.
+//! Tests with published traces: the summary of each trace must have the figures of an independent count. The traces are
+//! in the folder `shared/traces` beside the checkout. A test without its traces is skipped.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
 
 use edgeward_trace::{QueryRule, ReadOptions, Summary, TraceSummary, open};
 
-/// The expected figures: requests, objects, footprint in bytes, one-hit objects in tenths of a percent,
-/// quantiles of the sizes, and length in seconds.
+/// The expected figures: requests, objects, footprint in bytes, share of one-hit objects in tenths of a percent,
+/// sizes in bytes (minimum, p50, p90, p99, maximum), and length in seconds.
 type Expected = (u64, u64, Option<u128>, u64, [u64; 5], Option<u64>);
 
 #[test]
@@ -109,7 +109,7 @@ fn published_traces_have_their_published_figures() {
     }
 }
 
-/// The raw log and the published trace derived from it have the same requests.
+/// The raw log and the published trace derived from it have the same figures.
 #[test]
 fn an_access_log_has_the_figures_of_the_trace_derived_from_it() {
     let (Some(log), Some(trace)) = (

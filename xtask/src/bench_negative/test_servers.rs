@@ -1,4 +1,5 @@
-//! Starts two edges, their origin, and nginx.
+//! Starts the servers of the benchmark of negative rules: an edge without a filter, an edge with a filter, the origin
+//! of both, and an nginx that answers 404.
 
 use std::fs;
 use std::path::Path;
@@ -132,8 +133,8 @@ impl TestServers {
         Ok(count(&status(self.origin.port)?, "requests"))
     }
 
-    /// Returns the resident sets of both edges and the size of the filter, in bytes. Call this function before
-    /// the first request.
+    /// Returns the resident sets of both edges and the size of the filter, in bytes. The caller does this before the
+    /// first request, while the caches are empty.
     pub(super) fn memory(&self, filter: &Path) -> anyhow::Result<Value> {
         let resident = |server: &RunningServer| {
             let pid = server.server.pid();
@@ -151,7 +152,8 @@ impl TestServers {
         }))
     }
 
-    /// Requests all keys that the benchmark expects as hits, until both caches have stored them.
+    /// Requests all keys that the benchmark expects as hits, until both caches have stored them. These keys are the
+    /// first multiples of 7919, which are ids in the filter.
     pub(super) fn fill(&self) -> anyhow::Result<()> {
         for server in [Server::WithoutFilter, Server::WithFilter] {
             let mut client = Client::connect(self.port(server))?;

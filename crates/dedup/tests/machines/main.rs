@@ -1,8 +1,8 @@
 //! Tests sender and receiver over a link in virtual time. Every body arrives unchanged, even if frames are
 //! lost, stores are damaged, or endpoints restart. A lost chunk costs only one round trip.
 //!
-//! `EDGEWARD_LINK_RUNS=10000` sets the number of runs with random faults. The default is smaller, so that the tests
-//! are fast.
+//! Each test with random bodies or faults makes a fixed share of `EDGEWARD_LINK_RUNS` runs, such as a fourth. The
+//! default is 800, so that the tests are fast.
 
 mod hostile;
 mod link;
@@ -77,10 +77,10 @@ fn plan(law: u64, run: u64) -> (Plan, Random) {
     (Plan::without_faults(seed), Random(!seed))
 }
 
-/// Without faults every body arrives, and no digest is wrong. Still, some frames may be refused. If both
-/// endpoints send the same chunks at the same time, their stores have these chunks in different orders, so a
-/// run is refused. As a consequence, references to the chunks of this run may be refused as missing or as never
-/// exchanged.
+/// Without faults every body arrives, and no digest is wrong. Still, some references may be refused. If both endpoints
+/// send the same chunks at the same time, their stores have these chunks in different orders. The receiver then
+/// refuses a reference to several neighbouring chunks as disordered. After this, it may refuse references to
+/// these chunks as missing or as never exchanged (`foreign`).
 #[test]
 fn bodies_arrive_over_a_link_without_faults() {
     for run in 0..runs(8) {
@@ -115,7 +115,7 @@ fn bodies_survive_faults_of_the_link() {
     }
 }
 
-/// Bodies survive stores that are erased, truncated, reordered or corrupt, on one side only.
+/// Bodies survive stores that are erased, truncated, reordered or corrupt. Each fault damages one of the two stores.
 #[test]
 fn bodies_survive_faults_of_the_stores() {
     let mut lost = 0;
@@ -137,7 +137,7 @@ fn bodies_survive_faults_of_the_stores() {
     );
 }
 
-/// Bodies survive all of these faults at once, and restarts of endpoints.
+/// Bodies survive faults of the link, faults of the stores, pending reads and restarts of endpoints in one run.
 #[test]
 fn bodies_survive_all_faults_at_once() {
     for run in 0..runs(4) {
@@ -158,8 +158,8 @@ fn bodies_survive_all_faults_at_once() {
     }
 }
 
-/// Bodies arrive although lookups in the stores need reads from the device. A frame whose lookup is pending is
-/// handled later than frames that arrived after it, and has no effect before.
+/// Bodies arrive although lookups in the stores need reads from the device. A frame whose lookup needs a read is
+/// handled after the read. Until then it has no effect, and frames that arrived later are handled first.
 #[test]
 fn bodies_survive_pending_reads() {
     let (mut retried, mut resumed) = (0, 0);
@@ -344,7 +344,7 @@ fn known_chunks_are_not_sent_again() {
     );
 }
 
-/// A run can continue in the next container, and the peer accepts this run.
+/// One reference can name a run of neighbouring chunks that continues in the next container, and the peer accepts it.
 ///
 /// Method: send a body three times; the peer accepts all frames. Then encode the body a fourth time and count
 /// the runs that are longer than the rest of their container in the sender's store.
@@ -397,8 +397,8 @@ fn a_run_can_continue_in_the_next_container() {
 /// unacknowledged bytes then does not slow the body. If the store has only the entries of the chunks, the
 /// sender keeps the bytes in memory.
 ///
-/// Method: send a body twice, with memory for about a quarter of its bytes, and compare the times of the second
-/// transfer.
+/// Method: send a body of 240,000 bytes twice, with at most 64 KiB of unacknowledged bytes per stream. Compare the
+/// times of the second transfer.
 #[test]
 fn stored_chunks_sent_as_references_take_no_memory() {
     let [ticks_with_bytes, ticks_with_entries] = [true, false].map(|keep_sent| {
@@ -459,9 +459,9 @@ fn a_body_is_reset_if_both_endpoints_lost_its_chunks() {
     assert_eq!(world.endpoints[1].arrived, [0, 1, 2]);
 }
 
-/// An endpoint that sent a body has only the entries of its chunks. When the peer sends the body back, the
-/// endpoint refuses the references and receives the bytes. The second time, it accepts references, because it
-/// now has the bytes.
+/// An endpoint that sent a body has only the entries of its chunks: ids and lengths. When the peer sends the body back,
+/// the endpoint refuses the references and receives the bytes. The second time, it accepts references, because it now
+/// has the bytes.
 #[test]
 fn chunks_stored_without_bytes_are_received_as_bytes_once() {
     let mut world = World::new(Plan {
@@ -599,7 +599,7 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     assert_eq!([transmit(end), transmit(end)], [Some(20), Some(4129)]);
     (0..12).for_each(|_| write(end, b"a question"));
     let lengths: Vec<_> = std::iter::from_fn(|| transmit(end)).collect();
-    // Each request is an OPEN of 20 bytes and a PLAIN of 43.
+    // Each of the 12 short bodies is an OPEN frame of 20 bytes and a PLAIN frame of 43 bytes.
     let long = lengths.iter().position(|bytes| *bytes > 50);
     assert!(
         (1..=8).contains(&long.expect("a frame of the long body is sent")),

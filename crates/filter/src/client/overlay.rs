@@ -36,7 +36,8 @@ impl Overlay {
         }
     }
 
-    /// Removes the ids that a snapshot with this base contains: those with journal numbers up to `base`.
+    /// Removes the ids whose last delta ends at journal number `base` or earlier. A snapshot with this base contains
+    /// all of them.
     pub(super) fn forget_up_to(&mut self, base: u64) {
         self.ids.retain(|_, to| *to > base);
         self.ids.shrink_to_fit();
@@ -47,6 +48,7 @@ impl Overlay {
 /// attacker who computes hashes of ids cannot cause collisions in the table.
 #[derive(Clone, Copy, Debug)]
 struct IdMixer {
+    /// The lineage.
     seed: u64,
 }
 

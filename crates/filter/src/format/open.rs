@@ -9,12 +9,14 @@ use crate::fuse::{Shard, Shards};
 /// The layout of the payload, checked against the size of the file.
 #[derive(Clone, Debug)]
 pub(crate) enum Layout {
+    /// A static filter.
     Fuse {
-        /// The shards of a static filter. Each shard lies within the file.
+        /// The shards. Each shard lies within the file.
         shards: Shards,
     },
+    /// An updatable filter.
     Bloom {
-        /// The number of blocks of an updatable filter.
+        /// The number of blocks.
         blocks: u32,
         /// The vector instructions that the lookups use.
         lanes: Lanes,
@@ -84,6 +86,7 @@ fn read_shards(header: &Header, payload: &[u8]) -> Result<Layout, OpenError> {
     let mut next = directory_bytes as u64;
     for (number, bytes) in directory.as_chunks::<SHARD_BYTES>().0.iter().enumerate() {
         let entry = ShardEntry::from_bytes(bytes);
+        // The fields of an entry take 26 bytes.
         let padding = &bytes[26..];
         // The shards must have no gaps between them, so that filters with the same content have the same bytes.
         if !entry.shape.is_valid() || entry.at != next || padding.iter().any(|&byte| byte != 0) {

@@ -10,12 +10,12 @@ pub(super) struct Range {
 }
 
 impl Range {
-    /// Encodes the range for a ledger.
+    /// Encodes the range for the ledger, which records the spans of a scan and their progress.
     pub(super) fn to_bytes(self) -> Vec<u8> {
         [self.after.to_be_bytes(), self.last.to_be_bytes()].concat()
     }
 
-    /// Decodes the range of a ledger.
+    /// Decodes a range that [`to_bytes`](Self::to_bytes) encoded.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let (after, last) = bytes.split_first_chunk()?;
         Some(Self {

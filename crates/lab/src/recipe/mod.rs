@@ -24,7 +24,9 @@ pub(crate) struct Environment<'a> {
     pub(crate) origin_port: u16,
     /// The number of connections that the load generator opens.
     pub(crate) connections: usize,
+    /// The capacity in memory. `None` if the contender has no cache in memory.
     pub(crate) memory_bytes: Option<u64>,
+    /// The capacity on disk. `None` if the contender has no cache on disk.
     pub(crate) disk_bytes: Option<u64>,
     /// True if the lab runs as root. Servers must then not switch to a user who cannot write to their folder.
     pub(crate) is_root: bool,
@@ -47,7 +49,8 @@ pub(crate) struct Recipe {
     pub(crate) enforced_capacity: Option<(PathBuf, u64)>,
 }
 
-/// Returns the recipe for a contender. `settings` are the current settings of an edge.
+/// Returns the recipe for a contender. `settings` are the settings of edgeward for the next part of the trace; the
+/// recipes of other servers do not use them.
 pub(crate) fn recipe(
     contender: &Contender,
     settings: &[Setting],

@@ -284,7 +284,7 @@ fn apply_conditions(
     }
 }
 
-/// Returns true if the request has conditions that a response with this status and these fields answers with 304.
+/// Returns true if the request's conditions require a 304 in place of a response with this status and these fields.
 pub(super) fn is_not_modified(request: &Request, status: StatusCode, headers: &HeaderMap) -> bool {
     let validators = Validators::from_headers(headers);
     conditional::evaluate(&request.method, &request.headers, status, &validators)

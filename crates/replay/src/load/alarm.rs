@@ -25,8 +25,8 @@ impl Alarm {
         let timer = timerfd_create(TimerfdClockId::Monotonic, flags)?;
         #[expect(
             deprecated,
-            reason = "its successor is unsafe for types that change their descriptor; an OwnedFd \
-                      never does"
+            reason = "its successor is unsafe because a type may change its descriptor; an OwnedFd \
+                      never does this"
         )]
         let timer = AsyncFd::new(timer)?;
         Ok(Self { timer })

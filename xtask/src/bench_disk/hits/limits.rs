@@ -1,4 +1,4 @@
-//! Computes the number of objects whose files the servers can keep open.
+//! Computes the number of objects that the benchmark requests, so that the servers can keep all their files open.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
@@ -10,14 +10,16 @@ const FILES_WANTED: u64 = 200_000;
 /// The number of open files that are not for objects or connections: logs, listeners, the folders of the cache.
 const FILES_OF_OTHER_KIND: u64 = 256;
 
-/// Raises the limit of open files as far as possible and returns it.
+/// Returns the number of files that a server can open, at most [`FILES_WANTED`]. If the hard limit is lower, this
+/// function first raises it, or at least raises the soft limit to the hard limit.
 pub(super) fn files_allowed() -> u64 {
     let allowed = getrlimit(Resource::Nofile);
     let raised = |most| Rlimit {
         current: Some(most),
         maximum: Some(most),
     };
-    // Only root may raise the hard limit, and some systems do not allow it even to root.
+    // With a sufficient hard limit, each server raises its own soft limit. Only root may raise the hard limit, and some
+    // systems do not allow it even to root.
     match allowed.maximum {
         Some(most) if most < FILES_WANTED => {
             if setrlimit(Resource::Nofile, raised(FILES_WANTED)).is_ok() {
@@ -31,8 +33,8 @@ pub(super) fn files_allowed() -> u64 {
     }
 }
 
-/// Returns the number of objects that all nginx server blocks together can keep open in one process. With more
-/// objects, nginx stops responding.
+/// Returns the number of objects that each nginx server block can keep open. All blocks run in one process, and each
+/// block opens its own file of an object. With more objects, nginx stops responding.
 pub(super) fn objects_at_most(files: u64, connections: u32) -> u64 {
     let servers = Subject::ALL
         .iter()

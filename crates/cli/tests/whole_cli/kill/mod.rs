@@ -1,6 +1,8 @@
 //! Kills `serve --disk` at random moments under load. After the next start, every byte that the edge serves must be
 //! correct, durable objects must be served from disk, and purged objects must not.
 //!
+//! To purge an object, the tests send a POST for its URL, which invalidates the stored object.
+//!
 //! The origin computes each body from the object's name, so that every byte can be checked. The test kills ten times;
 //! `EDGEWARD_KILLS=300` makes a long run. It prints its seed.
 
@@ -26,8 +28,8 @@ use request::{may_be_killed, send_request, size_of};
 /// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's
 /// sync count. After a random time the edge gets SIGKILL and is started on the same directory. Every body must
 /// be a prefix of the correct bytes, and complete unless the edge was killed meanwhile. After each start, all
-/// objects known to be durable are requested first: 99 of 100 must come from disk. No durably
-/// purged object may come from disk, after the next start and after the last one.
+/// objects known to be durable are requested first: 99 of 100 must come from disk. No durably purged object may come
+/// from disk: half of these objects are requested after the next start, the other half after the last start.
 #[test]
 fn an_edge_killed_under_load_serves_only_correct_bytes() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
@@ -53,7 +55,7 @@ fn an_edge_killed_under_load_serves_only_correct_bytes() {
             kill == kills,
         ));
         let pause = Duration::from_millis(50 + random.below(400));
-        // In every other round, waits until the purge client has purged objects durably.
+        // Every second kill waits until the purge client has done one round, so that some purges are durable.
         let rounds = u64::from(kill % 2 == 0);
         load.run(
             &edge,

@@ -1,4 +1,5 @@
-//! Purges objects that no other client requests, and records which purges are durable.
+//! Purges objects that no other client requests, and records which purges are durable. A purge is a POST for the
+//! object's URL, which invalidates the stored object.
 //!
 //! The edge writes to the disk in the order of the operations. A purge is therefore durable if an object that was
 //! requested after the purge is durable. The [`DurabilityLedger`] records which objects are durable.
@@ -51,8 +52,8 @@ impl PurgeClient {
                 .complete
                 .then_some(())?;
         }
-        // These objects are purged after the next start. The edge writes them before the marker, an object that is
-        // requested after them, so they are durable when the marker is durable.
+        // Requests the objects that are purged after the next start. The edge writes these objects before the marker,
+        // which is requested after them. They are therefore durable when the marker is durable.
         for kind in 0..FETCHES_PER_ROUND {
             let id = self.next_id(kind % 4);
             send_request(addr, "GET", id, None).complete.then_some(())?;

@@ -21,9 +21,9 @@ use crate::path::worker::Worker;
 pub(super) struct Destination {
     pub(super) hash: KeyHash,
     pub(super) key: Vec<u8>,
-    /// The marker of the target, if the target's responses vary. Lookups find the variant through it.
+    /// The Vary marker under the primary key, if the responses vary. Lookups find the variant through it.
     pub(super) marker: Option<Arc<Stored>>,
-    /// The versions of the response's key and of the target's primary key.
+    /// The versions of the response's key and of the primary key.
     pub(super) versions: KeyVersions,
     /// True if lookups find the response even if its marker is not written to disk.
     pub(super) is_findable: bool,
@@ -31,8 +31,8 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Records the new version of the key after an older response was removed. `None` means that the key had changed
-    /// before the removal.
+    /// Records the new version of the key after an older response was removed. For `None`, the key had changed before
+    /// the removal, and no version is recorded.
     pub(super) fn set_removed(&mut self, version: Option<Version>) {
         let Some(version) = version else { return };
         if self.versions.primary.key() == version.key() {
@@ -41,8 +41,8 @@ impl Destination {
         self.versions.key = version;
     }
 
-    /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner: the
-    /// simulator does both steps in this order too.
+    /// Offers the response, whose body has `length` bytes, to memory. Then records the request for the tuner of the
+    /// admission policy. The simulator does both steps in the same order.
     pub(super) fn offer(&mut self, worker: &Worker, charge: u64, length: u64) {
         if length > worker.config().limits.object_bytes_max.bytes() {
             worker.counters.not_stored_size.increment();

@@ -5,7 +5,8 @@ import (
 	"math/bits"
 )
 
-// XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths.
+// The hash function XXH3 with a result of 64 bits, by Yann Collet. This file follows the XXH3 specification, which has a
+// separate algorithm for each range of input lengths.
 
 const (
 	prime32x1 = 0x9e3779b1
@@ -90,6 +91,7 @@ func avalanche64(x uint64) uint64 {
 	return x ^ x>>32
 }
 
+// Combines the 16 bytes of b from at with the 16 bytes of the secret from k.
 func mix16(b []byte, at, k int, seed uint64) uint64 {
 	return mulFold(u64(b, at)^(key(k)+seed), u64(b, at+8)^(key(k+8)-seed))
 }

@@ -1,6 +1,6 @@
 //! Untrusted requests for untrusted stored responses: conditions, ranges, invalidation and forwarded fields.
 //!
-//! The input is two heads as lines, separated by an empty line.
+//! The input is the fields of a request and of a stored response, as lines `name:value`, separated by an empty line.
 #![no_main]
 
 #[path = "support/heads.rs"]

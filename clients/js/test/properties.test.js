@@ -14,6 +14,7 @@ const u64 = () => (BigInt(roll(2 ** 32)) << 32n) | BigInt(roll(2 ** 32));
 const U64 = (1n << 64n) - 1n;
 const halves = (x) => [Number(x >> 32n) | 0, Number(x & 0xffffffffn) | 0];
 const whole = (upper, lower) => (BigInt(upper >>> 0) << 32n) | BigInt(lower >>> 0);
+// Returns a random number or an extreme value, so that carries and empty halves occur often.
 const interesting = () => [u64(), 0n, U64, 1n << 63n, 0xffffffffn, u64() & 0xffffffffn][roll(6)];
 
 test(`no id is missed in any spelling (seed ${seed})`, () => {
@@ -76,6 +77,7 @@ test(`the table of added ids is a map (seed ${seed})`, () => {
   const oracle = new Map();
   for (let round = 0; round < 4_000; round++) {
     const id = roll(3) === 0 ? BigInt(roll(50)) : u64();
+    // The journal number of the delta that adds the id.
     const to = BigInt(1 + roll(1000));
     table.add(...halves(id), to);
     if ((oracle.get(id) ?? 0n) < to) oracle.set(id, to);

@@ -5,14 +5,15 @@
 //! cargo run --release --package edgeward-chunk-store --example bench_link_index -- [--wait] [AVERAGE_KIB]…
 //! ```
 //!
-//! The indexes are for stores of 1 GB, 10 GB and 10 TB, with chunks of 64, 16 and 8 KiB on average. For 10 TB,
-//! they take about 1, 4 and 8 GB of memory. With `--wait`, the benchmark waits for a line on stdin after the
-//! indexes are filled, so that the machine can become idle.
+//! For each average chunk size (64, 16 and 8 KiB by default), the benchmark measures three indexes: for stores of
+//! 1 GB, 10 GB and 10 TB. The index for 10 TB takes about 1 GB of memory with chunks of 64 KiB, 4 GB with 16 KiB,
+//! and 8 GB with 8 KiB. With `--wait`, the benchmark waits for a line on stdin after the indexes are filled, so that
+//! the machine can become idle.
 //!
-//! Each index is filled with the ids of a full store. Then the benchmark adds bodies like a full store: it cuts
-//! random bytes into chunks, hashes them, looks up and inserts their ids, and removes an old id for each new
-//! one. Times are CPU time of the thread. The results are medians of several measurements, which alternate
-//! between the three indexes. The output is one JSON object per line.
+//! Each index is filled with the ids of a full store. Then the benchmark does the work of a full store to which
+//! bodies are added. It cuts random bytes into chunks, hashes them, looks up and inserts their ids, and removes an
+//! old id for each new one. Times are CPU time of the thread. The results are medians of several measurements,
+//! which alternate between the three indexes. The output is one JSON object per line.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -51,7 +52,7 @@ fn main() -> io::Result<()> {
     Ok(())
 }
 
-/// The index of a full store, and its measurements.
+/// The index of a full store, and the measurements of this index.
 struct FullIndex {
     index: Index,
     store_bytes: u64,
@@ -63,7 +64,7 @@ struct FullIndex {
     chunks: u64,
     /// The mean length of a chunk in bytes.
     chunk_bytes: u64,
-    /// The number of the chunk that is removed next.
+    /// The number of the chunk that is removed next. Numbers from `chunks` on belong to the ids in `inserted`.
     oldest: u64,
     /// The ids inserted after the index was filled.
     inserted: Vec<ChunkId>,
@@ -78,7 +79,8 @@ struct FullIndex {
 
 impl FullIndex {
     fn new(store_bytes: u64, average: u32) -> Self {
-        // The mean length is computed like in `Chunks`.
+        // The chunker cuts no chunk shorter than a quarter of the average, so the mean length is an eighth above it.
+        // `Chunks` of this crate expects the same mean length.
         let chunk_bytes = u64::from(average) * 9 / 8;
         let chunks = store_bytes / chunk_bytes;
         let before = rss_bytes();
@@ -220,6 +222,7 @@ fn mix(n: u64) -> u64 {
     SplitMix64(n).draw()
 }
 
+/// Returns the random bytes from which all bodies are cut.
 fn noise() -> Vec<u8> {
     (0..NOISE_BYTES as u64 / 8)
         .flat_map(|n| mix(n).to_le_bytes())

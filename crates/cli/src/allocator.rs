@@ -1,8 +1,9 @@
 //! Returns freed memory pages from jemalloc to the operating system.
 //!
-//! jemalloc keeps freed pages for a while, so that the next allocation can use them. In a cache that evicts
-//! objects, these pages hold about as many bytes as the cache frees in 100 ms, whatever the capacity of the cache is.
-//! The cache calls [`return_pages_above`] after it has freed bodies.
+//! jemalloc keeps freed pages for its decay time, so that the next allocation can use them. The decay time is 100 ms
+//! (`.cargo/config.toml`). In a cache that evicts objects, the freed pages therefore hold about as many bytes as the
+//! cache frees in 100 ms, whatever its capacity is. To limit these bytes, the cache calls [`return_pages_above`] again
+//! and again while objects are offered to it.
 
 use std::sync::Mutex;
 
@@ -30,7 +31,8 @@ fn freed_bytes() -> Result<u64> {
 }
 
 /// Gives all freed pages back to the system. A decay time of 0 makes jemalloc return all freed pages immediately;
-/// then the function restores the configured decay time.
+/// then the function restores the configured decay time. Arena 0 has all freed pages, because jemalloc is built with
+/// one arena (`narenas:1`).
 fn return_pages() -> Result<()> {
     let decay_ms = c"arena.0.dirty_decay_ms".to_bytes_with_nul().name();
     let configured: isize = decay_ms.update(0)?;

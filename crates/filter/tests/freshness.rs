@@ -2,8 +2,9 @@
 //!
 //! A simulation has one database, one publisher, one client, and a network that loses, delays, duplicates,
 //! reorders and replays messages. The publisher dies and returns, with its journal or without. Wall clocks are
-//! stepped by up to an hour in both directions; the client's machine sleeps. Time is a number. Each run has a
-//! seed, which a failure prints. `EDGEWARD_SIM_SEED=…` runs one seed, `EDGEWARD_SIM_RUNS=…` runs more.
+//! stepped by up to an hour in both directions; the client's machine sleeps. Time is simulated: a run counts
+//! milliseconds and never waits. Each run has a seed, which a failure prints. `EDGEWARD_SIM_SEED=…` runs only this
+//! seed. `EDGEWARD_SIM_RUNS=…` sets the number of runs.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -36,7 +37,8 @@ impl Dice {
 enum Evidence {
     /// The client requests proofs. Wall clocks may be arbitrarily wrong.
     Proofs,
-    /// Manifests come from caches. Clocks agree within a second at the beginning.
+    /// The client compares the date of a manifest from a cache with its own wall clock. Both wall clocks agree
+    /// within a second at the beginning.
     Dates,
 }
 
@@ -68,8 +70,11 @@ struct World {
     dice: Dice,
     /// The time in ms since the start of the run.
     time: u64,
+    /// The future events. Each has its time in ms and a sequence number that orders events of the same time.
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// The number of events queued so far.
     events: u64,
+    /// The messages sent so far, each `None` after its delivery.
     messages: Vec<Option<Message>>,
 
     /// The time at which each id was committed.
@@ -85,8 +90,9 @@ struct World {
     /// The time by which the publisher's wall clock is ahead of real time, in ms.
     publisher_wall_ahead: i64,
     epoch: u64,
-    /// All published files, and old manifests for replays.
+    /// All published snapshots and deltas, by name.
     files: Vec<(String, Message)>,
+    /// All published manifests and proofs, the newest last. An attacker replays older ones.
     manifests: Vec<Vec<u8>>,
     proofs: Vec<Vec<u8>>,
 
@@ -347,7 +353,8 @@ impl World {
                 self.alive = !self.alive;
                 self.counts.deaths += 1;
                 if self.alive && self.dice.percent(50) {
-                    // The publisher returns without its journal and scans the database.
+                    // The publisher returns without its journal and scans the database. Its serial number must not
+                    // be below the number of any earlier manifest.
                     let serial = self.manifests.len() as u64 * 2 + 1_000 * self.counts.deaths;
                     self.journal = Journal::new("resource", self.dice.roll(), serial, 0);
                     self.journal
@@ -357,7 +364,8 @@ impl World {
                 }
             }
             1 | 2 => {
-                // With dates, the client's clock was right at the beginning.
+                // This is allowed with dates too. The client compares a date with a clock that starts at the right
+                // wall time and never goes back. A step forward makes a date look older, which is safe.
                 let step = self.dice.between(0, 7_200_000) as i64 - HOUR_MS;
                 self.wall_ahead += step;
                 self.counts.steps += 1;
@@ -421,6 +429,7 @@ impl World {
                 self.time
             );
         }
+        // No id this large is ever committed, so a fresh client nearly always answers `Absent`.
         match self
             .client
             .answer(now, hash(usize::MAX - self.committed.len()))
@@ -477,7 +486,7 @@ const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 fn an_old_id_is_never_skipped_with_proofs() {
     let all = simulate(Evidence::Proofs);
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // A client that never answers `Absent` would pass, so check that it does.
+        // A client that never answers `Absent` keeps the guarantee too, so the test checks that it often does.
         assert!(all.skipped > all.asked / 2, "{all:?}");
         assert!(all.steps > 0 && all.deaths > 0 && all.replays > 0);
     }

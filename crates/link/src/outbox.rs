@@ -7,13 +7,16 @@ use bytes::Bytes;
 
 use edgeward_dedup::wire::{Checksum, FrameSink};
 
-/// The frames of one write.
+/// The frames that wait to be written. They may need several writes to the socket. New frames are added only when all
+/// bytes are written.
 #[derive(Debug, Default)]
 pub(crate) struct Outbox {
     heads: Vec<u8>,
     /// Each payload, with the number of bytes of `heads` that are written before it.
     payloads: Vec<(usize, Bytes)>,
+    /// The length of all payloads in bytes.
     payload_bytes: usize,
+    /// The number of bytes of heads and payloads that are written already.
     written: usize,
     checksum: Checksum,
 }

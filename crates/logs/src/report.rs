@@ -90,7 +90,7 @@ pub enum FileProblem {
     /// The log has no known format.
     #[error("{}", unrecognised(.0))]
     Unrecognised(UnrecognisedFormat),
-    /// Space ran out, see [`crate::Analysis::spill_error`].
+    /// The temporary file could not grow, see [`crate::Analysis::spill_error`].
     #[error("space ran out before the rest of it was read")]
     OutOfSpace,
     /// The problem as recorded in a partial result.
@@ -258,6 +258,7 @@ impl FileReport {
         report.backwards.lines = from.counted()?;
         report.backwards.millis_max = from.number()?;
         report.malformed.lines = from.counted()?;
+        // An example has a number and two texts, each of at least one byte.
         let examples = from.count(3)?;
         if examples > EXAMPLES_MAX {
             return Err(from.decode_error());

@@ -76,7 +76,7 @@ impl Stat {
         // The second field is the program's name in parentheses, which may contain spaces and parentheses.
         let (_, after_name) = text.rsplit_once(')')?;
         let fields: Vec<&str> = after_name.split_ascii_whitespace().collect();
-        // The fields have the numbers of the manual page, which begins with 1.
+        // `number` is the number of a field in the manual page. `fields` begins with field 3, after the name.
         let field = |number: usize| fields.get(number - 3)?.parse::<u64>().ok();
         Some(Self {
             start_ticks: field(22)?,

@@ -1,4 +1,5 @@
-//! Tests with fixtures that were not written by this crate: the same eight requests in every format.
+//! Tests with fixtures that were not written by this crate. The files `eight.*` have the same eight requests in
+//! different formats.
 
 use std::path::Path;
 
@@ -36,8 +37,8 @@ fn every_format_and_compression_yields_the_same_eight_requests() {
     }
 }
 
-/// Method: write the eight requests, and compare the output with the fixtures byte for byte, including the next
-/// accesses.
+/// Method: write the eight requests, and compare the output with the fixtures byte for byte. The format oracleGeneral
+/// has in each record the number of the next request for the object, so the writer must compute these numbers.
 #[test]
 fn the_output_of_the_writer_equals_the_fixtures() {
     for (file, format) in [

@@ -26,6 +26,7 @@ pub(super) enum Service {
 
 pub(super) struct TestServers {
     pub(super) service: Service,
+    /// The port of the edge. For [`Service::Gateway`], the port of the gateway.
     edge_port: u16,
     admin_port: u16,
     publisher_port: u16,

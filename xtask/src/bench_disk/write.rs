@@ -157,12 +157,18 @@ struct Rates {
     misses: f64,
 }
 
-/// The results of the three phases. The first three fields are medians of the 99th percentile, in milliseconds.
+/// The results of the three phases. The first three fields have the 99th percentile of the latency of hits in
+/// milliseconds: the median of all runs.
 struct Latencies {
+    /// Without misses.
     alone: f64,
+    /// With misses that pass through the edge without a disk.
     passing: f64,
+    /// With misses that the edge writes to disk.
     writing: f64,
+    /// The bytes per second that the edge wrote to disk in the third phase.
     written_per_second: f64,
+    /// The number of requests for small objects that were not hits.
     errors: u64,
 }
 
@@ -232,7 +238,8 @@ impl WriteBenchmark {
             Edge::start(&self.edgeward, name, &origin, &more, None, &scratch.path)
         };
         let (writing, passing) = (edge("writing", &disk)?, edge("passing", "")?);
-        // The `Host` is part of the cache key, so the cache must be filled by the replay itself.
+        // The replay sends the address of the edge as `Host`, which is part of the cache key. The small objects are
+        // therefore fetched by a replay to the same address.
         let warm = scratch.path.join("warm.txt");
         fs::write(&warm, trace(HOT_KEYS, |n| n, HOT_BYTES))?;
         for edge in [&writing, &passing] {

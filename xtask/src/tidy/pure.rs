@@ -1,4 +1,5 @@
-//! Checks that pure crates do not mention I/O, clocks or randomness in shipped code.
+//! Checks that pure crates do not mention I/O, clocks or randomness in shipped code. Pure crates are ring 0 in
+//! ARCHITECTURE.md.
 //!
 //! `cargo check --target wasm32-unknown-unknown` finds code that does not compile without an operating system.
 //! The list below finds code that compiles without one and still reads a clock, does I/O or draws random
@@ -42,7 +43,7 @@ const DRIVER: &str =
 const SEED: &str = "use a generator that is seeded with the seed of the run";
 const OBSERVER: &str = "report events in the return value or to an observer";
 
-/// Returns the banned phrases in the shipped code of a ring-0 file.
+/// Returns the banned phrases in the shipped code of a file of a pure crate.
 pub(crate) fn check(place: &str, source: &str) -> Vec<Finding> {
     let code = with_uses_expanded(&without_tests(source));
     let mut findings = Vec::new();

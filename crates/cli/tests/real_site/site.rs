@@ -270,7 +270,8 @@ fn list(path: &Path, found: &mut Vec<(PathBuf, u64)>) {
     }
 }
 
-/// Copies a file with its modification time, which determines its freshness.
+/// Copies a file with its modification time. nginx sends this time as `Last-Modified`, from which the edge derives a
+/// heuristic freshness lifetime.
 fn copy(from: &Path, to: &Path) {
     let folder = to.parent().expect("a file lies in a folder");
     fs::create_dir_all(folder).expect("the folder is created");

@@ -186,6 +186,7 @@ fn with_limits(soft: u64, hard: u64, args: &[&str]) -> Command {
     command
 }
 
+/// Starts an origin and an edge. The edge begins with a soft limit of 256 open files, and `hard` is its hard limit.
 fn origin_and_edge(hard: u64, args: &[&str]) -> (Server, Server) {
     let origin = Server::start(&["origin", "--json", "--listen=127.0.0.1:0", "--latency=0ms"]);
     let url = format!("--origin=http://{}", origin.addr("/listen"));
@@ -234,6 +235,7 @@ fn cpu_ticks(server: &Server) -> u64 {
         .split_whitespace()
         .collect();
     let number = |index: usize| -> u64 { fields[index].parse().expect("the value is a number") };
+    // The time in user mode and in the kernel: fields 14 and 15 of the file. `fields` begins with field 3.
     number(11) + number(12)
 }
 

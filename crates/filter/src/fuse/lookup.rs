@@ -1,13 +1,15 @@
 //! Lookups in a shard. Values that do not depend on the id are computed once, when the filter is opened.
 //!
-//! Wide slots need no branch: slot `i` begins at bit `i · bits`, plus one bit for each wide slot before it. A
-//! branch for ids with slots of both widths would be mispredicted often, which costs more than the arithmetic.
+//! The first slots of a shard are narrow (`bits` bits), and the others are wide (one bit more). The bit at which a
+//! slot begins is computed without a branch: bit `i · bits` for slot `i`, plus one bit for each wide slot before it.
+//! A branch on the width would be mispredicted often, which costs more than the arithmetic.
 //! Bit positions count from the first byte of the file, so that no slice of the shard is needed.
 //!
 //! A single lookup is a chain of dependent operations, and it waits while its slots are loaded from memory.
 //! [`Batch`] computes the steps for many ids side by side, in loops without branches that compilers vectorise,
-//! and then reads the slots. A batch takes three quarters of the time per id if the filter is in the cache, and
-//! about half otherwise. The module `vector` has single and batched lookups compiled for AVX2.
+//! and then reads the slots. Per id, a batch takes three quarters of the time of a single lookup if the filter is in
+//! the processor's cache, and about half otherwise. The module `vector` has single and batched lookups compiled
+//! for AVX2.
 
 use super::shape::{ARITY, SLOTS_MAX, Shape, fold, mix};
 use super::shard_of;
@@ -15,8 +17,8 @@ use crate::id::IdHash;
 
 /// A shard prepared for lookups.
 ///
-/// An id has a *position* in each of its four segments: the index that its slot would have if its first segment
-/// were segment 0.
+/// An id has one slot in each of four consecutive segments. The *position* of such a slot is the index that the slot
+/// would have if the first of the four segments were segment 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
     /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file.
@@ -41,7 +43,7 @@ struct Comparison {
     /// The number of bits in a word that do not belong to a slot. Shifting the XOR left by this number moves the
     /// bits of the slot to the highest bits, where the fingerprint is.
     unused_bits: u64,
-    /// If the shifted XOR of the slots agrees with the fingerprint, their difference is below this number.
+    /// The shifted XOR of the slots agrees with the fingerprint if the XOR of these two is below this number.
     limit: u64,
 }
 
@@ -131,8 +133,9 @@ impl Shard {
         ((mixed >> 32) * self.starts) >> 32
     }
 
-    /// Returns true if the lowest bits of `sum` equal the fingerprint, the highest bits of `second`. The number
-    /// of bits is the slot width of ids with this first slot.
+    /// Returns true if the lowest bits of `sum` equal the fingerprint. The fingerprint is the highest bits of `second`,
+    /// the number that [`fold`] derives from the mixed hash. The number of bits is the slot width of ids with this
+    /// first slot.
     #[inline(always)]
     fn is_match(&self, start: u64, sum: u64, second: u64) -> bool {
         self.is_match_of_width(start < self.first_wide_slot[0], sum, second)
@@ -188,8 +191,8 @@ struct Batch {
     /// For each slot of each id the byte to read from, and the number of bits to shift by.
     at: [[u64; BATCH]; ARITY],
     shift: [[u64; BATCH]; ARITY],
-    /// For each id the second number, which has the fingerprint in its highest bits, and the number of low bits that
-    /// are not compared.
+    /// For each id the number that [`fold`] derives from the mixed hash, with the fingerprint in its highest bits.
+    /// `unused_bits` is the number of its low bits that are not compared.
     second: [u64; BATCH],
     unused_bits: [u64; BATCH],
 }
@@ -304,8 +307,8 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig::with_cases(512))]
 
-        /// Single and batched lookups agree with the format's page, for any bytes, for shapes that no builder
-        /// makes, and for slots of both widths.
+        /// Single and batched lookups agree with [`Shape::matches`], which follows the format's page literally. The
+        /// test uses any bytes, shapes that no builder makes, and slots of both widths.
         #[test]
         fn all_implementations_agree_with_the_shape(
             ids in 1usize..3_000,
@@ -331,6 +334,7 @@ mod tests {
                 batch.contains(&hashes, |_| &shard, &bytes, &mut answers);
                 let ids = hashes.map(IdHash);
                 let shards = Shards::new(vec![shard]);
+                // The answers of the implementation that is chosen for the instructions of this processor.
                 let mut by_this_processor = [false; BATCH];
                 shards.contains_many(&ids, &bytes, &mut by_this_processor);
                 prop_assert_eq!(answers, by_this_processor);

@@ -1,6 +1,7 @@
 //! Typed values of a plan: text, numbers within bounds, durations, sizes, shares, choices.
 //!
-//! Each reader reports a problem with a hint and returns `None` if the value is invalid.
+//! A method that reads a value reports a problem with a hint and returns `None` if the value is invalid. Only
+//! [`Entry::positive`] leaves the report to its caller.
 
 use std::ops::RangeInclusive;
 use std::time::Duration;
@@ -188,7 +189,8 @@ impl<'a> Entry<'a> {
         }
     }
 
-    /// Returns a number, integer or float, that is greater than zero and at most `most`.
+    /// Returns a number, integer or float, that is greater than zero and at most `most`. Returns `None` for any other
+    /// value, and reports no problem.
     pub(super) fn positive(&self, most: f64) -> Option<f64> {
         self.fraction()
             .filter(|number| *number > 0.0 && *number <= most)
@@ -235,6 +237,7 @@ fn percent(text: &str) -> Option<f64> {
 /// The maximum length of a text, in characters: about one paragraph.
 const TEXT_CHARS_MAX: usize = 600;
 
+/// The maximum length of a list of texts.
 const LIST_MAX: usize = 16;
 
 #[cfg(test)]

@@ -1,4 +1,4 @@
-//! Functions for the fuzz targets, which call the parsers of bytes from the network. Not part of the public interface.
+//! Functions for the fuzz targets. They call the parsers of bytes from the network. Not part of the public interface.
 //!
 //! Each function panics if a parser violates its contract.
 

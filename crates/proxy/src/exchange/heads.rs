@@ -48,7 +48,7 @@ impl Drop for HeadCharge {
     }
 }
 
-/// Returns the size of a decoded head: names, values and map entries.
+/// Returns the size of a decoded head: target and authority, and names, values and map entries of the fields.
 pub(crate) fn decoded_bytes(uri: &Uri, headers: &HeaderMap) -> u64 {
     let target = uri
         .path_and_query()

@@ -19,7 +19,8 @@ use crate::base::tls;
 
 /// A connection to the origin: TCP, TLS or a dialed stream.
 pub(crate) trait OriginStream: AsyncRead + AsyncWrite + Unpin + 'static {
-    /// Returns true if a read would wait: no bytes have arrived, and the stream has not ended.
+    /// Returns true if a read would wait: no bytes have arrived, and the stream has not ended. After false, the caller
+    /// must not use the stream, because a byte may have been read and dropped.
     fn is_quiet(&mut self) -> bool {
         let mut byte = [0];
         let mut cx = Context::from_waker(Waker::noop());
@@ -35,7 +36,7 @@ impl OriginStream for Box<dyn DialedStream> {}
 
 impl OriginStream for TcpStream {
     fn is_quiet(&mut self) -> bool {
-        // Unlike `poll_read`, this keeps the registered waker.
+        // Unlike `poll_read`, `try_read` keeps the registered waker of the task that waits for bytes.
         let read = self.try_read(&mut [0]);
         read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
@@ -44,6 +45,7 @@ impl OriginStream for TcpStream {
 /// Opens connections to one origin.
 #[derive(Clone)]
 pub(crate) struct Connector {
+    /// Opens connections in place of TCP and TLS, if set: see [`OriginConfig::dial`].
     dial: Option<Arc<dyn Dial>>,
     host: String,
     port: u16,
@@ -96,7 +98,7 @@ impl Connector {
         &self.health
     }
 
-    /// Tries the addresses of the host in turn and returns the first connection that succeeds.
+    /// Dials if `dial` is set. Otherwise tries the host's addresses in turn, and returns the first connection.
     pub(crate) async fn connect(&self) -> io::Result<Box<dyn OriginStream>> {
         if let Some(dial) = &self.dial {
             return Ok(Box::new(dial.dial()?));

@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
     Miss {
         key: CacheKey,
         reason: Forward,
-        /// The index of the rule of the id filter that counts the status of the response, if any.
+        /// The index of the negative rule whose filter answered "maybe". The rule counts the status of the response.
         rule: Option<usize>,
     },
     /// The request is forwarded, and its response is not stored.
@@ -52,9 +52,8 @@ pub(crate) struct Hit {
     is_stale: bool,
 }
 
-/// A stored response that a lookup found.
+/// A stored response that a lookup found: in memory (`Stored`) or on disk.
 pub(crate) enum FoundResponse {
-    /// A response in memory.
     Stored(Arc<Stored>),
     Disk(Box<DiskHit>),
 }
@@ -108,7 +107,7 @@ pub(crate) fn lookup(worker: &Worker, mut key: CacheKey, query: &impl Query) -> 
     decide(worker, key, progress, query)
 }
 
-/// Looks a request up again. Returns its key, and the stored response if it is fresh.
+/// Looks a request up again after a fetch has stored a marker. Returns its key, and the stored response if fresh.
 pub(super) async fn lookup_again(
     worker: &Worker,
     request: &Request,

@@ -1,9 +1,9 @@
 //! Samples the resources of the target's process under load.
 //!
-//! A thread reads `/proc/PID` once per second: CPU, memory, disk, descriptors and threads. It reads network
-//! bytes only if the process has its own network namespace, because Linux counts bytes per interface, not per
-//! process. If a status page is configured, each sample contains this page. `proc` reads and parses the files;
-//! this module takes the samples.
+//! A thread reads `/proc/PID` at each interval: CPU, memory, disk, descriptors and threads. It reads network bytes only
+//! if the process has its own network namespace, because Linux counts bytes per interface, not per process. If a status
+//! page is configured, each sample contains this page. `proc` reads and parses the files; this module takes the
+//! samples.
 
 mod proc;
 mod status;
@@ -22,7 +22,7 @@ pub use proc::Network;
 pub use status::fetch as fetch_status;
 pub use tree::{Usage, children_of, usage_of_tree};
 
-/// The processes and devices to sample.
+/// The process and the status page to sample.
 #[derive(Clone, Debug)]
 pub struct MonitorConfig {
     /// The process, if it runs on this machine.
@@ -140,6 +140,7 @@ struct SampleThread {
     /// One sample is taken per `stride` intervals. The stride doubles when the series is full, so that the series of
     /// a run of a week stays within `SAMPLES_MAX`.
     stride: u64,
+    /// The number of intervals that have passed.
     ticks: u64,
 }
 

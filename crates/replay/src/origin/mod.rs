@@ -21,5 +21,6 @@ pub use stats::{OriginCounts, OriginStats};
 
 /// The size of the largest object: 2^40 bytes, one tebibyte.
 ///
-/// The number has thirteen decimal digits; the filler in the entity tag depends on this.
+/// The number has thirteen decimal digits. Entity tags are padded for thirteen digits, so that the heads of all
+/// responses have the same length.
 pub const OBJECT_BYTES_MAX: u64 = 1 << 40;

@@ -22,11 +22,8 @@ use crate::origin::{OriginBody, OriginError};
 use crate::path::fetch::FetchResult;
 
 impl Fetch {
-    /// Moves the body into the fill and to disk, and at its end into memory.
-    #[expect(
-        clippy::too_many_arguments,
-        reason = "the state of the response at this point, which is moved into the future"
-    )]
+    /// Moves the body into the fill and to disk, and at its end into memory. The leader gets the result `shared`.
+    #[expect(clippy::too_many_arguments, reason = "state moved into the future")]
     pub(super) async fn pump(
         mut self,
         shared: FetchResult,
@@ -40,9 +37,10 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let mut shared = Some(shared);
+        // While set, the body may be `EXEMPT_BYTES` ahead of its readers without waiting.
         let mut exemption = None;
         loop {
-            // The pump continues to read the body if a reader needs it, or if a tier may store it.
+            // Memory may store the body if space is reserved, or if the length is unknown and the fill has all bytes.
             let may_store = destination.reservation.is_some()
                 || (length.is_none() && !self.leader.fill.is_window());
             let fill = Arc::clone(&self.leader.fill);
@@ -74,6 +72,7 @@ impl Fetch {
                         }
                         Poll::Ready(None) => return Poll::Ready(Pause::End),
                         Poll::Pending => {
+                            // The leader gets its result at the first pause, or else at the end of the body.
                             if let (Some(result), Some(shared)) = (result.take(), shared.take()) {
                                 result.set(Some(shared));
                             }
@@ -163,7 +162,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let cache = &worker.cache;
-        // An invalidation of the target changes only the version of the primary key, so this version is checked too.
+        // `insert` checks the version of the response's own key. An invalidation changes only that of the primary key.
         let is_current = cache.hot.is_current(destination.versions.primary);
         let complete = self.leader.fill.finish();
         let mut ram = None;

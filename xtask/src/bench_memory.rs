@@ -5,8 +5,8 @@
 //! recently, and a few are requested repeatedly, so that the edge moves large bodies to its file in memory.
 //! Meanwhile the edge's memory is sampled.
 //!
-//! The limit of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. This is stricter
-//! than a limit with `limits.fill_bytes_max`, 256 MiB by default, instead of the current fills.
+//! The limit of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. A limit
+//! with `limits.fill_bytes_max` (256 MiB by default) instead of the current fills would be higher.
 
 use std::fs::{self, File};
 use std::io::Write as _;
@@ -54,7 +54,7 @@ pub(crate) const MEMORY_RATIO_MAX: f64 = 1.1;
 
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
-/// The warm-up ends when the clients have received this multiple of the capacity.
+/// The warm-up ends when the clients have received this multiple of the capacity, at the latest after 120 s.
 const WARMUP_FILLS: u64 = 2;
 
 /// The number of popular objects, which every client requests repeatedly.
@@ -106,6 +106,7 @@ struct Plan {
     out: PathBuf,
 }
 
+/// Runs the benchmark. Returns true if no sample exceeded its limit.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan {
         objects: options.choice("--objects", &Objects::ALL, Objects::name)?,
@@ -164,6 +165,7 @@ impl Plan {
             self.policy, self.workers
         );
         let edge = Edge::start(&self.edgeward, "edge", &origin, &more, None, &scratch.path)?;
+        // The memory before the first request.
         let fresh = count(&first_status(&edge)?, "memory_bytes");
         let (is_over, bytes) = (AtomicBool::new(false), AtomicU64::new(0));
         let (samples, seconds, cpu_seconds) = thread::scope(|scope| {

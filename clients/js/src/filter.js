@@ -34,7 +34,8 @@ export class Filter {
   #seedHi;
   #seedLo;
   #view;
-  // Exactly one of the two fields is set: `#blocks` of an updatable filter, `#shards` of a static filter.
+  // An updatable filter has a number of blocks, and `#shards` is null. A static filter has a list of shards, and
+  // `#blocks` is 0.
   #blocks = 0;
   #shards = null;
 
@@ -142,6 +143,7 @@ export class Filter {
   }
 
   #mayContainInBlocks(hashHi, hashLo) {
+    // `mul32`, `mix` and `mul` return the lower half of a result and set `lastHigh` to the upper half.
     mul32(hashHi, this.#blocks);
     const at = (lastHigh >>> 0) * BLOCK_BYTES;
     for (let lane = 0; lane < 8; lane++) {
@@ -191,6 +193,7 @@ export class Filter {
       sum ^= shift === 0 ? word : (word >>> shift) | (next << (32 - shift));
       top ^= next >>> shift;
     }
+    // `start` is the lowest of the four slots. Wide slots come last, so the other three slots are at least as wide.
     const width = shard.bits + (start >= shard.firstWideSlot ? 1 : 0);
     if (width <= 32) {
       sum ^= wHi >>> (32 - width);
@@ -206,11 +209,14 @@ function readShards(view, count) {
     throw new FilterError("the filter's header is invalid: the payload is too short for the number of shards");
   }
   const shards = [];
+  // The offset of the next shard's slots in the payload.
   let next = directoryBytes;
   for (let number = 0; number < count; number++) {
     const at = number * SHARD_BYTES;
     const offset = view.getBigUint64(at, true);
+    // The number of segments in which the first of an id's four slots may lie; 0 for a shard without ids.
     const startSegments = view.getUint32(at + 16, true);
+    // A slot has `bits` bits. From this slot on, a slot has one bit more.
     const firstWideSlot = view.getUint32(at + 20, true);
     const log2 = view.getUint8(at + 24);
     const bits = view.getUint8(at + 25);
@@ -237,7 +243,9 @@ function readShards(view, count) {
       offset: next,
       seedHi: view.getInt32(at + 12, true),
       seedLo: view.getInt32(at + 8, true),
+      // The number of slots that may be the first of an id's four slots.
       firstSlotCount: startSegments === 0 ? 0 : startSegments * 2 ** log2,
+      // The number of slots in a segment.
       segment: 2 ** log2,
       firstWideSlot,
       bits,

@@ -7,21 +7,26 @@ export type Id = string | number | bigint | Uint8Array;
  */
 export type Answer = "absent" | "maybe" | "ask";
 
+/** The form of the ids of a set. It decides which spellings are the same id, such as a UUID in upper and lower case. */
 export type Form = "text" | "uuid" | "integer";
 
 /** The fields of a filter's header. */
 export interface Facts {
   readonly construction: "static" | "updatable";
   readonly form: Form;
+  /** The sequence number of the build; a later build of the set has a higher number. */
   readonly epoch: bigint;
   /** The time of the build in milliseconds since 1970; 0 if unknown. */
   readonly builtMs: number;
+  /** The number of ids in the filter. */
   readonly ids: number;
+  /** The number of ids for which the filter was made. */
   readonly capacityIds: number;
   /** The seed of the ids' hashes. */
   readonly seed: bigint;
   /** The configured false-positive rate. */
   readonly rate: number;
+  /** The size of the file. */
   readonly bytes: number;
 }
 
@@ -133,6 +138,7 @@ export class FilterClient {
 /** The entry of a snapshot in a manifest. */
 export interface SnapshotEntry {
   epoch: bigint;
+  /** The snapshot has all ids up to this journal number. */
   base: bigint;
   bytes: bigint;
   sha256: string;
@@ -144,17 +150,22 @@ export interface DeltaEntry {
   bytes: bigint;
   sha256: string;
 }
+/** The signed list of a snapshot and its deltas (docs/reference/filter-format.md, "Manifest and proof"). */
 export interface Manifest {
   format: bigint;
   set: string;
   serial: bigint;
   lineage: bigint;
+  /** Milliseconds since 1970. The snapshot and the journal have all ids committed before; 0 if unknown. */
   covers_ms: bigint;
+  /** The epoch of the oldest snapshot for which `covers_ms` holds. */
   epoch_min: bigint;
+  /** The newest number of the publisher's journal. */
   head: bigint;
   snapshot: SnapshotEntry;
   deltas: DeltaEntry[];
 }
+/** A statement of the publisher that was made after the client's request. */
 export interface Proof {
   format: bigint;
   set: string;
@@ -162,7 +173,9 @@ export interface Proof {
   lineage: bigint;
   epoch_min: bigint;
   head: bigint;
+  /** All ids committed at least this many milliseconds before the response are in the snapshot and the journal. */
   lag_ms: bigint;
+  /** The challenge of the client's request, in hex. */
   echo: string;
 }
 
@@ -179,7 +192,7 @@ export function readManifest(line: string, keys: TrustedKey[] | null): Promise<M
 export function readProof(line: string, keys: TrustedKey[] | null): Promise<Proof>;
 /** Returns the SHA-256 digest of bytes in lower-case hex. */
 export function sha256(bytes: Uint8Array): Promise<string>;
-/** Returns the hash of an id that filters and deltas use. */
+/** Returns the hash of an id by which filters and deltas store the id. */
 export function hash(id: Id, form: Form, seed?: bigint): bigint;
 
 /** The client without its transport, for programs that fetch with another library. */
@@ -197,11 +210,14 @@ export class FilterState {
   freshForMs(now: Now): number;
   readonly filter: Filter | null;
   readonly overlayIds: number;
+  /** The position in the journal: `applied` is the last number whose ids are in the filter or the overlay. */
   readonly position: { lineage: bigint; epoch: bigint; applied: bigint } | null;
   readonly serial: bigint;
   /** An error if the client needs the newest snapshot, but the snapshot is larger than allowed. */
   readonly snapshotRefused: Error | null;
+  /** The files to fetch now. */
   readonly wants: { snapshot: SnapshotEntry | null; deltas: DeltaEntry[] };
+  /** Updates the time. Every method that changes the state also updates the time. */
   observe(now: Now): void;
   /** Records a challenge: 16 random bytes in hex. The request must not be sent before `now`. */
   challenge(now: Now, hex: string): void;

@@ -30,8 +30,10 @@ const LISTED_MAX = 256;
 const JITTER_MS = 50;
 
 /**
- * One time from two clocks that may both be wrong. The time advances with the faster clock. When the clocks
- * diverge, the anchor is reset, so that a step back does not hide a later sleep.
+ * Computes one time from two clocks that may both be wrong. The time advances with the clock that advanced further
+ * since the anchor, which is one earlier observation of both clocks. If the clocks diverge, the current observation
+ * becomes the anchor. Otherwise a wall clock that was stepped back would hide the duration of a later sleep, which a
+ * monotonic clock may not count.
  */
 class Clock {
   #anchor = null;
@@ -63,7 +65,10 @@ export class FilterState {
   #challenges = [];
   #pending = [];
   #deadline = -Infinity;
-  /** The highest numbers of all trusted statements. All except the serial belong to the lineage. */
+  /**
+   * The highest numbers of all trusted statements. `head` and `epochMin` are those of `lineage` alone, the newest
+   * lineage; `serial` increases across lineages.
+   */
   #highest;
 
   /**
@@ -117,7 +122,7 @@ export class FilterState {
     return { lineage: current.lineage, epoch: current.epoch, applied: current.applied };
   }
 
-  /** The number of the newest manifest. */
+  /** The serial number of the newest manifest; before the first manifest, the configured minimum. */
   get serial() {
     return this.#newest?.serial ?? this.#config.serialMin;
   }
@@ -163,8 +168,8 @@ export class FilterState {
   }
 
   /**
-   * Adopts the snapshot in use for a new lineage, if the manifest lists the same file: the publisher
-   * was restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a
+   * Continues with the snapshot in use if a manifest of a new lineage lists the same file: the publisher was
+   * restarted. The added ids and the deadline stay. The next snapshot of the new lineage comes from a
    * scan that began after the restart, so it has all ids committed before the restart.
    */
   #adopt({ lineage, snapshot }) {
@@ -211,7 +216,8 @@ export class FilterState {
   }
 
   /**
-   * Processes a snapshot that a manifest lists. It was hashed and opened before, which needs no state.
+   * Processes a snapshot that a manifest lists. The caller has hashed the file and opened the filter; `filter` is null
+   * if the file is no valid filter.
    *
    * @param {{sha256: string, filter: import("./filter.js").Filter | null, error?: Error}} received
    */

@@ -14,6 +14,7 @@ pub struct UpdatableFilter {
     capacity_ids: u64,
     ids: u64,
     blocks: Vec<Block>,
+    /// The fastest code for queries and inserts that this processor supports.
     lanes: Lanes,
 }
 

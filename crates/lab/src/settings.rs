@@ -1,4 +1,5 @@
-//! Formats the settings of a contender for the report, and computes the settings after a switch.
+//! Formats the settings of a contender for the report, and computes the settings after a switch. A switch is a change
+//! of an edgeward contender's settings during the run, which a plan can request.
 
 use edgeward_types::ByteSize;
 
@@ -46,7 +47,8 @@ fn line(setting: &Setting) -> String {
     format!("{} = {}", setting.path(), setting.value)
 }
 
-/// Rounds a size down to about three digits, because a share of a size is rarely a round number.
+/// Rounds a size down to ten significant bits, which are about three digits, because a share of a size is rarely a
+/// round number.
 fn rounded(bytes: u64) -> u64 {
     let shift = bytes.checked_ilog2().unwrap_or(0).saturating_sub(9);
     if bytes.trailing_zeros() >= shift {

@@ -163,8 +163,8 @@ fn followers_of_a_private_response_fetch_their_own() {
     assert_eq!(bed.origin.requests("/mine"), 10);
 }
 
-/// RFC 9111 §4: a follower gets a response only if the cache could reuse the response for it. A response
-/// without a lifetime, for example a page for the leader's cookie with an `ETag`, is for the leader alone.
+/// RFC 9111 §4: a follower gets a response only if the cache could reuse the response for it. Only the leader gets a
+/// response that must be validated before reuse. Such a response may depend on the leader's cookie.
 #[test]
 fn followers_of_a_response_that_must_be_validated_fetch_their_own() {
     for field in [
@@ -339,6 +339,7 @@ fn a_body_that_exceeds_the_limits_reaches_all_clients() {
 #[test]
 fn a_body_that_admission_refuses_is_shared_but_not_stored() {
     let bed = TestBed::with_config(|config| {
+        // The policy admits objects of at most 1 KiB.
         config.hot.policy = "threshold:1KiB".parse().expect("the policy is valid");
     });
     let gate = Gate::new();

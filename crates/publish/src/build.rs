@@ -56,7 +56,7 @@ pub enum ScanError {
     TooFew {
         /// The number of ids that this scan found.
         found: u64,
-        /// The number of ids of the last scan.
+        /// The number of ids that the last scan found; after a restart, of the last snapshot.
         before: u64,
     },
     /// The snapshot could not be written.
@@ -86,7 +86,7 @@ pub(crate) struct Builder {
     pub(crate) commands: mpsc::Sender<Command>,
     pub(crate) counters: Arc<Counters>,
     pub(crate) stop: Arc<AtomicBool>,
-    /// The number of ids that the last scan found.
+    /// The number of ids that the last scan found. Before the first scan, the number of ids of the last snapshot.
     pub(crate) ids_before: u64,
     pub(crate) guava: watch::Sender<Option<Arc<GuavaFile>>>,
 }
@@ -117,7 +117,8 @@ impl Builder {
                     backoff.min(RETRY_MAX).min(self.config.interval)
                 }
             };
-            // The builder pauses at least as long as it worked. Early scans therefore take at most half of the time.
+            // Before an early scan, the builder pauses as long as it worked, unless the next scheduled scan or retry
+            // comes first. Early scans therefore take at most half of the time.
             let pause_min = began.elapsed().max(BUILD_PAUSE_MIN).min(pause);
             if self.pause_or_stop(wakes, pause_min, pause) {
                 return;
@@ -125,7 +126,8 @@ impl Builder {
         }
     }
 
-    /// Waits until a feed begins, at most `feed_wait`. Returns true if the publisher stops.
+    /// Waits until a feed begins, at most `feed_wait`. Returns true if the publisher stops. A request for an early scan
+    /// needs no action, because the first scan follows this wait.
     fn wait_for_feed(&self, wakes: &Receiver<WakeReason>) -> bool {
         let started = Instant::now();
         loop {
@@ -209,6 +211,7 @@ impl Builder {
                 before: self.ids_before,
             });
         }
+        // The scan may have missed ids that were added during it. They are in the journal.
         for id in self.call_writer(|reply| Command::EndScan { reply })? {
             builder.insert(id)?;
         }
@@ -272,6 +275,7 @@ impl Builder {
 
 /// Builds the shards of the filter on half of the cores. The other half stays free for requests.
 fn build_shards(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
+    // `work` has an item for each shard. `assembly` joins the shards to a filter.
     let (assembly, work) = builder.into_plan()?.split();
     let cores = thread::available_parallelism().map_or(1, NonZeroUsize::get);
     let threads = cores.div_ceil(2).min(work.len());

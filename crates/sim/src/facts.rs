@@ -5,10 +5,10 @@ use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
 use serde::Serialize;
 
-/// Reads a trace and stores each object's first size and its request count.
+/// Counts the requests of a trace. Stores for each object its first size, and if it was requested again.
 ///
-/// An object of a synthetic origin has one size, and most simulators use the first size in the trace.
-/// [`count_and_fix_size`](Self::count_and_fix_size) does this too, so that a simulation and a replay use the
+/// [`count_and_fix_size`](Self::count_and_fix_size) gives each request the first size of its object, as most
+/// simulators do. The synthetic origin of a replay also has one size per object, so a simulation and a replay use the
 /// same objects. Memory: 24 bytes per object in a table that is between 7/16 and 7/8 full.
 #[derive(Debug, Default)]
 pub struct Traffic {
@@ -95,7 +95,9 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// Trace keys are often dense ids. One multiplication distributes them over the table and its tags.
+/// Returns a hash of a trace key for a [`HashTable`]. Keys are often dense ids. One multiplication distributes them
+/// over all bits. The table takes the bucket from the low bits of a hash, and compares two keys only if the highest
+/// bits of their hashes are equal.
 pub(crate) fn spread(key: u64) -> u64 {
     let wide = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)

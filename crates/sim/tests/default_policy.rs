@@ -26,7 +26,7 @@ fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
 /// GDSF without bypass.
 ///
 /// Method: requests for objects of about 1 KiB are followed by as many requests for objects of about 4 MiB.
-/// Half of the objects of each size fit into the cache.
+/// All small objects together fit into the cache, and half of the large ones.
 #[test]
 fn bypass_does_not_keep_objects_that_are_no_longer_requested() {
     const SEED: Seed = Seed(21);
@@ -68,8 +68,9 @@ fn object_hit_ratio(policy: PolicySpec, capacity: ByteSize, requests: &[Record])
     run.report().object_hit_ratio
 }
 
-/// Chunks of 1 MiB. A chunk is released every four requests. The age of a requested chunk is log-uniform, so
-/// that chunks lose popularity slowly.
+/// Returns requests for chunks of 1 MiB. A new chunk is published every four requests. Each request selects a chunk by
+/// its age: 1 to 50,000 chunks before the newest. The logarithm of the age is uniformly distributed, so chunks lose
+/// popularity slowly.
 fn chunked_downloads(requests: u64, seed: Seed) -> Vec<Record> {
     let mut rng = Rng::new(seed, 0);
     (0..requests)

@@ -19,7 +19,8 @@ impl Hasher for KeyHasher {
 
     fn write_u64(&mut self, key: u64) {
         // Fibonacci hashing: the factor is the odd number nearest to 2^64 / golden ratio. The XOR mixes the
-        // high half into the low half, which selects the bucket. The tags of the table use the high bits.
+        // high half into the low half, which selects the bucket. The map compares two keys only if the highest
+        // seven bits of their hashes are equal.
         let mixed = (self.0 ^ key).wrapping_mul(0x9e37_79b9_7f4a_7c15);
         self.0 = mixed ^ (mixed >> 32);
     }

@@ -64,6 +64,7 @@ proptest! {
 
     #[test]
     fn a_summary_equals_a_simple_count(records in vec(any_record(), 1..300)) {
+        // There are few keys, so that objects are requested repeatedly. A summary stores sizes of at most 63 bits.
         let records: Vec<Record> = records
             .into_iter()
             .map(|r| Record { key: r.key % 40, size: r.size >> 1, ..r })
@@ -187,6 +188,7 @@ fn any_text_line() -> impl Strategy<Value = String> {
     })
 }
 
+/// The reference parser: returns the record of a line, or `None` for a blank line or a comment.
 fn plain_text_record(line: &str) -> Option<Record> {
     if line.trim().is_empty() || line.starts_with('#') {
         return None;

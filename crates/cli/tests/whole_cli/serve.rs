@@ -263,14 +263,14 @@ fn origin_and_edge(latency: &str, args: &[&str]) -> (Server, Server) {
     (origin, edge)
 }
 
-/// Waits until a request for an object has reached the origin.
+/// Waits until the edge has connected to the origin, which it does only for a request.
 fn wait_until_origin_has_request(origin: &Server) {
     let addr = origin.addr("/listen");
     until("the request has reached the origin", || {
         let status = get(addr, "/status");
         let body = status.split_once("\r\n\r\n")?.1;
         let counts: Value = serde_json::from_str(body).ok()?;
-        // The connection of the status request counts too.
+        // One open connection is that of this status request, so a second one is that of the edge.
         (counts["connections"].as_u64()? > 0 && counts["open_connections"].as_u64()? > 1)
             .then_some(())
     });

@@ -196,6 +196,8 @@ proptest! {
         let (mut found, mut failures) = (Vec::new(), 0);
         for (_, n, action, row_limit) in commits {
             table.0.lock().expect("no thread panics").push((1000 + n, n / rows_per_number));
+            // 0 to 2: no poll. 3: a poll. 4: a new poller at the cursor of the old one. 5: a poll whose batches are
+            // rejected from some batch on. 6 and 7: a poll whose connection fails after `row_limit` rows.
             match action {
                 0..=2 => {}
                 3 => found.extend(poll(&mut changes)),
@@ -238,6 +240,7 @@ proptest! {
 /// therefore delivered too. The look-back is computed in the column's unit.
 #[test]
 fn rows_after_a_time_in_the_future_are_delivered() {
+    // Times in milliseconds after 1970-01-12T13:46:40, which is 1,000,000 seconds after 1970.
     let unit = Unit::Time {
         per_second: 1000,
         zero: 1_000_000,

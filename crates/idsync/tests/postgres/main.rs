@@ -87,6 +87,7 @@ fn ids_of_every_type_are_read_in_canonical_form() {
         ("'\\x6162'::bytea", IdForm::Text, "ab"),
     ] {
         for ordered in [false, true] {
+            // An ordered scan puts the query into parentheses. The comment must not hide the closing one.
             let query = format!("SELECT {value} -- a comment");
             let scanned = scan(&address, &query, ordered).expect("the column has ids");
             assert_eq!(scanned, (form, vec![id.to_owned()]), "{query}");
@@ -224,7 +225,9 @@ fn an_ordered_scan_can_begin_anywhere() {
                 prefixes.push((all_ids.clone(), position));
             }
         }
+        // Ten batches of at most 100 ids: the last one ends the scan and has no position.
         assert_eq!((all_ids.len(), prefixes.len()), (999, 9), "{value}");
+        // The ledger is the record of a scan. Here the scan has one span, the whole table, read up to `position`.
         for (mut ids, position) in prefixes.into_iter().step_by(4) {
             let mut scan = begin_at(Ledger::with_spans([Vec::new()]).with_position(0, position));
             let mut read = 0;

@@ -103,7 +103,7 @@ fn time() -> Axis {
     Axis::new("since the load began", Unit::Seconds)
 }
 
-/// The contenders that have samples, each with the number of its colour.
+/// The contenders with at least two samples, each with its index among all contenders, which selects its colour.
 struct Curves<'a>(Vec<(usize, &'a ContenderOutcome)>);
 
 impl<'a> Curves<'a> {

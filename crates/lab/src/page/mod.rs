@@ -54,6 +54,7 @@ fn add_sources(page: &mut Page, outcome: &Outcome) {
             (&figure.citation, &figure.before, &figure.after)
                 == (&first.citation, &first.before, &first.after)
         };
+        // The plan may name a group. Its best contender then represents the group.
         let before = outcome.representative(&first.before);
         let after = outcome.representative(&first.after);
         let name = |contender: Option<&ContenderOutcome>, requested: &str| {
@@ -86,7 +87,8 @@ fn add_sources(page: &mut Page, outcome: &Outcome) {
     }
 }
 
-/// Compares the measured values in the same way as the published figure, and returns the result as text.
+/// Compares the two contenders' values as the source does, for example as a difference in percent. Returns the result
+/// as text, or the reason why there is no result.
 fn measured_text(
     source: &SourceFigure,
     before: Option<&ContenderOutcome>,

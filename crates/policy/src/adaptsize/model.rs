@@ -1,8 +1,9 @@
-//! The stationary model: one Markov chain per object, coupled by the pushdown rate (paper, section 4.1).
+//! The stationary model of the AdaptSize paper (section 4.1): one Markov chain per object. The chains are coupled by
+//! the pushdown rate `μ`: an object without requests leaves the LRU list after the time `T = 1/μ`. An object has `s`
+//! bytes and `r` requests per window. The cache has `K` bytes and admits with `p = e^(-s/c)`.
 //!
-//! Theorem 1 gives the long-run probability that object `i` is in a cache that admits with `p = e^(-s/c)`. It
-//! depends on the time `T = 1/μ` that an object without requests stays in the LRU list: `P = (e^(rT) - 1) p /
-//! (1 + (e^(rT) - 1) p)`. The power overflows a float for popular objects; the authors use a Padé approximant.
+//! Theorem 1 gives the long-run probability that an object is in the cache: `P = (e^(rT) - 1) p / (1 + (e^(rT) - 1)
+//! p)`. The power overflows a float for popular objects; the authors use a Padé approximant.
 //! This code divides by the power instead, which is exact: with `q = e^(-rT)`, `P = (1-q) p / (q + (1-q) p)`.
 //! All terms lie between 0 and 1.
 //!
@@ -91,7 +92,7 @@ impl Population {
     /// Returns the number of windows after which an empty cache is full, if each request that `c` admits adds
     /// new bytes.
     ///
-    /// The result is `K / Σ r p s`, a lower bound of the time until the long run begins.
+    /// The result is `K / Σ r p s`, a lower bound of the time until the cache reaches its steady state.
     pub fn fill_windows(&self, c: f64, capacity_bytes: f64) -> f64 {
         let bytes_per_window: f64 = self
             .cells
@@ -153,7 +154,8 @@ pub(super) fn stationary(absent: f64, admitted: f64) -> f64 {
     if total > 0.0 { present / total } else { 0.0 }
 }
 
-/// Returns the root of an increasing function of log2 T, or `None` if the function stays negative.
+/// Returns the root of an increasing function of log2 T. Returns `None` if the function is not positive at
+/// [`LOG2_LIFETIME_MAX`], and [`LOG2_LIFETIME_MIN`] if it is positive there.
 ///
 /// The bracket grows from `start`, because similar candidates have similar roots. The search then uses secants with
 /// the Illinois rule, which keep the root within the bracket. It needs about six evaluations; bisection needs
@@ -181,6 +183,8 @@ pub(super) fn root_of_increasing(start: f64, mut f: impl FnMut(f64) -> f64) -> O
         f_low = f(low);
         step *= 2.0;
     }
+    // 1 after a step that moved `low`, -1 after a step that moved `high`. If one end moves twice in a row, the Illinois
+    // rule halves the function's value at the other end.
     let mut last_moved_end = 0_i8;
     for _ in 0..SECANTS_MAX {
         // A wide bracket of an S-shaped curve is halved first, because its secant would hardly reduce it.
@@ -214,6 +218,7 @@ pub(super) fn root_of_increasing(start: f64, mut f: impl FnMut(f64) -> f64) -> O
 #[derive(Clone, Debug)]
 pub(super) struct Bins {
     per_octave: f64,
+    /// For each bin, the sum and the number of its values.
     sums: Vec<(f64, f64)>,
 }
 
@@ -225,7 +230,7 @@ impl Bins {
         }
     }
 
-    /// Returns the bin of `value`, counted from 2^-16.
+    /// Returns the bin of `value`. Bin 0 has the values near 2^-16 and all smaller ones.
     pub(super) fn bin_of(&self, value: f64) -> usize {
         (((value.log2() + 16.0) * self.per_octave).max(0.0) + 0.5) as usize
     }
@@ -248,10 +253,11 @@ impl Bins {
     }
 }
 
-/// Cells in order of creation, with their indices by rate bin and size bin.
+/// Cells in order of creation.
 #[derive(Clone, Debug, Default)]
 struct CellMap {
     cells: Vec<Cell>,
+    /// `rows[rate bin][size bin]` is the index of the cell of these bins, or `u32::MAX` if it does not exist yet.
     rows: Vec<Vec<u32>>,
 }
 

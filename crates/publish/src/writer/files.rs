@@ -11,11 +11,13 @@ use edgeward_filter::journal::Journal;
 use crate::config::PublishLimits;
 use crate::content::{File, FileKind};
 
+/// The served files. At most two snapshots are served: the newest, and the one before.
 #[derive(Default)]
 pub(super) struct Files {
     by_digest: HashMap<Digest, Arc<File>>,
     /// Files that are no longer listed, oldest first.
     superseded: VecDeque<Digest>,
+    /// The bytes of the deltas in `superseded`; see [`counted_bytes`].
     superseded_bytes: usize,
 }
 

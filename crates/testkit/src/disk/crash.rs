@@ -27,8 +27,8 @@ pub enum Harm {
     TearSectors,
     /// Like [`TearSectors`](Self::TearSectors), with blocks of 4 KiB instead of sectors.
     TearBlocks,
-    /// Like [`TearSectors`](Self::TearSectors), but some sectors contain random bytes. Checksums of the store
-    /// must detect these bytes.
+    /// Like [`TearSectors`](Self::TearSectors), but about an eighth of the sectors of each unsynced write contain
+    /// random bytes. Checksums of the store must detect these bytes.
     AddNoise,
 }
 
@@ -49,7 +49,7 @@ impl Harm {
 #[derive(Debug)]
 pub struct Crashes {
     journal: Vec<Operation>,
-    /// The content with all writes before the operation `unsynced`, which a sync has made durable.
+    /// The content after the last sync: all writes before the operation `unsynced` are applied.
     durable: Vec<u8>,
     /// The index of the first operation after the last sync.
     unsynced: usize,
@@ -129,7 +129,7 @@ impl Crashes {
         image
     }
 
-    /// Applies all writes before the last sync before `boundary` to `durable`.
+    /// Finds the last sync before `boundary`. Applies all writes before this sync to `durable`.
     fn apply_synced(&mut self, boundary: usize) {
         assert!(
             self.unsynced <= boundary,

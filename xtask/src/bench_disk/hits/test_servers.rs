@@ -18,13 +18,15 @@ use crate::options::format_size;
 /// that, the benchmark fails.
 const FILL_ROUNDS_MAX: u32 = 5;
 
-/// The number of objects whose bytes are compared with the origin's.
+/// The approximate number of objects whose bytes are compared with the origin's.
 const CHECKED: u64 = 8;
 
-/// The measured servers: edgeward, nginx with each method of reading files, and the lower bound.
+/// The measured servers: edgeward, nginx with each method of reading files, and a server whose CPU time is the lower
+/// bound for all servers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Subject {
     Edgeward,
+    /// nginx: the name of the method of reading files, and the directives that select it.
     Nginx(&'static str, &'static str),
     /// Only `sendfile`; see [`super::sendfile_server`].
     SendfileServer,
@@ -58,6 +60,7 @@ pub(super) struct TestServers {
     pub(super) size: u64,
     pub(super) keys: u64,
     origin: Origin,
+    /// The number of calls of [`Origin::requests`], which are themselves requests to the origin.
     origin_polls: u64,
     edge: Edge,
     nginx: Server,
@@ -83,6 +86,7 @@ impl TestServers {
         let capacity = format_size(capacity.next_multiple_of(1 << 20));
         let store = scratch.path.join("store");
         fs::create_dir(&store)?;
+        // The policy stores no object in memory, so that all hits are from the disk cache.
         let more = format!(
             "--hot 1MiB --policy threshold:1B --disk {} --disk-size {capacity} --disk-admission always",
             store.display()
@@ -102,6 +106,7 @@ impl TestServers {
                 .replace("@SETTINGS@", settings);
             ports.push((subject, port));
         }
+        // nginx writes 256 MiB as `256m`.
         let text = fs::read_to_string(root.join("bench/disk/nginx.conf"))?
             .replace("@SERVERS@", &servers)
             .replace("@ORIGIN@", &origin.port.to_string())
@@ -134,6 +139,7 @@ impl TestServers {
             scratch,
         };
         test_servers.fill(Subject::Edgeward)?;
+        // All nginx subjects share one cache, so the first of them fills it.
         test_servers.fill(Subject::ALL[1])?;
         test_servers.check()?;
         Ok(test_servers)

@@ -42,7 +42,7 @@ impl Piece {
 }
 
 impl BodyBuffer {
-    /// Returns an empty buffer for a body that memory may store. `capacity` is the length of the body if it is known.
+    /// Returns an empty buffer for a body that memory may store. `capacity` is 0 if the body's length is unknown.
     pub(crate) fn contiguous(capacity: usize) -> Self {
         Self::empty(Layout::Buffer(Vec::with_capacity(capacity)))
     }

@@ -8,7 +8,7 @@ public final class Refused extends Exception {
     public enum Reason {
         /** A manifest or proof is not trusted or is invalid. */
         UNBELIEVABLE,
-        /** The statement belongs to another set. */
+        /** The manifest or proof belongs to another set. */
         OTHER_SET,
         /** A newer manifest was received before. */
         REPLAYED,

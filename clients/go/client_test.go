@@ -23,11 +23,15 @@ const testTimeout = 3 * time.Minute
 
 // fakePublisher answers from memory, signs its statements, and injects faults.
 type fakePublisher struct {
-	mutex           sync.Mutex
-	fault           string
-	serial          uint64
+	mutex sync.Mutex
+	// The fault to inject: "dead", "forged", "old", "cut", "broken", "flipped" or "flood". Empty: no fault.
+	fault  string
+	serial uint64
+	// The times of the two clocks in milliseconds. Only the test advances them.
 	monotonic, wall int64
-	fetched         []string
+	// The URL paths of all requests so far.
+	fetched []string
+	// The key that the client trusts, and the key that signs with the fault "forged".
 	secret, other   ed25519.PrivateKey
 	snapshot, delta []byte
 }
@@ -55,6 +59,7 @@ func (p *fakePublisher) now() Now {
 	return Now{time.Duration(p.monotonic) * time.Millisecond, p.wall}
 }
 
+// Advances both clocks. A negative duration steps a clock back.
 func (p *fakePublisher) pass(monotonic, wall time.Duration) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
@@ -142,7 +147,7 @@ func (p *fakePublisher) file(answer *http.Response, file []byte) {
 	case "cut":
 		body = io.LimitReader(body, int64(len(file)-1-from))
 	case "broken":
-		// A few hundred bytes per connection.
+		// Each response breaks after 300 bytes, as long as more bytes remain.
 		if len(file)-from > 300 {
 			body = io.MultiReader(io.LimitReader(body, 300), brokenReader{})
 		}
@@ -207,6 +212,7 @@ func absent(t *testing.T, client *Client) string {
 	return ""
 }
 
+// A client without a filter answers Ask: its caller then sends the request.
 func TestAClientAsksUntilItsFilterIsLoadedAndThenSkipsAbsentIds(t *testing.T) {
 	publisher := newPublisher(t)
 	publisher.setFault("dead")
@@ -242,7 +248,7 @@ func TestAClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore(t *testing.T) 
 	publisher.setFault("dead")
 	before := client.Status().Counts.Failed
 	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
-	// The lifetime of the proof, minus the jitter of the clocks.
+	// At most MaxStaleness (3 s), minus 2 * jitterMS (100 ms) for rounding errors of the two clocks.
 	left := client.Status().FreshFor
 	if left <= 0 || left > 2900*time.Millisecond {
 		t.Fatal(left)
@@ -314,7 +320,7 @@ func TestABrokenDownloadIsResumed(t *testing.T) {
 			downloads++
 		}
 	}
-	// 1093 bytes at 300 per connection.
+	// The snapshot has 1093 bytes, and each response breaks after 300.
 	if downloads != 4 {
 		t.Errorf("%d requests for the snapshot", downloads)
 	}
@@ -334,6 +340,8 @@ func TestASnapshotLargerThanAllowedIsNotFetched(t *testing.T) {
 	}
 }
 
+// With a ClockError above zero, the date in a manifest proves that the manifest is fresh. The client then needs no
+// separate proof.
 func TestManifestsAreFreshByTheirDateIfClocksAreGuaranteed(t *testing.T) {
 	publisher := newPublisher(t)
 	client := start(t, publisher, func(config *Config) { config.ClockError = 200 * time.Millisecond })

@@ -1,5 +1,5 @@
-//! Partial results: any bytes are read or rejected without a panic. Results that were read can be written and
-//! read again without a change, and can be merged with themselves.
+//! Partial results of the log analysis: any bytes are read or rejected without a panic. Results that were read can be
+//! written and read again, and can be merged with themselves.
 //!
 //! Run: `cargo +nightly fuzz run partial_result`.
 #![no_main]
@@ -10,7 +10,8 @@ use edgeward_analysis::wire::{Reader, Writer};
 use edgeward_analysis::{Sample, Tally};
 
 fuzz_target!(|input: &[u8]| {
-    // Checksums reject nearly all inputs, so the figures are also decoded without them.
+    // The checksums of a partial result reject nearly all inputs. Its two parts, a tally and a sample, are therefore
+    // also decoded from the input directly.
     _ = edgeward_logs::check(input.to_vec());
     if let Ok(mut tally) = Tally::read_from(&mut Reader::new(input, "figures")) {
         let mut once = Writer::new();

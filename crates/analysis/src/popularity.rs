@@ -87,9 +87,11 @@ impl Popularity {
         curve
     }
 
-    /// Fits Zipf's law to the URLs with at least ten requests, or, if these are too few, to those with at least
-    /// two. Returns `None` if these are too few as well. The fit uses least squares over ranks that are evenly
-    /// spaced on a logarithmic scale, so that the long tail does not dominate.
+    /// Fits Zipf's law to the URLs with at least ten requests. If fewer than 20 URLs have ten requests, the fit uses
+    /// the URLs with at least two. Returns `None` if fewer than 20 URLs have two.
+    ///
+    /// The fit uses least squares over ranks that are evenly spaced on a logarithmic scale, so that the long tail does
+    /// not dominate.
     pub fn zipf(&self) -> Option<ZipfFit> {
         [10, 2].into_iter().find_map(|least| self.fit(least))
     }

@@ -6,9 +6,10 @@ use crate::wire::{DecodeError, Reader, Writer};
 
 /// Texts of the most requested URLs, by fingerprint.
 ///
-/// Every request is recorded until the table is full. Then the half with the lowest weights is dropped, and
-/// from then on every second request is recorded, later every fourth, and so on. If a dropped URL has a
-/// noticeable share of the requests, it is soon recorded again, and then stays in the table.
+/// Every request is recorded until the table is full. Then the half of the URLs with the fewest estimated requests is
+/// dropped, and from then on every second request is recorded. When the table is full again, every fourth request is
+/// recorded, and so on. If a dropped URL has a noticeable share of the requests, it is soon recorded again, and then
+/// stays in the table.
 #[derive(Clone, Debug)]
 pub struct Texts {
     rows: HashMap<u64, Row>,
@@ -110,6 +111,7 @@ impl Texts {
     pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let texts_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let skip_log = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
+        // A row takes at least ten bytes: eight for the fingerprint, one for the weight, one for the text's length.
         let count = from.count(10)?;
         if !(2..=TEXTS_MAX).contains(&texts_max) || skip_log > SKIP_LOG_MAX || count > texts_max {
             return Err(from.decode_error());
@@ -139,8 +141,8 @@ impl Texts {
     pub const TEXT_BYTES_MAX: usize = 512;
 }
 
-/// The largest `skip_log`: at least one request in a thousand is recorded. A URL with one in ten thousand of a
-/// hundred million requests is then still recorded ten times.
+/// The largest `skip_log`: at least one request in 1024 is recorded. If a URL has ten thousand requests, about ten of
+/// them are then still recorded.
 const SKIP_LOG_MAX: u32 = 10;
 
 /// The largest `texts_max` that is accepted when a table is decoded.

@@ -1,4 +1,5 @@
-//! A temporary device: a sparse file without a name, which the system deletes when the process ends.
+//! A temporary device: a sparse file without a name, which the operating system deletes when the process ends.
+//! `edgeward link estimate`, tests and benchmarks use it for a chunk store that need not survive the process.
 
 use std::fs::{self, File, OpenOptions};
 use std::io;
@@ -7,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 use edgeward_store::disk::Device;
 
-/// A temporary file. The system deletes it when the process ends, even if the process is killed.
+/// A temporary file. The operating system deletes it when the process ends, even if the process is killed.
 #[derive(Debug)]
 pub struct ScratchDevice {
     file: File,
@@ -61,12 +62,13 @@ impl Device for ScratchDevice {
         self.file.read_exact_at(buffer, offset)
     }
 
+    /// Returns 0 bytes, because this device does not find out which bytes are in the page cache.
     fn read_now_at(&self, _buffer: &mut [u8], _offset: u64) -> io::Result<usize> {
         Ok(0)
     }
 
-    /// Returns false, so that all reads are blocking reads. They rarely wait, because most bytes were written
-    /// recently and are in the page cache.
+    /// Returns false, so that callers use only [`read_at`](Self::read_at). These reads rarely wait, because most
+    /// bytes were written recently and are in the page cache.
     fn supports_read_now(&self) -> bool {
         false
     }

@@ -60,6 +60,7 @@ fn each_day_is_a_folder_and_an_incomplete_result_is_marked() {
     let printed = String::from_utf8_lossy(&again.stderr).into_owned();
     assert!(printed.contains("not empty"), "{printed}");
 
+    // `junk.bin` is no access log, so the run fails and its result is incomplete.
     fs::remove_dir_all(folder.path().join("out")).expect("the folder is removed");
     fs::write(folder.path().join("junk.bin"), [0, 1, 2, 3]).expect("the file is written");
     let out = edgeward(folder.path(), &["junk.bin"]);

@@ -30,7 +30,7 @@ fn encoded_fields(frame: &Frame<'_>) -> Vec<u8> {
     bytes
 }
 
-/// Returns the number of bytes of a body at the end of a frame.
+/// Returns the length of the part of a body at the end of a frame, or 0 if frames of this type have none.
 fn body_bytes(frame: &Frame<'_>) -> usize {
     match frame {
         Frame::Plain { payload, .. }
@@ -70,7 +70,7 @@ fn runs() -> impl Strategy<Value = Run> {
     })
 }
 
-/// Generates a payload with a span and a method that fit it.
+/// Generates a payload with a span and a method that fit it. A compressed payload is shorter than its span.
 fn packed() -> impl Strategy<Value = (Span, Method, Vec<u8>)> {
     let span = (streams(), 0..1_u64 << 63, 1..4000_usize, any::<bool>());
     (span, any::<u8>()).prop_map(|((stream, offset, payload, compressed), byte)| {
@@ -98,7 +98,7 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
     });
     let causes =
         (0..3_usize).prop_map(|n| [NakCause::Missing, NakCause::Order, NakCause::Unopened][n]);
-    // Only one cut, which may have any length. The lengths of further cuts would have to be less than the span.
+    // One cut, the length of a chunk, may exceed the span. The sum of further cuts would have to be below the span.
     let cuts = || (1..=PIECE_BYTES_MAX as u32).prop_map(|first| vec![first]);
     prop_oneof![
         (12..=16_u32, any::<u64>())
@@ -169,14 +169,12 @@ fn frames() -> impl Strategy<Value = Vec<u8>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 600, ..ProptestConfig::default() })]
 
-    /// Decoding a frame and encoding it again gives the same bytes.
     #[test]
     fn decoded_frames_are_encoded_to_the_same_bytes(bytes in frames()) {
         prop_assert_eq!(frame_length(&bytes), Ok(Some(bytes.len())));
         prop_assert_eq!(encoded(&decode(&bytes).expect("the frame is valid")), bytes);
     }
 
-    /// A frame with any single flipped bit is refused.
     #[test]
     fn a_flipped_bit_is_detected(bytes in frames(), at in any::<usize>(), bit in 0..8_u8) {
         let mut corrupt = bytes;
@@ -299,6 +297,8 @@ fn fields_beyond_their_limits_are_refused() {
     let piece = u32::try_from(PIECE_BYTES_MAX).expect("the length is below 4 GiB");
     let is_valid = |kind: u8, payload: &[u8]| decode(&framed(kind, payload)).is_ok();
 
+    // A field, the type of the frame (2 OPEN, 3 PLAIN, 6 REF_RUN), a payload in which the field has its last valid
+    // value, and a payload in which it has its first invalid value.
     let table: [(&str, u8, Vec<u8>, Vec<u8>); 9] = [
         (
             "label",
@@ -359,7 +359,7 @@ fn fields_beyond_their_limits_are_refused() {
         assert!(is_valid(kind, &within), "{name}: within its bound");
         assert!(!is_valid(kind, &beyond), "{name}: beyond its bound");
     }
-    // The cuts after the first must be shorter than the span.
+    // A LITERAL frame: the sum of all cuts but the first must be less than the span (3), and no cut may be 0.
     let literal = |inner: u32| {
         let cuts = [
             &2_u16.to_le_bytes()[..],
@@ -370,7 +370,7 @@ fn fields_beyond_their_limits_are_refused() {
         with(with(span(0, 3), &[0]), &with(cuts, b"abc"))
     };
     assert!(is_valid(4, &literal(2)) && !is_valid(4, &literal(3)) && !is_valid(4, &literal(0)));
-    // Empty lists are refused, because they carry no information.
+    // Empty lists in ACK (11) and CREDIT (14) frames are refused, because they carry no information.
     assert!(!is_valid(11, &[0, 0]) && !is_valid(14, &[0, 0]));
 }
 

@@ -42,8 +42,8 @@ pub struct LinkConfig {
     /// True if bodies are cut into chunks and the chunks are looked up in the store. Otherwise bodies are only
     /// compressed.
     pub dedup: bool,
-    /// True if a new chunk is compressed with a dictionary: the stored chunks that followed the last known chunk of
-    /// the body when they were stored.
+    /// True if a new chunk is compressed with a dictionary. The dictionary is stored chunks: those that lie in the
+    /// store after the last known chunk of the body.
     pub delta: bool,
     /// The compression methods. zstd falls back to LZ4 or to no compression if it is slower than the network.
     pub methods: Methods,
@@ -57,8 +57,8 @@ pub struct LinkConfig {
     pub receive_bytes_max: u64,
     /// The highest number of bytes sent to a peer that the peer has not acknowledged.
     pub unacked_bytes_max: usize,
-    /// The highest number of frames of a connection that are parked until a disk read ends while later frames are
-    /// handled. When this limit is reached, the connection handles no further frame until a read has ended.
+    /// The highest number of parked frames of a connection. A parked frame waits for a disk read while later frames are
+    /// handled. At this limit, the connection handles no further frame until a read has ended.
     pub parked_frames_max: usize,
     /// The folder of the files that record which chunks each peer has, so that these chunks are not sent again after
     /// a restart. `None` keeps this knowledge in memory only.
@@ -100,8 +100,8 @@ impl Default for Times {
         Self {
             keep_alive: Duration::from_secs(15),
             handshake: Duration::from_secs(10),
-            // An edge sends its first bytes as soon as it has connected. Within 3 s, TCP can send a lost packet twice
-            // again.
+            // An edge sends its first bytes as soon as it has connected. Within 3 s, TCP can retransmit a lost packet
+            // twice.
             first_byte: Duration::from_secs(3),
             backoff_min: Duration::from_millis(100),
             backoff_max: Duration::from_secs(15),
@@ -115,8 +115,9 @@ impl Default for Times {
 }
 
 impl LinkConfig {
-    /// Returns the defaults: chunks of 8 KiB, all features enabled, two connections, 256 MiB of received and 128
-    /// MiB of sent bytes per peer. A WAN path of 10 Gb/s transfers 128 MiB in about 100 ms.
+    /// Returns the defaults: chunks of 8 KiB, all features enabled, two connections, 256 MiB of received and unread
+    /// bytes, and 128 MiB of unacknowledged bytes per peer. 128 MiB are enough for 10 Gb/s and a round-trip time of
+    /// 100 ms.
     pub fn new(encryption: Encryption, store_key: IdKey, store: Chunks) -> Self {
         Self {
             encryption,
@@ -141,8 +142,9 @@ impl LinkConfig {
         }
     }
 
-    /// Returns the configuration of the state machines. `sharing` states which chunks the peer may reference. With
-    /// `keep_sent`, the peer may also reference chunks that this endpoint has sent to it.
+    /// Returns the configuration of the sender and the receiver for one peer. `sharing` states which chunks the peer
+    /// may reference. With `keep_sent`, the peer may also reference chunks that this endpoint has sent to it. `session`
+    /// is a random number, by which the peer detects a restart of this endpoint.
     pub(crate) fn endpoint(
         &self,
         sharing: Sharing,
@@ -154,8 +156,8 @@ impl LinkConfig {
         let seed = self.store_key.id(b"edgeward link: seed of the chunker").0;
         let seed = u64::from_le_bytes(*seed.first_chunk().expect("the array has sixteen bytes"));
         let chunker = ChunkerParams::new(self.chunk_bytes, seed)?;
-        // Half of the receive budget is divided evenly among all streams as their initial credit. The other half is
-        // granted to fast streams later.
+        // Half of the receive budget is divided evenly among `streams_max` streams as their initial credit, which is
+        // from 16 to 256 KiB. The other half is granted to fast streams later.
         let streams_max = self.streams_max.max(1);
         let credit = self.receive_bytes_max / 2 / streams_max as u64;
         let credit = credit.clamp(16 << 10, 256 << 10);

@@ -53,6 +53,8 @@ enum DirectionState {
 }
 
 impl Pump {
+    /// Copies bytes until neither direction can continue or the [`Budget`] of one poll (256 KiB) is spent. When it is
+    /// spent, other tasks run before the next poll.
     fn poll(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         let mut budget = Budget::default();
         while !budget.is_spent() {

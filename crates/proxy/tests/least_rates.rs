@@ -50,6 +50,7 @@ fn an_upload_below_the_minimum_rate_gets_a_408() {
     let bed = start_edge(|_| {});
     bed.origin.on("/up", no_store(Answer::ok("x")));
     let step = WINDOW / 8;
+    // The upload buffer has 64 KiB. The origin gets a request when its body is complete or the buffer is full.
     let mut client = bed.connect();
     client.send_head("POST", "/up", &[("content-length", "1000")]);
     assert_eq!(
@@ -274,6 +275,7 @@ fn a_request_that_finds_the_queue_full_or_waits_too_long_gets_a_503() {
         gate.wait_reached(1);
         let refused = bed.get("/other");
         assert_eq!(refused.status, 503, "{end}");
+        // The queue timeout of 1.1 s, rounded up to whole seconds.
         assert_eq!(refused.header("retry-after"), Some("2"));
         let ended = format!("edgeward_origin_waits_total{{end=\"{end}\"}}");
         assert_eq!(bed.metric(&ended), 1.0);

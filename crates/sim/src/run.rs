@@ -12,19 +12,19 @@ use crate::ram::Ram;
 /// The settings of a run.
 #[derive(Clone, Debug)]
 pub struct RunConfig {
-    /// The policy.
+    /// The policy of the memory tier.
     pub policy: PolicySpec,
-    /// The capacity in bytes.
+    /// The capacity of the memory tier in bytes.
     pub capacity_bytes: u64,
     /// Requests of the warm-up, which fill the cache and are not counted.
     pub warmup_requests: u64,
-    /// Bytes charged per object in addition to its body. With 0 the charge is the size, as in the literature.
-    /// With the server's value the body is also rounded up as the server's allocator does; see
-    /// [`edgeward_types::charge_bytes`].
+    /// Bytes charged per object in addition to its body. With 0 the charge is the size of the
+    /// body, as in the literature. With any other value, the body is also rounded up as the server's allocator does;
+    /// see [`edgeward_types::charge_bytes`].
     pub object_overhead_bytes: u64,
     /// The seed of the policy's random draws.
     pub seed: Seed,
-    /// AdaptSize's Δ. `None` means the paper's value.
+    /// The number of requests between two steps of AdaptSize's tuner (Δ in the paper). `None` means the paper's value.
     pub window_requests: Option<u32>,
     /// Requests per interval of the time series.
     pub interval_requests: u64,
@@ -38,11 +38,13 @@ pub struct Run {
     disk: Option<Disk>,
     seen_requests: u64,
     counted: Counts,
-    /// The disk work when counting began.
+    /// The totals of the disk at the end of the warm-up.
     disk_before: DiskTotals,
+    /// The counts of the current interval of the time series.
     interval: Counts,
-    /// The time of the interval's last request, and the disk work at the interval's start.
+    /// The time of the interval's last request so far.
     interval_end: Timestamp,
+    /// The totals of the disk at the start of the interval.
     interval_disk: DiskTotals,
     series: Vec<Interval>,
     tuned: Vec<Tuned>,
@@ -140,8 +142,8 @@ impl Run {
         self.counted.hits
     }
 
-    /// Processes one request and returns where its object was found. Offers and records are in the server's
-    /// order.
+    /// Processes one request and returns where its object was found. The tiers and the tuner are called in the same
+    /// order as in the server.
     fn request(&mut self, key: KeyHash, size_bytes: u64) -> ServedFrom {
         let served_from = if self.ram.hit(key) {
             ServedFrom::Ram
@@ -242,11 +244,11 @@ pub(crate) enum ServedFrom {
 pub struct RunReport {
     /// The policy's name.
     pub policy: String,
-    /// The capacity in bytes.
+    /// The capacity of the memory tier in bytes.
     pub capacity_bytes: u64,
     /// Counted requests, without the warm-up.
     pub requests: u64,
-    /// Hits among them.
+    /// Hits among the counted requests.
     pub hits: u64,
     /// Hits per request.
     pub object_hit_ratio: f64,
@@ -276,7 +278,7 @@ pub struct RunReport {
 /// Hit ratios of one interval of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// The number of its last request, from 1.
+    /// The number of the interval's last request, from 1 for the first request of the trace.
     pub requests_end: u64,
     /// Hits per request.
     pub object_hit_ratio: f64,
@@ -290,7 +292,7 @@ pub struct Interval {
 /// The figures of both tiers for one interval.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct TierInterval {
-    /// The time of its last request, on the trace's clock.
+    /// The time of the interval's last request, on the trace's clock.
     pub time_end_seconds: f64,
     /// Hits in RAM per request.
     pub ram_object_hit_ratio: f64,
@@ -315,7 +317,7 @@ pub struct Tuned {
     pub predicted_ohr: f64,
     /// The hit ratio of the past window.
     pub measured_ohr: f64,
-    /// The prediction of the previous step minus the measured hit ratio of that window.
+    /// The hit ratio that the previous step predicted for the past window, minus the measured hit ratio.
     pub model_error: Option<f64>,
 }
 

@@ -338,8 +338,8 @@ impl Answer {
         }
     }
 
-    /// Returns true if a condition of the request holds. `If-None-Match` overrides `If-Modified-Since` (RFC
-    /// 9110 §13.2.2).
+    /// Returns true if the condition of the request selects a 304, because the client's version is current.
+    /// `If-None-Match` overrides `If-Modified-Since` (RFC 9110 §13.2.2).
     fn matches_condition(&self, request: &RecordedRequest) -> bool {
         if !matches!(request.method(), "GET" | "HEAD") {
             return false;

@@ -1,4 +1,5 @@
-//! The well-behaved client: hits over kept connections, one miss after another, and samples of the edge's memory.
+//! The well-behaved client: hits over persistent connections, one miss after another, and samples of the memory of the
+//! server under attack.
 
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpStream};
@@ -135,6 +136,7 @@ fn request_hits(
     // for which the threads of hits occupy the core.
     _ = rustix::process::nice(HITS_NICE);
     let mut connection = None;
+    // 7919 is prime, so a connection requests all keys before it repeats one.
     let mut key = n * 7919;
     while Instant::now() < end {
         key = (key + 7919) % HIT_KEYS;
@@ -179,8 +181,8 @@ fn request_misses(test_servers: &TestServers, end: Instant, errors: &AtomicU64) 
             Err(_) => _ = errors.fetch_add(1, Ordering::Relaxed),
         }
         if test_servers.service != Service::Edge {
-            // The server renders the page for each request. The pause limits this work to that of a monitoring
-            // system.
+            // The admin server renders its page for each request. The pause limits these requests to less than 200 per
+            // second.
             thread::sleep(Duration::from_millis(5));
         }
     }

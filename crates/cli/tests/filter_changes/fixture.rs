@@ -12,7 +12,7 @@ use serde_json::Value;
 use super::postgres;
 use super::run::{self, Server};
 
-/// The folder of a publisher, with its key.
+/// A temporary folder with the private key of a publisher and its state.
 pub(crate) struct Fixture {
     folder: tempfile::TempDir,
     public: String,

@@ -1,8 +1,9 @@
 //! Hashes eight chains of blocks at a time with AVX2. Tests compare the results with the hashes of single chains.
+//! A chain is a sequence of blocks that are hashed one after the other: a leaf or an inner node of a BLAKE3 tree.
 //!
 //! A vector has the same word of all eight chains. BLAKE3's compression (specification, section 2.2) can
-//! therefore be written as for a single chain. This code is a tenth slower than the assembly of the crate. But
-//! the assembly requires eight chains of equal length, complete blocks, and counters that are equal or
+//! therefore be written as for a single chain. This code is a tenth slower than the assembly of the `blake3`
+//! crate. But the assembly requires eight chains of equal length, complete blocks, and counters that are equal or
 //! consecutive.
 //!
 //! # Why `unsafe`
@@ -87,6 +88,7 @@ fn values_of(key: &[u32; 8], chains: &Chains<'_>, filled: usize) -> [HashBytes; 
         let before = value;
         let parameters = [counter[0], counter[1], bytes, flags];
         compress(&mut value, &message(&next), parameters, rotations);
+        // A chain that has fewer blocks keeps the hash of its last block.
         if nth >= shortest {
             let continues = _mm256_cmpgt_epi32(blocks, splat(nth));
             for (value, before) in value.iter_mut().zip(before) {

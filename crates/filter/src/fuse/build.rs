@@ -1,11 +1,12 @@
-//! Solves the equations of a shard by peeling.
+//! Solves the equations of a shard by peeling: the XOR of an id's four slots must equal the id's fingerprint.
 //!
 //! A slot that only one id uses can satisfy this id, whatever the other slots contain. Peeling appends this
 //! slot to a list and removes the id from its other slots. Each removal may leave further slots with one id.
 //! After all ids are removed, the slots are assigned in reverse order of the list. The slot from which an id was
 //! peeled is then still free, so its value can satisfy the id's equation.
 //!
-//! Ids are first sorted by segment, so that adding them accesses the tables in order. Peeling works in rounds:
+//! Ids are first sorted by the segment (a range of slots) of their first slot, so that adding them accesses the tables
+//! in order. Peeling works in rounds:
 //! the slots of a round are known before the round begins, so a CPU can process several ids at once. With a stack
 //! the CPU would finish each id before it could start the next.
 //!
@@ -25,22 +26,23 @@ pub(crate) struct Solved {
     pub(crate) seed: u64,
     /// The number of distinct ids.
     pub(crate) ids: usize,
+    /// The packed slot values.
     pub(crate) area: Vec<u8>,
 }
 
 /// Why a shard could not be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum BuildError {
-    /// All 64 attempts failed. The first attempt fails one time in ten, and each later attempt has more slots. With
-    /// random ids 64 failures practically never happen; an attacker who computes hashes can choose ids that
-    /// cause them.
+    /// All 64 attempts failed. The first attempt fails about one time in ten. After every two attempts, slots are
+    /// added. With random ids 64 failures practically never happen; an attacker who computes hashes can choose ids
+    /// that cause them.
     Unsolvable,
 }
 
-/// Builds a shard from pieces of hashes, which may contain duplicates.
+/// Builds a shard from lists of id hashes (`pieces`), which may contain duplicates.
 ///
-/// The order of the hashes does not affect the rate, but it selects one of many equivalent solutions. The seeds
-/// of all attempts are derived from `seed`.
+/// The order of the hashes does not affect the false-positive rate, but it selects one of many equivalent solutions.
+/// The seeds of all attempts are derived from `seed`.
 pub(crate) fn build(
     workspace: &mut Workspace,
     mut pieces: Vec<Vec<u64>>,
@@ -274,7 +276,7 @@ fn assign<T: Value>(
     pack(values, shape)
 }
 
-/// Packs the slot values into consecutive bits.
+/// Packs the slot values into consecutive bits. Slots from `first_wide_slot` on are wide: they have one more bit.
 fn pack<T: Value>(values: &[T], shape: Shape) -> Vec<u8> {
     let mut area = Vec::with_capacity(shape.bytes() as usize);
     let (mut word, mut filled) = (0u64, 0u32);
@@ -455,10 +457,10 @@ mod tests {
         }
     }
 
-    /// At each size at least nine of ten first attempts succeed, as the table of size classes assumes.
+    /// At each size at least nine of ten first attempts succeed, as `SIZE_CLASSES` in `shape.rs` assumes.
     ///
     /// With `EDGEWARD_LONG_TESTS` the test covers up to a million ids, which takes a minute in a release build.
-    /// The table was measured this way.
+    /// `SIZE_CLASSES` was measured this way.
     #[test]
     fn nine_of_ten_first_attempts_succeed() {
         let mut workspace = Workspace::default();

@@ -1,4 +1,4 @@
-//! The random numbers of a client's life, for the tests that simulate lives.
+//! The random numbers of a simulated run ("life") of one client, its publisher and the network.
 
 use edgeward_types::SplitMix64;
 

@@ -1,4 +1,5 @@
-//! The disk admission rules. A rule decides at each request that no tier could answer.
+//! The disk admission rules. At each request that no tier could answer, a rule decides if the object is written to
+//! disk.
 //!
 //! Most objects are never requested again, and writing them all wears and slows the disk. The rules therefore
 //! count requests. [`NthHit`](AnyDiskAdmission::NthHit) writes an object at its Nth remembered request, by
@@ -77,16 +78,16 @@ pub enum DiskRejectReason {
     Never,
     /// The object is already on disk.
     AlreadyOnDisk,
-    /// The object is larger than the disk limit.
+    /// The object is larger than the largest object that is written to disk.
     TooLarge,
     /// The object is evicted from memory without a hit. The rule has already decided about it at its miss.
     NotHit,
 }
 
 impl AnyDiskAdmission {
-    /// Makes a rule with an empty memory. `memory` configures the number of keys per period and the error rate.
-    /// A [`RequestCounter`] has one filter for the first requests of the keys, one for the second requests, and
-    /// so on. All filters after the first together take at most as much memory as the first.
+    /// Makes a rule with an empty memory. `memory` configures the number of keys per period and the
+    /// false-positive rate. A [`RequestCounter`] has one filter for the first requests of the keys, one for the second
+    /// requests, and so on. All filters after the first together take at most as much memory as the first.
     pub fn new(spec: DiskAdmissionSpec, memory: RotatingBloomConfig) -> Self {
         match spec {
             DiskAdmissionSpec::Always => Self::Always,
@@ -137,8 +138,8 @@ impl AnyDiskAdmission {
         }
     }
 
-    /// Counts a request that the disk answered. If the object is evicted later, it is written again at its next
-    /// request.
+    /// Counts a request that the disk answered. If the disk evicts the object later, the object needs fewer requests to
+    /// be written again; with second-hit admission it needs one.
     pub fn record(&self, key: KeyHash) {
         if let Some(counter) = self.counter() {
             counter.count(key);
@@ -150,7 +151,8 @@ impl AnyDiskAdmission {
         self.counter().map_or(0, |counter| counter.remembered(key))
     }
 
-    /// Returns fill and error rates of the filters: of the filter for first requests, for second requests, and so on.
+    /// Returns the fill and the error rates of each filter. The first filter is for first requests, the second for
+    /// second requests, and so on.
     pub fn filters(&self) -> Vec<RotatingBloomStats> {
         self.counter().map_or_else(Vec::new, RequestCounter::stats)
     }
@@ -236,7 +238,7 @@ pub const BYTES_PER_KEY: u64 = 32 << 10;
 /// The maximum share of first requests that are taken for repeated ones.
 pub const FALSE_POSITIVE_RATE_MAX: f64 = 0.01;
 
-/// The minimum number of keys. A smaller memory saves nothing: this many keys take 200 KiB.
+/// The minimum number of keys. Fewer keys would save little memory: this many take about 200 KiB.
 const KEYS_MIN: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -9,11 +9,14 @@
 //!     24      8  expected keys per period
 //!     32      8  fill at which the primary is full, an IEEE 754 double
 //!     40      8  blocks per generation
-//!     48      8  epoch; the generation of its parity is the primary
+//!     48      8  epoch; generation 0 is the primary in even epochs, generation 1 in odd ones
 //!     56  64·n   generation 0: blocks of eight 64-bit words
 //!      …  64·n   generation 1
 //!      …      8  XXH3-64 of all preceding bytes
 //! ```
+//!
+//! The generations are the two filters: keys are added to the primary, and the secondary has the keys of the previous
+//! period.
 //!
 //! All integers are little-endian. Keys that are added while the state is written may or may not be in it.
 
@@ -189,11 +192,11 @@ pub enum StateError {
         /// The current tag.
         expected: u64,
     },
-    /// The configuration has changed since.
+    /// The configuration differs from that of the saved state.
     OtherShape {
         /// The expected keys per period of the saved state.
         saved_keys: Option<NonZeroU64>,
-        /// The fill for rotation of the saved state.
+        /// The share of set bits at which a filter of the saved state is full.
         saved_fill_max: f64,
         /// The current configuration.
         expected: RotatingBloomConfig,
@@ -375,7 +378,7 @@ mod tests {
         }
     }
 
-    /// The errors state the problem.
+    /// Each error message states why the state cannot be used.
     #[test]
     fn a_state_that_does_not_match_gives_the_reason() {
         let bytes = used(500, 700).to_bytes(TAG);

@@ -14,8 +14,8 @@ pub trait ReadObserver: Debug + Send + Sync {
     /// Called after each blocking read.
     fn after_read(&self) {}
 
-    /// Returns true if the bytes at `offset` are in the page cache and false if they are not. With `None`, the disk
-    /// decides.
+    /// Called by a non-blocking read. With `Some(true)`, the bytes at `offset` count as cached and are read. With
+    /// `Some(false)`, the read returns no bytes. With `None`, the disk makes the non-blocking read itself.
     fn is_cached(&self, _offset: u64) -> Option<bool> {
         None
     }

@@ -46,6 +46,7 @@ pub struct Reader<'a> {
     failure: Option<ReadError>,
     /// True after the end of the input or an error.
     finished: bool,
+    /// The number of records read so far, including those of `batch`.
     records: u64,
 }
 
@@ -131,7 +132,7 @@ impl<'a> Reader<'a> {
         self.compression
     }
 
-    /// The number of records read so far.
+    /// The number of records read so far, including up to 1023 that the iterator has not returned yet.
     pub const fn records(&self) -> u64 {
         self.records
     }
@@ -253,6 +254,7 @@ impl<'a> Reader<'a> {
             let end = memchr::memchr(b'\n', filled)
                 .or_else(|| (whole && !filled.is_empty()).then_some(filled.len()));
             let Some(end) = end else {
+                // Until the columns are known, a line that is too long is an error even if malformed lines are skipped.
                 lines.bound_line(
                     buffer,
                     &ReadOptions {
@@ -336,6 +338,7 @@ impl Lines {
         }
     }
 
+    /// Parses the complete lines in the buffer and appends their records to `batch`, until the batch is full.
     fn take<P: LineParser>(
         &mut self,
         parser: &mut P,

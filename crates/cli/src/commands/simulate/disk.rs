@@ -66,7 +66,8 @@ pub(super) struct DiskArgs {
 }
 
 impl DiskArgs {
-    /// Returns true if a disk size is a share of the trace. Then the trace must first be read to measure its size.
+    /// Returns true if a disk size is a share of the trace's footprint. The trace is then read once before the
+    /// simulation, to measure the footprint.
     pub(super) fn needs_facts(&self) -> bool {
         let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.disk.iter().any(is_share)
@@ -96,7 +97,7 @@ impl DiskArgs {
         configs
     }
 
-    /// The memory of admission for a disk of this size.
+    /// Returns the configuration of the Bloom filters in which admission to a disk of this size remembers requests.
     fn memory(&self, capacity_bytes: u64) -> RotatingBloomConfig {
         let default = memory_for_disk(capacity_bytes);
         let keys = self.disk_filter_keys.unwrap_or(default.expected_keys);
@@ -104,7 +105,7 @@ impl DiskArgs {
     }
 }
 
-/// Parses a fraction from 0.01 to 0.9.
+/// Parses the share of set bits at which a Bloom filter is full: a fraction from 0.01 to 0.9.
 fn fill_max(text: &str) -> Result<f64, String> {
     match text.parse() {
         Ok(share) if (0.01..=0.9).contains(&share) => Ok(share),

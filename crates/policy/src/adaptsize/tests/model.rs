@@ -1,4 +1,5 @@
-//! Compares the models with the Markov chain, with a naive Theorem 1, and with a simulated cache.
+//! Compares the models of AdaptSize with the Markov chain of the paper (figure 8), with a naive implementation of its
+//! Theorem 1, and with a simulated cache.
 
 use edgeward_types::{KeyHash, Seed};
 use proptest::prelude::*;
@@ -11,7 +12,8 @@ use super::oracle::{self, ListCache, ModelObject, figure_8, zipf_requests};
 
 /// The closed form of Theorem 1 is the limit of the chain of figure 8.
 ///
-/// Method: iterate the chain with 150 list positions. The limit differs by about (rT)²/(2·150) of the odds.
+/// Method: iterate the chain with 150 list positions. The closed form holds for infinitely many positions. With 150,
+/// the odds that the object is resident differ from the closed form by about the share (rT)²/(2·150).
 #[test]
 fn the_closed_form_is_the_long_run_of_the_chain() {
     for (rate, admitted, lifetime) in [
@@ -57,7 +59,7 @@ prop_compose! {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// With very fine bins the solver agrees with seventy bisections of the naive formula.
+    /// With 1024 bins per octave, the solver agrees with the oracle, which bisects the naive formula.
     #[test]
     fn the_solver_agrees_with_brute_force(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
@@ -67,10 +69,10 @@ proptest! {
         prop_assert!((solver - oracle_ratio).abs() < 0.005, "{solver} against {oracle_ratio}");
     }
 
-    /// Cells of 1/8 octave have a small error even if a few objects determine the result.
+    /// Bins of 1/8 octave have a small error even if a few objects determine the result.
     ///
-    /// c is at most 256 times smaller than an object. Below that, an object is admitted once in e^256 requests,
-    /// which floats cannot represent and no cache would ever show.
+    /// c is at least 1/256 of the size of each object, so an object is admitted at least once in e^256 requests. A
+    /// real cache would not show lower probabilities, and below e^-745 they would be zero in floating point.
     #[test]
     fn compression_hardly_moves_the_curve(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
@@ -216,7 +218,8 @@ fn the_horizon_curve_matches_a_simulated_window_from_cold_and_from_warm() {
     }
 }
 
-/// Measured gaps predict bursts, which an exponential cannot.
+/// The measured gaps between the requests of an object predict bursts. An exponential distribution of the gaps, as in
+/// the paper, cannot.
 ///
 /// Method: 5000 objects, each requested four times in a row. A cache for 2 % of them hits three of four
 /// requests.

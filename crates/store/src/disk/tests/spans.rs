@@ -1,5 +1,5 @@
-//! Tests of bodies that are sent from the page cache without being read. Only bytes of verified blocks may be
-//! sent, and no bytes of an overwritten segment.
+//! Tests of spans: parts of bodies that the kernel sends from the page cache, without a read by this process. Only
+//! bytes of blocks whose checksum was verified may be sent, and no bytes of an overwritten segment.
 
 use std::fs::File;
 use std::io::Read as _;
@@ -17,8 +17,8 @@ use super::*;
 /// The setting `verify_every` of the tests.
 const EVERY: Duration = Duration::from_secs(600);
 
-/// Returns the settings of a store with a file of twelve times 256 KiB and segments of 256 KiB. A verified block is
-/// sent without a further comparison for [`EVERY`].
+/// Returns the settings of a store with a file of twelve times 256 KiB and segments of 256 KiB. After a block was
+/// compared with its checksum, it is sent without another comparison for [`EVERY`].
 fn small(folder: &Path) -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::kib(256)),
@@ -85,7 +85,8 @@ fn read_all(object: &DiskObject) -> (Vec<u8>, u64) {
     (received, in_spans)
 }
 
-/// Method: store bodies of less than one block, of several blocks, and in pieces. Read each body twice and in parts.
+/// Method: store bodies of less than one block (64 KiB), of exactly one block, and in two and four pieces of one block.
+/// Read each body twice and in parts.
 #[test]
 fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_expires() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -133,6 +134,7 @@ fn a_small_body_is_read_with_its_head_and_then_sent_from_the_cache() {
     assert_eq!(reads(), before + 2);
 }
 
+/// The cache does not know the time until the first call of `tick`.
 #[test]
 fn no_span_is_returned_without_a_time_or_with_verify_every_zero() {
     for (every, ticks, length) in [(EVERY, false, 20_000), (Duration::ZERO, true, 20_000)] {
@@ -243,7 +245,8 @@ fn a_span_of_an_overwritten_segment_is_lost() {
     let Piece::Span(span) = piece(&old, 0..30_000) else {
         panic!("the body was verified");
     };
-    // A pin is only a request: if every other segment is pinned as well, this segment is overwritten.
+    // An object in use pins its segment, and the writer prefers to overwrite other segments. If all free segments are
+    // pinned, it overwrites one of them.
     let mut pinned = vec![old];
     let mut key = 1;
     let lost = loop {
@@ -287,7 +290,8 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
         direct_writes,
         ..small(folder.path())
     });
-    // A writer with low priority would have to wait for readers that never pause.
+    // With `Always`, the writing thread has a lower priority than the readers, which never pause. With several readers
+    // it would get too little CPU time.
     let readers = if direct_writes == DirectWrites::Never {
         3
     } else {
@@ -367,9 +371,9 @@ fn check_spans_while_segments_are_overwritten(direct_writes: DirectWrites) {
     assert!(correct > 50, "{correct} spans sent, {lost} lost");
 }
 
-/// Method: send every object of a full device to its own client, which does not read yet. Objects in the middle of a
-/// segment are sent as pages; objects at its edges are copied. Then overwrite the device twice, and let the clients
-/// read.
+/// Method: send every object of a full device to its own client, which does not read yet. For objects in the
+/// middle of a segment, the sockets reference pages of the page cache. Objects near an edge of a segment are copied to
+/// the sockets. Then overwrite the device twice, and let the clients read.
 #[test]
 fn bytes_in_sockets_survive_an_overwrite_of_their_segment() {
     check_overwrite_of_sent_segments(DirectWrites::Never);

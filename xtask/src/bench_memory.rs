@@ -55,7 +55,7 @@ pub(crate) const MEMORY_RATIO_MAX: f64 = 1.1;
 const SAMPLE_INTERVAL: Duration = Duration::from_millis(20);
 
 /// The warm-up ends when the clients have received this multiple of the capacity, at the latest after 120 s.
-const WARMUP_FILLS: u64 = 2;
+const WARMUP_CAPACITIES: u64 = 2;
 
 /// The number of popular objects, which every client requests repeatedly.
 const POPULAR: u64 = 16;
@@ -230,7 +230,8 @@ impl Plan {
         bytes: &AtomicU64,
     ) -> anyhow::Result<(Vec<Sample>, f64, f64)> {
         let warmup_end = Instant::now() + Duration::from_secs(120);
-        while bytes.load(Ordering::Relaxed) < WARMUP_FILLS * capacity && Instant::now() < warmup_end
+        while bytes.load(Ordering::Relaxed) < WARMUP_CAPACITIES * capacity
+            && Instant::now() < warmup_end
         {
             thread::sleep(SAMPLE_INTERVAL);
         }
@@ -264,7 +265,7 @@ impl Plan {
              `cargo xtask {}` at commit {}, {} cores of {}, load {}.\n\n\
              Bound: (hot.capacity + fills at that moment + documented base of {:.1} MiB) x {MEMORY_RATIO_MAX}. \
              Met: no sample is above its bound. \"of bound\" is the largest share of its bound that a \
-             sample reached. Memory in MiB.\n\n\
+             sample reached. Fresh: the memory before the first request. Memory in MiB.\n\n\
              | objects, hot | fresh | median | p99 | peak | bound | of bound | met | MB/s | CPU s per GB |\n\
              |---|---|---|---|---|---|---|---|---|---|\n{}\n",
             machine["date"].as_str().unwrap_or_default(),

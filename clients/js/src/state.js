@@ -272,12 +272,12 @@ export class FilterState {
     }
     const current = this.#current;
     if (current?.lineage !== listed.lineage) throw early();
-    const isListed =
+    const matchesEntry =
       delta.lineage === listed.lineage &&
       delta.from === entry.from &&
       delta.to === entry.to &&
       delta.seed === current.filter.facts.seed;
-    if (!isListed) throw contradiction();
+    if (!matchesEntry) throw contradiction();
     if (entry.from > current.applied) throw early();
     // All ids of the delta were applied before.
     if (entry.to <= current.applied) return;

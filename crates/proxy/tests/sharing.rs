@@ -322,11 +322,8 @@ fn a_body_that_exceeds_the_limits_reaches_all_clients() {
     );
     let mut clients = waiting_clients(&bed, "/endless", 2);
     gate.open();
-    let late = clients.pop().expect("two clients");
-    let reader = std::thread::spawn(move || {
-        let mut late = late;
-        late.answer("GET")
-    });
+    let mut second_client = clients.pop().expect("two clients");
+    let reader = std::thread::spawn(move || second_client.answer("GET"));
     let first = clients[0].answer("GET");
     let second = reader.join().expect("the thread does not panic");
     for answer in [&first, &second] {

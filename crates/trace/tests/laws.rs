@@ -51,14 +51,14 @@ proptest! {
     fn the_text_parser_agrees_with_splitting_at_white_space(
         lines in vec(any_text_line(), 1..200),
         crlf in any::<bool>(),
-        chunk in 1usize..700,
+        read_bytes_max in 1usize..700,
     ) {
         let text: String = lines
             .iter()
             .map(|line| format!("{line}{}", if crlf { "\r\n" } else { "\n" }))
             .collect();
         let expected: Vec<Record> = text.lines().filter_map(plain_text_record).collect();
-        let input = ShortReads { bytes: text.as_bytes(), chunk };
+        let input = ShortReads { bytes: text.as_bytes(), read_bytes_max };
         prop_assert_eq!(read_all(input, Some(Format::Text)), expected);
     }
 
@@ -234,12 +234,12 @@ fn read_all(input: impl Read + Send, format: Option<Format>) -> Vec<Record> {
 /// An input with short reads, as from a pipe.
 struct ShortReads<'a> {
     bytes: &'a [u8],
-    chunk: usize,
+    read_bytes_max: usize,
 }
 
 impl Read for ShortReads<'_> {
     fn read(&mut self, out: &mut [u8]) -> io::Result<usize> {
-        let count = self.chunk.min(out.len());
+        let count = self.read_bytes_max.min(out.len());
         self.bytes.read(&mut out[..count])
     }
 }

@@ -23,7 +23,7 @@ pub(crate) fn check(
             normalise(&file.parent().unwrap_or_else(|| Path::new("")).join(path))
         };
         let place = || format!("{}:{line}", file.display());
-        let Some(there) = read(&linked_file) else {
+        let Some(linked_text) = read(&linked_file) else {
             let what = format!("the target of the link to {target} does not exist");
             findings.push(Finding::new(
                 "links",
@@ -36,7 +36,7 @@ pub(crate) fn check(
         let is_document = linked_file
             .extension()
             .is_some_and(|extension| extension == "md");
-        if !anchor.is_empty() && is_document && !headings(&there).any(|slug| slug == anchor) {
+        if !anchor.is_empty() && is_document && !headings(&linked_text).any(|slug| slug == anchor) {
             let what = format!("{} has no heading #{anchor}", linked_file.display());
             let hint = "an anchor is the heading in lower case with - for spaces";
             findings.push(Finding::new("links", place(), what, hint));

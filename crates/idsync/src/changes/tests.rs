@@ -211,10 +211,10 @@ proptest! {
                     let (rows_left, refuse) = if action == 5 { (usize::MAX, true) } else { (row_limit, false) };
                     let table = Arc::clone(&table);
                     changes.connection = Some(Box::new(FailingConnection { table, rows_left, unit: Unit::Number }));
-                    let mut accepted = 0;
+                    let mut offered_batches = 0;
                     let polled = changes.poll_while(&mut |batch| {
-                        accepted += 1;
-                        if refuse && accepted > row_limit / 3 {
+                        offered_batches += 1;
+                        if refuse && offered_batches > row_limit / 3 {
                             return false;
                         }
                         let texts = batch.ids().map(|id| String::from_utf8_lossy(id).parse());

@@ -112,16 +112,19 @@ impl Population {
             .iter()
             .map(|&size| admission_probability(size, c))
             .collect();
-        let mut absent: Vec<f64> = vec![0.0; self.rates.len()];
+        let mut unrequested: Vec<f64> = vec![0.0; self.rates.len()];
         let mut sum = |lifetime: f64, weight: fn(&Cell) -> f64| -> f64 {
-            for (absent, rate) in absent.iter_mut().zip(&self.rates) {
-                *absent = (-rate * lifetime).exp();
+            for (unrequested, rate) in unrequested.iter_mut().zip(&self.rates) {
+                *unrequested = (-rate * lifetime).exp();
             }
             self.cells
                 .iter()
                 .map(|cell| {
                     weight(cell)
-                        * stationary(absent[cell.rate as usize], admitted[cell.size as usize])
+                        * stationary(
+                            unrequested[cell.rate as usize],
+                            admitted[cell.size as usize],
+                        )
                 })
                 .sum()
         };
@@ -147,10 +150,11 @@ pub fn admission_probability(size_bytes: f64, c: f64) -> f64 {
     (-size_bytes / c).exp()
 }
 
-/// Theorem 1 in a form that cannot overflow; `absent` is `q = e^(-rT)`.
-pub(super) fn stationary(absent: f64, admitted: f64) -> f64 {
-    let present = (1.0 - absent) * admitted;
-    let total = absent + present;
+/// Theorem 1 in a form that cannot overflow. `unrequested` is `q = e^(-rT)`, the probability that no request for the
+/// object arrives within `T`.
+pub(super) fn stationary(unrequested: f64, admitted: f64) -> f64 {
+    let present = (1.0 - unrequested) * admitted;
+    let total = unrequested + present;
     if total > 0.0 { present / total } else { 0.0 }
 }
 

@@ -84,7 +84,7 @@ impl Crashes {
             .iter()
             .map(|operation| match operation {
                 Operation::Write { offset, bytes } => (*offset, &bytes[..]),
-                Operation::Sync => unreachable!("syncs up to here are settled"),
+                Operation::Sync => unreachable!("all syncs are before `unsynced`"),
             })
             .collect();
         let random = &mut self.random;

@@ -138,11 +138,11 @@ impl BodyBuffer {
         self.len = (end - self.base) as usize;
     }
 
-    /// Takes the whole body in one piece. Returns `None` if the body has several pieces that are too long to be copied.
+    /// Takes the whole body in one piece. Returns `None` if the body has several pieces and more than 64 KiB.
     ///
     /// Must not be called after bytes were released.
     pub(super) fn take_complete(&mut self) -> Option<CompleteBody> {
-        debug_assert_eq!(self.base, 0, "a window is not a whole body");
+        debug_assert_eq!(self.base, 0, "released bytes are missing");
         let whole = match &mut self.layout {
             // If the length was known, the buffer has its final size, and no bytes are moved.
             Layout::Buffer(buffer) => CompleteBody::Buffer(mem::take(buffer).into_boxed_slice()),

@@ -43,7 +43,6 @@ impl Reply {
     }
 
     /// Responds with a stored response, or with the 304, 206 or 416 that the request's conditions and range select.
-    ///
     /// If `cache_status` is `None`, `Cache-Status` reports a hit.
     pub(super) fn stored(
         self,
@@ -156,6 +155,7 @@ impl Reply {
             504 => counters.refused_504.increment(),
             _ => {}
         }
+        // A request with a `Cache-Status` counts under the outcome that the field reports.
         if error.cache_status.is_none() {
             counters.refused.increment();
         }

@@ -31,8 +31,7 @@ pub(super) struct Destination {
 }
 
 impl Destination {
-    /// Records the new version of the key after an older response was removed. For `None`, the key had changed before
-    /// the removal, and no version is recorded.
+    /// Records the key's version after an older response was removed; `None` if the key had changed before the removal.
     pub(super) fn set_removed(&mut self, version: Option<Version>) {
         let Some(version) = version else { return };
         if self.versions.primary.key() == version.key() {
@@ -155,6 +154,7 @@ impl Fetch {
         // An older response on disk is always replaced: lookups would find it after memory has evicted the new one.
         let writes = tier.admits(destination.hash, &destination.key, length, &worker.counters)
             | tier.contains(destination.hash);
+        // Even if the response is not written, an older marker on disk is replaced, so that no lookup finds it later.
         if let Some(marker) = &destination.marker
             && let StoredKind::Varies(variants) = &marker.kind
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.contains(primary)))

@@ -22,7 +22,7 @@ export class FakePublisher {
   snapshot = vector("static-integer.ewf");
   delta = vector("delta.ewd");
   secret = privateKey(7);
-  stranger = privateKey(8);
+  untrustedSecret = privateKey(8);
   /**
    * The fault to inject, or null: no response ("dead"), an untrusted signature ("forged"), a low serial ("old"), or
    * a file without its last byte ("cut"), with a wrong bit ("flipped") or without an end ("flood").
@@ -82,7 +82,7 @@ export class FakePublisher {
 
   sign(kind, document) {
     const json = JSON.stringify(document);
-    const key = this.trouble === "forged" ? this.stranger : this.secret;
+    const key = this.trouble === "forged" ? this.untrustedSecret : this.secret;
     const signature = sign(null, Buffer.from(`edgeward filter ${kind} 1\n${json}`), key);
     // The line begins with the id of the trusted key, even if the untrusted key has signed it.
     return `ed25519 fe812c12f3ab4ce6 ${signature.toString("hex")} ${json}`;

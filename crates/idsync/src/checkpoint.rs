@@ -290,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn a_checkpoint_of_another_scan_a_foreign_file_and_a_locked_file_are_refused() {
+    fn a_file_of_another_scan_or_format_or_in_use_is_refused() {
         let folder = tempfile::tempdir().expect("the folder is created");
         let path = folder.path().join("scan");
         write_checkpoint(&path);

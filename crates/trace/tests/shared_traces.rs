@@ -13,7 +13,7 @@ type Expected = (u64, u64, Option<u128>, u64, [u64; 5], Option<u64>);
 #[test]
 fn published_traces_have_their_published_figures() {
     // The large synthetic traces are read in release builds only: a debug build takes a minute.
-    let large = !cfg!(debug_assertions);
+    let reads_large = !cfg!(debug_assertions);
     let table: [(&str, bool, Expected); 6] = [
         (
             "bu98-proxy.tr.zst",
@@ -53,7 +53,7 @@ fn published_traces_have_their_published_figures() {
         ),
         (
             "akamai-w-web.tr.zst",
-            large,
+            reads_large,
             (
                 6_043_111,
                 590_127,
@@ -65,7 +65,7 @@ fn published_traces_have_their_published_figures() {
         ),
         (
             "akamai-tc0-download.tr.zst",
-            large,
+            reads_large,
             (
                 5_000_000,
                 446_148,
@@ -77,7 +77,7 @@ fn published_traces_have_their_published_figures() {
         ),
         (
             "akamai-v-video.tr.zst",
-            large,
+            reads_large,
             (
                 5_000_113,
                 1_451_542,
@@ -88,8 +88,8 @@ fn published_traces_have_their_published_figures() {
             ),
         ),
     ];
-    for (file, wanted, expected) in table {
-        let Some(path) = shared(file).filter(|_| wanted) else {
+    for (file, is_read, expected) in table {
+        let Some(path) = shared(file).filter(|_| is_read) else {
             continue;
         };
         let got = summarise(&path, ReadOptions::named(file));

@@ -88,11 +88,11 @@ impl Plan {
     /// Returns the number of warm-up runs for a table. The first scan of a new Cassandra node takes four times
     /// as long as later scans: its JVM compiles the read path during the first millions of rows.
     pub(super) fn warm(&self, table: Table) -> u32 {
-        self.warm.unwrap_or_else(|| rounds_to_warm(table.ids))
+        self.warm.unwrap_or_else(|| default_warm_up_runs(table.ids))
     }
 }
 
-fn rounds_to_warm(ids: u64) -> u32 {
+fn default_warm_up_runs(ids: u64) -> u32 {
     u32::try_from(WARM_ROWS.div_ceil(ids.max(1))).unwrap_or(u32::MAX)
 }
 
@@ -111,8 +111,8 @@ mod tests {
 
     #[test]
     fn a_small_table_has_more_warm_up_runs() {
-        assert_eq!(rounds_to_warm(620_000), 10);
-        assert_eq!(rounds_to_warm(10_000_000), 1);
+        assert_eq!(default_warm_up_runs(620_000), 10);
+        assert_eq!(default_warm_up_runs(10_000_000), 1);
     }
 
     #[test]

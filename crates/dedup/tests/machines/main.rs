@@ -1,8 +1,7 @@
 //! Tests sender and receiver over a link in virtual time. Every body arrives unchanged, even if frames are
 //! lost, stores are damaged, or endpoints restart. A lost chunk costs only one round trip.
 //!
-//! Each test with random bodies or faults makes a fixed share of `EDGEWARD_LINK_RUNS` runs, such as a fourth. The
-//! default is 800, so that the tests are fast.
+//! Each test with random bodies or faults makes a fixed share of `EDGEWARD_LINK_RUNS` runs (default 800).
 
 mod hostile;
 mod link;
@@ -21,12 +20,13 @@ use edgeward_dedup::wire::{Frame, decode, frame_length};
 use link::{DELAY, Faults, HashCounter, Plan, World};
 use support::Random;
 
-fn runs(share: u64) -> u64 {
+/// Returns the number of runs of a test: `EDGEWARD_LINK_RUNS` divided by `divisor`.
+fn runs(divisor: u64) -> u64 {
     let all = std::env::var("EDGEWARD_LINK_RUNS").ok();
     let all = all.map_or(800, |runs| {
         runs.parse().expect("EDGEWARD_LINK_RUNS is a number")
     });
-    all / share
+    all / divisor
 }
 
 /// Queues random bodies at both endpoints: versions of two texts, noise, and runs of one byte.
@@ -72,15 +72,15 @@ fn check(plan: Plan) -> World {
     world
 }
 
-fn plan(law: u64, run: u64) -> (Plan, Random) {
-    let seed = Random(law << 32 | run).next();
+/// Returns a plan without faults, and a generator. Each test has its own number, so that no tests share a seed.
+fn plan(test: u64, run: u64) -> (Plan, Random) {
+    let seed = Random(test << 32 | run).next();
     (Plan::without_faults(seed), Random(!seed))
 }
 
-/// Without faults every body arrives, and no digest is wrong. Still, some references may be refused. If both endpoints
-/// send the same chunks at the same time, their stores have these chunks in different orders. The receiver then
-/// refuses a reference to several neighbouring chunks as disordered. After this, it may refuse references to
-/// these chunks as missing or as never exchanged (`foreign`).
+/// Without faults every body arrives, and no digest is wrong. If both endpoints send the same chunks at the same time,
+/// their stores have these chunks in different orders. The receiver then refuses a reference to a run of such chunks as
+/// disordered. After this, it may refuse references to these chunks as missing or as never exchanged (`foreign`).
 #[test]
 fn bodies_arrive_over_a_link_without_faults() {
     for run in 0..runs(8) {
@@ -382,11 +382,11 @@ fn a_run_can_continue_in_the_next_container() {
                 .store
                 .locate(&run.first)
                 .expect("the chunk was sent three times");
-            let mut together = Vec::new();
+            let mut in_container = Vec::new();
             end.store
-                .entries(first, usize::from(run.chunks), &mut together);
+                .entries(first, usize::from(run.chunks), &mut in_container);
             runs += 1;
-            crossing += usize::from(together.len() < usize::from(run.chunks));
+            crossing += usize::from(in_container.len() < usize::from(run.chunks));
         }
         rest = &rest[length..];
     }

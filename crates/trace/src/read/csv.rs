@@ -124,10 +124,10 @@ impl CsvParser {
         let by_number = [&columns.time, &columns.key, &columns.size]
             .into_iter()
             .all(|column| matches!(column, Some(Column::Number(_))));
-        let size_reads = names
+        let size_is_number = names
             .get(parser.size)
             .is_some_and(|field| number::whole(field.as_bytes()).is_some());
-        Ok((parser, !(by_number && size_reads)))
+        Ok((parser, !(by_number && size_is_number)))
     }
 }
 

@@ -21,7 +21,7 @@ pub(crate) struct QueryArgs {
     #[arg(value_name = "FILTER")]
     filter: PathBuf,
 
-    /// Ids to query; without any, one id per line of stdin
+    /// Ids to query. If no id is given, each line of stdin is an id
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 
@@ -92,5 +92,5 @@ Examples:
   edgeward filter query resource.ids 550e8400-e29b-41d4-a716-446655440000
   cut -d, -f1 wanted.csv | edgeward filter query resource.ids | grep ^maybe
 
-`absent` is certain. `maybe` is wrong for a share of the absent ids, which
-`edgeward filter inspect` shows. Exit code 1: all ids are absent.";
+`absent` is certain. `maybe` is wrong for some absent ids; `edgeward filter
+inspect` measures their share. Exit code 1: all ids are absent.";

@@ -1,8 +1,8 @@
 //! Measures the CPU time and memory of counting the requests of a log, for edgeward and other programs.
 //!
-//! A combined log is generated from a seed (Zipf, 70 % of the URLs requested once) and split into files with
-//! gzip and zstd. Each engine counts how often each URL was requested: requests, URLs, URLs requested once. All
-//! engines must agree. The kernel reports the CPU time of each finished process and its children. CPU time is
+//! A combined log is generated from a seed (Zipf, 70 % of the URLs requested once) and split into files with gzip and
+//! zstd. Each engine counts the requests of each URL. It reports three numbers: requests, URLs, and URLs requested
+//! once. All engines must agree. The kernel reports the CPU time of each finished process and its children. CPU time is
 //! comparable even if the machine is not idle.
 
 mod engines;

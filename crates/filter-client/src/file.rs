@@ -34,6 +34,7 @@ struct Shared {
 struct LoadedFilter {
     filter: Filter<Vec<u8>>,
     stamp: FileStamp,
+    /// The number of new files that were not used.
     refused: u64,
 }
 

@@ -85,6 +85,8 @@ fn any_flipped_bit_is_detected() {
 #[test]
 fn a_forged_header_is_refused_without_allocating() {
     for whole in [static_filter(), updatable_filter()] {
+        // Offsets: 10 construction, 11 form of the ids, 12 number of parts, 56 false-positive rate, 64 length of the
+        // payload, 80 zeroes.
         for (at, field) in [
             (12, &u32::MAX.to_le_bytes()[..]),
             (12, &0u32.to_le_bytes()),
@@ -105,8 +107,10 @@ fn a_forged_header_is_refused_without_allocating() {
     }
 }
 
+/// `open_trusted` does not verify the checksum of the payload, but it checks the fields of the shard directory.
 #[test]
 fn a_forged_shard_is_refused() {
+    // Offsets: 128 position of the shard, 144 `starts`, 148 `wide_from`, 152 `log2`, 153 `bits`, 154 zeroes.
     for (at, field) in [
         (128, &u64::MAX.to_le_bytes()[..]),
         (128, &0u64.to_le_bytes()),
@@ -139,7 +143,7 @@ fn a_file_of_another_kind_is_reported_as_such() {
 }
 
 proptest! {
-    /// Every file that opens without verification can be used without a panic.
+    /// Every file that opens without verification of its payload's checksum can be used without a panic.
     #[test]
     fn forged_payloads_cause_no_panic(
         forgeries in prop::collection::vec((128usize..400, any::<u8>()), 0..12), id: u64,

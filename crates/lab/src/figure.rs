@@ -141,7 +141,7 @@ pub enum ComparisonKind {
     TimesFewer,
     /// The change from the first value to the second, in percent of the first: "+47 %".
     Percent,
-    /// The difference of two shares, in percentage points.
+    /// The second share minus the first, in percentage points.
     Points,
 }
 

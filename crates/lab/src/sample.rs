@@ -102,8 +102,8 @@ impl Sample {
         ]
     }
 
-    /// Subtracts `zero`, the counts from before the load began. The start of the server also used CPU time, the
-    /// device and the origin.
+    /// Subtracts `zero`, the counts at the moment when the server was ready after its latest start. The start itself
+    /// used CPU time, the device and the origin, and does not count.
     pub(crate) fn subtract(&mut self, zero: &Self) {
         fn less(mine: &mut Option<u64>, zero: Option<u64>) {
             *mine = mine.zip(zero).map(|(mine, zero)| mine.saturating_sub(zero));
@@ -200,7 +200,8 @@ pub(crate) fn interval_values(
     {
         ends.push(last);
     }
-    // Rates over a very short interval are meaningless, so a short interval is merged with the previous one.
+    // Rates over a very short interval are meaningless. An interval shorter than half the mean length is therefore
+    // merged with the previous one.
     let mean_length = match ends[..] {
         [a, .., b] => (b.seconds - a.seconds) / (ends.len() - 1) as f64,
         _ => 0.0,
@@ -229,6 +230,7 @@ pub(crate) fn interval_values(
 /// The maximum number of samples: more than an hour at one sample per second.
 const SAMPLES_MAX: usize = 4096;
 
+/// The maximum number of intervals in a plot.
 const INTERVALS_MAX: usize = 90;
 
 #[cfg(test)]

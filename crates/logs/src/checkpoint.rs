@@ -105,8 +105,10 @@ struct CheckpointRun {
     folder: PathBuf,
     /// Locked while a process uses the folder. The system releases the lock when the process ends.
     _lock: File,
+    /// The paths of the partial results.
     paths: Vec<PathBuf>,
     spill_error: Option<SpillError>,
+    /// The size of the largest temporary file so far.
     temp: ByteSize,
 }
 
@@ -317,7 +319,7 @@ fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointErro
     })
 }
 
-/// Returns a text with the options that affect parsing, except the options that a partial result stores in own
+/// Returns a text with the options that affect parsing. It lacks depth and query, for which a partial result has
 /// fields.
 fn options(settings: &Settings) -> String {
     format!(
@@ -329,6 +331,6 @@ fn options(settings: &Settings) -> String {
 const LOCK_NAME: &str = "lock";
 const PARTIAL_SUFFIX: &str = ".partial";
 
-/// The name of the partial result that a run writes when space runs out. The run reports its statistics, but
-/// the next run does not continue from it.
+/// The name of the partial result that a run writes when space runs out. The report of this run includes the result.
+/// The next run removes the file and reads its lines again.
 const INCOMPLETE_NAME: &str = "incomplete";

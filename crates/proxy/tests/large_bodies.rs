@@ -1,5 +1,5 @@
-//! Large bodies with frequent hits. The memory tier moves them to its arena, and the fast path sends them from
-//! there.
+//! Large bodies with frequent hits. The memory tier moves them to its arena, a file in RAM. The fast path, edgeward's
+//! own code for HTTP/1.1, sends them from this file. hyper serves all other requests.
 
 mod support;
 
@@ -29,6 +29,7 @@ fn has_arena(bed: &TestBed) -> bool {
 fn bodies_of_all_sizes_are_right_from_the_fast_path_and_from_hyper() {
     let bed = TestBed::start();
     let mut client = bed.connect();
+    // The arena accepts bodies from 128 KiB (131,072 bytes) on.
     for length in [131_071, 131_072, 131_073, 200_000, 262_145, 1_048_579] {
         let path = format!("/{length}");
         let answer = Answer::pattern(length).header("cache-control", "max-age=60");
@@ -75,6 +76,7 @@ fn a_body_with_few_hits_does_not_move() {
     assert_eq!(arena_bytes(&bed), 0);
 }
 
+/// The arena accepts bodies of at most 16 MiB.
 #[test]
 fn a_body_that_would_take_long_to_move_does_not_move() {
     const LENGTH: u64 = (16 << 20) + 1;

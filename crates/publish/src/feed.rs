@@ -21,6 +21,7 @@ use crate::writer::{Command, JournalError};
 #[derive(Clone, Debug)]
 pub struct Feed {
     commands: mpsc::WeakSender<Command>,
+    /// The digest of the feed's name.
     name: Digest,
     position: Option<i64>,
     counters: Arc<Counters>,
@@ -34,9 +35,9 @@ pub struct Changes {
     pub added: Vec<IdHash>,
     /// Ids that were removed. An id that was removed and added again is in both lists.
     pub removed: Vec<IdHash>,
-    /// The time up to which no id is missing after these changes: a time before the database was queried. It is
-    /// measured on the monotonic clock of [`PublishConfig::clock`](crate::PublishConfig::clock). `None` if more
-    /// changes follow, or if some changes were refused.
+    /// A time before the database was queried. After these changes, the feed has sent every change that was committed
+    /// before this time. It is a time of the monotonic clock of [`PublishConfig::clock`](crate::PublishConfig::clock).
+    /// `None` if more changes follow, or if some changes were refused.
     pub complete_until: Option<Duration>,
     /// The position at which this feed continues after a restart, in a unit that the feed chooses.
     pub position: Option<i64>,

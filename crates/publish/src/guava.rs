@@ -1,4 +1,4 @@
-//! The set in the format of Guava's `BloomFilter`, served in addition to the id filter.
+//! A filter of the published ids in the format of Guava's `BloomFilter`, served in addition to the id filter.
 //!
 //! Guava has its own hash function, so this filter needs the ids themselves. The journal contains only XXH3
 //! hashes of ids. The filter is therefore built from a scan. Its `Last-Modified` is the start of the scan: every
@@ -20,6 +20,7 @@ pub(crate) struct GuavaFile {
     pub(crate) content: Content,
     /// The time at which the scan began, in the format of `Last-Modified`.
     pub(crate) modified: HeaderValue,
+    /// The number of distinct ids in the filter.
     pub(crate) ids: u64,
 }
 

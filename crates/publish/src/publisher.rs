@@ -101,7 +101,7 @@ impl Publisher {
         }
         let config = Arc::new(config);
         let counters = Arc::new(Counters::default());
-        // The queue has space for every list that may wait, and for the commands of the builder and of the feed.
+        // The queue has space for every posted list of ids that may wait, and for the commands of builder and feed.
         let (commands, receiver) = mpsc::channel(config.limits.posts_max + 16);
         let (wake, wakes) = std_mpsc::sync_channel(4);
         let request_scan = {

@@ -16,7 +16,7 @@
 //! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects
 //!    the bytes. The first is called only for requests with a condition (`If-…`), the second only for
 //!    requests with `Range`.
-//! 5. A miss: if a stored response must be validated, [`conditional::revalidation_request`] makes the forwarded
+//! 5. A miss: if a stored response must be revalidated, [`conditional::revalidation_request`] makes the forwarded
 //!    request conditional. [`hop_by_hop`] removes the fields of the connection from the origin's response.
 //! 6. The response: [`on_response`] gets the times of the fetch in an [`Exchange`]. It returns
 //!    [`Verdict::Store`] with the values that a later hit needs, or [`Verdict::Refuse`] with the reason. A 304

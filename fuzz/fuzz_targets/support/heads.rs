@@ -10,7 +10,7 @@ pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns the fields of the valid `name:value` lines; at most 64.
+/// Returns the fields of those of the first 64 lines that are valid `name:value` lines.
 pub fn head(lines: &[u8]) -> HeaderMap {
     let mut head = HeaderMap::new();
     for line in lines.split(|&byte| byte == b'\n').take(64) {

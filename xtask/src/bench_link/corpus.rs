@@ -4,8 +4,8 @@
 //! The tar files have sorted names and neither owners nor times, so two tar files differ only in the content of their
 //! files. The tar files are created once and kept.
 //!
-//! If no registry can be reached, a synthetic corpus is generated from a seed. Every row is marked as synthetic,
-//! because savings on generated text say little about real packages.
+//! If no registry can be reached, a synthetic corpus is generated from a seed. Every row of the results is then marked
+//! as synthetic, because savings on generated text say little about real packages.
 
 use std::fs;
 use std::io::Write as _;
@@ -243,6 +243,7 @@ fn synthetic_corpus(folder: &Path) -> anyhow::Result<Corpus> {
 fn edition_text(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in 0..SECTIONS {
+        // The section has the text of the last edition, up to the requested one, that rewrote it; 0 if none did.
         let editions = (1..=edition).rev();
         let mut last = editions.filter(|edition| Random::at(section * 31 + edition).below(50) == 0);
         let edition = last.next().unwrap_or(0);

@@ -63,6 +63,7 @@ proptest! {
         let disk = disk();
         let mut store = open(&disk, method);
         let mut known: HashMap<usize, (ChunkLocation, bool)> = HashMap::new();
+        // The highest container number. A new container overwrites the container that is `CONTAINERS` older.
         let mut newest = 0;
         for step in steps {
             match step {
@@ -91,6 +92,7 @@ proptest! {
                 Step::Reopen => {
                     store.flush().expect("the disk has no faults");
                     store = open(&disk, method);
+                    // The flush writes the newest container if it has chunks. The next chunk then gets a new container.
                     let written = |&(location, _): &(ChunkLocation, bool)| location.container == newest;
                     newest += u32::from(known.values().any(written));
                 }
@@ -115,7 +117,7 @@ proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
     /// If `is_retained` returns true for a chunk, the chunk can still be loaded after another container was
-    /// written. It returns false for listed chunks and for chunks that are overwritten next.
+    /// written. It returns false for listed chunks and for the chunks of the container that is overwritten next.
     #[test]
     fn retained_chunks_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
@@ -125,6 +127,7 @@ proptest! {
         let mut store = open(&disk, method);
         let mut known = HashMap::new();
         for (number, kind) in steps {
+            // One step in three lists its chunk, the others store it.
             let (location, _) = if kind == 0 { list(&mut store, number) } else { store_chunk(&mut store, number) };
             known.insert(number, location);
         }
@@ -159,6 +162,7 @@ fn only_ids_of_listed_chunks_are_written() {
         list(&mut store, number);
     }
     store.flush().expect("the disk has no faults");
+    // The superblock takes the first 4096 bytes. `settings` creates the store with epoch 77.
     let content = disk.content();
     let span = CONTAINER + layout().trailer_bytes();
     for container in content[4096..]

@@ -48,7 +48,8 @@ fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
     halves.store(lanes);
 }
 
-/// The lanes in two registers, for callers that add stripes in one pass with other work.
+/// The eight lanes in two registers. The code of fingerprints adds stripes in the same pass in which it hashes the
+/// bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Halves {
     low: __m256i,

@@ -16,7 +16,8 @@ pub const VERSION: u16 = 2;
 /// The oldest version of the protocol that this endpoint supports.
 pub const VERSION_MIN: u16 = 1;
 
-/// The oldest version in which the checksums of frames on authenticated connections do not cover the bytes of bodies.
+/// The oldest version with [`Checksum::Fields`]: on an authenticated connection, the checksum of a frame does not cover
+/// the bytes of a body.
 const VERSION_OF_FIELDS: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"\x89EWL\r\n\x1a\n";
@@ -35,7 +36,7 @@ pub struct Hello {
     pub epoch: u64,
     /// The scheme by which the endpoint hashes chunks ([`IdKey::scheme`]).
     pub id_scheme: u8,
-    /// The check of the endpoint's key ([`IdKey::check`]).
+    /// A value by which the peers compare their store keys without revealing them ([`IdKey::check`]).
     pub key_check: ChunkId,
     /// The parameters of the chunker that the endpoint prefers.
     pub chunker: ChunkerParams,
@@ -43,7 +44,7 @@ pub struct Hello {
     pub methods: Methods,
     /// The number of open streams that the endpoint accepts.
     pub streams_max: u32,
-    /// The initial credit of each stream, in bytes.
+    /// The initial credit of each stream: how many bytes the peer may send before it gets more credit.
     pub credit: u64,
 }
 

@@ -26,11 +26,14 @@ pub(crate) struct MemoryStore {
     locations: BTreeMap<ChunkId, ChunkLocation>,
     container_bytes: usize,
     containers_max: usize,
+    /// The number of the next container.
     next: u32,
-    /// The number of fingerprints that were stored.
+    /// The number of calls of `set_fingerprint` that computed a fingerprint.
     pub(crate) fingerprints_set: u64,
-    /// On average one in this many lookups reports a pending read. 0: no lookup does.
+    /// On average one in this many lookups reports a pending read, as a store does that must first read from its
+    /// device. 0: no lookup does.
     pending_one_in: usize,
+    /// True if a lookup has reported a pending read since the last call of `set_pending`.
     has_pending: bool,
     random: Random,
 }
@@ -103,7 +106,8 @@ impl MemoryStore {
         containers.map(|container| container.bytes.len()).sum()
     }
 
-    /// Flips a bit of the byte at offset `at` in all chunks. The offset is taken modulo the total number of bytes.
+    /// Flips one bit of one byte. `at` is the offset of the byte in the concatenation of all chunks, modulo their total
+    /// number of bytes.
     pub(crate) fn flip(&mut self, at: usize) {
         let mut at = at % self.bytes().max(1);
         for container in self.containers.values_mut() {
@@ -115,7 +119,7 @@ impl MemoryStore {
         }
     }
 
-    /// Changes the order of the chunks in each container.
+    /// Stores the chunks of each container again in reverse order, so that their locations change.
     pub(crate) fn shuffle(&mut self) {
         let old = std::mem::take(&mut self.containers);
         self.locations.clear();
@@ -133,6 +137,7 @@ impl MemoryStore {
         }
     }
 
+    /// Returns the number of different chunks.
     pub(crate) fn chunks(&self) -> usize {
         self.locations.len()
     }
@@ -256,7 +261,7 @@ impl ChunkStore for MemoryStore {
     }
 
     /// Returns true if the chunks have bytes and their container will not be evicted soon: it must not be among
-    /// the oldest eighth of the containers.
+    /// the `containers_max / 8 + 1` containers of a full store that are evicted next.
     fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
         let newer = self.containers.range(location.container + 1..).count();
         newer < self.containers_max - 1 - self.containers_max / 8

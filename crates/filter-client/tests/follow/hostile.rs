@@ -13,9 +13,9 @@ use crate::support::{
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// Starts a client with a valid filter. Then the publisher publishes a new id, and the relay changes the responses
-/// until the client has counted a refused file. Then the relay passes responses unchanged, and the client must
-/// get the newest filter.
+/// Starts a client with a valid filter. Then the relay changes the responses by `tamper`, and `publish` publishes id
+/// 5000. The test waits until `has_counted` returns true for the client's status. Then the relay passes responses
+/// unchanged, and the client must get the newest filter.
 fn check_refusal(
     publish: impl FnOnce(&RunningPublisher, &Table),
     tamper: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,
@@ -71,7 +71,8 @@ fn publish_delta(publisher: &RunningPublisher, _: &Table) {
     assert!(post(publisher.addr(), 5000));
 }
 
-/// Returns a relay function that changes the responses for one kind of request.
+/// Returns a relay function that changes successful responses to requests whose path contains `part`. `change` gets
+/// the response and the offset of its body.
 fn change_responses(
     part: &'static str,
     mut change: impl FnMut(&mut Vec<u8>, usize) + Send + 'static,
@@ -137,6 +138,7 @@ fn an_oversized_snapshot_is_refused() {
     });
 }
 
+/// The path of a poll for the manifest contains `?have`.
 #[test]
 fn a_changed_manifest_and_a_manifest_of_another_key_are_refused() {
     let flip = change_responses("?have", |answer, body| {
@@ -160,7 +162,7 @@ fn a_changed_manifest_and_a_manifest_of_another_key_are_refused() {
     });
 }
 
-/// A valid manifest that lists a petabyte: the client does not request the snapshot.
+/// A valid manifest lists a snapshot of a petabyte. The client does not request this snapshot.
 #[test]
 fn a_snapshot_of_a_petabyte_is_not_requested() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -178,6 +180,7 @@ fn a_snapshot_of_a_petabyte_is_not_requested() {
             let line = manifest.to_line(Some(&signer()));
             answer.truncate(body);
             let head = String::from_utf8_lossy(&answer).into_owned();
+            // The changed manifest may have another length, so its response must not state the old one.
             let head = head.replace("content-length", "x-was");
             answer = [head.as_bytes(), line.as_bytes()].concat();
         }

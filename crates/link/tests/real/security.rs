@@ -221,6 +221,7 @@ async fn a_peer_with_another_key_or_version_or_without_hello_is_refused() {
 #[tokio::test]
 async fn a_peer_that_violates_the_protocol_is_disconnected() {
     let (_test_bed, gateway, id_key, target) = test_bed().await;
+    // A label of kind 1 has the address of a TCP target.
     let label = [&[1][..], target.addr.to_string().as_bytes()].concat();
     let stream = StreamId(0);
     let span = |offset, length| Span {
@@ -242,6 +243,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     };
 
     let (mut edge, _) = connect().await;
+    // The header of a PLAIN frame (type 3) with a payload of 600 KiB, which is longer than `PAYLOAD_BYTES_MAX`.
     let mut header = [0; 16];
     header[..4].copy_from_slice(&(600_u32 << 10).to_le_bytes());
     header[4] = 3;
@@ -292,7 +294,7 @@ async fn a_peer_that_violates_the_protocol_is_disconnected() {
     assert_eq!(echoed, b"hello", "the repeated frame has no effect");
 }
 
-/// A peer that knows only the hash of a chunk cannot read it if another peer sent it.
+/// A peer cannot read a chunk that another peer sent, even if the first peer knows the chunk's hash.
 #[tokio::test]
 async fn a_hash_alone_does_not_reveal_a_chunk() {
     let (mut test_bed, gateway, id_key, target) = test_bed().await;
@@ -307,7 +309,8 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
         .hello(hello(&id_key, 99, 99))
         .await
         .expect("the gateway accepts the HELLO");
-    // Computes the hash of a chunk of the body. An attacker with the store key who guesses the content can do this.
+    // Computes the hash of the first chunk of the body. An attacker with the store key who guesses the content can do
+    // this. The chunk begins at 4 KiB, because the first 4 KiB of a stream bypass deduplication.
     let mut chunker = edgeward_dedup::chunker::Chunker::new(gateway_hello.chunker);
     let rest = &secret[4096..];
     let length = chunker

@@ -1,8 +1,8 @@
 //! Calibrates rate estimates with the requests that followed earlier estimates.
 //!
-//! The smoothed count of an object with one request predicts 0.7 requests per window, but four of five objects
-//! of this kind are never requested again. The mean of the requests that followed all estimates of one bin is
-//! unbiased. Storing these means takes a few hundred numbers.
+//! With a smoothing of 0.3, the estimate for an object with one request is 0.7 requests per window, but four of five
+//! such objects are never requested again. The mean of the requests that followed all estimates of one bin is unbiased.
+//! Storing these means takes a few hundred numbers.
 
 use super::model::Bins;
 
@@ -12,10 +12,11 @@ pub(super) struct Calibration {
     bins: Bins,
     /// The outcomes per bin, smoothed over windows.
     outcomes: Vec<Outcomes>,
+    /// The weight of past windows is multiplied by this factor at each new window.
     smoothing: f64,
 }
 
-/// The outcomes of the estimates in one bin.
+/// The outcomes of the estimates in one bin. Older windows have less weight in each sum.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcomes {
     objects: f64,
@@ -33,9 +34,9 @@ impl Calibration {
         }
     }
 
-    /// Returns the bin of an estimate.
+    /// Returns the bin of an estimate, which is in requests per window.
     pub(super) fn bin(&self, estimate: f64) -> u16 {
-        // 2^32 requests per window are (32 + 16) * 4 = 192 bins.
+        // The first bin is at 2^-16. An estimate of 2^32 is therefore in bin (32 + 16) * 4 = 192.
         self.bins.bin_of(estimate).min(BINS_MAX - 1) as u16
     }
 
@@ -128,7 +129,7 @@ mod tests {
         calibration.decay();
         (0..1000).for_each(|_| calibration.add_outcome(bin, 1));
         let (active, _) = calibration.predict(1.0);
-        // 1000 of 1000 + 300.
+        // The newer 1000 objects are active and have weight 1, the older ones have weight 0.3.
         assert!((active - 1.0 / 1.3).abs() < 0.002, "{active}");
     }
 }

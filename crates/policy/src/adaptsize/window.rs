@@ -1,4 +1,5 @@
-//! The model of a past window: its curve can be compared with a simulation, as in the paper's figure 9.
+//! The model of a past window. Its curve of hit ratio over `c` can be compared with a simulation, as in figure 9 of the
+//! AdaptSize paper.
 
 use std::collections::HashMap;
 
@@ -11,7 +12,7 @@ use super::horizon::{ExpectedRequests, WindowModel, WindowObjects};
 
 /// Returns the finite-horizon model of exactly these requests, from their counts, gaps and sizes.
 ///
-/// `resident` returns true if the cache had a key before the first request. `idle_bytes` are the bytes of
+/// `resident` returns true if the cache had the object of a key before the first request. `idle_bytes` are the bytes of
 /// resident objects that are not requested. The last size of an object counts.
 pub fn forecast_window(
     requests: &[Object],

@@ -1,8 +1,7 @@
 //! Tracks if connections to the origin succeed, and logs the start and the end of outages.
 //!
-//! During an outage each failed request would log the same error, so only the start and the end of an outage are
-//! logged. For an origin that fails often, the starts of outages are logged at intervals of at least
-//! [`DOWN_LINES_APART`]. The end of an outage is logged only if its start was logged.
+//! Failed requests of an outage would log the same error, so only its start and its end are logged. Starts are logged
+//! at intervals of at least [`DOWN_LINES_APART`]. The end of an outage is logged only if its start was logged.
 
 use std::error::Error;
 use std::sync::Mutex;

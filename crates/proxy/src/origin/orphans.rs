@@ -10,7 +10,7 @@ use tokio::task::AbortHandle;
 use crate::base::counters::Counters;
 use crate::base::tasks::TaskSet;
 
-/// The fetches of a worker that run in tasks of their own. A fetch is in the list until its task ends.
+/// The fetches of a worker that are or can become orphans. A fetch is in the list until its task ends.
 #[derive(Default)]
 pub(crate) struct Orphans(Rc<RefCell<List>>);
 

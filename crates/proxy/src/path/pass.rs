@@ -91,7 +91,8 @@ pub(super) fn refuse(
     })
 }
 
-/// Returns the body to send to the origin. Buffers the body's start, unless the client waits for `100 Continue`.
+/// Returns the body to send to the origin. Buffers the body's start, unless the client waits for `100 Continue`, the
+/// origin uses HTTP/1.1, and the number of unfinished uploads is below its limits.
 async fn upload(
     reply: &Reply,
     request: &Request,

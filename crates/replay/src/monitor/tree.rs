@@ -63,7 +63,7 @@ impl Usage {
         self.processes += 1;
         self.cpu_seconds +=
             sample.cpu_user_seconds.unwrap_or(0.0) + sample.cpu_system_seconds.unwrap_or(0.0);
-        // `rss_bytes` is the resident set plus the unmapped pages of files in memory.
+        // `sample.rss_bytes` is the resident set plus the unmapped pages of files in memory.
         let memory_files = sample
             .rss_bytes
             .unwrap_or(resident)
@@ -128,7 +128,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell is installed");
-        // The child runs before the line is printed, and ends with its input.
+        // The shell prints the line after it has started the child. The child ends when its input is closed.
         let mut line = [0; 3];
         let stdout = shell.stdout.as_mut().expect("the output is a pipe");
         io::Read::read_exact(stdout, &mut line).expect("the shell prints a line");

@@ -129,7 +129,7 @@ impl DiskTier {
         })
     }
 
-    /// Saves the history of admission, then persists the queued writes and the index. Waits at most `within` for both.
+    /// Saves the history of admission. Then waits at most `within` until the queued writes and the index are persisted.
     pub(crate) fn close(self: &Arc<Self>, within: Duration) {
         self.readers.close();
         self.admissions.save(self.cache.key_seed());

@@ -55,5 +55,5 @@ impl OriginPool {
 /// The receive window of a stream. It allows 10 MB per second at a round-trip time of 100 ms.
 const H2_STREAM_WINDOW_BYTES: u32 = 1 << 20;
 
-/// The receive window of a connection, which all misses of a worker share.
+/// The receive window of a connection, which all requests of a worker share.
 const H2_CONNECTION_WINDOW_BYTES: u32 = 16 << 20;

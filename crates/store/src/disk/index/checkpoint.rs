@@ -6,10 +6,10 @@
 //!
 //! [`Index::save`] may run while lookups and the writer continue. It copies a block of buckets under the
 //! writers' lock, for about 20 µs, and hashes and writes the copy without the lock. The checkpoint is therefore
-//! not the state at one moment: each entry has the content that it had at some time during the save. Recovery
-//! replays the log from the epoch on that the checkpoint contains. This corrects every entry that changed
-//! during the save. [`Index::retain`] drops entries whose segment was reused meanwhile. The trailer lists the
-//! *moved* entries: those that the writer moved from an unsaved block to a saved block during the save.
+//! not the state at one moment: each entry has the content that it had at some time during the save. The checkpoint
+//! contains an epoch. Recovery replays the log from this epoch on, which corrects every entry that changed during the
+//! save. [`Index::retain`] drops entries whose segment was reused meanwhile. The trailer lists the *moved* entries:
+//! those that moved during the save from an unsaved bucket to a bucket that will not be saved again.
 
 use std::fmt;
 use std::io::{self, Read, Write};
@@ -248,7 +248,7 @@ pub enum LoadError {
         what: &'static str,
         /// The value in the checkpoint.
         saved: u64,
-        /// The value of this index.
+        /// The value of this index; for the number of buckets, the largest that this index may have.
         here: u64,
     },
     /// The checksum matches but the content is invalid. The cause is a bug or an attack.
@@ -361,6 +361,7 @@ struct Header {
     location_bits: u32,
     epoch: u64,
     device_bytes: u64,
+    /// The number of buckets in a layer of the table (`geometry`).
     bases: u64,
     buckets: u64,
 }
@@ -528,8 +529,7 @@ const SLOT_BITS: u32 = 56;
 const TRAILER_HEAD: u64 = u64::MAX;
 const TRAILER_BODY: u64 = u64::MAX - 1;
 
-/// The largest number of entries in a trailer. They take 16 MiB. The insertions of one second move fewer
-/// entries than this.
+/// The largest number of entries in a trailer: 16 MiB. Further moves during a save are not recorded.
 const MOVED_ENTRIES_MAX: usize = 1 << 20;
 
 const _: () = assert!(EMPTY == 0, "an empty slot saves as zeroes");

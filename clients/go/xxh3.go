@@ -66,9 +66,9 @@ func xxh3(b []byte, seed uint64) uint64 {
 	case n > 0:
 		combined := uint32(b[0])<<16 | uint32(b[n>>1])<<24 | uint32(b[n-1]) | uint32(n)<<8
 		flip := uint64(binary.LittleEndian.Uint32(secret[0:])^binary.LittleEndian.Uint32(secret[4:])) + seed
-		return avalanche64(uint64(combined) ^ flip)
+		return avalancheXXH64(uint64(combined) ^ flip)
 	}
-	return avalanche64(seed ^ key(56) ^ key(64))
+	return avalancheXXH64(seed ^ key(56) ^ key(64))
 }
 
 // Returns the XOR of the upper and the lower half of a product's 128 bits.
@@ -77,13 +77,14 @@ func mulFold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
+// The final mixing of XXH3. XXH3 mixes inputs of up to 3 bytes like XXH64.
 func avalanche(x uint64) uint64 {
 	x ^= x >> 37
 	x *= 0x165667919e3779f9
 	return x ^ x>>32
 }
 
-func avalanche64(x uint64) uint64 {
+func avalancheXXH64(x uint64) uint64 {
 	x ^= x >> 33
 	x *= prime64x2
 	x ^= x >> 29

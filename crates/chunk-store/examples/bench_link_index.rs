@@ -19,7 +19,7 @@ use std::hint::black_box;
 use std::io::{self, Write as _};
 use std::time::Instant;
 
-use edgeward_chunk_store::Index;
+use edgeward_chunk_store::{Index, SLOT_BYTES};
 use edgeward_dedup::chunker::{Chunker, ChunkerParams};
 use edgeward_dedup::id::{ChunkId, IdKey};
 use edgeward_types::SplitMix64;
@@ -131,15 +131,15 @@ impl FullIndex {
 
         let params = ChunkerParams::new(self.average, self.oldest).expect("the size is supported");
         let without = nanos(|| {
-            add_bodies(noise, params, self.oldest, |id, _| {
+            add_bodies(noise, params, self.oldest, |id| {
                 _ = black_box(id);
             });
         });
         let (mut oldest, containers) = (self.oldest, self.containers);
         let (index, inserted) = (&mut self.index, &mut self.inserted);
         let with = nanos(|| {
-            add_bodies(noise, params, oldest + 1, |name, _| {
-                if index.candidates(name).next().is_some() {
+            add_bodies(noise, params, oldest + 1, |new| {
+                if index.candidates(new).next().is_some() {
                     return;
                 }
                 let old = match oldest.checked_sub(chunks) {
@@ -148,8 +148,8 @@ impl FullIndex {
                 };
                 let position = position_of(oldest % chunks, chunks, containers);
                 index.remove(&old, position);
-                index.insert(name, position);
-                inserted.push(*name);
+                index.insert(new, position);
+                inserted.push(*new);
                 oldest += 1;
             });
         });
@@ -173,7 +173,7 @@ impl FullIndex {
             self.chunk_bytes,
             self.rss_bytes,
             bytes / self.store_bytes as f64 * 1e3,
-            self.index.used() as f64 * 6.4 / bytes,
+            self.index.used() as f64 * SLOT_BYTES / bytes,
             self.index.dropped(),
             self.fill_nanos,
             load_average(),
@@ -181,24 +181,17 @@ impl FullIndex {
     }
 }
 
-/// Cuts the random bytes into bodies of 4 MiB and these into chunks, and calls `chunk` with the id of each chunk. The
+/// Cuts the random bytes into bodies of 4 MiB and these into chunks, and calls `visit` with the id of each chunk. The
 /// ids depend on `seed`, so that the same bytes give new ids.
-fn add_bodies(
-    noise: &[u8],
-    params: ChunkerParams,
-    seed: u64,
-    mut chunk: impl FnMut(&ChunkId, usize),
-) {
+fn add_bodies(noise: &[u8], params: ChunkerParams, seed: u64, mut visit: impl FnMut(&ChunkId)) {
     let mut key = [0; 32];
     key[..8].copy_from_slice(&seed.to_le_bytes());
     let key = IdKey::new(key);
-    let mut nth = 0;
     for body in noise.chunks(4 << 20) {
         let (mut chunker, mut rest) = (Chunker::new(params), body);
         while let Some(end) = chunker.next_cut(rest) {
-            chunk(&key.id(&rest[..end]), nth);
+            visit(&key.id(&rest[..end]));
             rest = &rest[end..];
-            nth += 1;
         }
     }
 }

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tree_counts_exactly_its_descendants() {
+    fn the_ticks_of_a_tree_are_those_of_its_root_and_descendants() {
         let process = |parent, ticks| Process { parent, ticks };
         let processes = BTreeMap::from([
             (3, process(9, 1)),

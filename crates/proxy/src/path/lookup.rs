@@ -316,9 +316,9 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
     let directives = query.directives(worker);
     let mut rule = None;
     // A marker shows that the origin has sent another variant of the target, so the target's id exists.
-    let is_unknown = key.marker.is_none();
+    let is_unknown_target = key.marker.is_none();
     let negative = &worker.cache.negative;
-    if is_unknown && !directives.no_cache && negative.has_rules() {
+    if is_unknown_target && !directives.no_cache && negative.has_rules() {
         match negative.advise(query.path()) {
             Advice::Absent => return Outcome::Refuse(refuse_unknown_id(worker)),
             Advice::Watch(number) => rule = Some(number),
@@ -328,7 +328,7 @@ pub(crate) fn decide_absent(worker: &Worker, key: CacheKey, query: &impl Query) 
     if directives.only_if_cached {
         return Outcome::Refuse(refuse_only_if_cached(worker));
     }
-    let reason = if is_unknown {
+    let reason = if is_unknown_target {
         Forward::UriMiss
     } else {
         Forward::VaryMiss

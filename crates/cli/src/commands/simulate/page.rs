@@ -52,7 +52,7 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
             page.plot(over_time(runs()));
         }
         if runs().any(|run| !run.tuned.is_empty()) {
-            page.plot(parameter(runs()));
+            page.plot(tuned_parameter(runs()));
         }
     }
     page.render()
@@ -134,7 +134,7 @@ fn over_time<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
     plot
 }
 
-fn parameter<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
+fn tuned_parameter<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
     let mut plot = Plot::new(
         "AdaptSize's size parameter c",
         Axis::new("requests", Unit::Count),

@@ -9,9 +9,10 @@ pub(super) const CLIENT_SHARE_PERCENT: Key = Key {
     path: "origin.client_share_percent",
     flag: None,
     kind: ValueKind::Count { min: 1, max: 100 },
-    doc: "The share of a worker's connections that one client address (IPv6: one /64) may use while no other client \
-          uses a connection. The share decreases with the number of clients that use connections, so that some \
-          connections stay free. 100 is no limit; use it if all clients connect through a trusted load balancer.",
+    doc: "The percentage of a worker's connections to the origin that one client address (IPv6: one /64) may use \
+          while no other client uses such a connection. The percentage decreases with the number of clients that \
+          use connections, so that some connections stay free. 100 is no limit; use it if all clients connect \
+          through a trusted load balancer.",
     set: |draft, _, value| draft.edge.origin.client_share_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.client_share_percent.to_string()),
 };
@@ -20,10 +21,10 @@ pub(super) const UNFINISHED_UPLOADS_PERCENT: Key = Key {
     path: "origin.unfinished_uploads_percent",
     flag: None,
     kind: ValueKind::Count { min: 0, max: 100 },
-    doc: "The share of a worker's connections that requests with an incomplete body may use: bodies of unknown \
-          length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect: \
-          100-continue`. At least one connection is always allowed. Above this share, such a body is buffered like \
-          a body of known length.",
+    doc: "The percentage of a worker's connections to the origin that requests may use before their body is \
+          complete. The limit applies to bodies of unknown length that stay incomplete for \
+          `limits.upload_buffer_wait`, and to bodies announced with `Expect: 100-continue`. At least one connection \
+          is always allowed. Above this limit, such a body is buffered like a body of known length.",
     set: |draft, _, value| draft.edge.origin.unfinished_uploads_percent = value.number32(),
     show: |draft, _| Some(draft.edge.origin.unfinished_uploads_percent.to_string()),
 };
@@ -35,9 +36,9 @@ pub(super) const QUEUE_MAX: Key = Key {
         min: 0,
         max: 1 << 20,
     },
-    doc: "The maximum of requests per worker that wait for a connection to the origin. Free connections go to the \
-          client addresses in turn. Above the \
-          maximum, the address with the most waiting requests gets 503.",
+    doc: "The maximum number of requests per worker that wait for a connection to the origin. Free connections go to \
+          the client addresses in turn. Above the maximum, the newest request of the address with the most waiting \
+          requests gets 503.",
     set: |draft, _, value| draft.edge.origin.queue_max = value.count(),
     show: |draft, _| Some(draft.edge.origin.queue_max.to_string()),
 };
@@ -81,7 +82,8 @@ pub(super) const UPLOAD_BUFFERS_BYTES_MAX: Key = Key {
         min: ByteSize(0),
         max: ByteSize::gib(64),
     },
-    doc: "The memory of all upload buffers. At the limit, bodies are streamed to the origin at once.",
+    doc: "The maximum memory of all upload buffers. At this limit, further bodies are sent to the origin without a \
+          buffer.",
     set: |draft, _, value| draft.edge.limits.upload_buffers_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.upload_buffers_bytes_max)),
 };
@@ -116,9 +118,9 @@ pub(super) const RESPONSE_RATE_MIN: Key = Key {
         min: ByteSize(0),
         max: ByteSize::mib(1),
     },
-    doc: "The minimum rate at which a client takes a response, in bytes per second. Only time in which the edge has \
-          bytes that the client does not take counts, so that event streams and slow origins are not affected. 0 is \
-          no limit.",
+    doc: "The minimum rate at which a client takes a response, in bytes per second over `rate_window`. Time counts \
+          only while the client does not take bytes that the edge has, so that event streams and slow origins are \
+          not affected. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.response_rate_min = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.response_rate_min)),
 };
@@ -127,9 +129,10 @@ pub(super) const RATE_WINDOW: Key = Key {
     path: "limits.rate_window",
     flag: None,
     kind: DURATION,
-    doc: "The time over which `upload_rate_min` and `response_rate_min` apply: a client may transfer no bytes for this \
-          time. For a response over HTTP/1.1, the longer of this time and `body_idle_timeout` applies. Exception: if \
-          other requests wait for the origin connection of the response, this time applies.",
+    doc: "The time over which `upload_rate_min` and `response_rate_min` apply: a client may pause for this time before \
+          its rate is too low. For a response over HTTP/1.1, the time is `body_idle_timeout` if that is longer. There \
+          is one exception: while requests wait for a connection to the origin and the response uses such a \
+          connection, the time is always `rate_window`.",
     set: |draft, _, value| draft.edge.limits.rate_window = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.rate_window)),
 };
@@ -141,8 +144,9 @@ pub(super) const READ_AHEAD_BYTES: Key = Key {
         min: ByteSize(0),
         max: ByteSize::mib(64),
     },
-    doc: "The number of bytes of a response that are read from the origin and buffered while its client takes none; \
-          part of `fill_bytes_max`. A body that fits into the buffer releases its connection to the origin.",
+    doc: "The number of bytes of a response that the edge reads from the origin and buffers while the client takes \
+          none. The buffer counts towards `fill_bytes_max`. If the rest of the body fits into the buffer, the \
+          connection to the origin is released.",
     set: |draft, _, value| draft.edge.limits.read_ahead_bytes = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_bytes)),
 };
@@ -154,9 +158,9 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         min: ByteSize(0),
         max: ByteSize::gib(64),
     },
-    doc: "The maximum rate, in bytes per second, at which a worker reads bodies for slow clients. The limit \
-          applies to a body whose clients are all more than 128 KiB behind. For up to 64 of these bodies, it applies \
-          only from 1 MiB. 0 is no limit.",
+    doc: "The maximum rate, in bytes per second, at which a worker reads bodies ahead of slow clients. The limit \
+          applies to a body while the edge has read more than 128 KiB that no client of the body has taken. Up to 64 \
+          bodies per worker may be 1 MiB ahead before the limit applies to them. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

@@ -1,9 +1,10 @@
-//! Predicts which trailers are needed soon, so that a caller can read them ahead.
+//! Predicts which trailers are needed soon, so that a caller can read them ahead. The trailer of a container lists
+//! its chunks.
 //!
-//! Two kinds of trailers are predictable: the trailers of the containers that are overwritten next, and the
-//! next trailer of a body whose chunks were found in two consecutive containers. A query for a trailer that is
-//! not in memory would block while it holds the lock. Predicted trailers are therefore announced early, and a
-//! caller that may block [reads](crate::Chunks::fetch) them without the lock.
+//! Two kinds of trailers are predictable. A container's trailer is needed before the container is overwritten. If the
+//! chunks of a body were found in two consecutive containers, the next container probably has its next chunks. A query
+//! for a trailer that is not in memory would block while it holds the lock. Predicted trailers are therefore announced
+//! early, and a caller that may block [reads](crate::Chunks::fetch) them without the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -12,13 +13,13 @@ use crate::chunks::{Shared, State};
 use crate::non_blocking::{Access, PendingRead, PendingReads};
 
 impl Shared {
-    /// Announces the trailer of the next position. The caller has just used the trailers of this position and of the
-    /// previous position.
+    /// Announces the trailer at the position after `position`. The caller calls this when it uses the trailer at
+    /// `position` and the trailer before it was already in memory.
     pub(crate) fn announce_next(&self, position: u32, state: &mut State) {
         self.announce((position + 1) % self.containers, state);
     }
 
-    /// Announces the trailers of the containers that are overwritten after the open one.
+    /// Announces the trailers of the old containers that the next containers after the open container will overwrite.
     pub(crate) fn announce_evictions(&self, state: &mut State) {
         let open = state.open.number;
         for number in (1..=ANNOUNCED_EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
@@ -37,8 +38,8 @@ impl Shared {
         }
     }
 
-    /// Reads the trailers announced since the last call, if this is possible without blocking. Returns the
-    /// reads of the other announced trailers.
+    /// Reads the trailers announced since the last call, if this is possible without blocking. Returns a pending read
+    /// for each trailer whose read would block.
     pub(crate) fn read_ahead(&self) -> Option<PendingReads> {
         if !self.has_announced.load(Ordering::Relaxed) {
             return None;
@@ -70,6 +71,6 @@ impl Shared {
 /// second, two containers are filled in 16 ms, which is about the time of a read from a hard disk.
 const ANNOUNCED_EVICTIONS: u32 = 2;
 
-/// The highest number of announced trailers. Only few bodies are received at the same time, so 32 are enough.
-/// The limit matters if no caller performs the reads.
+/// The highest number of announced trailers. Few bodies are received at the same time, so 32 are enough. Without the
+/// limit, the list would grow if no caller reads the announced trailers.
 const ANNOUNCED_MAX: usize = 32;

@@ -86,8 +86,8 @@ impl Endpoint {
         &self.knowledge
     }
 
-    /// Restores the knowledge that an earlier endpoint with the same store had. If the store of either side has
-    /// changed since then, the knowledge is discarded.
+    /// Restores the knowledge that an earlier endpoint with the same store had. The knowledge is discarded once the
+    /// endpoint detects that the epoch of either store has changed since then.
     pub fn restore_knowledge(&mut self, knowledge: Knowledge) {
         self.knowledge = knowledge;
     }
@@ -109,8 +109,8 @@ impl Endpoint {
         }
     }
 
-    /// Handles the peer's HELLO. If the peer's session is that of the previous connection, streams continue.
-    /// Otherwise the peer has restarted, and all streams end.
+    /// Handles the peer's HELLO. If its session differs from that of the peer's last HELLO, the peer has restarted, and
+    /// all streams end. After the first HELLO, and with the same session, streams continue.
     pub fn handle_hello(
         &mut self,
         role: Role,
@@ -182,7 +182,7 @@ impl Endpoint {
     }
 
     /// Appends the next frame for this lane to `out`, or returns false if there is no frame. Acknowledgements are
-    /// sent before bodies.
+    /// sent before bodies. For `link_busy`, see [`Sender::transmit`].
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,

@@ -1,10 +1,12 @@
 //! Computes up to which time a publisher's ids are complete, and which snapshots a client needs for that.
 //!
 //! The publisher states: *all ids committed by time `c` are in a snapshot of epoch `epoch_min` or later,
-//! together with the journal up to `head`*. Publishing a scan advances `c` and `epoch_min`, but not `head`. The
-//! statement therefore does not extend the deadline of a client with an older snapshot. If a feed cannot
-//! continue at its last position, some ids are in neither the journal nor an older snapshot. The first scan
-//! that begins after the new feed contains these ids, so the epoch of this scan is the new `epoch_min`.
+//! together with the journal up to `head`*. A client that has all these ids may answer *absent* until
+//! `c + max_staleness`. Publishing a scan advances `c` and `epoch_min`, but not `head`. A client with a snapshot older
+//! than `epoch_min` may lack ids of the scan, so the new `c` does not apply to this client.
+//!
+//! If a feed cannot continue at its last position, some ids are in neither the journal nor an older snapshot. The first
+//! scan that begins after the new feed contains these ids, so the epoch of this scan is the new `epoch_min`.
 //!
 //! The module reads no clock. All times are those of the publisher's monotonic clock.
 
@@ -19,8 +21,9 @@ pub enum Coverage {
     /// Writers post each id and wait for the answer *before* they commit it. Then no committed id is
     /// missing at any time.
     Posts,
-    /// A feed of the database's changes: each batch states the time up to which it has all ids. The first scan
-    /// that began after the feed must be published before.
+    /// A feed of the database's changes: each batch may state the time up to which the feed has sent all ids. The
+    /// statement counts only if the feed continued at its last position, or if a scan that began after the feed is
+    /// published.
     Feed,
 }
 
@@ -47,7 +50,7 @@ pub struct Completeness {
     lost_until: Option<Duration>,
     /// The start of the feed of changes. `None` without a feed.
     feed_began: Option<Duration>,
-    /// The epoch of the oldest snapshot that has, together with the feed, every id.
+    /// The epoch of the oldest snapshot that has, together with the feed, every id. `None` while no snapshot has.
     feed_epoch_min: Option<u64>,
 }
 
@@ -153,7 +156,8 @@ impl Completeness {
         self.lost_until.is_some()
     }
 
-    /// The earliest start of a scan after which the publisher relies on posts again. `None` if it already does.
+    /// The earliest start of a scan after which the publisher relies on posts again. `None` if no acknowledged ids can
+    /// be missing, or if the coverage is not [`Coverage::Posts`].
     pub fn scan_due_at(&self) -> Option<Duration> {
         self.lost_until.filter(|_| self.coverage == Coverage::Posts)
     }

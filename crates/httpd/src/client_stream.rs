@@ -15,11 +15,13 @@ use crate::slots::Slot;
 
 /// A stream whose writes fail when the client reads less than [`PROGRESS_BYTES`] in `timeout`.
 ///
-/// The stream notifies the [`Slot`] of its connection when the connection waits for the client.
+/// The stream notifies the [`Slot`] of its connection when the connection waits for the client. The server may then
+/// close the connection to accept a new one.
 pub(crate) struct ClientStream<S> {
     stream: S,
     timeout: Duration,
-    /// A timer that runs while a write is pending. The stream fails when the timer expires.
+    /// The timer of `timeout`. A pending write or flush starts it. [`PROGRESS_BYTES`] of writes or a complete flush
+    /// stop it. If it expires, the pending write or flush fails.
     timer: Pin<Box<Sleep>>,
     is_pending: bool,
     /// The number of bytes written since the timer was set.

@@ -1,4 +1,5 @@
-//! The identity of an endpoint: a private CA, a certificate for each endpoint, and the key of chunk hashes.
+//! The identity of an endpoint: a private CA, a certificate for each endpoint, and the *store key*, which is the key of
+//! chunk hashes.
 //!
 //! No public CA is trusted: an endpoint is accepted if it has a certificate of the link's own CA. The gateway has a
 //! server certificate and each edge a client certificate, so an edge cannot impersonate the gateway. Only TLS 1.3 is
@@ -186,7 +187,7 @@ pub fn load_store_key(path: &Path) -> Result<IdKey, KeysError> {
 /// Creates a CA, and the folders `gateway/` and `edge/`, each with all files that [`Keys::load`] reads. The CA's
 /// private key stays in `ca/`; it is needed only for certificates of further endpoints.
 ///
-/// The certificates do not expire. An existing file is not overwritten.
+/// The certificates do not expire. If one of the files exists, the function fails and does not overwrite it.
 pub fn generate_keys(folder: &Path) -> Result<(), KeysError> {
     let authority_key = KeyPair::generate()?;
     let mut params = CertificateParams::new(Vec::<String>::new())?;

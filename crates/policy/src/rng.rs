@@ -1,11 +1,11 @@
-//! Seeded, portable and repeatable random streams for pure code.
+//! Streams of random numbers. A stream depends only on its seed and number, and is the same on every platform.
 
 use edgeward_types::{Seed, SplitMix64};
 
 /// A stream of random numbers: xoshiro256++ (Blackman and Vigna, 2019), seeded with SplitMix64.
 ///
-/// The state has 32 bytes, and a draw takes less than a nanosecond. The numbers are equal on every platform.
-/// Not for secrets.
+/// The state has 32 bytes, and a draw takes less than a nanosecond. The numbers are predictable, so they must not be
+/// used as secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: [u64; 4],

@@ -117,7 +117,8 @@ fn a_matching_entity_tag_is_answered_with_304() {
     assert_eq!(origin.stats().counts().not_modified, 1);
 }
 
-/// The head is read from the socket, because hyper adds `date` and the framing headers.
+/// The head of a 200 has 104 bytes plus the digits of the size, see docs/how-to/replay.md. The test reads the head from
+/// the socket, because hyper adds `date` and the framing headers.
 #[test]
 fn heads_on_a_socket_have_the_documented_length() {
     let origin = start(OriginConfig::default());

@@ -21,8 +21,8 @@ pub(crate) struct Usage {
 
 /// Runs a command to its end. Returns its output and its resource use.
 ///
-/// A process that has ended stays in `/proc` until its parent waits for it, and its times are then final. Its
-/// memory is released when it ends, so the peak is read every few milliseconds while the process runs.
+/// A process that has ended stays in `/proc` until its parent waits for it. In this state (`Z`), its CPU times are
+/// final. Its memory is released when it ends, so the peak is read every few milliseconds while the process runs.
 pub(crate) fn measure(command: &mut Command) -> anyhow::Result<(Vec<u8>, Usage)> {
     let shell = command.get_program() == "sh";
     let begun = Instant::now();

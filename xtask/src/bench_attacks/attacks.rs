@@ -31,10 +31,11 @@ const DURATION_MAX: Duration = Duration::from_secs(15 * 60);
 const STEP: Duration = Duration::from_millis(20);
 
 /// Slow connections are processed once in this many steps. Processing all of them in every step would take CPU time
-/// from the client.
+/// from the measuring client, which runs on the same core.
 const SLOW_STRIDE: usize = 25;
 
-/// Starts the attack. Returns when its first connections are open.
+/// Starts the attack. Returns when the attacker has had time to open all its connections at the rate of
+/// `opened_per_step`. The moderate attack `PinnedH1` opens its connections more slowly.
 pub(super) fn start(
     attack: Attack,
     strength: Strength,
@@ -50,7 +51,6 @@ pub(super) fn start(
             move || Attacker::new(attack, strength, port).run(&is_over, &cpu_time)
         })
         .context("the thread of the attacker cannot be started")?;
-    // Waits until the attacker has had enough steps to open all connections.
     let steps = attack.connections() / attack.opened_per_step(strength) + 10;
     thread::sleep(STEP * u32::try_from(steps).expect("the number of steps is small"));
     Ok(RunningAttack {
@@ -82,17 +82,20 @@ struct Attacker {
     refused: u64,
     closed_by_server: u64,
     bytes_sent: u64,
+    /// The last requested key. It is above the keys of the client's hits and below those of its misses (from 2^40).
     next_key: u64,
     next_source: u32,
+    /// The number of steps so far.
     steps: u32,
     /// The buffer into which responses are read before they are dropped.
     buffer: Vec<u8>,
 }
 
-/// A connection and the next stream on it.
 struct AttackConnection {
     stream: TcpStream,
+    /// The id of the next HTTP/2 stream. Requests increase it by 2, so 100 requests increase it to 201.
     stream_id: u32,
+    /// The number of steps in which this connection was processed.
     steps: u32,
 }
 
@@ -141,8 +144,8 @@ impl Attacker {
         self.steps += 1;
         let per_step = self.attack.opened_per_step(self.strength);
         if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
-            // A client that reads nothing and closes its connection is not noticed by the server, so the
-            // attacker replaces some connections in each step.
+            // The server does not notice that a client that reads nothing has closed its connection. The attacker
+            // therefore replaces some connections in each step.
             let replaced = if self.strength == Strength::Strong {
                 20
             } else {
@@ -276,7 +279,7 @@ impl Attacker {
                     if connection.stream_id == 1 {
                         h2::indexed_field(&mut block, b"cookie", &[b'x'; 4000]);
                     }
-                    // 15 x 4 kB stay below the size limit of one head.
+                    // 15 x 4 kB stay below the size limit of one head. The first request has the field once already.
                     let repeats = if n == 0 { 14 } else { 15 };
                     block.extend([h2::NEWEST_FIELD].repeat(repeats));
                     request(&mut bytes, connection, &block, 0);

@@ -1,4 +1,4 @@
-//! The CPU time of the attacker threads of this process, which run on the client's core.
+//! The CPU time of the attacker threads of this process. They run on the same core as the measuring client.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 

@@ -23,11 +23,13 @@ pub(super) enum Attack {
     FrameFlood,
     /// 1,400 connections that send nothing.
     Idle,
-    /// 32 connections to the admin server. Each pipelines requests and reads nothing for a third of a second.
+    /// 32 connections to the admin server. Each pipelines 200 requests, reads nothing, and is replaced by a new
+    /// connection after a third of a second (strong: after about 30 ms).
     Admin,
     /// 4,100 connections to the filter publisher that send nothing.
     Publisher,
-    /// 115 connections per second to the gateway of the link. They send neither a certificate nor data.
+    /// 115 (strong: 1,000) connections per second to the gateway of the link, until 1,150 are open. They send neither a
+    /// certificate nor data.
     Gateway,
 }
 
@@ -124,9 +126,10 @@ impl Attack {
     /// Returns the number of connections opened per step until all are open.
     pub(super) const fn opened_per_step(self, strength: Strength) -> usize {
         match (self, strength) {
-            // In an earlier measurement, 115 connections per second kept other edges from connecting.
+            // In an earlier measurement, 115 connections per second kept other edges from connecting. These are 100 per
+            // second; the attacker adds 15 per second.
             (Self::Gateway, Strength::Moderate) => 2,
-            // Each connection makes the edge fetch 8 MiB, and one connection is opened in six steps: 70 MB/s.
+            // Each connection makes the edge fetch 8 MiB. The attacker opens one connection in six steps: 70 MB/s.
             (Self::PinnedH1, Strength::Moderate) => 1,
             _ => 20,
         }

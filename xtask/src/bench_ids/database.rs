@@ -100,7 +100,8 @@ impl Database {
         }
     }
 
-    /// Waits until compactions and similar work are over: three seconds in a row with little CPU time.
+    /// Waits until compactions and similar work are over: until three seconds in a row use less than 0.1 s of CPU time
+    /// each, or until [`SETTLE_TIMEOUT`] has passed.
     fn settle(&self) -> anyhow::Result<()> {
         let deadline = Instant::now() + SETTLE_TIMEOUT;
         let mut quiet = 0;
@@ -172,6 +173,7 @@ mod tests {
         let before = resident_bytes(std::process::id());
         let touched = vec![1u8; 64 << 20];
         let after = resident_bytes(std::process::id());
+        // The vector is used after the measurement, so that the compiler keeps its memory until then.
         assert!(touched[before as usize % touched.len()] == 1);
         assert!(after >= before + (60 << 20), "{before} {after}");
     }

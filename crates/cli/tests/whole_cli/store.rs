@@ -16,6 +16,7 @@ fn open(folder: &Path) -> DiskCache {
     DiskCache::open(settings).expect("the store opens").0
 }
 
+/// Stores three objects, and purges the second. The third object is so long that it is stored in three pieces.
 fn fill(folder: &Path) {
     let cache = open(folder);
     for (key, bytes) in [(1, 1000), (2, 1000), (3, 700_000)] {

@@ -53,11 +53,10 @@ impl Piece {
         self.raw.as_ref()
     }
 
-    /// Releases the bytes from memory if they are sent as references and the store retains them. The caller
-    /// ensures that the digest contains the bytes. If the peer has lost the chunks, the bytes are
-    /// [loaded](Self::load) from the store. The released memory is still in a cache of the processor, so the
-    /// next bytes are read into it quickly. A body can then have more unacknowledged bytes than fit into
-    /// memory.
+    /// Releases the bytes from memory if they are sent as references and the store retains them. A body can thus have
+    /// more unacknowledged bytes than fit into memory. If the peer has lost the chunks, the bytes are
+    /// [loaded](Self::load) from the store. The caller ensures that the body's digest already covers the bytes. The
+    /// released memory is still in a cache of the processor, so the next bytes are read into it quickly.
     pub(super) fn release_bytes(&mut self, store: &mut impl ChunkStore) {
         let mut is_retained = |(location, row): (Option<ChunkLocation>, &[PieceChunk])| {
             location.is_some_and(|location| store.is_retained(location, row.len()))
@@ -189,6 +188,7 @@ pub(super) struct ChunkFinder<'a, S> {
     pub(super) knowledge: &'a Knowledge,
     pub(super) id_key: &'a IdKey,
     pub(super) pool: &'a Pool,
+    /// True if new chunks may be compressed against a [`Base`].
     pub(super) delta: bool,
     pub(super) stored_bytes: StoredBytes,
     /// True if bytes sent as references may be [released](Piece::release_bytes).
@@ -250,8 +250,8 @@ pub(super) struct PieceBuilder {
 }
 
 impl PieceBuilder {
-    /// Makes space for about `most` bytes and returns the size of this space. If too little space is left in
-    /// the buffer, makes a piece of the complete chunks.
+    /// Makes space for about `most` bytes and returns the size of this space. If too little space is left in the
+    /// buffer, first makes a piece of the complete chunks. `batch` is the length at which a piece of new chunks ends.
     pub(super) fn make_space<S: ChunkStore>(
         &mut self,
         most: usize,
@@ -277,8 +277,8 @@ impl PieceBuilder {
         most
     }
 
-    /// Returns the number of bytes after which a piece ends. A piece of known chunks is shorter, so that its
-    /// bytes are still in a second-level cache.
+    /// Returns the number of bytes after which a piece ends. A piece of known chunks is shorter, so that its buffer
+    /// stays in a second-level cache until the buffer is reused.
     fn batch(&self, batch: usize) -> usize {
         if self.chunks_known {
             batch.min(REFERENCE_BYTES)
@@ -287,9 +287,8 @@ impl PieceBuilder {
         }
     }
 
-    /// Makes a piece of known chunks if they fill half a batch. The caller calls this after it has processed
-    /// all bytes. The bytes after the piece are copied into the next buffer; at this time they are only a part
-    /// of one chunk.
+    /// Makes a piece of known chunks if they have at least half of [`REFERENCE_BYTES`]. The bytes after the piece are
+    /// copied into the next buffer. The caller has just processed all bytes, so only a part of one chunk is copied.
     pub(super) fn after_processing<S: ChunkStore>(
         &mut self,
         finder: &mut ChunkFinder<'_, S>,
@@ -536,9 +535,9 @@ impl PieceBuilder {
         self.seal(self.processed, encoding, Vec::new(), finder.pool, pieces);
     }
 
-    /// Ends the body. If the partial chunk is long enough, it becomes the last chunk; the receiver does the
-    /// same. Returns the location of this chunk if all its bytes were already sent, because no piece then
-    /// contains the chunk. Fails if the lookup of the chunk waits for a pending read; the caller must call the
+    /// Ends the body. If the partial chunk has at least [`TAIL_BYTES_MIN`] bytes, it becomes the last chunk; the
+    /// receiver does the same. If all bytes of this chunk are in earlier pieces, no piece lists the chunk, and its
+    /// location is returned. Fails if the lookup of the chunk waits for a pending read; the caller must call the
     /// function again after the read.
     pub(super) fn finish<S: ChunkStore>(
         &mut self,
@@ -591,8 +590,8 @@ impl PieceBuilder {
 
     /// Returns true if, according to the knowledge, the chunks have the same order in the peer's store.
     fn are_in_order(&self, knowledge: &Knowledge) -> bool {
-        // A piece rarely spans more than two containers. If a container in between is in another order, the peer
-        // sends a NAK.
+        // Only the first and the last container are checked, because a piece rarely spans more than two. If a
+        // container between them is in another order, the peer sends a NAK.
         let ends = [self.chunks.first(), self.chunks.last()];
         ends.into_iter().all(|sent| {
             let location = sent.and_then(|sent| sent.location);
@@ -627,9 +626,10 @@ impl PieceBuilder {
     }
 }
 
-/// Returns a base for `bytes` new bytes, if there is one. The base is one and a half times as long as the new
-/// bytes, because text may have been removed, and at least 32 KiB. It contains only chunks that the peer has,
-/// from `location` on in the same container.
+/// Returns a base for `bytes` new bytes, if there is one. The base begins with the first chunk from `location` on that
+/// is stored with its bytes. It ends before a chunk without bytes, before a chunk that the peer lacks, and at the end
+/// of the container. Otherwise it ends when it is one and a half times as long as the new bytes, because text may have
+/// been removed, and has at least 32 KiB.
 fn base_for<S: ChunkStore>(
     finder: &mut ChunkFinder<'_, S>,
     location: ChunkLocation,
@@ -656,8 +656,8 @@ fn base_for<S: ChunkStore>(
     (usable > 0).then_some(Base { location, entries })
 }
 
-/// The maximum length of a piece of references. With pieces as long as those that are compressed, the buffer
-/// would not stay in the processor's cache.
+/// A piece of references ends when it has this length or more. With pieces as long as those that are compressed, the
+/// buffer would not stay in the processor's cache.
 const REFERENCE_BYTES: usize = LARGE_BYTES[0];
 
 /// The space in a buffer beyond the batch, for the chunk that exceeds the batch.
@@ -669,7 +669,7 @@ const READ_BYTES_MIN: usize = 64 << 10;
 /// The smallest piece whose bytes are released. Releasing less memory does not justify a query of the store.
 const RELEASED_BYTES_MIN: usize = 16 << 10;
 
-/// The initial capacity of a list of chunks: a full buffer has about forty chunks of 8 KiB.
+/// The maximum initial capacity of a list of chunks. A full buffer of 320 KiB has about forty chunks of 8 KiB.
 const CHUNKS_EXPECTED_MAX: usize = 64;
 
 /// The smallest number of chunks of a run that gets a separate piece. Shorter runs share a piece with other

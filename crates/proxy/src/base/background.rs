@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{Builder, JoinHandle, Thread};
 use std::time::Duration;
 
-/// A thread that runs its function at each interval, and whenever the thread is unparked. Dropping this value runs the
-/// function one last time, then joins the thread.
+/// A thread that runs its function, waits for `interval`, and repeats. Unparking the thread ends the wait. Dropping
+/// this value runs the function one last time, then joins the thread.
 #[derive(Debug)]
 pub(crate) struct Background {
     stop: Arc<AtomicBool>,

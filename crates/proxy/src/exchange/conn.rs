@@ -56,11 +56,12 @@ pub(crate) struct ConnState {
     response_ended: Cell<bool>,
     /// True if hyper has also flushed that response.
     response_flushed: Cell<bool>,
-    /// True while the fast path has unsent bytes of a response.
+    /// True while the fast path, which answers simple HTTP/1.1 requests without hyper, has unsent bytes of a response.
     fast_path_writes: Cell<bool>,
     is_h2: Cell<bool>,
     /// Bytes that the socket has accepted since the last sweep.
     written_since_sweep: Cell<u64>,
+    /// The token bucket for the minimum rate at which the client must read.
     pace: Pace,
     /// Bytes that the socket has accepted since the connection began.
     written_bytes: Cell<u64>,
@@ -151,7 +152,6 @@ impl ConnState {
     }
 
     /// Returns true if orphaned fetches and requests under way together reach `streams_max`.
-    ///
     /// Requests whose streams were just reset still count as under way. Without orphaned fetches, the limit is
     /// therefore twice `streams_max`.
     pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
@@ -195,7 +195,7 @@ impl ConnState {
             .then_some(CloseReason::Idle)
     }
 
-    /// Charges the pace for the time in which the socket accepted no bytes. Returns true if the client is too slow.
+    /// Updates the token bucket by the bytes and the wait since the last sweep. Returns true if the client is too slow.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         self.pace.earn(self.written_since_sweep.take());
         self.pace.charge(now, rate)
@@ -390,7 +390,7 @@ impl ConnState {
         self.hyper_writes.set(HyperWrites::default());
     }
 
-    /// Keeps the log line of a response whose body has ended until the response is sent. Returns a line to log now.
+    /// Keeps the log line of an ended response body until the response is sent. Returns the line if it is not kept.
     pub(crate) fn hold_log(&self, mut log: Box<PendingLine>) -> Option<Box<PendingLine>> {
         if self.fast_path_gone.get() {
             // hyper drops the socket before the body, so the written bytes are final.
@@ -404,7 +404,7 @@ impl ConnState {
         None
     }
 
-    /// Takes the lines of responses that have ended.
+    /// Takes the log lines that [`hold_log`](Self::hold_log) has kept.
     pub(crate) fn take_logs(&self) -> Vec<PendingLine> {
         self.pending_logs.take()
     }

@@ -61,7 +61,7 @@ impl BodySource {
 }
 
 impl OriginBody {
-    /// Returns the body of a response. An HTTP/2 stream has no lease.
+    /// Returns the body of a response. `lease` is the slot of its connection in the pool; an HTTP/2 stream has none.
     pub(super) fn new(
         source: BodySource,
         lease: Option<Lease>,

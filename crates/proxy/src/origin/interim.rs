@@ -12,8 +12,8 @@ use crate::base::field_line::push_field;
 use crate::base::lock::lock;
 use crate::exchange::conn::{INTERIM_BYTES_MAX, InterimSink};
 
-/// The lines of interim responses that the request's task has not forwarded yet. hyper's callback appends lines, and
-/// hyper requires that the callback is `Sync`.
+/// The lines of interim responses that the request's task has not forwarded yet. hyper's callback appends lines. hyper
+/// requires that the callback is `Sync`, hence the mutex. Lines beyond [`INTERIM_BYTES_MAX`] are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct InterimRelay(Mutex<State>);
 
@@ -49,7 +49,7 @@ impl InterimRelay {
     }
 }
 
-/// Makes hyper's client report the interim responses to `request` to the expectation and the relay.
+/// Makes hyper's client report each interim response of `request`: 100 to `expectation`, and any other to `relay`.
 pub(super) fn report_to<B>(
     request: &mut Request<B>,
     expectation: Option<Arc<Expectation>>,

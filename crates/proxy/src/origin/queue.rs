@@ -2,7 +2,7 @@
 //!
 //! A client is an IPv4 address or a /64 network of IPv6. Two rules prevent that one client takes all connections:
 //!
-//! - *Share*: a client may hold at most `share / (100 - share)` times as many connections as are free (the dynamic
+//! - *Share*: a client gets a connection if it holds fewer than `share / (100 - share)` times the free ones (dynamic
 //!   threshold of Choudhury and Hahne, "Dynamic Queue Length Thresholds for Shared-Memory Packet Switches", 1998).
 //!   A single client gets `share` percent of the pool. The more clients use the pool, the fewer connections each
 //!   client gets, and some connections stay free for a client without a connection.
@@ -29,7 +29,7 @@ impl ClientNet {
     }
 }
 
-/// The connections in use by each client.
+/// The connections in use by each client, and `share` in percent.
 #[derive(Debug)]
 pub(super) struct Shares {
     percent: u32,
@@ -74,7 +74,7 @@ impl Shares {
     }
 }
 
-/// Waiting requests by client. The first client in the list is served next.
+/// Waiting requests by client, at most `max`. The first client in the list is served next.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     clients: VecDeque<(ClientNet, VecDeque<T>)>,

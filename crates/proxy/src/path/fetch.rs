@@ -1,7 +1,7 @@
 //! Answers misses by a fetch. Requests for one key share one fetch, and get the body while it arrives from the origin.
 //!
-//! The leader's task polls the fetch, so that a fetch needs no task and no channel. When the leader's response begins,
-//! or when its client disconnects, the fetch continues in a task for the followers.
+//! The leader's task polls the fetch, which needs no other task and no channel until the leader's response begins.
+//! After that, or if the leader's client disconnects earlier, a new task continues the fetch and reads the body.
 
 mod lead;
 
@@ -117,8 +117,8 @@ pub(super) async fn fetch(
                         &mut own_secondary,
                     );
                     if own_secondary != *secondary {
-                        // The fetch is for another variant of the target. Its marker is now stored, so a new lookup
-                        // can compute the key of this request's variant.
+                        // The fetch is for another variant of the target. The Vary marker is now stored, so a new
+                        // lookup can compute the key of this request's variant.
                         let (next, fresh) = lookup_again(&worker, &request).await;
                         if let Some(stored) = fresh {
                             return reply.stored(&request, &stored, None);
@@ -150,7 +150,7 @@ pub(super) async fn fetch(
                 status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
                 return reply.stored(&request, &stored, Some(status));
             }
-            FollowResult::Released => follows_left = 0,
+            FollowResult::Released => follows_left = 0, // The response is for its leader alone.
             FollowResult::Failed(failure) if follows_left == 0 => {
                 let mut status = CacheStatus::forward(reason).with_detail(failure.detail);
                 status.collapsed = true;
@@ -189,7 +189,7 @@ async fn lead_fetch(
     };
     let is_reported = Cell::new(false);
     let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
-        // The origin still works for this client, which may send its next request. HTTP/2 limits count this fetch.
+        // Without a reported result, the client has left while the origin works for it. HTTP/2 limits count this fetch.
         let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().begin_orphan());
         let fetch = async move {
             fetch.await;
@@ -210,7 +210,7 @@ async fn lead_fetch(
     });
     let outcome = outcome.await;
     is_reported.set(true);
-    // Dropping the fetch spawns a task that moves the rest of the body.
+    // If the fetch has not ended, dropping it spawns a task that reads the rest of the body.
     drop(fetch);
     let mut status = CacheStatus::forward(reason);
     match outcome {

@@ -14,7 +14,7 @@ use crate::path::worker::Worker;
 pub(super) enum Validation {
     /// The stored response with an updated head, which replaces the stored one.
     Keep(Arc<Stored>),
-    /// The stored response with an updated head, which may answer this request only.
+    /// The stored response with an updated head. It answers this request only, because it must no longer be stored.
     UseOnce(Arc<Stored>),
     /// The 304 is about another representation, so the response has to be fetched.
     Mismatch,

@@ -136,7 +136,8 @@ fn a_waiting_client_gets_the_manifest_when_an_id_is_posted() {
     assert_eq!(newer.head, current.head + 1);
 }
 
-/// Requests without the token, too large, malformed or on a wrong path are refused, and no id is journaled.
+/// Posts without the token, too large, malformed, or with more ids than the journal accepts are refused, as are
+/// requests for wrong paths. No id is journaled.
 #[test]
 fn invalid_posts_are_refused() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -199,7 +200,7 @@ fn a_path_of_another_set_is_not_found() {
     assert_eq!(manifest(addr).head, head, "no id was journaled");
 }
 
-/// Acknowledged ids are present after a restart, and every number is larger than before.
+/// After a restart, acknowledged ids are present, and the serial number of the manifest is larger than before.
 #[test]
 fn a_restart_continues_with_the_stored_state() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -218,8 +219,7 @@ fn a_restart_continues_with_the_stored_state() {
     let publisher =
         Publisher::start(config(folder.path()), Box::new(empty)).expect("the publisher starts");
     let after = manifest(publisher.addr());
-    // The folder may have been restored from a backup. Each start begins a new lineage, so that no journal
-    // number of a lineage refers to two batches of ids.
+    // The folder may have been restored from a backup, so each start begins a new lineage of journal numbers.
     assert_ne!(after.lineage, before.lineage);
     assert_eq!(after.head, before.head);
     assert_eq!(after.snapshot, before.snapshot);
@@ -413,8 +413,8 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     assert!(required[1] > required[0], "{required:?}");
 }
 
-/// Ids that were acknowledged after the backup are lost. The publisher signs no proof until the clients that posted
-/// these ids have committed them and a scan has read them.
+/// Ids that were acknowledged after the backup are lost. The publisher signs no proof before it has published a scan.
+/// Proofs have a lag until it has published a scan that began at least `commit_within` after its start.
 #[test]
 fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());

@@ -38,13 +38,14 @@ pub struct Inspection {
     pub segment_bytes: u64,
     /// The number of segments.
     pub segments: u64,
-    /// The segments with valid records, oldest first.
+    /// The segments in use, oldest first: segments with a readable header that were not reclaimed.
     pub in_use: Vec<SegmentInspection>,
     /// Segments whose header or footer could not be read.
     pub unreadable_segments: u64,
     /// Bytes of records that were read and verified; 0 if verification was not requested.
     pub verified_bytes: u64,
-    /// Records that do not match their checksum.
+    /// Records that do not match their checksum, objects with a missing piece, and segments in use whose records or
+    /// footer cannot be read.
     pub problems: u64,
     /// Descriptions of the first problems.
     pub problems_shown: Vec<String>,

@@ -38,12 +38,13 @@ impl Buffer {
         self.offset
     }
 
-    /// Returns true if no bytes follow [`Self::filled`].
+    /// Returns true if [`Self::fill`] has reached the end of the stream or an error. No bytes then follow
+    /// [`Self::filled`].
     pub const fn ended(&self) -> bool {
         self.ended
     }
 
-    /// Returns true if the stream ended with an error.
+    /// Returns true if the stream ended with an error that was not taken yet.
     pub const fn failed(&self) -> bool {
         self.failure.is_some()
     }

@@ -46,8 +46,8 @@ public enum IdForm {
     }
 
     /**
-     * Returns the canonical spelling of a UUID: 32 hex digits, with or without the usual hyphens, which may be in
-     * braces or follow {@code urn:uuid:}. Returns null for other text.
+     * Returns the canonical spelling of a UUID: lower case, with hyphens. The given spelling has 32 hex digits, with or
+     * without the usual hyphens, and may be in braces or follow {@code urn:uuid:}. Returns null for other text.
      */
     private static String canonicalUuid(String id) {
         int from = 0;
@@ -87,8 +87,8 @@ public enum IdForm {
     }
 
     /**
-     * Returns true if the first characters are ASCII. {@code regionMatches} ignores case also for other letters, which
-     * would accept characters that are not in {@link #URN}.
+     * Returns true if the first {@code length} characters are ASCII. This check is needed because
+     * {@code regionMatches} ignores case also beyond ASCII: it accepts a dotless i (U+0131) for an i.
      */
     private static boolean isAscii(String id, int length) {
         for (int n = 0; n < length; n++) {

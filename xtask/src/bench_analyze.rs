@@ -22,7 +22,7 @@ use engines::Engine;
 use usage::Usage;
 
 pub(crate) const HELP: &str = "\
-Compares the counting of requests with DuckDB, chDB and awk.
+Compares edgeward's counting of requests with DuckDB, DataFusion, chDB and awk.
 
 usage: cargo xtask bench-analyze [options]
 
@@ -32,8 +32,9 @@ usage: cargo xtask bench-analyze [options]
   --files N        number of files of the log [8]
   --memory SIZE    memory limit of edgeward and the engines, in MB [700MB]
   --compress LIST  gz, zst [zst,gz]
-  --python PATH    a Python; its packages among duckdb, datafusion with pyarrow
-                   and chdb are measured [bench/scratch/venv/bin/python]
+  --python PATH    the Python for duckdb, chdb, and datafusion with pyarrow;
+                   packages that are not installed are not measured
+                   [bench/scratch/venv/bin/python]
   --no-awk         skip awk | sort | uniq, which takes minutes
   --edgeward NAME  a cargo profile or a path to the binary [dist]
   --out FOLDER     the logs, and the results in analyze.jsonl
@@ -55,7 +56,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         ));
         say(format!(
             "{:<28}{:>9}{:>9}{:>12}{:>10}\n",
-            "engine", "wall s", "CPU s", "µs/line", "RSS MB"
+            "engine", "wall s", "CPU s", "µs/line", "RSS MiB"
         ));
         let mut agreed: Option<String> = None;
         for engine in Engine::all(&plan) {

@@ -33,7 +33,6 @@ struct Shared {
 
 struct LoadedFilter {
     filter: Filter<Vec<u8>>,
-    stamp: FileStamp,
     /// The number of new files that were not used.
     refused: u64,
 }
@@ -93,11 +92,7 @@ impl FileFilter {
             max_staleness,
             form,
             clock: system_clock(),
-            loaded: RwLock::new(LoadedFilter {
-                filter,
-                stamp,
-                refused: 0,
-            }),
+            loaded: RwLock::new(LoadedFilter { filter, refused: 0 }),
         });
         let (stop, stopped) = mpsc::channel();
         let watching = Arc::clone(&shared);
@@ -198,10 +193,7 @@ impl Shared {
         let result = load(&self.path, self.form);
         let mut loaded = self.loaded.write().unwrap_or_else(PoisonError::into_inner);
         match result {
-            Ok((filter, stamp)) => {
-                loaded.filter = filter;
-                loaded.stamp = stamp;
-            }
+            Ok((filter, _)) => loaded.filter = filter,
             Err(error) => {
                 loaded.refused += 1;
                 let cause = std::error::Error::source(&error).map(ToString::to_string);

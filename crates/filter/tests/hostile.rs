@@ -19,7 +19,7 @@ fn static_filter() -> Vec<u8> {
     }
     builder
         .finish()
-        .expect("random ids are solvable")
+        .expect("the construction succeeds for random ids")
         .into_bytes()
 }
 

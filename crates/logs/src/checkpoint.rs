@@ -215,7 +215,7 @@ impl CheckpointRun {
                     }),
                     _ => None,
                 };
-                is_unchanged(&sources[index], file)?;
+                check_unchanged(&sources[index], file)?;
             }
         }
         for (source, task) in sources.iter().zip(&tasks) {
@@ -304,7 +304,7 @@ fn is_file(source: &Source) -> bool {
 }
 
 /// Checks that a log has not changed since it was read. A log that was read partially may have grown.
-fn is_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
+fn check_unchanged(source: &Source, file: &FileReport) -> Result<(), CheckpointError> {
     let path = source.path.as_ref();
     let current: Option<FileState> = path.and_then(|path| file_state(&File::open(path).ok()?));
     let unchanged = match file.rest {

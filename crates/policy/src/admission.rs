@@ -62,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn an_object_of_c_bytes_is_admitted_once_in_e() {
+    fn an_object_of_c_bytes_is_admitted_with_probability_one_over_e() {
         let exponential = Admission::Exponential { c: 4096.0 };
         for (size, expected) in [(0, 1.0), (4096, 1.0 / 1f64.exp()), (8192, (-2f64).exp())] {
             let share = share_admitted(exponential, size);

@@ -96,7 +96,8 @@ impl Publisher {
         if restored.may_miss_acknowledged_ids && config.coverage == Coverage::Posts {
             tracing::warn!(
                 seconds = config.commit_within.as_secs(),
-                "acknowledged posts may be missing; posts are relied on again after a scan that begins this many seconds from now"
+                "acknowledged posts may be missing; completeness is stated only after a scan that begins at least this many \
+                 seconds from now"
             );
         }
         let config = Arc::new(config);

@@ -245,9 +245,10 @@ fn edition_text(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec
     for section in 0..SECTIONS {
         // The section has the text of the last edition, up to the requested one, that rewrote it; 0 if none did.
         let editions = (1..=edition).rev();
-        let mut last = editions.filter(|edition| Random::at(section * 31 + edition).below(50) == 0);
+        let mut last =
+            editions.filter(|edition| Random::from_seed(section * 31 + edition).below(50) == 0);
         let edition = last.next().unwrap_or(0);
-        let mut random = Random::at(1_000_000 + section * 10 + edition);
+        let mut random = Random::from_seed(1_000_000 + section * 10 + edition);
         bytes.extend(write(&mut random, section));
     }
     bytes
@@ -259,7 +260,7 @@ fn prose(random: &mut Random, section: usize) -> Vec<u8> {
         // Few words are frequent, and each word always has the same letters.
         let ranks = 1 << (1 + random.below(12));
         let rank = random.below(ranks);
-        let mut letters = Random::at(rank);
+        let mut letters = Random::from_seed(rank);
         for _ in 0..2 + letters.below(8) {
             text.push(b'a' + letters.below(26) as u8);
         }
@@ -284,8 +285,8 @@ const SECTIONS: usize = 5000;
 struct Random(u64);
 
 impl Random {
-    fn at(place: usize) -> Self {
-        Self((place as u64).wrapping_mul(0xd134_2543_de82_ef95))
+    fn from_seed(seed: usize) -> Self {
+        Self((seed as u64).wrapping_mul(0xd134_2543_de82_ef95))
     }
 
     fn below(&mut self, end: usize) -> usize {

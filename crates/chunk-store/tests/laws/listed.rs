@@ -173,7 +173,11 @@ fn only_ids_of_listed_chunks_are_written() {
         assert!(chunks.iter().all(|byte| *byte == 0));
         let trailer = Trailer::decode(layout(), 77, trailer).expect("the container has a trailer");
         assert!(bytes_of(&trailer.entries) <= CONTAINER);
-        assert_eq!(trailer.blocks.len(), 1, "neighbours are listed together");
+        assert_eq!(
+            trailer.blocks.len(),
+            1,
+            "adjacent listed chunks are in one block"
+        );
     }
     let counters = store.counters();
     assert_eq!((counters.raw_bytes, counters.stored_bytes), (0, 0));

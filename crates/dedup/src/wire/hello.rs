@@ -18,7 +18,7 @@ pub const VERSION_MIN: u16 = 1;
 
 /// The oldest version with [`Checksum::Fields`]: on an authenticated connection, the checksum of a frame does not cover
 /// the bytes of a body.
-const VERSION_OF_FIELDS: u16 = 2;
+const VERSION_OF_FIELD_CHECKSUMS: u16 = 2;
 
 const MAGIC: [u8; 8] = *b"\x89EWL\r\n\x1a\n";
 
@@ -101,7 +101,7 @@ impl AgreedTerms {
     /// Returns the kind of checksum on a connection. `authentic` is true if the transport itself detects changed
     /// bytes.
     pub fn checksum(&self, authentic: bool) -> Checksum {
-        if authentic && self.version >= VERSION_OF_FIELDS {
+        if authentic && self.version >= VERSION_OF_FIELD_CHECKSUMS {
             Checksum::Fields
         } else {
             Checksum::Whole

@@ -305,7 +305,7 @@ fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
         let wire = std::mem::take(&mut counters.wire);
         (
             counters,
-            world.endpoints.map(|end| end.store.listed()),
+            world.endpoints.map(|end| end.store.entries_by_container()),
             wire,
         )
     });

@@ -55,7 +55,7 @@ impl MemoryStore {
     }
 
     /// Returns the entries of each container.
-    pub(crate) fn listed(&self) -> Vec<Vec<Entry>> {
+    pub(crate) fn entries_by_container(&self) -> Vec<Vec<Entry>> {
         let containers = self.containers.values();
         containers
             .map(|container| container.entries.clone())

@@ -11,7 +11,7 @@ use crate::support::{
     Relay, Table, WAIT_MAX, body_at, client, config, post, publisher, signer, table, until,
 };
 
-const LONG: Duration = Duration::from_secs(60);
+const MAX_STALENESS: Duration = Duration::from_secs(60);
 
 /// Starts a client with a valid filter. Then the relay changes the responses by `tamper`, and `publish` publishes id
 /// 5000. The test waits until `has_counted` returns true for the client's status. Then the relay passes responses
@@ -25,7 +25,7 @@ fn check_refusal(
     let table = table(2000);
     let publisher = publisher(folder.path(), &table);
     let relay = Relay::in_front_of(publisher.addr());
-    let mut config = config(relay.addr, LONG);
+    let mut config = config(relay.addr, MAX_STALENESS);
     config.silence_max = Duration::from_secs(1);
     let client = FilterClient::start(config).expect("the client starts");
     assert!(client.wait_fresh(WAIT_MAX), "{:?}", client.status());
@@ -186,7 +186,7 @@ fn a_snapshot_of_a_petabyte_is_not_requested() {
         }
         Some(answer)
     });
-    let client = client(relay.addr, LONG);
+    let client = client(relay.addr, MAX_STALENESS);
     assert!(client.wait_until(WAIT_MAX, |status| status.counts.manifests > 1));
     assert!(requests.try_recv().is_err(), "the snapshot was requested");
     assert_ne!(client.answer("no such id"), Answer::Absent);

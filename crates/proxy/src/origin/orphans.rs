@@ -18,10 +18,10 @@ pub(crate) struct Orphans(Rc<RefCell<List>>);
 struct List {
     /// The number of the last fetch. Older fetches have smaller numbers.
     last: u64,
-    fetches: BTreeMap<u64, Orphan>,
+    fetches: BTreeMap<u64, ListedFetch>,
 }
 
-struct Orphan {
+struct ListedFetch {
     task: AbortHandle,
     is_wanted: Box<dyn Fn() -> bool>,
 }
@@ -49,13 +49,13 @@ impl Orphans {
             fetch.await;
             drop((member, listing));
         });
-        let orphan = Orphan {
+        let listed = ListedFetch {
             task: task.abort_handle(),
             is_wanted: Box::new(is_wanted),
         };
         let mut list = self.0.borrow_mut();
         list.last = number;
-        list.fetches.insert(number, orphan);
+        list.fetches.insert(number, listed);
     }
 
     /// Cancels the oldest fetch that no client waits for, and so closes its connection.

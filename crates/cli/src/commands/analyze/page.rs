@@ -64,7 +64,7 @@ fn facts(page: &mut Page, document: &Document) {
             page.fact(
                 "sample for predictions",
                 format!(
-                    "{} of the objects with {} requests",
+                    "{} of the objects; they have {} requests",
                     percent(prediction.sample_rate),
                     count(prediction.sample_requests)
                 ),
@@ -109,7 +109,7 @@ fn popularity(document: &Document) -> Plot {
 fn requests_per_url(document: &Document) -> Plot {
     let mut plot = Plot::new(
         "URLs by number of requests",
-        Axis::new("requests per URL, in bins up to", Unit::Count).log(),
+        Axis::new("requests per URL, upper end of the bin", Unit::Count).log(),
         Axis::new("share", Unit::Share),
     )
     .note("Two shares per bin: of the URLs, and of the requests for them.");

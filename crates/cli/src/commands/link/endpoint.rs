@@ -53,7 +53,7 @@ pub(crate) struct EndpointArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::Zstd, hide_short_help = true)]
     pub(crate) compression: Compression,
 
-    /// Compression of the store: holds several times as much text, but takes CPU time
+    /// Compression of the store, which then holds several times as much text but takes CPU time
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::None, hide_short_help = true)]
     pub(crate) store_compression: Compression,
 
@@ -161,7 +161,7 @@ impl Compression {
 pub(crate) enum IdScheme {
     /// Keyed BLAKE3
     Blake3,
-    /// The tag of AES-GCM with a shared key, whose owner can create chunks with equal ids
+    /// The tag of AES-GCM under the store key; an endpoint with this key can create different chunks with equal ids
     Gmac,
 }
 

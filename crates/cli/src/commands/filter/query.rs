@@ -21,7 +21,7 @@ pub(crate) struct QueryArgs {
     #[arg(value_name = "FILTER")]
     filter: PathBuf,
 
-    /// Ids to query. If no id is given, each line of stdin is an id
+    /// Ids to query; without an ID, each line of stdin is an id
     #[arg(value_name = "ID")]
     ids: Vec<String>,
 

@@ -32,17 +32,17 @@ type fakePublisher struct {
 	// The URL paths of all requests so far.
 	fetched []string
 	// The key that the client trusts, and the key that signs with the fault "forged".
-	secret, other   ed25519.PrivateKey
-	snapshot, delta []byte
+	secret, untrusted ed25519.PrivateKey
+	snapshot, delta   []byte
 }
 
 func newPublisher(t *testing.T) *fakePublisher {
 	return &fakePublisher{
 		serial: 1000, monotonic: 1_000, wall: 1_700_000_000_000,
-		secret:   ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)),
-		other:    ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32)),
-		snapshot: vector(t, "static-integer.ewf"),
-		delta:    vector(t, "delta.ewd"),
+		secret:    ed25519.NewKeyFromSeed(bytes.Repeat([]byte{7}, 32)),
+		untrusted: ed25519.NewKeyFromSeed(bytes.Repeat([]byte{8}, 32)),
+		snapshot:  vector(t, "static-integer.ewf"),
+		delta:     vector(t, "delta.ewd"),
 	}
 }
 
@@ -60,7 +60,7 @@ func (p *fakePublisher) now() Now {
 }
 
 // Advances both clocks. A negative duration steps a clock back.
-func (p *fakePublisher) pass(monotonic, wall time.Duration) {
+func (p *fakePublisher) advance(monotonic, wall time.Duration) {
 	p.mutex.Lock()
 	defer p.mutex.Unlock()
 	p.monotonic += monotonic.Milliseconds()
@@ -126,10 +126,10 @@ func (p *fakePublisher) sign(kind string, document any) string {
 	}
 	key := p.secret
 	if p.fault == "forged" {
-		key = p.other
+		key = p.untrusted
 	}
 	message := append([]byte("edgeward filter "+kind+" 1\n"), text...)
-	// The line always names the trusted key, also if the other key has signed it.
+	// The line always names the trusted key, also if the untrusted key has signed it.
 	return fmt.Sprintf("ed25519 fe812c12f3ab4ce6 %s %s", hex.EncodeToString(ed25519.Sign(key, message)), text)
 }
 
@@ -253,11 +253,11 @@ func TestAClientWithoutPublisherAsksAfterMaxStalenessAndNotBefore(t *testing.T) 
 	if left <= 0 || left > 2900*time.Millisecond {
 		t.Fatal(left)
 	}
-	publisher.pass(left, left)
+	publisher.advance(left, left)
 	if answer := client.Answer(id); answer != Absent {
 		t.Errorf("at the deadline the answer is %v", answer)
 	}
-	publisher.pass(time.Millisecond, time.Millisecond)
+	publisher.advance(time.Millisecond, time.Millisecond)
 	if answer := client.Answer(id); answer != Ask {
 		t.Errorf("after the deadline the answer is %v", answer)
 	}
@@ -272,7 +272,7 @@ func TestAWallClockThatIsSteppedBackDoesNotExtendTheDeadline(t *testing.T) {
 	publisher.setFault("dead")
 	before := client.Status().Counts.Failed
 	until(t, client, "failures", func(status Status) bool { return status.Counts.Failed > before })
-	publisher.pass(3001*time.Millisecond, -time.Hour)
+	publisher.advance(3001*time.Millisecond, -time.Hour)
 	if client.Status().Fresh {
 		t.Error("the filter is still fresh after three seconds")
 	}
@@ -288,7 +288,7 @@ func TestForgedOrOldDataIsRefusedAndTheLastValidFilterStays(t *testing.T) {
 		if client.Status().Serial != 1000 || client.Status().Facts.Epoch != 7 || client.Answer("7") != Maybe {
 			t.Errorf("%s: %+v", fault, client.Status())
 		}
-		publisher.pass(time.Minute, time.Minute)
+		publisher.advance(time.Minute, time.Minute)
 		if answer := client.Answer("5001"); answer != Ask {
 			t.Errorf("%s: a stale filter answers %v", fault, answer)
 		}

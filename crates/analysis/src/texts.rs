@@ -74,12 +74,12 @@ impl Texts {
         let mut weights: Vec<u64> = self.rows.values().map(|row| row.weight).collect();
         weights.sort_unstable_by(|a, b| b.cmp(a));
         let keep = self.texts_max / 2;
-        let count_min = weights[keep];
-        let mut texts_left = keep;
+        let weight_min = weights[keep];
+        let mut slots_left = keep;
         self.rows.retain(|_, row| {
-            let is_kept = row.weight > count_min || (row.weight == count_min && texts_left > 0);
+            let is_kept = row.weight > weight_min || (row.weight == weight_min && slots_left > 0);
             if is_kept {
-                texts_left = texts_left.saturating_sub(1);
+                slots_left = slots_left.saturating_sub(1);
             }
             is_kept
         });

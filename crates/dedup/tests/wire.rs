@@ -243,7 +243,7 @@ proptest! {
 /// A header with a length above the limit is refused before the payload is read.
 #[test]
 fn long_payloads_are_refused_by_their_header() {
-    let header = |length: u32, kind: u8, flipped: u8| {
+    let parsed = |length: u32, kind: u8, flipped: u8| {
         let mut header = [0; HEADER_BYTES];
         header[..4].copy_from_slice(&length.to_le_bytes());
         header[4] = kind;
@@ -254,14 +254,14 @@ fn long_payloads_are_refused_by_their_header() {
     };
     let most = u32::try_from(PAYLOAD_BYTES_MAX).expect("the length is below 4 GiB");
     assert_eq!(
-        header(most, 3, 0),
+        parsed(most, 3, 0),
         Ok(Some(PAYLOAD_BYTES_MAX + HEADER_BYTES))
     );
-    assert_eq!(header(most + 1, 3, 0), Err(WireError::TooLong(most + 1)));
-    assert_eq!(header(u32::MAX, 3, 0), Err(WireError::TooLong(u32::MAX)));
-    assert_eq!(header(0, 0, 0), Err(WireError::UnknownType(0)));
-    assert_eq!(header(0, 15, 0), Err(WireError::UnknownType(15)));
-    assert_eq!(header(0, 3, 1), Err(WireError::Header));
+    assert_eq!(parsed(most + 1, 3, 0), Err(WireError::TooLong(most + 1)));
+    assert_eq!(parsed(u32::MAX, 3, 0), Err(WireError::TooLong(u32::MAX)));
+    assert_eq!(parsed(0, 0, 0), Err(WireError::UnknownType(0)));
+    assert_eq!(parsed(0, 15, 0), Err(WireError::UnknownType(15)));
+    assert_eq!(parsed(0, 3, 1), Err(WireError::Header));
     assert_eq!(frame_length(&[0; HEADER_BYTES - 1]), Ok(None));
 }
 
@@ -349,7 +349,7 @@ fn fields_beyond_their_limits_are_refused() {
             with(span(0, 2), &[0, 7]),
         ),
         (
-            "packed payload",
+            "compressed payload",
             3,
             with(span(0, 2), &[2, 7]),
             with(span(0, 1), &[2, 7]),

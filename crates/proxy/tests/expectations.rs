@@ -16,7 +16,7 @@ use edgeward_testkit::{Answer, Gate};
 use support::{TIMEOUT, TestBed};
 use wire::Wire;
 
-const PUT: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
+const PUT_HEADERS: &str = "Host: shop.example\r\nExpect: 100-continue\r\nContent-Length: 5\r\n\r\n";
 
 /// The origin rejects the request after it has read the head. The client has sent no byte of the body, and gets
 /// the final response without `100 Continue`.
@@ -26,7 +26,7 @@ fn an_origin_may_refuse_a_body_before_it_is_sent() {
     let refusal = Answer::status(417).before_reading_body();
     bed.origin.on("/refused", refusal);
     let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /refused HTTP/1.1\r\n{PUT}"));
+    wire.send(&format!("PUT /refused HTTP/1.1\r\n{PUT_HEADERS}"));
     let head = wire.read_until("\r\n\r\n").to_ascii_lowercase();
     assert!(head.starts_with("http/1.1 417 "), "{head}");
     // The client may or may not send the body after this response. The edge cannot know where a next request
@@ -57,7 +57,7 @@ fn a_refusal_arrives_completely() {
     bed.origin.on("/closed", refusal.then_close());
     for path in ["/kept", "/closed"] {
         let mut wire = Wire::connect(&bed);
-        wire.send(&format!("PUT {path} HTTP/1.1\r\n{PUT}"));
+        wire.send(&format!("PUT {path} HTTP/1.1\r\n{PUT_HEADERS}"));
         let all = wire.read_to_end();
         assert!(all.starts_with("HTTP/1.1 413 "), "{path}");
         assert!(all.ends_with(&text), "{path}: {} bytes", all.len());
@@ -82,7 +82,7 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
     bed.origin
         .on("/wanted", Answer::ok("thanks").read_body_after(&gate));
     let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
+    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}"));
     bed.origin.wait_until("the origin gets the head", |origin| {
         origin.requests("/wanted") == 1
     });
@@ -107,7 +107,7 @@ fn a_client_gets_100_continue_after_the_origin_has_sent_it() {
         .expect("the origin got a request");
     assert_eq!(forwarded.body(), b"hello");
     // The connection stays open for another request.
-    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}hello"));
+    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}hello"));
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.read_until("thanks");
 }
@@ -149,7 +149,7 @@ fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
     let answer = Answer::ok("thanks").ignores_expectation();
     bed.origin.on("/ignoring", answer);
     let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /ignoring HTTP/1.1\r\n{PUT}"));
+    wire.send(&format!("PUT /ignoring HTTP/1.1\r\n{PUT_HEADERS}"));
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     wire.send("hello");
     wire.read_until("thanks");
@@ -171,7 +171,7 @@ fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
     });
     bed.origin.on("/wanted", Answer::ok("thanks"));
     let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT}"));
+    wire.send(&format!("PUT /wanted HTTP/1.1\r\n{PUT_HEADERS}"));
     assert_eq!(wire.read_until("\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
     let head = wire.read_until("\r\n\r\n");
     assert!(head.starts_with("HTTP/1.1 408 "), "{head}");
@@ -186,7 +186,7 @@ fn an_expectation_of_an_http10_client_is_not_forwarded() {
     let bed = TestBed::start();
     bed.origin.on("/old", Answer::ok("thanks"));
     let mut wire = Wire::connect(&bed);
-    wire.send(&format!("PUT /old HTTP/1.0\r\n{PUT}hello"));
+    wire.send(&format!("PUT /old HTTP/1.0\r\n{PUT_HEADERS}hello"));
     assert!(wire.read_to_end().ends_with("thanks"));
     let forwarded = bed.origin.last("/old").expect("the origin got a request");
     assert_eq!(forwarded.header("expect"), None);

@@ -30,15 +30,15 @@ fn no_store(answer: Answer) -> Answer {
     answer.header("cache-control", "no-store")
 }
 
-/// Sends the bytes `byte` again and again, at intervals of `every`, until the edge answers. Returns the status
+/// Sends `bytes` again and again, at intervals of `every`, until the edge answers. Returns the status
 /// of the response, or 0 if the edge closes the connection without a response.
-fn upload_slowly(client: &mut Client, every: Duration, byte: &[u8]) -> u16 {
+fn upload_slowly(client: &mut Client, every: Duration, bytes: &[u8]) -> u16 {
     let deadline = Instant::now() + TIMEOUT;
     while Instant::now() < deadline {
         if let Some(answer) = client.head_within(every) {
             return answer.status;
         }
-        if !client.try_send(byte) {
+        if !client.try_send(bytes) {
             return client.try_head().map_or(0, |answer| answer.status);
         }
     }

@@ -408,7 +408,11 @@ mod tests {
         config.object_overhead_bytes = 1;
         let mut lru = Run::new(config);
         lru.feed(&records(&[(1, 10), (2, 10), (1, 10), (2, 10)]));
-        assert_eq!(lru.report().hits, 0, "two objects of 18 do not fit in 20");
+        assert_eq!(
+            lru.report().hits,
+            0,
+            "a body of 10 bytes takes 17, so two objects of 18 do not fit in 20"
+        );
     }
 
     /// No policy has more hits than an unlimited cache, and the batch size has no effect.

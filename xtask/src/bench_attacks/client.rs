@@ -104,7 +104,7 @@ pub(super) fn fill(test_servers: &TestServers) -> anyhow::Result<()> {
                     let mut connection = Connection::open(test_servers.port())?;
                     (n..HIT_KEYS)
                         .step_by(FILL_CONNECTIONS as usize)
-                        .try_for_each(|key| connection.get(&hit(key)))
+                        .try_for_each(|key| connection.get(&hit_path(key)))
                 })
             })
             .collect();
@@ -114,7 +114,7 @@ pub(super) fn fill(test_servers: &TestServers) -> anyhow::Result<()> {
     })
 }
 
-fn hit(key: u64) -> String {
+fn hit_path(key: u64) -> String {
     format!("/o/{}?size=1024", key + 1)
 }
 
@@ -141,8 +141,8 @@ fn request_hits(
     while Instant::now() < end {
         key = (key + 7919) % HIT_KEYS;
         let path = match test_servers.service {
-            Service::Edge => hit(key),
-            Service::Gateway => hit(key),
+            Service::Edge => hit_path(key),
+            Service::Gateway => hit_path(key),
             Service::Admin => "/status".to_owned(),
             Service::Publisher => "/sets/bench".to_owned(),
         };

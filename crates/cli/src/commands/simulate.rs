@@ -124,7 +124,7 @@ impl SimulateArgs {
     fn needs_facts(&self) -> bool {
         let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.capacity.iter().any(is_share)
-            || self.disk.needs_facts()
+            || self.disk.needs_footprint()
             || matches!(self.warmup, Warmup::Share(_))
     }
 }

@@ -15,7 +15,7 @@ use super::run::{self, Server};
 /// A temporary folder with the private key of a publisher and its state.
 pub(crate) struct Fixture {
     folder: tempfile::TempDir,
-    public: String,
+    public_key: String,
 }
 
 impl Fixture {
@@ -24,8 +24,8 @@ impl Fixture {
         let key = folder.path().join("key").display().to_string();
         let keygen = run::output(&["filter", "keygen", "-o", &key]);
         assert!(keygen.status.success(), "{keygen:?}");
-        let public = run::text(&keygen.stdout).trim().to_owned();
-        Self { folder, public }
+        let public_key = run::text(&keygen.stdout).trim().to_owned();
+        Self { folder, public_key }
     }
 
     pub(crate) fn path(&self, name: &str) -> String {
@@ -48,7 +48,7 @@ impl Fixture {
             .text("/listening")
             .parse()
             .expect("the publisher prints a URL");
-        let trust = Trust::Keys(vec![self.public.parse().expect("the key is valid")]);
+        let trust = Trust::Keys(vec![self.public_key.parse().expect("the key is valid")]);
         let config = FilterConfig::new(url, trust, max_staleness);
         FilterClient::start(config).expect("the client starts")
     }

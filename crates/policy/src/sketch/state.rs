@@ -331,7 +331,7 @@ mod tests {
         RotatingBloomConfig::new(NonZeroU64::new(keys).expect("the number is not zero"), 0.01)
     }
 
-    fn used(keys: u64, requests: u64) -> RotatingBloom {
+    fn filter_after(keys: u64, requests: u64) -> RotatingBloom {
         let filter = RotatingBloom::new(config(keys));
         (0..requests).for_each(|n| _ = filter.check_and_add(KeyHash(n * n)));
         filter
@@ -345,7 +345,7 @@ mod tests {
         fn a_restored_filter_answers_like_the_saved_one(
             keys in 1u64..3000, requests in 0u64..4000, more in 0u64..4000,
         ) {
-            let filter = used(keys, requests);
+            let filter = filter_after(keys, requests);
             let restored =
                 RotatingBloom::from_bytes(config(keys), TAG, &filter.to_bytes(TAG)).expect("the state is complete");
             prop_assert_eq!(restored.stats().rotations, filter.stats().rotations);
@@ -363,7 +363,7 @@ mod tests {
         /// Any corruption is detected, without a panic.
         #[test]
         fn a_corrupt_state_is_rejected(at in any::<prop::sample::Index>(), flip in 1u8..) {
-            let mut bytes = used(500, 700).to_bytes(TAG);
+            let mut bytes = filter_after(500, 700).to_bytes(TAG);
             let at = at.index(bytes.len());
             bytes[at] ^= flip;
             prop_assert!(RotatingBloom::from_bytes(config(500), TAG, &bytes).is_err());
@@ -371,7 +371,7 @@ mod tests {
 
         #[test]
         fn a_truncated_state_is_too_short(at in any::<prop::sample::Index>()) {
-            let bytes = used(500, 700).to_bytes(TAG);
+            let bytes = filter_after(500, 700).to_bytes(TAG);
             let cut = &bytes[..at.index(bytes.len())];
             let error = RotatingBloom::from_bytes(config(500), TAG, cut).expect_err("cut");
             prop_assert!(matches!(error, StateError::TooShort), "{}", error);
@@ -381,7 +381,7 @@ mod tests {
     /// Each error message states why the state cannot be used.
     #[test]
     fn a_state_that_does_not_match_gives_the_reason() {
-        let bytes = used(500, 700).to_bytes(TAG);
+        let bytes = filter_after(500, 700).to_bytes(TAG);
         let refused = |config, tag, bytes: &[u8]| {
             RotatingBloom::from_bytes(config, tag, bytes)
                 .expect_err("it does not fit")

@@ -192,10 +192,10 @@ impl<'a> Reader<'a> {
             ..
         } = self;
         match parser {
-            Parser::Text(parser) => lines.take(parser, buffer, batch, options),
-            Parser::Csv(parser) => lines.take(parser, buffer, batch, options),
-            Parser::Lrb(parser) => lines.take(parser, buffer, batch, options),
-            Parser::AccessLog(parser) => lines.take(parser, buffer, batch, options),
+            Parser::Text(parser) => lines.take_records(parser, buffer, batch, options),
+            Parser::Csv(parser) => lines.take_records(parser, buffer, batch, options),
+            Parser::Lrb(parser) => lines.take_records(parser, buffer, batch, options),
+            Parser::AccessLog(parser) => lines.take_records(parser, buffer, batch, options),
             Parser::Oracle => {
                 take_oracle(buffer, batch);
                 Ok(())
@@ -249,10 +249,10 @@ impl<'a> Reader<'a> {
             ..
         } = self;
         loop {
-            let whole = buffer.ended() && !buffer.failed();
+            let last_is_whole = buffer.ended() && !buffer.failed();
             let filled = buffer.filled();
             let end = memchr::memchr(b'\n', filled)
-                .or_else(|| (whole && !filled.is_empty()).then_some(filled.len()));
+                .or_else(|| (last_is_whole && !filled.is_empty()).then_some(filled.len()));
             let Some(end) = end else {
                 // Until the columns are known, a line that is too long is an error even if malformed lines are skipped.
                 lines.bound_line(
@@ -339,7 +339,7 @@ impl Lines {
     }
 
     /// Parses the complete lines in the buffer and appends their records to `batch`, until the batch is full.
-    fn take<P: LineParser>(
+    fn take_records<P: LineParser>(
         &mut self,
         parser: &mut P,
         buffer: &mut Buffer,

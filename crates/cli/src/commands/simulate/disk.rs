@@ -21,6 +21,9 @@ pub(super) struct DiskArgs {
     disk: Vec<Capacity>,
 
     /// Admission to disk: second-hit, nth-hit:N, always, never, size-density, size-density:SIZE
+    ///
+    /// `nth-hit:N` writes an object at its Nth request. `size-density:SIZE` requires one request per SIZE bytes of the
+    /// object, and `size-density` one per half of the mean object size.
     #[arg(
         long,
         value_delimiter = ',',
@@ -30,7 +33,11 @@ pub(super) struct DiskArgs {
     )]
     disk_admission: Vec<DiskAdmissionSpec>,
 
-    /// Objects that are written again at eviction: fifo, fifo-reinsertion, fifo-reinsertion:N, hits-per-byte
+    /// Rule that selects the objects to write again at eviction: fifo, fifo-reinsertion, fifo-reinsertion:N,
+    /// hits-per-byte
+    ///
+    /// `fifo` selects no object. `fifo-reinsertion:N` selects objects with at least N hits (1 to 3) since they were
+    /// written. Without N, one hit suffices. `hits-per-byte` selects the objects with the most hits per byte.
     #[arg(
         long,
         value_delimiter = ',',
@@ -45,8 +52,8 @@ pub(super) struct DiskArgs {
     #[arg(long, requires = "disk", value_name = "KEYS", hide_short_help = true)]
     disk_filter_keys: Option<NonZeroU64>,
 
-    /// Share of set bits at which a Bloom filter of admission is full [default: the share at which 1 % of
-    /// first requests are false positives]
+    /// Share of set bits at which a Bloom filter of admission is full [default: the share at which at
+    /// most 1 % of first requests are taken for repeated ones]
     #[arg(
         long,
         requires = "disk",
@@ -68,7 +75,7 @@ pub(super) struct DiskArgs {
 impl DiskArgs {
     /// Returns true if a disk size is a share of the trace's footprint. The trace is then read once before the
     /// simulation, to measure the footprint.
-    pub(super) fn needs_facts(&self) -> bool {
+    pub(super) fn needs_footprint(&self) -> bool {
         let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.disk.iter().any(is_share)
     }

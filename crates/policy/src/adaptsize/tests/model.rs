@@ -74,12 +74,12 @@ proptest! {
     /// c is at least 1/256 of the size of each object, so an object is admitted at least once in e^256 requests. A
     /// real cache would not show lower probabilities, and below e^-745 they would be zero in floating point.
     #[test]
-    fn compression_hardly_moves_the_curve(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
+    fn coarse_bins_hardly_change_the_hit_ratio(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
         let c = log2_c.exp2();
         let exact = population(&objects, capacity, 1 << 10).solve(c, capacity).object_hit_ratio;
-        let cells = population(&objects, capacity, BINS_PER_OCTAVE).solve(c, capacity).object_hit_ratio;
-        prop_assert!((exact - cells).abs() < 0.03, "{exact} against {cells}");
+        let coarse = population(&objects, capacity, BINS_PER_OCTAVE).solve(c, capacity).object_hit_ratio;
+        prop_assert!((exact - coarse).abs() < 0.03, "{exact} against {coarse}");
     }
 }
 

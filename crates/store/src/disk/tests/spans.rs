@@ -280,7 +280,7 @@ fn spans_are_correct_or_lost_while_segments_are_overwritten() {
 }
 
 #[test]
-fn spans_are_correct_or_lost_while_segments_are_overwritten_past_the_cache() {
+fn spans_are_correct_or_lost_while_direct_writes_overwrite_segments() {
     check_spans_while_segments_are_overwritten(DirectWrites::Always);
 }
 
@@ -380,7 +380,7 @@ fn bytes_in_sockets_survive_an_overwrite_of_their_segment() {
 }
 
 #[test]
-fn bytes_in_sockets_survive_an_overwrite_past_the_cache() {
+fn bytes_in_sockets_survive_an_overwrite_by_direct_writes() {
     check_overwrite_of_sent_segments(DirectWrites::Always);
 }
 

@@ -23,7 +23,7 @@ use crate::bench_hits::facts;
 use crate::options::Options;
 use crate::say;
 
-use database::{Database, Memory};
+use database::{Database, MemorySampler};
 pub(crate) use plan::HELP;
 use plan::{Plan, Table};
 
@@ -74,7 +74,7 @@ fn measure(
 ) -> anyhow::Result<Value> {
     let file = plan.folder.join("measured.ids");
     let query = format!("SELECT id FROM {table}");
-    let memory = Memory::sample(database.pid());
+    let memory = MemorySampler::sample(database.pid());
     let cpu_before = database.cpu_seconds()?;
     let (stolen_before, ticks_before) = facts::stolen();
     let (out, used) = usage::measure(

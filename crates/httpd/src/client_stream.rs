@@ -23,7 +23,7 @@ pub(crate) struct ClientStream<S> {
     /// The timer of `timeout`. A pending write or flush starts it. [`PROGRESS_BYTES`] of writes or a complete flush
     /// stop it. If it expires, the pending write or flush fails.
     timer: Pin<Box<Sleep>>,
-    is_pending: bool,
+    timer_runs: bool,
     /// The number of bytes written since the timer was set.
     bytes_written: usize,
     slot: Arc<Slot>,
@@ -41,7 +41,7 @@ impl<S> ClientStream<S> {
             stream,
             timeout,
             timer: Box::pin(tokio::time::sleep(timeout)),
-            is_pending: false,
+            timer_runs: false,
             bytes_written: 0,
             slot,
             counters,
@@ -59,8 +59,8 @@ impl<S> ClientStream<S> {
             return result;
         }
         self.slot.wait_for_client();
-        if !self.is_pending {
-            (self.is_pending, self.bytes_written) = (true, 0);
+        if !self.timer_runs {
+            (self.timer_runs, self.bytes_written) = (true, 0);
             self.timer.as_mut().reset(Instant::now() + self.timeout);
         }
         if self.timer.as_mut().poll(cx).is_ready() {
@@ -79,7 +79,7 @@ impl<S> ClientStream<S> {
             self.bytes_written += bytes;
             if self.bytes_written >= PROGRESS_BYTES {
                 self.slot.resume();
-                (self.is_pending, self.bytes_written) = (false, 0);
+                (self.timer_runs, self.bytes_written) = (false, 0);
             }
         }
         self.check(written, cx)
@@ -127,7 +127,7 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for ClientStream<S> {
         let flushed = Pin::new(&mut self.stream).poll_flush(cx);
         if flushed.is_ready() {
             self.slot.record_flush();
-            self.is_pending = false;
+            self.timer_runs = false;
         }
         self.check(flushed, cx)
     }

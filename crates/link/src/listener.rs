@@ -145,9 +145,9 @@ async fn open_stream(client: &Client, target: Target) -> Result<LinkStream, u32>
 /// Reads the target that a client requests, the protocol that it uses, and the bytes after the request. Returns
 /// `None` if the request was refused, or if the client closed the connection before its request was complete.
 async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyProtocol, Vec<u8>)>> {
-    let (mut received, mut greeted) = (Vec::new(), false);
+    let (mut received, mut socks_greeted) = (Vec::new(), false);
     loop {
-        match read(&received, greeted) {
+        match read(&received, socks_greeted) {
             Step::ReadMore => {
                 let mut more = [0; 1024];
                 let bytes = tcp.read(&mut more).await?;
@@ -161,7 +161,7 @@ async fn read_request(tcp: &mut TcpStream) -> io::Result<Option<(Target, ProxyPr
             }
             Step::Reply { reply, used } => {
                 received.drain(..used);
-                greeted = true;
+                socks_greeted = true;
                 tcp.write_all(&reply).await?;
             }
             Step::Connect {

@@ -83,7 +83,7 @@ struct Attacker {
     closed_by_server: u64,
     bytes_sent: u64,
     /// The last requested key. It is above the keys of the client's hits and below those of its misses (from 2^40).
-    next_key: u64,
+    last_key: u64,
     next_source: u32,
     /// The number of steps so far.
     steps: u32,
@@ -93,8 +93,8 @@ struct Attacker {
 
 struct AttackConnection {
     stream: TcpStream,
-    /// The id of the next HTTP/2 stream. Requests increase it by 2, so 100 requests increase it to 201.
-    stream_id: u32,
+    /// Requests increase it by 2, so 100 requests increase it to 201.
+    next_stream_id: u32,
     /// The number of steps in which this connection was processed.
     steps: u32,
 }
@@ -110,7 +110,7 @@ impl Attacker {
             refused: 0,
             closed_by_server: 0,
             bytes_sent: 0,
-            next_key: 1 << 32,
+            last_key: 1 << 32,
             next_source: 0,
             steps: 0,
             buffer: vec![0; 64 << 10],
@@ -153,7 +153,7 @@ impl Attacker {
             };
             self.connections.drain(..replaced);
         }
-        let most = match (self.attack, self.strength) {
+        let opened_max = match (self.attack, self.strength) {
             (Attack::PinnedH1, Strength::Moderate) => usize::from(self.steps.is_multiple_of(6)),
             // Together with the 2 of `per_step`, this opens 115 connections per second.
             (Attack::Gateway, Strength::Moderate) => per_step + usize::from(self.steps % 10 < 3),
@@ -161,7 +161,7 @@ impl Attacker {
             (_, Strength::Moderate) if self.opened >= self.attack.connections() as u64 => 2,
             _ => per_step,
         };
-        for _ in 0..most {
+        for _ in 0..opened_max {
             if self.connections.len() >= self.attack.connections() {
                 return;
             }
@@ -181,7 +181,7 @@ impl Attacker {
             let first_bytes = self.first_bytes();
             let mut connection = AttackConnection {
                 stream,
-                stream_id: 1,
+                next_stream_id: 1,
                 steps: 0,
             };
             if self.send(&mut connection, &first_bytes) {
@@ -212,8 +212,8 @@ impl Attacker {
     }
 
     fn key(&mut self) -> u64 {
-        self.next_key += 1;
-        self.next_key
+        self.last_key += 1;
+        self.last_key
     }
 
     fn body_path(&mut self) -> String {
@@ -249,7 +249,7 @@ impl Attacker {
         connection.steps += 1;
         let mut bytes = Vec::new();
         match self.attack {
-            Attack::PinnedH2 | Attack::ClosedWindows if connection.stream_id < 200 => {
+            Attack::PinnedH2 | Attack::ClosedWindows if connection.next_stream_id < 200 => {
                 let (bodies, steps) = match (self.attack, self.strength) {
                     // 2 connections x 2 bodies of 8 MiB, twice per second: 67 MB/s.
                     (Attack::PinnedH2, Strength::Moderate) => (2, 25),
@@ -273,10 +273,10 @@ impl Attacker {
                     );
                 }
             }
-            Attack::Hpack if connection.stream_id < 200 => {
+            Attack::Hpack if connection.next_stream_id < 200 => {
                 for n in 0..10 {
                     let mut block = h2::head(Method::Post, &format!("/o/{}?size=1", self.key()));
-                    if connection.stream_id == 1 {
+                    if connection.next_stream_id == 1 {
                         h2::indexed_field(&mut block, b"cookie", &[b'x'; 4000]);
                     }
                     // 15 x 4 kB stay below the size limit of one head. The first request has the field once already.
@@ -289,7 +289,7 @@ impl Attacker {
             Attack::RapidReset => {
                 for _ in 0..10 {
                     let path = format!("/o/{}?size=1024&delay=5000", self.key());
-                    let stream = connection.stream_id;
+                    let stream = connection.next_stream_id;
                     request(
                         &mut bytes,
                         connection,
@@ -360,10 +360,10 @@ fn request(bytes: &mut Vec<u8>, connection: &mut AttackConnection, block: &[u8],
         bytes,
         h2::HEADERS,
         flags | h2::END_HEADERS,
-        connection.stream_id,
+        connection.next_stream_id,
         block,
     );
-    connection.stream_id += 2;
+    connection.next_stream_id += 2;
 }
 
 /// Returns true if the result of a non-blocking call means that the connection is still open.

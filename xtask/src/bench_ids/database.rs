@@ -118,26 +118,27 @@ impl Database {
 
 /// A thread that samples the resident memory of a process and its children and keeps the largest value.
 #[derive(Debug)]
-pub(super) struct Memory {
+pub(super) struct MemorySampler {
     ended: Arc<AtomicBool>,
     thread: JoinHandle<u64>,
 }
 
-impl Memory {
+impl MemorySampler {
     pub(super) fn sample(pid: u32) -> Self {
         let ended = Arc::new(AtomicBool::new(false));
         let should_end = Arc::clone(&ended);
         let thread = thread::spawn(move || {
-            let mut most = 0;
+            let mut peak_bytes = 0;
             while !should_end.load(Ordering::Relaxed) {
-                most = most.max(resident_bytes(pid));
+                peak_bytes = peak_bytes.max(resident_bytes(pid));
                 sleep(Duration::from_millis(50));
             }
-            most
+            peak_bytes
         });
         Self { ended, thread }
     }
 
+    /// Ends the thread and returns the largest value in bytes.
     pub(super) fn end(self) -> u64 {
         self.ended.store(true, Ordering::Relaxed);
         self.thread.join().expect("the sampler does not panic")

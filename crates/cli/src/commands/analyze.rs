@@ -124,8 +124,9 @@ pub(crate) struct AnalyzeArgs {
 
     /// Write the requests as Parquet into an empty folder, instead of a report
     ///
-    /// Writes one row per request and one folder per day, for SQL in DuckDB, DataFusion or Spark. sql/ has
-    /// queries that compute the figures of the report. Needs a build with the feature `parquet`.
+    /// Writes one row per request and one folder per day, for SQL in DuckDB, DataFusion or Spark. The folder sql/
+    /// of edgeward's source has queries that compute the figures of the report. Needs a build with the feature
+    /// `parquet`.
     #[arg(
         long,
         value_name = "DIR",
@@ -141,7 +142,7 @@ pub(crate) struct AnalyzeArgs {
     #[arg(long, value_name = "DIR", hide_short_help = true)]
     checkpoint: Option<PathBuf>,
 
-    /// Bytes of log files between two checkpoints
+    /// Bytes of log files (compressed) that are read between two checkpoints
     #[arg(
         long,
         value_name = "SIZE",
@@ -185,7 +186,7 @@ struct MergeArgs {
 /// Options of the output.
 #[derive(Args, Debug)]
 struct ShowArgs {
-    /// Number of URLs, hosts, … in rankings
+    /// Entries per ranking (URLs, hosts, …)
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: u16,
 

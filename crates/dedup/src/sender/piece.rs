@@ -80,7 +80,7 @@ impl Piece {
         if let Some(raw) = &self.raw {
             return Some(raw.clone());
         }
-        let chunks_bytes = self.chunks.iter().map(|sent| sent.length as usize).sum();
+        let chunks_bytes = self.chunks.iter().map(|chunk| chunk.length as usize).sum();
         let mut buffer = pool.buffer(chunks_bytes);
         for (location, row) in self.rows() {
             let entries: Vec<_> = row.iter().map(PieceChunk::entry).collect();
@@ -105,10 +105,7 @@ impl Piece {
 
     /// Returns true if, according to the knowledge, the peer has all chunks.
     pub(super) fn is_known(&self, knowledge: &Knowledge) -> bool {
-        let known = |sent: &PieceChunk| {
-            sent.location
-                .is_some_and(|location| knowledge.has(location))
-        };
+        let known = |one: &PieceChunk| one.location.is_some_and(|location| knowledge.has(location));
         self.chunks.iter().all(known)
     }
 
@@ -250,31 +247,31 @@ pub(super) struct PieceBuilder {
 }
 
 impl PieceBuilder {
-    /// Makes space for about `most` bytes and returns the size of this space. If too little space is left in the
+    /// Makes space for about `bytes_max` bytes and returns the size of this space. If too little space is left in the
     /// buffer, first makes a piece of the complete chunks. `batch` is the length at which a piece of new chunks ends.
     pub(super) fn make_space<S: ChunkStore>(
         &mut self,
-        most: usize,
+        bytes_max: usize,
         batch: usize,
         finder: &mut ChunkFinder<'_, S>,
         pieces: &mut Vec<Piece>,
     ) -> usize {
         let [short, long] = LARGE_BYTES;
         let is_short = self.chunks_known || batch + BEYOND_BATCH_BYTES <= short;
-        let full = if is_short { short } else { long };
-        let free_bytes = full.saturating_sub(self.raw.len());
-        if most > free_bytes && free_bytes < READ_BYTES_MIN {
+        let capacity = if is_short { short } else { long };
+        let free_bytes = capacity.saturating_sub(self.raw.len());
+        if bytes_max > free_bytes && free_bytes < READ_BYTES_MIN {
             self.flush_whole(finder, pieces);
         }
-        let free_bytes = full.saturating_sub(self.raw.len());
-        let most = most.min(free_bytes.max(READ_BYTES_MIN));
+        let free_bytes = capacity.saturating_sub(self.raw.len());
+        let bytes_max = bytes_max.min(free_bytes.max(READ_BYTES_MIN));
         // A buffer that will be more than half full gets its final size at once.
-        let is_large = self.raw.len() + most > short / 2;
-        let wanted = if is_large { free_bytes.max(most) } else { most };
-        if self.raw.free_bytes() < most {
-            self.raw.reserve(wanted, finder.pool);
+        let is_large = self.raw.len() + bytes_max > short / 2;
+        let reserved_bytes = bytes_max.max(if is_large { free_bytes } else { 0 });
+        if self.raw.free_bytes() < bytes_max {
+            self.raw.reserve(reserved_bytes, finder.pool);
         }
-        most
+        bytes_max
     }
 
     /// Returns the number of bytes after which a piece ends. A piece of known chunks is shorter, so that its buffer
@@ -424,12 +421,12 @@ impl PieceBuilder {
             }
             None => self.predictor.clear(),
         }
-        let sent = PieceChunk {
+        let piece_chunk = PieceChunk {
             id,
             length,
             location,
         };
-        self.add(sent, skip, known, finder, batch, pieces);
+        self.add(piece_chunk, skip, known, finder, batch, pieces);
         true
     }
 
@@ -451,12 +448,12 @@ impl PieceBuilder {
         let prediction = self
             .predictor
             .compare(&chunk_start, digest, chunker, finder);
-        if let Prediction::Chunk(sent) = prediction {
-            let known = sent
+        if let Prediction::Chunk(chunk) = prediction {
+            let known = chunk
                 .location
                 .is_some_and(|location| finder.knowledge.has(location));
-            self.processed += sent.length as usize;
-            self.add(sent, 0, known, finder, batch, pieces);
+            self.processed += chunk.length as usize;
+            self.add(chunk, 0, known, finder, batch, pieces);
             // The bytes are still in a first-level cache.
             if known {
                 digest.add_early(self.offset, &self.raw[..self.chunks_bytes]);
@@ -468,16 +465,16 @@ impl PieceBuilder {
     /// Adds a complete chunk. Its first `skip` bytes are in earlier pieces.
     fn add<S: ChunkStore>(
         &mut self,
-        sent: PieceChunk,
+        chunk: PieceChunk,
         skip: usize,
         known: bool,
         finder: &mut ChunkFinder<'_, S>,
         batch: usize,
         pieces: &mut Vec<Piece>,
     ) {
-        let tail_bytes = sent.length as usize - skip;
+        let tail_bytes = chunk.length as usize - skip;
         let last = self.chunks.last();
-        let mut follows = last.is_some_and(|last| sent.follows(last, finder.store));
+        let mut follows = last.is_some_and(|last| chunk.follows(last, finder.store));
         if !self.chunks.is_empty() && !self.may_join(follows, tail_bytes, known) {
             self.seal_chunks(finder, pieces);
             follows = false;
@@ -491,11 +488,11 @@ impl PieceBuilder {
         }
         self.chunks_known = known;
         self.new_chunks = if known { 0 } else { self.new_chunks + 1 };
-        self.chunks.push(sent);
+        self.chunks.push(chunk);
         self.chunks_bytes += tail_bytes;
         self.sent_prefix.clear();
         if known {
-            self.after_match = sent.location.map(|location| location.plus(1));
+            self.after_match = chunk.location.map(|location| location.plus(1));
         }
         if self.chunks_bytes >= self.batch(batch) {
             self.seal_chunks(finder, pieces);
@@ -593,8 +590,8 @@ impl PieceBuilder {
         // Only the first and the last container are checked, because a piece rarely spans more than two. If a
         // container between them is in another order, the peer sends a NAK.
         let ends = [self.chunks.first(), self.chunks.last()];
-        ends.into_iter().all(|sent| {
-            let location = sent.and_then(|sent| sent.location);
+        ends.into_iter().all(|chunk| {
+            let location = chunk.and_then(|chunk| chunk.location);
             location.is_some_and(|location| knowledge.in_order(location.container))
         })
     }

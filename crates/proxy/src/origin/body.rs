@@ -22,8 +22,8 @@ pub(crate) struct OriginBody {
     /// The longest time without a byte of the body.
     silence_max: Duration,
     /// The timer of `silence_max`, allocated when the body is first pending. Most bodies are never pending.
-    silence: Option<Pin<Box<Sleep>>>,
-    is_silent: bool,
+    silence_timer: Option<Pin<Box<Sleep>>>,
+    timer_runs: bool,
     counters: Arc<Counters>,
 }
 
@@ -72,8 +72,8 @@ impl OriginBody {
             source,
             lease,
             silence_max,
-            silence: None,
-            is_silent: false,
+            silence_timer: None,
+            timer_runs: false,
             counters,
         };
         if body.source.is_end_stream() {
@@ -98,15 +98,15 @@ impl OriginBody {
     }
 
     fn poll_silence(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        if !self.is_silent {
-            self.is_silent = true;
+        if !self.timer_runs {
+            self.timer_runs = true;
             let until = Instant::now() + self.silence_max;
-            match &mut self.silence {
+            match &mut self.silence_timer {
                 Some(sleep) => sleep.as_mut().reset(until),
-                None => self.silence = Some(Box::pin(tokio::time::sleep_until(until))),
+                None => self.silence_timer = Some(Box::pin(tokio::time::sleep_until(until))),
             }
         }
-        match &mut self.silence {
+        match &mut self.silence_timer {
             Some(sleep) => sleep.as_mut().poll(cx),
             None => Poll::Pending,
         }
@@ -123,7 +123,7 @@ impl Body for OriginBody {
     ) -> Poll<Option<Result<Frame<Bytes>, OriginError>>> {
         let error = match self.source.poll_frame(cx) {
             Poll::Ready(Some(Ok(frame))) => {
-                self.is_silent = false;
+                self.timer_runs = false;
                 if let Some(bytes) = frame.data_ref() {
                     self.counters.origin_bytes.add(bytes.len() as u64);
                 }

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_queue_drops_the_newest_request_of_the_client_with_the_most() {
+    fn a_full_queue_drops_the_newest_request_of_the_client_with_the_most_requests() {
         let (a, b) = (client("192.0.2.1"), client("192.0.2.2"));
         let mut queue = Queue::new(4);
         for ticket in ["a1", "a2", "a3", "a4"] {

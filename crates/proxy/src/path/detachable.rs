@@ -15,7 +15,7 @@ impl<F: Future, D: FnOnce(Pin<Box<F>>)> Detachable<F, D> {
 
     /// Polls the future. Must not be called again after it has returned the output.
     pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<F::Output> {
-        let (future, _) = self.0.as_mut().expect("polled to the end once");
+        let (future, _) = self.0.as_mut().expect("the future has not ended");
         let output = ready!(future.as_mut().poll(cx));
         self.0 = None;
         Poll::Ready(output)

@@ -325,7 +325,7 @@ fn a_proof_needs_a_scan_that_began_after_the_feed() {
         (!line.is_empty())
             .then(|| Proof::from_line(line.as_bytes(), &trust()).expect("the signature is valid"))
     };
-    assert!(proof().is_none(), "no source of completeness yet");
+    assert!(proof().is_none(), "no feed has begun yet");
     let feed = publisher.feed("the table's changes");
     assert_eq!(feed.begin(), Ok(()));
     assert!(publisher.wait_published(before, support::WAIT_MAX));
@@ -416,7 +416,7 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
 /// Ids that were acknowledged after the backup are lost. The publisher signs no proof before it has published a scan.
 /// Proofs have a lag until it has published a scan that began at least `commit_within` after its start.
 #[test]
-fn a_restored_folder_states_no_completeness_until_a_scan_after_commit_within() {
+fn proofs_of_a_restored_folder_have_a_lag_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());
     let (folder, backup) = (
         folder.expect("the folder is created"),

@@ -118,11 +118,11 @@ public enum IdForm {
             from++;
         }
         String digits = id.substring(from);
-        String most = negative ? MIN_ABS : MAX;
+        String limit = negative ? MIN_ABS : MAX;
         // Numbers with the same count of digits have the order of their texts.
         boolean fits =
-                digits.length() < most.length()
-                        || digits.length() == most.length() && digits.compareTo(most) <= 0;
+                digits.length() < limit.length()
+                        || digits.length() == limit.length() && digits.compareTo(limit) <= 0;
         if (!fits) {
             return null;
         }

@@ -7,6 +7,8 @@ use libfuzzer_sys::fuzz_target;
 
 use edgeward_capture::{FlowLimits, Flows, FlowEvent, PacketReader, segment};
 
+/// Limits that a random capture reaches: open TCP connections, and bytes that wait behind a gap, per direction and in
+/// total.
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: 3,
     waiting_max: 1000,

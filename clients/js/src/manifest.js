@@ -1,6 +1,8 @@
-// The publisher's statements: signed lines with one of two documents.
+// Reads the signed lines of a publisher. Each line has a JSON document: a manifest or a proof. A manifest lists the
+// newest snapshot and its deltas. A proof answers a client's challenge: it states up to what time the published files
+// have all committed ids. docs/reference/filter-format.md explains the fields of both documents.
 //
-// Numbers of these documents have 64 bits, more than JSON.parse preserves. This module therefore has its own
+// Numbers in these documents have 64 bits, more than JSON.parse preserves. This module therefore has its own
 // parser, which returns BigInt. Documents with unknown or missing fields are refused.
 
 const LINE_BYTES_MAX = 65536;
@@ -86,7 +88,7 @@ export async function readManifest(line, keys) {
   return manifest;
 }
 
-/** Verifies a proof's line and parses it. */
+/** Reads a line with a proof: verifies it with `keys` and parses its document. */
 export async function readProof(line, keys) {
   return checkShape(await verifyLine(line, keys, "edgeward filter proof 1"), PROOF);
 }

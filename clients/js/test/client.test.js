@@ -1,4 +1,5 @@
-// Tests the client with a publisher in this process and clocks that only the test advances.
+// Tests the client with a publisher in this process and clocks that only the test advances. `publisher.trouble` names
+// the fault that the publisher injects, see FakePublisher.
 
 import assert from "node:assert/strict";
 import test from "node:test";
@@ -41,7 +42,7 @@ test("a client without publisher asks about every id after max_staleness, not be
   const absent = Array.from({ length: 100 }, (_, n) => 5000 + n).find((n) => client.answer(n) === "absent");
   publisher.trouble = "dead";
   assert.ok(await untilMore(client, 1, "failed"));
-  // A proof keeps the filter fresh for maxStalenessMs, minus the possible error of the clocks.
+  // A proof keeps the filter fresh for maxStalenessMs (3,000 ms), minus 100 ms for the jitter of the clocks.
   const left = client.status().freshForMs;
   assert.ok(left > 0 && left <= 2_900, `${left} ms`);
   publisher.pass(left);

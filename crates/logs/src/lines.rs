@@ -5,11 +5,11 @@ use std::ops::Range;
 
 use edgeward_trace::raw::Buffer;
 
-/// A line, or the start of a line that is too long for the buffer.
+/// A line, or the first bytes of a line with more than `line_bytes_max` bytes.
 pub(crate) enum Line<'b> {
     /// The line without its line end.
     Whole(&'b [u8]),
-    /// The start of a line that is too long.
+    /// The bytes of the long line that are in the buffer: its start, or the whole line.
     TooLong(&'b [u8]),
 }
 
@@ -67,8 +67,8 @@ impl<'b> Lines<'b> {
         ))
     }
 
-    /// Returns the bytes after the last line feed, or `None` if no bytes remain or they are not a complete
-    /// line.
+    /// Returns the bytes after the last line feed as the last line. Returns `None` if no bytes remain, after a read
+    /// error, and if the bytes are the end of a line that is too long.
     fn last(&mut self) -> Option<Range<usize>> {
         let line = self.position..self.buffer.filled().len();
         self.position = line.end;
@@ -114,7 +114,7 @@ mod tests {
 
     use super::*;
 
-    /// Returns a few bytes at a time.
+    /// Yields the bytes of the first field. The second field is the maximum number of bytes per read.
     struct SlowReader<'a>(&'a [u8], usize);
 
     impl Read for SlowReader<'_> {

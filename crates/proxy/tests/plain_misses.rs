@@ -1,5 +1,5 @@
-//! Simple requests that miss the memory tier. The fast path serves these requests and fetches the responses
-//! without hyper.
+//! Plain requests that miss the memory tier. A plain request is a GET or HEAD over HTTP/1.1 without conditions, ranges,
+//! directives or credentials. The fast path serves these requests and fetches the responses without hyper.
 
 mod support;
 

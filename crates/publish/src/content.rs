@@ -110,6 +110,7 @@ impl Content {
         HeaderValue::try_from(tag).expect("entity tags are visible ASCII text")
     }
 
+    /// Returns true if the representation depends on `Accept-Encoding`, so that responses need `Vary`.
     pub(crate) fn varies(&self) -> bool {
         self.gzip.is_some() || self.zstd.is_some()
     }
@@ -150,8 +151,8 @@ fn saves_enough(compressed: usize, uncompressed: usize) -> bool {
     compressed < uncompressed - uncompressed / 20
 }
 
-/// The smallest content that is compressed. For smaller contents the additional header fields take as many bytes
-/// as compression saves.
+/// The smallest content that is compressed, in bytes. For smaller contents the additional header fields take as many
+/// bytes as compression saves.
 const COMPRESSED_BYTES_MIN: usize = 512;
 const SAMPLE_BYTES: usize = 1 << 18;
 const ZSTD_LEVEL: i32 = 9;

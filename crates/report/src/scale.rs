@@ -56,8 +56,8 @@ impl Axis {
         self.scale(from, to, HORIZONTAL_STEPS)
     }
 
-    /// Returns the scale of a vertical axis. It begins at zero (unless the axis is tight) and ends at the first
-    /// tick at or above the largest value.
+    /// Returns the scale of a vertical axis. A linear axis includes zero (unless it is tight), and begins and ends on
+    /// a tick. A logarithmic axis begins and ends on a power of its base. A fixed range is not extended.
     pub(crate) fn vertical(&self, values: impl Iterator<Item = f64>) -> Scale {
         let (mut from, mut to) = self.extent(values);
         if self.range.is_some() {
@@ -88,7 +88,8 @@ impl Axis {
         self.scale(from, to, VERTICAL_STEPS)
     }
 
-    /// Returns the smallest non-empty range that contains the values.
+    /// Returns the fixed range, or otherwise the smallest range that contains the values. If all values are equal, the
+    /// range has a margin.
     fn extent(&self, values: impl Iterator<Item = f64>) -> (f64, f64) {
         if let Some((from, to)) = self.range
             && self.can_show(from)
@@ -146,8 +147,8 @@ impl Axis {
         }
     }
 
-    /// Returns ticks at powers of the base, and omits some if there are too many to read. A range of at most
-    /// two powers also has ticks at 2 and 5.
+    /// Returns ticks at powers of the base, and omits some if there are too many to read. A range with at most two
+    /// powers of ten also has ticks at 2 and 5 times each power.
     fn log_ticks(&self, from: f64, to: f64) -> Vec<f64> {
         let base = self.log_base();
         let first = (from.log(base) - TICK_TOLERANCE).ceil();

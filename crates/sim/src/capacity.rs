@@ -1,4 +1,4 @@
-//! Capacities and warm-ups, absolute or as a share of the trace.
+//! The capacity of a cache: bytes, or a share of the trace's footprint. Warm-ups are also given as a [`Share`].
 
 use std::fmt;
 use std::str::FromStr;

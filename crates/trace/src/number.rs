@@ -4,7 +4,7 @@ use edgeward_types::Timestamp;
 
 use crate::read::TimeUnit;
 
-/// Parses a whole number. Returns `None` for an empty field, any other byte, or more than 64 bits.
+/// Parses a whole number. Returns `None` if the field is empty, has a byte that is not a digit, or exceeds 64 bits.
 #[inline]
 pub fn whole(field: &[u8]) -> Option<u64> {
     if field.is_empty() {

@@ -25,7 +25,7 @@ impl LogLines {
             self.secs = Some(record.time.as_secs());
             self.time = clf(&rfc3339(record.time));
         }
-        // Every bit depends on all bits of key and time.
+        // Every bit of `draw` depends on all bits of key and time.
         let draw = mix64(record.key ^ record.time.as_millis().wrapping_mul(0x9e37_79b9_7f4a_7c15));
 
         let mut digits = itoa::Buffer::new();

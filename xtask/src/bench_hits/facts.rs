@@ -29,7 +29,7 @@ pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
     machine
 }
 
-/// Returns the facts that every benchmark records: machine, date, commit.
+/// Returns the facts that every benchmark records: machine, date, commit, and the versions of edgeward and rustc.
 pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo

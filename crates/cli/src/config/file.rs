@@ -110,6 +110,7 @@ impl FileWalker<'_> {
         }
     }
 
+    /// Adds the settings of one table. `item` is the index in an array of tables such as `[[listener]]`, otherwise 0.
     fn table(&mut self, table: &str, item: usize, entries: &DeTable<'_>) {
         for (name, value) in entries {
             let path = format!("{table}.{}", name.get_ref());

@@ -65,7 +65,7 @@ impl TestReceiver {
         Ok(())
     }
 
-    /// Passes all frames that the receiver has to send to `look`, and returns the results.
+    /// Calls `look` with each frame that the receiver has to send, and returns the results.
     fn answers<T>(&mut self, look: impl Fn(&Frame<'_>) -> T) -> Vec<T> {
         let mut answers = Vec::new();
         loop {
@@ -146,7 +146,8 @@ fn overlapping_pieces_do_not_fill_memory() {
     assert!((0..100).all(|_| receiver.take(plain(1, &[0; 400])).is_ok()));
 }
 
-/// Impossible cuts and payloads that do not decompress are violations.
+/// A cut is the length of a chunk in a frame. Three frames are violations: a cut beyond the payload, a payload that
+/// does not decompress, and an EPOCH frame, which no receiver handles.
 #[test]
 fn impossible_cuts_and_payloads_are_violations() {
     let literal = |cuts: Vec<u32>, method, length, payload: &'static [u8]| Frame::Literal {
@@ -231,7 +232,8 @@ fn streams_are_bounded() {
     assert_eq!(receiver.take(plain(0, b"continues")), Ok(()));
 }
 
-/// The receiver must remember skipped stream numbers. A peer that skips too many numbers violates the protocol.
+/// The receiver must remember each range of ended stream numbers. A peer that skips numbers so often that there are
+/// more than 2 · `streams_max` + 16 ranges violates the protocol.
 #[test]
 fn many_skipped_stream_numbers_are_a_violation() {
     let mut receiver = TestReceiver::new(small());
@@ -452,7 +454,8 @@ fn random_frame(random: &mut Random, chunks: &[ChunkId]) -> Vec<u8> {
     bytes
 }
 
-/// For any sequence of frames, an endpoint does not panic and does not exceed its memory limits.
+/// For any sequence of frames, an endpoint does not panic and does not exceed its limits: 1 MiB of granted credit and
+/// 256 KiB of unacknowledged bytes.
 ///
 /// Method: pass hundreds of sequences of random frames to an endpoint with open bodies and stored chunks. After
 /// a violation, a new connection begins. Arithmetic overflow would panic, because tests are compiled with

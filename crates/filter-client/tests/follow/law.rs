@@ -16,8 +16,8 @@ use crate::support::{Clocks, Relay, WAIT_MAX, body_at, config, post, publisher, 
 const STALENESS: Duration = Duration::from_millis(600);
 const RUN: Duration = Duration::from_secs(6);
 
-/// Responses are lost, replayed and swapped, the relay is disconnected, wall clocks are stepped by an hour, and the
-/// publisher is killed and restarted.
+/// The relay loses responses, truncates them after their head, and replaces manifests by earlier ones. It is also
+/// disconnected, the client's wall clock is stepped by an hour, and the publisher restarts or rebuilds its snapshot.
 #[test]
 fn an_id_older_than_max_staleness_is_never_answered_absent() {
     let seed = std::env::var("EDGEWARD_SIM_SEED")

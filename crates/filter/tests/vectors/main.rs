@@ -71,8 +71,8 @@ fn spelling(form: IdForm, n: u32) -> String {
 }
 
 /// Builds a filter with three shards. A `StaticBuilder` makes several shards only from more than a million ids,
-/// so this function builds each shard as a separate filter and joins the three as the page about the format
-/// describes.
+/// so this function builds each shard as a separate filter and joins the three as described in
+/// `docs/reference/filter-format.md`.
 fn in_three_shards(params: FilterParams, ids: &[IdHash]) -> Filter<Vec<u8>> {
     let (mut directory, mut areas, mut file) = (Vec::new(), Vec::new(), Vec::new());
     for shard in 0..3 {
@@ -141,7 +141,7 @@ fn filters_equal_the_golden_files() {
         ("static-text-seeded.ewf", IdForm::Text, 0.0001, 42, 1000),
         ("static-empty.ewf", IdForm::Text, 0.01, 0, 0),
         ("static-small.ewf", IdForm::Integer, 0.01, 0, 10),
-        // Slots of 31 and 32 bits, the largest widths.
+        // This filter has slots of 31 bits and slots of 32 bits, the largest widths.
         ("static-rare.ewf", IdForm::Integer, 3e-10, 7, 100),
         ("static-three-shards.ewf", IdForm::Uuid, 0.03, 42, 300),
         ("updatable-small.ewf", IdForm::Uuid, 0.01, 0, 10),
@@ -263,7 +263,8 @@ fn statements_of_a_publisher_equal_the_golden_files() {
     assert_eq!(Proof::from_line(proof_line.as_bytes(), &trust), Ok(proof));
 }
 
-/// For the ids 0 to 999 at 1 %, edgeward writes the same file as Guava 33.4.8, and can read Guava's file.
+/// For the ids 0 to 999 and a false-positive rate of 1 %, edgeward writes the same file as Guava 33.4.8. It also reads
+/// Guava's file.
 #[test]
 fn guava_files_equal_those_of_guava() {
     for funnel in [Funnel::Utf8, Funnel::UnencodedChars, Funnel::Long] {

@@ -1,4 +1,6 @@
 //! Handles the events of the sender and the receiver: opens streams and wakes waiting readers and writers.
+//!
+//! A *duplex stream* consists of two one-way streams of the protocol, one in each direction.
 
 use edgeward_dedup::endpoint::Event;
 use edgeward_dedup::reason;
@@ -46,7 +48,7 @@ impl Core {
                 }
             }
         }
-        // After nearly every event there is an acknowledgement to send.
+        // Nearly every event leaves an acknowledgement to send, so idle connections are woken to send it.
         self.wake_idle();
     }
 
@@ -80,7 +82,7 @@ impl Core {
                         self.incoming_streams
                             .insert(stream, (id, duplex.host_index));
                     }
-                    // The link stream that the peer answers no longer exists here.
+                    // The duplex stream that the peer answers no longer exists here.
                     _ => self.endpoint.stop(stream, reason::CANCELLED),
                 }
             }
@@ -88,8 +90,8 @@ impl Core {
         }
     }
 
-    /// Called for streams with new acknowledgements or credit. Wakes their writers if the streams have credit, and
-    /// wakes writers that wait for the limit of all unacknowledged bytes.
+    /// Called for streams with new acknowledgements or credit. Wakes their writers if the streams have credit. Also
+    /// wakes writers that wait because all streams together reached the limit of unacknowledged bytes.
     pub(super) fn wake_writers(&mut self, progressed: Vec<StreamId>) {
         let has_progress = !progressed.is_empty();
         for stream in progressed {
@@ -100,7 +102,7 @@ impl Core {
                 if self.endpoint.sender().writable_bytes(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
-                // A decision about the held bytes is scheduled, because all earlier frames may be acknowledged now.
+                // Schedules the decision about the stream's held bytes: all frames before them may be acknowledged.
                 self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }

@@ -26,7 +26,7 @@ struct Inner {
     waiting: RefCell<Option<Waker>>,
     /// True while a task of hyper that can be aborted is being polled.
     is_abortable: Cell<bool>,
-    /// The handle that the task being polled requested by [`TaskSet::abort_handle`].
+    /// The handle that the polled task got from [`TaskSet::abort_handle`], until its `MemberTask` takes it.
     requested: Cell<Option<Rc<AbortHandle>>>,
 }
 
@@ -49,8 +49,8 @@ impl AbortHandle {
 impl TaskSet {
     /// Spawns a future on this thread's runtime. The task is in the set until the future drops its [`Member`].
     ///
-    /// `future` gets the member as an argument. A future that wraps both would contain the several kilobytes of a
-    /// connection's future twice.
+    /// `future` gets the member as an argument. An `async` block around the future and its member would store the
+    /// future twice, and the future of a connection has several kilobytes.
     pub(crate) fn spawn<F>(&self, future: impl FnOnce(Member) -> F) -> JoinHandle<()>
     where
         F: Future<Output = ()> + 'static,

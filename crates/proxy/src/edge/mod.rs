@@ -1,4 +1,4 @@
-//! An edge as a whole: start, stop, metrics and status.
+//! An edge as a whole: start, stop, metrics and status. `hostile` has functions for the fuzz targets only.
 
 mod admin;
 #[doc(hidden)]

@@ -1,7 +1,7 @@
 //! Makes the canonical request from a request as received.
 //!
 //! The cache key, the `Vary` key and the forwarded request are made only from the [`Request`] that [`canonical`]
-//! returns. Fields of the connection must be removed before other fields are read.
+//! returns. Hop-by-hop fields are removed before other fields are read; only `Transfer-Encoding` is read earlier.
 
 use std::borrow::Cow;
 use std::rc::Rc;
@@ -56,7 +56,7 @@ fn default_authority(config: &EdgeConfig) -> Box<str> {
     };
     match Authority::parse("http", &text) {
         Ok(authority) => authority.canonical().into(),
-        // Tests of the origin link configure an invalid authority. Requests that use it are refused later.
+        // The parser of `origin.url` does not use [`Authority`], so it may accept a text that is invalid here.
         Err(_) => text.into(),
     }
 }
@@ -143,7 +143,7 @@ pub(crate) fn canonical(
 }
 
 fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<(), NotForwarded> {
-    // `Transfer-Encoding` is read before the fields of the connection are removed.
+    // `Transfer-Encoding` is itself a hop-by-hop field, so it is read before these fields are removed.
     let is_coded = has_transfer_coding(&request.headers)?;
     request.options = hop_by_hop::strip_request(&mut request.headers);
     if request.method == Method::CONNECT {

@@ -49,7 +49,7 @@ pub(crate) struct OriginPool {
     shared: Rc<PoolState>,
 }
 
-/// Facts about sending one request, which may take several tries.
+/// The properties and the progress of sending one request, including all retries.
 #[derive(Clone, Debug)]
 pub(crate) struct Attempt {
     /// True if the request is idempotent (RFC 9110 §9.2.2) and has no body.
@@ -62,7 +62,6 @@ pub(crate) struct Attempt {
 }
 
 impl Attempt {
-    /// Returns an attempt to send a request without a body.
     pub(crate) fn without_body(repeatable: bool) -> Self {
         Self {
             repeatable,
@@ -142,7 +141,7 @@ impl OriginPool {
         &self.uploads
     }
 
-    /// Returns the fetches that run in tasks of their own.
+    /// Returns the fetches that run in tasks of their own and can outlive their clients.
     pub(crate) fn orphans(&self) -> &Orphans {
         &self.shared.orphans
     }
@@ -388,7 +387,7 @@ impl OriginPool {
         self.shared.is_contended()
     }
 
-    /// Ends slow uploads, and closes connections that were idle for too long.
+    /// Ends slow uploads, closes connections that were idle for too long, and leases free slots to waiting requests.
     pub(crate) fn sweep(&self, now: Timestamp) {
         let rate = self.limits.upload_rate();
         self.uploads.sweep(now, rate);

@@ -158,6 +158,7 @@ fn floods_of_control_frames_end_the_connection() {
         (SETTINGS, 0, &[]),
         (PRIORITY, 1, &[0, 0, 0, 0, 9]),
         (WINDOW_UPDATE, 0, &[0, 0, 0, 1]),
+        // A frame type that HTTP/2 does not define.
         (250, 0, &[]),
     ] {
         let bed = TestBed::start();
@@ -220,7 +221,8 @@ fn headers_max_applies_to_http2() {
         client.get(1, "/page", &fields);
         assert_eq!(client.status(1), status, "{count} fields");
     }
-    // The edge's check of HTTP/2 frames rejects 500 fields before hyper decodes them.
+    // The edge's check of HTTP/2 frames rejects 500 fields before hyper decodes them. Each of the 500 bytes is the
+    // field `accept-encoding`, entry 16 of the static table (RFC 7541, appendix A).
     let mut client = H2Client::connect(bed.addr());
     let mut block = request("GET", "/page", &[("x-first", "v")]);
     block.extend([0x80 | 16; 500]);

@@ -26,6 +26,7 @@ pub(crate) struct Admissions {
 #[derive(Debug)]
 pub(crate) struct Rule {
     pub(crate) spec: DiskAdmissionSpec,
+    /// Decides in which tiers an object is stored. Contains the history.
     pub(crate) hierarchy: Hierarchy,
     /// The hosts of the rule. The list is empty for the default rule.
     pub(crate) hosts: Vec<HostPattern>,
@@ -36,7 +37,9 @@ pub(crate) struct Rule {
 /// The settings that all rules share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleSettings<'a> {
+    /// The size of each rule's history.
     pub(crate) memory: RotatingBloomConfig,
+    /// The other settings of each rule's [`Hierarchy`], such as size limits.
     pub(crate) rules: HierarchyRules,
     /// The file of the default rule. The files of other rules are in the same directory.
     pub(crate) file: Option<&'a Path>,
@@ -65,7 +68,6 @@ impl Admissions {
         admissions
     }
 
-    /// Returns the index of a rule. Adds the rule if it is new.
     fn index_or_add(&mut self, spec: DiskAdmissionSpec, common: RuleSettings<'_>) -> usize {
         if let Some(index) = self.rules.iter().position(|rule| rule.spec == spec) {
             return index;
@@ -104,7 +106,6 @@ impl Admissions {
             .unwrap_or(0)
     }
 
-    /// Returns the default rule.
     pub(crate) fn default_rule(&self) -> &Hierarchy {
         &self.rules[0].hierarchy
     }

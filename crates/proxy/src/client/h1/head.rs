@@ -10,7 +10,7 @@ use http::Method;
 use super::request_end::RequestEndScan;
 use crate::base::field_spans::decimal;
 
-/// The head at the start of the inbox.
+/// The result of parsing the start of the inbox, the buffer of bytes that the client has sent.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum ParsedHead<'a, 'f> {
     /// The head of a plain request.
@@ -40,7 +40,6 @@ pub(super) struct PlainHead<'a, 'f> {
     pub(super) host: &'a str,
     /// Path and query.
     pub(super) target: &'a str,
-    /// All fields of the head.
     pub(super) fields: &'f [httparse::Header<'a>],
 }
 
@@ -150,7 +149,7 @@ fn effect_of(name: &str) -> Effect {
         5 if is("range") => Effect::Special,
         6 if is("cookie") => Effect::Cookie,
         6 if is("pragma") || is("expect") => Effect::Special,
-        // The edge never switches protocols, so a request with `Upgrade` ends like any other.
+        // The edge never switches protocols, so the end of a request with `Upgrade` is found as for other requests.
         7 if is("upgrade") || is("trailer") => Effect::Special,
         8 if is("if-match") || is("if-range") => Effect::Special,
         10 if is("connection") => Effect::Connection,
@@ -253,6 +252,7 @@ mod tests {
 
     #[test]
     fn the_end_of_a_request_with_a_body_is_known_if_its_head_is_unambiguous() {
+        // The expected end: `Some(Some(length))`, `Some(None)` for a chunked body, or `None` if it is ambiguous.
         for (field, end) in [
             ("Content-Length: 5", Some(Some(5))),
             ("Content-Length: 0", Some(Some(0))),

@@ -4,7 +4,14 @@ import static edgeward.filter.Xxh3.u64;
 
 import java.util.Arrays;
 
-/** The ids that were added between two numbers of a publisher's journal. All numbers are unsigned. */
+/**
+ * The ids that were added after the number {@code from} of a publisher's journal, up to the number {@code to}. All
+ * numbers are unsigned.
+ *
+ * @param lineage identifies the journal
+ * @param seed the seed of the ids' hashes
+ * @param ids the hashes of the ids in ascending order
+ */
 record Delta(long lineage, long from, long to, long seed, long[] ids) {
     static final int HEADER_BYTES = 64;
     // The bytes 89 45 57 44 0d 0a 1a 0a.
@@ -25,6 +32,7 @@ record Delta(long lineage, long from, long to, long seed, long[] ids) {
         if (idBytes % 8 != 0 || u64(file, 48) != idBytes / 8) {
             throw new FilterException("the delta does not have the number of ids that its header states");
         }
+        // The bytes that the checksum covers: the header up to the checksum, then the ids.
         byte[] checked = Arrays.copyOf(file, file.length - 8);
         System.arraycopy(file, HEADER_BYTES, checked, CHECKSUM_AT, idBytes);
         if (u64(file, CHECKSUM_AT) != Xxh3.hash(checked, 0, checked.length, 0)) {

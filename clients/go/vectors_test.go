@@ -1,6 +1,6 @@
 package filter
 
-// Tests with the golden files of clients in all languages.
+// Tests with the golden files in vectors/filter, which the tests of the clients in all languages share.
 
 import (
 	"encoding/hex"
@@ -57,6 +57,8 @@ func spelling(form Form, n uint64) string {
 	return fmt.Sprintf("{%s-%s-%s-%s-%s}", id[:8], id[8:12], id[12:16], id[16:20], id[20:])
 }
 
+// One case of answers.json: a filter file that contains the first IDs ids, and its answers for the ids in Asked. Maybe has
+// one digit per asked id: 1 if the filter may contain it, 0 if the id is absent.
 type answers struct {
 	File, Form, Maybe string
 	IDs               uint64
@@ -156,7 +158,7 @@ func TestSignedLinesAreTrustedAndForgedOnesAreRefused(t *testing.T) {
 	if err != nil || proof.LagMS != 250 {
 		t.Fatalf("%+v, %v", proof, err)
 	}
-	// Without keys any server is trusted, signed or not.
+	// Without keys the client accepts signed and unsigned lines.
 	_, text, _ := strings.Cut(string(vector(t, "manifest.txt")), "{")
 	for _, line := range []string{"unsigned {" + text, string(vector(t, "manifest.txt"))} {
 		if _, err := ReadManifest([]byte(line), nil); err != nil {
@@ -177,7 +179,7 @@ func TestSignedLinesAreTrustedAndForgedOnesAreRefused(t *testing.T) {
 	}
 }
 
-// The configuration of a script's client, the documents and files of its publisher, and its steps.
+// A script: the configuration of a client, the documents and files of its publisher, and the steps of the client.
 type script struct {
 	Client struct {
 		Set, Key         string
@@ -189,7 +191,10 @@ type script struct {
 		Asked            []string
 	}
 	Documents, Files []string
-	// Scripts of LIVES have a tenth column, which marks the ids that must not be answered absent.
+	// Each step is a list: the monotonic and the wall time in ms, the event, the event's input, the expected outcome, how
+	// long the client then stays fresh in ms, the answers for Asked, the snapshot to fetch, and the deltas to fetch.
+	// Documents and files are numbered from 0. The random scripts of `cargo xtask lives` add a tenth item: it has a "!" for
+	// each id of Asked that must not be answered Absent.
 	Steps [][]json.RawMessage
 }
 
@@ -201,7 +206,8 @@ func TestClientsBehaveAsTheScriptsSpecify(t *testing.T) {
 	}
 }
 
-// Random scripts, one per line of the file that LIVES names. `cargo xtask lives` writes it.
+// Runs random scripts ("lives"), one per line of the file that the environment variable LIVES names. `cargo xtask lives`
+// writes this file.
 func TestNoIdIsMissedInRandomScripts(t *testing.T) {
 	path := os.Getenv("LIVES")
 	if path == "" {
@@ -333,7 +339,7 @@ func runStep(
 			}
 		}
 	}
-	// The script states why the filter is not fresh, which the answer does not contain.
+	// The script has "n" (no filter) and "s" (stale filter) for the two reasons of the answer Ask.
 	if letters != strings.NewReplacer("n", "?", "s", "?").Replace(answers) {
 		t.Fatalf("%s: %s", where, letters)
 	}

@@ -1,7 +1,7 @@
 //! Trailers and superblocks of a chunk store: what was decoded can be encoded and decoded again without a change.
 //!
-//! The first byte selects a trailer or a superblock, and whether its checksum is repaired first. Run: `cargo
-//! +nightly fuzz run chunk_trailer`.
+//! The first byte selects a trailer or a superblock, and decides whether the checksum is corrected before the bytes are
+//! decoded. Run: `cargo +nightly fuzz run chunk_trailer`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

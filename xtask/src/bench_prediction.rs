@@ -220,12 +220,15 @@ struct Row {
     workers: u32,
     policy: String,
     capacity: String,
+    /// The bytes that the edge charges for an object in addition to its body.
     overhead: u64,
     requests: u64,
     errors: u64,
+    /// The object hit ratio in the simulation.
     simulated: f64,
-    /// The ratio of hits and collapsed requests to all requests.
+    /// The ratio of hits and collapsed requests to all requests of the replay.
     measured: f64,
+    /// The ratio of hits alone to all requests of the replay.
     hits_only: f64,
     seconds: f64,
 }

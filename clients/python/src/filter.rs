@@ -79,7 +79,9 @@ pub(crate) struct Facts {
     ids: u64,
     capacity_ids: u64,
     seed: u64,
+    /// The false-positive rate that the builder was configured with.
     asked_rate: f64,
+    /// The false-positive rate that is expected from the shape or the load of the filter.
     expected_rate: f64,
     bytes: u64,
 }

@@ -16,7 +16,7 @@ use crate::clock::system_clock;
 pub struct FilterConfig {
     /// The URL of the set's manifest.
     pub url: PublisherUrl,
-    /// The manifests and proofs that the client accepts.
+    /// Decides which manifests and proofs of freshness the client accepts: those signed with given keys, or all.
     pub trust: Trust,
     /// The client never answers `Absent` for an id that was committed longer ago than this.
     pub max_staleness: Duration,
@@ -46,7 +46,7 @@ pub struct FilterConfig {
 }
 
 impl FilterConfig {
-    /// Returns a configuration for the set at `url` with defaults otherwise.
+    /// Returns a configuration for the set at `url`. The fields that are not parameters get their defaults.
     pub fn new(url: PublisherUrl, trust: Trust, max_staleness: Duration) -> Self {
         Self {
             url,

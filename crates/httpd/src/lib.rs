@@ -1,16 +1,18 @@
 //! A small HTTP/1.1 server with a limited number of connections.
 //!
 //! The admin servers of the edge and of the link, and the publisher of id filters, use this server. The edge's
-//! own listeners use their own code, which is built for speed. [`disable_loopback_pacing`] is used for every
-//! listener of the edge and the link.
+//! own listeners use their own code, which is built for speed.
 //!
 //! - A [`Server`] at its connection limit closes a connection that waits for its client, to accept a new one.
-//!   [`edgeward_types::ConnectionTable`] selects the connection. The gateway of the link manages its
-//!   unauthenticated connections with [`Slots`] too.
+//!   [`edgeward_types::ConnectionTable`] selects the connection.
 //! - There are timeouts for the first byte of a connection, for a request head, and for the client's progress
 //!   in reading a response.
 //! - The server begins the next response of a connection only after it has written the previous one. A client
 //!   that sends many requests and reads no response therefore causes little work.
+//!
+//! Two parts of this crate are also used without the server. [`Slots`] limits a number of connections; the gateway of
+//! the link limits its unauthenticated connections with it. [`disable_loopback_pacing`] replaces BBR, a congestion
+//! control that costs CPU time on loopback; all listeners of the edge and the link call it.
 #![forbid(unsafe_code)]
 
 mod admin;

@@ -4,8 +4,8 @@
 //! to ten seconds. In production a full cache is replaced much more slowly, so ten seconds do not matter. A
 //! replay compresses hours into minutes and uses a small cache: within ten seconds nginx would store a hundred
 //! times its capacity, and its hit ratio would be too high. When the cache folder is too large, the lab
-//! therefore terminates the cache manager with SIGTERM. nginx handles the signal between two files, and the
-//! master starts a new cache manager, which evicts before it sleeps.
+//! therefore terminates the cache manager with SIGTERM. The cache manager handles the signal between the evictions
+//! of two files. The master then starts a new cache manager, which evicts before it sleeps.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -52,7 +52,8 @@ impl CapacityEnforcer {
             if size > self.capacity_bytes {
                 self.terminate_cache_managers();
             }
-            // Measuring a large folder takes long. The pause is 20 times as long, so measuring uses 5 % of one core.
+            // Measuring a large folder takes long. The pause is 20 times as long, at most 2 s. If measuring takes less
+            // than 100 ms, it therefore uses at most 5 % of one core.
             let pause = (began.elapsed() * 20).clamp(INTERVAL_MIN, INTERVAL_MAX);
             thread::park_timeout(pause);
         }
@@ -99,7 +100,8 @@ fn is_manager(pid: u32) -> bool {
 const INTERVAL_MIN: Duration = Duration::from_millis(30);
 const INTERVAL_MAX: Duration = Duration::from_secs(2);
 
-/// The share by which a full cache exceeds its capacity between two checks in normal operation.
+/// A mean excess of up to this share of the capacity is not reported. A full cache exceeds its capacity between two
+/// checks even in normal operation.
 const EXCESS_TOLERATED: f64 = 0.15;
 
 #[cfg(test)]

@@ -21,8 +21,8 @@ pub enum IdScheme {
     #[default]
     Blake3,
     /// GMAC, several times faster. An endpoint that has the store key can construct chunks with the same id. If
-    /// endpoints of several owners share a store, one of them could corrupt what others receive, until digests
-    /// detect it. So GMAC is for endpoints of one operator.
+    /// endpoints of several owners share a store, one of them could replace chunks of the others. A body with a
+    /// replaced chunk fails, because its digest is wrong. GMAC is therefore for endpoints of one operator.
     Gmac,
 }
 

@@ -1,7 +1,7 @@
 //! The receive buffers of a connection: they collect bytes until a complete frame has been received.
 //!
-//! One read fills a shared buffer with many short frames, which are decoded there. A long frame gets its own
-//! buffer as soon as its header is received. The rest of the frame is read directly into this buffer, and its
+//! One read fills a shared buffer with many short frames, which are decoded there. An incomplete long frame gets its
+//! own buffer as soon as its header is received. The rest of the frame is read directly into this buffer, and its
 //! payload is delivered without a copy.
 
 use bytes::Bytes;
@@ -29,7 +29,7 @@ pub(crate) enum Framed<'a> {
 }
 
 impl Framed<'_> {
-    /// Returns the bytes as a shared buffer.
+    /// Returns the frame as [`Bytes`]. The bytes of a short frame are copied.
     pub(crate) fn into_bytes(self) -> Bytes {
         match self {
             Self::Short(bytes) => Bytes::copy_from_slice(bytes),
@@ -103,7 +103,8 @@ impl Inbox {
 /// The size of the buffer of short frames. At most this many bytes of a long frame are copied.
 const READ_BYTES: usize = 16 << 10;
 
-/// The length of the longest frame that is received in the buffer of short frames.
+/// An incomplete frame that is longer than this gets its own buffer. A complete frame in the buffer of short frames is
+/// decoded there, even if it is longer.
 const SHORT_BYTES_MAX: usize = READ_BYTES / 2;
 
 #[cfg(test)]

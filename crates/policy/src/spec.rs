@@ -11,8 +11,8 @@ use crate::any::AnyTier;
 
 /// A policy as written in a flag or a configuration file: an admission rule and an eviction rule.
 ///
-/// `EVICTION`, `ADMISSION` or `ADMISSION+EVICTION`. Without an admission rule every object is admitted; without an
-/// eviction rule the least recently used object is evicted.
+/// The text has the form `EVICTION`, `ADMISSION` or `ADMISSION+EVICTION`. Without an admission rule every object is
+/// admitted; without an eviction rule the least recently used object is evicted.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct PolicySpec {
     /// The rule that admits objects.
@@ -30,7 +30,7 @@ pub enum AdmissionSpec {
     Threshold(ByteSize),
     /// Admits with probability `e^(-size/c)` for a fixed `c`.
     Exponential(ByteSize),
-    /// Like [`Exponential`](Self::Exponential), with `c` tuned by the paper's model.
+    /// Like [`Exponential`](Self::Exponential), with `c` tuned by the model of the AdaptSize paper (NSDI 2017).
     AdaptSize,
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by a finite-horizon model with calibrated rates.
     AdaptSizeHorizon,
@@ -50,8 +50,8 @@ pub enum EvictionSpec {
     LfuDa,
     /// Evicts large objects that were not requested recently.
     Gds,
-    /// Evicts the object with the fewest requests per byte. Rejects an object that is worth much less per byte than
-    /// one of its victims.
+    /// Evicts the object with the fewest requests per byte. Rejects a new object if it would have fewer requests per
+    /// byte than an object that would be evicted for it, even if the new object already had four requests.
     ///
     /// The default. It has the highest object hit ratio of these rules on all available traces
     /// (docs/explanation/policies.md).
@@ -71,9 +71,9 @@ impl Default for PolicySpec {
 impl PolicySpec {
     /// Admits every object, evicts the least recently used object.
     pub const LRU: Self = Self::evicting(EvictionSpec::Lru);
-    /// Admits by the paper's AdaptSize, evicts the least recently used object.
+    /// Admits by [`AdmissionSpec::AdaptSize`], evicts the least recently used object.
     pub const ADAPTSIZE: Self = Self::admitting(AdmissionSpec::AdaptSize);
-    /// Admits by AdaptSize with a finite horizon, evicts the least recently used object.
+    /// Admits by [`AdmissionSpec::AdaptSizeHorizon`], evicts the least recently used object.
     pub const ADAPTSIZE_HORIZON: Self = Self::admitting(AdmissionSpec::AdaptSizeHorizon);
     /// [`EvictionSpec::Gdsf`] alone.
     pub const GDSF: Self = Self::evicting(EvictionSpec::Gdsf);
@@ -82,7 +82,7 @@ impl PolicySpec {
     /// Admits every object and evicts none.
     pub const INFINITE: Self = Self::evicting(EvictionSpec::Never);
 
-    /// Returns a policy that admits every object.
+    /// Returns a policy with this eviction rule that admits every object.
     pub const fn evicting(eviction: EvictionSpec) -> Self {
         Self {
             admission: AdmissionSpec::Always,
@@ -90,7 +90,7 @@ impl PolicySpec {
         }
     }
 
-    /// Returns a policy that evicts the least recently used object.
+    /// Returns a policy with this admission rule that evicts the least recently used object.
     pub const fn admitting(admission: AdmissionSpec) -> Self {
         Self {
             admission,
@@ -120,7 +120,8 @@ impl PolicySpec {
 
     /// Returns the tuner of the tier's admission, if the policy has a parameter to tune.
     ///
-    /// `window_requests` is the paper's Δ. The default is the paper's 250 000. The tuner's model assumes LRU.
+    /// `window_requests` is the largest number of requests between two tunings (Δ in the AdaptSize paper). The default
+    /// is 250,000, as in the paper. The tuner's model assumes LRU eviction.
     pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
         let mode = match self.admission {
             AdmissionSpec::AdaptSize => Mode::Paper,

@@ -77,7 +77,7 @@ mod tests {
         )
     }
 
-    /// Each row: Age, Date, request and response time, and the age by §4.2.3.
+    /// Each row: `Age` and `Date` in seconds, then in ms the request time, the response time and the age by §4.2.3.
     #[test]
     fn the_larger_of_apparent_and_corrected_age_counts() {
         let table = [

@@ -7,7 +7,8 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::Notify;
 
-/// A point at which the scripted origin (or a simulated disk) waits until the test opens the gate.
+/// A point at which answers of the scripted origin (or operations of a simulated disk) wait until the test opens the
+/// gate. Each of them is an arrival at the gate.
 ///
 /// [`wait_reached`](Self::wait_reached) and its async counterpart [`reached_by`](Self::reached_by) return when
 /// the origin waits at the gate. The test then checks the state of the edge and calls [`open`](Self::open). An
@@ -23,25 +24,25 @@ impl Gate {
         Self::default()
     }
 
-    /// Opens the gate for the answers that wait at it and for all later answers.
+    /// Opens the gate for the arrivals that wait at it and for all later arrivals.
     pub fn open(&self) {
         self.inner.open.store(true, Ordering::SeqCst);
         self.inner.bell.ring();
     }
 
-    /// Returns the number of answers that have reached the gate: those that wait and those that have passed.
+    /// Returns the number of arrivals: those that wait at the gate and those that have passed it.
     pub fn reached(&self) -> usize {
         self.inner.arrivals.load(Ordering::SeqCst)
     }
 
-    /// Blocks until `count` answers have reached the gate. Panics after ten seconds.
+    /// Blocks until the gate has had `count` arrivals. Panics after ten seconds.
     pub fn wait_reached(&self, count: usize) {
         self.inner
             .bell
             .wait_blocking("an answer waits at the gate", || self.reached() >= count);
     }
 
-    /// Waits until `count` answers have reached the gate. Panics after ten seconds.
+    /// Waits until the gate has had `count` arrivals. Panics after ten seconds.
     pub async fn reached_by(&self, count: usize) {
         self.inner
             .bell

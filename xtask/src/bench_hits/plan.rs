@@ -47,7 +47,8 @@ pub(crate) struct Plan {
     pub(crate) edgeward: String,
     pub(crate) edgeward_args: Vec<String>,
     pub(crate) out: Option<PathBuf>,
-    /// True if sizes, kinds, servers or runs are fewer than in the whole plan.
+    /// True if an option other than `--edgeward`, `--out` and `--runs` is given, or if `--runs` is less than in the
+    /// whole plan.
     pub(crate) partial: bool,
 }
 

@@ -18,7 +18,9 @@ const FILL_ROUNDS_MAX: u32 = 30;
 #[derive(Debug)]
 pub(crate) struct TestServers {
     origin: Origin,
+    /// The processes of the measured servers.
     servers: Vec<Server>,
+    /// The measured servers and settings. Several nginx settings may share one process.
     subjects: Vec<RunningServer>,
     // Declared last, so that the folders are removed after the processes that write into them have ended.
     _scratch: Vec<Scratch>,
@@ -287,7 +289,7 @@ impl TestServers {
 }
 
 /// Returns true if the server is measured with the transport. Varnish has no TLS. nginx does not send encrypted
-/// bodies with `sendfile`, so only two of its settings are measured with TLS.
+/// bodies with `sendfile`, so with TLS it is measured only with both settings on and with both off.
 fn is_measured(subject: Subject, transport: Transport) -> bool {
     match subject {
         Subject::Varnish => !transport.is_tls(),
@@ -302,7 +304,7 @@ fn is_measured(subject: Subject, transport: Transport) -> bool {
 const CERTIFICATE: &str = "certificate.pem";
 const KEY: &str = "key.pem";
 
-/// Creates the certificate for `bench` on P-256 that all servers use.
+/// Creates a certificate for the host name `bench` with a P-256 key. All servers use this certificate.
 fn make_certificate(folder: &Path) -> anyhow::Result<()> {
     let made = Command::new(find("openssl")?)
         .args(words(
@@ -330,8 +332,8 @@ fn get_over_tls(port: u16, path: &str) -> anyhow::Result<Vec<u8>> {
     Ok(got.stdout)
 }
 
-/// Returns the capacity of the caches in bytes: twice the size of the hot objects, or, for misses, a capacity that
-/// forces evictions.
+/// Returns the capacity of the caches in bytes. For hits it is twice the size of the hot objects, at least 512 MiB. For
+/// misses and passes it is 512 MiB, which long runs of misses exceed.
 fn capacity(plan: &Plan, workload: Workload) -> u64 {
     const LEAST: u64 = 512 << 20;
     match workload.kind {
@@ -411,7 +413,7 @@ impl Origin {
     }
 
     fn requests(&mut self) -> anyhow::Result<u64> {
-        // ` accepts handled requests\n 3 3 17 \n`
+        // The second and third line of nginx's stub_status page: `server accepts handled requests\n 3 3 17 \n`
         let status = String::from_utf8(self.counter.get("/requests")?)?;
         let line = status
             .lines()

@@ -1,4 +1,5 @@
-//! Compares the bytes that the link and the other tools send for the same sets, and checks the goals.
+//! Compares the bytes that the link and other tools send or store for the same packages, and checks the goals. A set
+//! has one version of each package. The next set has the next versions.
 
 use std::fs;
 use std::path::PathBuf;
@@ -13,9 +14,12 @@ use crate::say;
 use super::corpus::{Corpus, TEXT};
 use super::{Plan, peers};
 
-/// The goals of the link for sizes, as the factor by which the bytes shrink.
+/// The goal for the first version of the text package: the bytes of the package divided by the bytes that the link
+/// sends.
 const TEXT_GOAL: f64 = 5.5;
+/// The goal for the next version of a package, as the same quotient.
 const UPDATE_GOAL: f64 = 15.0;
+/// The goal for the quotient of an update divided by the quotient of `zstd -1` for the same file.
 const UPDATE_OVER_ZSTD_GOAL: f64 = 2.5;
 
 pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<bool> {
@@ -52,6 +56,7 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
                 times(2),
                 times(3),
             ));
+            // The goals are for chunks of the default size.
             if average == 8192 {
                 let what = |goal| format!("{package}, {goal}");
                 if *package == TEXT {
@@ -94,7 +99,8 @@ pub(super) fn run(root: &std::path::Path, plan: &Plan, corpus: &Corpus) -> anyho
     Ok(met)
 }
 
-/// Sends all packages of a set, then all packages of the next set.
+/// Compares the bytes that the link and other tools send or store for all packages of a set, then for all packages of
+/// the next set. Appends the results to `rows`.
 fn compare_tools(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow::Result<bool> {
     let raw: Vec<u64> = (0..corpus.sets.len())
         .map(|set| {

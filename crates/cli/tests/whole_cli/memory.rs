@@ -42,8 +42,9 @@ enum Sizes {
 }
 
 impl Sizes {
-    /// The number of bytes that each of the four clients requests. All clients together fill the cache 1.5
-    /// times with small objects, which are many, 8 times with mixed objects and 12 times with equal objects.
+    /// The number of bytes of bodies that each of the four clients requests. For all clients together this is 1.5
+    /// times the capacity of the cache for small objects, 8 times for mixed and 12 times for equal objects. Small
+    /// objects need the most requests per byte, so they have the smallest factor.
     fn client_bytes(self) -> u64 {
         match self {
             Self::Small => 24 << 20,

@@ -48,6 +48,7 @@ pub(super) struct PeerEntry {
     pub(super) replaced_sessions: VecDeque<u64>,
     /// True if several edges are known to have this certificate and epoch.
     pub(super) is_cloned: bool,
+    /// The task that serves the peer's streams. Dropping this entry aborts the task.
     pub(super) _streams: JoinSet<()>,
 }
 

@@ -1,5 +1,6 @@
-//! A test of lost chunks. A sender releases the bytes of a sent chunk if its store has the chunk. If the peer then
-//! reports that its own store lost the chunk, the sender must read it from the store.
+//! A test of lost chunks. A sender frees the memory of a sent chunk if the sender's store has the chunk. If the
+//! receiver then reports that the receiver's store has lost the chunk, the sender must read the chunk from the
+//! sender's store.
 
 use std::os::unix::fs::FileExt;
 
@@ -20,7 +21,7 @@ fn corrupt_store(test_bed: &TestBed, endpoint: usize) {
 }
 
 /// An endpoint with a corrupt store receives the missing chunks from the store of its peer. If both stores are
-/// corrupt, the stream fails, and later streams are sent as if both stores were empty.
+/// corrupt, the stream fails. After at most two failed streams, the chunks are sent as bytes again.
 #[tokio::test]
 async fn missing_chunks_are_sent_from_the_store() {
     let target = Echo::start().await;
@@ -41,6 +42,7 @@ async fn missing_chunks_are_sent_from_the_store() {
     exchange().await.expect("the body is echoed");
     exchange().await.expect("the body is echoed");
     let [up, down] = counters();
+    // Only the first upload sends the chunks as bytes. Its echo, the second upload and the second echo are references.
     assert!(up.referenced > 10_000_000 && down.referenced > 20_000_000);
     assert_eq!((up.naks, down.naks), (0, 0));
 

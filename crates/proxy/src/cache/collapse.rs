@@ -86,14 +86,14 @@ impl Collapse {
         if let Some(role) = first {
             return role;
         }
-        // Some followers may have joined the failed fetch by its primary key, others by a variant's key.
+        // Some followers joined by the primary key, others by a variant's key. The retry is for one of these keys.
         match retry.fill.as_ref().filter(|_| *retry.key == *key) {
             Some(fill) => fill.join_retry().map_or(Role::Uncollapsed, Role::Follower),
             None => self.join(hash, key),
         }
     }
 
-    /// Starts a fetch that no other request can join.
+    /// Starts a fetch that is not in the table. No other request can join it unless the caller adds a key.
     pub(crate) fn lead_uncollapsed(self: &Arc<Self>) -> (FetchLeader, FillReader) {
         let fill = Fill::new();
         let reader = fill.join().expect("a new fill can be shared");
@@ -133,7 +133,7 @@ fn shard_of(hash: KeyHash) -> usize {
 pub(crate) struct FetchLeader {
     collapse: Arc<Collapse>,
     pub(crate) fill: Arc<Fill>,
-    /// The primary key by which other requests may join. `None` after `close`.
+    /// The primary key by which other requests may join. `None` for an uncollapsed fetch and after `close`.
     key: Option<KeyHash>,
     /// The key of the variant by which other requests may join.
     variant: Option<KeyHash>,

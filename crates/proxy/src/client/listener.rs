@@ -19,8 +19,8 @@ use crate::path::worker::Worker;
 /// workers, which share no lock.
 ///
 /// With `SO_REUSEPORT` any process of the same user could bind the address too. Unless `shared` is true, the first
-/// socket therefore listens before it sets this option, which fails if another process listens on the address. If two
-/// processes start at the same moment, one of them fails. `SO_REUSEADDR` is always set, so that old connections in
+/// socket therefore listens before it sets this option. Listening fails if another process listens on the address. If
+/// two processes start at the same moment, one of them fails. `SO_REUSEADDR` is always set, so that old connections in
 /// TIME_WAIT do not prevent a start.
 pub(crate) fn bind(addr: SocketAddr, workers: usize, shared: bool) -> io::Result<Vec<StdListener>> {
     let first = if shared {
@@ -91,8 +91,8 @@ pub(crate) async fn accept(
                 if let Some(unlogged) = failures.record(worker.now()) {
                     tracing::warn!(%error, unlogged, "a connection could not be accepted");
                 }
-                // The process has no free descriptor or memory. A retry without a pause would fail again.
                 if !is_of_connection(&error) {
+                    // The process has no free descriptor or memory. A retry without a pause would fail again.
                     for _ in 0..CLOSED_AFTER_FAILURE {
                         worker.close_idle_client();
                     }

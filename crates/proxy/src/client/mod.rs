@@ -1,4 +1,4 @@
-//! Listeners, client connections and codecs. They parse requests from bytes, and write responses as bytes.
+//! Listeners, client connections and codecs. The codecs parse requests from bytes, and write responses as bytes.
 
 pub(crate) mod connection;
 pub(crate) mod h1;

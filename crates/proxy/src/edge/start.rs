@@ -102,7 +102,7 @@ pub enum StartError {
 pub struct Edge;
 
 impl Edge {
-    /// Starts the edge's threads, each part after the parts that it needs. Then the edge accepts connections.
+    /// Binds the sockets, opens the access log and the disk store, and starts the workers, which accept connections.
     pub fn start(mut config: EdgeConfig) -> Result<RunningEdge, StartError> {
         check_name(&config.name)?;
         if config.listeners.is_empty() {
@@ -429,7 +429,7 @@ impl WorkerStart {
     }
 }
 
-/// Sweeps the worker at each interval, forever.
+/// At each interval, ends the worker's connections, streams and uploads that exceed a limit. Never returns.
 async fn sweep(worker: &Worker) -> std::convert::Infallible {
     let mut interval = tokio::time::interval(SWEEP_INTERVAL);
     loop {

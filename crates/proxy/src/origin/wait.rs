@@ -8,7 +8,7 @@ use super::error::OriginError;
 use super::lease::{Checkout, PoolState, PooledConnection, Ticket};
 use super::queue::{ClientNet, Queued};
 
-/// Waits for a slot for at most `timeout`. Returns at once if a slot is free and no other request waits.
+/// Waits at most `timeout` for a slot. With `reuse`, prefers a slot with an idle connection that `accepts` accepts.
 pub(super) async fn checkout(
     pool: &Rc<PoolState>,
     client: ClientNet,
@@ -103,7 +103,7 @@ impl Drop for Waiting<'_> {
         let mut waiting = self.pool.waiting.borrow_mut();
         waiting.remove(self.ticket.client, is_this);
         drop(waiting);
-        // If this request got a slot after its timeout, the slot goes to the next request.
+        // A slot that arrived after the timeout, or after this request was cancelled, goes to the next request.
         if let Some((idle, lease)) = self.ticket.take_checkout() {
             match idle {
                 Some(idle) => lease.release(idle),

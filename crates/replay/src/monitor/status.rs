@@ -10,7 +10,8 @@ use crate::load::Target;
 ///
 /// # Errors
 ///
-/// Returns an error if there is no response within half a second, or if the response is not JSON.
+/// Returns an error if connecting, one read or one write takes longer than half a second, if the status is not 200, or
+/// if the body is not JSON.
 pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
     let mut stream = TcpStream::connect_timeout(&target.addr(), TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
@@ -42,7 +43,7 @@ fn parse(answer: &[u8]) -> Result<serde_json::Value, String> {
     serde_json::from_slice(&answer[end + 4..]).map_err(|error| format!("not JSON: {error}"))
 }
 
-/// The maximum time for a page. A slower page would not match the time of its sample.
+/// The timeout for connecting and for each read and write. A late page would not match the time of its sample.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 

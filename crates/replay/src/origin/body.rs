@@ -83,6 +83,6 @@ impl Body for OriginBody {
     }
 }
 
-/// The number of bytes that are generated at a time. They stay in the second-level cache until the kernel has copied
-/// them. Larger frames would not reduce the number of writes enough to matter.
+/// The number of bytes that are generated at a time. These bytes fit into the processor's L2 cache, from which the
+/// kernel copies them. Larger frames would not reduce the number of writes enough to matter.
 const FRAME_BYTES: usize = 128 << 10;

@@ -1,10 +1,9 @@
 //! Opens a device: determines its content, formats a blank device, and recovers the index of a store.
 //!
-//! Segments are processed in the order in which they were opened. The footer of a sealed segment lists its
-//! records. The few segments without a footer are searched record by record, and every body is verified,
-//! because after a crash any part of the unsynced data may be missing. The records are applied to the index in
-//! the order in which they were written: a later record of a key replaces an earlier one, and a tombstone
-//! removes the entry.
+//! Segments are processed in the order in which they were opened. The footer of a sealed segment lists its records.
+//! The few segments without a footer are searched record by record, and every body is verified, because after a crash
+//! any part of the unsynced data may be missing. The records are applied to the index in the order in which they were
+//! written: a later record of a key replaces an earlier one, and a tombstone removes the entry.
 
 use std::collections::HashSet;
 use std::io;
@@ -48,7 +47,7 @@ pub struct DeviceRecovery {
     pub device: String,
     /// True if the file was missing and was created.
     pub created: bool,
-    /// The bytes of the device that are used.
+    /// The length of the device in bytes.
     pub bytes: u64,
     /// True if the device was blank and is a store now.
     pub formatted: bool,
@@ -384,7 +383,8 @@ pub(super) fn recover(
     Ok((volume, log, report))
 }
 
-/// Returns the headers of the segments in use, oldest first.
+/// Returns the headers of the segments in use, oldest first. A segment with an epoch below the highest
+/// `oldest_used_epoch` was free when the segment with this header was opened, so it is not in use.
 pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<SegmentHeader> {
     let mut live = Vec::new();
     let mut oldest_used_epoch = 0;
@@ -407,12 +407,13 @@ pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<Segmen
 struct Replay<'a> {
     scan: Scan<'a>,
     index: &'a Index,
+    /// The segments in use with their epochs, the lowest epoch first.
     live: &'a [(SegmentId, u64)],
     /// The first epoch to replay. The index already has the records of segments with a lower epoch.
     begin_epoch: u64,
-    /// Segments without a footer.
+    /// The segments without a footer that were searched so far.
     searched: HashSet<SegmentId>,
-    /// The offsets of pieces with valid bodies in the searched segments.
+    /// The offsets of pieces (parts of an object's body) with valid bytes in the searched segments.
     valid_pieces: HashSet<u64>,
 }
 
@@ -512,7 +513,6 @@ impl Volume {
             return entries;
         }
         let mut entries = Vec::new();
-        // Records found before an error are still returned.
         _ = scan.search(segment, epoch, false, |found| {
             entries.extend(found.entries());
         });

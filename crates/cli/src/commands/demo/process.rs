@@ -28,7 +28,7 @@ impl Process {
             .args(args)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
-            // Ctrl-C goes only to the parent, which stops its children in order.
+            // The child gets its own process group, so Ctrl-C reaches only the parent. The parent then stops the child.
             .process_group(0)
             .spawn()
             .with_context(|| format!("cannot start `edgeward {name}`"))?;

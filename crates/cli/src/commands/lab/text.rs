@@ -17,7 +17,7 @@ pub(super) fn print(outcome: &Outcome, report: &Path) -> anyhow::Result<()> {
     let mut out = output::stdout();
     writeln!(out, "{}\n", findings(outcome).join("\n"))?;
     if !results.is_empty() {
-        // Each contender is a row, not a column, because a terminal has space for only a few columns.
+        // Each contender is a row, not a column: the number of contenders varies, and a terminal has a limited width.
         let mut table = Table::new([
             Column::words("contender"),
             Column::figures("object hit ratio"),

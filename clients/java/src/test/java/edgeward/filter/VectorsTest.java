@@ -96,7 +96,7 @@ final class VectorsTest {
         assertEquals(100, manifest.serial());
         assertEquals(Keys.sha256(Vectors.file("delta.ewd")), manifest.deltas().get(0).sha256());
         assertEquals(250, Manifest.readProof(Vectors.file("proof.txt"), keys).lagMs());
-        // Without keys any server is trusted, signed or not.
+        // Without keys the client accepts signed and unsigned lines.
         String signed = Vectors.line("manifest.txt");
         String unsigned = "unsigned " + signed.substring(signed.indexOf('{'));
         for (String believed : List.of(unsigned, signed)) {
@@ -121,7 +121,10 @@ final class VectorsTest {
         }
     }
 
-    /** Random scripts, one per line of the file that LIVES names. {@code cargo xtask lives} writes it. */
+    /**
+     * Runs random scripts ("lives"), one per line of the file that the environment variable LIVES names. {@code cargo
+     * xtask lives} writes this file.
+     */
     @Test
     @SuppressWarnings("unchecked")
     void noIdIsMissedInRandomScripts() throws IOException {
@@ -137,7 +140,7 @@ final class VectorsTest {
         assertTrue(lives > 0, path + " has no lives");
     }
 
-    /** Runs one script against a client. */
+    /** One script and the client that executes it. */
     private static final class Life {
         private final Map<?, ?> client;
         private final List<?> documents;
@@ -195,13 +198,13 @@ final class VectorsTest {
                                 case ASK -> '?';
                             });
                 }
-                // Ids that were committed more than maxStaleness ago.
+                // The item has a '!' for each id that was committed more than maxStaleness ago, so it must not be absent.
                 String must = step.size() > 9 ? (String) step.get(9) : "";
                 for (int n = 0; n < must.length(); n++) {
                     boolean hidden = must.charAt(n) == '!' && letters.charAt(n) == 'a';
                     assertFalse(hidden, "id " + n + " is reported as absent: " + where);
                 }
-                // The script states why the filter is not fresh, which the answer does not contain.
+                // The script has 'n' (no filter) and 's' (stale filter) for the two reasons of the answer ASK.
                 assertEquals(((String) step.get(6)).replaceAll("[ns]", "?"), letters.toString(), where);
                 State.Wants wants = state.wants();
                 Long snapshot = wants.snapshot() == null ? null : fileIndex.get(wants.snapshot().sha256());

@@ -75,7 +75,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::parse(root, options)?;
     fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
     test_servers::pin_this_process(plan.client_core)?;
-    let machine = facts::here(root, &plan.edgeward);
+    let machine = facts::common(root, &plan.edgeward);
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     let mut rows = Vec::new();
     for &attack in &plan.attacks {

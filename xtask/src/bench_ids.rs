@@ -31,7 +31,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::from_options(root, options)?;
     fs::create_dir_all(&plan.folder).with_context(|| plan.folder.display().to_string())?;
     fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
-    let machine = facts::here(root, &plan.edgeward);
+    let machine = facts::common(root, &plan.edgeward);
     let mut raw = File::options()
         .create(true)
         .append(true)

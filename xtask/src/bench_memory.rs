@@ -119,7 +119,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         out: options.path("--out", root, "bench/scratch/memory"),
     };
     fs::create_dir_all(&plan.out).with_context(|| plan.out.display().to_string())?;
-    let machine = facts::here(root, &plan.edgeward);
+    let machine = facts::common(root, &plan.edgeward);
     let mut raw = File::create(plan.out.join("samples.jsonl"))?;
     let mut cells = Vec::new();
     for &objects in &plan.objects {

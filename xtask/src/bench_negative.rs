@@ -63,7 +63,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     if plan.build_only {
         return Ok(true);
     }
-    let machine = facts::here(root, &plan.edgeward);
+    let machine = facts::common(root, &plan.edgeward);
     let test_servers = TestServers::start(&plan, root, &filter)?;
     let memory = test_servers.memory(&filter)?;
     test_servers.fill()?;

@@ -27,7 +27,7 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-Checks imports, pure crates, links and replaced words.
+Checks imports, links, replaced words, and that the pure crates (ring 0 in ARCHITECTURE.md) do no I/O.
 
 usage: cargo xtask tidy
 
@@ -166,9 +166,9 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
     let mut reached = BTreeMap::new();
     for package in &packages {
         // The crates of ring 0 in ARCHITECTURE.md are pure: they use no clock, files or threads.
-        let of_package = modules::reach(&package.roots, &read);
+        let package_files = modules::reach(&package.roots, &read);
         if table.get(&package.name).is_some_and(|row| row.ring == "0") {
-            for (file, _) in of_package
+            for (file, _) in package_files
                 .iter()
                 .filter(|(_, kind)| **kind == TargetKind::Shipped)
             {
@@ -176,21 +176,21 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
                 findings.extend(pure::check(&file.display().to_string(), &source));
             }
         }
-        reached.extend(of_package);
+        reached.extend(package_files);
     }
 
     let is_source = |file: &&PathBuf| file.extension().is_some_and(|extension| extension == "rs");
-    let of_packages = |file: &&PathBuf| packages.iter().any(|p| file.starts_with(&p.folder));
+    let is_in_package = |file: &&PathBuf| packages.iter().any(|p| file.starts_with(&p.folder));
     let sources: Vec<_> = files
         .iter()
         .filter(is_source)
-        .filter(of_packages)
+        .filter(is_in_package)
         .cloned()
         .collect();
     findings.extend(modules::dead(&sources, &reached));
     findings.extend(dependencies(root, &packages)?);
 
-    let of_proxy: Vec<_> = reached
+    let proxy_files: Vec<_> = reached
         .iter()
         .filter(|(_, kind)| **kind == TargetKind::Shipped)
         .filter_map(|(file, _)| {
@@ -200,7 +200,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
             ))
         })
         .collect();
-    let layers = layers::check(&layers::parse_table(&document)?, &of_proxy);
+    let layers = layers::check(&layers::parse_table(&document)?, &proxy_files);
     findings.extend(layers.findings);
 
     let replaced = replaced_words(root)?;

@@ -29,7 +29,7 @@ test("a client asks about every id until its filter is loaded, and then skips ab
   assert.equal(client.answer(7), "maybe");
   assert.equal(client.answer("1001"), "maybe", "the id is in the delta");
   const skipped = Array.from({ length: 200 }, (_, n) => client.answer(5000 + n)).filter((a) => a === "absent");
-  assert.ok(skipped.length > 180, `${skipped.length} of 200 absent ids are skipped at 3 %`);
+  assert.ok(skipped.length > 180, `${skipped.length} of 200 absent ids are skipped, with 3 % false positives`);
   assert.equal(client.mayExist(7), true);
   assert.equal(client.status().facts.ids, 1000);
   assert.equal(client.status().overlayIds, 3);
@@ -115,7 +115,7 @@ test("a snapshot larger than allowed is not fetched", async (t) => {
   assert.equal(client.answer(5001), "ask");
 });
 
-test("with guaranteed clocks, manifests are fresh by their date and no challenge is sent", async (t) => {
+test("with a guaranteed clock error, a manifest proves its freshness by its date, without a challenge", async (t) => {
   const publisher = new FakePublisher();
   const client = follow(t, publisher, { clockErrorMs: 200 });
   assert.ok(await client.waitFresh(TIMEOUT_MS));

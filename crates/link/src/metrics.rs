@@ -74,7 +74,7 @@ metrics! {
         Gauge "edgeward_link_store_raw_bytes"
             "Bytes of the chunks in the store, before compression." { store.raw_bytes }
         Gauge "edgeward_link_store_listed_bytes"
-            "Bytes of chunks whose hash alone is stored; these bytes count against the capacity."
+            "Total size of the chunks whose hash alone is stored; the capacity counts these chunks as if they were stored."
             { store.listed_bytes }
         Gauge "edgeward_link_store_chunks" "Chunks in the index." { store.indexed }
         Gauge "edgeward_link_store_index_bytes" "Memory of the index." { store.index_bytes }

@@ -25,7 +25,7 @@ fn pipelined_misses_are_answered_in_order() {
 }
 
 #[test]
-fn any_request_may_follow_a_simple_request_on_its_connection() {
+fn any_request_may_follow_a_plain_request_on_its_connection() {
     let bed = TestBed::start();
     bed.origin.on(
         "/private",
@@ -119,7 +119,7 @@ fn a_length_that_is_not_a_single_number_is_a_502_and_counted() {
 }
 
 #[test]
-fn a_head_has_a_length_and_no_body() {
+fn a_response_to_head_has_a_length_and_no_body() {
     let bed = TestBed::start();
     bed.origin.on(
         "/page",

@@ -11,7 +11,7 @@ use super::process::find;
 
 /// Returns the facts about a run of `bench-hits`, including its plan and the versions of nginx, Varnish and wrk.
 pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
-    let mut machine = here(root, edgeward);
+    let mut machine = common(root, edgeward);
     let versions = &mut machine["versions"];
     versions["nginx"] = json!(version("nginx", "-v"));
     versions["varnish"] = json!(version("varnishd", "-V"));
@@ -30,7 +30,7 @@ pub(crate) fn machine(root: &Path, edgeward: &Path, plan: &Plan) -> Value {
 }
 
 /// Returns the facts that every benchmark records: machine, date, commit, and the versions of edgeward and rustc.
-pub(crate) fn here(root: &Path, edgeward: &Path) -> Value {
+pub(crate) fn common(root: &Path, edgeward: &Path) -> Value {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let model = cpuinfo
         .lines()

@@ -86,7 +86,7 @@ impl TestReceiver {
     }
 }
 
-fn small() -> ReceiverConfig {
+fn small_limits() -> ReceiverConfig {
     ReceiverConfig {
         streams_max: 4,
         credit: 1000,
@@ -117,10 +117,10 @@ fn span(offset: u64, length: usize) -> Span {
 #[test]
 fn credit_is_a_limit() {
     for offset in [0, 500] {
-        let mut receiver = TestReceiver::opened(small());
+        let mut receiver = TestReceiver::opened(small_limits());
         let rest = vec![0; 1000 - offset];
         assert_eq!(receiver.take(plain(offset as u64, &rest)), Ok(()));
-        let mut receiver = TestReceiver::opened(small());
+        let mut receiver = TestReceiver::opened(small_limits());
         let more = vec![0; 1001 - offset];
         let beyond = Violation::Credit {
             stream: STREAM,
@@ -135,14 +135,14 @@ fn credit_is_a_limit() {
 /// violated the protocol.
 #[test]
 fn overlapping_pieces_do_not_fill_memory() {
-    let mut receiver = TestReceiver::opened(small());
+    let mut receiver = TestReceiver::opened(small_limits());
     let takes = (1..100)
         .map(|offset| receiver.take(plain(offset, &[0; 400])))
         .collect::<Vec<_>>();
     assert_eq!(takes.iter().take_while(|taken| taken.is_ok()).count(), 2);
     assert_eq!(takes[2], Err(Violation::Overlap(STREAM)));
     // A repeated piece replaces the earlier one and takes no additional memory.
-    let mut receiver = TestReceiver::opened(small());
+    let mut receiver = TestReceiver::opened(small_limits());
     assert!((0..100).all(|_| receiver.take(plain(1, &[0; 400])).is_ok()));
 }
 
@@ -156,13 +156,13 @@ fn impossible_cuts_and_payloads_are_violations() {
         cuts,
         payload,
     };
-    let mut receiver = TestReceiver::opened(small());
+    let mut receiver = TestReceiver::opened(small_limits());
     let longer = literal(vec![4], Method::None, 3, b"abc");
     assert_eq!(receiver.take(longer), Err(Violation::Cut(STREAM)));
-    let mut receiver = TestReceiver::opened(small());
+    let mut receiver = TestReceiver::opened(small_limits());
     let packed = literal(vec![], Method::Zstd, 30, b"no codec made this");
     assert_eq!(receiver.take(packed), Err(Violation::Payload(STREAM)));
-    let mut receiver = TestReceiver::opened(small());
+    let mut receiver = TestReceiver::opened(small_limits());
     assert_eq!(receiver.take(Frame::Epoch(1)), Err(Violation::Direction));
 }
 
@@ -172,7 +172,10 @@ fn impossible_cuts_and_payloads_are_violations() {
 fn references_reveal_nothing_about_other_peers() {
     let others = [7; 900];
     for (sharing, delivered) in [(Sharing::Exchanged, false), (Sharing::Everything, true)] {
-        let mut receiver = TestReceiver::opened(ReceiverConfig { sharing, ..small() });
+        let mut receiver = TestReceiver::opened(ReceiverConfig {
+            sharing,
+            ..small_limits()
+        });
         let id = receiver.id_key.id(&others);
         receiver
             .store
@@ -184,7 +187,7 @@ fn references_reveal_nothing_about_other_peers() {
             ids: vec![id],
         };
         assert_eq!(receiver.take(refer(id)), Ok(()));
-        let of_others = receiver.naks();
+        let foreign_naks = receiver.naks();
         let taken = receiver.machine.take(STREAM);
         assert_eq!(
             taken == TakeResult::Bytes(others.to_vec().into()),
@@ -193,7 +196,7 @@ fn references_reveal_nothing_about_other_peers() {
         if !delivered {
             assert_eq!(receiver.machine.counters().foreign, 1);
             assert_eq!(receiver.take(refer(ChunkId([9; 16]))), Ok(()));
-            assert_eq!(receiver.naks(), of_others);
+            assert_eq!(receiver.naks(), foreign_naks);
             let run = Run {
                 first: id,
                 chunks: 1,
@@ -206,7 +209,7 @@ fn references_reveal_nothing_about_other_peers() {
                 }),
                 Ok(())
             );
-            assert_eq!(receiver.naks(), of_others);
+            assert_eq!(receiver.naks(), foreign_naks);
         }
     }
 }
@@ -214,7 +217,7 @@ fn references_reveal_nothing_about_other_peers() {
 /// A stream beyond the limit is stopped. The other streams continue.
 #[test]
 fn streams_are_bounded() {
-    let mut receiver = TestReceiver::new(small());
+    let mut receiver = TestReceiver::new(small_limits());
     for number in 0..5 {
         let stream = StreamId(number);
         assert_eq!(receiver.take(Frame::Open { stream, label: b"" }), Ok(()));
@@ -236,7 +239,7 @@ fn streams_are_bounded() {
 /// more than 2 · `streams_max` + 16 ranges violates the protocol.
 #[test]
 fn many_skipped_stream_numbers_are_a_violation() {
-    let mut receiver = TestReceiver::new(small());
+    let mut receiver = TestReceiver::new(small_limits());
     let mut reset = |number| {
         let stream = StreamId(number);
         receiver.take(Frame::Reset { stream, reason: 0 })
@@ -246,7 +249,7 @@ fn many_skipped_stream_numbers_are_a_violation() {
         .count();
     assert_eq!(taken, 2 * 4 + 16);
     // Any number of consecutive streams is accepted.
-    let mut receiver = TestReceiver::new(small());
+    let mut receiver = TestReceiver::new(small_limits());
     let mut reset = |number| {
         let stream = StreamId(number);
         receiver.take(Frame::Reset { stream, reason: 0 })
@@ -258,7 +261,7 @@ fn many_skipped_stream_numbers_are_a_violation() {
 /// are the same as the first time.
 #[test]
 fn a_replayed_body_is_not_delivered_again() {
-    let mut receiver = TestReceiver::new(small());
+    let mut receiver = TestReceiver::new(small_limits());
     let mut digest = BodyDigest::default();
     digest.update(b"body");
     let frames = [
@@ -325,7 +328,7 @@ fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
 /// The number of queued NAKs is limited. A peer that causes more NAKs without reading them violates the protocol.
 #[test]
 fn the_number_of_queued_naks_is_limited() {
-    let mut receiver = TestReceiver::new(small());
+    let mut receiver = TestReceiver::new(small_limits());
     let unknown = |number| Frame::Close {
         stream: StreamId(number),
         length: 0,

@@ -28,8 +28,11 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     let mut dice = SplitMix64(seed);
     let folder = tempfile::tempdir().expect("a folder");
     let table = table(1000);
-    let mut running = Some(publisher(folder.path(), &table));
-    let mut addr = running.as_ref().expect("the publisher runs").addr();
+    let mut running_publisher = Some(publisher(folder.path(), &table));
+    let mut addr = running_publisher
+        .as_ref()
+        .expect("the publisher runs")
+        .addr();
     let relay = Relay::in_front_of(addr);
     let earlier_manifests: Arc<Mutex<Vec<Vec<u8>>>> = Arc::default();
     let mut tamper_dice = SplitMix64(seed ^ 1);
@@ -58,17 +61,19 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     let client = FilterClient::start(client_config).expect("the client starts");
 
     let mut committed: Vec<(Instant, u64)> = Vec::new();
-    let (mut skipped, mut asked, mut deaths, mut disconnects) = (0u64, 0u64, 0, 0);
+    let (mut skipped, mut asked, mut publisher_stops, mut disconnects) = (0u64, 0u64, 0, 0);
     let mut is_disconnected = false;
     let mut next_id = 10_000;
     let started = Instant::now();
     let mut next_failure_at = started;
-    let covers_all_cases =
-        |skipped, deaths, disconnects| skipped > 0 && deaths > 0 && disconnects > 0;
+    let covers_all_cases = |skipped, publisher_stops, disconnects| {
+        skipped > 0 && publisher_stops > 0 && disconnects > 0
+    };
     while started.elapsed() < RUN
-        || (!covers_all_cases(skipped, deaths, disconnects) && started.elapsed() < WAIT_MAX)
+        || (!covers_all_cases(skipped, publisher_stops, disconnects)
+            && started.elapsed() < WAIT_MAX)
     {
-        if running.is_some() && post(addr, next_id) {
+        if running_publisher.is_some() && post(addr, next_id) {
             committed.push((Instant::now(), next_id));
             next_id += 1;
         }
@@ -92,12 +97,12 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
         }
         if now >= next_failure_at {
             next_failure_at = now + Duration::from_millis(100 + dice.below(400));
-            if running.is_none() || is_disconnected {
+            if running_publisher.is_none() || is_disconnected {
                 // A failure ends before the next begins; otherwise the filter would never be fresh.
-                if running.is_none() {
+                if running_publisher.is_none() {
                     let restarted = publisher(folder.path(), &table);
                     addr = restarted.addr();
-                    running = Some(restarted);
+                    running_publisher = Some(restarted);
                 }
                 relay.connect(addr);
                 is_disconnected = false;
@@ -115,19 +120,19 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
                         disconnects += 1;
                     }
                     2 => {
-                        drop(running.take());
-                        deaths += 1;
+                        drop(running_publisher.take());
+                        publisher_stops += 1;
                     }
-                    _ => running.iter().for_each(RunningPublisher::rebuild),
+                    _ => running_publisher.iter().for_each(RunningPublisher::rebuild),
                 }
             }
         }
     }
     eprintln!(
-        "{} ids, {skipped} skipped, {asked} asked, {deaths} deaths, {disconnects} disconnects",
+        "{} ids, {skipped} skipped, {asked} asked, {publisher_stops} publisher stops, {disconnects} disconnects",
         committed.len()
     );
     eprintln!("{:?}", client.status().counts);
     // A client that never answers `Absent` would pass, so check that it does.
-    assert!(covers_all_cases(skipped, deaths, disconnects) && committed.len() > 20);
+    assert!(covers_all_cases(skipped, publisher_stops, disconnects) && committed.len() > 20);
 }

@@ -41,12 +41,12 @@ fn golden(name: &str, bytes: &[u8]) {
     );
 }
 
-fn params(form: IdForm, share: f64, seed: u64) -> FilterParams {
+fn params(form: IdForm, rate: f64, seed: u64) -> FilterParams {
     FilterParams {
         hasher: IdHasher { form, seed },
         epoch: 7,
         built: Some(Timestamp::from_secs(1_700_000_000)),
-        ..FilterParams::with_rate(Rate::new(share).expect("the rate is valid"))
+        ..FilterParams::with_rate(Rate::new(rate).expect("the rate is valid"))
     }
 }
 
@@ -110,8 +110,8 @@ fn in_three_shards(params: FilterParams, ids: &[IdHash]) -> Filter<Vec<u8>> {
 }
 
 /// Builds the golden filter with this name.
-fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<Vec<u8>> {
-    let params = params(form, share, seed);
+fn filter(name: &str, form: IdForm, rate: f64, seed: u64, ids: u32) -> Filter<Vec<u8>> {
+    let params = params(form, rate, seed);
     let hash = |n| {
         let id = params.hasher.hash_spelling(spelling(form, n).as_bytes());
         id.expect("the spelling is valid")
@@ -135,7 +135,7 @@ fn filter(name: &str, form: IdForm, share: f64, seed: u64, ids: u32) -> Filter<V
 #[test]
 fn filters_equal_the_golden_files() {
     let mut cases = Vec::new();
-    for (name, form, share, seed, ids) in [
+    for (name, form, rate, seed, ids) in [
         ("static-uuid.ewf", IdForm::Uuid, 0.01, 0, 1000),
         ("static-integer.ewf", IdForm::Integer, 0.03, 0, 1000),
         ("static-text-seeded.ewf", IdForm::Text, 0.0001, 42, 1000),
@@ -154,7 +154,7 @@ fn filters_equal_the_golden_files() {
             1000,
         ),
     ] {
-        let filter = filter(name, form, share, seed, ids);
+        let filter = filter(name, form, rate, seed, ids);
         golden(name, filter.bytes());
         let opened = Filter::open(filter.bytes()).expect("the filter is valid");
         let answer = |n| opened.contains_spelling(spelling(form, n).as_bytes());

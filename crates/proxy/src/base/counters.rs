@@ -164,12 +164,12 @@ counters! {
         h2_refused_orphans = "bound" "orphaned-fetches",
     }
     Counter "edgeward_slow_clients_total"
-        "Requests and responses ended because the client was slower than the least rate." {
+        "Requests and responses ended because the client was slower than the minimum rate." {
         slow_uploads = "direction" "upload",
         slow_responses = "direction" "response",
     }
     Counter "edgeward_uploads_kept_total"
-        "Uploads that stayed buffered because too many requests without their whole body held connections to the origin." {
+        "Uploads that stayed buffered because too many other uploads held origin connections before their bodies had arrived." {
         uploads_kept,
     }
     Counter "edgeward_expectations_total"
@@ -179,7 +179,7 @@ counters! {
         expectations_timeout = "end" "timeout",
     }
     Counter "edgeward_read_ahead_total"
-        "Responses that were read from the origin ahead of a client that did not read." {
+        "Responses that the edge read from the origin into memory while the client accepted no bytes." {
         read_ahead,
     }
     Counter "edgeward_read_ahead_waits_total"

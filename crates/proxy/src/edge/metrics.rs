@@ -46,7 +46,7 @@ metrics! {
             "Budget of the cache in memory: heads, bodies, keys and index." { stats.capacity_bytes }
         Gauge "edgeward_hot_used_bytes" "Bytes of the budget in use, including fills in progress." { stats.used_bytes }
         Gauge "edgeward_hot_pinned_bytes"
-            "Bytes of the budget that clients pin: evicted objects still sent, and unsent pieces read for one client."
+            "Bytes of the budget that clients pin: evicted objects still being sent, and unsent pieces of uncached bodies."
             { stats.pinned_bytes }
         Gauge "edgeward_hot_pinned_bytes_max"
             "Bound of the pinned bytes, above which no object is admitted and slow readers are disconnected."

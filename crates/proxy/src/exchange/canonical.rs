@@ -31,7 +31,7 @@ pub(crate) struct Canonicaliser {
     default_authority: Box<str>,
     target_bytes_max: u64,
     body_bytes_max: Option<u64>,
-    forwards_trace: bool,
+    forwards_trace_requests: bool,
 }
 
 impl Canonicaliser {
@@ -43,7 +43,7 @@ impl Canonicaliser {
             default_authority: default_authority(config),
             target_bytes_max: limits.target_bytes_max.bytes(),
             body_bytes_max: limits.request_body_bytes_max.map(ByteSize::bytes),
-            forwards_trace: config.forwarding.trace,
+            forwards_trace_requests: config.forwarding.trace,
         }
     }
 }
@@ -164,7 +164,7 @@ fn canonicalise(canonicaliser: &Canonicaliser, request: &mut Request) -> Result<
     let filter = &canonicaliser.field_filter;
     filter.apply(&mut request.headers, request.peer_is_trusted, cacheable);
     check(canonicaliser, request)?;
-    if request.method == Method::TRACE && !canonicaliser.forwards_trace {
+    if request.method == Method::TRACE && !canonicaliser.forwards_trace_requests {
         return Err(RequestError::no_trace().into());
     }
     match hop_by_hop::count_down_max_forwards(&request.method, &mut request.headers) {

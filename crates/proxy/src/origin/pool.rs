@@ -36,7 +36,6 @@ use crate::base::counters::Counters;
 use crate::base::sparse_log::SparseLog;
 use crate::base::tasks::TaskSet;
 
-/// A worker's connections to the origin.
 pub(crate) struct OriginPool {
     config: OriginConfig,
     limits: LimitsConfig,

@@ -60,7 +60,7 @@ struct ClientArgs {
     #[command(flatten)]
     endpoint: EndpointArgs,
 
-    /// TCP connections to the gateway; the first one carries the short messages
+    /// TCP connections to the gateway; if there are several, the first one carries short frames
     #[arg(
         long = "connections",
         value_name = "N",

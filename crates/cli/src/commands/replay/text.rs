@@ -61,7 +61,7 @@ pub(super) fn print(report: &ReplayReport) -> anyhow::Result<()> {
         ),
         (
             report.resized_requests,
-            "requests were sent with the first size of their object, not with their own",
+            "requests differ in size from the first request for their object, and were sent with its size",
         ),
     ] {
         if count > 0 {

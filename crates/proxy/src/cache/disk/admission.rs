@@ -238,7 +238,7 @@ mod tests {
         let hosts = host_rules(&[("slow.example", "nth-hit:3")]);
         let restore =
             || Admissions::restore(DiskAdmissionSpec::SecondHit, &hosts, common(Some(&file)));
-        let is_admitted = |admissions: &Admissions, key: &str| {
+        let request_is_admitted = |admissions: &Admissions, key: &str| {
             let object = Object {
                 key: KeyHash(1),
                 size_bytes: 1,
@@ -247,12 +247,12 @@ mod tests {
         };
         let (usual, slow) = ("http://usual.example/", "http://slow.example/");
         let before = restore();
-        assert!(!is_admitted(&before, usual) && !is_admitted(&before, slow));
+        assert!(!request_is_admitted(&before, usual) && !request_is_admitted(&before, slow));
         before.save(7);
         let after = restore();
-        assert!(is_admitted(&after, usual), "the second request");
+        assert!(request_is_admitted(&after, usual), "the second request");
         assert!(
-            !is_admitted(&after, slow) && is_admitted(&after, slow),
+            !request_is_admitted(&after, slow) && request_is_admitted(&after, slow),
             "the second, then the third"
         );
         assert!(after.memory_bytes() > before.rules()[0].hierarchy.admission().memory_bytes());

@@ -81,12 +81,13 @@ metrics! {
             "Probability that a key with fewer than `request` requests is taken for one with `request` requests."
             { filter.false_positive_rate }
         Gauge "edgeward_disk_admission_lost_seen"
-            "Share of the keys taken for new that were requested in the last period that the filter has forgotten."
+            "Share of the keys taken for new that were requested before, in the last period that the filter has forgotten."
             { filter.forgotten_share }
-        Gauge "edgeward_disk_admission_fill" "Share of the primary filter's bits that are set." { filter.primary_fill }
+        Gauge "edgeward_disk_admission_fill"
+            "Share of bits set in the primary filter, the one of two filters that gets new keys." { filter.primary_fill }
         Gauge "edgeward_disk_admission_bytes" "Bytes of memory of the filter." { filter.memory_bytes }
         Counter "edgeward_disk_admission_rotations_total"
-            "Times that the primary and the secondary filter have exchanged their roles." { filter.rotations }
+            "Times that the full primary filter exchanged its role with the secondary filter." { filter.rotations }
     }
 
     const TIER: DiskTier = |tier| {

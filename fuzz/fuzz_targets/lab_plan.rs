@@ -12,6 +12,7 @@ fuzz_target!(|text: &str| {
         Ok(plan) => {
             assert!(!plan.contenders.is_empty());
             for contender in &plan.contenders {
+                // A size may be a share of the total size of all objects, here `u64::MAX` bytes.
                 for size in [contender.memory, contender.disk].into_iter().flatten() {
                     assert!(size.of(u64::MAX) > 0);
                 }

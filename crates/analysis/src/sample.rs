@@ -22,8 +22,8 @@ pub struct Sample {
     /// Objects whose low 24 fingerprint bits are below the threshold are sampled.
     threshold: u32,
     records: Vec<Record>,
-    /// For each range of records, the number of its log. In the complete sample, requests of the same time are
-    /// sorted by the number of their log. The order therefore does not depend on the machine that read a log.
+    /// For each range of records, the number that the caller gave its log. In the complete sample, requests of the
+    /// same time are sorted by this number. Their order therefore does not depend on the thread that read a log.
     runs: Vec<Run>,
     records_max: usize,
     requests: u64,
@@ -77,8 +77,8 @@ impl Sample {
         self.runs.iter().map(|run| run.log).max().unwrap_or(0)
     }
 
-    /// Adds a request that a cache could have answered: a GET with a complete response, a partial response, or
-    /// 304.
+    /// Counts a request, and stores it if its object is sampled. Ignores requests that no cache could have answered:
+    /// all except GET requests with the status 200, 206 or 304.
     #[inline]
     pub fn add(&mut self, entry: &Entry<'_>, fingerprint: u64) {
         if entry.method != b"GET" || !matches!(entry.status, 200 | 206 | 304) {
@@ -101,15 +101,15 @@ impl Sample {
 
     #[cold]
     fn shrink(&mut self) {
-        // If the requests for a single object exceed `records_max`, the sample becomes empty, and no reuse
-        // distances can be computed.
+        // An object with more than `records_max` requests is dropped too: the threshold is halved until the object's
+        // fingerprint is not below it. The sample then has only objects with smaller fingerprints, or no object.
         while self.records.len() > self.records_max {
             self.threshold /= 2;
             self.drop_above_threshold();
         }
     }
 
-    /// Drops the objects above the threshold.
+    /// Drops the requests for objects whose fingerprints are not below the threshold.
     fn drop_above_threshold(&mut self) {
         let mut retained = 0;
         for at in 0..self.runs.len() {
@@ -255,8 +255,8 @@ impl Sample {
 }
 
 /// Returns the low 24 bits of a fingerprint, which decide if an object is sampled. The crate `logs` selects
-/// partitions by the high bits, and positions in hash tables by the bits below these. The low bits are
-/// independent of both.
+/// a partition by the highest bits, and a position in a hash table by the next bits. The low bits are independent
+/// of both.
 #[inline]
 const fn low_bits(fingerprint: u64) -> u32 {
     (fingerprint & (THRESHOLD_ALL as u64 - 1)) as u32

@@ -1,7 +1,7 @@
 //! Connects the edge to its origin through a link.
 //!
-//! The edge sends HTTP/1.1 over the streams of a [`Dial`], and the link's crate does not know the edge. This
-//! module runs the link on a thread of its own and implements [`Dial`] with it.
+//! The edge sends HTTP/1.1 over streams that a [`Dial`] opens. The link's crate does not depend on the edge's crate,
+//! so this module implements [`Dial`] with a [`Client`] of the link. The link runs on a thread of its own.
 
 use std::io;
 use std::net::SocketAddr;

@@ -305,7 +305,8 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
 
 #[test]
 fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
-    // 400,000 rows of 16 bytes exceed the smallest buffers, and the limit of the temporary file is a mebibyte.
+    // The buffers have a quarter of the memory: 4 MiB. 400,000 rows of 16 bytes exceed the buffers, so rows are
+    // written to the temporary file, until it reaches its limit of 1 MiB.
     let mut text = String::new();
     for n in 0..400_000u64 {
         let url = n.wrapping_mul(0x9e37_79b9_7f4a_7c15);
@@ -364,7 +365,7 @@ fn run_with_stdin(command: &mut Command, input: &[u8]) -> Output {
     let mut child = piped.spawn().expect("the program starts");
     let mut stdin = child.stdin.take().expect("stdin is piped");
     std::thread::scope(|scope| {
-        // A program that needs no more input closes the pipe.
+        // The result is ignored: the write fails if the program closes the pipe because it needs no more input.
         scope.spawn(move || _ = stdin.write_all(input));
         child.wait_with_output().expect("the process ends")
     })

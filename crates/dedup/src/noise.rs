@@ -12,7 +12,7 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     if chunk.len() < SAMPLED_BYTES {
         return false;
     }
-    // The samples are spread over the whole chunk, because a chunk whose other half is text can be compressed.
+    // The sampled ranges are spread over the whole chunk: a chunk of half noise and half text is compressible.
     let mut occurs = [0_u8; 256];
     let between = (chunk.len() - SAMPLE_BYTES) / (SAMPLES - 1);
     for nth in 0..SAMPLES {
@@ -25,7 +25,7 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     distinct >= DISTINCT_VALUES_MIN
 }
 
-/// The total number of sampled bytes of a chunk: `SAMPLES` ranges of `SAMPLE_BYTES` bytes.
+/// The size of the sample of a chunk in bytes: `SAMPLES` ranges of `SAMPLE_BYTES` bytes.
 const SAMPLED_BYTES: usize = SAMPLES * SAMPLE_BYTES;
 const SAMPLES: usize = 16;
 const SAMPLE_BYTES: usize = 8;

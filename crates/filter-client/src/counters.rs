@@ -32,7 +32,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Requests for the manifest, each also for a proof unless `clock_error` is set.
+    /// Requests for the manifest. Unless `clock_error` is set, each request also asks for a proof.
     polls
     /// Polls and downloads that failed.
     failed

@@ -5,8 +5,9 @@
 //!
 //! The *poll* loop requests the manifest with a challenge and the client's position. The publisher delays its
 //! response until it has published new ids, but at most a third of `max_staleness`. A longer delay would waste
-//! the proof, because its freshness counts from the moment when the request was sent. The poll loop also fetches
-//! deltas. The *download* loop fetches the snapshot that the newest manifest lists.
+//! the proof, because its freshness counts from the moment when the request was sent. If `clock_error` is set, the
+//! request has neither challenge nor position, and caches may answer it. The poll loop also fetches deltas. The
+//! *download* loop fetches the snapshot that the newest manifest lists.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -44,10 +45,12 @@ enum RoundError {
     },
 }
 
-/// The result of a poll.
+/// The result of a poll, which decides when the next poll starts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PollOutcome {
+    /// The publisher sent a manifest in response to a challenge. The next poll starts after [`PAUSE_MIN`].
     Changed,
+    /// The next poll starts one period after the start of this one.
     Unchanged,
 }
 
@@ -166,8 +169,8 @@ impl Refresh {
                     Some(error) => {
                         self.shared.record_error("snapshot not fetched", &error);
                         count(&self.shared.counters.snapshots_refused);
-                        // The publisher answers immediately while its snapshot differs, so wait before the next
-                        // poll.
+                        // The publisher answers immediately while its snapshot is not the client's. The loop
+                        // therefore waits before the next poll.
                         PollOutcome::Unchanged
                     }
                 }
@@ -184,6 +187,7 @@ impl Refresh {
             count(&self.shared.counters.proofs);
         }
         Ok(if dated {
+            // The request had no `wait`, so the publisher or a cache answered immediately.
             PollOutcome::Unchanged
         } else {
             outcome
@@ -262,8 +266,8 @@ impl Refresh {
             .accept_received(self.shared.now(), received);
         match accepted {
             Ok(()) => count(&self.shared.counters.snapshots),
-            // A newer manifest arrived during the download and lists another snapshot.
             Err(UpdateError::Older) => return Ok(()),
+            // A newer manifest arrived during the download and lists another snapshot.
             Err(UpdateError::Unlisted)
                 if self
                     .shared

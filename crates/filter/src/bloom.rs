@@ -6,9 +6,9 @@
 //! multipliers, the block index and the hash are those of the split-block filter of the Parquet format. The
 //! number of blocks need not be a power of two.
 //!
-//! Blocks receive different numbers of ids. The expected rate is therefore a mean over the Poisson distribution of
-//! the ids in a block. The code computes the mean with sums and products only, because every machine rounds
-//! them alike.
+//! Blocks receive different numbers of ids. The expected false-positive rate is therefore a mean over the Poisson
+//! distribution of the ids in a block. The code computes the mean with sums and products only, because every machine
+//! rounds them alike.
 
 #[cfg(target_arch = "x86_64")]
 mod vector;
@@ -26,8 +26,9 @@ pub(crate) struct Block(pub(crate) [u8; BLOCK_BYTES]);
 /// The size of a block in bytes.
 pub(crate) const BLOCK_BYTES: usize = 4 * LANES;
 
-/// The smallest rate that this construction supports. At lower rates a few full blocks cause most false
-/// positives, and more bits per id hardly lower the rate. A static filter is smaller there.
+/// The smallest false-positive rate that this construction supports. At lower rates a few full blocks cause most
+/// false positives, and more bits per id hardly lower the rate. A static filter (built once from all ids) is then
+/// smaller.
 pub(crate) const RATE_MIN: f64 = 1e-6;
 
 /// Returns the index of an id's block among `blocks`.
@@ -62,7 +63,8 @@ impl Lanes {
         are_set(hash, block)
     }
 
-    /// Returns true if all bits of `hash` are set in its block of `area`, which has `blocks` blocks.
+    /// Returns true if all bits of `hash` are set in its block of `area`, which has `blocks` blocks. Also returns true
+    /// if `area` is too short to have the block.
     #[inline]
     pub(crate) fn match_one(self, hash: u64, blocks: u32, area: &[u8]) -> bool {
         block_at(area, block_of(hash, blocks)).is_none_or(|block| self.are_set(hash, block))
@@ -141,8 +143,8 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
 /// `None` if this number exceeds the file format's 32 bits.
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     let is_within_rate = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
-    // Bounds of the search: blocks with more than 256 ids exceed every rate. Blocks with a quarter of an id are
-    // within every rate down to RATE_MIN.
+    // Bounds of the search: blocks with 256 ids or more exceed every rate. Blocks with a quarter of an id are within
+    // every rate down to RATE_MIN. Only if `low` is 1 can it be within the rate: the single block may have few ids.
     let mut low = (ids / 256).max(1);
     let mut high = ids.saturating_mul(4).max(1);
     if is_within_rate(low) {

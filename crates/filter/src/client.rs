@@ -1,8 +1,8 @@
 //! The state of a filter client: decides how long the client may rely on its filter.
 //!
 //! **The guarantee**: for an id that was committed more than `max_staleness` ago, the client never answers
-//! [`Answer::Absent`]. The guarantee holds if updates are lost, duplicated or reordered, if wall clocks are
-//! stepped, if old manifests are replayed, and if the publisher dies. [`Client::answer`] returns `Absent` only
+//! [`Answer::Absent`]. The guarantee holds even if updates are lost, duplicated or reordered, wall clocks are
+//! stepped, old manifests are replayed, or the publisher dies. [`Client::answer`] returns `Absent` only
 //! before a deadline. After the deadline, callers send every request to the origin ("fail open").
 //!
 //! A deadline follows from a statement of the publisher: *each id committed by time `c` is in the journal up to
@@ -61,7 +61,7 @@ pub struct ClientConfig {
     /// The largest difference between this machine's wall clock and the publisher's, if the operator guarantees
     /// one. If `None`, only proofs make a filter fresh.
     pub clock_error: Option<Duration>,
-    /// Manifests below this number are refused as replays. After a restart, set this to the value that
+    /// Manifests with a smaller serial number are refused as replays. After a restart, set this to the value that
     /// [`Client::serial`] had before.
     pub serial_min: u64,
     /// Larger snapshots are refused before they are fetched.
@@ -83,8 +83,8 @@ impl ClientConfig {
             serial_min: 0,
             // A hundred million ids at a rate of 0.1 % take 180 MB.
             snapshot_bytes_max: 1 << 30,
-            // About a million. A publisher of ten million ids builds a new snapshot after about this many
-            // additions.
+            // About a million. A publisher builds a new snapshot when a tenth of its ids were added after the last
+            // one, so this is enough for ten million ids.
             overlay_ids_max: 1 << 20,
         }
     }
@@ -139,11 +139,11 @@ pub struct Client<B> {
     highest: HighestNumbers,
 }
 
-/// The highest numbers of all accepted statements.
+/// The numbers of the newest accepted manifest or proof. A smaller `serial` is refused, and within `lineage` also a
+/// smaller `head` or `epoch_min`.
 #[derive(Clone, Copy, Debug, Default)]
 struct HighestNumbers {
     serial: u64,
-    /// The lineage of the numbers below.
     lineage: u64,
     head: u64,
     epoch_min: u64,
@@ -483,7 +483,7 @@ impl<B: AsRef<[u8]>> Client<B> {
     /// Restarts the client's clock at the current time of the wall clock, and makes the filter stale until the
     /// next statement. An operator calls this after correcting a wall clock that was far ahead. Without the call,
     /// dated manifests would seem too old, because the client's clock never decreases. Later proofs need no call:
-    /// the client does not compare its clock with theirs.
+    /// they state durations, which the client does not compare with its clock.
     pub fn trust_wall_clock_again(&mut self, now: Now) {
         self.clock = Clock::default();
         self.clock.observe(now);

@@ -54,7 +54,7 @@ impl<'a> Value<'a> {
     }
 }
 
-/// The largest length of an id in bytes. A batch has space for at least 16 ids of this length.
+/// The largest length of an id in bytes. A [`Batch`](crate::batch::Batch) has space for at least 16 ids of this length.
 pub(crate) const ID_BYTES_MAX: usize = 1 << 16;
 
 #[cfg(test)]

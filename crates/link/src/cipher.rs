@@ -35,8 +35,8 @@ fn aes_128_gcm() -> SupportedCipherSuite {
     }
 }
 
-/// Returns true if the processor has vector AES instructions but lacks one of the AVX-512 extensions. AWS-LC uses
-/// vector AES only with all of these extensions.
+/// Returns true if the processor has vector AES instructions but lacks at least one of the five AVX-512 extensions
+/// below. AWS-LC uses vector AES only with all of these extensions.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_vaes_without_avx512() -> bool {
     let wide = is_x86_feature_detected!("vaes")
@@ -295,7 +295,7 @@ mod tests {
             wire
         };
         let (ring, aws_lc) = (vaes::suite(), cipher_suite::TLS13_AES_128_GCM_SHA256);
-        // Five bytes of header, then the encrypted bytes.
+        // After five bytes of header: the ten encrypted bytes, the content type and the tag of 16 bytes.
         for at in 5..5 + 10 + 1 + 16 {
             let (mut client, mut server) = connected_pair(aws_lc, ring);
             let mut wire = record(&mut client);

@@ -34,7 +34,7 @@ pub enum HandshakeError {
     /// The TLS handshake failed, a certificate is not valid, or only one endpoint uses encryption.
     #[error("the TLS handshake with the peer failed")]
     Tls(#[source] io::Error),
-    /// HELLO was not received.
+    /// HELLO could not be sent, or no valid HELLO was received.
     #[error("the peer sent no HELLO")]
     Hello(#[source] ConnectionError),
     /// The endpoints have no common version, or different keys.
@@ -64,7 +64,7 @@ pub enum HandshakeError {
 }
 
 impl HandshakeError {
-    /// Returns true if further attempts will also fail until an operator changes the configuration.
+    /// Returns true for an error that usually occurs at every attempt until an operator changes the configuration.
     pub(crate) fn is_lasting(&self) -> bool {
         matches!(self, Self::Tls(_) | Self::Disagreement(_) | Self::Hello(_))
     }
@@ -139,8 +139,8 @@ impl Transport {
         agreed.checksum(matches!(self, Self::Tls(_)))
     }
 
-    /// Sends HELLO. The connecting endpoint sends its HELLO first. The gateway checks it before it sends its
-    /// own, so an unknown peer gets no information.
+    /// Sends HELLO. The connecting endpoint sends its HELLO first. The gateway checks that HELLO before it sends a
+    /// HELLO in response, so an unknown peer gets no information.
     pub(crate) async fn send_hello(&mut self, hello: Hello) -> Result<(), HandshakeError> {
         let mut bytes = Vec::new();
         Frame::Hello(hello).encode(&mut bytes);

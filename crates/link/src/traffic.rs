@@ -35,7 +35,8 @@ pub struct HostCounters {
 pub(crate) struct TrafficCounters {
     hosts: Vec<(String, HostCounters)>,
     index_by_name: HashMap<String, usize>,
-    /// Bodies that bypassed deduplication because their first bytes or headers show compressed or encrypted data.
+    /// The number of bodies that bypassed deduplication because their first bytes or headers show compressed or
+    /// encrypted data.
     pub(crate) bypassed: u64,
     /// The number of frames that were parked until a disk read ended.
     pub(crate) parked_frames: u64,
@@ -72,8 +73,9 @@ impl TrafficCounters {
         index
     }
 
-    /// Counts a frame that was encoded for the host with this index. `before` and `after` are the sender's counters
-    /// before and after the encoding.
+    /// Counts a frame that was encoded for a stream to the host with this index, and ignores it without an index.
+    /// `before` and `after` are the sender's counters before and after the encoding. `literal` in these counters is
+    /// the bytes of new chunks sent without a delta, and `plain` the bytes that bypassed deduplication.
     pub(crate) fn count_sent(
         &mut self,
         host_index: Option<usize>,
@@ -96,8 +98,8 @@ impl TrafficCounters {
         counters.sent_plain += plain;
     }
 
-    /// Counts a frame that was received from the host with this index. `before` and `after` are the receiver's
-    /// counters before and after the frame was handled.
+    /// Counts a frame of a stream to the host with this index, and ignores a frame of an unknown stream (`None`).
+    /// `before` and `after` are the receiver's counters before and after the frame was handled.
     pub(crate) fn count_received(
         &mut self,
         host_index: Option<usize>,

@@ -9,6 +9,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
   const area = figure.querySelector(".area");
   const cursor = figure.querySelector(".cursor");
   const tip = figure.querySelector(".tip");
+  // The x positions of all points, in ascending order. The arrow keys move along them.
   const stops = [...new Set(series.flatMap((one) => one.points.map(([x]) => x)))].sort((a, b) => a - b);
   if (stops.length === 0) continue;
   let stop = -1;
@@ -43,7 +44,7 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     });
     cursor.hidden = tip.hidden = false;
     cursor.style.left = `${firstX / 10}%`;
-    // Beside the cursor, on the side with more room, and never outside the plot.
+    // The tip is beside the cursor, on the side with more room, and never outside the plot.
     const at = (firstX / 1000) * area.clientWidth;
     const left = at < area.clientWidth / 2 ? at + 12 : at - 12 - tip.offsetWidth;
     tip.style.left = `${Math.max(0, Math.min(left, area.clientWidth - tip.offsetWidth))}px`;

@@ -40,8 +40,9 @@ impl LifetimeSource {
 }
 
 impl Lifetime {
-    /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present, otherwise the heuristic
-    /// lifetime.
+    /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present. Otherwise returns the heuristic
+    /// lifetime if `rules` and the response permit it, or else zero. `response_time` replaces
+    /// a missing or invalid `Date`.
     pub fn compute(
         rules: &Rules,
         status: StatusCode,

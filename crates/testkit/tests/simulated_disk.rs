@@ -1,4 +1,4 @@
-//! After a crash, the simulated disk has lost only writes after the last sync.
+//! Tests the simulated disk: a crash loses or tears only writes after the last sync, and injected faults take effect.
 
 use std::io;
 use std::sync::Arc;
@@ -10,6 +10,8 @@ use edgeward_types::Seed;
 
 const BLOCK: usize = 4096;
 
+/// Returns a disk with two writes, a sync and three writes, and the boundary after the sync. A boundary is the number
+/// of writes and syncs so far.
 fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
     let disk = SimulatedDisk::new(16 * BLOCK);
     disk.write_at(&[1; 4 * BLOCK], 0)
@@ -42,6 +44,7 @@ fn a_crash_keeps_synced_data_and_tears_unsynced_writes() {
             for harm in Harm::ALL {
                 let image = crashes.image(boundary, harm);
                 assert_eq!(image.len() as u64, disk.len());
+                // With noise, a sector has random bytes instead of one of its versions.
                 if boundary < synced || harm == Harm::AddNoise {
                     continue;
                 }

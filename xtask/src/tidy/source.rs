@@ -20,6 +20,7 @@ pub(crate) fn without_tests(source: &str) -> Vec<Token<'_>> {
     while at < tokens.len() {
         match attribute(&tokens[at..]) {
             Some(inside) if is_test_only(inside) => {
+                // The attribute also has the tokens `#`, `[` and `]`.
                 at += inside.len() + 3;
                 at += item(&tokens[at..]);
             }
@@ -36,7 +37,7 @@ pub(crate) fn without_tests(source: &str) -> Vec<Token<'_>> {
 pub(crate) fn modules(source: &str) -> Vec<Module> {
     let tokens = tokenize(source);
     let mut found = Vec::new();
-    // The stack of open braces. The brace of an inline module is `Some`, with the module's name, and true for tests.
+    // The stack of open braces. For the brace of an inline module: its name, and true if the module is only for tests.
     let mut open: Vec<Option<(String, bool)>> = Vec::new();
     let (mut file, mut test_only) = (None, false);
     let mut at = 0;
@@ -105,6 +106,7 @@ pub(crate) fn with_uses_expanded<'a>(tokens: &[Token<'a>]) -> Vec<Token<'a>> {
     out
 }
 
+/// Appends every path of a use tree to `out`. Each path has `prefix` before it and a comma after it.
 fn expand<'a>(tree: &[Token<'a>], prefix: &[Token<'a>], out: &mut Vec<Token<'a>>) {
     let Some(open) = tree.iter().position(|t| t.text == "{") else {
         out.extend(prefix.iter().chain(tree));

@@ -26,7 +26,7 @@ pub const HITS_MAX: u8 = 3;
 /// of all writes are copies.
 const SHARE_MAX: f64 = 0.5;
 
-/// An object in the victim, or the part of an object that lies in the victim.
+/// An object in the segment that is reclaimed, or the part of an object that lies in this segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ReclaimCandidate {
     /// The bytes that are written if the object is selected.

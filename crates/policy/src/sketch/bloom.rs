@@ -2,10 +2,11 @@
 //!
 //! A key selects a block of 512 bits. In each half of the block it selects one of four 64-bit words, and four
 //! bits in each of the two words. A lookup is one memory access and two comparisons. Adding a new key costs two
-//! atomic ORs; adding a present key costs none. The eight bits lie in two words instead of eight, because an
-//! atomic OR costs about as much as the remaining probe: in a cache-resident filter, eight words with eight ORs
-//! take three times as long for a new key. Plain stores would be cheap but can lose bits of another thread. The
-//! disadvantage is a slightly higher false-positive rate at equal size; [`rates`](super::rates) computes it exactly.
+//! atomic ORs; adding a present key costs none. The eight bits lie in two words instead of eight, because one
+//! atomic OR costs about as much as everything else that adding a key does. In a cache-resident filter, eight words
+//! with eight ORs take three times as long for a new key. Plain stores would be cheap but can lose bits of another
+//! thread. The disadvantage of two words is a slightly higher false-positive rate at equal size;
+//! [`rates`](super::rates) computes it exactly.
 //!
 //! Sources: blocks of a cache line are from Putze, Sanders, Singler, "Cache-, Hash- and Space-Efficient Bloom
 //! Filters", WEA 2007. Words within the line ("sectors") are from Lang, Neumann, Kemper, Boncz,
@@ -57,7 +58,7 @@ impl Probe {
         }
     }
 
-    /// Returns the block of the key in a filter with this number of blocks.
+    /// Returns the index of the key's block in a filter with this number of blocks.
     #[inline]
     pub fn block(&self, blocks: usize) -> usize {
         // A fixed-point product instead of a remainder: uniform below `blocks`, without a division.
@@ -126,7 +127,7 @@ impl Bloom {
         self.blocks.len()
     }
 
-    /// Returns the block of a key.
+    /// Returns the index of a key's block.
     #[inline]
     pub(super) fn block_of(&self, probe: &Probe) -> usize {
         probe.block(self.blocks.len())
@@ -135,7 +136,8 @@ impl Bloom {
     /// Like [`contains`](Self::contains), for a block that the caller has already computed.
     #[inline]
     pub(super) fn contains_at(&self, block: usize, probe: &Probe) -> bool {
-        // Both words lie in one cache line, so no branch separates them.
+        // The second word is tested even if the first lacks bits. Both lie in one cache line, so a branch between the
+        // tests would save no memory access.
         let [first, second] = self.missing_at(block, probe);
         first | second == 0
     }
@@ -156,7 +158,7 @@ impl Bloom {
         }
     }
 
-    /// Copies one block of another filter.
+    /// Copies the block `at` of the filter `from` to the block `to` of this filter.
     pub(super) fn copy_block(&self, to: usize, from: &Self, at: usize) {
         for (to, from) in self.blocks[to].0.iter().zip(&from.blocks[at].0) {
             to.store(from.load(Relaxed), Relaxed);

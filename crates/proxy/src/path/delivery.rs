@@ -31,7 +31,7 @@ use crate::base::tasks::{AbortHandle, TaskSet};
 use crate::exchange::{CloseReason, ConnState};
 use crate::origin::{OriginBody, OriginError};
 
-/// The deliveries of one worker that its sweep watches, and the settings for reading ahead.
+/// The deliveries of one worker that its periodic sweep checks, and the settings for reading ahead.
 pub(crate) struct Deliveries {
     pub(super) watched: RefCell<Vec<Weak<Delivery>>>,
     pub(super) clock: Arc<Clock>,
@@ -152,7 +152,7 @@ impl Delivery {
     }
 
     /// Closes an HTTP/1.1 connection whose client has accepted no bytes for `window`, if the response uses a connection
-    /// to the origin. Returns true if the client's connection was closed. Called only while requests wait.
+    /// to the origin. Returns true if it closed. Called only while requests wait for a connection to the origin.
     pub(crate) fn close_if_stuck(&self, now: Timestamp, window: Duration) -> bool {
         let is_stuck = !self.conn.is_h2()
             && self.conn.close_reason().is_none()
@@ -236,7 +236,7 @@ impl Delivery {
         Poll::Pending
     }
 
-    /// Reads a chunk of frames from the origin into memory. Resolves earlier if the body ends or is abandoned.
+    /// Reads frames from the origin into memory until they have [`CHUNK_BYTES`], or the body ends or is abandoned.
     fn poll_pump(
         &self,
         ahead_max: usize,

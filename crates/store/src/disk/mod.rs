@@ -42,7 +42,9 @@
 //!   sent from the page cache to a socket, by `mapping`, or with `sendfile` if `page_replacement` permits this.
 //!   `heads`: a cache of records' metadata.
 //! - `index`: finds the location of an object. `checkpoint`: saves the index to the device.
-//! - `blank`, `scan` and `recovery`: determine the content of a device when it is opened.
+//! - `blank`, `scan` and `recovery`: determine the content of a device when it is opened. `inspect`: describes
+//!   this content without opening the device for use.
+//! - `volume`: the state of a device that all threads share. `segment`: the epoch and the readers of each segment.
 //!
 //! `edgeward_policy::log` decides where the next record is written and which segment is reclaimed.
 

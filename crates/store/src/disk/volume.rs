@@ -49,7 +49,7 @@ pub(crate) struct Volume {
     pub(crate) queue: Queue<Message>,
     pub(crate) counters: Counters,
     pub(crate) health: Health,
-    /// The fingerprint of the writer's decisions.
+    /// A hash of all decisions of the writer since the start: which objects it wrote, reinserted and evicted.
     pub(crate) digest: AtomicU64,
     /// The writes in progress, by key, so that a purge can stop them. A thread that publishes an object or
     /// purges a key holds this lock while it changes the index. Therefore a write that was in progress when a
@@ -142,7 +142,7 @@ impl Volume {
         remove_write(&mut self.in_progress.lock(), write);
     }
 
-    /// Makes written objects visible, except those that were purged meanwhile.
+    /// Makes written objects visible, except those whose write was dropped meanwhile, for example by a purge.
     pub(crate) fn publish(&self, written: &mut Vec<(Arc<WriteState>, Location)>) {
         if written.is_empty() {
             return;

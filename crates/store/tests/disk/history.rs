@@ -35,8 +35,11 @@ enum ChangeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Version {
     pub(crate) key: u64,
+    /// The number of the body: each write of a new body gets the next number.
     pub(crate) body: u32,
+    /// The length of the body in bytes.
     pub(crate) length: u32,
+    /// How often the head was replaced since the body was written.
     pub(crate) head: u32,
 }
 
@@ -83,6 +86,7 @@ impl Version {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct History {
     keys: BTreeMap<u64, KeyHistory>,
+    /// The number of the last body.
     bodies: u32,
 }
 
@@ -97,7 +101,8 @@ impl History {
         }
     }
 
-    /// Records that the write of this version began. The version may be served until a later change is certain.
+    /// Records that the write of this version began. The version may be served until a later change is certain and
+    /// durable.
     pub(crate) fn record_offer(&mut self, version: Version) {
         self.add(version.key, ChangeKind::Stored(version), false);
     }

@@ -2,7 +2,7 @@
 //! objects that still need requests.
 //!
 //! Each class has a row of slots, one per rank. A slot is empty until its rank is first drawn.
-//! A birth puts a new object into an occupied slot; the previous object gets no further requests.
+//! A birth puts a new object into an occupied slot; the previous object then gets at most its pending request.
 //! Every object of the catalogue gets at least two requests. To ensure this, the catalogue counts
 //! the pending requests: two for an object without a request, one for an object with one request.
 
@@ -27,7 +27,9 @@ pub(super) struct Catalogue {
 
 /// The slots of one class.
 pub(super) struct Row {
+    /// The index of the first slot in [`Catalogue::slots`].
     first: u32,
+    /// The number of slots, and thereby of popularity ranks.
     pub(super) ranks: u32,
     /// The number of objects of the class that must still be born.
     pub(super) births: u32,

@@ -1,4 +1,4 @@
-//! Builds the request for the request path from the head of a plain request.
+//! Builds the [`RawHead`] of a plain request (see [`PlainHead`]) for the code that handles all kinds of requests.
 
 use bytes::Bytes;
 use http::uri::PathAndQuery;
@@ -8,7 +8,7 @@ use super::head::PlainHead;
 use crate::base::field_spans::{FieldSpans, Span, span};
 use crate::exchange::canonical::RawHead;
 
-/// The positions of a plain request's target and fields in its head. The built request shares the head's memory.
+/// The values of a [`PlainHead`] that a request needs, with positions in the head instead of references to it.
 pub(super) struct HeadParts {
     pub(super) head_only: bool,
     pub(super) closes: bool,
@@ -29,7 +29,7 @@ impl HeadParts {
         }
     }
 
-    /// Builds the request from `head`, the bytes that were parsed. `None` if the crate `http` rejects a part.
+    /// Builds the request from `head`, the bytes that were parsed, whose memory it shares. `None` if `http` rejects it.
     pub(super) fn read(&self, head: &Bytes) -> Option<RawHead> {
         let (start, bytes) = self.target;
         let target = PathAndQuery::from_maybe_shared(head.slice(start..start + bytes)).ok()?;

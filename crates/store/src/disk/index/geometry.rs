@@ -30,8 +30,8 @@ pub(super) struct Geometry {
     pub(super) location_bits: u32,
 }
 
-/// The identity of a key in the index. Two keys with the same tag and the same two bases have the same
-/// identity.
+/// The first base and the tag of a key. The index cannot distinguish two keys with the same tag and the same two
+/// bases, even if the first base of one key is the second base of the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Identity {
     pub(super) base: u64,
@@ -61,8 +61,8 @@ impl Geometry {
         }
     }
 
-    /// Returns the second base of a key whose first base and tag are given, or the reverse. The sum of both bases,
-    /// modulo the number of bases, is a hash of the tag.
+    /// Returns the other base of a key, given one of its two bases and its tag. The sum of both bases, modulo the
+    /// number of bases, is a hash of the tag.
     ///
     /// A sum works for any number of bases, whereas the usual exclusive or requires a power of two.
     #[inline]
@@ -112,7 +112,7 @@ impl Shape {
         self.layers + (base < self.split) as u64
     }
 
-    /// Packs both fields into one word, so that a reader sees them together.
+    /// Packs both fields into one word, so that a reader loads both with one atomic load.
     pub(super) const fn pack(self) -> u64 {
         self.layers << SPLIT_BITS | self.split
     }

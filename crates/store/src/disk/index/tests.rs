@@ -21,6 +21,7 @@ fn at(unit: u64) -> Location {
     Location::from_unit(unit)
 }
 
+/// A change of the index. The first number is a key, the second the unit of the new location.
 #[derive(Clone, Debug)]
 enum Change {
     Insert(u64, u64),
@@ -75,6 +76,7 @@ proptest! {
                 }
                 Change::Touch(key) => {
                     let key = KeyHash(key);
+                    // This touch counts only if the entry has exactly this location.
                     index.touch(key, at(1 << 15));
                     if let Some((at, hits)) = map.get_mut(&canonical(&index, key)) {
                         if *at == Location::from_unit(1 << 15) {
@@ -171,7 +173,8 @@ fn a_growing_index_takes_less_than_eight_bytes_per_object() {
     let per_object = index.bytes() as f64 / index.len() as f64;
     assert!(per_object <= 8.0, "{per_object} bytes per object");
     assert!(index.bytes() <= index.bytes_max());
-    // The expected number is n² / 2 pairs divided by bases / 2 × tags, well below one.
+    // The n keys form n² / 2 pairs, and there are (bases / 2) × tags identities. The expected number of pairs with
+    // equal identities is the first number divided by the second: well below one.
     assert!(replaced <= 3, "{replaced} equal identities");
     let wrong = (0..objects_max)
         .filter(|&n| index.find(KeyHash(n)) != Some(at(n + 1)))
@@ -213,7 +216,8 @@ fn a_full_index_displaces_the_oldest_and_counts_it() {
 
 /// No lookup misses an entry because it was moved, or because the table grew.
 ///
-/// Method: two threads look up inserted keys while a third inserts, moves and grows for 150 000 objects.
+/// Method: two threads look up inserted keys while a third inserts 150 000 objects, which moves entries and grows the
+/// table.
 #[test]
 fn lookups_during_insertions_find_every_entry() {
     let index = Index::new(IndexConfig {
@@ -306,7 +310,7 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     for n in 0..before {
         assert_eq!(loaded.find(KeyHash(n)), Some(at(n + 1)), "key {n}");
     }
-    // The replay adds the later entries, and a purge removes an entry that is stored twice.
+    // An entry that moved during the save may be in two buckets of the checkpoint. A purge removes both copies.
     for n in 0..before {
         assert_eq!(loaded.purge(KeyHash(n)), Some(at(n + 1)));
         assert_eq!(loaded.find(KeyHash(n)), None);
@@ -337,6 +341,7 @@ fn a_truncated_checkpoint_is_rejected() {
 #[test]
 fn a_checkpoint_with_a_flipped_bit_is_rejected() {
     let bytes = saved(small(), 300);
+    // One bit of each byte.
     for bit in (0..bytes.len() * 8).filter(|bit| bit % 8 == bit / 8 % 8) {
         let mut flipped = bytes.clone();
         flipped[bit / 8] ^= 1 << (bit % 8);

@@ -10,10 +10,11 @@
 //		// ask the service
 //	}
 //
-// A [Client] follows a set that `edgeward filter serve` publishes. It never answers [Absent] for an id that was
+// A [Client] follows a set of ids that `edgeward filter serve` publishes. It never answers [Absent] for an id that was
 // committed more than MaxStaleness ago. It answers [Ask] until it has a filter, and whenever it cannot prove that the
 // filter is fresh. Data that is forged, corrupt, too large or outdated is refused and counted; the last
 // valid filter stays in use.
 //
-// [Filter] looks up ids in the bytes of a file without a client. [State] is the client without its transport.
+// [Filter] looks up ids in the bytes of a file without a client. [State] makes the decisions of a client
+// and sends no HTTP requests.
 package filter

@@ -43,6 +43,7 @@ func TestNoIdIsMissedInAnySpelling(t *testing.T) {
 	}
 }
 
+// Returns the id in a random spelling that its form allows.
 func respell(random *rand.Rand, form Form, id string) string {
 	switch form {
 	case Text:
@@ -101,7 +102,8 @@ func TestRandomHashesMatchAtTheConfiguredRate(t *testing.T) {
 				passed++
 			}
 		}
-		// Five standard deviations, plus 3 for the rounded width of the slots.
+		// The limit is five standard deviations above the expected count, and 3 more: rounding the widths of the slots to
+		// whole bits changes the rate a little.
 		expected := probes * filter.Facts().Rate
 		if float64(passed) > expected+5*math.Sqrt(expected)+3 {
 			t.Errorf("%s: %d of %d random hashes are false positives, expected %f", testCase.File, passed, probes, expected)
@@ -118,12 +120,15 @@ func TestForgedPayloadsCanBeQueried(t *testing.T) {
 		for round := 0; round < 3000; round++ {
 			forged := append([]byte(nil), whole...)
 			for n := 0; n <= random.Intn(6); n++ {
+				// Half of the changes are in the first 32 bytes of the payload: in a static filter, the entry of the first
+				// shard in the directory.
 				at := headerBytes + random.Intn(len(forged)-headerBytes)
 				if random.Intn(2) == 0 {
 					at = headerBytes + random.Intn(32)
 				}
 				forged[at] = byte(random.Uint32())
 			}
+			// The header has the payload's checksum at offset 72 and its own checksum at offset 120.
 			put64(forged[72:], xxh3(forged[headerBytes:], 0))
 			put64(forged[120:], xxh3(forged[:120], 0))
 			if filter, err := Open(forged); err == nil {

@@ -23,13 +23,14 @@ fuzz_target!(|input: (u8, &[u8])| {
     assert!(unsplit.0.len() <= bytes.len() && split.0.len() <= bytes.len());
 });
 
-/// Returns the passed bytes and the limit that was exceeded.
+/// Passes the bytes in pieces of `piece` bytes. Returns the passed bytes and the limit that was exceeded.
 fn pass(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Excess>) {
     let mut gate = FrameGate::new(LIMITS);
     let (mut passed_bytes, mut buffer) = (Vec::new(), Vec::new());
     for piece in bytes.chunks(piece) {
         buffer.extend_from_slice(piece);
         loop {
+            // The time is always 1 ms, so all frames are counted in one window.
             let passed = match gate.pass(&mut buffer, 1) {
                 Ok(passed) => passed,
                 Err(excess) => return (passed_bytes, Some(excess)),

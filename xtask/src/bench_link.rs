@@ -42,6 +42,7 @@ usage: cargo xtask bench-link [options]
   --out FOLDER     for sizes.jsonl and speed.jsonl [bench/scratch/link]
 ";
 
+/// Returns true if all goals for sizes and speed are met.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::from_options(root, options)?;
     if plan.fetch {
@@ -61,9 +62,12 @@ struct Plan {
     rounds: usize,
     few: bool,
     synthetic: bool,
+    /// True if the sizes of the other tools are measured too.
     peers: bool,
     corpus: PathBuf,
+    /// The path of the example `link_savings`, which measures sizes.
     savings: PathBuf,
+    /// The path of the example `bench_link_speed`.
     speed: PathBuf,
     out: PathBuf,
 }

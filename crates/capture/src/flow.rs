@@ -1,9 +1,9 @@
 //! Orders TCP segments and emits the bytes of each direction of each connection.
 //!
 //! Each byte is emitted once, as soon as all bytes before it were emitted. Retransmitted and reordered segments
-//! do not change the result. Bytes behind a gap wait until the gap is filled, or until the waiting bytes exceed
-//! a limit; then the gap is skipped. A connection ends with FIN or RST, when a new connection uses its
-//! addresses, when there are too many connections, or at the end of the capture.
+//! do not change the result. Bytes behind a gap wait until the gap is filled. If the waiting bytes exceed a limit,
+//! all gaps of the direction are skipped. A connection ends with FIN in both directions, with RST, when a new
+//! connection uses its addresses, when there are too many connections, or at the end of the capture.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -15,9 +15,9 @@ pub struct FlowLimits {
     /// The maximum number of open connections. A further connection ends the connection that has been idle for
     /// the longest time.
     pub flows_max: usize,
-    /// The maximum number of bytes of one direction that wait behind a gap.
+    /// The maximum number of bytes of one direction that wait behind a gap, plus 64 bytes of overhead per segment.
     pub waiting_max: usize,
-    /// The maximum number of bytes of all directions that wait behind gaps.
+    /// The maximum number of bytes of all directions that wait behind gaps, with the same overhead.
     pub waiting_all_max: usize,
 }
 
@@ -69,7 +69,7 @@ pub enum FlowEvent<'b> {
 pub struct FlowCounters {
     /// The number of connections.
     pub flows: u64,
-    /// The number of retransmitted bytes.
+    /// The number of bytes that were discarded: duplicates, and bytes whose gap had been skipped.
     pub repeated: u64,
     /// The number of bytes that were skipped because they are missing from the capture or arrived too late.
     pub lost: u64,
@@ -86,6 +86,7 @@ pub struct Flows {
     by_activity: BTreeMap<u64, AddressPair>,
     /// The number of segments so far.
     clock: u64,
+    /// The sum of `waiting_bytes` of all directions.
     waiting: usize,
     counters: FlowCounters,
 }
@@ -96,8 +97,11 @@ type AddressPair = Endpoints;
 #[derive(Debug)]
 struct Flow {
     id: FlowId,
+    /// The sender and the receiver of the first captured packet.
     forward: Endpoints,
+    /// The value of `Flows::clock` at the last segment.
     last_active: u64,
+    /// The forward and the reverse direction.
     streams: [ByteStream; 2],
 }
 
@@ -112,6 +116,7 @@ struct ByteStream {
     end: Option<u32>,
     /// Segments behind a gap, by the position of their first byte.
     waiting: BTreeMap<u64, WaitingSegment>,
+    /// The captured bytes of the waiting segments, plus the overhead of each segment.
     waiting_bytes: usize,
     /// The number of bytes emitted or skipped.
     position: u64,
@@ -122,7 +127,7 @@ struct ByteStream {
 struct WaitingSegment {
     /// The captured bytes of the segment.
     bytes: Vec<u8>,
-    /// The number of bytes as sent.
+    /// The length of the segment as sent, in bytes. It is greater than `bytes.len()` if the capture truncated it.
     length: u32,
 }
 
@@ -146,6 +151,7 @@ impl Flows {
             from: from.min(to),
             to: from.max(to),
         };
+        // A SYN after bytes of its direction begins a new connection, unless the byte after it is the next to emit.
         let reuses_addresses = segment.syn
             && self.flows.get(&pair).is_some_and(|flow| {
                 let stream = &flow.streams[flow.stream(segment.endpoints)];

@@ -1,5 +1,6 @@
-//! The index: it returns the positions of the containers that may have a chunk. It takes about seven bytes of
-//! memory for each chunk, including free slots.
+//! The index: it returns the positions of the containers that may have a chunk. The first container of the device has
+//! position 0, the next has position 1. The index takes about seven bytes of memory for each chunk, including free
+//! slots.
 //!
 //! The index is a hash table of buckets. A bucket is a cache line with ten slots: ten positions of four bytes,
 //! and ten tags of two bytes. A tag is 16 bits of a chunk id. Each id has two possible buckets, and is inserted
@@ -10,10 +11,10 @@
 //! same buckets and tag, so a result can be wrong. The caller compares the full id in the trailer of the
 //! container.
 //!
-//! A lookup reads two random cache lines of a table of gigabytes, so most of its time is address translation.
-//! The table therefore uses huge pages if the system provides them. All pages are allocated when the index is
-//! created. Otherwise the first insertion into each page would cause a page fault, which takes as long as
-//! storing a chunk.
+//! A lookup reads two random cache lines of a table of gigabytes. With pages of 4 KiB, such reads miss the TLB, and
+//! address translation takes most of the time. The table therefore uses huge pages if the system provides them.
+//! All pages are allocated when the index is created. Otherwise the first insertion into each page would cause a page
+//! fault, which takes as long as storing a chunk.
 
 use edgeward_dedup::id::ChunkId;
 use memmap2::{Advice, MmapMut};
@@ -296,6 +297,7 @@ mod tests {
             );
         }
         assert_eq!(index.used() + index.dropped(), 5000);
+        // The index has 112 buckets of 10 slots.
         assert!(index.used() <= 1120);
     }
 

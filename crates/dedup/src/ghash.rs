@@ -2,20 +2,21 @@
 //! Tests compare the results with a bitwise definition. Tests of the link compare the complete tag with another
 //! implementation.
 //!
-//! GHASH of blocks `x` is a polynomial over GF(2^128) at a secret point `h`: `x1·h^n + … + xn·h` (NIST SP
+//! GHASH of blocks `b` is a polynomial over GF(2^128) at a secret point `h`: `b1·h^n + … + bn·h` (NIST SP
 //! 800-38D, section 6.4). The products of 32 blocks with the powers of `h` are added without reduction, as
 //! numbers of 256 bits. Then the sum is reduced once. The code computes in the field of POLYVAL, because the
-//! instruction uses the bit order of POLYVAL. For this, the bytes are reversed and `h` is multiplied by x (RFC
-//! 8452, appendix A). The reduction is Montgomery's. A product of two numbers of 128 bits is made of three
-//! products of 64 bits (Karatsuba). Measured on a Zen 3 with bytes in the second-level cache: 12.6 GB/s with 16
+//! instruction uses the bit order of POLYVAL. For this, the bytes are reversed and `h` is multiplied by the field
+//! element x (RFC 8452, appendix A). The reduction is Montgomery's. A product of two numbers of 128 bits is made of
+//! three products of 64 bits (Karatsuba). Measured on a Zen 3 with bytes in the second-level cache: 12.6 GB/s with 16
 //! blocks per reduction, 13.7 GB/s with 32, 13.8 GB/s with 64. With four products instead of three, and 32
 //! blocks: 11.4 GB/s.
 //!
 //! # Why `unsafe`
 //!
 //! The compiler cannot check two conditions. First, the processor must have these instructions: a
-//! `WideMultiply` exists only if they were detected. Second, a load or store must stay within its array: it
-//! takes a reference to an array of exactly its length, so the bounds are checked when this reference is made.
+//! `WideMultiply` exists only if they were detected. Second, a load or store must stay within its array.
+//! Each load and store takes its pointer from a reference to an array of exactly the 16 or 32 bytes that it accesses,
+//! so the bounds are checked when this reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"
@@ -71,6 +72,7 @@ impl Ghash {
 
 /// The powers of `h`, the highest power first. A group with fewer blocks uses only the last, lowest powers.
 struct Powers {
+    /// Two powers in each element.
     whole: [__m256i; PAIRS],
     /// For each power, the sum of its upper and its lower half, for Karatsuba's third product.
     halves: [__m256i; PAIRS],
@@ -128,7 +130,8 @@ fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     out
 }
 
-/// Adds these blocks to the sum.
+/// Returns the hash of all blocks so far. `sum` is the hash of the blocks before `pairs`. It is added to the first
+/// block of `pairs`; then each block is multiplied by its power of `h`.
 #[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
 #[inline]
 fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
@@ -170,6 +173,8 @@ fn both_halves(pair: __m256i) -> __m256i {
     _mm256_xor_si256(pair, _mm256_shuffle_epi32::<SWAP>(pair))
 }
 
+/// Returns the product of two field elements, for [`Powers::new`]. Uses four products of 64 bits instead of Karatsuba's
+/// three.
 #[target_feature(enable = "avx2,pclmulqdq")]
 fn product(one: __m128i, other: __m128i) -> __m128i {
     let middle = _mm_xor_si128(
@@ -188,7 +193,7 @@ fn reduced(low: __m128i, middle: __m128i, high: __m128i) -> __m128i {
     let mut low = _mm_xor_si128(low, _mm_slli_si128::<8>(middle));
     let high = _mm_xor_si128(high, _mm_srli_si128::<8>(middle));
     let field = _mm_set_epi64x((FIELD >> 64) as i64, 0);
-    // Each step removes the lowest 64 bits by a multiple of the field's polynomial.
+    // Each step adds the multiple of the field's polynomial that cancels the lowest 64 bits.
     for _ in 0..2 {
         let multiple = _mm_clmulepi64_si128::<0x10>(low, field);
         low = _mm_xor_si128(_mm_shuffle_epi32::<SWAP>(low), multiple);

@@ -20,7 +20,7 @@ pub(crate) struct Server {
     log: PathBuf,
 }
 
-/// Why a server did not start.
+/// Why a server did not start. In the messages, "it" is the server.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum StartError {
     #[error("it cannot be started: {0}")]
@@ -51,7 +51,7 @@ impl Server {
             .append(true)
             .open(&log)
             .map_err(StartError::Spawn)?;
-        // If the lab is killed, only the kernel can terminate the child.
+        // If the lab is killed, only the kernel can terminate the child. With `setpriv --pdeathsig`, it sends SIGTERM.
         let mut command = match find_program("setpriv") {
             Some(setpriv) => {
                 let mut command = Command::new(setpriv);
@@ -142,7 +142,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns true if the server on `port` returns a correct response of our origin.
+/// Returns true if the server on `port` answers a request for an object of our origin with status 200.
 fn responds(port: u16) -> io::Result<bool> {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&addr, RESPONSE_TIME_MAX)?;
@@ -173,7 +173,7 @@ pub(crate) fn find_program(program: &str) -> Option<PathBuf> {
     candidates.find(|candidate| candidate.is_file())
 }
 
-/// Runs the program with `flag` and returns the version that it prints. Waits for a short time only.
+/// Runs the program with `flag` and returns the version that it prints. Kills the program after two seconds.
 pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     let mut child = Command::new(program)
         .arg(flag)
@@ -186,8 +186,8 @@ pub(crate) fn version(program: &Path, flag: &str) -> Option<String> {
     while matches!(child.try_wait(), Ok(None)) && Instant::now() < deadline {
         thread::sleep(POLL);
     }
-    // A short output fits in the pipe, so the program can end without a reader. A program that writes more
-    // blocks; it is killed, and its output so far is used.
+    // A short output fits in the pipe, so the program can end without a reader. With a longer output, the program
+    // waits for a reader until it is killed. Its output so far is used.
     _ = child.kill();
     let mut output = Vec::new();
     _ = child.stdout.take()?.take(4096).read_to_end(&mut output);
@@ -210,6 +210,7 @@ const READY_TIME_MAX: Duration = Duration::from_secs(30);
 /// An edge that drains and saves its index may take ten seconds; nginx and Varnish take less.
 const STOP_TIME_MAX: Duration = Duration::from_secs(20);
 
+/// The maximum time to connect, to read or write, and to print a version.
 const RESPONSE_TIME_MAX: Duration = Duration::from_secs(2);
 
 const POLL: Duration = Duration::from_millis(20);
@@ -257,8 +258,8 @@ mod tests {
     /// A server that never answers is ended when a stop is requested.
     ///
     /// Method: let the server write its process id to a file, wait until the file has a complete line, and
-    /// request the stop. The shell creates the file before it writes the line, so an incomplete file is not
-    /// read.
+    /// request the stop. The shell creates the file before it writes the line, so the test ignores the file until
+    /// it ends with a line feed.
     #[test]
     fn a_server_that_never_answers_is_ended_when_a_stop_is_requested() {
         let folder = tempfile::tempdir().expect("the folder is created");

@@ -90,7 +90,9 @@ pub struct EndpointStatus {
 }
 
 impl EndpointStatus {
-    /// Returns the JSON of `/status`.
+    /// Returns the JSON of `/status`. Its keys are stable, so some have older names: `door` is the gateway,
+    /// `conversations` are streams, `named` bytes were sent as references, `again` bytes were sent again, and `late`
+    /// frames or bodies waited for a disk read.
     pub fn to_json(&self) -> Value {
         json!({
             "pid": std::process::id(),

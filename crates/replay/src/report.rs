@@ -62,7 +62,7 @@ pub struct ReplayReport {
     pub errors_total: u64,
     /// Failed requests by kind. Contains every kind.
     pub errors: BTreeMap<ErrorKind, u64>,
-    /// The first failed requests.
+    /// The first failed requests, at most ten.
     pub error_samples: Vec<ErrorSample>,
     /// True if the replay was stopped, or gave up after too many consecutive failures.
     pub stopped_early: bool,

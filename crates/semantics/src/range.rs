@@ -1,4 +1,4 @@
-//! Single byte ranges of a complete stored response (RFC 9110 §14).
+//! Requests for one range of bytes of a complete stored response (RFC 9110 §14).
 
 use http::header::{HeaderMap, HeaderValue, IF_RANGE, RANGE};
 use http::{Method, StatusCode};
@@ -309,7 +309,7 @@ mod tests {
     }
 
     proptest! {
-        /// The range equals a selection byte by byte.
+        /// The range has exactly the bytes that a check of each byte of the body selects.
         #[test]
         fn a_range_equals_a_selection_byte_by_byte(
             length in 0_u64..40, first in proptest::option::of(0_u64..50), last in proptest::option::of(0_u64..50),

@@ -71,6 +71,7 @@ fn rows<'a>(glossary: &'a str, heading: &str) -> anyhow::Result<Vec<(&'a str, &'
     let (_, after) = glossary
         .split_once(heading)
         .with_context(|| format!("{GLOSSARY} has no section {heading:?}"))?;
+    // Skips the rest of the heading's line, and the head of the table.
     let rows: Vec<_> = after
         .lines()
         .skip(1)
@@ -132,7 +133,7 @@ pub(crate) fn check(replaced: &ReplacedWords, file: &Path, text: &str) -> Vec<Fi
     findings
 }
 
-/// A word of prose or of an identifier, in lower case.
+/// A word of prose or of an identifier, in lower case; or "." or "?" at the end of a sentence.
 #[derive(Debug)]
 struct Word {
     text: String,
@@ -232,6 +233,7 @@ fn push_identifier(words: &mut Vec<Word>, identifier: &str, line: usize) {
     for part in identifier.split('_').filter(|part| !part.is_empty()) {
         let mut start = 0;
         let mut before = None;
+        // The capital letter at the end completes the last word.
         for (at, c) in part.char_indices().chain([(part.len(), 'A')]) {
             let splits = c.is_uppercase() && before.is_some_and(|b: char| !b.is_uppercase());
             if (splits || at == part.len()) && at > start {
@@ -302,6 +304,7 @@ fn long_lines(place: &str, text: &str) -> Vec<Finding> {
     let mut findings = Vec::new();
     for (at, line) in text.lines().enumerate() {
         let columns = line.chars().count();
+        // A raw string begins with `r`, a byte string with `b`.
         let cannot_break = line.trim_start().starts_with(['|', '"', 'r', 'b'])
             && !line.trim_start().starts_with("//")
             && (line.contains('"') || line.contains('|'));

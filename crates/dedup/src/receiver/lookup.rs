@@ -22,7 +22,8 @@ pub(super) enum LookupError {
 }
 
 impl Receiver {
-    /// Loads chunks by their hashes.
+    /// Loads the bytes of `span` from the chunks with these hashes. The first `skip` bytes of the first chunk were
+    /// received before: they become `prefix`, and are not part of the span.
     pub(super) fn load_references<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
@@ -110,7 +111,8 @@ impl Receiver {
         let first = resources.store.locate(&run.first);
         let mut location = self.check_permission(first, resources)?;
         let chunks = usize::from(run.chunks);
-        // The containers of the two stores end at different chunks, so a run may continue in the next container.
+        // A container of the peer's store and a container of this store end at different chunks. A run may therefore
+        // continue in the next container.
         let mut parts: Vec<(ChunkLocation, Vec<Entry>)> = Vec::new();
         let mut found = 0;
         while found < chunks && parts.len() < CONTAINERS_PER_RUN {
@@ -154,7 +156,8 @@ impl Receiver {
         Ok(loaded.freeze(0..bytes))
     }
 
-    /// Returns the location of a chunk, or an error if the chunk is missing or the peer may not refer to it.
+    /// Returns the location of a chunk, or an error if the chunk is missing, or if [`Sharing`] forbids that the peer
+    /// refers to it.
     fn check_permission<S: ChunkStore, C>(
         &mut self,
         location: Option<ChunkLocation>,
@@ -194,7 +197,8 @@ fn load_into<S: ChunkStore, C: Codec>(
     is_loaded
 }
 
-/// Decompresses a payload. `frame` is the buffer that contains it, if the buffer may be kept.
+/// Decompresses a payload. `frame` is the buffer that contains the payload, or `None` if the result must not share
+/// this buffer.
 pub(super) fn unpack(
     span: Span,
     method: Method,

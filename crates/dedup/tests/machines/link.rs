@@ -37,20 +37,20 @@ pub(crate) struct Plan {
     /// If set, chunks are hashed by this counter, which counts the hashes.
     pub(crate) hash_counter: Option<Arc<HashCounter>>,
     pub(crate) receiver: ReceiverConfig,
+    /// The settings of the same names of [`SenderConfig`]; `unacked_max` is in bytes.
     pub(crate) unacked_max: usize,
     pub(crate) delta: bool,
     pub(crate) keep_sent: bool,
     /// The number of containers of 32 KiB in each store.
     pub(crate) containers_max: usize,
-    /// The maximum lengths of a write, chosen with equal probability.
+    /// The maximum lengths of a write in bytes. Each write uses one of them, with equal probability.
     pub(crate) steps: [usize; 3],
-    /// Each body is flushed in one of this many ticks; 0 for never.
+    /// A body that is being sent is flushed in one tick out of this many, on average; 0 for never.
     pub(crate) flush: usize,
     pub(crate) faults: Faults,
 }
 
-/// The frequency of faults. Each number n means one fault in n frames, ticks or lookups on average; 0 means no
-/// faults.
+/// The frequency of faults. A number n means one fault in n frames, ticks or lookups on average; 0 means no faults.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Faults {
     /// One frame in this many is delayed, so that later frames overtake it.
@@ -124,7 +124,7 @@ pub(crate) struct TestEndpoint {
     pub(crate) endpoint: Endpoint,
     pub(crate) store: MemoryStore,
     codec: PatchCodec,
-    /// For each stream that is being sent: the number of its body, and the number of bytes written.
+    /// For each stream that is being sent: the number of its body, and the bytes written, plus one after the close.
     sending: BTreeMap<StreamId, (usize, usize)>,
     /// The numbers of the bodies to send. The boolean is true if the body is deduplicated.
     waiting: VecDeque<(usize, bool)>,
@@ -153,6 +153,7 @@ pub(crate) struct World {
     /// The current time in ticks.
     pub(crate) now: u64,
     sequence: u64,
+    /// Each restarted endpoint adds 1 and uses the sum as its session.
     sessions: u64,
     pub(crate) faults: u64,
     pub(crate) wire_bytes: u64,
@@ -206,8 +207,7 @@ impl World {
             .any(|end| !(end.sending.is_empty() && end.waiting.is_empty()))
         {
             self.tick();
-            // After 8000 ticks there are no more faults, and all bodies must arrive. Otherwise some plans would
-            // never end.
+            // Some plans would never end with faults. After 8000 ticks there are no faults, and all bodies must arrive.
             assert!(
                 self.now - start < 40_000,
                 "seed {:#x}: the run does not end",
@@ -306,8 +306,7 @@ impl World {
                 Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
                 _ => None,
             };
-            // A corrupt frame closes the connection. A violation would be an error of the endpoints, so it
-            // fails the test.
+            // A corrupt frame closes the connection. A violation is an error of the endpoints and fails the test.
             let Some(frame) = frame else {
                 self.connect();
                 return;
@@ -419,6 +418,7 @@ impl World {
                 Event::Sent(SenderEvent::Stopped { stream, reason }) => {
                     if let Some((body, _)) = end.sending.remove(&stream) {
                         end.refused.push(reason);
+                        // After a wrong digest, the body is sent again without deduplication.
                         end.waiting.push_back((body, reason != reason::DIGEST));
                     }
                 }

@@ -14,7 +14,7 @@ impl Random {
         number
     }
 
-    /// Returns a number below `limit`, which is not zero.
+    /// Returns a number below `limit`. `limit` must not be zero.
     pub(crate) fn below(&mut self, limit: usize) -> usize {
         usize::try_from(self.next() % limit as u64).expect("the number fits a usize")
     }
@@ -40,6 +40,7 @@ impl Random {
         let mut text = Vec::with_capacity(bytes + 80);
         while text.len() < bytes {
             for _ in 0..3 + self.below(9) {
+                // The lowest of three random numbers prefers the first words.
                 let frequent = self.below(600).min(self.below(600)).min(self.below(600));
                 text.extend_from_slice(&words[frequent]);
                 text.push(b' ');

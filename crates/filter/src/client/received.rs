@@ -1,5 +1,5 @@
-//! The slow part of accepting a snapshot, which needs no access to the client. For 100 MB this part takes several
-//! tenths of a second.
+//! The slow part of accepting a snapshot, which needs no access to the client. For a snapshot of 100 MB this part takes
+//! several tenths of a second.
 
 use crate::digest::Digest;
 use crate::filter::Filter;
@@ -13,7 +13,7 @@ pub struct ReceivedSnapshot<B> {
 }
 
 impl<B: AsRef<[u8]>> ReceivedSnapshot<B> {
-    /// Computes the digest and opens the filter. Reads every byte twice.
+    /// Computes the digest and opens the filter. Each of these two steps reads every byte.
     pub fn open(bytes: B) -> Self {
         Self {
             digest: Digest::compute(bytes.as_ref()),

@@ -1,4 +1,4 @@
-//! The recipe for Apache Traffic Server: a disk cache with a RAM cache before it.
+//! The recipe for Apache Traffic Server: a disk cache with a RAM cache in front of it.
 
 use std::path::{Path, PathBuf};
 
@@ -8,6 +8,7 @@ use crate::plan::Contender;
 pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Recipe {
     let root = environment.folder;
     let etc = root.join("etc");
+    // Templates of error pages.
     let templates = etc.join("body_factory");
     let inside = |name: &str| root.join(name).display().to_string();
     let modules = modules(environment.program);

@@ -13,9 +13,9 @@
 //!
 //! The speed of a row is the number of body bits divided by the CPU time of the endpoint that used more. In
 //! each round the body is transferred once over the link and once through the relay, which reads and writes 128
-//! KiB at a time. `ratio` is the median of the link's speed divided by the relay's speed: the ratio of two
-//! endpoints with a machine each. For `ratio_both`, the link's speed is the number of bits divided by the sum of
-//! both CPU times: the ratio of two endpoints on one core.
+//! KiB at a time. `ratio` is the median of the link's speed divided by the relay's speed. It applies if each
+//! endpoint has a machine of its own. For `ratio_both`, the link's speed is the number of bits divided by the sum of
+//! both CPU times. It applies if both endpoints share one core.
 //!
 //! Results are most stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two
 //! cores. The output is one JSON object per row on stdout.
@@ -90,8 +90,8 @@ enum Body {
     Text,
 }
 
-/// The rows, by their names in the JSON output: first the measurements that the project has goals for, at the
-/// end those that can be compared with a competing product.
+/// The rows, by their names in the JSON output. `cargo xtask bench-link` prints them beside the goals and beside the
+/// figures of a commercial product.
 fn rows() -> Vec<Row> {
     let all = Features {
         tls: true,
@@ -235,7 +235,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let relay = Relay::start(source.addr)?;
     let mut link = LinkBed::start(source.addr, &row.features, row.bandwidth)?;
     let mut noise = Noise(SplitMix64(0x1234_5678));
-    // The first rounds fill the stores. Only when a store is full does storing a chunk include an eviction.
+    // The rounds of the warm-up fill the stores of rows with new chunks: a full store evicts chunks to store new ones.
     let warm_up = match row.body {
         Body::Noise => endpoints::STORE_BYTES as usize / BODY_BYTES + 1,
         Body::Text => endpoints::STORE_BYTES as usize / text.len().max(1) + 1,

@@ -1,4 +1,5 @@
-//! Reads a partial result. Its bytes are untrusted, so all lengths and checksums are verified.
+//! Reads a partial result: the statistics of one machine's logs in a file. Its bytes are untrusted, so all lengths and
+//! checksums are verified.
 
 use std::fs::File;
 use std::io;
@@ -27,6 +28,7 @@ pub(crate) struct Part {
     /// The number of logs. It stays valid after the reports were moved out of `description`.
     files: u64,
     figures: Section,
+    /// The blocks of each partition, which contain its URLs.
     blocks: Vec<Vec<Block>>,
     /// The footer, whose checksums identify this partial result.
     footer: [u8; FOOTER_BYTES],
@@ -104,6 +106,7 @@ impl Part {
         };
         let length = bytes.len().map_err(read_error)?;
         let mut header_read = [0; HEADER_BYTES];
+        // A file that is shorter than the header may be a truncated partial result, so its magic number is checked.
         let header_bytes =
             usize::try_from(length).map_or(HEADER_BYTES, |length| length.min(HEADER_BYTES));
         bytes
@@ -131,6 +134,7 @@ impl Part {
             .ok_or_else(cut_short)?;
         let mut footer = [0; FOOTER_BYTES];
         bytes.read(footer_at, &mut footer).map_err(read_error)?;
+        // The lengths and checksums of three sections; then the checksum of the header and these, and the magic number.
         let (covered, rest) = footer.split_at(6 * 8);
         if rest[8..] != *MAGIC {
             return Err(cut_short());
@@ -233,6 +237,7 @@ impl Part {
         let mut reader = Reader::new(&bytes, "figures");
         let read = |reader: &mut Reader<'_>| {
             let full = (Tally::read_from(reader)?, Sample::read_from(reader)?);
+            // The sample refers to the logs by their numbers.
             if !reader.is_empty() || u64::from(full.1.log_max()) >= self.files.max(1) {
                 return Err(reader.decode_error());
             }
@@ -261,6 +266,7 @@ fn blocks(index: &[u8], end: u64) -> Result<Vec<Vec<Block>>, DecodeError> {
     let mut reader = Reader::new(index, "index");
     let mut blocks = vec![Vec::new(); PARTITIONS];
     let mut at = HEADER_BYTES as u64;
+    // A row has at least 11 bytes: one each for partition, keys and bytes, and eight for the checksum.
     for _ in 0..reader.count(11)? {
         let partition = reader.byte()?;
         let keys = reader.number()?;
@@ -330,6 +336,7 @@ impl Cursor<'_> {
     fn decode(&mut self, block: Block, bytes: &[u8]) -> Result<(), DecodeError> {
         let mut reader = Reader::new(bytes, "URLs");
         for _ in 0..block.keys {
+            // A block omits the first byte of its keys, which is the partition.
             let mut key = [block.partition; KEY_BYTES + 1];
             key[1..].copy_from_slice(reader.raw(KEY_BYTES)?);
             let mut object = Object {
@@ -341,6 +348,7 @@ impl Cursor<'_> {
             }
             if self.part.description.depth == Depth::Full {
                 object.bytes = reader.number()?;
+                // The lowest bit is 1 if the size is that of a complete response.
                 let size = reader.number()?;
                 object.size = size >> 1;
                 object.complete = size & 1 == 1;

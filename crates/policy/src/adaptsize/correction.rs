@@ -1,9 +1,9 @@
 //! Corrects the model with measurements: the hits of sampled caches and of the real cache.
 //!
-//! The model predicts the shape of the curve, also between and beyond the measured points. The sampled caches
-//! measure the hit ratio at a few values of `c`, up to the sampling error. The corrected curve is the model
-//! plus its error. The error is known at the sampled `c` and interpolated over log c between them. The whole
-//! curve is then shifted to agree with the hit ratio of the real cache under its current `c`.
+//! The model predicts the curve of the object hit ratio over AdaptSize's parameter `c`, also between and beyond the
+//! measured points. The sampled caches measure the hit ratio at a few values of `c`, up to the sampling error. The
+//! corrected curve is the model plus its error. The error is known at the sampled `c` and interpolated over log c
+//! between them. The whole curve is then shifted to agree with the hit ratio of the real cache under its current `c`.
 
 use edgeward_types::Seed;
 
@@ -17,6 +17,7 @@ use super::{CurvePoint, TunerConfig};
 #[derive(Clone, Debug)]
 pub(super) struct Correction {
     caches: SampledCaches,
+    /// The weight of past windows in the smoothed counts.
     smoothing: f64,
     /// Smoothed requests of the sample, and smoothed hits of each sampled cache.
     requests: f64,
@@ -30,11 +31,11 @@ impl Correction {
     pub(super) fn new(config: &TunerConfig, seed: Seed) -> Self {
         let one_in = (config.capacity_bytes / SAMPLED_CAPACITY_BYTES_MIN)
             .clamp(1, u64::from(config.sample_one_in_max));
-        // Rounded down to a power of two.
+        // On average, one object in this many is in the sample. The number is rounded down to a power of two.
         let one_in = 1 << one_in.ilog2();
         let mut cs: Vec<f64> = (1..)
             .map(|step| config.c_min * 4f64.powi(step))
-            // Above half of the capacity hardly any object that fits is rejected.
+            // With a larger `c`, the admission probability e^(-s/c) is near 1 for nearly all objects.
             .take_while(|&c| c < config.capacity_bytes as f64 / 2.0)
             .take(SAMPLED_CACHES_MAX - 1)
             .collect();
@@ -166,7 +167,8 @@ fn interpolate(points: &[(f64, f64)], x: f64) -> f64 {
 
 /// The smallest capacity of a sampled cache. A smaller one would have too few objects to represent the real cache.
 const SAMPLED_CAPACITY_BYTES_MIN: u64 = 32 << 20;
-/// Eleven values of `c`, two octaves apart, from 1 KiB to 1 GiB. The last cache admits every object.
+/// With the default `c_min`: eleven values of `c` from 1 KiB to 1 GiB, each four times the previous one. The last
+/// cache admits every object.
 const SAMPLED_CACHES_MAX: usize = 12;
 /// The weight of past windows in the shift, which varies with the traffic. Half of each change is treated as noise.
 const SHIFT_SMOOTHING: f64 = 0.5;

@@ -139,7 +139,7 @@ pub struct DiskConfig {
     /// Threads that read from the devices. Default 16: enough to keep several disks busy. Workers read from the page
     /// cache without these threads.
     pub read_threads: NonZeroUsize,
-    /// Lookups that may wait for a read thread. Default 1024. Further lookups are misses: the origin is faster.
+    /// Lookups that may wait for a read thread. Default 1024. Further lookups are misses: the origin answers sooner.
     pub reads_waiting_max: NonZeroUsize,
     /// Longest time that a response to an unsafe method waits until its invalidation is durable. Default 5 s: a sync
     /// takes milliseconds. After this time the response is sent, and the invalidation is counted as not durable.
@@ -295,14 +295,14 @@ pub struct LimitsConfig {
     pub response_rate_min: ByteSize,
     /// Window of both minimum rates: a client may transfer no byte for this time. Default 30 s: a train in a tunnel.
     /// For a response over HTTP/1.1 the window is at least `body_idle_timeout`, because a full socket empties in large
-    /// steps. Exception: the response occupies an origin connection that other requests wait for.
+    /// steps; but not if the response occupies an origin connection that other requests wait for.
     pub rate_window: Duration,
     /// Bytes of a response that the edge reads from the origin and buffers while the client reads none. Default
     /// 512 KiB: the origin's connection becomes free at once after a smaller body. `fill_bytes_max` includes them.
     pub read_ahead_bytes: ByteSize,
-    /// Bytes per second that a worker reads of bodies that are more than 128 KiB ahead of all their clients. Up to 64
-    /// bodies at a time may be 1 MiB ahead before the limit applies to them. Default 16 MiB, 134 Mbit/s, which takes
-    /// about 2 % of a worker's time. 0 disables the limit.
+    /// Bytes per second that a worker reads from all bodies that are more than 128 KiB ahead of their clients. For up
+    /// to 64 bodies of a worker, the limit begins at 1 MiB instead. Default 16 MiB, 134 Mbit/s, which takes about 2 %
+    /// of a worker's time. 0 disables the limit.
     pub read_ahead_rate_max: ByteSize,
     /// Largest body that may enter the cache. Default 1 TiB, so that the policy decides: size-aware policies reject
     /// large objects, and the simulator has no other limit.

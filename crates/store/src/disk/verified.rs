@@ -35,7 +35,7 @@ pub(crate) struct VerifiedBlocks {
     /// The lifetime of an entry in seconds. If it is 0, the table is disabled.
     lifetime_secs: u32,
     /// Seconds since the first call of [`tick`](Self::tick), counted from 1. Before the first call it is 0, and
-    /// no block is remembered.
+    /// no block is remembered. A call with an earlier time sets it to 0 until the next call.
     now: AtomicU32,
     /// The time of the first call of [`tick`](Self::tick), in seconds.
     first_tick: AtomicU64,
@@ -275,8 +275,8 @@ mod tests {
         assert!(table.contains(block(1)));
     }
 
-    /// Method: insert twice as many blocks as the table has slots. The later half replaces the earlier, and no
-    /// block is found that was not inserted.
+    /// Method: insert twice as many blocks as the table has slots. The later half replaces most of the
+    /// earlier half, and no block is found that was not inserted.
     #[test]
     fn the_oldest_entries_of_a_full_table_are_replaced_first() {
         let table = table(600);

@@ -9,7 +9,7 @@ use hashbrown::hash_table::Entry;
 
 use crate::sync::RwLock;
 
-/// The keys with their values, and the slots of the policy tier.
+/// The objects in memory: for each key, its value, and its slot in the policy that decides on evictions.
 #[derive(Debug)]
 pub(super) struct Index<V> {
     shards: Box<[Shard<V>]>,
@@ -116,6 +116,7 @@ impl<V> From<RwLock<HashTable<Resident<V>>>> for Shard<V> {
     }
 }
 
+/// The entry of an object in memory.
 #[derive(Debug)]
 struct Resident<V> {
     key: KeyHash,

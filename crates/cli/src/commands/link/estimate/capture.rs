@@ -1,5 +1,5 @@
-//! The estimate for captured packets: each direction of each TCP connection is sent as a body. The result has one row
-//! for each port of a server.
+//! The estimate for captured packets: each direction of each TCP connection is a body that the simulated link sends.
+//! The result has one row for each port and protocol of a server.
 
 use std::collections::{BTreeMap, HashMap};
 use std::fs::File;
@@ -22,8 +22,8 @@ use super::Estimate;
 use super::document::{CaptureRow, Row};
 
 impl Estimate {
-    /// Reassembles the TCP connections of a capture and sends their data. Encrypted data is only counted: a
-    /// link sends it unchanged.
+    /// Reassembles the TCP connections of a capture and sends their data over the simulated link. Encrypted data is
+    /// only counted: a link sends it unchanged.
     pub(super) fn capture(&mut self, path: &Path) -> anyhow::Result<()> {
         let name = path.display().to_string();
         let file = File::open(path).with_context(|| name.clone())?;
@@ -49,6 +49,7 @@ impl Estimate {
                     count += 1;
                     match segment(&packet) {
                         Ok(segment) => flows.take(&segment, |event| sender.handle(event)),
+                        // This also counts IP fragments and malformed packets.
                         Err(_) => not_tcp += 1,
                     }
                 }
@@ -233,12 +234,13 @@ impl<R: Read> Read for ProgressReader<'_, R> {
 }
 
 /// The limits of the reassembly. Each connection may have two open bodies, so the maximum of connections is half of the
-/// maximum of bodies. Out-of-order data may take 4 MiB per connection and 64 MiB in total.
+/// maximum of bodies. Out-of-order data may take 4 MiB per direction of a connection and 64 MiB in total.
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: super::BODIES_MAX / 2,
     waiting_max: 4 << 20,
     waiting_all_max: 64 << 20,
 };
 
-/// The number of services with their own row. The last row is the sum of all others.
+/// The number of services with their own row if a further row is the sum of all others. A sum of a single service is
+/// not made: 13 services have 13 rows.
 const SERVICES_SHOWN_MAX: usize = 12;

@@ -19,7 +19,7 @@ public final class Keys {
     private static final byte[] X509 = HexFormat.of().parseHex("302a300506032b6570032100");
     private static final int LINE_BYTES_MAX = 64 << 10;
 
-    /** The trusted keys by their ids; empty if any server is trusted. */
+    /** The trusted keys by the first 16 hex digits of their SHA-256; empty if any server is trusted. */
     private final Map<String, PublicKey> keys;
 
     private Keys(Map<String, PublicKey> keys) {
@@ -60,7 +60,10 @@ public final class Keys {
         return new Keys(Map.of());
     }
 
-    /** Verifies the signature of a line and returns the JSON document in the line. */
+    /**
+     * Returns the JSON document of a line {@code ed25519 KEY SIGNATURE JSON} or {@code unsigned JSON}. Verifies the
+     * signature, which covers {@code kind}, a line feed and the JSON, unless any server is trusted.
+     */
     String verify(byte[] line, String kind) throws Refused {
         if (line.length > LINE_BYTES_MAX) {
             throw unbelievable("a signed line of " + line.length + " bytes is longer than " + LINE_BYTES_MAX);
@@ -106,6 +109,7 @@ public final class Keys {
         }
     }
 
+    /** Returns the exception for a line that is not trusted or is invalid. */
     static Refused unbelievable(String message) {
         return new Refused(Refused.Reason.UNBELIEVABLE, message);
     }

@@ -1,6 +1,7 @@
 package filter
 
-// Fuzz tests of the parsers of untrusted input: `go test -fuzz=FuzzOpen .` and so on. A plain `go test` runs the golden files.
+// Fuzz tests of the parsers of untrusted input. `go test -fuzz=FuzzOpen .` fuzzes one parser. A plain `go test` runs
+// each fuzz test only with the inputs of f.Add.
 
 import "testing"
 
@@ -9,7 +10,8 @@ func FuzzOpen(f *testing.F) {
 		f.Add(vector(f, name), uint64(7))
 	}
 	f.Fuzz(func(t *testing.T, file []byte, hash uint64) {
-		// An attacker would correct the checksums.
+		// The header gets the correct length and checksums, as an attacker would write them. Open would otherwise reject
+		// the file before it reads the rest.
 		if len(file) > headerBytes {
 			file = append([]byte(nil), file...)
 			put64(file[64:], uint64(len(file)-headerBytes))
@@ -35,7 +37,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add(vector(f, "manifest.txt"))
 	f.Add(vector(f, "proof.txt"))
 	f.Fuzz(func(t *testing.T, line []byte) {
-		// Any server is trusted, so that the signature rejects no input.
+		// Without keys (nil) no signature is verified. The parser therefore gets every JSON text that the fuzzer makes.
 		if manifest, err := ReadManifest(line, nil); err == nil && manifest.Snapshot.Base > manifest.Head {
 			t.Errorf("%+v", manifest)
 		}

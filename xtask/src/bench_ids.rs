@@ -76,6 +76,7 @@ fn measure(
     let query = format!("SELECT id FROM {table}");
     let memory = MemorySampler::sample(database.pid());
     let cpu_before = database.cpu_seconds()?;
+    // `stolen` is the number of CPU ticks that the host took from this virtual machine.
     let (stolen_before, ticks_before) = facts::stolen();
     let (out, used) = usage::measure(
         Command::new(&plan.edgeward)
@@ -116,6 +117,7 @@ fn measure(
 
 /// Returns the reason why a run is invalid, or `None` for a valid run.
 fn invalid_reason(built: &Value, ids: u64) -> Option<String> {
+    // `setbacks` is the number of times that the connection was lost.
     let (found, setbacks) = (&built["ids"], &built["setbacks"]);
     if *found != json!(ids) {
         return Some(format!("the filter has {found} ids, the table {ids}"));
@@ -149,7 +151,7 @@ fn row(run: &Value) -> String {
     )
 }
 
-/// Returns the medians as Markdown, with a row for each table.
+/// Returns the medians of the valid runs as a Markdown table, with a row for each database table.
 fn summary(runs: &[Value]) -> String {
     let mut text = String::from(
         "\n| | ids | read (fastest) | build | ids/s, read and build | CPU | CPU of the database | RSS | RSS of the database | runs |\n\

@@ -1,4 +1,4 @@
-// Deltas, and the table of the ids in them.
+// The parser of deltas (files of the ids that were added after a snapshot), and a hash table of these ids.
 
 import { lastHigh, mix } from "./u64.js";
 import { xxh3BigInt } from "./xxh3.js";
@@ -9,7 +9,8 @@ const CHECKSUM_AT = 56;
 const MAGIC = 0x0a1a0a0d44574589n;
 
 /**
- * Parses a delta. Its ids are pairs of lower and upper halves, in ascending order.
+ * Parses a delta. It covers the journal numbers above `from` up to `to`. Each id takes two elements of `ids`: its
+ * lower half and its upper half. The ids are in ascending order.
  *
  * @param {Uint8Array} bytes
  */
@@ -46,7 +47,10 @@ export function readDelta(bytes) {
   return { lineage: field(2), from: field(3), to: field(4), seed: field(5), ids };
 }
 
-/** The added ids, each with the journal number of its delta: a hash table with open addressing, at most half full. */
+/**
+ * The ids that were added since the snapshot, each with the last journal number (`to`) of its delta. The table is a
+ * hash table with open addressing, at most half full.
+ */
 export class IdTable {
   #lo = new Uint32Array(16);
   #hi = new Uint32Array(16);
@@ -65,7 +69,7 @@ export class IdTable {
     return this.#size !== 0 && this.#used[this.#slotOf(idHi, idLo)] === 1;
   }
 
-  /** Adds an id, or raises the number of an existing one. */
+  /** Adds an id, or raises the journal number of an id that the table has. */
   add(idHi, idLo, to) {
     const at = this.#slotOf(idHi, idLo);
     if (this.#used[at] === 1) {
@@ -80,7 +84,7 @@ export class IdTable {
     if (this.#size * 2 > this.#used.length) this.#rebuild(this.#used.length * 2, 0n);
   }
 
-  /** Removes the ids that a snapshot with this base contains. */
+  /** Removes the ids with a journal number up to `base`, because a new snapshot contains them. */
   forgetUpTo(base) {
     let remaining = 0;
     this.#used.forEach((used, at) => (remaining += used === 1 && this.#to[at] > base ? 1 : 0));
@@ -89,6 +93,7 @@ export class IdTable {
     this.#rebuild(slots, base);
   }
 
+  /** Moves the ids with a journal number above `base` to a table with this number of slots. */
   #rebuild(slots, base) {
     const [lo, upper, to, used] = [this.#lo, this.#hi, this.#to, this.#used];
     this.#lo = new Uint32Array(slots);
@@ -104,6 +109,7 @@ export class IdTable {
   /** Returns the slot of the id, or the free slot into which the id can be inserted. */
   #slotOf(idHi, idLo) {
     const mask = this.#used.length - 1;
+    // `mix` returns the lower half of the hash and sets `lastHigh` to the upper half.
     let at = (mix(idHi, idLo, this.#seedHi, this.#seedLo) ^ lastHigh) & mask;
     while (
       this.#used[at] === 1 &&

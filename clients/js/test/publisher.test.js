@@ -1,4 +1,4 @@
-// Tests with a real publisher on loopback. The test is skipped unless EDGEWARD names the edgeward program.
+// A test with a real publisher on loopback. It is skipped unless EDGEWARD names the edgeward program.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";

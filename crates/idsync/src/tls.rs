@@ -7,7 +7,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName, UnixTime};
 use rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, SignatureScheme};
 
-/// PEM files, each with the name of the setting that contains it.
+/// PEM files. Each field has the name of a setting and the path of the file, which is the value of the setting.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct TlsFiles<'a> {
     /// Root certificates. Default: the root certificates of the system.
@@ -23,7 +23,7 @@ pub(crate) struct TlsFiles<'a> {
 pub(crate) enum ExpectedName {
     /// The name or address to which the client connects.
     OfConnection,
-    /// This name, whatever the name or address to which the client connects.
+    /// This name. The name or address to which the client connects does not matter.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
         expect(
@@ -32,7 +32,7 @@ pub(crate) enum ExpectedName {
         )
     )]
     Fixed(ServerName<'static>),
-    /// Any name: every certificate of the authorities is accepted.
+    /// Any name: the certificate only needs a chain to one of the trusted roots.
     #[cfg_attr(
         not(any(feature = "cassandra", test)),
         expect(dead_code, reason = "only Cassandra's nodes share certificates")
@@ -94,7 +94,8 @@ fn certificates(setting: &str, file: &str) -> Result<Vec<CertificateDer<'static>
     Ok(certificates)
 }
 
-/// Verifies the certificate of a server if the expected name differs from the address to which the client connects.
+/// Verifies the certificate of a server for [`ExpectedName::Fixed`] and [`ExpectedName::AnyName`]. The verifier of
+/// rustls accepts only the name or address to which the client connects.
 #[derive(Debug)]
 struct Verifier {
     expected: ExpectedName,

@@ -17,16 +17,16 @@ pub(crate) struct Sampler<'a> {
     pub(crate) pid: u32,
     /// The status page that has the write operations of the disk cache.
     pub(crate) status: Option<Target>,
-    /// A folder in memory, whose files count as memory of the contender.
+    /// A folder in memory (tmpfs). The size of its files is added to the memory of the contender.
     pub(crate) files_in_memory: Option<PathBuf>,
     /// The major and minor number of the device, as in `/proc/diskstats`.
     pub(crate) device: Option<(u64, u64)>,
-    /// The counters of the load.
+    /// The counters of the replay that loads the contender.
     pub(crate) live: &'a LiveCounts,
     pub(crate) origin: &'a OriginStats,
     /// The time from which [`Sample::seconds`] counts.
     pub(crate) started: Instant,
-    /// The latencies up to the previous sample.
+    /// All latencies up to the previous sample. The next sample has the latencies since then.
     pub(crate) latencies: Latencies,
 }
 
@@ -80,8 +80,8 @@ fn store_writes(page: &Value) -> Option<u64> {
     Some(writes.sum())
 }
 
-/// Returns the major and minor number of the device of a folder, or `None` for a folder in memory: its major number
-/// is 0.
+/// Returns the major and minor number of the device of a folder. Returns `None` if the folder is in memory (its major
+/// number is then 0) or cannot be read.
 pub(crate) fn device_of(folder: &Path) -> Option<(u64, u64)> {
     let number = fs::metadata(folder).ok()?.dev();
     // The layout of glibc's makedev(3): bits 8 to 19 are the low part of the major number, bits 0 to 7 the low part
@@ -106,7 +106,7 @@ fn operations_in(diskstats: &str, (major, minor): (u64, u64)) -> Option<u64> {
 }
 
 /// Returns the bytes that the files below a folder occupy, counted in allocated blocks. Stops after
-/// [`FILES_MAX`] files.
+/// more than [`FILES_MAX`] files and folders.
 pub(crate) fn bytes_below(folder: &Path) -> u64 {
     let mut folders = vec![folder.to_owned()];
     let (mut bytes, mut files) = (0, 0);
@@ -115,7 +115,7 @@ pub(crate) fn bytes_below(folder: &Path) -> u64 {
             continue;
         };
         for entry in entries.flatten() {
-            // The file may have been evicted after it was listed.
+            // The contender may have deleted the file after it was listed.
             let Ok(metadata) = entry.metadata() else {
                 continue;
             };
@@ -133,7 +133,7 @@ pub(crate) fn bytes_below(folder: &Path) -> u64 {
     bytes
 }
 
-/// The maximum number of files to count. Reading the metadata of 200,000 files takes a third of a second.
+/// The maximum number of files and folders to count. Reading the metadata of 200,000 files takes a third of a second.
 const FILES_MAX: usize = 200_000;
 
 #[cfg(test)]

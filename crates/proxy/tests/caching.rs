@@ -206,7 +206,7 @@ fn an_unsafe_method_invalidates_its_target_and_all_variants() {
     assert_eq!(bed.metric("edgeward_invalidations_total"), 2.0);
 }
 
-/// A POST invalidates a response while its body arrives, so the response must not be stored.
+/// A POST invalidates a response whose body is still arriving from the origin. This response must not be stored.
 ///
 /// Method: send a POST while a fetch waits in the middle of its body, then let the fetch finish.
 #[test]

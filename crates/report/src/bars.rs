@@ -62,7 +62,9 @@ impl Bars {
 
     pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
         let values = self.groups.iter().flat_map(|(_, values)| values);
+        // Bars need the scale of a vertical axis, which begins at zero, although the bars are horizontal.
         let scale = self.axis.vertical(values.copied());
+        // A scale has positions from 0 to 1; the view box of a bar is 1000 wide.
         let floor = scale.floor() * 1000.0;
         writeln!(
             out,
@@ -88,6 +90,7 @@ impl Bars {
         for (category, values) in &self.groups {
             writeln!(out, "<p class=\"category\">{}</p>", Html(category))?;
             for (n, (&value, name)) in values.iter().zip(&self.series).enumerate() {
+                // A missing value gets a bar of length zero.
                 let position = if self.axis.can_show(value) {
                     scale.position(value) * 1000.0
                 } else {
@@ -111,6 +114,7 @@ impl Bars {
         out.push_str("<div class=\"bar\"><div class=\"ruler\">\n");
         for (n, &tick) in scale.ticks.iter().enumerate() {
             let left = scale.position(tick) * 100.0;
+            // The style sheet hides odd labels on narrow screens.
             let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
             writeln!(
                 out,

@@ -1,6 +1,6 @@
 //! The canonical form of a request's authority (RFC 9110 §4.2.3, §7.2).
 //!
-//! The cache key and the `Host` of the forwarded request are both made from this value. If they were made from
+//! The cache key and the `Host` of the forwarded request are both made from an [`Authority`]. If they were made from
 //! different texts, a client could send a request that the cache and the origin read as requests for different
 //! hosts.
 
@@ -103,8 +103,8 @@ impl<'a> Authority<'a> {
         let is_same = is_lower
             && match self.port {
                 None => self.host.len() == self.text.len(),
-                // A canonical port has no leading zero and follows the host directly, unless a final dot was
-                // removed.
+                // If the host of the text had a final dot, no colon follows `self.host`, and the text is not canonical.
+                // A canonical port has no leading zero.
                 Some(port) => self
                     .text
                     .strip_prefix(self.host)

@@ -1,7 +1,7 @@
 //! Streams writes through a disk cache: `cargo run --release --example disk_write -- DIR MIB KIB`.
 //!
-//! Writes objects of KIB KiB as fast as the queue accepts them until MIB MiB are written, and syncs. Prints one
-//! line of JSON, which `cargo xtask bench-disk write` compares with fio.
+//! Writes objects of KIB KiB (default: 1024) as fast as the queue accepts them until MIB MiB are written, and syncs.
+//! Prints one line of JSON, which `cargo xtask bench-disk write` compares with fio.
 #![expect(clippy::print_stdout, reason = "it prints its result")]
 
 use std::path::PathBuf;

@@ -3,7 +3,7 @@
 //!
 //! [`hot`] is the RAM tier. [`arena`] holds its large bodies. [`disk`] is the segment log below the RAM tier.
 //! `edgeward-policy` decides which objects are kept; this crate implements the decisions, stores the values and
-//! owns the locks.
+//! owns the locks. [`versions`] drops a change that was decided before the stored object changed.
 
 pub mod arena;
 pub mod disk;

@@ -152,7 +152,7 @@ impl Device for SimulatedDisk {
         Ok(())
     }
 
-    /// Reads without waiting, unless [`Fault::ReadsWait`] is set.
+    /// Reads without waiting. Returns 0 while [`Fault::ReadsWait`] is set: no byte can then be read without waiting.
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize> {
         if self.faults.reads_wait() {
             return Ok(0);

@@ -1,4 +1,4 @@
-//! The scripted origin sends the scripted responses. The tests read them from a plain socket.
+//! Tests that a [`ScriptedOrigin`] sends the responses that a test has set. The tests read them from a plain socket.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;

@@ -232,7 +232,8 @@ impl HorizontalAxis {
         plot
     }
 
-    /// Plots the upstream bytes of each rule, minus those of the first rule after the same number of requests.
+    /// Plots the upstream bytes of each rule except the first, minus those of the first rule after the same number of
+    /// requests.
     fn saved(self, rows: &[Row]) -> Plot {
         let mut plot = self
             .plot("Upstream bytes so far, beyond those of the first rule", "bytes", Unit::Bytes)
@@ -287,7 +288,8 @@ fn upstream_at(series: &[Sample], requests: u64) -> f64 {
     a.origin_bytes as f64 + part * b.origin_bytes.saturating_sub(a.origin_bytes) as f64
 }
 
-/// Divides the run into intervals, and computes one value per interval from the samples at the interval's ends.
+/// Divides the run into intervals, and computes one value per interval from the samples at the interval's ends. Returns
+/// each value with the sample at the end of its interval.
 /// A short interval at the end of the run is merged with the previous interval.
 fn interval_values(
     series: &[Sample],

@@ -42,8 +42,7 @@ usage: cargo xtask bench-disk replay [TRACE] [options]
   --json yes          also print the rows as JSON
 ";
 
-/// The memory budget of the server besides its contents: code, stacks, connections. An idle server uses 11 MiB;
-/// the rest is a reserve for the allocator.
+/// The part of the server's memory budget for code, stacks, connections and the allocator. An idle server uses 11 MiB.
 const PROGRAM_BYTES: u64 = 48 << 20;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -220,7 +219,7 @@ fn synthetic_trace(edgeward: &Path, folder: &Path) -> anyhow::Result<PathBuf> {
 /// The results of one run.
 pub(crate) struct Row {
     pub(crate) admission: String,
-    /// Wrong responses.
+    /// The number of wrong responses.
     errors: u64,
     pub(crate) byte_hit_ratio: f64,
     body_bytes: u64,
@@ -229,6 +228,7 @@ pub(crate) struct Row {
     /// The median delay between the scheduled time and the send time of a request. A long delay means that the
     /// machine was too slow for the rate.
     pub(crate) delay_p50_ms: f64,
+    /// The load average of the machine before and after the run.
     load_average: (Option<f64>, Option<f64>),
     hot_bytes: u64,
     pub(crate) series: Vec<Sample>,
@@ -259,8 +259,8 @@ impl Row {
         self.series.iter().map(|s| s.rss_bytes).max().unwrap_or(0)
     }
 
-    /// Returns the memory budget in bytes: hot objects, the disk tier's own limit, the largest fills in any
-    /// sample, and the program.
+    /// Returns the memory budget in bytes: the memory tier, the limit that the disk tier reports for its index and
+    /// queues, the largest sum of fills in any sample, and [`PROGRAM_BYTES`].
     pub(crate) fn rss_budget_bytes(&self) -> u64 {
         let most = |figure: fn(&Sample) -> u64| self.series.iter().map(figure).max().unwrap_or(0);
         self.hot_bytes + most(|s| s.disk_memory_bytes) + most(|s| s.fill_bytes) + PROGRAM_BYTES

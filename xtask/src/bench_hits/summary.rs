@@ -10,7 +10,9 @@ use crate::statistics::median;
 pub(crate) struct Run {
     pub(crate) workload: Workload,
     pub(crate) subject: Subject,
+    /// Requests per CPU-second of the server.
     pub(crate) per_cpu_second: f64,
+    /// Not a number if the load generator reports no latency.
     pub(crate) p99_us: f64,
     /// The reason why the run is invalid; `None` for a valid run.
     pub(crate) invalid_reason: Option<String>,
@@ -141,6 +143,7 @@ fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
                 workload,
                 "CPU, adaptsize divided by lru",
                 ratio,
+                // AdaptSize may cost 3 % of the requests per CPU-second.
                 0.97,
             );
         }
@@ -178,6 +181,7 @@ fn best_nginx(runs: &[Run], workload: Workload) -> Option<(Subject, Cell)> {
     best
 }
 
+/// Returns the medians of the valid runs, or `None` if no run is valid.
 fn cell(runs: &[Run], subject: Subject, workload: Workload) -> Option<Cell> {
     let counted: Vec<_> = runs
         .iter()

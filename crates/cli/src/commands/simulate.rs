@@ -129,7 +129,8 @@ impl SimulateArgs {
     }
 }
 
-/// Reads the trace once and returns its facts: shares refer to the number of requests and to the footprint.
+/// Reads the trace once and returns its facts. Options that are shares are computed from the number of requests and the
+/// footprint.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
@@ -140,6 +141,7 @@ fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     }
     let progress = Progress::new("measuring", "requests", inputs.requests_max());
     let mut traffic = Traffic::default();
+    // `count_and_fix_size` sets the size of each request to the first size of its object.
     inputs.for_each_batch(|batch| {
         for record in batch.iter_mut() {
             traffic.count_and_fix_size(record);

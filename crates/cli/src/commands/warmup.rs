@@ -12,7 +12,7 @@ pub(super) enum Warmup {
 }
 
 impl Warmup {
-    /// The number of requests of the warm-up, for a trace of `total` requests.
+    /// The number of requests of the warm-up. `total` is the number of requests of the trace; only a share needs it.
     pub(super) fn requests(self, total: Option<u64>) -> u64 {
         match self {
             Self::Requests(requests) => requests,

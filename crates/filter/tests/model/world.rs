@@ -1,4 +1,4 @@
-//! Simulates a life: a database, its publisher, a network and a client, in virtual time.
+//! Simulates one run (a "life"): a database, its publisher, a network and a client, in virtual time.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap};
@@ -34,7 +34,8 @@ pub(crate) fn hash(id: usize) -> IdHash {
 #[derive(Clone, Debug)]
 pub(crate) struct Setup {
     pub(crate) coverage: Coverage,
-    /// True if the client relies on the dates of manifests, which may come from caches; otherwise it requests proofs.
+    /// True if the date of a manifest proves freshness to the client, even if a cache served the manifest. Otherwise
+    /// each poll requests a proof: a statement of the publisher that repeats a random challenge of the client.
     pub(crate) dated: bool,
     /// `max_staleness` of the client, in ms.
     staleness: u64,
@@ -52,15 +53,18 @@ pub(crate) struct Setup {
     failures: u64,
     /// Snapshots of this epoch or later cannot be downloaded.
     blocked_from: u64,
-    /// The share of `Event::Trouble` that causes a failure, in percent.
+    /// The probability that an [`Event::Trouble`] causes a failure, in percent.
     trouble: u64,
     /// The time by which the publisher's wall clock is ahead of real time, in ms.
     publisher_wall_ahead: i64,
 }
 
+/// The `u64` of an event is the value of `publisher_run` when the event was queued.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Event {
+    /// A writer inserts or deletes a random id.
     Write,
+    /// The database commits this posted id.
     Commit(usize),
     /// The publisher receives the removal of an id, perhaps after the id was committed again.
     Removed(usize),
@@ -69,10 +73,14 @@ enum Event {
     FeedPoll(u64),
     FeedBatch(u64),
     ClientPoll,
+    /// The publisher, or a cache in front of it, answers the poll that has this challenge.
     Answer([u8; 16]),
+    /// The client requests the files that it lacks.
     Fetch,
+    /// The client receives the message at this index of `messages`.
     Deliver(usize),
     LookUp,
+    /// A failure may occur.
     Trouble,
 }
 
@@ -88,8 +96,11 @@ pub(crate) struct World {
     config: PublisherConfig,
     pub(crate) setup: Setup,
     dice: Dice,
+    /// The virtual time since the beginning of the life, in ms.
     time: u64,
+    /// The pending events. Each has its time in ms, and a sequence number that orders events of the same time.
     queue: BinaryHeap<Reverse<(u64, u64, Event)>>,
+    /// The sequence number of the newest event.
     events: u64,
     rows: Vec<Row>,
     /// The publisher while it runs.
@@ -109,11 +120,14 @@ pub(crate) struct World {
     /// The ids that a poll of the feed returned, the time of the poll in ms, and the value of `publisher_run`
     /// at the poll.
     feed_batch: Option<(Vec<usize>, u64, u64)>,
+    /// The end of the current or last outage of the database, in ms.
     database_down_until: u64,
+    /// All manifests that were published so far.
     manifests: Vec<String>,
     files: HashMap<Digest, Vec<u8>>,
     /// The epoch of each snapshot by its digest.
     epochs: BTreeMap<String, u64>,
+    /// All messages that the network did not lose, in the order of sending.
     messages: Vec<ClientEvent>,
     /// The time by which the client's wall clock is ahead of real time, in ms.
     wall_ahead: i64,
@@ -227,7 +241,7 @@ impl World {
         world
     }
 
-    /// Runs the life. Fails if the client answers `absent` for an id that was committed too long ago.
+    /// Runs the life. Fails if the client answers `absent` for an id that was committed more than `max_staleness` ago.
     pub(crate) fn run(&mut self) -> Result<(), String> {
         let until = self.setup.interval * 10;
         while let Some(Reverse((time, _, event))) = self.queue.pop() {
@@ -500,7 +514,7 @@ impl World {
         };
         let is_down = self.time < self.database_down_until;
         if self.feed.is_none() && !is_down {
-            // Without a position the feed begins now, so it does not contain the rows that exist.
+            // Without a stored position the feed begins now. It then lacks the rows that were committed before.
             let position = publisher.begin_feed(self.time).unwrap_or(self.time);
             self.feed = Some((position, self.publisher_run));
             self.record_published();
@@ -615,8 +629,9 @@ impl World {
         }
     }
 
-    /// Causes a failure with the probability of this life: the publisher is killed or restored from a backup,
-    /// the feed breaks, a clock is stepped, or the client sleeps or restarts.
+    /// Causes a failure with the probability [`Setup::trouble`]: the publisher is killed, restarted or restored from a
+    /// backup, the database is down and may lose the position of the feed, the client's wall clock is stepped, or the
+    /// client sleeps or restarts.
     fn cause_failure(&mut self) {
         let next = self
             .dice

@@ -1,5 +1,5 @@
-//! Tests that the number of unacknowledged bytes is limited, even with many bodies and a peer that grants much
-//! credit.
+//! Tests the limit of unacknowledged bytes of an edge. The peer grants more credit (bytes that may be sent on a stream)
+//! than the limit.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl ScriptedPeer {
     }
 }
 
-/// The length of the edge's HELLO frame.
+/// The length of the edge's HELLO frame in bytes. `status.sent.wire` does not count this frame.
 const HELLO_BYTES: u64 = 84;
 
 /// The unacknowledged bytes of a thousand bodies stay within the edge's limit, although the gateway grants more
@@ -74,6 +74,7 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
         .await
         .expect("the listener can be bound");
     let addr = listener.local_addr().expect("the address is valid");
+    // Without encryption, so that the simulated gateway can decode the frames.
     let mut test_bed = TestBed::new(false);
     let key = test_bed.folder.join("keys/edge/store.key");
     let id_key = edgeward_link::load_store_key(&key).expect("the key is valid");
@@ -123,7 +124,8 @@ async fn unacknowledged_bodies_stay_within_the_limit() {
     );
     let (mut written_before, mut acked_before) = (0, 0);
     for round in 0..4 {
-        // Reads until at most a tenth of the limit is free and all bytes that the edge has sent are received.
+        // Reads until the edge has sent new bytes, at most a tenth of the limit is free, and all bytes that the edge
+        // has sent are received.
         let mut status = client.status();
         while status.sent.written <= written_before
             || status.unacked_bytes <= UNACKED_BYTES_MAX * 9 / 10

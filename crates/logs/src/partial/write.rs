@@ -1,5 +1,5 @@
-//! Writes a partial result: first the blocks, then the other sections. The file has a temporary name until it
-//! is complete.
+//! Writes a partial result, a file with the statistics of logs that can be merged with other such files: first the
+//! blocks of URLs, then the other sections. The file has a temporary name until it is complete.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};
@@ -31,7 +31,7 @@ use crate::spill::{Spill, SpillError};
 pub struct PartialSummary {
     /// The report of each log.
     pub files: Vec<FileReport>,
-    /// The number of URLs.
+    /// The number of distinct URLs.
     pub urls: u64,
     /// The size of the partial result.
     pub bytes: ByteSize,
@@ -76,6 +76,7 @@ fn to_partial<R: Row<Key = u128>>(
     // The file is created before the logs are read, so that an error is reported at once and not after an hour.
     let file = PartialFile::create(out)?;
     let spill = Spill::for_settings(settings, sources.len());
+    // The scan never pauses.
     let pause = Pause::after(u64::MAX);
     let scanned = scan::<R>(
         sources,
@@ -108,7 +109,7 @@ pub(crate) fn write<R: Row<Key = u128>>(
     let logs: Vec<u32> = files.iter().map(|(task, _)| task.log).collect();
     let mut full = scanned.full;
     if let Some((_, sample)) = &mut full {
-        // Renumbers the logs by their index in this result.
+        // The requests of the sample refer to their log by number. The new numbers are the positions in `files`.
         sample.renumber(|log| logs.binary_search(&log).map_or(0, |at| at as u32));
     }
     let description = Description {
@@ -134,7 +135,9 @@ pub(crate) struct PartialFile {
 
 struct State {
     file: io::BufWriter<NamedTempFile>,
+    /// The offset of the next block in the file.
     at: u64,
+    /// The written blocks, for the index at the end of the file.
     blocks: Vec<Block>,
 }
 
@@ -258,8 +261,11 @@ pub(super) fn header() -> [u8; HEADER_BYTES] {
 pub(super) struct BlockWriter<'a> {
     file: &'a PartialFile,
     depth: Depth,
+    /// The encoded URLs of the current block.
     wire: Writer,
+    /// The number of URLs in the current block.
     keys: usize,
+    /// The first byte of the keys in the current block.
     partition: u8,
 }
 

@@ -1,7 +1,8 @@
 //! Compact memories of many keys with known error rates.
 //!
 //! [`Bloom`] stores a key in one cache line. [`RotatingBloom`] forgets old keys with two filters; it answers if
-//! a key was requested recently. [`rates`] computes error rates and the required sizes.
+//! a key was requested recently. [`rates`] computes error rates and the required sizes. A saved
+//! [`RotatingBloom`] begins with [`MAGIC`] and [`VERSION`].
 
 pub mod bloom;
 pub mod rates;

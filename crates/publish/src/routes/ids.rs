@@ -1,4 +1,5 @@
-//! Handles posted ids: authorization, limits, and the response after they are journaled.
+//! Handles posted lists of added or removed ids: authorization, limits, and the response after the writer has processed
+//! the list.
 
 use std::time::Duration;
 
@@ -16,7 +17,7 @@ use tokio::sync::oneshot;
 use super::{NO_STORE, Routes, full_response, refuse};
 use crate::writer::{Command, JournalError};
 
-/// Boxed, because a response is much larger than the usual return values.
+/// The response to a rejected request. It is boxed, because a response is much larger than the usual return values.
 type ErrorResponse = Box<Response<Full<Bytes>>>;
 
 fn error_response(status: StatusCode, text: &str) -> ErrorResponse {
@@ -34,7 +35,7 @@ impl Routes {
             })
     }
 
-    /// Handles `POST /sets/NAME/removed`.
+    /// Handles `POST /sets/NAME/removed`. Responds when the writer has recorded the removal.
     pub(super) async fn remove(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
         self.post(request, |ids, done| Command::Remove { ids, done })
             .await
@@ -139,4 +140,5 @@ impl Routes {
     }
 }
 
+/// The maximum time in which a client must send the body of its request.
 const BODY_TIME_MAX: Duration = Duration::from_secs(30);

@@ -31,6 +31,7 @@ pub(super) struct Outcome {
     pub(super) found: u64,
     /// The number of lookups with a status other than 200 and 404.
     pub(super) wrong: u64,
+    /// The time from the start of the clients until the last one has its last response.
     pub(super) time: Duration,
 }
 
@@ -134,7 +135,7 @@ async fn lookup(stream: &mut TcpStream, id: &str) -> anyhow::Result<(u16, bool)>
     }
 }
 
-/// Sends lookups of absent ids until the filter of the edge answers one.
+/// Waits until the edge has downloaded its filter: sends lookups of absent ids until the filter answers one.
 pub(super) fn wait_until_skipped(addr: SocketAddr, time_max: Duration) -> anyhow::Result<()> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()

@@ -58,7 +58,8 @@ proptest! {
         }
     }
 
-    /// The paper mode finds the same maximum as twenty candidates per octave, over several smoothed windows.
+    /// Brute force tries twenty values of `c` per octave. After one to three windows, the hit ratio that the paper mode
+    /// predicts differs by less than 0.01 from the best that brute force finds.
     #[test]
     fn the_papers_mode_agrees_with_brute_force(seed in any::<u64>(), share in 0.02..0.5_f64, windows in 1..4_usize) {
         let requests = zipf_requests(120, 1000 * windows, 9.0, Seed(seed));
@@ -93,8 +94,8 @@ fn tunings_do_not_depend_on_key_hashes() {
     }
 }
 
-/// Small and large objects are equally popular, and a tenth of them fits: both modes find that rejecting large
-/// objects pays.
+/// The size of an object does not depend on its popularity. The cache has space for all small objects or for ten large
+/// ones, so rejecting large objects raises the hit ratio. Both modes find this.
 #[test]
 fn large_objects_are_kept_out_where_they_displace_small_ones() {
     let requests: Vec<(u64, u64)> = zipf_requests(3_000, 25_000, 0.0, Seed(22))
@@ -184,7 +185,8 @@ fn a_step_without_requests_keeps_c_and_claims_no_error() {
     }
 }
 
-/// A new cache is tuned early: after 2,000 requests, then after twice as many each time, up to Δ.
+/// A new cache is tuned early: after 2,000 requests, then after twice as many each time, up to
+/// `window_requests`.
 #[test]
 fn the_first_windows_are_short_and_each_is_twice_the_one_before() {
     for mode in [Mode::Paper, Mode::Horizon] {
@@ -202,7 +204,8 @@ fn the_first_windows_are_short_and_each_is_twice_the_one_before() {
     }
 }
 
-/// The limit of the table ends a window early, a step halves the table, and the memory stays within its bound.
+/// A full table of objects ends the window early. A step keeps at most half of the objects, and the memory of the table
+/// stays within its bound.
 #[test]
 fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
     for mode in [Mode::Paper, Mode::Horizon] {
@@ -220,7 +223,8 @@ fn a_full_table_ends_the_window_and_never_grows_beyond_its_bound() {
                 !tuner.record(KeyHash(fed), 100, false)
             } {}
             assert!(fed - before <= objects_max as u64);
-            // 40 bytes per object, and in horizon mode the sampled caches.
+            // 40 bytes per object, or twice as many because vectors grow by doubling. In horizon mode the sampled
+            // caches take further memory, so only paper mode is checked.
             let per_object = tuner.memory_bytes() as f64 / objects_max as f64;
             assert!(
                 mode == Mode::Horizon || per_object <= 2.0 * 40.0,

@@ -254,7 +254,7 @@ impl Row {
         format!(
             "{} workers {}  {:<18} {:>8}  simulated {:.4}  measured {:.4}  difference {:+.2} points \
              (goal {}; hits only {:.4})  {} requests, {} errors, {:.0} s\n",
-            if self.meets_goal() { "ok  " } else { "MISS" },
+            if self.meets_goal() { "ok  " } else { "FAIL" },
             self.workers,
             self.policy,
             self.capacity,

@@ -109,7 +109,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_sleeping_cache_manager_is_terminated() {
+    fn other_and_missing_processes_are_not_sleeping_cache_managers() {
         let own = std::process::id();
         assert!(!is_manager(own) && !is_manager(u32::MAX));
         assert!(!is_sleeping(u32::MAX));

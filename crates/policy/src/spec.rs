@@ -241,10 +241,11 @@ fn reject_argument(name: &str, argument: Option<&str>) -> Result<(), ParsePolicy
 
 impl fmt::Display for PolicySpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let is_default_eviction = self.eviction == EvictionSpec::Lru;
+        // LRU is implied by a text without an eviction rule.
+        let is_implied_eviction = self.eviction == EvictionSpec::Lru;
         match self.admission {
             AdmissionSpec::Always => write!(f, "{}", self.eviction),
-            admission if is_default_eviction => write!(f, "{admission}"),
+            admission if is_implied_eviction => write!(f, "{admission}"),
             admission => write!(f, "{admission}+{}", self.eviction),
         }
     }

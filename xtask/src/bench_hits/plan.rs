@@ -10,7 +10,9 @@ Compares requests per CPU-second with nginx and Varnish.
 
 usage: cargo xtask bench-hits [options]
 
-  --sizes LIST        body sizes [1k,16k,128k,1m for hits, 1k,64k for misses]
+  --sizes LIST        body sizes [1k,16k,128k,1m for hits over http, without 1m
+                      over https and h2, only 1k over http-new and https-new;
+                      1k,64k for misses and passes]
   --transports LIST   http, https, h2 (over TLS) on kept connections; http-new,
                       https-new: a connection per request. Misses and passes
                       are measured only over http [all]
@@ -20,7 +22,7 @@ usage: cargo xtask bench-hits [options]
                       tcp_nopush on and off) [all]
   --runs N            runs of each server and workload [5]
   --seconds N         duration of a run [4]
-  --connections N     connections of wrk [64]
+  --connections N     connections of wrk or h2load [64]
   --keys N            number of keys for hits [1000]
   --server-core N     core of the measured server [0]
   --client-core N     core of wrk and the origin [1]

@@ -45,7 +45,7 @@ impl Postgres {
              -c fsync=off -c max_wal_size=8GB -c maintenance_work_mem=1GB",
             data.display()
         );
-        let (program, mut arguments) = words(&as_unprivileged_user("postgres")?);
+        let (program, mut arguments) = program_and_arguments(&as_unprivileged_user("postgres")?);
         arguments.extend(settings.split_whitespace().map(str::to_owned));
         let log = parent.to_owned();
         let server = Server::start_unpinned("postgres", &program, &arguments, port, &log)?;
@@ -136,7 +136,7 @@ fn as_unprivileged_user(name: &str) -> anyhow::Result<Command> {
     Ok(command)
 }
 
-fn words(command: &Command) -> (PathBuf, Vec<String>) {
+fn program_and_arguments(command: &Command) -> (PathBuf, Vec<String>) {
     let arguments = command.get_args();
     let arguments = arguments.map(|word| word.to_string_lossy().into_owned());
     (command.get_program().into(), arguments.collect())

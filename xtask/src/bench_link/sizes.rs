@@ -124,13 +124,14 @@ fn compare_tools(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow:
         "CPU s",
         "MB/s CPU"
     ));
-    let (mut link_best, mut long) = (0.0_f64, None);
+    let (mut link_best, mut zstd_long_best) = (0.0_f64, None);
     let mut show = |tool: &str, bytes: &[u64], cpu_seconds: f64| {
         let sum: u64 = bytes.iter().sum();
         let times = all as f64 / sum as f64;
         let cell = |set: usize| {
-            let known = bytes.len() > 1;
-            let bytes = bytes.get(set).filter(|_| known);
+            // Some tools report only the sum for all sets.
+            let has_sets = bytes.len() > 1;
+            let bytes = bytes.get(set).filter(|_| has_sets);
             bytes.map_or_else(
                 || "-".to_owned(),
                 |bytes| format!("{:.2}", *bytes as f64 / 1e6),
@@ -178,16 +179,17 @@ fn compare_tools(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow:
             Ok(outcome) => {
                 let times = show(&outcome.tool, &outcome.bytes, outcome.cpu_seconds);
                 if outcome.tool.contains("--long") {
-                    long = Some(long.map_or(times, |best: f64| best.max(times)));
+                    zstd_long_best =
+                        Some(zstd_long_best.map_or(times, |best: f64| best.max(times)));
                 }
             }
             Err(why) => say(format!("{why}: skipped\n")),
         }
     }
-    let long = long.unwrap_or(f64::NAN);
+    let zstd_long_best = zstd_long_best.unwrap_or(f64::NAN);
     Ok(check_goal(
         "whole corpus divided by zstd --long=27",
-        link_best / long,
+        link_best / zstd_long_best,
         1.0,
     ))
 }

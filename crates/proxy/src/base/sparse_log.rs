@@ -8,20 +8,20 @@ use edgeward_types::Timestamp;
 /// Decides which events of one kind are logged.
 #[derive(Debug, Default)]
 pub(crate) struct SparseLog {
-    logged: Cell<Option<Timestamp>>,
-    unlogged: Cell<u64>,
+    last_logged: Cell<Option<Timestamp>>,
+    skipped: Cell<u64>,
 }
 
 impl SparseLog {
     /// Counts an event. If the event is to be logged, returns the number of events skipped before it.
     pub(crate) fn record(&self, now: Timestamp) -> Option<u64> {
-        let is_recent = |logged| now.since(logged) < INTERVAL;
-        if self.logged.get().is_some_and(is_recent) {
-            self.unlogged.set(self.unlogged.get() + 1);
+        let is_recent = |last_logged| now.since(last_logged) < INTERVAL;
+        if self.last_logged.get().is_some_and(is_recent) {
+            self.skipped.set(self.skipped.get() + 1);
             return None;
         }
-        self.logged.set(Some(now));
-        Some(self.unlogged.take())
+        self.last_logged.set(Some(now));
+        Some(self.skipped.take())
     }
 }
 
@@ -34,9 +34,9 @@ mod tests {
     #[test]
     fn a_flood_is_logged_once_in_ten_seconds() {
         let log = SparseLog::default();
-        let lines: Vec<_> = (1000..1030)
+        let skipped_counts: Vec<_> = (1000..1030)
             .filter_map(|second| log.record(Timestamp::from_secs(second)))
             .collect();
-        assert_eq!(lines, [0, 9, 9]);
+        assert_eq!(skipped_counts, [0, 9, 9]);
     }
 }

@@ -300,7 +300,7 @@ fn shared_state(
         .or(config.caching.hash_seed)
         .unwrap_or_else(random);
     let via_name = format!("{}-{:08x}", config.name, random() as u32);
-    let freed = hot.freed_pages();
+    let freed_pages = hot.freed_pages();
     let cache = Cache {
         hot,
         arena: arena(config.hot.capacity),
@@ -309,7 +309,7 @@ fn shared_state(
         collapse: Collapse::new(),
         hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
         negative: Negative::new(&config.negative),
-        fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed),
+        fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,
         // The first generation is random, because the disk may have variants of an earlier process. Their generations
         // must not be used again.

@@ -128,7 +128,7 @@ pub(super) fn content_of(device: &dyn Device) -> Result<Content, OpenError> {
 fn damaged(device: &dyn Device) -> DamagedDevice {
     DamagedDevice {
         device: device.name(),
-        erase_mib: (segment_headers_end(device) + SUPERBLOCK_BYTES as u64).div_ceil(1 << 20),
+        erase_mib: (first_segment_offset_max(device) + SUPERBLOCK_BYTES as u64).div_ceil(1 << 20),
     }
 }
 
@@ -141,7 +141,7 @@ fn was_store(device: &dyn Device) -> io::Result<bool> {
     let Some(last) = device.len().checked_sub(block.len() as u64) else {
         return Ok(false);
     };
-    let end = segment_headers_end(device).min(last);
+    let end = first_segment_offset_max(device).min(last);
     for at in (0..=end).step_by(SEGMENTS_ALIGN_MIN) {
         device.read_at(&mut block, at)?;
         if looks_like_segment_header(&block) {
@@ -152,7 +152,7 @@ fn was_store(device: &dyn Device) -> io::Result<bool> {
 }
 
 /// Returns the last offset at which the first segment of a store on this device may begin.
-fn segment_headers_end(device: &dyn Device) -> u64 {
+fn first_segment_offset_max(device: &dyn Device) -> u64 {
     let bytes = device.len().min(Location::DEVICE_BYTES_MAX);
     let (checkpoint_offset, checkpoint_bytes) = checkpoints_on(bytes);
     (checkpoint_offset + 2 * checkpoint_bytes).next_multiple_of(FOLIO_BYTES_MAX)
@@ -172,7 +172,7 @@ pub(super) fn format_blank(
     settings: &DiskSettings,
     key_seed: u64,
 ) -> Result<Superblock, OpenError> {
-    let superblock = divide(device, settings, key_seed)?;
+    let superblock = new_superblock(device, settings, key_seed)?;
     format(device, &superblock).map_err(|source| OpenError::Io {
         device: device.name(),
         source,
@@ -218,8 +218,8 @@ pub(super) fn read_superblock(
     })
 }
 
-/// Returns the layout for a blank device.
-fn divide(
+/// Returns the superblock of a new store on a blank device: the layout and the seeds of the store.
+fn new_superblock(
     device: &dyn Device,
     settings: &DiskSettings,
     key_seed: u64,

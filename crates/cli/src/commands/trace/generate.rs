@@ -35,7 +35,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "SHARE")]
     one_hit_share: Option<Proportion>,
 
-    /// Fraction of the objects with several requests that first appear during the trace
+    /// Fraction of repeatedly requested objects that are absent at the start
     #[arg(long, value_name = "SHARE")]
     churn: Option<Proportion>,
 

@@ -76,10 +76,10 @@ func TestInvalidSpellingsAreHashedUnchanged(t *testing.T) {
 		}
 	}
 	if edge := "+" + integerMax; Hash(edge, Integer, 0) != Hash(integerMax, Text, 0) {
-		t.Error("the largest integer is an id")
+		t.Error("the largest integer is not parsed as an integer")
 	}
 	if beyond := "+" + integerMinAbs; Hash(beyond, Integer, 0) != Hash(beyond, Text, 0) {
-		t.Error("one more than the largest integer is not an id")
+		t.Error("one more than the largest integer is parsed as an integer")
 	}
 }
 

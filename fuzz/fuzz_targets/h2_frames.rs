@@ -16,18 +16,18 @@ const LIMITS: FrameLimits = FrameLimits {
 };
 
 fuzz_target!(|input: (u8, &[u8])| {
-    let (piece, bytes) = input;
+    let (piece_bytes, bytes) = input;
     let unsplit = pass(bytes, usize::MAX);
-    let split = pass(bytes, usize::from(piece).max(1));
+    let split = pass(bytes, usize::from(piece_bytes).max(1));
     assert_eq!(unsplit.1, split.1);
     assert!(unsplit.0.len() <= bytes.len() && split.0.len() <= bytes.len());
 });
 
-/// Passes the bytes in pieces of `piece` bytes. Returns the passed bytes and the limit that was exceeded.
-fn pass(bytes: &[u8], piece: usize) -> (Vec<u8>, Option<Excess>) {
+/// Passes the bytes in pieces of `piece_bytes` bytes. Returns the passed bytes and the limit that was exceeded.
+fn pass(bytes: &[u8], piece_bytes: usize) -> (Vec<u8>, Option<Excess>) {
     let mut gate = FrameGate::new(LIMITS);
     let (mut passed_bytes, mut buffer) = (Vec::new(), Vec::new());
-    for piece in bytes.chunks(piece) {
+    for piece in bytes.chunks(piece_bytes) {
         buffer.extend_from_slice(piece);
         loop {
             // The time is always 1 ms, so all frames are counted in one window.

@@ -22,7 +22,7 @@ use crate::options::{self, Options};
 use corpus::Corpus;
 
 pub(crate) const HELP: &str = "\
-Compares the link with zstd, borg, casync and rsync.
+Compares the link with zstd, borg, restic, casync and rsync.
 
 usage: cargo xtask bench-link [options]
 
@@ -32,7 +32,8 @@ usage: cargo xtask bench-link [options]
   --no-peers       only the link, without the other tools
   --fetch          only fetch the packages, for `make demo-link`
   --no-sizes       only speed and latency
-  --rounds N       pairs of passes for each row of speed; 0 skips speed [5]
+  --rounds N       rounds for each row of speed: one pass over the link and
+                   one through a relay; 0 skips speed [5]
   --corpus FOLDER  packages; missing ones are fetched
                    [bench/scratch/link/corpus]
   --savings PATH   the example link_savings of chunk-store

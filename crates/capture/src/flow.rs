@@ -154,7 +154,7 @@ impl Flows {
         // A SYN after bytes of its direction begins a new connection, unless the byte after it is the next to emit.
         let reuses_addresses = segment.syn
             && self.flows.get(&pair).is_some_and(|flow| {
-                let stream = &flow.streams[flow.stream(segment.endpoints)];
+                let stream = &flow.streams[flow.stream_index(segment.endpoints)];
                 let next = stream.next.filter(|_| stream.position > 0);
                 next.is_some_and(|next| next != segment.sequence.wrapping_add(1))
             });
@@ -177,7 +177,7 @@ impl Flows {
         flow.last_active = self.clock;
         self.by_activity.insert(self.clock, pair);
 
-        let direction_index = flow.stream(segment.endpoints);
+        let direction_index = flow.stream_index(segment.endpoints);
         let mut sink = EventSink {
             flow: flow.id,
             direction: [Direction::Forward, Direction::Reverse][direction_index],
@@ -275,7 +275,7 @@ impl Flows {
 }
 
 impl Flow {
-    fn stream(&self, endpoints: Endpoints) -> usize {
+    fn stream_index(&self, endpoints: Endpoints) -> usize {
         usize::from(endpoints != self.forward)
     }
 }
@@ -337,9 +337,9 @@ impl ByteStream {
             if existing.bytes.len() >= bytes.len() {
                 return;
             }
-            self.waiting_bytes -= existing.bytes.len() + WAITING_BYTES;
+            self.waiting_bytes -= existing.bytes.len() + SEGMENT_OVERHEAD_BYTES;
         }
-        self.waiting_bytes += bytes.len() + WAITING_BYTES;
+        self.waiting_bytes += bytes.len() + SEGMENT_OVERHEAD_BYTES;
         let bytes = bytes.to_vec();
         self.waiting.insert(at, WaitingSegment { bytes, length });
     }
@@ -353,7 +353,7 @@ impl ByteStream {
                 break;
             }
             let WaitingSegment { bytes, length } = first.remove();
-            self.waiting_bytes -= bytes.len() + WAITING_BYTES;
+            self.waiting_bytes -= bytes.len() + SEGMENT_OVERHEAD_BYTES;
             if at > self.position {
                 let gap = at - self.position;
                 sink.counters.lost += gap;
@@ -427,5 +427,5 @@ impl ByteStream {
     }
 }
 
-/// The overhead of storing one segment, in bytes.
-const WAITING_BYTES: usize = 64;
+/// The memory that a waiting segment takes besides its bytes.
+const SEGMENT_OVERHEAD_BYTES: usize = 64;

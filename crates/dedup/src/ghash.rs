@@ -104,7 +104,7 @@ fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     let (groups, rest) = bytes.as_chunks::<GROUP_BYTES>();
     let mut sum = _mm_setzero_si128();
     for group in groups {
-        sum = add(powers, sum, group.as_chunks().0);
+        sum = hash_pairs(powers, sum, group.as_chunks().0);
     }
     // The remaining bytes and the block of lengths are put at the end of the buffer. Blocks of zeroes before
     // them do not change the sum.
@@ -125,7 +125,7 @@ fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
     let mut out = [0; BLOCK_BYTES];
     store(
         &mut out,
-        byte_reversed(add(powers, _mm_setzero_si128(), pairs)),
+        byte_reversed(hash_pairs(powers, _mm_setzero_si128(), pairs)),
     );
     out
 }
@@ -134,18 +134,18 @@ fn hash_data(powers: &Powers, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
 /// block of `pairs`; then each block is multiplied by its power of `h`.
 #[target_feature(enable = "avx2,pclmulqdq,vpclmulqdq")]
 #[inline]
-fn add(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
+fn hash_pairs(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m128i {
     let first_power = PAIRS - pairs.len();
     let (whole, halves) = (&powers.whole[first_power..], &powers.halves[first_power..]);
     let reversal = _mm256_broadcastsi128_si256(byte_reversal());
-    let mut first = _mm256_zextsi128_si256(sum);
+    let mut pending_sum = _mm256_zextsi128_si256(sum);
     let zero = _mm256_setzero_si256();
     let (mut low, mut high, mut middle) = (zero, zero, zero);
     for ((pair, &whole), &halves) in pairs.iter().zip(whole).zip(halves) {
         // SAFETY: reads the 32 bytes of the array, at any alignment.
         let pair = unsafe { _mm256_loadu_si256(pair.as_ptr().cast()) };
-        let pair = _mm256_xor_si256(_mm256_shuffle_epi8(pair, reversal), first);
-        first = zero;
+        let pair = _mm256_xor_si256(_mm256_shuffle_epi8(pair, reversal), pending_sum);
+        pending_sum = zero;
         let of_halves = _mm256_clmulepi64_epi128::<0x00>(both_halves(pair), halves);
         low = _mm256_xor_si256(low, _mm256_clmulepi64_epi128::<0x00>(pair, whole));
         high = _mm256_xor_si256(high, _mm256_clmulepi64_epi128::<0x11>(pair, whole));
@@ -252,7 +252,7 @@ mod tests {
     use proptest::prelude::{any, prop_assert_eq, proptest};
 
     /// Computes GHASH of the bytes and their length bit by bit, as the standard defines it.
-    fn defined(h: [u8; BLOCK_BYTES], bytes: &[u8]) -> [u8; BLOCK_BYTES] {
+    fn by_definition(h: [u8; BLOCK_BYTES], bytes: &[u8]) -> [u8; BLOCK_BYTES] {
         let h = u128::from_be_bytes(h);
         let blocks = bytes.chunks(BLOCK_BYTES).map(|bytes| {
             let mut block = [0; BLOCK_BYTES];
@@ -296,7 +296,7 @@ mod tests {
                 return Ok(());
             };
             let bytes = bytes(start + length, seed);
-            prop_assert_eq!(ghash.hash_data(&bytes[start..]), defined(h, &bytes[start..]));
+            prop_assert_eq!(ghash.hash_data(&bytes[start..]), by_definition(h, &bytes[start..]));
         }
     }
 
@@ -312,7 +312,11 @@ mod tests {
             let bytes = bytes(2 * GROUP_BYTES + 40, 5);
             for length in 0..bytes.len() {
                 let bytes = &bytes[..length];
-                assert_eq!(ghash.hash_data(bytes), defined(h, bytes), "{length} bytes");
+                assert_eq!(
+                    ghash.hash_data(bytes),
+                    by_definition(h, bytes),
+                    "{length} bytes"
+                );
             }
         }
     }

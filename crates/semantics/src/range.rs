@@ -311,7 +311,7 @@ mod tests {
     proptest! {
         /// The range has exactly the bytes that a check of each byte of the body selects.
         #[test]
-        fn a_range_equals_a_selection_byte_by_byte(
+        fn a_range_has_exactly_the_requested_bytes(
             length in 0_u64..40, first in proptest::option::of(0_u64..50), last in proptest::option::of(0_u64..50),
         ) {
             let text = |n: Option<u64>| n.map_or(String::new(), |n| n.to_string());

@@ -21,7 +21,7 @@ pub(crate) const GLOSSARY: &str = "docs/words.md";
 const COLUMNS_MAX: usize = 120;
 
 /// A sentence that begins with one of these words has its subject at the end, or none at all.
-const TURNING: [&str; 4] = ["of", "what", "whatever", "whether"];
+const BANNED_FIRST_WORDS: [&str; 4] = ["of", "what", "whatever", "whether"];
 
 /// The folder with raw results of benchmarks. They stay unchanged, so their words are not checked.
 const RAW_RESULTS: &str = "bench/runs";
@@ -117,7 +117,7 @@ pub(crate) fn check(replaced: &ReplacedWords, file: &Path, text: &str) -> Vec<Fi
         }
     }
     for word in words.iter().filter(|word| word.begins_sentence) {
-        if TURNING.contains(&word.text.as_str()) {
+        if BANNED_FIRST_WORDS.contains(&word.text.as_str()) {
             findings.push(Finding::new(
                 "turned",
                 format!("{place}:{}", word.line),

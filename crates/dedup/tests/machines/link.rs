@@ -44,7 +44,7 @@ pub(crate) struct Plan {
     /// The number of containers of 32 KiB in each store.
     pub(crate) containers_max: usize,
     /// The maximum lengths of a write in bytes. Each write uses one of them, with equal probability.
-    pub(crate) steps: [usize; 3],
+    pub(crate) write_bytes_max: [usize; 3],
     /// A body that is being sent is flushed in one tick out of this many, on average; 0 for never.
     pub(crate) flush: usize,
     pub(crate) faults: Faults,
@@ -101,7 +101,7 @@ impl Plan {
             delta: true,
             keep_sent: true,
             containers_max: 1000,
-            steps: [100, 5000, 60_000],
+            write_bytes_max: [100, 5000, 60_000],
             flush: 8,
             faults: Faults::default(),
         }
@@ -301,7 +301,7 @@ impl World {
             let end = &mut self.endpoints[side];
             // For half of the frames, the receiver may keep the buffer of the frame.
             let bytes = Bytes::from(bytes);
-            let memory = (self.random.below(2) == 0).then_some(&bytes);
+            let shared_buffer = (self.random.below(2) == 0).then_some(&bytes);
             let frame = match frame_length(&bytes) {
                 Ok(Some(length)) if length == bytes.len() => decode(&bytes).ok(),
                 _ => None,
@@ -319,7 +319,7 @@ impl World {
             let (store, codec) = (&mut end.store, &mut end.codec);
             store.set_pending(pending);
             let before = end.endpoint.receiver().counters();
-            let handled = end.endpoint.handle_in(frame, memory, store, codec);
+            let handled = end.endpoint.handle_in(frame, shared_buffer, store, codec);
             let handled = handled.unwrap_or_else(|violation| {
                 panic!("seed {:#x}: {violation}", self.plan.seed);
             });
@@ -327,7 +327,10 @@ impl World {
             if handled == FrameOutcome::Retry {
                 assert!(was_pending, "no read is pending");
                 let after = end.endpoint.receiver().counters();
-                assert_eq!(before, after, "a parked frame had no effect");
+                assert_eq!(
+                    before, after,
+                    "the frame had an effect before its read was performed"
+                );
                 self.retried += 1;
                 self.sequence += 1;
                 let (at, sequence) = (now + 1 + self.random.below(60) as u64, self.sequence);
@@ -444,8 +447,8 @@ impl World {
             if *written > body.len() {
                 continue;
             }
-            let most = self.plan.steps[self.random.below(3)];
-            let wanted = 1 + self.random.below(most);
+            let bytes_max = self.plan.write_bytes_max[self.random.below(3)];
+            let wanted = 1 + self.random.below(bytes_max);
             let piece = &body[*written..body.len().min(*written + wanted)];
             // The user calls either `write`, or `spare` and `filled`.
             let (store, codec) = (&mut end.store, &mut end.codec);

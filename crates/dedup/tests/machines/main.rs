@@ -278,7 +278,7 @@ fn chunks_with_fingerprints_are_not_hashed_again() {
 fn chunks_hashed_together_are_handled_like_chunks_hashed_alone() {
     let [alone, together] = [1000, 60_000].map(|step| {
         let mut world = World::new(Plan {
-            steps: [step; 3],
+            write_bytes_max: [step; 3],
             flush: 0,
             ..Plan::without_faults(21)
         });

@@ -41,8 +41,8 @@ impl Random {
         while text.len() < bytes {
             for _ in 0..3 + self.below(9) {
                 // The lowest of three random numbers prefers the first words.
-                let frequent = self.below(600).min(self.below(600)).min(self.below(600));
-                text.extend_from_slice(&words[frequent]);
+                let word = self.below(600).min(self.below(600)).min(self.below(600));
+                text.extend_from_slice(&words[word]);
                 text.push(b' ');
             }
             text.push(b'\n');

@@ -242,7 +242,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         Body::Repeated => 2,
         Body::Second => 0,
     };
-    let (mut ratios, mut ratios_both, mut plain_speeds) = (vec![], vec![], vec![]);
+    let (mut ratios, mut ratios_both, mut relay_speeds) = (vec![], vec![], vec![]);
     let (mut link_speeds, mut reductions, mut cpu_times) = (vec![], vec![], vec![]);
     let mut repeated = None;
     for round in 0..warm_up + rounds {
@@ -270,14 +270,14 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         }
         let relay_before = relay.cpu();
         endpoints::fetch(relay.addr, &body)?;
-        let bits = body.len() as f64 * 8.0 / 1e9;
-        let plain_speed = bits / (relay.cpu() - relay_before);
+        let gigabits = body.len() as f64 * 8.0 / 1e9;
+        let relay_speed = gigabits / (relay.cpu() - relay_before);
         let cpu = [0, 1].map(|endpoint| after.0[endpoint] - before.0[endpoint]);
-        let speed = bits / cpu[0].max(cpu[1]);
-        ratios.push(speed / plain_speed);
-        ratios_both.push(bits / (cpu[0] + cpu[1]) / plain_speed);
+        let speed = gigabits / cpu[0].max(cpu[1]);
+        ratios.push(speed / relay_speed);
+        ratios_both.push(gigabits / (cpu[0] + cpu[1]) / relay_speed);
         link_speeds.push(speed);
-        plain_speeds.push(plain_speed);
+        relay_speeds.push(relay_speed);
         reductions.push(body.len() as f64 / (after.1 - before.1).max(1) as f64);
         cpu_times.push(format!("[{:.4},{:.4}]", cpu[0], cpu[1]));
     }
@@ -287,7 +287,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
         median(&mut ratios.clone()),
         median(&mut ratios_both),
         median(&mut link_speeds),
-        median(&mut plain_speeds),
+        median(&mut relay_speeds),
         median(&mut reductions),
         ratios,
         cpu_times.join(","),

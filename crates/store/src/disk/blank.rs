@@ -19,13 +19,13 @@ pub(super) struct ForeignData {
 }
 
 /// The number of bytes that are checked at the front and at the end of a device.
-const EDGE_BYTES: u64 = 1 << 20;
+const CHECKED_BYTES: u64 = 1 << 20;
 
 /// Returns the foreign data on a device, or `None` if the device is blank.
 pub(super) fn foreign_data(device: &dyn Device) -> io::Result<Option<ForeignData>> {
     let length = device.len();
-    let front = read(device, 0, length.min(EDGE_BYTES))?;
-    let end_at = length.saturating_sub(EDGE_BYTES);
+    let front = read(device, 0, length.min(CHECKED_BYTES))?;
+    let end_at = length.saturating_sub(CHECKED_BYTES);
     let end = read(device, end_at, length - end_at)?;
     let first = |bytes: &[u8]| bytes.iter().position(|&byte| byte != 0);
     let at = match (first(&front), first(&end)) {

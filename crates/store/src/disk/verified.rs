@@ -253,9 +253,9 @@ mod tests {
 
     #[test]
     fn no_block_is_remembered_without_a_time_or_with_lifetime_zero() {
-        let silent = VerifiedBlocks::new(1 << 30, Duration::from_secs(600), 7);
-        silent.insert(block(1));
-        assert!(!silent.contains(block(1)) && !silent.is_enabled());
+        let unticked = VerifiedBlocks::new(1 << 30, Duration::from_secs(600), 7);
+        unticked.insert(block(1));
+        assert!(!unticked.contains(block(1)) && !unticked.is_enabled());
         let off = table(0);
         off.insert(block(1));
         assert!(!off.contains(block(1)) && !off.is_enabled());

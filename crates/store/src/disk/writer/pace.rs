@@ -48,14 +48,14 @@ mod tests {
     }
 
     #[test]
-    fn a_device_that_is_written_fast_counts_as_fast_after_a_second() {
+    fn a_device_that_is_written_fast_counts_as_fast_within_a_second() {
         let fast = run(&mut WriteRate::default(), Instant::now(), 100, 10);
-        let since = fast
+        let first_fast = fast
             .iter()
             .position(|&fast| fast)
             .expect("the rate counts as fast");
-        assert!(since < 100, "after {since} writes");
-        assert!(fast[since..].iter().all(|&fast| fast));
+        assert!(first_fast < 100, "after {first_fast} writes");
+        assert!(fast[first_fast..].iter().all(|&fast| fast));
     }
 
     #[test]

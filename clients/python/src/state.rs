@@ -19,7 +19,7 @@ pyo3::create_exception!(
     edgeward_filter,
     Refused,
     PyException,
-    "Received data was not used; `reason` is the code. The previous data stays in use."
+    "Received data was not used; `reason` is a code for the cause. The previous data stays in use."
 );
 pyo3::create_exception!(
     edgeward_filter,
@@ -72,7 +72,8 @@ impl State {
         Ok(Self(Mutex::new(Client::new(config))))
     }
 
-    /// Returns `absent`, `maybe`, or `ask` if the filter is not fresh.
+    /// Returns `absent` or `maybe` if the filter is fresh. Returns `ask` before the first snapshot and while the filter
+    /// is stale.
     fn answer(&self, now: (u64, u64), id: &Bound<'_, PyAny>) -> PyResult<&'static str> {
         let client = self.client();
         let Some(hasher) = client.hasher() else {
@@ -82,7 +83,7 @@ impl State {
         Ok(answer_name(client.answer(self::now(now), hash)))
     }
 
-    /// Returns the number of seconds until the filter becomes stale, if no further statement arrives.
+    /// Returns the number of seconds until the filter becomes stale, if no further manifest or proof arrives.
     fn fresh_for(&self, now: (u64, u64)) -> f64 {
         self.client().fresh_for(self::now(now)).as_secs_f64()
     }
@@ -105,7 +106,8 @@ impl State {
         self.client().position()
     }
 
-    /// The SHA-256 and the size of the files to fetch: of a snapshot or None, and of deltas.
+    /// The files to fetch: a snapshot or `None`, and a list of deltas. Each file is a pair of its SHA-256 and its size
+    /// in bytes.
     #[getter]
     #[expect(clippy::type_complexity, reason = "two kinds of one pair")]
     fn wants(&self) -> (Option<(String, u64)>, Vec<(String, u64)>) {
@@ -121,7 +123,7 @@ impl State {
         )
     }
 
-    /// Updates the time. All methods that change the state also update the time.
+    /// Records the time of both clocks. All methods that change the state also do this.
     fn observe(&self, now: (u64, u64)) {
         self.client().observe(self::now(now));
     }
@@ -167,7 +169,7 @@ fn refused(py: Python<'_>, why: &Why) -> PyErr {
         Why::Manifest(_) => ("unbelievable", ManifestError::new_err(why.to_string())),
         why => (reason(why), Refused::new_err(why.to_string())),
     };
-    // The exception has a dictionary. If the attribute cannot be set, the exception is raised without it.
+    // Python exceptions accept new attributes. If setting this one fails, the exception is raised without it.
     _ = error.value(py).setattr("reason", reason);
     error
 }

@@ -328,12 +328,12 @@ mod tests {
                 .into_iter()
                 .zip([1, 2].into_iter().cycle())
             {
-                for which in [0, reader] {
-                    let at = if which == 0 { log } else { 11 - log };
-                    samples[which].begin_log(at);
+                for sample in [0, reader] {
+                    let log = if sample == 0 { log } else { 11 - log };
+                    samples[sample].begin_log(log);
                     for n in 0..500u64 {
-                        let url = (u64::from(at) * 31 + n * n) % 4001;
-                        samples[which].add(&entry(n / 7, 200, n % 3), fingerprint(url));
+                        let url = (u64::from(log) * 31 + n * n) % 4001;
+                        samples[sample].add(&entry(n / 7, 200, n % 3), fingerprint(url));
                     }
                 }
             }

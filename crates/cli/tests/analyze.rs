@@ -31,7 +31,7 @@ fn log() -> (String, HashMap<String, u64>) {
 }
 
 #[test]
-fn counts_are_exact_for_every_compression_and_depth() {
+fn counts_are_exact_for_every_compression_with_and_without_the_flag_counts() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let (text, counts) = log();
     let requests: u64 = counts.values().sum();
@@ -39,10 +39,10 @@ fn counts_are_exact_for_every_compression_and_depth() {
     for ending in ["log", "log.gz", "log.zst", "log.bz2"] {
         let path = folder.path().join(format!("access.{ending}"));
         compress(&path, text.as_bytes());
-        for depth in [&["--counts"][..], &[]] {
-            let report = json(&[&["--json", name(&path)], depth].concat());
+        for flags in [&["--counts"][..], &[]] {
+            let report = json(&[&["--json", name(&path)], flags].concat());
             assert_eq!(report["complete"], true);
-            assert_eq!(report["requests"], requests, "{ending} {depth:?}");
+            assert_eq!(report["requests"], requests, "{ending} {flags:?}");
             assert_eq!(report["urls"], counts.len() as u64);
             assert_eq!(report["once"], once);
             assert_eq!(report["requests_per_url"][0]["urls"], once);
@@ -117,8 +117,8 @@ fn the_counts_of_a_real_log_equal_those_of_awk() {
         .args(["-c", script, name(&path)])
         .output();
     let awk = String::from_utf8(awk.expect("the shell runs").stdout).expect("the output is UTF-8");
-    for depth in [&["--counts"][..], &[]] {
-        let report = json(&[&["--json", name(&path)], depth].concat());
+    for flags in [&["--counts"][..], &[]] {
+        let report = json(&[&["--json", name(&path)], flags].concat());
         let counted = format!(
             "{} {} {}\n",
             report["requests"], report["urls"], report["once"]
@@ -304,7 +304,7 @@ fn a_file_that_is_not_a_log_is_rejected_by_name() {
 }
 
 #[test]
-fn a_full_disk_ends_the_reading_and_keeps_the_counts() {
+fn the_limit_of_the_temporary_file_ends_the_reading_and_keeps_the_counts() {
     // The buffers have a quarter of the memory: 4 MiB. 400,000 rows of 16 bytes exceed the buffers, so rows are
     // written to the temporary file, until it reaches its limit of 1 MiB.
     let mut text = String::new();

@@ -14,21 +14,19 @@ pub(crate) fn is_noise(chunk: &[u8]) -> bool {
     }
     // The sampled ranges are spread over the whole chunk: a chunk of half noise and half text is compressible.
     let mut occurs = [0_u8; 256];
-    let between = (chunk.len() - SAMPLE_BYTES) / (SAMPLES - 1);
-    for nth in 0..SAMPLES {
-        let sample = &chunk[nth * between..][..SAMPLE_BYTES];
-        sample
-            .iter()
-            .for_each(|byte| occurs[usize::from(*byte)] = 1);
+    let stride = (chunk.len() - RANGE_BYTES) / (RANGES - 1);
+    for nth in 0..RANGES {
+        let range = &chunk[nth * stride..][..RANGE_BYTES];
+        range.iter().for_each(|byte| occurs[usize::from(*byte)] = 1);
     }
     let distinct: u32 = occurs.iter().map(|occurs| u32::from(*occurs)).sum();
     distinct >= DISTINCT_VALUES_MIN
 }
 
-/// The size of the sample of a chunk in bytes: `SAMPLES` ranges of `SAMPLE_BYTES` bytes.
-const SAMPLED_BYTES: usize = SAMPLES * SAMPLE_BYTES;
-const SAMPLES: usize = 16;
-const SAMPLE_BYTES: usize = 8;
+/// The size of the sample of a chunk in bytes: `RANGES` ranges of `RANGE_BYTES` bytes.
+const SAMPLED_BYTES: usize = RANGES * RANGE_BYTES;
+const RANGES: usize = 16;
+const RANGE_BYTES: usize = 8;
 
 /// The smallest number of distinct values in a sample of noise. 128 random bytes have 101 distinct values on
 /// average, with a standard deviation of 3.7. Only three in a million samples of random bytes have fewer values

@@ -35,7 +35,7 @@ pub(crate) struct Refresh {
 
 /// Why a poll or a download failed.
 #[derive(Debug, thiserror::Error)]
-enum RoundError {
+enum RefreshError {
     #[error(transparent)]
     Fetch(#[from] FetchError),
     #[error("{what} was refused: {source}")]
@@ -125,13 +125,14 @@ impl Refresh {
         &self,
         fetcher: &mut Fetcher,
         tag: &mut Option<HeaderValue>,
-    ) -> Result<PollOutcome, RoundError> {
+    ) -> Result<PollOutcome, RefreshError> {
         count(&self.shared.counters.polls);
-        let dated = self.shared.config.clock_error.is_some();
+        // Without `clock_error`, only a proof makes the filter fresh.
+        let uses_manifest_date = self.shared.config.clock_error.is_some();
         let mut fields = Vec::new();
         let mut subpath = String::new();
         let mut extra_wait = Duration::ZERO;
-        if dated {
+        if uses_manifest_date {
             fields.extend(tag.clone().map(|tag| (IF_NONE_MATCH, tag)));
         } else {
             let mut random = [0; 16];
@@ -154,7 +155,7 @@ impl Refresh {
         let (status, headers, line) = response.await?;
         let outcome = match status {
             StatusCode::OK => {
-                if dated {
+                if uses_manifest_date {
                     *tag = headers.get(ETAG).cloned();
                 }
                 let accepted = self
@@ -186,7 +187,7 @@ impl Refresh {
             self.check_accepted("the proof", accepted)?;
             count(&self.shared.counters.proofs);
         }
-        Ok(if dated {
+        Ok(if uses_manifest_date {
             // The request had no `wait`, so the publisher or a cache answered immediately.
             PollOutcome::Unchanged
         } else {
@@ -195,7 +196,7 @@ impl Refresh {
     }
 
     /// Fetches the missing deltas, in order.
-    async fn fetch_deltas(&self, fetcher: &mut Fetcher) -> Result<(), RoundError> {
+    async fn fetch_deltas(&self, fetcher: &mut Fetcher) -> Result<(), RefreshError> {
         let missing = self.shared.read().to_fetch().deltas;
         for entry in missing {
             let bytes_max = DELTA_HEADER_BYTES + 8 * self.shared.config.overlay_ids_max as u64;
@@ -239,7 +240,7 @@ impl Refresh {
         }
     }
 
-    async fn download(&self, fetcher: &mut Fetcher) -> Result<(), RoundError> {
+    async fn download(&self, fetcher: &mut Fetcher) -> Result<(), RefreshError> {
         let Some(listed) = self.shared.read().to_fetch().snapshot else {
             return Ok(());
         };
@@ -274,7 +275,7 @@ impl Refresh {
                     .read()
                     .to_fetch()
                     .snapshot
-                    .is_some_and(|now| now != listed) =>
+                    .is_some_and(|newest| newest != listed) =>
             {
                 self.download_needed.notify_one();
                 return Ok(());
@@ -302,7 +303,7 @@ impl Refresh {
         &self,
         what: &'static str,
         accepted: Result<(), UpdateError>,
-    ) -> Result<(), RoundError> {
+    ) -> Result<(), RefreshError> {
         let Err(source) = accepted else {
             return Ok(());
         };
@@ -314,7 +315,7 @@ impl Refresh {
             _ => &counters.deltas_refused,
         };
         counter.fetch_add(1, Ordering::Relaxed);
-        Err(RoundError::Update { what, source })
+        Err(RefreshError::Update { what, source })
     }
 }
 

@@ -170,8 +170,11 @@ pub(crate) fn expected_rate(load: f64) -> f64 {
     let mut ids = 0.0;
     loop {
         let set = 1.0 - clear;
-        let (square, passes) = (set * set, 8);
-        debug_assert_eq!(passes, LANES);
+        debug_assert_eq!(
+            LANES, 8,
+            "the code below computes the eighth power of `set`"
+        );
+        let square = set * set;
         let fourth = square * square;
         weights += weight;
         hits += weight * fourth * fourth;

@@ -39,7 +39,7 @@ fn aes_128_gcm() -> SupportedCipherSuite {
 /// below. AWS-LC uses vector AES only with all of these extensions.
 #[cfg(target_arch = "x86_64")]
 pub(crate) fn has_vaes_without_avx512() -> bool {
-    let wide = is_x86_feature_detected!("vaes")
+    let has_vaes = is_x86_feature_detected!("vaes")
         && is_x86_feature_detected!("vpclmulqdq")
         && is_x86_feature_detected!("avx2");
     let avx512 = is_x86_feature_detected!("avx512f")
@@ -47,7 +47,7 @@ pub(crate) fn has_vaes_without_avx512() -> bool {
         && is_x86_feature_detected!("avx512bw")
         && is_x86_feature_detected!("avx512dq")
         && is_x86_feature_detected!("avx512ifma");
-    wide && !avx512
+    has_vaes && !avx512
 }
 
 #[cfg(target_arch = "x86_64")]

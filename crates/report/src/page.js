@@ -55,12 +55,12 @@ for (const figure of document.querySelectorAll("figure.plot")) {
     stop = -1;
   };
 
-  const point = (event) => {
+  const showAtPointer = (event) => {
     const box = area.getBoundingClientRect();
     show(((event.clientX - box.left) / box.width) * 1000);
   };
-  area.addEventListener("pointermove", point);
-  area.addEventListener("pointerdown", point);
+  area.addEventListener("pointermove", showAtPointer);
+  area.addEventListener("pointerdown", showAtPointer);
   area.addEventListener("pointerleave", hide);
   figure.addEventListener("blur", hide);
   figure.addEventListener("keydown", (event) => {

@@ -22,7 +22,7 @@ pub(crate) fn without_tests(source: &str) -> Vec<Token<'_>> {
             Some(inside) if is_test_only(inside) => {
                 // The attribute also has the tokens `#`, `[` and `]`.
                 at += inside.len() + 3;
-                at += item(&tokens[at..]);
+                at += item_length(&tokens[at..]);
             }
             _ => {
                 kept.push(tokens[at]);
@@ -54,16 +54,16 @@ pub(crate) fn modules(source: &str) -> Vec<Module> {
         }
         match &tokens[at..] {
             [module, name, end, ..] if module.text == "mod" && name.kind == Kind::Word => {
-                let tested = test_only || open.iter().flatten().any(|(_, tested)| *tested);
+                let for_tests = test_only || open.iter().flatten().any(|(_, for_tests)| *for_tests);
                 if end.text == ";" {
                     let around = open.iter().flatten().map(|(name, _)| name.clone());
                     found.push(Module {
                         path: around.chain([name.text.to_owned()]).collect(),
                         file: file.take(),
-                        test_only: tested,
+                        test_only: for_tests,
                     });
                 } else {
-                    open.push(Some((name.text.to_owned(), tested)));
+                    open.push(Some((name.text.to_owned(), for_tests)));
                 }
                 (file, test_only) = (None, false);
                 at += 3;
@@ -147,7 +147,7 @@ fn attribute<'s, 'a>(tokens: &'s [Token<'a>]) -> Option<&'s [Token<'a>]> {
     if (hash.text, open.text) != ("#", "[") {
         return None;
     }
-    let length = balanced(&tokens[1..], "[", "]");
+    let length = balanced_length(&tokens[1..], "[", "]");
     Some(&tokens[2..length])
 }
 
@@ -165,14 +165,14 @@ fn is_test_only(attribute: &[Token<'_>]) -> bool {
 }
 
 /// Returns the number of tokens of the item at the start of `tokens`: up to its `;` or its closing brace.
-fn item(tokens: &[Token<'_>]) -> usize {
+fn item_length(tokens: &[Token<'_>]) -> usize {
     let mut at = 0;
     while at < tokens.len() {
         match tokens[at].text {
             ";" => return at + 1,
-            "{" => return at + balanced(&tokens[at..], "{", "}"),
-            "(" => at += balanced(&tokens[at..], "(", ")"),
-            "[" => at += balanced(&tokens[at..], "[", "]"),
+            "{" => return at + balanced_length(&tokens[at..], "{", "}"),
+            "(" => at += balanced_length(&tokens[at..], "(", ")"),
+            "[" => at += balanced_length(&tokens[at..], "[", "]"),
             _ => at += 1,
         }
     }
@@ -180,7 +180,7 @@ fn item(tokens: &[Token<'_>]) -> usize {
 }
 
 /// Returns the number of tokens from the opening mark, which is the first token, to its closing mark.
-fn balanced(tokens: &[Token<'_>], open: &str, close: &str) -> usize {
+fn balanced_length(tokens: &[Token<'_>], open: &str, close: &str) -> usize {
     let mut depth = 0_usize;
     for (at, token) in tokens.iter().enumerate() {
         if token.text == open {

@@ -13,7 +13,7 @@ class FilterError(ValueError):
     """The bytes are not a valid filter."""
 
 class Refused(Exception):
-    """Received data was not used; ``reason`` is the code. The previous data stays in use."""
+    """Received data was not used; ``reason`` is a code for the cause. The previous data stays in use."""
 
     reason: str
 

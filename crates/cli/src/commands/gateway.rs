@@ -28,7 +28,7 @@ pub(crate) struct GatewayArgs {
     #[arg(long, value_name = "ADDR", default_value = "0.0.0.0:7443", value_parser = listen)]
     listen: SocketAddr,
 
-    /// The origin of the edges' misses, as http://HOST:PORT
+    /// Origin server that answers the edges' misses, as http://HOST:PORT
     #[arg(long, value_name = "URL", value_parser = origin)]
     origin: Option<HostPort>,
 

@@ -166,7 +166,7 @@ impl Bloom {
     }
 
     /// Counts the set bits in every `stride`th block.
-    pub(super) fn set_bits(&self, stride: usize) -> u64 {
+    pub(super) fn count_set_bits(&self, stride: usize) -> u64 {
         let blocks = self.blocks.iter().step_by(stride);
         blocks
             .flat_map(|block| &block.0)
@@ -243,7 +243,7 @@ mod tests {
             let bloom = Bloom::new(blocks);
             let counted: u64 =
                 keys.iter().map(|&key| u64::from(bloom.add(&Probe::new(KeyHash(key))))).sum();
-            prop_assert_eq!(counted, bloom.set_bits(1));
+            prop_assert_eq!(counted, bloom.count_set_bits(1));
         }
     }
 
@@ -254,7 +254,7 @@ mod tests {
     fn the_rates_are_those_of_the_formulas() {
         for keys_per_block in [20, 45, 70] {
             let bloom = filled(4096, 4096 * keys_per_block);
-            let fill = bloom.set_bits(1) as f64 / (4096.0 * 512.0);
+            let fill = bloom.count_set_bits(1) as f64 / (4096.0 * 512.0);
             let expected_fill = rates::fill(keys_per_block as f64);
             assert!(
                 (fill - expected_fill).abs() < 0.004,
@@ -291,7 +291,7 @@ mod tests {
                 });
             }
         });
-        assert_eq!(u64::from(counted.load(Relaxed)), bloom.set_bits(1));
+        assert_eq!(u64::from(counted.load(Relaxed)), bloom.count_set_bits(1));
         assert!((0..400).all(|key| bloom.contains(&Probe::new(KeyHash(key)))));
     }
 

@@ -343,7 +343,7 @@ impl RotatingBloom {
         *self.cleared.get_mut() = 0;
         for (counted, generation) in self.counted.iter_mut().zip(&self.generations) {
             // The bits are counted, because a count in the file could be wrong.
-            *counted.get_mut() = generation.set_bits(self.geometry.stride);
+            *counted.get_mut() = generation.count_set_bits(self.geometry.stride);
         }
     }
 }

@@ -17,7 +17,7 @@ fn canonical(index: &Index, key: KeyHash) -> (u64, u64) {
     (base.min(index.geometry.partner(base, tag)), tag)
 }
 
-fn at(unit: u64) -> Location {
+fn location(unit: u64) -> Location {
     Location::from_unit(unit)
 }
 
@@ -70,14 +70,14 @@ proptest! {
             match change {
                 Change::Insert(key, unit) => {
                     let key = KeyHash(key);
-                    let before = map.insert(canonical(&index, key), (at(unit), 0));
+                    let before = map.insert(canonical(&index, key), (location(unit), 0));
                     let expected = before.map_or(InsertOutcome::New, |(at, _)| InsertOutcome::Replaced(at));
-                    prop_assert_eq!(index.insert(key, at(unit)), expected);
+                    prop_assert_eq!(index.insert(key, location(unit)), expected);
                 }
                 Change::Touch(key) => {
                     let key = KeyHash(key);
                     // This touch counts only if the entry has exactly this location.
-                    index.touch(key, at(1 << 15));
+                    index.touch(key, location(1 << 15));
                     if let Some((at, hits)) = map.get_mut(&canonical(&index, key)) {
                         if *at == Location::from_unit(1 << 15) {
                             *hits = Index::HITS_MAX.min(*hits + 1);
@@ -89,11 +89,11 @@ proptest! {
                 Change::Relocate(key, unit) => {
                     let key = KeyHash(key);
                     let identity = canonical(&index, key);
-                    let from = map.get(&identity).map_or_else(|| at(3), |&(from, _)| from);
-                    let done = index.relocate(key, from, at(unit));
+                    let from = map.get(&identity).map_or_else(|| location(3), |&(from, _)| from);
+                    let done = index.relocate(key, from, location(unit));
                     prop_assert_eq!(done, map.contains_key(&identity));
                     if done {
-                        map.insert(identity, (at(unit), 0));
+                        map.insert(identity, (location(unit), 0));
                     }
                 }
                 Change::Remove(key) => {
@@ -105,9 +105,9 @@ proptest! {
                 Change::RemoveElsewhere(key) => {
                     let key = KeyHash(key);
                     let elsewhere = map.get(&canonical(&index, key)).map_or(5, |(at, _)| at.unit() ^ 1);
-                    prop_assert!(!index.remove(key, at(elsewhere)));
-                    prop_assert!(!index.relocate(key, at(elsewhere), at(9)));
-                    prop_assert_eq!(index.hits(key, at(elsewhere)), None);
+                    prop_assert!(!index.remove(key, location(elsewhere)));
+                    prop_assert!(!index.relocate(key, location(elsewhere), location(9)));
+                    prop_assert_eq!(index.hits(key, location(elsewhere)), None);
                 }
                 Change::Purge(key) => {
                     let key = KeyHash(key);
@@ -150,7 +150,7 @@ proptest! {
 ///
 /// Method: grow one index to forty layers, check its size after each insertion, and look up every key at the end.
 #[test]
-fn a_growing_index_takes_less_than_eight_bytes_per_object() {
+fn a_growing_index_takes_at_most_eight_bytes_per_object() {
     let objects_max = 120_000;
     let index = Index::new(IndexConfig {
         device: ByteSize::gib(3),
@@ -158,7 +158,7 @@ fn a_growing_index_takes_less_than_eight_bytes_per_object() {
     });
     let mut replaced = 0;
     for n in 0..objects_max {
-        match index.insert(KeyHash(n), at(n + 1)) {
+        match index.insert(KeyHash(n), location(n + 1)) {
             InsertOutcome::New => {}
             InsertOutcome::Replaced(_) => replaced += 1,
             InsertOutcome::Displaced(at) => panic!("object {n} displaced {at}"),
@@ -177,7 +177,7 @@ fn a_growing_index_takes_less_than_eight_bytes_per_object() {
     // equal identities is the first number divided by the second: well below one.
     assert!(replaced <= 3, "{replaced} equal identities");
     let wrong = (0..objects_max)
-        .filter(|&n| index.find(KeyHash(n)) != Some(at(n + 1)))
+        .filter(|&n| index.find(KeyHash(n)) != Some(location(n + 1)))
         .count();
     assert!(wrong <= replaced);
 }
@@ -195,11 +195,11 @@ fn a_full_index_displaces_the_oldest_and_counts_it() {
     });
     let mut displaced = 0;
     for n in 0..4 * objects_max {
-        if let InsertOutcome::Displaced(gone) = index.insert(KeyHash(n), at(n + 1)) {
+        if let InsertOutcome::Displaced(gone) = index.insert(KeyHash(n), location(n + 1)) {
             displaced += 1;
             assert!(gone.unit() <= n, "the displaced entry is older");
         }
-        assert_eq!(index.find(KeyHash(n)), Some(at(n + 1)));
+        assert_eq!(index.find(KeyHash(n)), Some(location(n + 1)));
     }
     assert_eq!(index.counts().displaced, displaced);
     assert_eq!(index.len(), 4 * objects_max - displaced);
@@ -238,15 +238,19 @@ fn lookups_during_insertions_find_every_entry() {
                     if below > 0 {
                         n = n.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                         let key = (n >> 20) % below;
-                        assert_eq!(index.find(KeyHash(key)), Some(at(key + 1)), "key {key}");
-                        index.touch(KeyHash(key), at(key + 1));
+                        assert_eq!(
+                            index.find(KeyHash(key)),
+                            Some(location(key + 1)),
+                            "key {key}"
+                        );
+                        index.touch(KeyHash(key), location(key + 1));
                     }
                 }
             });
         }
         for n in 0..150_000 {
             assert_eq!(
-                index.insert(KeyHash(n), at(n + 1)),
+                index.insert(KeyHash(n), location(n + 1)),
                 InsertOutcome::New,
                 "keys with distinct identities"
             );
@@ -267,7 +271,9 @@ impl Write for InsertingWriter<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bytes.extend(bytes);
         for _ in 0..400 {
-            _ = self.index.insert(KeyHash(self.next), at(self.next + 1));
+            _ = self
+                .index
+                .insert(KeyHash(self.next), location(self.next + 1));
             self.next += 1;
         }
         // Some entries are inserted and removed again.
@@ -294,7 +300,10 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     };
     let index = Index::new(config);
     for n in 0..before {
-        assert_eq!(index.insert(KeyHash(n), at(n + 1)), InsertOutcome::New);
+        assert_eq!(
+            index.insert(KeyHash(n), location(n + 1)),
+            InsertOutcome::New
+        );
     }
     let mut out = InsertingWriter {
         bytes: Vec::new(),
@@ -308,11 +317,11 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
     let (loaded, epoch) = Index::load(config, &mut &bytes[..]).expect("the checkpoint is complete");
     assert_eq!(epoch, 3);
     for n in 0..before {
-        assert_eq!(loaded.find(KeyHash(n)), Some(at(n + 1)), "key {n}");
+        assert_eq!(loaded.find(KeyHash(n)), Some(location(n + 1)), "key {n}");
     }
     // An entry that moved during the save may be in two buckets of the checkpoint. A purge removes both copies.
     for n in 0..before {
-        assert_eq!(loaded.purge(KeyHash(n)), Some(at(n + 1)));
+        assert_eq!(loaded.purge(KeyHash(n)), Some(location(n + 1)));
         assert_eq!(loaded.find(KeyHash(n)), None);
     }
 }
@@ -321,7 +330,7 @@ fn a_checkpoint_during_insertions_contains_every_earlier_entry() {
 fn saved(config: IndexConfig, objects: u64) -> Vec<u8> {
     let index = Index::new(config);
     for n in 0..objects {
-        _ = index.insert(KeyHash(n), at(n + 1));
+        _ = index.insert(KeyHash(n), location(n + 1));
     }
     let mut bytes = Vec::new();
     index.save(1, &mut bytes).expect("memory can be written");
@@ -411,7 +420,7 @@ fn a_checkpoint_of_version_1_opens() {
     let (index, epoch) = Index::load(small(), &mut &bytes[..]).expect("the fixture has version 1");
     assert_eq!((index.len(), epoch), (300, 1));
     for n in 0..300 {
-        assert_eq!(index.find(KeyHash(n)), Some(at(n + 1)));
+        assert_eq!(index.find(KeyHash(n)), Some(location(n + 1)));
     }
 }
 
@@ -460,7 +469,7 @@ fn false_matches_are_as_frequent_as_stated() {
     };
     let index = Index::with_geometry(config, geometry);
     for n in 0..100_000 {
-        _ = index.insert(KeyHash(n), at(n + 1));
+        _ = index.insert(KeyHash(n), location(n + 1));
     }
     let absent = 100_000..500_000_u64;
     let looked_up = absent.clone().count() as f64;

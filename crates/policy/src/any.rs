@@ -6,30 +6,31 @@
 use edgeward_types::Seed;
 
 use crate::admission::Admission;
+use crate::density::{DensityHitRecorder, DensityTier};
 use crate::eviction::{Fifo, Gds, Gdsf, GdsfPlain, LfuDa, Lru, Size};
 use crate::slots::Slot;
 use crate::spec::EvictionSpec;
 use crate::tier::{HitRecorder, Tier};
 use crate::{Evicted, Object, Verdict};
 
-/// Declares [`AnyTier`] and [`AnyHitRecorder`] with one variant per ranking.
+/// Declares [`AnyTier`] and [`AnyHitRecorder`] with one variant per eviction rule: its name, its tier and its recorder.
 macro_rules! any_tier {
-    ($($ranking:ident),*) => {
-        /// A [`Tier`] with any ranking. It has the methods of [`Tier`].
+    ($($rule:ident: $tier:ty, $recorder:ty;)*) => {
+        /// A tier with any eviction rule. It has the methods of [`Tier`].
         #[derive(Debug)]
         pub enum AnyTier {
             $(
-                #[doc = concat!("Ranked by [`", stringify!($ranking), "`].")]
-                $ranking(Tier<$ranking>),
+                #[doc = concat!("Evicts by the rule [`EvictionSpec::", stringify!($rule), "`].")]
+                $rule($tier),
             )*
         }
 
-        /// A [`HitRecorder`] with any ranking.
+        /// A [`HitRecorder`] with any eviction rule.
         #[derive(Clone, Debug)]
         pub enum AnyHitRecorder {
             $(
-                #[doc = concat!("Ranked by [`", stringify!($ranking), "`].")]
-                $ranking(HitRecorder<$ranking>),
+                #[doc = concat!("Evicts by the rule [`EvictionSpec::", stringify!($rule), "`].")]
+                $rule($recorder),
             )*
         }
 
@@ -44,8 +45,8 @@ macro_rules! any_tier {
                 match eviction {
                     // LRU in a tier that is never full evicts no object.
                     EvictionSpec::Never => Self::Lru(Tier::new(u64::MAX, admission, seed)),
-                    $(EvictionSpec::$ranking => {
-                        Self::$ranking(Tier::new(capacity_bytes, admission, seed))
+                    $(EvictionSpec::$rule => {
+                        Self::$rule(<$tier>::new(capacity_bytes, admission, seed))
                     })*
                 }
             }
@@ -53,7 +54,7 @@ macro_rules! any_tier {
             /// See [`Tier::hit_recorder`].
             pub fn hit_recorder(&self) -> AnyHitRecorder {
                 match self {
-                    $(Self::$ranking(tier) => AnyHitRecorder::$ranking(tier.hit_recorder()),)*
+                    $(Self::$rule(tier) => AnyHitRecorder::$rule(tier.hit_recorder()),)*
                 }
             }
         }
@@ -63,14 +64,23 @@ macro_rules! any_tier {
             #[inline]
             pub fn hit(&self, slot: Slot) {
                 match self {
-                    $(Self::$ranking(hit_recorder) => hit_recorder.hit(slot),)*
+                    $(Self::$rule(hit_recorder) => hit_recorder.hit(slot),)*
                 }
             }
         }
     };
 }
 
-any_tier!(Lru, Fifo, Size, LfuDa, Gds, Gdsf, GdsfPlain);
+any_tier! {
+    Lru: Tier<Lru>, HitRecorder<Lru>;
+    Fifo: Tier<Fifo>, HitRecorder<Fifo>;
+    Size: Tier<Size>, HitRecorder<Size>;
+    LfuDa: Tier<LfuDa>, HitRecorder<LfuDa>;
+    Gds: Tier<Gds>, HitRecorder<Gds>;
+    Gdsf: Tier<Gdsf>, HitRecorder<Gdsf>;
+    GdsfPlain: Tier<GdsfPlain>, HitRecorder<GdsfPlain>;
+    Density: DensityTier, DensityHitRecorder;
+}
 
 macro_rules! with_tier {
     ($any:expr, $tier:ident => $call:expr) => {
@@ -82,6 +92,7 @@ macro_rules! with_tier {
             AnyTier::Gds($tier) => $call,
             AnyTier::Gdsf($tier) => $call,
             AnyTier::GdsfPlain($tier) => $call,
+            AnyTier::Density($tier) => $call,
         }
     };
 }

@@ -7,6 +7,7 @@
 pub mod adaptsize;
 pub mod admission;
 mod any;
+pub mod density;
 pub mod digest;
 pub mod disk_admission;
 pub mod eviction;

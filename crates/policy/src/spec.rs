@@ -36,7 +36,7 @@ pub enum AdmissionSpec {
     AdaptSizeHorizon,
 }
 
-/// An eviction rule: `lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `infinite`.
+/// An eviction rule: `lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `density`, `infinite`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum EvictionSpec {
     /// Evicts the least recently used object.
@@ -58,6 +58,9 @@ pub enum EvictionSpec {
     Gdsf,
     /// Evicts the object with the fewest requests per byte: GDSF as published.
     GdsfPlain,
+    /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects an object
+    /// that has fewer than all residents.
+    Density,
     /// Evicts no object: the upper bound of hits for any policy.
     Never,
 }
@@ -157,7 +160,7 @@ impl PolicySpec {
 }
 
 /// The eviction rules by name.
-const EVICTIONS: [(&str, EvictionSpec); 8] = [
+const EVICTIONS: [(&str, EvictionSpec); 9] = [
     ("lru", EvictionSpec::Lru),
     ("fifo", EvictionSpec::Fifo),
     ("size", EvictionSpec::Size),
@@ -165,6 +168,7 @@ const EVICTIONS: [(&str, EvictionSpec); 8] = [
     ("gds", EvictionSpec::Gds),
     ("gdsf", EvictionSpec::Gdsf),
     ("gdsf-plain", EvictionSpec::GdsfPlain),
+    ("density", EvictionSpec::Density),
     ("infinite", EvictionSpec::Never),
 ];
 
@@ -351,7 +355,7 @@ impl std::error::Error for ParsePolicyError {
 
 /// The names of the rules, for error messages.
 const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";
-const EVICTION_NAMES: &str = "lru, fifo, size, lfu-da, gds, gdsf, gdsf-plain, infinite";
+const EVICTION_NAMES: &str = "lru, fifo, size, lfu-da, gds, gdsf, gdsf-plain, density, infinite";
 
 #[cfg(test)]
 mod tests {

@@ -33,7 +33,7 @@ pub struct Tier<R: Ranking> {
     /// The victims of the offer that is being decided. Empty between offers; kept for its allocation.
     batch: Vec<Victim>,
     /// Removed objects whose entries are still in the queue.
-    ghosts: usize,
+    removed_in_queue: usize,
     hit_recorder: HitRecorder<R>,
     offers: u32,
     digest: Digest,
@@ -52,7 +52,7 @@ impl<R: Ranking> Tier<R> {
             entries: Vec::new(),
             free: Vec::new(),
             batch: Vec::new(),
-            ghosts: 0,
+            removed_in_queue: 0,
             hit_recorder: HitRecorder(Arc::new(Shared {
                 ranking: R::Shared::default(),
                 states: AccessStates::new(),
@@ -101,12 +101,12 @@ impl<R: Ranking> Tier<R> {
         entry.resident = false;
         self.used_bytes -= entry.object.size_bytes;
         self.residents -= 1;
-        self.ghosts += 1;
-        // Ghosts are swept when they outnumber the residents: amortised O(1) per removal.
-        if self.ghosts > self.residents + GHOSTS_MIN {
+        self.removed_in_queue += 1;
+        // Removed objects are swept when they outnumber the residents: amortised O(1) per removal.
+        if self.removed_in_queue > self.residents + SWEEP_OBJECTS_MIN {
             let entry_state = entry_state::<R>(&self.entries, &self.hit_recorder);
             self.queue.sweep(entry_state, |index| self.free.push(index));
-            self.ghosts = 0;
+            self.removed_in_queue = 0;
         }
         true
     }
@@ -222,7 +222,7 @@ impl<R: Ranking> Tier<R> {
             .queue
             .pop(entry_state, |index| {
                 self.free.push(index);
-                self.ghosts -= 1;
+                self.removed_in_queue -= 1;
             })
             .expect("a victim is always resident while bytes are used");
         Victim { rank, index }
@@ -339,9 +339,9 @@ fn entry_state<'a, R: Ranking>(
     }
 }
 
-/// A sweep needs this many more ghosts than residents. A sweep of few ghosts costs more time than their memory
-/// is worth.
-const GHOSTS_MIN: usize = 1024;
+/// A sweep needs this many more removed objects than residents. A sweep of few objects costs more time than their
+/// memory is worth.
+const SWEEP_OBJECTS_MIN: usize = 1024;
 
 /// Victims are evicted in batches of this number while an object may still be rejected.
 ///

@@ -74,7 +74,7 @@ pub(crate) struct ReplayArgs {
     #[arg(long, value_name = "PID")]
     pid: Option<u32>,
 
-    /// Add the page at this URL to each sample of the resources
+    /// Add the page at this URL to each resource sample
     ///
     /// For an edge, /status of its admin server: http://127.0.0.1:9900/status.
     #[arg(long, value_name = "URL")]

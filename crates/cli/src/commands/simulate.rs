@@ -37,8 +37,9 @@ pub(crate) struct SimulateArgs {
 
     /// Policies, such as lru, gdsf or adaptsize+gdsf
     ///
-    /// An eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `infinite`), an admission rule
-    /// (`threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as `adaptsize+gdsf`.
+    /// An eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `density`, `infinite`),
+    /// an admission rule (`threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as
+    /// `adaptsize+gdsf`.
     #[arg(
         long,
         short,

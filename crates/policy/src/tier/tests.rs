@@ -318,7 +318,7 @@ fn removed_objects_leave_the_queue() {
         assert!(tier.remove(slot));
     }
     assert!(
-        tier.entries.len() <= GHOSTS_MIN + 2,
+        tier.entries.len() <= SWEEP_OBJECTS_MIN + 2,
         "{}",
         tier.entries.len()
     );

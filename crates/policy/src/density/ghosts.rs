@@ -1,0 +1,145 @@
+//! The ghosts: histories of objects that are not resident.
+//!
+//! A ring of entries with an index by key. A new entry replaces the oldest entry. The keys do not influence which entry
+//! is replaced, so a server that hashes URLs and a simulator that reads ids make the same decisions.
+
+use edgeward_types::{KeyHash, mix64};
+use hashbrown::HashTable;
+
+use super::history::History;
+
+/// A bounded table of histories by key. An entry takes 16 bytes, and 5 to 10 bytes in the index.
+#[derive(Debug, Default)]
+pub(super) struct Ghosts {
+    ring: Vec<Ghost>,
+    /// The position of each key in the ring.
+    index: HashTable<u32>,
+    /// The position of the oldest entry, which the next insertion replaces.
+    oldest: usize,
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Ghost {
+    key: u64,
+    /// Empty if the entry is not in use.
+    history: History,
+}
+
+const _: () = assert!(size_of::<Ghost>() == 16);
+
+impl Ghosts {
+    /// The number of entries, used or unused.
+    pub(super) fn capacity(&self) -> usize {
+        self.ring.len()
+    }
+
+    /// Returns the history at `position`, which is below the capacity. An unused entry has an empty history.
+    pub(super) fn at(&self, position: usize) -> History {
+        self.ring[position].history
+    }
+
+    /// Removes the history of an object.
+    pub(super) fn take(&mut self, key: KeyHash) -> Option<History> {
+        let ring = &mut self.ring;
+        let same_key = |&position: &u32| ring[position as usize].key == key.0;
+        let entry = self.index.find_entry(mix64(key.0), same_key).ok()?;
+        let (position, _) = entry.remove();
+        Some(std::mem::take(&mut ring[position as usize]).history)
+    }
+
+    /// Remembers the history of an object that has no entry yet.
+    pub(super) fn insert(&mut self, key: KeyHash, history: History) {
+        if self.ring.is_empty() {
+            return;
+        }
+        let position = self.oldest;
+        self.oldest = (self.oldest + 1) % self.ring.len();
+        let replaced = self.ring[position];
+        if !replaced.history.is_empty() {
+            self.take(KeyHash(replaced.key));
+        }
+        self.ring[position] = Ghost {
+            key: key.0,
+            history,
+        };
+        let ring = &self.ring;
+        let hash_at = |&position: &u32| mix64(ring[position as usize].key);
+        self.index
+            .insert_unique(mix64(key.0), position as u32, hash_at);
+    }
+
+    /// Enlarges the table if it has fewer entries than wanted. It grows by at least a quarter, so that the amortised
+    /// work per object is constant.
+    pub(super) fn grow_to(&mut self, entries_min: usize) {
+        if self.ring.len() >= entries_min {
+            return;
+        }
+        let entries = entries_min
+            .max(self.ring.len() / 4 * 5)
+            .next_multiple_of(ENTRIES_STEP)
+            .min(u32::MAX as usize);
+        let (newer, older) = self.ring.split_at(self.oldest);
+        let in_order: Vec<Ghost> = older.iter().chain(newer).copied().collect();
+        self.ring = vec![Ghost::default(); entries];
+        self.index.clear();
+        self.oldest = 0;
+        for ghost in in_order {
+            if !ghost.history.is_empty() {
+                self.insert(KeyHash(ghost.key), ghost.history);
+            }
+        }
+    }
+
+    /// Bytes of the tables.
+    pub(super) fn bookkeeping_bytes(&self) -> usize {
+        self.ring.capacity() * size_of::<Ghost>() + self.index.allocation_size()
+    }
+}
+
+/// The number of entries is a multiple of this, so that a small table does not grow at each insertion.
+const ENTRIES_STEP: usize = 16;
+
+#[cfg(test)]
+mod tests {
+    use super::super::history::Time;
+    use super::*;
+
+    fn history(offer: u32) -> History {
+        History::first(Time(2 * offer))
+    }
+
+    #[test]
+    fn a_remembered_history_is_taken_once() {
+        let mut ghosts = Ghosts::default();
+        ghosts.grow_to(100);
+        ghosts.insert(KeyHash(0), history(5));
+        assert_eq!(ghosts.take(KeyHash(0)), Some(history(5)));
+        assert_eq!(ghosts.take(KeyHash(0)), None);
+    }
+
+    #[test]
+    fn a_table_without_entries_remembers_nothing() {
+        let mut ghosts = Ghosts::default();
+        ghosts.insert(KeyHash(1), history(1));
+        assert_eq!(ghosts.take(KeyHash(1)), None);
+    }
+
+    /// The table forgets exactly the objects whose entries were replaced, also after it grew.
+    ///
+    /// Method: insertions beyond the capacity, compared with the last keys in order.
+    #[test]
+    fn a_full_table_forgets_the_oldest_entry() {
+        let mut ghosts = Ghosts::default();
+        ghosts.grow_to(16);
+        (0..21).for_each(|n| ghosts.insert(KeyHash(n), history(n as u32)));
+        ghosts.grow_to(17);
+        assert_eq!(ghosts.capacity(), 32);
+        (21..40).for_each(|n| ghosts.insert(KeyHash(n), history(n as u32)));
+        // 16 objects were left at the growth, 16 unused entries came with it, and three entries were replaced after it.
+        let first_remembered = 21 - 16 + 3;
+        for n in 0..40 {
+            let expected = (n >= first_remembered).then(|| history(n as u32));
+            assert_eq!(ghosts.take(KeyHash(n)), expected, "{n}");
+        }
+    }
+}

@@ -1,0 +1,135 @@
+//! The request history of an object: the number of requests, the last gap, and the time of the last request.
+
+/// A time in offers. It wraps around after 2³¹ offers, so an age above 2³⁰ offers is taken for 0.
+///
+/// The unit is half an offer: an offer has an even time, and the hits between it and the next offer have the odd time
+/// that follows.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Time(pub(super) u32);
+
+impl Time {
+    /// Returns the number of offers since `earlier`, or 0 if `earlier` is later.
+    pub(super) fn offers_since(self, earlier: Self) -> u32 {
+        let half_offers = self.0.wrapping_sub(earlier.0).cast_signed();
+        half_offers.max(0).cast_unsigned() / 2
+    }
+}
+
+/// The recorded requests of one object. Objects with the same [`class`](Self::class) are assumed to be
+/// requested again at the same rate.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct History {
+    /// The time of the last request.
+    pub(super) last: Time,
+    /// The bin of the gap between the last two requests; 0 after the first request.
+    gap_bin: u8,
+    /// The number of requests, at most 255. Requests between two offers count once.
+    requests: u8,
+}
+
+impl History {
+    /// The history of an object that was requested for the first time.
+    pub(super) fn first(now: Time) -> Self {
+        Self {
+            last: now,
+            gap_bin: 0,
+            requests: 1,
+        }
+    }
+
+    /// Returns the history after a further request.
+    pub(super) fn request(self, now: Time) -> Self {
+        Self {
+            last: now,
+            gap_bin: bin(now.offers_since(self.last)),
+            requests: self.requests.saturating_add(1),
+        }
+    }
+
+    /// Returns true if no request was recorded: the empty entry of a table.
+    pub(super) fn is_empty(self) -> bool {
+        self.requests == 0
+    }
+
+    /// The class of the request count and of the last gap, below [`CLASSES`].
+    pub(super) fn class(self) -> usize {
+        let count_class = match self.requests {
+            0 | 1 => 0,
+            2 => 1,
+            3 | 4 => 2,
+            5..=8 => 3,
+            9..=32 => 4,
+            33.. => 5,
+        };
+        count_class * BINS + usize::from(self.gap_bin)
+    }
+
+    /// The cell of this history at a time, below [`CELLS`]: its class and the bin of its age.
+    pub(super) fn cell(self, now: Time) -> usize {
+        self.class() * BINS + usize::from(bin(now.offers_since(self.last)))
+    }
+}
+
+/// Returns the bin of a duration: `⌈log2(offers)⌉`, at most `BINS - 1`. Durations of 0 and 1 are in bin 0.
+fn bin(offers: u32) -> u8 {
+    let bin = u32::BITS - offers.saturating_sub(1).leading_zeros();
+    bin.min(BINS as u32 - 1) as u8
+}
+
+/// The number of offers in a bin.
+pub(super) fn bin_width(bin: usize) -> f64 {
+    match bin {
+        0 => 1.0,
+        bin => (1u64 << (bin - 1)) as f64,
+    }
+}
+
+/// Bins of gaps and ages. The last bin has all durations above 2²⁴ offers.
+pub(super) const BINS: usize = 26;
+
+/// The middle of each class of request counts: 1, 2, 3–4, 5–8, 9–32, 33 and more.
+pub(super) const COUNT_CLASSES: [f64; 6] = [1.0, 2.0, 3.5, 6.5, 20.0, 60.0];
+
+/// The number of classes of histories.
+pub(super) const CLASSES: usize = COUNT_CLASSES.len() * BINS;
+
+/// The number of classes times the bins of ages.
+pub(super) const CELLS: usize = CLASSES * BINS;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The bins cover all durations without gaps, and each bin has the stated width.
+    #[test]
+    fn each_duration_is_in_the_bin_whose_width_contains_it() {
+        let mut first = 1u64;
+        for expected in 0..BINS - 1 {
+            let last = first + bin_width(expected) as u64 - 1;
+            assert_eq!(usize::from(bin(first as u32)), expected, "{first}");
+            assert_eq!(usize::from(bin(last as u32)), expected, "{last}");
+            first = last + 1;
+        }
+        assert_eq!(usize::from(bin(u32::MAX)), BINS - 1);
+        assert_eq!(bin(0), 0);
+    }
+
+    #[test]
+    fn ages_survive_the_wrap_of_the_clock() {
+        let before = Time(u32::MAX - 3);
+        let after = Time(before.0.wrapping_add(20));
+        assert_eq!(after.offers_since(before), 10);
+        assert_eq!(before.offers_since(after), 0);
+    }
+
+    #[test]
+    fn every_history_has_a_cell_of_its_own_class() {
+        let mut history = History::first(Time(0));
+        for n in 1..600u32 {
+            let now = Time(n.wrapping_mul(0x9E37_79B9));
+            assert_eq!(history.cell(now) / BINS, history.class());
+            assert!(history.cell(now) < CELLS);
+            history = history.request(now);
+        }
+    }
+}

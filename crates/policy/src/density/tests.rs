@@ -1,0 +1,242 @@
+use std::collections::HashMap;
+
+use proptest::prelude::*;
+
+use super::*;
+
+fn object(key: u64, size_bytes: u64) -> Object {
+    Object {
+        key: KeyHash(key),
+        size_bytes,
+    }
+}
+
+fn size_of_key(key: u64) -> u64 {
+    1 + edgeward_types::mix64(key) % 40
+}
+
+/// A tier with an index from key to slot, which together can answer requests.
+struct Driver {
+    tier: DensityTier,
+    index: HashMap<u64, Slot>,
+}
+
+impl Driver {
+    fn new(capacity_bytes: u64, admission: Admission) -> Self {
+        Self {
+            tier: DensityTier::new(capacity_bytes, admission, Seed(1)),
+            index: HashMap::new(),
+        }
+    }
+
+    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
+        if let Some(&slot) = self.index.get(&key) {
+            self.tier.hit_recorder().hit(slot);
+            return true;
+        }
+        let mut evicted = Vec::new();
+        let verdict = self.tier.offer(&object(key, size_bytes), &mut evicted);
+        self.forget(&evicted);
+        if let Verdict::Admit(slot) = verdict {
+            self.index.insert(key, slot);
+        }
+        false
+    }
+
+    fn forget(&mut self, evicted: &[Evicted]) {
+        for victim in evicted {
+            assert_eq!(self.index.remove(&victim.object.key.0), Some(victim.slot));
+        }
+    }
+
+    fn history(&self, key: u64) -> History {
+        self.tier.entries.0[self.index[&key].index as usize].history
+    }
+
+    fn check(&self) {
+        let tier = &self.tier;
+        assert!(tier.used_bytes() <= tier.capacity_bytes());
+        assert_eq!(tier.residents(), self.index.len());
+        assert!(self.index.values().all(|&slot| tier.holds(slot)));
+        let bytes = |slot: &Slot| tier.entries.0[slot.index as usize].object.size_bytes;
+        assert_eq!(
+            self.index.values().map(bytes).sum::<u64>(),
+            tier.used_bytes()
+        );
+    }
+
+    /// Returns the highest score that a victim may have, found by a search of all objects.
+    ///
+    /// It is the lowest score of the objects that are the oldest of their queues. If a queue has several oldest
+    /// objects, their highest score counts, because the search does not know their order in the queue.
+    fn victim_score_max(&self) -> f32 {
+        let tier = &self.tier;
+        let mut oldest: HashMap<u16, (u32, f32)> = HashMap::new();
+        for slot in self.index.values() {
+            let entry = &tier.entries.0[slot.index as usize];
+            let age = tier.now.offers_since(entry.history.last);
+            let score = tier.score(entry.history, entry.object.size_bytes);
+            let queue = QueueId::new(entry.history.class(), entry.object.size_bytes);
+            assert_eq!(
+                entry.queue,
+                Some(queue),
+                "an object is in the queue of its history"
+            );
+            let candidate = oldest.entry(queue.0).or_insert((age, score));
+            if (age, score) > *candidate {
+                *candidate = (age, score);
+            }
+        }
+        let scores = oldest.values().map(|candidate| candidate.1);
+        scores.fold(f32::INFINITY, f32::min)
+    }
+}
+
+proptest! {
+    /// The victim has the lowest score of all objects that are the oldest of their queue.
+    ///
+    /// Method: traffic with fewer queues than are refreshed at each offer, so that all scores are current, compared
+    /// with a search of all resident objects.
+    #[test]
+    fn the_victim_has_the_lowest_score_of_a_search(
+        keys in prop::collection::vec(0u64..60, 0..400),
+        capacity in 40u64..600,
+    ) {
+        let mut driver = Driver::new(capacity, Admission::Always);
+        for key in keys {
+            driver.request(key, size_of_key(key));
+            driver.check();
+            if driver.tier.residents() > 0 && driver.tier.queues.occupied() <= REFRESHES {
+                driver.tier.process_hits();
+                let (victim, score) = driver.tier.victim();
+                prop_assert!(score <= driver.victim_score_max());
+                let entry = driver.tier.entries.0[victim as usize];
+                prop_assert_eq!(score, driver.tier.score(entry.history, entry.object.size_bytes));
+            }
+        }
+    }
+
+    /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.
+    #[test]
+    fn the_budget_is_never_exceeded(
+        steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),
+    ) {
+        let mut driver = Driver::new(500, Admission::Exponential { c: 60.0 });
+        for (step, key, number) in steps {
+            match step {
+                0..=7 => { driver.request(key, number); }
+                8 => if let Some(slot) = driver.index.remove(&key) {
+                    prop_assert!(driver.tier.remove(slot));
+                    prop_assert!(!driver.tier.remove(slot), "removed twice");
+                },
+                _ => {
+                    let mut evicted = Vec::new();
+                    driver.tier.resize(number * 10, &mut evicted);
+                    driver.forget(&evicted);
+                }
+            }
+            driver.check();
+        }
+    }
+}
+
+/// Several hits between two offers count as one request.
+#[test]
+fn hits_between_two_offers_count_once() {
+    let mut driver = Driver::new(100, Admission::Always);
+    driver.request(1, 10);
+    driver.request(2, 10);
+    let once = driver.history(1).request(Time(driver.tier.now.0 + 1));
+    for _ in 0..5 {
+        assert!(driver.request(1, 10));
+    }
+    driver.request(3, 10);
+    assert_eq!(driver.history(1), once);
+}
+
+/// An object that was evicted or rejected keeps its history.
+#[test]
+fn a_returning_object_is_not_new() {
+    let mut driver = Driver::new(100, Admission::Always);
+    driver.request(1, 100);
+    assert!(
+        driver
+            .tier
+            .remove(driver.index.remove(&1).expect("admitted"))
+    );
+    driver.request(1, 100);
+    let history = driver.history(1);
+    assert_eq!(
+        history.class(),
+        History::first(Time(0)).request(Time(2)).class()
+    );
+}
+
+/// An eviction finds hits that exceeded the list of pending hits.
+///
+/// Method: more objects than the list has entries are hit between two offers. Before the correction, the objects whose
+/// hits are not in the list have the lowest score. After it, the offered object has the lowest score and is rejected.
+#[test]
+fn hits_beyond_the_list_are_found_at_eviction() {
+    let objects = PENDING_HITS_MAX as u64 + 100;
+    let mut driver = Driver::new(objects, Admission::Always);
+    (0..objects).for_each(|key| _ = driver.request(key, 1));
+    (0..objects).for_each(|key| assert!(driver.request(key, 1)));
+    driver.request(objects, 1);
+    let first_class = History::first(Time(0)).class();
+    let mut new: Vec<u64> = driver.index.keys().copied().collect();
+    new.retain(|&key| driver.history(key).class() == first_class);
+    new.sort_unstable();
+    // The hit on this object came before the next offer and therefore counts as part of its first request.
+    assert_eq!(new, [objects - 1]);
+}
+
+/// Objects that are never requested again lose their places to objects that are, whatever their sizes.
+///
+/// Method: 200 objects of 4 KiB are requested in turn, between objects of 1 KiB that are requested once. LRU and GDSF
+/// prefer the objects of 1 KiB, because these are newer and smaller.
+#[test]
+fn the_tier_learns_which_objects_return() {
+    let mut driver = Driver::new(210 * 4096, Admission::Always);
+    let mut hits = [0u32; 2];
+    for round in 0..400u64 {
+        for key in 0..200 {
+            let hit = driver.request(key, 4096);
+            hits[usize::from(round >= 200)] += u32::from(hit);
+            for n in 0..8 {
+                driver.request(1_000_000 + (round * 200 + key) * 8 + n, 1024);
+            }
+        }
+    }
+    assert!(hits[1] > 200 * 200 * 9 / 10, "{hits:?} of 40 000 each");
+}
+
+#[test]
+fn was_hit_is_true_for_a_hit_right_after_the_admission() {
+    let mut driver = Driver::new(100, Admission::Always);
+    driver.request(1, 50);
+    driver.request(1, 50);
+    driver.request(2, 50);
+    let mut evicted = Vec::new();
+    driver.tier.resize(0, &mut evicted);
+    let was_hit: HashMap<u64, bool> = evicted
+        .iter()
+        .map(|victim| (victim.object.key.0, victim.was_hit))
+        .collect();
+    assert_eq!(was_hit, HashMap::from([(1, true), (2, false)]));
+}
+
+#[test]
+fn equal_seeds_give_equal_digests() {
+    let run = |seed| {
+        let mut tier = DensityTier::new(2000, Admission::Exponential { c: 30.0 }, Seed(seed));
+        let mut evicted = Vec::new();
+        for n in 0..5000u64 {
+            let key = edgeward_types::mix64(n) % 300;
+            tier.offer(&object(n, size_of_key(key)), &mut evicted);
+        }
+        tier.digest()
+    };
+    assert_eq!(run(1), run(1));
+    assert_ne!(run(1), run(2));
+}

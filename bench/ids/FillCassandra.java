@@ -22,8 +22,9 @@ import org.apache.cassandra.io.sstable.CQLSSTableWriter;
  * Creates a table of random UUIDs in a Cassandra node:
  * {@code java -cp 'jars/*' FillCassandra.java CQL_PORT JMX_PORT KEYSPACE TABLE IDS BODY_BYTES SCRATCH}.
  *
- * Writes the rows as sorted SSTable files, like those of a compacted table, and makes the node import them. Ten million
- * rows take half a minute of CPU time; inserts would take many minutes.
+ * Writes the rows as sorted SSTable files into the folder SCRATCH, and makes the node import these files. They are
+ * like those of a compacted table. If BODY_BYTES is 0, the rows have no body. Ten million rows take half a minute of
+ * CPU time; inserts would take many minutes.
  */
 public final class FillCassandra {
     public static void main(String[] arguments) throws Exception {
@@ -64,9 +65,10 @@ public final class FillCassandra {
     }
 
     private static void write(String schema, String table, int ids, int bodyBytes, File folder) throws Exception {
-        // Uses the settings of the node, so that the node can read the version of the files.
+        // Reads the node's cassandra.yaml. The files then have a version that the node can read.
         DatabaseDescriptor.toolInitialization();
-        // The rows must be in the order of their tokens. `order` has the number of the id for each sorted token.
+        // The rows must be in the order of their tokens. For each token in this order, `order` has the number of the id
+        // plus 1. The value 0 means that no id has the token yet.
         long[] tokens = new long[ids];
         for (int n = 0; n < ids; n++) tokens[n] = token(n);
         long[] sorted = tokens.clone();

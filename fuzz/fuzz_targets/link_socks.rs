@@ -1,5 +1,5 @@
 //! A proxy request is parsed the same whether it arrives at once or byte by byte. The parser consumes no more bytes
-//! than it has, and a client that sends too much gets a reply.
+//! than it has. From [`HEAD_BYTES_MAX`] bytes on, it does not wait for more.
 //!
 //! The first byte selects whether the SOCKS greeting was already answered. Run: `cargo +nightly fuzz run link_socks`.
 #![no_main]
@@ -14,7 +14,8 @@ fuzz_target!(|bytes: &[u8]| {
     };
     let is_greeted = choice & 1 == 1;
     let whole = read(bytes, is_greeted);
-    // A head beyond the limit is rejected as soon as it is too long.
+    // The results are compared only below the limit: the parser refuses an incomplete head of `HEAD_BYTES_MAX` bytes,
+    // but accepts a longer one if it is complete.
     let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
     let first = (0..=pieces)
         .map(|end| read(&bytes[..end], is_greeted))
@@ -24,6 +25,7 @@ fuzz_target!(|bytes: &[u8]| {
     }
     match whole {
         Step::ReadMore => assert!(bytes.len() < HEAD_BYTES_MAX),
+        // The reply to a greeting selects version 5 without authentication. A greeting names 1 to 255 methods.
         Step::Reply { reply, used } => {
             assert!(!is_greeted && reply == [5, 0] && (3..=257).contains(&used));
             assert!(used <= bytes.len());

@@ -16,8 +16,9 @@ import { FakePublisher } from "../testing/publisher.js";
 const checkout = fileURLToPath(new URL("../../../", import.meta.url));
 const types = { ".js": "text/javascript", ".html": "text/html" };
 
-// Returns the page that the browser loads. Its script follows the set of this test's server, with the real clocks, and
-// sends its results to the server.
+// Returns the page that the browser loads. The script of the page starts a filter client, which downloads the set of
+// ids that this test's server publishes. The script then sends its results to the server. The client uses the
+// browser's clocks; other tests use the clocks of the fake publisher.
 const page = (key) => `<!doctype html><title>ids</title><p id="out">nothing yet</p><script type="module">
   import { FilterClient, Filter } from "/clients/js/src/index.js";
   const results = [];
@@ -100,5 +101,6 @@ test("a browser follows a set", { skip, timeout: 300_000 }, async (t) => {
   });
   browser.once("error", (error) => report(String(error)));
   browser.once("exit", () => report("the browser ended"));
+  // The static file has 300 ids. The client becomes fresh. Id 7 is in the snapshot and id 1001 is in the only delta.
   assert.equal(await reported, JSON.stringify([300, true, "maybe", "maybe", 1]));
 });

@@ -10,7 +10,8 @@
 //! [`Shape::first_wide_slot`] on are one bit wider than the slots before. If the first slot of an id is wide, all its
 //! slots are wide, because the others lie in later segments. A lookup of such a wide id compares the additional
 //! bit; a lookup of a narrow id does not. With a share `p` of narrow ids the rate is
-//! `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`. Any rate is possible, at most 0.086 bits per id above the optimum.
+//! `p·2⁻ᵇ + (1-p)·2⁻⁽ᵇ⁺¹⁾`. Any rate `ε` is possible. A slot then has on average at most 0.086 bits more than
+//! `log₂(1/ε)`, the width that all slots would have if they could have a fraction of a bit.
 //!
 //! Ids are divided into shards of about a million ids. The tables for building one shard then fit into a CPU's
 //! cache, and their size does not depend on the total number of ids.
@@ -50,7 +51,7 @@ impl Shards {
         }
     }
 
-    /// Returns true if the shard of `hash` contains it, or gives a false positive.
+    /// Returns true if the shard of `hash` contains `hash`, or gives a false positive. `bytes` is the whole file.
     #[inline(always)]
     pub(crate) fn contains(&self, hash: u64, bytes: &[u8]) -> bool {
         let shard = lookup::shard_for(&self.all, hash);

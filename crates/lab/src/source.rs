@@ -144,6 +144,7 @@ fn workload(generated: &Generated, requests: u64) -> Workload {
     workload
 }
 
+/// The number of requests between two calls of `progress`.
 const PROGRESS_STEP: u64 = 1 << 16;
 
 #[cfg(test)]

@@ -110,7 +110,7 @@ impl Network {
             None => (text, None),
         };
         let address: IpAddr = address.parse().ok()?;
-        // Rust's integer parser accepts a sign.
+        // Rust's integer parser would accept a sign, such as `/+8`.
         let is_number = |prefix: &str| prefix.bytes().all(|byte| byte.is_ascii_digit());
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
         let prefix = match prefix {

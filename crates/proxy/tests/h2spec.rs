@@ -1,6 +1,6 @@
 //! The HTTP/2 conformance suite `h2spec` (RFC 9113, RFC 7541), run by `make h2spec`.
 //!
-//! The origin answers after 30 ms, so that the edge receives frames of a request before, during and after its
+//! The origin answers after 30 ms, so that the edge receives frames of a request before, while and after it sends the
 //! response.
 
 #[path = "support/identity.rs"]
@@ -31,6 +31,7 @@ const ORIGIN_DELAY: Duration = Duration::from_millis(30);
 #[ignore = "needs the program h2spec: run `make h2spec`"]
 fn h2spec_passes_in_strict_mode_over_tls() {
     let identity = SelfSigned::new();
+    // `-t` uses TLS, and `-k` does not verify the certificate.
     let report = report_of(&["-t", "-k"], Some(&identity));
     assert!(report.failed == 0, "{}", report.text);
 }
@@ -43,6 +44,7 @@ fn h2spec_passes_in_strict_mode_in_cleartext() {
 }
 
 struct Report {
+    /// The number of failed test cases.
     failed: usize,
     text: String,
 }
@@ -57,6 +59,7 @@ fn report_of(options: &[&str], identity: Option<&SelfSigned>) -> Report {
     let edge = Edge::start(config).expect("the edge starts on a free port");
     let port = edge.addrs()[0].port().to_string();
     let program = std::env::var("H2SPEC").unwrap_or_else(|_| "h2spec".to_owned());
+    // `-o 5` sets the timeout of a test case to five seconds.
     let output = Command::new(&program)
         .args(["-h", "127.0.0.1", "-p", &port, "--strict", "-o", "5"])
         .args(options)

@@ -76,9 +76,9 @@ fn assert_admits_again(bed: &TestBed) {
     assert!(bed.get("/after").is_hit());
 }
 
-/// Method: each of 40 clients requests an object of its own and reads only the head. Another client gets hits
-/// on a small object all the time. A further client does not read its body either. Its object stays in the
-/// cache and is therefore not pinned, so the edge must not close this client.
+/// Method: each of 40 clients requests an object of its own and reads only the head. An active client gets hits
+/// on a small object and on `/resident` all the time, so both stay in the cache. A further client requests `/resident`
+/// and reads only the head. Bytes of an object in the cache are not pinned, so the edge must not close this client.
 #[test]
 fn http1_clients_that_stop_reading_cannot_pin_more_than_the_limit() {
     let _lock = MEMORY_TEST_LOCK

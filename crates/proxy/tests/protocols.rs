@@ -134,8 +134,8 @@ fn streams_of_one_http2_connection_are_collapsed() {
     assert_eq!(bed.origin.requests("/page"), 1);
 }
 
-/// An HTTP/2 client can stall a stream by flow control, although its socket accepts bytes. The idle timeout
-/// applies to such a stream too.
+/// An HTTP/2 client can stall a stream by flow control, although its socket accepts bytes. `body_idle_timeout`
+/// applies to such a stream too, and the edge closes the connection.
 ///
 /// Method: a client with the default window reads no byte of a body of 8 MiB, so that only the edge can end the
 /// stream.

@@ -1,5 +1,5 @@
-//! The publisher of id filters: scans ids, journals changes, signs statements, and serves files to clients and
-//! CDNs.
+//! The publisher of id filters: scans ids, journals changes, signs manifests and proofs, and serves files to clients
+//! and CDNs.
 //!
 //! [`Publisher::start`] takes a [`PublishConfig`] and an [`IdSource`], and starts three threads:
 //!
@@ -11,7 +11,7 @@
 //!   content of a snapshot or delta never changes, so any cache may keep it.
 //!
 //! The published state is one immutable value behind a watch channel. A request uses the newest value and never
-//! waits for a build. `docs/explanation/id-filter.md` lists paths, fields and status codes.
+//! waits for a build. `docs/reference/filter-protocol.md` lists paths, fields and status codes.
 //! `edgeward_filter::client` decides how long a client may rely on its filter.
 //!
 //! **Coverage.** A proof states that all ids committed up to a time are published, so the publisher must know

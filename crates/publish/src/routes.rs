@@ -33,10 +33,13 @@ use crate::writer::{Command, PublishedState};
 pub(crate) struct Routes {
     pub(crate) config: Arc<PublishConfig>,
     pub(crate) published: watch::Receiver<Arc<PublishedState>>,
+    /// The newest filter in Guava's format, if the publisher builds such filters and has built one.
     pub(crate) guava: watch::Receiver<Option<Arc<GuavaFile>>>,
     pub(crate) commands: mpsc::Sender<Command>,
+    /// A permit for each posted list that may be processed at the same time.
     pub(crate) post_permits: Arc<tokio::sync::Semaphore>,
     pub(crate) counters: Arc<Counters>,
+    /// True once the publisher stops. Long polls then end.
     pub(crate) stopping: watch::Receiver<bool>,
 }
 
@@ -52,6 +55,7 @@ impl Handler for Routes {
             let origins = &self.config.allowed_origins;
             origins.add_headers(origin.as_ref(), response.headers_mut());
         }
+        // 204 is also the response to a client that has the newest manifest.
         if matches!(
             response.status(),
             StatusCode::NOT_MODIFIED | StatusCode::NO_CONTENT
@@ -166,7 +170,8 @@ impl ContentHeaders {
     }
 }
 
-/// Returns the best representation, with the client's conditions and range applied.
+/// Returns the response for a content, in a content coding that the client accepts. The response is 304, 206 or 416 if
+/// the client's conditions or range require this.
 fn content_response(
     content: &Content,
     method: &Method,
@@ -249,6 +254,6 @@ fn method_not_allowed(methods: &'static str) -> Response<Full<Bytes>> {
 }
 
 const OCTETS: HeaderValue = HeaderValue::from_static("application/octet-stream");
-/// One year, which caches treat as unlimited (RFC 8246).
+/// Fresh for one year. `immutable` states that a client need not revalidate during this time (RFC 8246).
 const IMMUTABLE: HeaderValue = HeaderValue::from_static("public, max-age=31536000, immutable");
 const NO_STORE: HeaderValue = HeaderValue::from_static("no-store");

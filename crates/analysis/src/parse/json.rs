@@ -51,6 +51,7 @@ pub(super) struct JsonParser {
     names: FieldNames,
     clock: Clock,
     state: State,
+    /// A buffer for a URL that is made of path and query.
     joined: Vec<u8>,
 }
 
@@ -61,7 +62,8 @@ struct State {
     path: Vec<u8>,
     /// Strings with escapes, unescaped.
     unescaped: Vec<u8>,
-    /// For each field that was found: the rank of its name, and the location of its value.
+    /// For each field that was found: the index of its name in [`FieldNames`], called rank, and the location of its
+    /// value. A name of lower rank is preferred.
     locations: Vec<(Field, usize, ValueLocation)>,
 }
 
@@ -120,7 +122,8 @@ impl JsonParser {
     }
 }
 
-/// Parses one line. Every method returns `None` if the line is not valid JSON.
+/// Parses one line. A method that returns `Option` returns `None` if the line is not valid JSON or if its values are
+/// nested too deeply.
 struct JsonWalker<'w> {
     line: &'w [u8],
     at: usize,
@@ -262,7 +265,8 @@ impl JsonWalker<'_> {
         }
     }
 
-    /// Parses four hexadecimal digits, or eight for a surrogate pair (RFC 8259, section 7).
+    /// Parses the four hexadecimal digits after `\u`. If they are the first half of a surrogate pair, also parses the
+    /// second half, which is `\u` and four digits again (RFC 8259, section 7).
     fn unicode(&mut self) -> Option<char> {
         let first = self.hex()?;
         if !(0xd800..0xdc00).contains(&first) {
@@ -361,8 +365,8 @@ const COMMON_NAMES: [(Field, &str); 11] = [
     (Field::Machine, "machine hostname server pop datacenter"),
 ];
 
-/// The number of bytes in which the object must begin. A syslog header is shorter than this, even with names of
-/// maximum length.
+/// The JSON object must begin within this number of bytes from the start of the line. A syslog header before the object
+/// is shorter, even with names of maximum length.
 const HEADER_BYTES_MAX: usize = 1024;
 
 /// The maximum depth of nested values. Logs are flat: the headers of a request in a log line have depth three.

@@ -63,8 +63,8 @@ pub struct SenderConfig {
 impl SenderConfig {
     /// Returns the defaults for an agreed chunker and methods.
     ///
-    /// The first 4 KiB bypass deduplication: a request or a small response. 448 KiB are compressed together,
-    /// because blocks of 8 KiB would lose a quarter of the savings of zstd, and blocks of 256 KiB a tenth.
+    /// The first 4 KiB bypass deduplication: a request or a small response. 448 KiB are compressed together. Shorter
+    /// blocks save fewer bytes with zstd: a quarter fewer with blocks of 8 KiB, and a tenth fewer with 256 KiB.
     /// Also, zstd takes less time if earlier bytes of the block resemble the next ones. 16 MiB of
     /// unacknowledged bytes of a body allow 1.6 Gb/s at a round-trip time of 80 ms.
     pub fn new(chunker: ChunkerParams, methods: Methods) -> Self {
@@ -91,9 +91,9 @@ impl SenderConfig {
 pub enum Lane {
     /// All frames: only one connection exists.
     Any,
-    /// Acknowledgements, OPEN, CLOSE, RESET, and pieces as short as a request.
+    /// Acknowledgements, OPEN, CLOSE, RESET, and pieces of at most 4 KiB, such as a request.
     Short,
-    /// All other frames.
+    /// Longer pieces. OPEN of their stream is sent on this lane too, before its first piece.
     Long,
 }
 
@@ -133,9 +133,9 @@ pub struct SenderCounters {
     pub written: u64,
     /// Written bytes that were recognised by fingerprints, so that they were neither cut nor hashed.
     pub recognised: u64,
-    /// Bytes sent without deduplication.
+    /// Bytes sent without deduplication. Neither endpoint stores them.
     pub plain: u64,
-    /// Bytes sent as new chunks.
+    /// Bytes sent as new chunks, without those in `delta`.
     pub literal: u64,
     /// Bytes sent as new chunks that were compressed against old chunks.
     pub delta: u64,
@@ -176,7 +176,9 @@ pub struct Sender {
     effort: Effort,
     events: VecDeque<SenderEvent>,
     counters: SenderCounters,
+    /// A buffer for the stored chunks against which a piece is compressed.
     base: Vec<u8>,
+    /// A buffer for the compressed bytes of a piece.
     packed: Vec<u8>,
 }
 
@@ -553,10 +555,10 @@ impl Sender {
         }
     }
 
-    /// Returns which new chunks are stored with their bytes. If the peer never sends chunks back, only deltas
-    /// use the bytes stored here. Incompressible bytes (noise) are then not worth storing, unless the link is
-    /// the bottleneck and compression is strongest: at each edit of a body, a delta then saves the bytes of one
-    /// chunk of noise.
+    /// Returns which new chunks are stored with their bytes: all chunks if the peer may send them back. Otherwise
+    /// only deltas use the stored bytes. Incompressible chunks (noise) are then stored only while the link is the
+    /// bottleneck and the strongest compression is in use. Storing them is then worth its cost: at each edit of a
+    /// body, a delta saves the bytes of one chunk of noise.
     fn stored_bytes(&self) -> StoredBytes {
         let config = &self.config;
         match (config.keep_sent, config.delta, self.effort.is_strongest()) {
@@ -755,12 +757,12 @@ impl Sender {
     }
 }
 
-/// The largest number of body bytes in a short frame: the part of a body that bypasses deduplication, which is
-/// a request or a small response.
+/// The largest number of body bytes in a short frame, enough for a request or a small response. By default, the same
+/// number of bytes at the start of each body bypasses deduplication.
 const SHORT_BYTES_MAX: usize = 4 << 10;
 
-/// The length of an uncompressed batch. On a single connection, a request may wait until one batch is sent. A
-/// compressed batch may be longer: at two thirds of its length, it occupies the link for about the same time.
+/// The length of an uncompressed batch. On a single connection, a request may wait until one batch is sent. A batch to
+/// compress may be longer: compressed to two thirds of its length, it occupies the link for about the same time.
 const UNCOMPRESSED_BYTES: usize = 256 << 10;
 
 /// The largest number of consecutive short frames. A long frame has about 256 KiB. With eight short frames

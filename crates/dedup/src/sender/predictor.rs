@@ -1,5 +1,5 @@
-//! Predicts the next chunk of a body that was sent before: it is the chunk that follows the last chunk in the
-//! container.
+//! Predicts the next chunk of a body that was sent before. The store has put the chunks of that body one after another
+//! into a container. The predicted chunk is therefore the chunk after the last matched one.
 //!
 //! If the bytes match the [fingerprint](crate::fingerprint) of the predicted chunk, the chunk need not be cut,
 //! hashed or looked up. If they do not match, the sender does these three steps, and only the comparison was useless.
@@ -26,7 +26,8 @@ pub(super) struct Predictor {
 pub(super) struct ChunkStart<'a> {
     pub(super) raw: &'a [u8],
     pub(super) start: usize,
-    /// The offset of `raw` in the body, if all these bytes are sent as references.
+    /// The offset of `raw` in the body, if all bytes of `raw` are sent as references. The digest of the body can then
+    /// be computed now. It is `None` if the digest is computed later, when the frame of the bytes is encoded.
     pub(super) offset: Option<u64>,
 }
 
@@ -37,7 +38,7 @@ pub(super) enum Prediction {
     Chunk(PieceChunk),
     /// More bytes are needed to compare.
     Undecided,
-    /// No chunk was predicted, or the bytes differ.
+    /// No chunk was predicted, the bytes differ, or the predicted chunk has no fingerprint or is too long.
     Miss,
 }
 
@@ -85,6 +86,7 @@ impl Predictor {
             return Prediction::Undecided;
         };
         let chunk = &bytes[chunk_start.start..];
+        // The offset and the bytes to add to the body's digest, in the same pass as the comparison.
         let digestible = chunk_start
             .offset
             .filter(|_| finder.knowledge.has(location));

@@ -40,7 +40,7 @@ pub const PIECE_BYTES_MAX: usize = 512 << 10;
 /// The maximum length of a payload: an incompressible piece with its cuts.
 pub const PAYLOAD_BYTES_MAX: usize = PIECE_BYTES_MAX + (16 << 10);
 
-/// The maximum number of references or cuts in a frame.
+/// The maximum number of chunks in a frame, as references or as [`cuts`](Frame::Literal), which are lengths of chunks.
 pub const CHUNKS_MAX: usize = 1024;
 
 /// The maximum length of a label. The endpoint that opens a stream states the purpose of the stream in the label.
@@ -49,6 +49,7 @@ pub const LABEL_BYTES_MAX: usize = 16 << 10;
 /// The maximum number of streams in an ACK or CREDIT frame.
 pub const STREAMS_PER_FRAME: usize = 1024;
 
+// A reference takes 16 bytes. The other fields of its frame take less than 64 bytes.
 const _: () =
     assert!(CHUNKS_MAX * 16 + 64 <= PAYLOAD_BYTES_MAX && LABEL_BYTES_MAX < PAYLOAD_BYTES_MAX);
 
@@ -171,7 +172,8 @@ pub enum Frame<'a> {
         offset: u64,
         cause: NakCause,
     },
-    /// The store of the sending endpoint is new or empty: the peer must forget which chunks it had.
+    /// The epoch of the store of the endpoint that sends this frame. If the epoch has changed, this store has lost its
+    /// chunks, and the receiver of the frame forgets which chunks the store had.
     Epoch(u64),
     /// The offset up to which each body may be sent.
     Credit(Vec<(StreamId, u64)>),

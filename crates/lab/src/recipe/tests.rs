@@ -1,4 +1,5 @@
-//! Tests that each recipe has the values of the plan.
+//! Tests that the recipe of each cache server has the values of the plan. A recipe is the folders, files and arguments
+//! with which a server is started.
 
 use std::num::{NonZeroU64, NonZeroUsize};
 use std::path::Path;
@@ -105,6 +106,7 @@ fn nginx_has_its_cache_in_memory_or_on_disk_as_in_the_plan() {
     let text = file(&in_memory, "nginx.conf");
     assert!(text.contains("/shm/1/nginx-cache levels") && text.contains("max_size=5242880"));
     assert!(text.contains("proxy_cache_min_uses 3;") && text.contains("worker_processes 2;"));
+    // The names of values in the template begin with `@`. Each of them was replaced.
     assert!(!text.contains('@'), "{text}");
     assert_eq!(
         in_memory.files_in_memory.as_deref(),
@@ -116,6 +118,7 @@ fn nginx_has_its_cache_in_memory_or_on_disk_as_in_the_plan() {
     assert_eq!(on_disk.files_in_memory, None);
 }
 
+/// The environment has 200 connections.
 #[test]
 fn varnish_has_more_threads_than_connections() {
     let recipe_of =

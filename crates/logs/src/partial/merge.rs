@@ -13,7 +13,7 @@ use crate::analyze::{Analysis, AnalyzeError};
 use crate::count::{UrlSink, for_each_partition, merge_all};
 use crate::report::{FileProblem, FileReport};
 
-/// Merges partial results into the result of one analysis of all their logs. Files are sorted by name.
+/// Merges partial results into the result of one analysis of all their logs. The logs in the result are sorted by name.
 ///
 /// # Errors
 ///
@@ -63,7 +63,8 @@ impl PartialMerge {
         Ok(Self::from_parts(parts))
     }
 
-    /// Combines parts with equal options. They must be in the order in which they were written.
+    /// Combines parts with equal options. The parts must be in the order in which they were written, because a part may
+    /// continue an unfinished log of an earlier part.
     fn from_parts(mut parts: Vec<Part>) -> Self {
         let mut files: Vec<FileReport> = Vec::new();
         // Maps the label and the machine of each unfinished log to its index in `files`.
@@ -173,6 +174,7 @@ impl PartialMerge {
         let description = Description {
             depth,
             query,
+            // This text is compared only when an analysis continues from a checkpoint. A merged result is not one.
             options: String::new(),
             files: self.files,
         };

@@ -1,8 +1,8 @@
 //! Least recently used.
 //!
 //! The clock is logical. It ticks once per miss, so the server and the simulator have the same time for the
-//! same requests. All hits between two misses have the same time, which is later than the first miss. With a
-//! tick at every request the order is exactly that of textbook LRU, which the tests show.
+//! same requests. All hits between two misses have the same time, which lies between the times of these misses. The
+//! tests show that a tick at every request would give exactly the order of textbook LRU.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -36,7 +36,8 @@ impl Ranking for Lru {
     #[inline]
     fn touch(clock: &AtomicU64, state: &AtomicU64) {
         let now = clock.load(Relaxed) + 1;
-        // Every core reads the rank of a popular object, so it is written only if it changes.
+        // Several cores hit a popular object. A write would remove the state from their caches, so the state is written
+        // only if it changes.
         if state.load(Relaxed) != now {
             state.store(now, Relaxed);
         }

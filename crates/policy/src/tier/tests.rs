@@ -1,3 +1,5 @@
+//! Tests that a tier has the same hits and evictions as simple reference implementations of its policies.
+
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
 
@@ -89,11 +91,12 @@ fn compare_greedy_dual<R: Ranking>(
     value: fn(f64, f64) -> f64,
 ) {
     let mut ours = Driver::<R>::new(capacity, Admission::Always);
-    // key -> (H, f)
+    // Maps a key to its rank and its number of requests.
     let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
     let mut inflation = 0f64;
     for &key in keys {
         let size = size_of_key(key);
+        // The inverse of the size, rounded as in the tier.
         let per_byte = f64::from((1.0 / size as f64) as f32);
         let slots = ours.index.clone();
         let hit = ours.request(key, size);
@@ -103,6 +106,7 @@ fn compare_greedy_dual<R: Ranking>(
             *h = inflation + value(f64::from(*f), per_byte);
             continue;
         }
+        // With bypass, no victim may have a higher rank: the new object counts as if it had four requests.
         let rank_max = inflation + value(4.0, per_byte);
         let mut used: u64 = table.keys().map(|&key| size_of_key(key)).sum();
         let mut order: VecDeque<(f64, u64)> =
@@ -114,6 +118,7 @@ fn compare_greedy_dual<R: Ranking>(
         });
         let mut admitted = true;
         while admitted && used + size > capacity {
+            // The victims of a complete batch are evicted, even if the object is rejected at a later batch.
             let mut batch = Vec::new();
             while admitted && used + size > capacity && batch.len() < BATCH_VICTIMS {
                 let victim = order
@@ -187,8 +192,8 @@ proptest! {
         }
     }
 
-    /// Each published policy of the GreedyDual family evicts the lowest `L + value`, like a table that is searched
-    /// completely.
+    /// Each published policy of the GreedyDual family evicts the object of the lowest rank, like a table that is
+    /// searched completely. The rank is `L + value`, with the inflation `L` at the object's last request.
     #[test]
     fn the_greedy_dual_family_equals_a_search_for_the_lowest_rank(
         keys in prop::collection::vec(0u64..40, 0..300),
@@ -199,8 +204,8 @@ proptest! {
         compare_greedy_dual::<LfuDa>(&keys, capacity, false, |f, _| f);
     }
 
-    /// GDSF with bypass evicts the lowest `L + f/s` for an object, or rejects the object if a victim has more than
-    /// `L + 4/s`.
+    /// GDSF with bypass evicts the objects of the lowest rank `L + f/s`: inflation, number of requests and size. It
+    /// rejects a new object of size `s` if one of its victims has a rank above `L + 4/s`.
     #[test]
     fn gdsf_equals_a_search_for_the_lowest_rank_with_rejection(
         keys in prop::collection::vec(0u64..80, 0..400),
@@ -263,7 +268,8 @@ fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
     assert!(evicted.is_empty());
 }
 
-/// An object is rejected while one of its victims has a rank above `L + 4/s`, and each rejection raises `L`.
+/// An object of `s` bytes is rejected while one of its victims has a rank above `L + 4/s`. Each rejection raises the
+/// inflation `L` to this limit.
 #[test]
 fn a_rejected_object_evicts_nothing_and_ages_the_residents() {
     let mut driver = Driver::<Gdsf>::new(100, Admission::Always);

@@ -88,8 +88,8 @@ pub(crate) fn indexed_field(block: &mut Vec<u8>, name: &str, value: &str) {
     string(block, value);
 }
 
-/// The byte that repeats the field that was added to the dynamic table last (RFC 7541 §6.1): the static table
-/// has 61 entries.
+/// The byte that repeats the field that was added to the dynamic table last (RFC 7541 §6.1). The static table has
+/// 61 entries, so the newest field of the dynamic table has index 62.
 pub(crate) const LAST_INDEXED: u8 = 0x80 | 62;
 
 /// An HTTP/2 connection to the edge.

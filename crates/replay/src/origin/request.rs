@@ -1,9 +1,10 @@
 //! Parses a request to the origin: the object and the requested properties of the response.
 //!
 //! The form is `/o/<id>?size=N`. Further parameters, in any order: `cc=` (another `Cache-Control`, empty for none),
-//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (any header, up to sixteen), `status=`, `chunked=1` (no
-//! `Content-Length`) and `delay=` (milliseconds before the response). Values are percent-encoded. Other parameters
-//! are ignored: they only make the URL different for a cache.
+//! `ct=` (`Content-Type`), `vary=`, `h=Name:value` (another header, repeatable), `status=`, `chunked=1` (no
+//! `Content-Length`) and `delay=` (milliseconds before the response). `ct`, `vary` and `h` set at most sixteen headers
+//! together, and no framing headers. Values are percent-encoded. Other parameters are ignored: they only make the URL
+//! different for a cache.
 
 use std::borrow::Cow;
 use std::time::Duration;
@@ -186,7 +187,7 @@ fn decode(text: &str) -> Cow<'_, str> {
 
 const HEADERS_MAX: usize = 16;
 
-/// The maximum delay: ten times the default timeout of an edge for a response.
+/// The maximum delay: ten times the default timeout of an edge for the first byte of a response.
 const DELAY_MAX: Duration = Duration::from_secs(600);
 
 const FRAMING: [&str; 5] = [
@@ -261,6 +262,7 @@ mod tests {
             let error = read(target).expect_err(target).to_string();
             assert!(error.contains(hint), "{target}: {error}");
         }
+        // Seventeen headers are too many. Without the last one, there are sixteen.
         let many = format!("/o/1?size=1{}", "&h=a:b".repeat(17));
         assert!(read(&many).is_err());
         assert!(read(&many[..many.len() - 6]).is_ok());

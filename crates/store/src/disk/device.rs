@@ -68,8 +68,8 @@ pub trait Device: Send + Sync + fmt::Debug {
         None
     }
 
-    /// Replaces the pages of a range before it is written again. Old pages in socket buffers stay unchanged;
-    /// the content of the range is lost.
+    /// Gives a range new pages in the page cache before the range is written again. `sendfile` may have put the old
+    /// pages into socket buffers; there they stay unchanged. The content of the range is lost.
     fn replace_pages(&self, _offset: u64, _bytes: u64) -> io::Result<()> {
         Ok(())
     }

@@ -5,8 +5,8 @@
 //! which lists the locations of all pieces. An object that is not reinserted is evicted, even if some of its
 //! pieces are in other segments.
 //!
-//! The reclaimer runs right after a segment was opened, when the write buffer is empty. At this time the index
-//! has no replaced objects, so no replaced object is reinserted.
+//! The reclaimer begins when the write buffer is empty. Each flush of the buffer updates the index. The index
+//! therefore has the newest written object of each key, and no replaced object is reinserted.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -59,6 +59,7 @@ impl Writer {
         for number in selected {
             reinserted[number] = self.reinsert(&residents[number], victim)?;
             if reinserted[number] {
+                // Decisions are recorded by ordinals, which count objects from the opening of the device on.
                 let ordinal = volume.ordinal_of(residents[number].object_id);
                 self.record_decision(|digest| digest.reinserted(ordinal));
             }

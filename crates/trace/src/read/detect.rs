@@ -64,6 +64,7 @@ pub(super) fn detect(
 fn format_of(line: &[u8], options: &ReadOptions) -> Option<Format> {
     let bracket = memchr::memchr(b'[', line);
     let quote = memchr::memchr(b'"', line);
+    // In an access log, the time in brackets precedes the request in quotes.
     if let (Some(bracket), Some(quote)) = (bracket, quote)
         && bracket < quote
         && line[..quote].contains(&b']')
@@ -87,8 +88,8 @@ fn format_of(line: &[u8], options: &ReadOptions) -> Option<Format> {
     named.then_some(Format::Csv)
 }
 
-/// Returns true if a sample is not text. Text has no control characters except white space. A record of
-/// oracleGeneral nearly always has control characters, in the high bytes of its numbers.
+/// Returns true if a sample is not text. Text has no control characters except white space and escape (0x1b). A
+/// record of oracleGeneral nearly always has other control characters: the high bytes of its numbers are mostly 0.
 fn is_binary(sample: &[u8]) -> bool {
     sample
         .iter()
@@ -101,5 +102,6 @@ fn hex(bytes: &[u8]) -> String {
     digits.join(" ")
 }
 
+/// The number of lines that are tried, without blank lines and comments.
 const LINES_TRIED: usize = 16;
 const BINARY_BYTES_TRIED: usize = 4096;

@@ -1,4 +1,4 @@
-//! Compares a cache with tiny segments with a map that keeps all objects, after random operations.
+//! Executes random operations on a cache with tiny segments. Compares the results with a map that keeps all objects.
 //!
 //! The property: the cache returns the newest finished object of the key, byte for byte, or a miss. After a purge it
 //! returns a miss until the key is written again. The property holds across restarts, with and without the
@@ -17,8 +17,10 @@ enum Step {
     Put {
         key: u64,
         bytes: usize,
+        /// True if the length of the body is passed when the write begins.
         announced: bool,
     },
+    /// Begins a write and drops it before its end.
     Abort {
         key: u64,
         bytes: usize,
@@ -36,6 +38,7 @@ enum Step {
     },
     Sync,
     Restart {
+        /// True for a restart after a shutdown with a checkpoint, false for a restart after a crash.
         checkpoint: bool,
     },
 }
@@ -72,6 +75,7 @@ struct TestRun<'a> {
     reinsertion: Reinsertion,
     cache: DiskCache,
     expected: HashMap<u64, Expected>,
+    /// The number of the last write. Each head and body is made from the number of its write.
     version: u64,
     hits: u64,
 }
@@ -196,7 +200,7 @@ impl TestRun<'_> {
         } else {
             self.cache.sync().expect("the device accepts all writes");
         }
-        // For a restart without a shutdown, the file is opened as it is now.
+        // Dropping the cache shuts it down and changes the file. The copy restores the state before the drop.
         let file = self.folder.join(FILE_NAME);
         let copy = std::fs::read(&file).expect("the read succeeds");
         let placeholder = tempfile::tempdir().expect("the folder is created");

@@ -158,7 +158,7 @@ fn summary(runs: &[Value]) -> String {
          |---|---|---|---|---|---|---|---|---|---|\n",
     );
     let counted = |run: &&Value| run["warming"] == false && run["spoiled"].is_null();
-    let what = |run: &Value| {
+    let table_of = |run: &Value| {
         (
             run["database"].clone(),
             run["ids"].clone(),
@@ -167,22 +167,25 @@ fn summary(runs: &[Value]) -> String {
     };
     let mut seen = Vec::new();
     for run in runs.iter().filter(counted) {
-        if seen.contains(&what(run)) {
+        if seen.contains(&table_of(run)) {
             continue;
         }
-        seen.push(what(run));
-        let of = |key: &str| {
-            let same = runs.iter().filter(counted).filter(|r| what(r) == what(run));
+        seen.push(table_of(run));
+        let sorted = |key: &str| {
+            let same = runs
+                .iter()
+                .filter(counted)
+                .filter(|r| table_of(r) == table_of(run));
             let mut numbers: Vec<f64> = same.filter_map(|run| run[key].as_f64()).collect();
             numbers.sort_unstable_by(f64::total_cmp);
             numbers
         };
         let median = |key: &str| {
-            let numbers = of(key);
+            let numbers = sorted(key);
             numbers.get(numbers.len() / 2).copied().unwrap_or(f64::NAN)
         };
         let mib = |key: &str| median(key) / f64::from(1 << 20);
-        let reads = of("read_seconds");
+        let reads = sorted("read_seconds");
         let body = run["body_bytes"].as_u64().filter(|bytes| *bytes > 0);
         let body = body.map_or_else(String::new, |bytes| {
             format!(", rows with {bytes} further bytes")

@@ -166,7 +166,8 @@ mod tests {
     const THEN: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
     const LATER: &str = "Sun, 06 Nov 1994 08:49:38 GMT";
 
-    fn fill(text: &str) -> String {
+    /// Replaces the names of dates in a head or request.
+    fn with_dates(text: &str) -> String {
         text.replace("{earlier}", EARLIER)
             .replace("{then}", THEN)
             .replace("{later}", LATER)
@@ -230,8 +231,8 @@ mod tests {
             ("", "if-modified-since: {later}", Full),
         ];
         for (stored, request, expected) in table {
-            let stored = Validators::from_headers(&headers(&fill(stored)));
-            let request = headers(&fill(request));
+            let stored = Validators::from_headers(&headers(&with_dates(stored)));
+            let request = headers(&with_dates(request));
             for method in [Method::GET, Method::HEAD] {
                 let answer = evaluate(&method, &request, StatusCode::OK, &stored);
                 assert_eq!(answer, expected, "{stored:?} {request:?}");
@@ -254,12 +255,13 @@ mod tests {
         let mut request = headers(
             "host: x\nif-none-match: \"client\"\nif-modified-since: {then}\nrange: bytes=0-1\nif-range: \"client\"",
         );
-        let stored =
-            Validators::from_headers(&headers(&fill("etag: W/\"a\"\nlast-modified: {then}")));
+        let stored = Validators::from_headers(&headers(&with_dates(
+            "etag: W/\"a\"\nlast-modified: {then}",
+        )));
         revalidation_request(&mut request, &stored);
         assert_eq!(
             request,
-            headers(&fill(
+            headers(&with_dates(
                 "host: x\nif-none-match: W/\"a\"\nif-modified-since: {then}"
             ))
         );

@@ -40,8 +40,8 @@ pub(crate) fn render(plan: &Plan, rows: &[Row], goals: &[Goal]) -> String {
     page.table(goal_table(goals));
     page.section("Over time");
     page.text(
-        "Each run began with an empty cache. Rates are means over intervals of the run. The kernel or the origin counted \
-         all figures except hits and write operations of the store.",
+        "Each run began with an empty cache. Rates are means over intervals of the run. The edge counted its \
+         requests, its hits and the write operations of the store. The kernel or the origin counted all other figures.",
     );
     let axis = HorizontalAxis {
         by_time: plan.rate.is_some(),
@@ -259,17 +259,17 @@ impl HorizontalAxis {
             .plot("Requests answered from the cache", "hit ratio", Unit::Share)
             .note("Dashed: hits from RAM only.");
         for (n, row) in rows.iter().enumerate() {
-            let of = |figure: fn(&Sample) -> u64| {
+            let ratios = |figure: fn(&Sample) -> u64| {
                 interval_values(&row.series, |a, b| {
                     let requests = b.requests.saturating_sub(a.requests);
                     share(figure(b).saturating_sub(figure(a)), requests)
                 })
             };
-            let both = self.points(of(|s| s.hits));
-            let memory = self.points(of(|s| s.hits.saturating_sub(s.disk_hits)));
-            plot.add(Series::line(&row.admission, both).colour(n));
+            let all_hits = self.points(ratios(|s| s.hits));
+            let memory_hits = self.points(ratios(|s| s.hits.saturating_sub(s.disk_hits)));
+            plot.add(Series::line(&row.admission, all_hits).colour(n));
             let name = format!("{}, RAM", row.admission);
-            plot.add(Series::line(name, memory).colour(n).dashed());
+            plot.add(Series::line(name, memory_hits).colour(n).dashed());
         }
         plot
     }

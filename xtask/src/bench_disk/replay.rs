@@ -133,14 +133,21 @@ impl Plan {
         let store = scratch.path.join("store");
         fs::create_dir(&store)?;
         let origin = Origin::start(&self.edgeward, None, &scratch.path)?;
-        let more = format!(
+        let edge_options = format!(
             "--hot {} --policy {} --disk {} --disk-size {} --disk-admission {admission}",
             format_size(self.hot_bytes),
             self.policy,
             store.display(),
             format_size(self.disk_bytes),
         );
-        let edge = Edge::start(&self.edgeward, "edge", &origin, &more, None, &scratch.path)?;
+        let edge = Edge::start(
+            &self.edgeward,
+            "edge",
+            &origin,
+            &edge_options,
+            None,
+            &scratch.path,
+        )?;
         let load_before = facts::load_average();
         let sampler = Sampler::start(SampleTargets {
             label: admission.to_owned(),

@@ -57,13 +57,13 @@ pub(crate) fn markdown(runs: &[Run], workloads: &[Workload], subjects: &[Subject
         },
     );
     goals(&mut out, runs, workloads);
-    let invalid_reason: Vec<_> = runs
+    let invalid_runs: Vec<_> = runs
         .iter()
         .filter(|run| run.invalid_reason.is_some())
         .collect();
-    if !invalid_reason.is_empty() {
+    if !invalid_runs.is_empty() {
         _ = writeln!(out, "### Invalid runs\n");
-        for run in invalid_reason {
+        for run in invalid_runs {
             let why = run.invalid_reason.as_deref().unwrap_or_default();
             _ = writeln!(out, "- {}, {}: {why}", run.subject, run.workload);
         }

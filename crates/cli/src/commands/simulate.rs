@@ -331,5 +331,6 @@ Examples:
   edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
 
 With --object-overhead the results predict a live edge, which uses the same policies. The
-overhead is hot.object_overhead_bytes of its /status and the allocations of key, head and two
-counters (docs/explanation/memory.md). Bodies are then rounded up to the allocator's size classes.";
+overhead of an object is hot.object_overhead_bytes in /status of the edge, plus the allocations of
+its key, its head and two reference counts (docs/explanation/memory.md). Bodies are then rounded
+up to the allocator's size classes.";

@@ -156,9 +156,11 @@ impl World {
             _ => dice.between(2, 60) * 1000,
         };
         let dated = dice.percent(35);
-        let error = 500;
+        let clock_error_ms = 500;
+        // The time by which a machine's wall clock is ahead, in ms. With `dated`, two clocks differ by at most
+        // `clock_error_ms`.
         let skew = |dice: &mut Dice| match dated {
-            true => dice.between(0, error) as i64 - error as i64 / 2,
+            true => dice.between(0, clock_error_ms) as i64 - clock_error_ms as i64 / 2,
             false => dice.between(0, 7_200_000) as i64 - 3_600_000,
         };
         let setup = Setup {
@@ -185,7 +187,7 @@ impl World {
         };
         let mut client_config =
             ClientConfig::new("resource", trust, Duration::from_millis(staleness));
-        client_config.clock_error = dated.then(|| Duration::from_millis(error));
+        client_config.clock_error = dated.then(|| Duration::from_millis(clock_error_ms));
         client_config.snapshot_bytes_max = dice.pick(&[1 << 30, 1 << 30, 192, 224]);
         client_config.overlay_ids_max = dice.pick(&[1 << 20, 1 << 20, 3]);
         let wall_ahead = skew(&mut dice);
@@ -325,12 +327,12 @@ impl World {
     /// Passes an event to the client, which then looks up every id.
     fn handle_client_event(&mut self, event: ClientEvent) {
         let now = self.now();
-        let old = |row: &Row| {
+        let is_past_staleness = |row: &Row| {
             let committed = row.committed;
             committed.is_some_and(|at| at + self.setup.staleness < self.time)
         };
-        let must: Vec<bool> = self.rows.iter().map(old).collect();
-        self.life.handle(now, event, &must);
+        let must_not_be_absent: Vec<bool> = self.rows.iter().map(is_past_staleness).collect();
+        self.life.handle(now, event, &must_not_be_absent);
     }
 
     /// Sends a message to the client, which may be lost, delayed or duplicated.
@@ -535,13 +537,13 @@ impl World {
     }
 
     fn apply_feed_batch(&mut self) {
-        if let (Some((ids, asked, _)), Some(publisher)) =
+        if let (Some((ids, polled_at, _)), Some(publisher)) =
             (self.feed_batch.take(), &mut self.publisher)
         {
             let ids = ids.into_iter().map(hash).collect();
-            publisher.apply_changes(ids, asked, self.time);
+            publisher.apply_changes(ids, polled_at, self.time);
             if let Some((position, _)) = &mut self.feed {
-                *position = asked;
+                *position = polled_at;
             }
             self.record_published();
         }

@@ -51,12 +51,12 @@ pub(super) const ADMISSION: Key = Key {
     path: "disk.admission",
     flag: Some("--disk-admission"),
     kind: ValueKind::DiskAdmission,
-    doc: "The rule that decides when a response is written to disk: `second-hit` at its second request, `nth-hit:N` at \
-          its Nth request, `always` at its first request, `never` not at all. `size-density:SIZE` writes a response \
-          after one request for each SIZE of its bytes; without SIZE it uses half of the mean size of requested \
-          responses. Hits in memory do not count, but the eviction of an object with such hits counts as one \
-          request. `[[disk_host]]` sets another rule for a host. `edgeward simulate --disk` predicts the result of \
-          each rule.",
+    doc: "The rule that decides when a response is written to disk: `second-hit` at its second request, `nth-hit:N` \
+          at its Nth request, `always` at its first request, `never` not at all. `size-density:SIZE` writes it at \
+          its Nth request: N is the size of the response divided by SIZE, rounded up, at most 8. Without SIZE the \
+          divisor is half of the mean size of requested responses. Hits in memory are not counted. The eviction from \
+          memory of an object that had hits there counts as one request. `[[disk_host]]` sets another rule for a \
+          host. `edgeward simulate --disk` predicts the result of each rule.",
     set: |draft, _, value| draft.disk.admission = value.disk_admission(),
     show: |draft, _| Some(draft.disk.admission.to_string()),
 };
@@ -102,8 +102,9 @@ pub(super) const EXPECTED_KEYS: Key = Key {
         min: 1,
         max: 100_000_000_000,
     },
-    doc: "The number of distinct keys in a period. Admission remembers a key for one to two periods, approximately. \
-          `\"none\"`: one key for each 32 KiB of disk.",
+    doc: "The number of distinct keys for which the memory of admission is sized. Admission remembers a key until \
+          approximately one to two times this number of distinct keys were requested after it. `\"none\"`: one key \
+          for each 32 KiB of disk.",
     set: |draft, _, value| {
         draft.disk.expected_keys = value
             .optional(super::Value::number)
@@ -195,7 +196,7 @@ pub(super) const DIRECT_WRITES: Key = Key {
     doc: "Which writes bypass the page cache (`O_DIRECT`), if the file system supports it: `\"auto\"`: the \
           writes to a device while it is written faster than 32 MiB per second. `\"always\"`: all. `\"never\"`: none. \
           Direct writes disturb reads less and evict no pages from the page cache. Their disadvantage: the first \
-          read of an object goes to the device, and large bodies are sent from the page cache a tenth more slowly.",
+          read of an object goes to the device, and large bodies are sent from the page cache about 10 % more slowly.",
     set: |draft, _, value| draft.disk.settings.direct_writes = value.choice(),
     show: |draft, _| Some(draft.disk.settings.direct_writes.word().to_owned()),
 };

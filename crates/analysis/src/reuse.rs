@@ -6,10 +6,11 @@
 //! also holds for an object that is larger than the cache: its distance includes its own size, so it is never a
 //! hit.
 //!
-//! In a sample, distances are shorter by the sampling rate, so they are divided by this rate. The number of
-//! popular objects is small, so by chance the sample may have more or fewer of their requests than the sampling
-//! rate. Like in SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to the hits
-//! at the shortest distance, because requests for popular objects have short distances.
+//! In a sample, distances are shorter by the sampling rate, so they are divided by this rate. A few popular objects
+//! get many of the requests, and chance decides how many of these objects are sampled. The number of sampled requests
+//! therefore differs from the expected number, which is the sampling rate times the number of all requests. Like in
+//! SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to the hits at the shortest
+//! distance, because requests for popular objects have short distances.
 
 use hashbrown::HashMap;
 
@@ -75,7 +76,8 @@ impl ReuseCurve {
         let sampled_requests = sampled.records.len() as f64;
         let requests = sampled.requests as f64 * sampled.rate;
         let missing = requests - sampled_requests;
-        // The missing requests are assumed to have the mean size.
+        // `missing` is negative if the sample has more requests than expected. The missing requests are assumed to
+        // have the mean size of the sampled requests.
         let missing_bytes = missing * bytes / sampled_requests;
         let (mut hits, mut hit_bytes) = (missing, missing_bytes);
         let mut points = Vec::new();
@@ -104,6 +106,7 @@ impl ReuseCurve {
     }
 }
 
+/// The number of requests whose distance belongs to one step of the curve, and their bytes.
 #[derive(Clone, Copy, Default)]
 struct DistanceStep {
     hits: f64,

@@ -118,9 +118,9 @@ pub trait Codec {
 /// Selects the compression method of each batch of bytes.
 ///
 /// While the link is idle, bodies wait only for the compressor. The method then changes from zstd to LZ4 to no
-/// compression. While frames wait for the link, the method changes back. If a batch does not become shorter,
-/// the next batches probably will not either: one batch is then sent uncompressed, and after each further
-/// failure twice as many, at most 32.
+/// compression. While frames wait for the link, the method changes back. If compression saves less than 1/32 of
+/// a batch, it probably will not save more of the next batches: one batch is then sent uncompressed, and after
+/// each further failure twice as many, at most 32.
 #[derive(Clone, Copy, Debug)]
 pub struct Effort {
     allowed: Methods,
@@ -137,7 +137,7 @@ pub struct Effort {
 }
 
 impl Effort {
-    /// The number of bytes sent over an idle link after which the method becomes weaker: eight long batches,
+    /// The number of bytes sent over an idle link after which the method becomes weaker: eight batches of 256 KiB,
     /// which zstd compresses in 4 ms. The limit counts bytes, not batches, because eight short batches at the
     /// start of a body take almost no time.
     const IDLE_BYTES: usize = 2 << 20;
@@ -195,12 +195,14 @@ impl Effort {
         }
     }
 
-    /// Returns true if batches are compressed and the last one became shorter.
+    /// Returns true if a compression method is in use, and it saved at least 1/32 of the last compressed batch.
+    /// Before the first compressed batch, a method counts as saving.
     pub fn saves(&self) -> bool {
         self.method != Method::None && self.skip_next == 1
     }
 
-    /// Returns true if frames wait for the link and the strongest allowed method is in use.
+    /// Returns true if the strongest allowed method is in use: at the start, and after frames had to wait for the
+    /// link. Returns false if no compression is allowed.
     pub fn is_strongest(&self) -> bool {
         self.method != Method::None && self.stronger().is_none()
     }
@@ -241,7 +243,7 @@ mod tests {
         assert_eq!(take(true, 100), Some(Method::Zstd));
     }
 
-    /// After an idle link, and without an allowed method, the strongest method is not in use.
+    /// An idle link makes the method weaker. Without an allowed method, `is_strongest` returns false.
     #[test]
     fn the_strongest_method_is_an_allowed_one() {
         let lz4 = Methods::NONE.with(Method::Lz4);
@@ -288,7 +290,7 @@ mod tests {
                 effort.learn(1000, 1000);
             }
         }
-        // After 1 + 2 + 4 + 8 + 16 uncompressed batches, one in 33 is compressed.
+        // Between the first six tries, 1 + 2 + 4 + 8 + 16 = 31 batches are uncompressed. Then one batch in 33 is tried.
         assert_eq!(tries, 6 + (330 - 6 - 31) / 33 - 1 + 1);
         while effort.choose(true, BATCH) == Method::None {}
         assert!(!effort.saves());

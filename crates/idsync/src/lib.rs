@@ -8,7 +8,8 @@
 //!   program continues the scan from this file.
 //! - [`ChangesPoller`] polls the database for the ids that were added after the scan began.
 //!
-//! All functions block the calling thread. A scan reads the database on a thread of its own.
+//! All functions block the calling thread. A running scan also has a thread that reads the database, while the caller
+//! processes the batches.
 #![forbid(unsafe_code)]
 
 mod address;

@@ -1,10 +1,10 @@
 //! The origin that a gateway's configuration names. For the origin, the gateway parses HTTP/1.1 requests and
 //! responses; for other targets it only copies bytes.
 //!
-//! Each link stream carries one request and its response. The gateway requests bodies without compression. A
-//! small change of a body changes most of its compressed bytes, so compressed bodies cannot be deduplicated;
-//! and the link compresses better, because it uses earlier bodies as dictionaries. Bodies that the origin
-//! compresses anyway, and images, sound and video, bypass deduplication. Connections to the origin are reused.
+//! Each link stream carries one request and its response. The gateway requests bodies without compression, for two
+//! reasons. A small change of a body changes most of its compressed bytes, so compressed bodies cannot be deduplicated.
+//! The link also compresses better than the origin, because it uses earlier bodies as dictionaries. Bodies that the
+//! origin compresses anyway, and images, sound and video, bypass deduplication. Connections to the origin are reused.
 
 use std::convert::Infallible;
 use std::io;
@@ -32,6 +32,7 @@ use crate::stream::{LinkStream, StreamControl};
 #[derive(Debug)]
 pub(crate) struct Origin {
     address: HostPort,
+    /// True if the gateway requests bodies without compression (`Accept-Encoding: identity`).
     requests_identity: bool,
     /// The timeout of an attempt to connect.
     connect_timeout: Duration,
@@ -215,7 +216,7 @@ const HOP_BY_HOP: [&str; 7] = [
     "upgrade",
 ];
 
-/// Returns true if the body is compressed, by its content coding or its media type.
+/// Returns true if the content coding or the media type shows that the body is compressed.
 fn is_opaque(headers: &HeaderMap) -> bool {
     let text = |name| {
         headers

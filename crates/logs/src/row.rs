@@ -78,7 +78,8 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// The length of an encoded row in bytes.
     const BYTES: usize;
 
-    /// True if the row belongs to a full analysis, which tallies and samples requests besides counting them.
+    /// True for the rows of a full analysis. Besides counting the requests for each URL, a full analysis tallies all
+    /// lines (for example by hour and by status) and takes a sample.
     const TALLIED: bool;
 
     /// The type of the key of a URL.
@@ -102,7 +103,7 @@ pub(crate) trait Row: Copy + Debug + Send + Sync {
     /// Adds the request to the sums of its URL.
     fn add_to(self, sum: &mut Self::Sum);
 
-    /// Converts the sums of a URL.
+    /// Converts the sums of a URL to an [`Object`].
     fn object(sum: &Self::Sum) -> Object;
 }
 
@@ -154,7 +155,7 @@ impl<K: Key> Row for UrlRow<K> {
 pub(crate) struct SizedRow<K> {
     pub(crate) key: K,
     pub(crate) bytes: u64,
-    /// True if the response was complete.
+    /// True if the response had a whole object: the status is 200 and the method is GET.
     pub(crate) complete: bool,
 }
 

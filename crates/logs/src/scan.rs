@@ -30,8 +30,8 @@ pub(crate) struct Task {
     pub(crate) rest: Option<(ResumePoint, u64)>,
 }
 
-/// Decides when reading is interrupted for a checkpoint: after all threads together have read `bytes_max`
-/// (compressed) bytes.
+/// Decides when reading is interrupted for a checkpoint: after all threads together have read `bytes_max` bytes,
+/// counted before decompression.
 #[derive(Debug)]
 pub(crate) struct Pause {
     bytes_max: u64,
@@ -68,8 +68,10 @@ pub(crate) trait RequestSink: Send {
 pub(crate) struct Shared<'a> {
     pub(crate) sources: &'a [Source],
     pub(crate) tasks: &'a [Task],
+    /// The index of the next task that no thread has taken.
     pub(crate) next: AtomicUsize,
     pub(crate) settings: &'a Settings,
+    /// Called after each read with the number of bytes, counted before decompression.
     pub(crate) progress: &'a (dyn Fn(u64) + Sync),
     pub(crate) pause: Pause,
     /// True if there are enough threads to decompress each log in a thread of its own.
@@ -210,7 +212,8 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         report.format = Some(format.name());
         let compression = report.compression.unwrap_or_default();
         // A later run cannot continue in the middle of a compressed log. It cannot continue in a W3C log
-        // either, because the columns are declared at the start.
+        // either, because the columns are declared at the start. The log must be a regular file that was not empty
+        // when it was opened.
         let can_pause = compression == Compression::None
             && *format != Format::W3c
             && report.found.is_some_and(|found| found.bytes > 0);
@@ -218,6 +221,7 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         let machine = report.machine.clone();
         let resumed = report.rest.take();
         let mut latest = resumed.map_or(Timestamp::ZERO, |rest| rest.latest);
+        // `rejected` is 1 if the sink had no space for the last line. This line does not count as read.
         let (mut paused, mut rejected) = (false, 0);
         let mut lines = Lines::new(buffer, line_bytes_max, before);
         while let Some((number, line)) = lines.next(input) {

@@ -1,4 +1,4 @@
-//! The page: it starts with the findings, followed by tables and plots.
+//! A report as one HTML page: the findings first, then texts, tables and plots, and the facts at the end.
 
 use std::fmt::{self, Write as _};
 
@@ -28,7 +28,7 @@ enum Block {
 }
 
 impl Page {
-    /// Makes an empty page. The title should be a question or a topic that the findings answer.
+    /// Makes an empty page. The title should be the topic of the findings, or a question that they answer.
     pub fn new(title: impl Into<String>) -> Self {
         Self {
             title: title.into(),

@@ -6,9 +6,9 @@
     if ids.may_exist(resource_id):
         ask_the_service(resource_id)
 
-A client follows a set that ``edgeward filter serve`` publishes, on a background thread. It never answers "absent" for
-an id that was committed more than ``max_staleness`` seconds ago. It answers "ask" until it has a filter, and whenever
-it cannot prove that the filter is fresh.
+A background thread of the client downloads the filter that ``edgeward filter serve`` publishes. ``may_exist()`` never
+returns False for an id that was committed more than ``max_staleness`` seconds ago. While the client has no filter, or
+cannot prove that its filter is fresh, ``may_exist()`` returns True and ``answer()`` returns "ask".
 """
 
 from ._native import (

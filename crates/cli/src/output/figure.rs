@@ -33,7 +33,8 @@ pub(crate) fn points(difference: f64) -> String {
     }
 }
 
-/// Formats a duration with three significant digits and a suitable unit: `1.23 ms`.
+/// Formats a duration with three significant digits and a suitable unit: `1.23 ms`. From 100 s on, the text has
+/// minutes and whole seconds: `2 min 05 s`.
 pub(crate) fn duration(duration: Duration) -> String {
     let seconds = duration.as_secs_f64();
     if seconds >= 100.0 {

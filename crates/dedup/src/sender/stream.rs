@@ -22,8 +22,10 @@ pub(super) enum QueueItem {
     Close,
 }
 
+/// An outgoing stream: the body that its user writes, and the frames that are queued for it.
 #[derive(Debug)]
 pub(super) struct OutgoingStream {
+    /// The bytes that OPEN carries to the peer's user.
     pub(super) label: Vec<u8>,
     /// The body may be written up to this offset.
     pub(super) credit: u64,
@@ -45,7 +47,7 @@ pub(super) struct OutgoingStream {
     /// The location of the last chunk of the body, if no piece contains its end. The peer stores this chunk when it
     /// receives CLOSE.
     pub(super) tail: Option<ChunkLocation>,
-    /// The number of bytes at the start of the body that are not deduplicated.
+    /// The number of bytes at the start of the body that are not deduplicated. `u64::MAX`: no byte is deduplicated.
     bypass: u64,
     /// The intended size of the next buffer.
     buffer_bytes: usize,
@@ -58,9 +60,9 @@ pub(super) struct OutgoingStream {
     pieces: VecDeque<Piece>,
     /// The offset up to which the peer has acknowledged the body.
     acked: u64,
-    /// The bytes of memory kept until they are acknowledged.
+    /// The memory for unacknowledged parts of the body, in bytes.
     memory_bytes: usize,
-    /// The number of bytes recognised by fingerprints.
+    /// The number of body bytes in chunks that were recognised by their fingerprints.
     pub(super) recognised: u64,
     /// True if at least one piece was queued as references.
     pub(super) has_references: bool,
@@ -94,7 +96,7 @@ impl OutgoingStream {
         }
     }
 
-    /// Returns the bytes of memory kept until they are acknowledged.
+    /// Returns the memory for unacknowledged parts of the body, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         self.memory_bytes
     }
@@ -117,8 +119,8 @@ impl OutgoingStream {
         }
     }
 
-    /// Makes space for the next bytes of the body. The space is small for a short body, and grows if the user
-    /// fills the buffers. It is never empty.
+    /// Makes space for the next bytes of the body. The space is small for a short body, and grows if the user fills the
+    /// buffers. It is never empty. `batch` is here and below the length in bytes at which a piece of new chunks ends.
     pub(super) fn make_space<S: ChunkStore>(
         &mut self,
         finder: &mut ChunkFinder<'_, S>,
@@ -183,7 +185,7 @@ impl OutgoingStream {
             return;
         }
         let mut pieces = Vec::new();
-        // If all bytes of the last chunk were sent before, `close` ends the chunk.
+        // Without unsent bytes, only `close` can have stalled. It is called again below, and ends the last chunk.
         self.stalled = self.builder.has_unsent_tail()
             && !self.builder.end_chunk(None, finder, batch, &mut pieces);
         self.cut_chunks(Input::Continues, finder, batch, &mut pieces);
@@ -321,8 +323,8 @@ impl OutgoingStream {
         }
     }
 
-    /// Stops deduplicating the body, if only bytes were written that bypass deduplication. Returns false if
-    /// more bytes were written.
+    /// Turns off deduplication for the whole body, if only bytes were written that are not deduplicated anyway.
+    /// Returns false if more bytes were written: deduplication then continues.
     pub(super) fn bypass(&mut self) -> bool {
         let is_in_time = self.written <= self.bypass;
         if is_in_time {
@@ -363,8 +365,8 @@ impl OutgoingStream {
     /// Queues new pieces. Adds references to the digest, and releases their bytes if possible.
     fn enqueue<S: ChunkStore>(&mut self, mut pieces: Vec<Piece>, finder: &mut ChunkFinder<'_, S>) {
         for piece in &mut pieces {
-            // The digest of other bytes is computed in one pass with the checksum of their frame. References have no
-            // payload, so their bytes are added here.
+            // Bytes in a payload are added to the digest when their frame is encoded. A reference has no payload, so
+            // the bytes that it stands for are added here.
             if let Some(raw) = piece.raw().filter(|_| piece.is_reference()) {
                 self.digest.add(piece.offset, raw);
             }
@@ -419,9 +421,10 @@ impl OutgoingStream {
         }
     }
 
-    /// Handles a NAK for the piece at `offset`. The piece is queued before all others, in another encoding: a
-    /// run becomes single references, references and deltas become bytes. Returns the number of bytes that are
-    /// sent again.
+    /// Handles a NAK for the piece at `offset`, or for CLOSE if `offset` is `u64::MAX`. If the peer does not know the
+    /// stream, queues OPEN and the refused frame. Otherwise queues the piece before all others, in another encoding:
+    /// a run becomes a list of references; references and deltas become bytes. Returns the length of the piece if it
+    /// becomes bytes, otherwise 0.
     pub(super) fn handle_nak(
         &mut self,
         offset: u64,
@@ -532,11 +535,10 @@ impl BodyDigester {
         }
     }
 
-    /// Compares a chunk with a fingerprint. Returns `None` if they differ. In the same pass, the function adds
-    /// `bytes` to a copy of the digest. `bytes` has an offset in the body and bytes that end with the chunk; it
-    /// is `None` if earlier bytes of the body are added only when their frame is encoded. The caller then
-    /// [accepts](Self::accept) the computed
-    /// digest, unless it rejects the chunk for another reason.
+    /// Compares a chunk with a fingerprint. Returns `None` if they differ. In the same pass, the function adds `bytes`
+    /// to a copy of the digest. The caller [accepts](Self::accept) this copy, unless it rejects the chunk for another
+    /// reason. `bytes` has a part of the body that ends with the chunk, and the offset of this part. It is `None` if
+    /// bytes before the chunk can be added to the digest only later, when their frame is encoded.
     pub(super) fn compare(
         &self,
         id_key: &IdKey,
@@ -570,12 +572,10 @@ impl BodyDigester {
     }
 }
 
-/// A digest that was computed in one pass with a fingerprint: its state, and the number of blocks added in this
-/// pass.
+/// A digest computed in one pass with a fingerprint: its state, and the number of blocks added in this pass.
 pub(super) struct DigestAdvance(Option<(DigestState, usize)>);
 
-/// The operation to do when a stalled body continues. A later variant includes the operations of the earlier
-/// variants.
+/// The operation to do when a stalled body continues. Each variant includes the operations of those before it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum DeferredOperation {
     None,
@@ -592,7 +592,7 @@ enum Input {
     Ended,
 }
 
-/// The smallest buffer. It fits a request or a short response.
+/// The size of the smallest buffer. A request or a short response fits into this buffer.
 const BUFFER_BYTES_MIN: usize = 16 << 10;
-/// The largest buffer. Its bytes are processed while they are still in a second-level cache.
+/// The size of the largest buffer. The buffer's bytes are processed while they are still in a second-level cache.
 const BUFFER_BYTES_MAX: usize = 256 << 10;

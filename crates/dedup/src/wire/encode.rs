@@ -61,8 +61,9 @@ impl Frame<'_> {
     }
 
     /// Like [`encode_with`](Self::encode_with), but without the bytes of a body at the end of the frame. The
-    /// caller sends these bytes directly from their buffer. `on_bytes` is called with the same bytes in several
-    /// parts, while they are in the processor's cache, so that the caller can compute a digest.
+    /// caller sends these bytes directly from their buffer. `on_bytes` is called with the same bytes, so that the
+    /// caller can compute a digest. With [`Checksum::Whole`], `on_bytes` gets them in parts that are still in the
+    /// processor's cache.
     ///
     /// # Panics
     ///
@@ -219,11 +220,14 @@ impl Frame<'_> {
     }
 }
 
+/// Writes the 16 bytes of the header: the number that [`header`] returns, and the checksum of the frame.
 fn put_header(frame: &mut [u8], header: u64, sum: u64) {
     frame[..8].copy_from_slice(&header.to_le_bytes());
     frame[8..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
 }
 
+/// Returns the first eight bytes of a header as a number: the length of the payload, the type of the frame, and a check
+/// of both.
 fn header(kind: u8, payload: usize) -> u64 {
     assert!(payload <= PAYLOAD_BYTES_MAX, "a payload of {payload} bytes");
     let length = u32::try_from(payload).expect("the payload is below the maximum");

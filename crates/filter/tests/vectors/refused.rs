@@ -1,5 +1,5 @@
-//! Files and lines that every client must refuse: truncated, changed, forged or hostile. If an attacker could compute
-//! a checksum or signature of the input, then it is valid, so that the client must find another reason.
+//! Files and lines that every client must refuse: truncated, changed, forged or hostile. Forged files have valid
+//! checksums and forged lines have valid signatures, so that the client must find the wrong field itself.
 
 use std::hash::Hasher as _;
 

@@ -19,15 +19,18 @@ use edgeward_link::{
 };
 use edgeward_testkit::{Wan, WanSettings};
 
-/// The settings of the link in a row.
+/// The settings of the link in one row of the benchmark.
 #[derive(Clone, Copy)]
 pub(crate) struct Features {
     pub(crate) tls: bool,
+    /// The method by which the chunk stores compress their containers.
     pub(crate) store: Method,
     pub(crate) dedup: bool,
     /// True if the gateway stores all chunks that it sends, see [`GatewayConfig::keep_sent`].
     pub(crate) keep_sent: bool,
+    /// True if new chunks may be sent as deltas.
     pub(crate) delta: bool,
+    /// The methods by which the link may compress payloads.
     pub(crate) methods: Methods,
     pub(crate) chunk_bytes: u32,
     pub(crate) id_scheme: IdScheme,
@@ -121,7 +124,7 @@ impl Relay {
     }
 }
 
-/// A gateway and an edge with a port that leads to the source.
+/// A gateway and an edge. The link forwards each connection to the edge's port to the target.
 pub(crate) struct LinkBed {
     /// The address of the edge's port.
     pub(crate) addr: SocketAddr,
@@ -133,6 +136,8 @@ pub(crate) struct LinkBed {
 }
 
 impl LinkBed {
+    /// Starts the endpoints. `network` is the rate of a simulated network in bits per second, with a delay of
+    /// 0.1 ms. With `None`, the endpoints are connected over loopback.
     pub(crate) fn start(
         target: SocketAddr,
         features: &Features,
@@ -145,6 +150,7 @@ impl LinkBed {
         Self::over(target, features, network.map(wan))
     }
 
+    /// Like [`start`](Self::start), with any rate and delay of the simulated network.
     pub(crate) fn over(
         target: SocketAddr,
         features: &Features,
@@ -242,6 +248,7 @@ fn config(keys: &TempDir, endpoint: &str, features: &Features) -> io::Result<Lin
     let folder = keys.path().join("keys").join(endpoint);
     let (keys, store_key) = Keys::load(&folder).map_err(io::Error::other)?;
     let device = ScratchDevice::new(&std::env::temp_dir(), STORE_BYTES)?;
+    // The length of the name, 7 or 4, is the epoch of the store, so the two stores have different epochs.
     let settings = ChunkSettings {
         compression: features.store,
         ..ChunkSettings::new(features.chunk_bytes, endpoint.len() as u64)

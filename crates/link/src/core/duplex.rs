@@ -19,7 +19,7 @@ use crate::probe;
 use crate::send_delay::{SMALL_BYTES, SendDelay};
 
 /// A duplex stream: one one-way stream of the protocol in each direction, the wakers of the tasks that wait for it,
-/// and the state of its held bytes.
+/// and the state of its held bytes: written bytes that wait for later bytes, see [`crate::send_delay`].
 pub(super) struct Duplex {
     pub(super) target: Target,
     /// The index of the counters of the target's host.
@@ -77,7 +77,8 @@ impl Duplex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Bytes(usize),
-    /// No byte was accepted, because the stream has no credit. The waker is woken when the writer can try again.
+    /// No byte was accepted, because the stream has no credit or the peer has too many unacknowledged bytes. The
+    /// writer's waker is woken when the writer can try again.
     Full,
     /// The stream accepts no more bytes: it was stopped with this reason, or closed.
     Ended(u32),
@@ -122,7 +123,7 @@ impl Core {
         None
     }
 
-    /// Accepts a stream that the peer opened, so that it can be written. Fails with the reason for the peer.
+    /// Accepts a stream that the peer opened, so that it can be written. An error is the reason to send to the peer.
     pub(crate) fn accept(&mut self, id: DuplexId) -> Result<(), u32> {
         let duplex = self.duplexes.get_mut(&id).ok_or(reason::RESTARTED)?;
         let incoming = duplex.incoming.ok_or(reason::RESTARTED)?;
@@ -223,8 +224,7 @@ impl Core {
         read.map(Written::Bytes)
     }
 
-    /// Called after written bytes of a stream were processed. If the stream now waits for disk reads, wakes a
-    /// connection, which performs them.
+    /// If the stream waits for disk reads after a write, wakes a connection, which performs the reads.
     fn record_stall(&mut self, stream: StreamId, pending: PendingReads) {
         if self.stalls.add(self.endpoint.sender(), stream, pending, 1) {
             self.wake_idle();
@@ -250,7 +250,7 @@ impl Core {
             .ok_or(reason::CANCELLED)
     }
 
-    /// At the first write of a stream: if the bytes are opaque, the whole stream bypasses deduplication.
+    /// At the first write of a stream: if the bytes are opaque (encrypted or compressed), turns deduplication off.
     fn probe_first_bytes(&mut self, id: DuplexId, stream: StreamId, opaque: bool) {
         let duplex = self.duplexes.get_mut(&id);
         let first = duplex.is_some_and(|duplex| !std::mem::replace(&mut duplex.has_written, true));
@@ -299,7 +299,7 @@ impl Core {
         }
     }
 
-    /// Sets the time of the last write to `now`. The holding time after the last write starts there.
+    /// Sets the time of the last write to `now`, the time at which the written bytes were processed.
     pub(crate) fn set_write_end(&mut self, id: DuplexId, now: Instant) {
         if let Some(send_delay) = self
             .duplexes
@@ -310,7 +310,7 @@ impl Core {
         }
     }
 
-    /// Sends the bytes that are written after this call without deduplication.
+    /// Turns deduplication of a stream off, if it has not begun and the configuration allows it (`probe`).
     pub(crate) fn bypass(&mut self, id: DuplexId) {
         let duplex = self.duplexes.get(&id).filter(|_| self.config.probe);
         if let Some(stream) = duplex.and_then(|duplex| duplex.outgoing)

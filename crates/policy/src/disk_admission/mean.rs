@@ -1,10 +1,10 @@
-//! The mean size of requested objects that no tier has. `size-density` uses it to decide which objects are
-//! large.
+//! The mean size of requested objects that no tier has. The admission rule `size-density` of the disk uses this
+//! mean to decide which objects are large.
 //!
 //! The size of a large object depends on the traffic: a typical object of a web cache is a small one in a video
-//! cache. Four traces with mean object sizes of 8 KB to 4 MB were simulated. Requiring one request per half of
-//! the mean size kept nearly the most hits for the fewest bytes written (docs/explanation/disk-cache.md). A
-//! fixed size was good for one trace only.
+//! cache. Four traces with mean object sizes of 8 KB to 4 MB were simulated. A rule that requires one request per
+//! half of the mean size had nearly the most hits and wrote the fewest bytes (docs/explanation/disk-cache.md).
+//! With a fixed size instead of half of the mean, results were good for one trace only.
 //!
 //! The mean covers the last tens of thousands of requests: the counts are halved whenever they reach a limit.
 //! It depends on the requests alone, so the simulator computes the same mean as the server.
@@ -34,13 +34,14 @@ impl MeanSize {
         }
         self.bytes.fetch_add(size_bytes.min(SIZE_MAX), Relaxed);
         if self.requests.fetch_add(1, Relaxed) + 1 == REQUESTS_MAX {
-            // Concurrent additions are neither lost nor halved.
+            // The sums are halved by subtraction, so that no addition by another thread at the same time is lost.
             self.bytes.fetch_sub(self.bytes.load(Relaxed) / 2, Relaxed);
             self.requests.fetch_sub(REQUESTS_MAX / 2, Relaxed);
         }
     }
 
-    /// Returns the number of bytes for which one more request is required: half of the mean size.
+    /// Returns half of the mean size in bytes: an object needs one request for each such part of its size. While the
+    /// mean is not reliable, returns `BYTES_AT_FIRST`.
     #[inline]
     pub fn bytes_per_request(&self) -> NonZeroU64 {
         let (bytes, requests) = (self.bytes.load(Relaxed), self.requests.load(Relaxed));
@@ -107,7 +108,7 @@ const REQUESTS_MAX: u64 = 1 << 16;
 /// Larger sizes count as this size, so that the sum does not overflow: 2^16 × 2^44 is 2^60.
 const SIZE_MAX: u64 = 1 << 44;
 
-/// The bytes per request until the mean is reliable. The value suits a web cache.
+/// The value of [`MeanSize::bytes_per_request`] until the mean is reliable: 256 KiB, which suits a web cache.
 pub(super) const BYTES_AT_FIRST: NonZeroU64 =
     NonZeroU64::new(256 << 10).expect("the number is not zero");
 

@@ -103,7 +103,7 @@ mod tests {
     };
     const STEP: Duration = Duration::from_millis(250);
 
-    /// Returns the second of the first hour in which a client that moves `bytes` every `period` seconds is closed.
+    /// Simulates an hour of a client that moves `bytes` every `period` seconds. Returns the second when it is closed.
     fn closed_after(bytes: u64, period: u64) -> Option<u64> {
         let pace = Pace::default();
         (1..=3600 * 4).find_map(|step: u64| {

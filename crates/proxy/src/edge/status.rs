@@ -22,19 +22,19 @@ pub(crate) fn render(shared: &Shared) -> Value {
         // `edgeward replay --status` and other programs use the pid to measure this process from outside.
         "pid": std::process::id(),
         "resident_bytes": memory.as_ref().map(|memory| memory.resident_bytes),
-        // Includes the pages of large bodies that are not mapped.
+        // `resident_bytes`, and the part of `arena_bytes` that is not resident.
         "memory_bytes": memory.as_ref().map(|memory| memory.all_bytes),
         "hot": {
             "policy": config.hot.policy.to_string(),
             "capacity_bytes": stats.capacity_bytes,
             "used_bytes": stats.used_bytes,
-            // Bytes of evicted objects that are still sent to slow clients. They are part of the capacity.
+            // Evicted objects that are still sent, and unsent pieces that were read for one client.
             "pinned_bytes": stats.pinned_bytes,
             "pinned_bytes_max": stats.pinned_bytes_max,
             "objects": stats.objects,
             "object_overhead_bytes": Hot::OBJECT_OVERHEAD_BYTES,
             "bookkeeping_bytes": stats.bookkeeping_bytes,
-            // A page of the arena is part of `resident_bytes` only after TLS or HTTP/2 has read it.
+            // The memory of large bodies. A page is part of `resident_bytes` only after TLS or HTTP/2 has read it.
             "arena_bytes": shared.cache.arena.as_ref().map(|arena| arena.used_bytes()),
             "admitted": stats.admitted,
             "refused": {

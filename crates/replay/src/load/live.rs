@@ -101,6 +101,7 @@ impl LiveCounts {
         }
     }
 
+    /// Counts a correct response. `is_counted` is true for requests after the warm-up.
     pub(super) fn count_response(&self, bytes: u64, hit: bool, took: Duration, is_counted: bool) {
         self.latencies.count(took);
         if is_counted {

@@ -68,8 +68,8 @@ pub struct IndexConfig {
 }
 
 impl IndexConfig {
-    /// Returns a configuration for objects of 16 KiB on average, the smallest for which a disk is useful: a
-    /// full index takes 0.5 GiB of RAM per TiB.
+    /// Returns a configuration for objects of 16 KiB on average. A full index then takes 0.5 GiB of RAM per TiB of the
+    /// device. For a smaller mean size, a disk is not useful.
     pub const fn for_device(device: ByteSize) -> Self {
         Self {
             device,
@@ -232,9 +232,9 @@ impl Index {
     /// The probability that a lookup of an absent key finds an entry with the same tag, which costs a useless
     /// read of the device.
     ///
-    /// An entry matches wrongly if it has the tag of the key and is in a bucket of one of the key's two bases.
-    /// The rate is therefore the mean number of entries at two bases, in all layers, divided by the number of
-    /// tags.
+    /// The table has several layers, and a *base* is the number of a bucket within its layer. An entry matches wrongly
+    /// if it has the tag of the key and one of the key's two bases. The rate is therefore the mean number of entries
+    /// at two bases, in all layers, divided by the number of tags.
     pub fn false_match_rate(&self) -> f64 {
         let tags = (self.geometry.tag_mask() + 1) as f64;
         2.0 * self.len() as f64 / (self.geometry.bases as f64 * tags)
@@ -294,6 +294,7 @@ impl Index {
         found.map(|(_, slot)| slot)
     }
 
+    /// Returns the numbers of the two buckets of an identity.
     #[inline]
     fn pair(&self, identity: Identity, shape: Shape) -> [u64; 2] {
         let Identity { base, tag } = identity;
@@ -301,6 +302,7 @@ impl Index {
         [base, partner].map(|base| self.geometry.bucket(shape, base, tag))
     }
 
+    /// Returns the content of a slot: hits, tag and location.
     fn slot(&self, identity: Identity, at: Location, hits: u8) -> u64 {
         assert!(
             at.unit() <= self.geometry.location_mask(),
@@ -356,9 +358,9 @@ fn hits(slot: u64) -> u8 {
 }
 
 /// The share of used slots, in percent, at which the table grows. 64 / 9 / 0.94 = 7.57 bytes per object. At
-/// this load an insertion moves 0.9 other entries on average (`bench/runs/2026-11-21-disk-index`); some of
-/// these moves happen because layers fill unevenly between two powers of two. A higher load would save a tenth
-/// of a byte and move more.
+/// this load an insertion moves 0.9 other entries on average (`bench/runs/2026-11-21-disk-index`). Some of these
+/// moves happen because buckets are unevenly filled while only a part of the bases has the newest layer. A higher
+/// load would save a tenth of a byte per object and move more entries.
 const LOAD_PERCENT_MAX: u64 = 94;
 
 /// The mean object size for which the first layer of buckets is sized: objects of this mean size fill the

@@ -28,7 +28,7 @@ pub(crate) struct FoundRecord<'a> {
     /// The offset from the start of the segment.
     pub(crate) offset: u64,
     meta: &'a [u8],
-    /// True if every block of the body matches its checksum.
+    /// False if the search checks bodies and a block of this body does not match its checksum.
     pub(crate) has_valid_body: bool,
 }
 
@@ -37,7 +37,7 @@ impl FoundRecord<'_> {
         Extent::parse_all(&self.meta[self.header.table_range()])
     }
 
-    /// Returns the record's entries in a footer.
+    /// Returns the entries that a footer has for the record: one entry, or one per purged key for tombstones.
     pub(crate) fn entries(&self) -> Vec<Entry> {
         let entry = |hash| Entry {
             hash,
@@ -112,7 +112,7 @@ impl Scan<'_> {
     ///
     /// After a record with valid metadata, the search continues at the end of the record. Otherwise it continues
     /// at the next unit, so that records after a torn write are found. The search ends with an error at bytes
-    /// that cannot be read.
+    /// that cannot be read. If `check_bodies` is true, it compares each body with its checksums.
     pub(crate) fn search(
         &self,
         segment: SegmentId,
@@ -197,6 +197,7 @@ struct Window<'a> {
     bytes: Vec<u8>,
     /// The offset of `bytes` from the start of the segment.
     at: u64,
+    /// The size of the segment.
     end: u64,
 }
 
@@ -216,6 +217,7 @@ impl Window<'_> {
     }
 }
 
+/// The number of bytes that a search reads at a time. A longer record is read at once.
 const WINDOW_BYTES: u64 = 2 << 20;
 
 fn to_usize(bytes: u64) -> usize {

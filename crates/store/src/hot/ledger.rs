@@ -44,8 +44,8 @@ impl Drop for ChargeGuard {
     }
 }
 
-/// Returns the number of pinned bytes that do not reduce the space for residents: 1/32 of the capacity, at
-/// least 1 MiB.
+/// Returns the number of pinned bytes that do not reduce the space for objects in the cache: 1/32 of the capacity,
+/// at least 1 MiB.
 ///
 /// Even a fast client takes some milliseconds to read an evicted body. Without this allowance the cache would
 /// decide differently from the simulator, which has no readers.
@@ -56,8 +56,8 @@ pub(super) fn pinned_free_bytes(capacity_bytes: u64) -> u64 {
 /// Returns the default limit of pinned bytes: an eighth of the capacity, at least 4 MiB.
 ///
 /// Attackers that read a few large objects slowly can take this share of the cache from other clients' objects.
-/// With a smaller share, a few slow but honest readers would stop the admission of objects: with a capacity of
-/// 128 MiB, two readers of objects of 8 MiB already pin the share of 16 MiB.
+/// With a smaller share, a few slow but honest readers would stop the admission of objects. Even with an eighth, a
+/// capacity of 128 MiB has a limit of 16 MiB, which two slow readers of evicted objects of 8 MiB reach.
 pub(super) fn pinned_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 8).max(4 << 20)
 }

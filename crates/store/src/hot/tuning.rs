@@ -16,11 +16,11 @@ use crate::sync::Mutex;
 /// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerMode {
-    /// A separate thread. Requests never wait for the tuner. The parameter `c` changes some milliseconds after
-    /// the end of the window.
+    /// A separate thread. Requests never wait for the tuner. The tuner divides the requests into windows of a
+    /// fixed number of requests. The parameter `c` changes some milliseconds after the end of a window.
     #[default]
     Thread,
-    /// The thread of the request that fills the window. That request waits until the tuner has chosen a new
+    /// The thread of the request that completes a window. That request waits until the tuner has chosen a new
     /// `c`, which takes about 100 ms. This mode is for runs with one worker that must be exactly repeatable, so
     /// that the fingerprint of decisions equals that of the simulator.
     Inline,
@@ -36,7 +36,7 @@ pub struct TuningStatus {
     pub c: f64,
     /// The number of windows evaluated.
     pub steps: u64,
-    /// Requests dropped because a ring was full.
+    /// The number of requests that the tuner did not see, because the ring buffer of their worker was full.
     pub requests_dropped: u64,
 }
 
@@ -82,6 +82,7 @@ impl Tuning {
         }
     }
 
+    /// Returns a recorder, through which one worker reports its requests.
     pub(super) fn recorder(&self) -> Recorder {
         match &self.worker {
             Worker::Inline(inline) => Recorder::inline(Arc::clone(inline)),

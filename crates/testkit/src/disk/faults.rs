@@ -46,6 +46,7 @@ pub enum Fault {
     WritesWait(Gate),
 }
 
+/// The active faults of a disk, and the number of operations that failed or waited because of a fault.
 #[derive(Debug, Default)]
 pub(super) struct Faults {
     active: Mutex<Vec<Fault>>,
@@ -80,8 +81,8 @@ impl Faults {
             .is_some()
     }
 
-    /// Returns the error of a write of `bytes` and the number of bytes written before it, or `Ok` if the write
-    /// succeeds.
+    /// Waits at the gate of [`Fault::WritesWait`], if this fault is active. Then returns `Ok` if a write of `bytes`
+    /// bytes succeeds. Otherwise returns the number of bytes that are written before the error, and the error.
     pub(super) fn before_write(&self, bytes: usize) -> Result<(), (usize, io::Error)> {
         let gate = self.first(|fault| match fault {
             Fault::WritesWait(gate) => Some(gate.clone()),
@@ -109,8 +110,8 @@ impl Faults {
         failure.map_or(Ok(()), Err)
     }
 
-    /// Returns the first value that `select` returns for an active fault. If a fault matches, increments the
-    /// counter of failures.
+    /// Returns the first value that `select` returns for an active fault. If there is such a value, counts the
+    /// operation as one that failed or waited.
     fn first<T>(&self, select: impl FnMut(&Fault) -> Option<T>) -> Option<T> {
         let found = self.active().iter().find_map(select);
         if found.is_some() {

@@ -10,24 +10,26 @@ use edgeward_replay::Pattern;
 /// The result of a request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FetchResult {
+    /// False if the response did not arrive or its body was truncated.
     pub(super) complete: bool,
+    /// True if the field `Cache-Status` states that the response came from disk.
     pub(super) from_disk: bool,
 }
 
 impl FetchResult {
-    /// Returns `None` if the body was truncated, and otherwise true if the body came from disk.
+    /// Returns `None` if the response was not complete, and otherwise true if it came from disk.
     pub(super) fn was_complete_and_from_disk(self) -> Option<bool> {
         self.complete.then_some(self.from_disk)
     }
 }
 
-/// The size of an object in bytes. The remainder of the id by 5 selects one of five sizes.
+/// Returns the size of an object in bytes: one of five sizes, selected by `id % 5`, plus the id.
 pub(super) fn size_of(id: u64) -> u64 {
     [100, 5_000, 70_000, 400_000, 2_000_000][(id % 5) as usize] + id
 }
 
-/// Sends a request. Panics if a byte of the body is wrong. The response to a POST counts as complete if its status
-/// is 2xx.
+/// Sends a request. Panics if the response has another status than 200 to 209, or if a byte of the body is wrong. The
+/// response to a POST counts as complete with any body.
 pub(super) fn send_request(
     addr: SocketAddr,
     method: &str,

@@ -10,7 +10,7 @@ mod bench_memory;
 mod bench_negative;
 mod bench_prediction;
 mod docs_site;
-/// Writes random test scripts for the filter clients.
+/// Writes random test scripts for the filter clients. A script describes the life of a client: a sequence of events.
 mod lives;
 mod options;
 mod statistics;

@@ -4,8 +4,8 @@
 //! [`Flows`] orders the segments and emits the bytes of each direction.
 //!
 //! A capture is untrusted input, so every length is compared with the number of bytes present. The length of
-//! packets, the number of connections and the number of bytes that wait behind a gap are limited. Bytes that
-//! are missing from the capture are counted and skipped.
+//! packets and the number of connections are limited. Bytes that arrive before earlier bytes of their stream wait for
+//! them; the number of these bytes is limited too. Bytes that are missing from the capture are counted and skipped.
 #![forbid(unsafe_code)]
 
 mod file;

@@ -16,7 +16,7 @@ use crate::format::{Block, raw_bytes};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part {
     pub(crate) method: Method,
-    /// The chunks of the block, as slots of the container.
+    /// The chunks of the block, as indexes in the container's list of chunks.
     pub(crate) chunks: Range<usize>,
     /// The byte range of the block in the container.
     pub(crate) stored: Range<usize>,
@@ -120,7 +120,8 @@ impl Unpacker {
         bytes.inspect(|bytes| out.copy_from_slice(bytes)).is_some()
     }
 
-    /// Decompresses a block and copies the requested range. `read` are the bytes of the block on the device.
+    /// Copies the requested range of a block to `out`. `read` are the bytes of [`Part::read_range`]. A compressed
+    /// block is decompressed first, and is cached unless all its bytes were requested.
     pub(crate) fn unpack(
         &mut self,
         container: u32,

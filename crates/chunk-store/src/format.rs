@@ -59,7 +59,7 @@ pub enum SuperblockError {
         "its format version {0} is not supported, only 1 to {VERSION}: upgrade, or delete it to start with an empty store"
     )]
     Version(u32),
-    /// The checksum of the first block is wrong.
+    /// The checksum of the first block is wrong, or its container size is invalid.
     #[error("its superblock is corrupt: delete it to start with an empty store")]
     Corrupt,
 }
@@ -88,8 +88,8 @@ impl Layout {
         self.container_bytes as usize
     }
 
-    /// Returns the highest number of chunks in a container: one chunk for each KiB. Only the last chunk of a
-    /// body may be shorter than a KiB.
+    /// Returns the highest number of chunks in a container: one chunk for each KiB of its size. If a container
+    /// has this many chunks, the next chunk begins a new container.
     pub fn chunks_max(self) -> usize {
         self.container_bytes() / 1024
     }
@@ -116,8 +116,8 @@ impl Layout {
     pub fn containers(self, device_bytes: u64) -> u32 {
         let span = self.span();
         let fit = device_bytes.saturating_sub(SUPERBLOCK_BYTES as u64) / span;
-        // The index stores `position + 1`, because zero means an empty slot. The highest container number is
-        // reserved.
+        // The index stores `position + 1`, because zero means an empty slot. Container numbers end before
+        // `u32::MAX - 1`, so a device has fewer containers than numbers.
         u32::try_from(fit).unwrap_or(u32::MAX).min(u32::MAX - 2)
     }
 
@@ -207,7 +207,8 @@ impl Superblock {
 /// The trailer of a container: the list of its chunks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Trailer {
-    /// The number of the container. The first container of an epoch has number 0.
+    /// The number of the container. The first container of an epoch has number 0. The position on the device is
+    /// the number modulo [`Layout::containers`].
     pub number: u32,
     /// The chunks, in order.
     pub entries: Vec<Entry>,
@@ -337,7 +338,8 @@ impl Trailer {
                 Some(Method::None) => stored == raw && stored > 0,
                 Some(Method::Lz4 | Method::Zstd) => stored < raw && stored > 0,
             };
-            // A listed chunk takes no bytes of the container, but counts against its capacity, see `open`.
+            // A listed chunk takes no bytes of the container, but counts against its capacity. The docs of the module
+            // `open` have the reason.
             charged += block.method.map_or(raw, |_| stored);
             is_length_valid && !chunks.is_empty()
         });

@@ -45,7 +45,7 @@ impl fmt::Display for LimitSource {
 }
 
 impl MemoryLimit {
-    /// Reads the limits from the folders `proc` and `sys` below `root`. Returns `None` if both are unreadable.
+    /// Reads the limits from the folders `proc` and `sys` below `root`. Returns `None` if they contain no limit.
     fn of_system(root: &Path) -> Option<Self> {
         let machine = fs::read_to_string(root.join("proc/meminfo"))
             .ok()

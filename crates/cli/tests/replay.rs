@@ -74,6 +74,7 @@ fn replay(trace: &str, url: &str, options: &[&str]) -> Output {
     child.wait_with_output().expect("the process ends")
 }
 
+/// Four requests: the columns are the time in seconds, the id of the object, and its size in bytes.
 const TRACE: &str = "0 1 1000\n0 2 50\n1 1 1000\n2 3 200000\n";
 
 #[test]

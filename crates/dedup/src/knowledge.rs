@@ -6,9 +6,9 @@
 //! because the peer may have lost a chunk since the exchange. The peer then answers a reference with a NAK.
 //!
 //! The bits are grouped by container. The number of containers is limited, and the oldest ones are forgotten
-//! first. The bits for a terabyte of chunks of 8 KiB take at most 128 MB. A forgotten chunk is sent again as
-//! bytes. [`Knowledge::encode`] and [`Knowledge::decode`] save and restore the bits of an endpoint that
-//! restarts with its store.
+//! first. By default, a container has 1 MiB and at most 1,024 chunks, so the bits for a terabyte of containers take
+//! at most 128 MB. A forgotten chunk is sent again as bytes. [`Knowledge::encode`] and [`Knowledge::decode`] save and
+//! restore the bits of an endpoint that restarts with its store.
 
 mod encoding;
 
@@ -25,11 +25,13 @@ pub struct Knowledge {
     peer_epoch: u64,
 }
 
+/// The chunks of one container that the peer has.
 #[derive(Clone, Debug, Default)]
 struct KnownChunks {
     /// The bits: bit `n % 64` of word `n / 64` is for the chunk in slot `n`.
     chunks: Vec<u64>,
-    /// True if the peer has the chunks in another order, so that it cannot resolve runs.
+    /// True if the peer has the chunks in another order. It then cannot resolve a run: one reference to several
+    /// consecutive chunks.
     disordered: bool,
 }
 

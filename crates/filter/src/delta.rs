@@ -147,13 +147,13 @@ pub enum DeltaError {
     Length {
         /// The number of bytes given.
         found: u64,
-        /// The number of bytes that the header states.
+        /// The number of bytes that the header states, or the length of a header if the header is truncated.
         whole: u64,
     },
     /// Bytes changed since the delta was written.
     #[error("the delta is corrupt: checksum mismatch")]
     Corrupt,
-    /// The numbers or the ids are not in ascending order.
+    /// The journal numbers `from` and `to`, or the ids, are not in ascending order.
     #[error("the delta's numbers or ids are not in ascending order")]
     Order,
 }

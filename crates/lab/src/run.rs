@@ -43,7 +43,7 @@ pub enum LabError {
     /// The caches do not fit on the disk or in memory.
     #[error("the caches need {needed}, but {location} has only {free} free")]
     NotEnoughSpace {
-        /// Bytes needed at the same time.
+        /// The bytes of the caches that exist at the same time, without the reserve of one eighth.
         needed: ByteSize,
         /// The folder that is too small, or `memory`.
         location: String,
@@ -186,8 +186,8 @@ fn incomplete_reason(outcome: &Outcome, plan: &Plan) -> String {
     )
 }
 
-/// Checks that disk and memory have enough free space for the caches that exist at the same time, with a reserve of
-/// one eighth.
+/// Checks that disk and memory have enough free space for the caches that exist at the same time, and for a reserve of
+/// one eighth of their size.
 fn check_free_space(plan: &Plan, paths: &LabPaths, trace: &TraceFacts) -> Result<(), LabError> {
     let bytes =
         |size: Option<crate::plan::Size>| size.map_or(0, |size| size.of(trace.footprint_bytes));

@@ -3,8 +3,8 @@
 //!
 //! The endpoint has a folder with one file for each peer. The files are written periodically and at shutdown. A
 //! wrong file costs only bytes: if a peer does not have a referenced chunk, it reports this and receives the
-//! chunk. The files contain only chunks that are already durable in this endpoint's store. The containers of
-//! other chunks may be lost in a crash, and the store would then use their numbers for other chunks.
+//! chunk. The files contain only chunks that are already durable in this endpoint's store. A crash may lose a
+//! container that is not durable, and the store would then give its number to a container with other chunks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -41,7 +41,7 @@ impl KnowledgeFiles {
         }
     }
 
-    /// Returns the file name of a peer, derived from its certificate and the epoch of its store.
+    /// Returns the file name of a peer: a hash, by this endpoint's id key, of its certificate and its store's epoch.
     pub(crate) fn file_name(&self, certificate: Option<&[u8]>, epoch: u64) -> String {
         let identity = [certificate.unwrap_or_default(), &epoch.to_le_bytes()].concat();
         edgeward_types::to_hex(&self.id_key.id(&identity).0)

@@ -162,8 +162,8 @@ proptest! {
         prop_assert_eq!(difference(&summary(merged), &summary(expected)), None);
     }
 
-    /// Method: use small intervals between checkpoints, so that reading is interrupted many times in the middle
-    /// of logs.
+    /// Method: write a checkpoint after every `every` bytes of logs, so that reading is interrupted many times in
+    /// the middle of logs.
     #[test]
     fn an_analysis_in_rounds_equals_one_without_checkpoints(
         logs in logs(),
@@ -173,7 +173,7 @@ proptest! {
         let folder = tempfile::tempdir().expect("the folder can be created");
         let depth = if counts { Depth::Counts } else { Depth::Full };
         let mut settings = settings(folder.path(), depth);
-        // The logs must be longer than the number of lines between two checks for an interruption.
+        // Reading checks for an interruption only every 1024 lines, so the logs need more lines.
         let logs: Logs = logs.iter().map(|log| log.repeat(8)).collect();
         let paths = write_logs(&folder.path().join("logs"), &logs);
         let sources = find(&paths).expect("the logs exist");
@@ -204,6 +204,7 @@ fn partial(folder: &Path, depth: Depth) -> (PathBuf, Vec<u8>) {
 fn a_corrupt_or_truncated_partial_result_is_rejected() {
     let folder = tempfile::tempdir().expect("the folder can be created");
     let (_, bytes) = partial(folder.path(), Depth::Counts);
+    // The logs have 41 URLs.
     assert_eq!(
         check(bytes.clone()).expect("the partial result is valid"),
         41
@@ -223,6 +224,7 @@ fn a_corrupt_or_truncated_partial_result_is_rejected() {
             "cut at {position}"
         );
     }
+    // An additional byte moves the end of the file, where the footer is expected, so the footer counts as missing.
     let longer = [&bytes[..], b"x"].concat();
     assert!(matches!(check(longer), Err(PartialError::Truncated { .. })));
 }
@@ -300,7 +302,8 @@ fn a_checkpoint_with_other_options_is_not_continued() {
     let checkpoint_folder = folder.path().join("kept");
     fs::create_dir(&checkpoint_folder).expect("the folder can be created");
     let mut settings = settings(folder.path(), Depth::Full);
-    // A partial result that was not written by an analysis with checkpoints has other options.
+    // Only an analysis with checkpoints writes its options into a partial result. This partial result has an empty
+    // text instead, which differs from all options.
     let first = checkpoint_folder.join("000001.partial");
     analyze_to_partial(&sources, &settings, &first, &|_| ())
         .expect("the partial result is written");

@@ -53,5 +53,5 @@ const CHUNK_SLOTS: usize = 4096;
 /// 16 384 chunks of 4096 slots: 67 million resident objects per tier. The empty table takes 384 KiB.
 const CHUNKS_MAX: usize = 16_384;
 
-/// The maximum number of objects in a tier. Further offers are rejected.
+/// The maximum number of objects in a tier. A tier with this many objects admits no further object.
 pub const RESIDENTS_MAX: usize = CHUNK_SLOTS * CHUNKS_MAX;

@@ -4,7 +4,8 @@
 //! The first two colours differ most. All colours have a contrast of at least 3:1 to the background, as WCAG
 //! 2.2 (1.4.11) requires for graphics. A test checks the contrast.
 
-/// The number of distinct colours. Further series use the colours again, beginning with the first.
+/// The number of distinct colours. The slot of a series is the index of its colour. Further series use the colours
+/// again, beginning with the first.
 pub(crate) const SLOTS: usize = LIGHT.len();
 
 /// Returns the CSS declarations of the custom properties `--s0`, `--s1`, … with these colours.

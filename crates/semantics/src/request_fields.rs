@@ -1,9 +1,9 @@
 //! The canonical form of request fields, used both in `Vary` keys and in forwarded requests.
 //!
-//! If the key had the normalised value but the origin got the raw value, a client could poison the cache: the
-//! response to `Accept-Language: d e` would be stored for `de`. [`write_value`] therefore makes the value for
-//! both. It makes only changes that have no meaning according to RFC 9110. A member with unknown syntax keeps
-//! its bytes.
+//! If the key had the normalised value but the origin got the raw value, a client could poison the cache. For example,
+//! if spaces were removed only in the key, the response to `Accept-Language: d e` would be stored for `de`.
+//! [`write_value`] therefore makes the value for the key and for the origin. It makes only changes that have no meaning
+//! according to RFC 9110. A member with unknown syntax keeps its bytes.
 
 use http::header::{
     ACCEPT, ACCEPT_CHARSET, ACCEPT_ENCODING, ACCEPT_LANGUAGE, HeaderMap, HeaderName,

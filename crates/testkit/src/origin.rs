@@ -192,8 +192,11 @@ type AnswerFunction = Arc<dyn Fn(&RecordedRequest) -> Answer + Send + Sync>;
 
 #[derive(Default)]
 struct Script {
+    /// Answers for one request each, by target or path.
     queued: HashMap<String, VecDeque<Answer>>,
+    /// Answers for all requests, by target or path.
     standing: HashMap<String, AnswerFunction>,
+    /// The answer for requests without an entry in the other fields.
     otherwise: Option<AnswerFunction>,
 }
 
@@ -220,6 +223,7 @@ struct Shared {
     open_connections: AtomicUsize,
     accepted: AtomicUsize,
     bytes_written: AtomicU64,
+    /// The number of calls of [`ScriptedOrigin::close_idle_connections`]. Each connection waits for a change.
     idle_closes: watch::Sender<u64>,
 }
 

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::time::Duration;
 
-/// Parses a duration such as `20ms`, `1.5s` or `300us`.
+/// Parses a duration such as `300us`, `20ms`, `1.5s` or `10min`. The unit `m` also means minutes.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let invalid = || format!("`{text}` is not a duration; write 20ms, 1.5s or 300us");
     let unit_start = text

@@ -131,7 +131,7 @@ fn a_malformed_row_does_not_hide_the_rows_after_it() {
     }
 }
 
-/// Measures the time from the insertion of a row until a client answers *maybe* for it. Rows are inserted at
+/// Measures the time from the commit of a row until a client answers *maybe* for it. Rows are inserted at
 /// random moments, some by transactions that commit late. Then the database server crashes: within the maximum
 /// staleness, the client stops answering *absent*. After the restart of the server, the client answers *absent*
 /// again, but not for the rows that were inserted meanwhile.

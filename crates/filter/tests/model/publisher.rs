@@ -1,4 +1,5 @@
-//! The model of a publisher: its journal, its statements and its state folder.
+//! The model of a publisher: its journal, its manifests and proofs, and its state folder. All times are simulated
+//! times in ms.
 
 use std::collections::{HashSet, VecDeque};
 use std::time::Duration;
@@ -49,16 +50,21 @@ pub(crate) enum Fault {
     AnySnapshot,
     /// A restart does not begin a new lineage.
     OneLineage,
-    /// The publisher relies on posts immediately after a restored backup, although acknowledged ids may be lost.
+    /// After a restored backup, the publisher states at once that it has every posted id. It may have lost
+    /// acknowledged ids.
     LostPosts,
     /// A feed that lost its position is treated as if it had continued.
     BrokenFeed,
 }
 
+/// A scan that has begun.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scan {
+    /// The newest journal number when the scan began.
     pub(crate) base: u64,
+    /// The epoch of the snapshot that the scan creates.
     pub(crate) epoch: u64,
+    /// The time at which the scan began.
     pub(crate) began: u64,
 }
 
@@ -70,10 +76,11 @@ pub(crate) struct Publisher {
     config: PublisherConfig,
     epoch: u64,
     position: Option<Position>,
+    /// The last position that was written to the state folder.
     stored_position: Option<Position>,
     /// The journal base of each recent snapshot, with the start of its scan in ms.
     bases: VecDeque<(u64, u64)>,
-    /// Ids that were removed and that stored deltas still contain.
+    /// Ids that were removed from the database and that stored deltas still contain.
     removed: HashSet<IdHash>,
     /// The ids of `removed` that were removed before the current scan began.
     removed_before_scan: HashSet<IdHash>,
@@ -93,6 +100,7 @@ pub(crate) const SEED: u64 = 11;
 #[derive(Clone, Debug)]
 pub(crate) struct PublisherConfig {
     pub(crate) coverage: Coverage,
+    /// The time in ms within which a writer commits a posted id.
     pub(crate) commit_within: u64,
     pub(crate) signer: Option<Signer>,
     pub(crate) fault: Fault,
@@ -123,6 +131,7 @@ impl Publisher {
         let deltas = self.journal.deltas().iter();
         Folder {
             lineage: self.lineage,
+            // The real publisher reserves 4096 serial numbers at a time in the folder, before it uses them.
             serial: self.serial + dice.between(1, 4096),
             epoch: self.epoch,
             snapshot: self.journal.snapshot().copied(),
@@ -215,6 +224,7 @@ impl Publisher {
             head: self.journal.head(),
             complete: self.complete.feed_has_every_id(),
         });
+        // A position with another value of `complete` is written at once.
         if self.stored_position.map(|stored| stored.complete)
             != Some(self.complete.feed_has_every_id())
         {
@@ -257,6 +267,8 @@ impl Publisher {
     }
 
     pub(crate) fn publish(&mut self, scan: Scan, bytes: &[u8], now: u64) {
+        // Clients with the previous snapshot still need its deltas. A delta is also kept while writers may still commit
+        // its ids, because the scan could not read those ids.
         let is_committed = |began: u64| began + self.config.commit_within <= now;
         let before = self.journal.snapshot().map_or(0, |before| before.base);
         let old_enough = self
@@ -278,7 +290,7 @@ impl Publisher {
         self.make_manifest(now);
     }
 
-    /// The time in ms at which an additional scan must begin; `None` if the schedule is enough.
+    /// The time at which an additional scan must begin. `None` if the scheduled scans suffice.
     pub(crate) fn scan_due_at(&self) -> Option<u64> {
         let at = self.complete.scan_due_at()?;
         Some(at.as_millis() as u64)
@@ -312,7 +324,7 @@ impl Publisher {
         }
     }
 
-    /// Returns a proof for a challenge.
+    /// Returns the proof for the challenge `echo`: up to which time the journal and the snapshots have every id.
     pub(crate) fn prove(&self, echo: [u8; 16], now: u64) -> Option<String> {
         let lag_ms = match self.complete.covers() {
             CoveredUntil::Unknown => return None,

@@ -106,6 +106,7 @@ fn server(table: &Table<'_>, word: &str) -> Option<Server> {
     })
 }
 
+/// Reads `[contender.switch]`: the settings that change during the run, and the part of the trace before the change.
 fn read_switch(table: Table<'_>) -> Option<SettingsSwitch> {
     let at = match table.entry("at") {
         Some(entry) => entry.amount(),

@@ -54,8 +54,8 @@ fn another_edge(keys: &Path) -> std::path::PathBuf {
     folder
 }
 
-/// Starts a client with a new store of this epoch. Its certificate is read from the folder `keys`, by default
-/// from the folder of the test bed.
+/// Starts a client with a new store of this epoch. `number` distinguishes clients whose stores have the same epoch.
+/// The client's certificate is read from the folder `keys`, by default from the folder of the test bed.
 fn edge(
     test_bed: &TestBed,
     gateway: SocketAddr,
@@ -158,8 +158,8 @@ async fn two_edges_with_one_store_identity_both_work() {
     assert_eq!(status.counters.clones, 1);
 }
 
-/// A rule for a name does not permit a special address to which the name resolves. It is permitted if another rule
-/// permits the address.
+/// A rule for a name does not permit a special address, here a loopback address, to which the name resolves. The
+/// address is permitted if another rule permits the address itself.
 #[tokio::test]
 async fn a_rule_for_a_name_does_not_permit_special_addresses() {
     let target = Echo::start().await;
@@ -248,7 +248,8 @@ async fn a_denied_certificate_is_refused() {
 #[tokio::test]
 async fn silent_connections_do_not_lock_out_an_edge() {
     const SILENT: usize = 1100;
-    // Each connection needs two file descriptors. The other half is for tests that run at the same time.
+    // Both ends of a connection are in this process, so it needs two file descriptors. The limit is twice the number
+    // for all silent connections, because other tests run at the same time.
     let limit = getrlimit(Resource::Nofile);
     let required = Some(4 * SILENT as u64);
     if limit.current < required
@@ -286,7 +287,7 @@ async fn silent_connections_do_not_lock_out_an_edge() {
     }
 }
 
-/// Clients that use all connections of the admin server and do not read their responses do not lock out other
+/// Clients that use all 32 connections of the admin server and do not read their responses do not lock out other
 /// clients.
 #[tokio::test]
 async fn admin_clients_that_read_no_response_are_displaced() {

@@ -19,6 +19,7 @@ use super::statistics::SampleSlot;
 /// The sampled caches and their shared state.
 #[derive(Clone, Debug)]
 pub(super) struct SampledCaches {
+    /// The capacity of each sampled cache: the capacity of the real cache divided by `one_in`.
     capacity_bytes: u64,
     /// The sample has one in `one_in` objects; a power of two.
     one_in: u64,
@@ -31,6 +32,7 @@ pub(super) struct SampledCaches {
     /// The gaps in this window, with the slots of their objects. A gap is the number of requests from one request for
     /// an object to the next request for it.
     gaps: Vec<(SampleSlot, u32)>,
+    /// The requests for sampled objects since the last call of [`Self::take_hits`].
     requests: u64,
     rng: Rng,
 }

@@ -1,6 +1,6 @@
 //! Global search for the best `c`: a grid over octaves, then a golden-section search around its best point.
 //!
-//! The curve of hit ratio over `c` has several maxima (paper, figure 3), so a local search alone may end at a
+//! The curve of hit ratio over `c` has several maxima (AdaptSize paper, figure 3), so a local search alone may end at a
 //! lower one. The grid covers `c_min` to the capacity and has one further point: `c = ∞`, which admits every
 //! object. The refinement only replaces the best grid point by a better one.
 
@@ -70,7 +70,8 @@ mod tests {
         TunerConfig::new(Mode::Paper, 1 << 30)
     }
 
-    /// A narrow maximum beside a broad one: the grid finds it, and the golden-section search refines it.
+    /// A narrow maximum beside a broad, lower one: the grid finds the narrow one, and the golden-section search
+    /// refines it.
     #[test]
     fn the_higher_of_two_maxima_is_found_and_refined() {
         let hump = |x: f64, at: f64, width: f64| (-((x - at) / width).powi(2)).exp();

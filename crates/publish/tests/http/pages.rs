@@ -1,4 +1,4 @@
-//! Responses for other clients: web pages, and Guava on the JVM.
+//! Responses for clients that are not filter clients: web pages, and programs that use Guava on the JVM.
 
 use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_publish::AllowedOrigins;
@@ -21,7 +21,7 @@ fn preflight(addr: std::net::SocketAddr, path: &str, origin: &str) -> HttpRespon
 }
 
 /// A page of an allowed origin passes the preflight and may read the response with its proof. Pages of other
-/// origins get no CORS fields, and no page may post.
+/// origins get no CORS fields. The preflight permits only GET and HEAD, so no page may post.
 #[test]
 fn a_page_may_read_only_if_its_origin_is_allowed() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -65,9 +65,10 @@ fn a_page_may_read_only_if_its_origin_is_allowed() {
         );
         let read = get(addr, SET, &[("origin", other)]);
         assert_eq!(read.field("access-control-allow-origin"), "", "{other}");
-        // The response varies by origin, so caches store it separately.
+        // The publisher still responds with 200. The browser hides a response without CORS fields from the page.
         assert_eq!(read.status, 200);
     }
+    // This post is not from a page: it has a token, but no `Origin` field.
     let posted = post(addr, &format!("{SET}/ids"), "77");
     assert_eq!(
         (posted.status, posted.field("access-control-allow-origin")),

@@ -145,11 +145,13 @@ pub(super) fn run(number: usize, shared: &Arc<Shared>) -> io::Result<WorkerResul
 /// Sends requests on one connection until the queue is empty.
 async fn run_connection(shared: Arc<Shared>, tally: Arc<Mutex<Tally>>) -> io::Result<()> {
     let plan = &shared.plan;
+    // Without due times and without an emulated round-trip time, the connection needs no timer.
     let alarm = match plan.pacing {
         Pacing::Closed if plan.round_trip.is_zero() => None,
         Pacing::Closed | Pacing::Rate(_) | Pacing::TraceTime { .. } => Some(Alarm::new()?),
     };
     let mut connection = Connection::new(plan.target.clone(), plan.timeout);
+    // The number of consecutive requests whose connection failed before the head of the response.
     let mut failed_connections = 0_u32;
     while !shared.stopped_early()
         && let Some(job) = shared.queue.next().await

@@ -70,7 +70,8 @@ impl Process {
                     memory_files += blocks * BLOCK_BYTES;
                 }
             }
-            // Mapped and touched pages of these files are already part of the resident set.
+            // The pages of a memfd occupy memory even if the process has not mapped them. Mapped and touched pages
+            // are already part of the resident set.
             let status = self.read("status").ok();
             let mapped = status.and_then(|text| line_of_kib(&text, "RssShmem:"));
             sample.rss_bytes = Some(resident + memory_files.saturating_sub(mapped.unwrap_or(0)));
@@ -82,6 +83,7 @@ impl Process {
         }
     }
 
+    /// Returns true if the process is in another network namespace than this process, as in a container.
     fn has_own_network(self) -> bool {
         match (
             fs::read_link(self.path("ns/net")),

@@ -61,6 +61,6 @@ impl Sizes {
         }
     }
 
-    /// The largest size: up to this number, a double represents every whole number.
+    /// The upper limit of `max_bytes`: up to this number, a double represents every whole number.
     const BYTES_MAX: u64 = 1 << 53;
 }

@@ -1,4 +1,5 @@
-//! The slow service of the demo: it waits a fixed time and then responds 200 or 404. Nearly all responses are 404.
+//! The slow service of `edgeward demo-filter`: it waits a fixed time, and then responds 200 if the requested id
+//! exists, or else 404. The demo requests one existing id and many absent ids, so nearly all responses are 404.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;

@@ -250,7 +250,7 @@ fn config(args: &ServeArgs) -> anyhow::Result<PublishConfig> {
     config.allowed_origins = allowed_origins(&args.allow_origin)?;
     config.limits.connections_max = args.connections_max.max(1);
     config.limits.per_client_max = args.connections_per_client;
-    // A quarter is also the default of the publisher.
+    // The publisher's defaults have the same ratio: at most 1024 of 4096 connections have sent no complete request.
     config.limits.unserved_max = (config.limits.connections_max / 4).max(1);
     Ok(config)
 }

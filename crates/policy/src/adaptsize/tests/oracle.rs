@@ -1,4 +1,5 @@
-//! Slow and simple implementations: the chain of figure 8, Theorem 1 as printed, and a cache that is a list.
+//! Slow and simple implementations: the chain of figure 8 and Theorem 1 of the AdaptSize paper, and a cache that is a
+//! list.
 
 use std::collections::BTreeMap;
 
@@ -9,9 +10,10 @@ use crate::rng::Rng;
 /// Returns the long-run probability of being resident, from the chain of figure 8 with `positions` list
 /// positions.
 ///
-/// State 0 is not resident; states 1 to `positions` are list positions. A request moves the object to the head
-/// at rate `r` (from state 0 at `r p`). Pushdown moves it one position at rate `positions / T`, as in appendix
-/// A. The chain is discretised with steps short enough for one event and iterated until it converges.
+/// `rate` is the paper's `r`, `admitted` is the admission probability `p`, and `lifetime` is `T`. State 0 is not
+/// resident; states 1 to `positions` are list positions. A request moves the object to the head at rate `r` (from
+/// state 0 at `r p`). Requests for other objects push it down one position at rate `positions / T`, as in appendix A.
+/// The chain is discretised with steps short enough for one event and iterated until it converges.
 pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize) -> f64 {
     let push = positions as f64 / lifetime;
     let step = 1.0 / (rate + push);
@@ -42,11 +44,14 @@ pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize
 /// One object of the oracle.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ModelObject {
+    /// Requests per unit of time. The unit is that of the lifetime, for example a window.
     pub(super) rate: f64,
+    /// The size in bytes.
     pub(super) size: f64,
 }
 
-/// Theorem 1 as printed, by odds. `rT` must be small enough for a float.
+/// Returns the probability that the object is resident: Theorem 1 as printed, by odds. If `e^(rT)` is too large for a
+/// float, the probability is 1.
 fn theorem_1(object: ModelObject, c: f64, lifetime: f64) -> f64 {
     let odds = ((object.rate * lifetime).exp() - 1.0) * (-object.size / c).exp();
     if odds.is_infinite() {
@@ -87,7 +92,9 @@ pub(super) fn hit_ratio(objects: &[ModelObject], c: f64, capacity: f64) -> f64 {
 
 /// The paper mode in one function: rates in ordered maps, twenty candidates per octave.
 ///
-/// `windows` are lists of (key, size). Returns the best predicted hit ratio and its `c`.
+/// `windows` are lists of (key, size). Rates are smoothed with the default weight of 0.3 for earlier windows. A value
+/// of `c` is a candidate if it admits `capacity` bytes within `fill_windows_max` windows. Returns the best predicted
+/// hit ratio and its `c`.
 pub(super) fn best_c(
     windows: &[Vec<(u64, u64)>],
     capacity: f64,
@@ -143,7 +150,7 @@ pub(super) struct ListCache {
     capacity: u64,
     c: f64,
     used: u64,
-    /// The oldest entry first.
+    /// The key and size of each object, the least recently used first.
     order: Vec<(u64, u64)>,
     rng: Rng,
 }
@@ -200,8 +207,8 @@ impl ListCache {
     }
 }
 
-/// Independent requests with Zipf popularity. Sizes are log-uniform over `octaves` from 1000 bytes, fixed per
-/// key.
+/// Independent requests (key, size) with Zipf popularity of exponent 0.9. Sizes are log-uniform over `octaves`
+/// from 1000 bytes, fixed per key.
 pub(super) fn zipf_requests(
     objects: u64,
     requests: usize,

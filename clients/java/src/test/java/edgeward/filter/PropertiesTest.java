@@ -52,6 +52,7 @@ final class PropertiesTest {
             assertEquals(IdForm.TEXT.hash(wrong, 0), IdForm.INTEGER.hash(wrong, 0), wrong);
             assertEquals(IdForm.TEXT.hash(wrong, 0), IdForm.UUID.hash(wrong, 0), wrong);
         }
+        // The largest integer id is 2^127 - 1. A larger number is hashed as text.
         String largest = "+170141183460469231731687303715884105727";
         assertNotEquals(IdForm.TEXT.hash(largest, 0), IdForm.INTEGER.hash(largest, 0));
         String beyond = "+170141183460469231731687303715884105728";
@@ -72,7 +73,8 @@ final class PropertiesTest {
                 // java.util.Random has only 48 bits of state, so mix its numbers with n.
                 passed += filter.mayContainHash(Filter.mix(roll.nextLong(), n)) ? 1 : 0;
             }
-            // The limit is five standard deviations above the expectation, and 3 more for rounding.
+            // The limit is five standard deviations above the expected number of matches. 3 further matches are
+            // for rounding.
             double expected = probes * filter.facts().rate();
             int most = (int) (expected + 5 * Math.sqrt(expected) + 3);
             assertTrue(passed <= most, one.get("file") + ": " + passed + " of " + probes);

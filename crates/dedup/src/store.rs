@@ -1,10 +1,10 @@
 //! The interface to a chunk store, as the sender and the receiver see it.
 //!
-//! Chunks lie in containers in the order in which they were stored, which is their order in the bodies. The
-//! chunks that follow a chunk in its container are therefore those that followed it in a body. One reference
-//! can name such a run of chunks, and the neighbours of a chunk are a good dictionary for compression. A store
-//! in files or in memory implements [`ChunkStore`]. The sender and the receiver treat an unreadable chunk as
-//! missing.
+//! A body, the content of a stream, is cut into chunks. Chunks lie in containers in the order in which they were
+//! stored, which is their order in the bodies. The chunks that follow a chunk in its container are therefore
+//! usually those that followed it in a body. One reference can name such a run of chunks, and the neighbours of a
+//! chunk are a good dictionary for compression. A store in files or in memory implements [`ChunkStore`]. The
+//! sender and the receiver treat an unreadable chunk as missing.
 
 use crate::fingerprint::ChunkFingerprint;
 use crate::id::{ChunkId, IdKey};
@@ -75,9 +75,10 @@ pub trait ChunkStore {
     /// is not stored again.
     fn insert(&mut self, id: ChunkId, chunk: &[u8]) -> Option<ChunkLocation>;
 
-    /// Returns true if a lookup needs a read from the device. A non-blocking store reports a chunk as not found
-    /// instead of waiting for its device, and returns true here until the caller has performed the read.
-    /// [`insert`](Self::insert) never needs a read. A blocking store always returns `false`.
+    /// Returns true if a lookup needs a read from the device. A non-blocking store does not wait for its device: it
+    /// reports the chunk as not found, adds the read to a list, and returns true here while the list is not empty.
+    /// The caller has the reads performed and then repeats the lookup. [`insert`](Self::insert) never adds a
+    /// read. A blocking store always returns `false`.
     fn has_pending_reads(&self) -> bool {
         false
     }
@@ -94,10 +95,9 @@ pub trait ChunkStore {
     /// Returns true if the store has the bytes of this chunk, and not only its entry.
     fn has_bytes(&mut self, location: ChunkLocation) -> bool;
 
-    /// Returns true if the store has the bytes of `chunks` chunks from `location` on, and will keep them until
-    /// long after the peer has acknowledged the current frames. The sender then need not keep these bytes in
-    /// memory. The function never reads from the device: if it does not have the information in memory, it
-    /// returns false.
+    /// Returns true if the store has the bytes of `chunks` chunks from `location` on, and will not overwrite them
+    /// soon. The sender then need not keep these bytes in memory until the peer has acknowledged them. The function
+    /// never reads from the device: if it does not have the information in memory, it returns false.
     fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
         _ = (location, chunks);
         false
@@ -146,7 +146,7 @@ pub fn load_verified(
     }
     let mut fingerprinted = Vec::new();
     store.entries_with_fingerprints(location, entries.len(), &mut fingerprinted);
-    // Chunks without a matching fingerprint are hashed together.
+    // Chunks without a matching fingerprint are collected and hashed in groups, which is faster than one by one.
     let (mut unverified, mut chunks) = (Vec::new(), Vec::new());
     let mut rest = &*out;
     for (nth, entry) in entries.iter().enumerate() {

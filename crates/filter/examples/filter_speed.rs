@@ -1,11 +1,11 @@
 //! Measures static and updatable filters in nanoseconds per id. Prints a table for each to stdout.
 //!
-//! Run `cargo run --release -p edgeward-filter --example filter_speed [-- IDS..]` for rates of 1 % and 3 %. Ids
-//! are UUIDs as text. Each number is the best of many short passes, because other load on the machine only adds
-//! time. The columns:
+//! Run `cargo run --release -p edgeward-filter --example filter_speed [-- IDS..]`. Each `IDS` is the number of ids of
+//! one filter. Each filter is measured with false-positive rates of 1 % and 3 %. Ids are UUIDs as text. Each time is
+//! the lowest of many short passes, because other load on the machine only adds time. The columns:
 //!
 //! - build: adding the ids and solving the filter, with memory from the allocator; in large pages: the same with
-//!   tables in huge pages that are mapped for each build, like those of `filter build` and `filter serve`;
+//!   tables in pages of 2 MiB that are mapped for each build, like those of `filter build` and `filter serve`;
 //! - hash: hashing alone; probe: a lookup of the hash of an absent id by `contains`; probe, present: the same for a
 //!   present id; many: a lookup by `contains_many`; ask: hash and lookup;
 //! - chained: a lookup that depends on the previous answer, which is the latency of a single lookup;
@@ -53,7 +53,7 @@ fn main() {
     }
 }
 
-/// The ids to insert and to look up.
+/// The ids to insert and to look up. Present ids are made from even numbers, absent ids from odd numbers.
 struct Ids {
     params: FilterParams,
     texts: Vec<Text>,
@@ -190,7 +190,7 @@ fn measure_updatable(ids: &Ids) {
     ids.print(&filter, &columns);
 }
 
-/// Returns a workspace in huge pages of 2 MiB, if the system has them.
+/// Returns a workspace in pages of 2 MiB, if the system has them.
 fn large_pages() -> BuildWorkspace {
     let memory = MmapMut::map_anon(BuildWorkspace::BYTES).expect("the memory is mapped");
     #[cfg(target_os = "linux")]
@@ -231,13 +231,16 @@ fn id(n: u64) -> Text {
 /// A UUID as text.
 type Text = [u8; 36];
 
+/// The number of times that a static filter is built.
 const BUILDS: u32 = 10;
 
+/// The number of times that an updatable filter is filled.
 const INSERTS: u32 = 30;
 
 /// The number of ids that are hashed before `insert_many` inserts them.
 const BATCH: usize = 256;
 
+/// The number of passes of lookups or hashes.
 const PASSES: u32 = 60;
 
 /// The largest number of lookups in a pass. A pass takes about a millisecond.

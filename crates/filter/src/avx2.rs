@@ -1,7 +1,7 @@
-//! A value that proves that the processor has AVX2.
+//! A value that proves that the processor has the instruction sets AVX2 and BMI2.
 //!
-//! Code for AVX2 must run on no other processor. Each module with such code requires an [`Avx2`] argument. A
-//! value of this type exists only if the processor reported the instructions.
+//! Code with these instructions must not run on a processor without them. Each module with such code requires an
+//! [`Avx2`] argument. A value of this type exists only if the processor reported both instruction sets.
 
 use std::arch::is_x86_feature_detected;
 

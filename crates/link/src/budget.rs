@@ -107,10 +107,11 @@ mod tests {
         );
     }
 
-    /// While one task always has work, a socket waits at most two slices of this task until it is polled.
+    /// While one task always has work, a byte that arrives at a socket is usually read after at most three slices of
+    /// this task.
     ///
-    /// Method: let a task that is always ready count its polls. Write a byte to a socket, read it in another
-    /// task, and count the polls between write and read. Repeat this and take the median. On loopback, the
+    /// Method: let a task that is always ready count its polls, one per slice. Write a byte to a socket, read it in
+    /// another task, and count the polls between write and read. Repeat this and take the median. On loopback, the
     /// kernel delivers the byte at once.
     #[tokio::test]
     async fn sockets_are_polled_between_slices() {

@@ -1,7 +1,8 @@
 //! Admission and eviction policies as pure code, used by both the server and the simulator.
 //!
 //! Start at [`tier`]: a byte budget with an admission rule and a ranking for eviction. [`adaptsize`] tunes the
-//! parameter of size-aware admission. [`PolicySpec`] combines them under the names that operators write.
+//! parameter of size-aware admission. A [`PolicySpec`] is an admission rule and an eviction rule under the names
+//! that operators write.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;
@@ -38,7 +39,7 @@ pub struct Object {
     pub size_bytes: u64,
 }
 
-/// The result of an offer.
+/// The result of offering an object to a tier.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
     /// The object was admitted into this slot.

@@ -12,8 +12,9 @@ use super::{bytes, host_and_path, request_line, status};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Field {
     /// The time, in the form of access logs or of ISO 8601, or as a number of seconds or smaller units since 1970.
+    /// If the line has a [`Date`](Self::Date), this is the time of day in the form of ISO 8601.
     Time,
-    /// The date, if it is a separate field.
+    /// The date in the form of ISO 8601, if the time is a separate field.
     Date,
     /// The method.
     Method,
@@ -85,8 +86,9 @@ impl<'l> LineFields<'l> {
         }
     }
 
-    /// Returns an entry with the values of the fields, or `None` if the line has no URL. `joined` is the buffer
-    /// for a URL that is made of path and query.
+    /// Returns an entry with the values of the fields. Returns `None` if the line has no URL, or an invalid request
+    /// line that the server answered with an error status. `joined` is the buffer for a URL that is made of path
+    /// and query.
     pub(super) fn entry<'a>(
         &self,
         clock: &mut Clock,
@@ -179,8 +181,9 @@ fn any_time(clock: &mut Clock, text: &[u8]) -> Option<Timestamp> {
     }
 }
 
-/// Parses the seconds, milliseconds, microseconds or nanoseconds since 1970. The magnitude of the number
-/// determines the unit, because no log is from the year 5138.
+/// Parses the seconds, milliseconds, microseconds or nanoseconds since 1970. The size of the number determines the
+/// unit: a number below [`SECONDS_MAX`] is in seconds, a number below 1000 times `SECONDS_MAX` in milliseconds, and
+/// so on.
 fn since_1970(text: &[u8]) -> Option<Timestamp> {
     let point = memchr::memchr(b'.', text).unwrap_or(text.len());
     let whole = raw::whole(&text[..point])?;
@@ -201,7 +204,8 @@ fn since_1970(text: &[u8]) -> Option<Timestamp> {
     Some(Timestamp::from_millis(millis))
 }
 
-/// Smaller numbers are seconds since 1970. This number would be in the year 5138.
+/// Smaller numbers are seconds since 1970. In seconds, this number is a time in the year 5138; in milliseconds, a
+/// time in 1973. A time between these years is therefore below the limit in seconds, and above it in milliseconds.
 const SECONDS_MAX: u64 = 100_000_000_000;
 
 #[cfg(test)]

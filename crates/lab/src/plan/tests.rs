@@ -115,6 +115,7 @@ fn absent_keys_have_defaults() {
             .of(1 << 40),
         (1 << 40) / 100
     );
+    // A share gives a capacity of at least 1 MiB.
     assert_eq!(
         contender
             .memory
@@ -308,6 +309,7 @@ fn a_problem_has_the_line_the_key_and_a_hint() {
             .position(|candidate| candidate == line)
             .expect("the text has this line")
             + 1;
+        // These problems may have another line than the replaced one, such as the first line of the contender.
         let is_elsewhere = message.contains("missing")
             || message.contains("cache:")
             || message.contains("two contenders");

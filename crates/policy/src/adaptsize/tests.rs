@@ -1,4 +1,4 @@
-//! Compares the tuner with independent reimplementations.
+//! Compares the models and the tuner of AdaptSize with simple implementations that share no code with them.
 
 mod model;
 mod oracle;

@@ -14,7 +14,7 @@ pub enum DiskAdmissionSpec {
     /// Writes an object at its second request.
     #[default]
     SecondHit,
-    /// Writes an object at this request, from 2 to [`REQUESTS_MAX`].
+    /// Writes an object at its n-th request. The number n is from 2 to [`REQUESTS_MAX`].
     NthHit(u32),
     /// Writes every object.
     Always,
@@ -22,9 +22,9 @@ pub enum DiskAdmissionSpec {
     Never,
     /// Like [`SizeDensity`](Self::SizeDensity), with half of the mean size of requested objects as the size.
     MeasuredDensity,
-    /// Writes an object when it has one request per this many bytes. Objects up to this size are written at the
-    /// first request, up to twice this size at the second request, and so on. [`REQUESTS_MAX`] requests suffice
-    /// for any size.
+    /// Writes an object when its number of requests is at least its size divided by this number of bytes. Objects
+    /// up to this size are written at the first request, up to twice this size at the second request, and so on.
+    /// [`REQUESTS_MAX`] requests suffice for any size.
     SizeDensity(NonZeroU64),
 }
 
@@ -100,7 +100,8 @@ impl fmt::Display for DiskAdmissionSpec {
             Self::Never => f.write_str("never"),
             Self::MeasuredDensity => f.write_str("size-density"),
             Self::SizeDensity(size) => {
-                // Writes bytes if the rounded unit would not parse back to the same size.
+                // Units such as MiB are rounded. If the rounded text does not parse to the same size, the size is
+                // written in bytes.
                 let shown = ByteSize(size.get()).to_string().replace(' ', "");
                 if shown.parse() == Ok(ByteSize(size.get())) {
                     write!(f, "size-density:{shown}")

@@ -5,7 +5,7 @@
 //! so all bodies of a worker that are ahead of their clients share one rate. Each is read in chunks of [`CHUNK_BYTES`].
 //! [`AheadRate::reserve`] returns when a chunk may begin (the generic cell rate algorithm of ITU-T I.371).
 //!
-//! Sending a body of 1 MiB in one piece costs a third less CPU time than sending it in chunks. A limited number of
+//! Sending a body of 1 MiB in chunks costs a third more CPU time than sending it in one piece. A limited number of
 //! bodies may therefore be [`EXEMPT_BYTES`] ahead of their clients without waiting ([`RateExemption`]).
 
 use std::cell::Cell;

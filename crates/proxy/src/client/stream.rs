@@ -116,7 +116,7 @@ fn poll_send(
 }
 
 /// Returns true if the socket has space. If it has space after a short write, the file has ended or is unreadable. A
-/// wait for space could then last forever. The caller tries the next write at once, and its error names the cause.
+/// wait for space could then last forever. The caller writes again at once: the call returns 0 or the read error.
 fn has_space(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::OUT)];
     poll(&mut polled, Some(&Timespec::default())) != Ok(0)
@@ -135,7 +135,7 @@ fn send(stream: &TcpStream, head: &[u8], part: FilePart<'_>) -> io::Result<usize
     let mut offset = part.offset;
     match retry_on_intr(|| sendfile(stream, part.file, Some(&mut offset), part.bytes)) {
         Ok(file_bytes) => Ok(taken + file_bytes),
-        // The bytes of the head were sent and have to be returned. The next call fails too and returns the error.
+        // The caller must learn how many bytes of the head were sent. The next call fails too and returns the error.
         Err(_) if taken > 0 => Ok(taken),
         Err(error) => Err(error.into()),
     }

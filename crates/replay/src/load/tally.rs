@@ -86,11 +86,15 @@ pub(crate) struct Tally {
     pub(crate) errors: [u64; ErrorKind::ALL.len()],
     /// The first failures, ordered by request number.
     pub(crate) samples: Vec<ErrorSample>,
+    /// The time until the end of the body, for all correct responses.
     pub(crate) total: Histogram<u64>,
     pub(crate) first_byte: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,
+    /// The times in `total` of the hits.
     pub(crate) hit_total: Histogram<u64>,
+    /// The times in `total` of all other responses.
     pub(crate) other_total: Histogram<u64>,
+    /// Opened connections.
     pub(crate) connections: u64,
 }
 

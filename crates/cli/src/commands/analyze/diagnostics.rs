@@ -60,6 +60,7 @@ fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
     }
 }
 
+/// Describes why the logs that the arguments name could not be found.
 pub(super) fn find_error(error: FindError) -> Diagnostic {
     let hint = match &error {
         FindError::StdinTwice => "give `-` once".to_owned(),
@@ -75,7 +76,8 @@ pub(super) fn find_error(error: FindError) -> Diagnostic {
     Diagnostic::from_error(&error).hint(hint)
 }
 
-/// Describes why an analysis has no result, by the first error of a log.
+/// Describes why an analysis found no request. The cause is a log that could not be read, or else the first
+/// malformed line, or else that the logs are empty.
 pub(super) fn no_result(files: &[FileReport]) -> Diagnostic {
     if let Some(file) = files.iter().find(|file| file.problem.is_some()) {
         return diagnostic_about(file);

@@ -51,7 +51,7 @@ enum SourceFormat {
 /// The line number of an id, counted from 1.
 pub(super) type LineNumber = u64;
 
-/// The default maximum of a line, in bytes: longer than any real id, and small enough to buffer.
+/// The default maximum length of a line, in bytes: longer than any real id, and small enough to buffer.
 const LINE_BYTES_MAX: usize = 1 << 20;
 
 impl SourceArgs {

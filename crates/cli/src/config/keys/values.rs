@@ -8,8 +8,9 @@ use edgeward_types::ByteSize;
 use super::super::choice::Choice;
 use super::super::kind::Value;
 
-/// Conversions for setters. Each panics if the value has another variant than the key's kind produces for the
-/// key. This would be an error in the list of keys, not in the configuration.
+/// Conversions for setters. Each accepts one variant and panics for any other variant. The kind of a key determines
+/// the variant of its values. A panic therefore shows that the setter of a key does not match the kind in the list
+/// of keys. No configuration can cause it.
 impl Value {
     pub(super) fn wrong_variant(&self) -> ! {
         unreachable!("the setter of a key does not accept {self:?}, which the key's kind produced")

@@ -11,19 +11,22 @@ U64 = 2**64 - 1
 
 
 def vector(name):
+    """Returns the bytes of a golden file."""
     return (FOLDER / name).read_bytes()
 
 
 def vectors(name):
+    """Returns the content of a golden file in JSON."""
     return json.loads(vector(name))
 
 
 def line(name):
+    """Returns the line of a golden file that has a single line."""
     return vector(name).decode().strip()
 
 
 def spelling(form, n):
-    """Returns the n-th id of a form, with the spelling of crates/filter/tests/vectors."""
+    """Returns the n-th id of a form in an unusual spelling, the same as in crates/filter/tests/vectors."""
     if form == "text":
         return f"résumé/{n}"
     if form == "integer":
@@ -35,7 +38,7 @@ def spelling(form, n):
     return "{" + "-".join(cut) + "}"
 
 
-def dice():
+def seeded_random():
     """Returns a stream of random numbers and prints its seed. SEED=… repeats a stream."""
     seed = int(os.environ.get("SEED", time.time_ns()))
     print(f"SEED={seed}")

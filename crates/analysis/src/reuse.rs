@@ -74,8 +74,8 @@ impl ReuseCurve {
             stack.insert(at, record.size);
         }
         let sampled_requests = sampled.records.len() as f64;
-        let requests = sampled.requests as f64 * sampled.rate;
-        let missing = requests - sampled_requests;
+        let expected_requests = sampled.requests as f64 * sampled.rate;
+        let missing = expected_requests - sampled_requests;
         // `missing` is negative if the sample has more requests than expected. The missing requests are assumed to
         // have the mean size of the sampled requests.
         let missing_bytes = missing * bytes / sampled_requests;
@@ -90,7 +90,7 @@ impl ReuseCurve {
             }
             points.push(ReusePoint {
                 cache_bytes: size_of_step(step),
-                object_hit_ratio: (hits / requests).clamp(0.0, 1.0),
+                object_hit_ratio: (hits / expected_requests).clamp(0.0, 1.0),
                 byte_hit_ratio: (hit_bytes / whole_bytes).clamp(0.0, 1.0),
             });
         }

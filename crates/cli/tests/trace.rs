@@ -7,7 +7,7 @@ use std::process::{Command, Output, Stdio};
 use serde_json::Value;
 
 #[test]
-fn info_summarises_a_trace_and_several_as_one() {
+fn info_summarises_one_trace_or_several_traces_together() {
     let info = json(&["trace", "info", "--json", &fixture("eight.txt.gz")]);
     assert_eq!(info["complete"], true);
     assert_eq!(info["requests"], 8);
@@ -104,7 +104,7 @@ fn a_trace_converted_there_and_back_is_the_same() {
 }
 
 #[test]
-fn convert_renumbers_and_rebases_through_pipes() {
+fn convert_renumbers_keys_and_rebases_times_through_pipes() {
     let out = edgeward(
         &[
             "trace", "convert", "--dense", "--rebase", "--to", "csv", "-", "-",

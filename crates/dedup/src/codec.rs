@@ -291,7 +291,7 @@ mod tests {
             }
         }
         // Between the first six tries, 1 + 2 + 4 + 8 + 16 = 31 batches are uncompressed. Then one batch in 33 is tried.
-        assert_eq!(tries, 6 + (330 - 6 - 31) / 33 - 1 + 1);
+        assert_eq!(tries, 6 + (330 - 6 - 31) / 33);
         while effort.choose(true, BATCH) == Method::None {}
         assert!(!effort.saves());
         effort.learn(1000, 500);

@@ -129,8 +129,8 @@ impl<'a, I: RequestSink> Worker<'a, I> {
         };
         // Reading is interrupted only in uncompressed logs, so this log is uncompressed.
         let format = self.format(&beginning(&mut file).map_err(FileProblem::Open)?)?;
-        let place = SeekFrom::Start(rest.position);
-        file.seek(place).map_err(FileProblem::Open)?;
+        let position = SeekFrom::Start(rest.position);
+        file.seek(position).map_err(FileProblem::Open)?;
         report.compression = Some(Compression::None);
         report.rest = Some(rest);
         let mut input = self.with_progress(Box::new(file));

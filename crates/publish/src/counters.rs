@@ -62,9 +62,10 @@ metrics! {
     pub(crate) const CONNECTIONS: ConnectionCounters = |connections| {
         Counter "edgeward_publish_connections_total" "Connections accepted." { connections.accepted.value() }
         Counter "edgeward_publish_connections_displaced_total"
-            "Connections closed to make room while they waited for their client." { connections.displaced.value() }
+            "Connections closed for a new one while they waited for their client." { connections.displaced.value() }
         Counter "edgeward_publish_connections_refused_total"
-            "Connections refused because all connections of their client were in use." { connections.refused.value() }
+            "Connections refused because each other connection of the client had a response under way."
+            { connections.refused.value() }
         Counter "edgeward_publish_connections_silent_total"
             "Connections closed because the client sent nothing." { connections.silent.value() }
         Counter "edgeward_publish_connections_stalled_total"

@@ -159,15 +159,15 @@ impl OutgoingStream {
             self.buffer_bytes = (self.buffer_bytes / 2).max(BUFFER_BYTES_MIN);
         }
         let mut pieces = Vec::new();
-        let plain_bytes = self.bypass.saturating_sub(self.written);
-        let plain_bytes = usize::try_from(plain_bytes)
+        let bypass_bytes = self.bypass.saturating_sub(self.written);
+        let bypass_bytes = usize::try_from(bypass_bytes)
             .unwrap_or(usize::MAX)
             .min(bytes);
         self.written += bytes as u64;
         self.memory_bytes += bytes;
-        if plain_bytes > 0 {
+        if bypass_bytes > 0 {
             self.builder
-                .advance_plain(plain_bytes, batch, finder.pool, &mut pieces);
+                .advance_plain(bypass_bytes, batch, finder.pool, &mut pieces);
             if self.written > self.bypass {
                 self.builder.end_plain(finder.pool, &mut pieces);
             }

@@ -52,8 +52,8 @@ fn refused_files_equal_the_golden_file() {
             ("cut after the header", whole[..128].to_vec()),
             ("cut at its end", whole[..whole.len() - 1].to_vec()),
             ("followed by a byte", [&whole[..], &[0]].concat()),
-            ("a header's bit is another", flipped(whole, 20)),
-            ("a payload's bit is another", flipped(whole, 140)),
+            ("a flipped bit in the header", flipped(whole, 20)),
+            ("a flipped bit in the payload", flipped(whole, 140)),
             ("a later version", forged(whole, 8, &[2])),
             ("an unknown construction", forged(whole, 10, &[3])),
             ("an unknown form of ids", forged(whole, 11, &[3])),
@@ -76,11 +76,11 @@ fn refused_files_equal_the_golden_file() {
         }
     }
     for (why, at, field) in [
-        ("an area at the end of the world", 128, &[255; 8][..]),
+        ("an area at offset 2^64 - 1", 128, &[255; 8][..]),
         ("an area within the directory", 128, &[0; 8]),
         ("four billion segments", 144, &huge),
-        ("no segments, and slots all the same", 144, &[0; 4]),
-        ("wide slots beyond the last", 148, &huge),
+        ("no segments, but slots", 144, &[0; 4]),
+        ("wide slots that begin after the last slot", 148, &huge),
         ("segments of 2^200 slots", 152, &[200]),
         ("segments of 2^17 slots", 152, &[17]),
         ("slots of no bits", 153, &[0]),
@@ -95,8 +95,8 @@ fn refused_files_equal_the_golden_file() {
         ("cut within the header", delta[..63].to_vec()),
         ("cut at its end", delta[..delta.len() - 1].to_vec()),
         ("followed by a byte", [&delta[..], &[0]].concat()),
-        ("a header's bit is another", flipped(&delta, 16)),
-        ("an id's bit is another", flipped(&delta, 70)),
+        ("a flipped bit in the header", flipped(&delta, 16)),
+        ("a flipped bit in an id", flipped(&delta, 70)),
         ("a later version", forged(&delta, 8, &[2])),
         (
             "2^61 ids, whose bytes overflow",
@@ -135,28 +135,28 @@ fn signed(kind: &str, json: &str) -> String {
 
 #[test]
 fn refused_lines_equal_the_golden_file() {
-    let (believed, proof, _) = statements();
-    let manifest = believed.to_line(Some(&signer()));
+    let (valid, proof, _) = statements();
+    let manifest = valid.to_line(Some(&signer()));
     let proof = proof.to_line(Some(&signer()));
     let json_of = |line: &str| line[line.find('{').expect("JSON")..].to_owned();
     let (manifest_json, proof_json) = (json_of(&manifest), json_of(&proof));
     let signature = manifest.split(' ').nth(2).expect("a signature").to_owned();
-    let resigned = |signature: String| {
+    let with_signature = |signature: String| {
         let mut words: Vec<_> = manifest.splitn(4, ' ').collect();
         words[2] = &signature;
         words.join(" ")
     };
     let other = if signature.starts_with('1') { "2" } else { "1" };
-    let digest = believed.snapshot.sha256.to_string();
+    let digest = valid.snapshot.sha256.to_string();
     let digest_from = format!("\"{}", &digest[..4]);
     let changed = |from: &str, to: &str| {
         assert!(manifest_json.contains(from), "{from}");
         signed("manifest", &manifest_json.replacen(from, to, 1))
     };
     let stranger = Signer::from_secret([8; 32]);
-    let deltas = believed.deltas[0];
-    let many = |count: u64| {
-        let mut manifest = believed.clone();
+    let deltas = valid.deltas[0];
+    let with_deltas = |count: u64| {
+        let mut manifest = valid.clone();
         manifest.head = 1 + count;
         manifest.deltas = (1..=count)
             .map(|from| DeltaEntry {
@@ -179,7 +179,7 @@ fn refused_lines_equal_the_golden_file() {
         (
             "manifest",
             "signed with another key",
-            believed.to_line(Some(&stranger)),
+            valid.to_line(Some(&stranger)),
         ),
         (
             "manifest",
@@ -188,18 +188,18 @@ fn refused_lines_equal_the_golden_file() {
         ),
         (
             "manifest",
-            "a digit of the signature is another",
-            resigned(format!("{other}{}", &signature[1..])),
+            "a wrong digit in the signature",
+            with_signature(format!("{other}{}", &signature[1..])),
         ),
         (
             "manifest",
             "a signature that is too short",
-            resigned(signature[8..].to_owned()),
+            with_signature(signature[8..].to_owned()),
         ),
         (
             "manifest",
             "a signature that is not hex",
-            resigned(format!("x{}", &signature[1..])),
+            with_signature(format!("x{}", &signature[1..])),
         ),
         (
             "manifest",
@@ -333,7 +333,7 @@ fn refused_lines_equal_the_golden_file() {
             "a snapshot of the future",
             changed("\"base\":1", "\"base\":3"),
         ),
-        ("manifest", "129 deltas", many(129)),
+        ("manifest", "129 deltas", with_deltas(129)),
         ("proof", "not signed", format!("unsigned {proof_json}")),
         ("proof", "a manifest", manifest.clone()),
         (
@@ -367,7 +367,7 @@ fn refused_lines_equal_the_golden_file() {
         assert!(refused, "{what}: {why}");
         rows.push(json!({"what": what, "why": why, "line": line}));
     }
-    let whole = many(128);
+    let whole = with_deltas(128);
     assert!(Manifest::from_line(whole.as_bytes(), &trust).is_ok());
     golden("refused-lines.json", table(&rows).as_bytes());
 }

@@ -44,10 +44,11 @@ pub struct TuningStatus {
 pub(super) struct Tuning {
     status: Arc<Mutex<TuningStatus>>,
     dropped: Arc<AtomicU64>,
-    worker: Worker,
+    runner: TunerRunner,
 }
 
-enum Worker {
+/// The thread that runs the tuner, see [`TunerMode`].
+enum TunerRunner {
     Inline(Arc<dyn Inline>),
     Thread {
         rings: Arc<Mutex<Vec<rtrb::Consumer<Request>>>>,
@@ -71,22 +72,22 @@ impl Tuning {
             shared,
             status: Arc::clone(&status),
         };
-        let worker = match mode {
-            TunerMode::Inline => Worker::Inline(Arc::new(Mutex::new(step))),
-            TunerMode::Thread => Worker::spawn(step),
+        let runner = match mode {
+            TunerMode::Inline => TunerRunner::Inline(Arc::new(Mutex::new(step))),
+            TunerMode::Thread => TunerRunner::spawn(step),
         };
         Self {
             status,
             dropped: Arc::default(),
-            worker,
+            runner,
         }
     }
 
     /// Returns a recorder, through which one worker reports its requests.
     pub(super) fn recorder(&self) -> Recorder {
-        match &self.worker {
-            Worker::Inline(inline) => Recorder::inline(Arc::clone(inline)),
-            Worker::Thread { rings, .. } => {
+        match &self.runner {
+            TunerRunner::Inline(inline) => Recorder::inline(Arc::clone(inline)),
+            TunerRunner::Thread { rings, .. } => {
                 let (producer, consumer) = rtrb::RingBuffer::new(RING_REQUESTS);
                 rings.lock().push(consumer);
                 Recorder::ring(producer, Arc::clone(&self.dropped))
@@ -101,7 +102,7 @@ impl Tuning {
     }
 }
 
-impl Worker {
+impl TunerRunner {
     fn spawn<V: Send + Sync + 'static>(mut step: TunerStep<V>) -> Self {
         let rings = Arc::new(Mutex::new(Vec::<rtrb::Consumer<Request>>::new()));
         let stop = Arc::new(AtomicBool::new(false));
@@ -125,7 +126,7 @@ impl Worker {
 
 impl Drop for Tuning {
     fn drop(&mut self) {
-        if let Worker::Thread { stop, handle, .. } = &mut self.worker {
+        if let TunerRunner::Thread { stop, handle, .. } = &mut self.runner {
             stop.store(true, Relaxed);
             if let Some(handle) = handle.take() {
                 handle.thread().unpark();

@@ -22,7 +22,7 @@ use rustix::process::Signal;
 use super::run::{Server, until};
 use ledger::DurabilityLedger;
 use purge_client::PurgeClient;
-use request::{may_be_killed, send_request, size_of};
+use request::{has_ended, send_request, size_of};
 
 /// Method: clients request objects of 100 bytes to 2 MB, some by ranges; one request in twenty is a POST that
 /// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's
@@ -191,7 +191,7 @@ impl Load {
                     while !killed.load(Ordering::SeqCst) {
                         let complete = self.send_random_request(addr, &mut random, ledger);
                         assert!(
-                            complete || killed.load(Ordering::SeqCst) || may_be_killed(addr),
+                            complete || killed.load(Ordering::SeqCst) || has_ended(addr),
                             "a body ended early while the edge ran"
                         );
                     }

@@ -95,7 +95,7 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
 
 /// Returns true if the edge no longer listens. The test sets its flag `killed` a moment after the kill, so a
 /// client may see the end of the edge before the flag.
-pub(super) fn may_be_killed(addr: SocketAddr) -> bool {
+pub(super) fn has_ended(addr: SocketAddr) -> bool {
     thread::sleep(Duration::from_millis(20));
     TcpStream::connect(addr).is_err()
 }

@@ -37,6 +37,7 @@ class Publisher(BaseHTTPRequestHandler):
             self.close_connection = True
             return
         if self.trouble == "forged" and not rest:
+            # A manifest whose signature has one changed digit.
             body = next(
                 one["line"] for one in vectors("refused-lines.json") if "digit" in one["why"]
             ).encode()

@@ -101,6 +101,7 @@ impl Shared {
         }
         drop(state);
         let listing = self.read_trailer_unlocked(position, epoch, &Access::Blocking);
+        // A blocking read fills the outer `Option`; the inner one is `None` if the trailer is invalid.
         let mut state = self.state();
         // During the read, the container may have been overwritten, or another caller may have cached the trailer.
         let is_missing = state.superblock.epoch == epoch
@@ -135,7 +136,7 @@ impl<'a> NonBlocking<'a> {
 
     /// Runs a query with an empty list of pending reads, because the result of the query must not depend on
     /// pending reads of earlier queries. If the query returns no location, adds its pending reads to the list
-    /// of this store.
+    /// of this store. The second result is true if the chunk was already stored.
     fn query_separately(
         &mut self,
         query: impl FnOnce(&Shared, &mut Access<'_>) -> (Option<ChunkLocation>, bool),
@@ -203,8 +204,8 @@ impl ChunkStore for NonBlocking<'_> {
         self.shared.has_bytes(location, state, access)
     }
 
-    /// Returns true if the store has the bytes of these chunks and will keep them until long after the peer has
-    /// acknowledged the current frames.
+    /// Returns true if the store has the bytes of `chunks` chunks from `location` on, and will keep them until long
+    /// after the peer has acknowledged the current frames.
     fn is_retained(&mut self, location: ChunkLocation, chunks: usize) -> bool {
         self.shared.is_retained(location, chunks)
     }

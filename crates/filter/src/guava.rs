@@ -3,14 +3,15 @@
 //!
 //! The format: one byte for the strategy (1 for `MURMUR128_MITZ_64`, the only one that Guava has written since
 //! 2014), one byte for the number of hash functions, four bytes for the number of 64-bit words, then the words.
-//! Numbers are big-endian. A *funnel* turns an id into bytes, which MurmurHash3 hashes to 128 bits. The n-th
-//! bit is `(first half + n · second half) mod bits` (Kirsch and Mitzenmacher, "Less Hashing, Same Performance",
-//! ESA 2006). Sizes follow Guava's formulas. The number of hash functions is that of Guava 33.4 and later;
-//! older versions read it from the file.
+//! Numbers are big-endian. A *funnel* turns an id into bytes, which MurmurHash3 hashes to 128 bits. In a filter of
+//! `bits` bits, hash function `n`, counted from 0, selects the bit at index
+//! `(first half + n · second half) mod 2⁶³ mod bits` (Kirsch and Mitzenmacher, "Less Hashing, Same Performance",
+//! ESA 2006). Sizes follow Guava's formulas. The number of hash functions is computed as in Guava 33.4 and later.
+//! Older versions can read the filter too, because the file states the number.
 //!
-//! A Guava filter has 1.44 times the size of the information limit, and its size must be known before the first
-//! id is added. The builder therefore gathers ids as 128-bit hashes, 16 bytes each, and sizes the filter for
-//! the distinct ids. The filter therefore always has the requested rate.
+//! A Guava filter has 1.44 times the size of the information-theoretic lower bound. Its size must be known before
+//! the first id is added, so the builder gathers ids as 128-bit hashes, 16 bytes each, and sizes the filter for the
+//! distinct ids. The filter therefore has the requested rate.
 
 mod murmur;
 
@@ -153,7 +154,7 @@ pub struct GuavaFilter {
 }
 
 impl GuavaFilter {
-    /// Returns the filter that `BloomFilter.create(funnel, ids, rate)` creates.
+    /// Returns the empty filter that `BloomFilter.create(funnel, ids, rate)` creates for the expected number of ids.
     pub fn with_room(ids: u64, rate: Rate) -> Result<Self, GuavaError> {
         // Guava replaces 0 by 1.
         let ids = ids.max(1) as f64;

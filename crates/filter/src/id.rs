@@ -11,9 +11,8 @@
 //! | integer | decimal digits, `-` before a negative one, no leading zeros: `42`, `-7`, `0` |
 //! | UUID | 36 characters, lower-case, hyphens at 8-4-4-4-12 (RFC 9562, section 4) |
 //!
-//! An id in a path such as `/resource/{id}` is usually in canonical form. It is then hashed without conversion,
-//! for any type of the database column. The filter stores its [`IdForm`], so that other spellings (upper case,
-//! `urn:uuid:…`, `007`) are converted to the canonical form first.
+//! An id in a path such as `/resource/{id}` usually is in canonical form already. The filter stores its [`IdForm`],
+//! so that a lookup can convert other spellings (upper case, `urn:uuid:…`, `007`) to the canonical form.
 //!
 //! The hash is XXH3-64 of the canonical form with the filter's seed. The probability that any two of 100
 //! million ids have the same hash is 1 in 3700. A collision can cause the answer "maybe" for an absent id, but

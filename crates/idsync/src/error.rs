@@ -62,7 +62,7 @@ pub enum SourceError {
     /// A value is not an id.
     #[error("{row}, column `{column}`: {what}")]
     NotAnId {
-        /// The number of the row, and the range in which rows are numbered.
+        /// The row with its number, if known. For Cassandra, also the token range within which rows are numbered.
         row: String,
         /// The name of the column.
         column: String,
@@ -78,7 +78,7 @@ pub enum SourceError {
         #[source]
         cause: Cause,
     },
-    /// Changes are not in ascending order of their numbers.
+    /// The rows of a changes query are not in ascending order of their second column, the number.
     #[error("changes are not in ascending order: {number} follows a higher number")]
     Unordered {
         /// The number that is too small.

@@ -148,6 +148,7 @@ impl Sqlite {
         let mut builder = attempt.batch_builder(number, "");
         while let Some(row) = rows.next().map_err(|e| self.fail(e))? {
             let value = row.get_ref(0).map_err(|e| self.fail(e))?;
+            // `add_row` returns true if the batch is full.
             if builder.add_row(id_of(value, &prepared)?)? {
                 let reached = self
                     .options
@@ -348,7 +349,7 @@ impl ToSql for Position {
     }
 }
 
-/// The number of SQLite instructions between two progress callbacks. They take about 100 µs.
+/// The number of SQLite instructions between two progress callbacks. SQLite executes them in about 100 µs.
 const INSTRUCTIONS_PER_CALLBACK: i32 = 10_000;
 
 /// The largest number of progress callbacks while counting rows. Counting then takes at most about 100 ms. The

@@ -8,9 +8,12 @@
 //!
 //! ```text
 //! plan ─▶ recipe ─▶ process ◀ sampler ─▶ sample ─▶ outcome ─▶ finding, page
-//!           │          ▲                  ▲
-//!         (texts)    replay ─────────── origin
+//!                      ▲                  ▲
+//!                    replay ─────────── origin
 //! ```
+//!
+//! A `recipe` is how one server is configured and started: texts of configuration files and arguments. `finding`
+//! states the results in sentences.
 //!
 //! The modules `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` are pure: they do no I/O.
 //! `process`, `sampler`, `contender_run` and `run` do the I/O.

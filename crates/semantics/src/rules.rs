@@ -58,8 +58,8 @@ impl Default for Heuristic {
 
 /// How to handle a response that sets a cookie.
 ///
-/// RFC 9111 §7.3 leaves this to `Cache-Control` alone. Other caches are stricter by default, because origins
-/// forget the directive and one user's session would be sent to another user.
+/// RFC 9111 §7.3 leaves this to `Cache-Control` alone. Other caches are stricter by default: some origins forget
+/// `private`, and one user's session cookie would then be sent to another user.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SetCookie {
     /// The response is not stored.

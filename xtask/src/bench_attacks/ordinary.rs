@@ -1,7 +1,7 @@
 //! The control: a well-behaved client that downloads as many bytes per second as an attack made the edge fetch.
 //!
 //! Fetching and sending a body uses the same CPU time for an attacker and for a client. The control measures
-//! the effect of this CPU time on the hits and misses, without an attack.
+//! the effect of this CPU time on the hits and misses of the measured client, without an attack.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -27,8 +27,8 @@ pub(super) struct RunningControl {
     body: Body,
 }
 
-/// Starts the control, which fetches bodies at `bytes_per_second`, or at the highest rate that the edge allows if
-/// that is lower.
+/// Starts the control, which fetches bodies at `bytes_per_second`, but at least one body in ten seconds. If the
+/// edge is slower, the control fetches at the edge's rate.
 pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> RunningControl {
     let is_over = Arc::new(AtomicBool::new(false));
     let bodies = Arc::new(AtomicU64::new(0));

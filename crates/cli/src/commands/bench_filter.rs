@@ -1,10 +1,10 @@
 //! `edgeward bench-filter`: compares id filters with a hash set and, if Java is available, with Guava.
 //!
 //! Ids are random UUIDs as text; one half is inserted, the other half is absent. Each time is the CPU time of
-//! one thread in the fastest of several rounds, and includes hashing the bytes of the id. Separate columns have
-//! the times without hashing, because a proxy hashes an id once for all filters, and the times of batch calls.
-//! Each round queries the same 100,000 ids, so the ids stay in the CPU cache. A small filter stays in the CPU
-//! cache too.
+//! one thread in the fastest of several rounds, and includes hashing the bytes of the id. A proxy hashes an id once
+//! for all filters, so further columns have the times of calls that get hashes: one hash or many hashes per call.
+//! Each round of queries uses the same ids, at most 100,000, so the ids stay in the CPU cache. A small filter stays
+//! in the CPU cache too.
 
 mod guava;
 mod subjects;

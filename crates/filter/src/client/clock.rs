@@ -17,7 +17,8 @@ pub struct Now {
     pub wall: Timestamp,
 }
 
-/// A moment of the combined clock, in milliseconds of a wall clock that never decreases.
+/// A moment of the combined clock in milliseconds: the wall time since 1970 at the first observation, plus the time
+/// that has elapsed since then.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Moment(i128);
 
@@ -27,7 +28,7 @@ pub(super) struct Moment(i128);
 /// If the two times differ by more than [`JITTER_MS`], the anchor moves to the current readings. If the anchor
 /// stayed after the wall clock was stepped back, the time on the wall clock would be too short by the step. A
 /// later sleep that is shorter than the step would then not be noticed. Smaller differences do not move the
-/// anchor, because rounding errors would add up.
+/// anchor: each move keeps the larger of the two times, so rounding errors would add up.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Clock {
     anchor: Option<(Now, Moment)>,

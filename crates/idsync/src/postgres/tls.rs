@@ -131,6 +131,7 @@ mod tests {
             ),
             ("postgres://localhost/x?a=b&sslmode=prefer", SslMode::Prefer),
         ] {
+            // The table writes `a=b` for this longer setting.
             let address = address.replace("a=b", "application_name=b");
             assert_eq!(mode(&address), expected, "{address}");
         }

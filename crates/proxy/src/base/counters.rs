@@ -140,7 +140,7 @@ counters! {
     }
     Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
         closed_limit = "cause" "connection-limit",
-        closed_crowded = "cause" "crowded",
+        closed_crowded = "cause" "crowded", // an idle connection, closed for a new one at the limit
         closed_idle = "cause" "idle",
         closed_head_timeout = "cause" "head-timeout",
         closed_body_timeout = "cause" "body-timeout",
@@ -159,7 +159,7 @@ counters! {
     }
     Counter "edgeward_h2_requests_refused_total"
         "HTTP/2 requests refused before they were served, by the bound that was reached." {
-        h2_refused_fields = "bound" "headers-max",
+        h2_refused_fields = "bound" "headers-max", // too many header fields
         h2_refused_heads = "bound" "head-memory",
         h2_refused_orphans = "bound" "orphaned-fetches",
     }
@@ -232,11 +232,11 @@ counters! {
         fills,
     }
     Counter "edgeward_fills_total" "Completed fetches that other requests could share, by end." {
-        fills_stored = "end" "stored",
-        fills_shared = "end" "shared",
-        fills_released = "end" "released",
+        fills_stored = "end" "stored", // in memory or on disk
+        fills_shared = "end" "shared", // complete, but in neither tier
+        fills_released = "end" "released", // given to the leader alone
         fills_failed = "end" "failed",
-        fills_freshened = "end" "freshened",
+        fills_freshened = "end" "freshened", // a 304 freshened the stored response
     }
     Counter "edgeward_not_stored_total" "Fetched responses that were not stored, by reason, without passed responses." {
         not_stored_semantics = "reason" "not-storable",

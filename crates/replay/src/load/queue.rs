@@ -61,7 +61,8 @@ pub struct Feeder {
     schedule: Schedule,
     requests_max: u64,
     size_bytes_max: u64,
-    /// The first size of each object in the trace, by the number of the object; `None` if sizes are not settled.
+    /// The first size of each object in the trace, by the number of the object; `None` if the plan keeps
+    /// the sizes of the trace.
     first_sizes: Option<HashMap<u64, u64>>,
     /// The requests that are not in the queue yet.
     batch: Vec<Job>,

@@ -33,8 +33,8 @@ pub struct DiskSettings {
     /// Selects the writes that bypass the page cache.
     pub direct_writes: DirectWrites,
 
-    /// The longest time that a record waits in the buffer, if `sync_interval` is not shorter. While records
-    /// wait, lookups find objects of one record, but not objects in pieces.
+    /// The longest time that a record waits in the buffer, if `sync_interval` is not shorter. A lookup
+    /// finds an object whose single record waits, but not an object in pieces whose commit record waits.
     pub flush_interval: Duration,
 
     /// The longest time between a write and its sync. A crash loses at most the data written during this time,

@@ -21,8 +21,8 @@ pub(crate) fn seed() -> Seed {
     seed
 }
 
-/// Returns settings with small writes and segments, so that a run has many disk operations. No timer triggers a
-/// write, except for checkpoints of the index.
+/// Returns settings with small writes and segments, so that a run has many disk operations. No timer
+/// triggers a write of objects. A checkpoint of the index is written every 20 ms.
 pub(crate) fn settings() -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::kib(512)),
@@ -55,6 +55,7 @@ pub(crate) struct TestCache {
 /// A moment at which all changes were durable.
 #[derive(Clone, Debug)]
 pub(crate) struct SyncPoint {
+    /// The number of writes and syncs of the disk before this moment.
     pub(crate) boundary: usize,
     /// The stored keys, with the number of changes of each key.
     pub(crate) present: BTreeMap<u64, usize>,

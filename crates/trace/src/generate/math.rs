@@ -29,7 +29,7 @@ pub(super) fn ln(x: f64) -> f64 {
     exponent as f64 * LN_2 + 2.0 * t * series
 }
 
-/// Returns `e^x`; 0 or infinity beyond the range of a double.
+/// Returns `e^x`; 0 if `x` is below -708, and infinity if it is above 709.
 #[inline]
 pub(super) fn exp(x: f64) -> f64 {
     if x < -708.0 {
@@ -57,7 +57,8 @@ const ONE: u64 = 1023 << 52;
 mod tests {
     use super::*;
 
-    /// The results differ from the platform's functions by a few units in the last place, over all magnitudes.
+    /// Compared with the platform's functions, the relative error of `exp` is below 2e-13. The error of `ln` is at
+    /// most 1e-14: relative if the logarithm is above 1 or below -1, otherwise absolute.
     #[test]
     fn ln_and_exp_agree_with_the_platform() {
         let mut x = 1e-300;

@@ -1,4 +1,5 @@
-//! Parses `time key size` text and LRB's `time id size [feature…]`.
+//! Parses `time key size` text, and `time id size [feature…]`, the format of the simulator of LRB ("Learning Relaxed
+//! Belady").
 
 use crate::Record;
 use crate::number;

@@ -317,7 +317,9 @@ struct Report {
     ids_malformed: u64,
     /// The number of times that the connection to the database was lost.
     setbacks: u64,
+    /// The number of distinct ids in the filter.
     ids: u64,
+    /// The number of ids that the filter can hold.
     capacity_ids: u64,
     bytes: u64,
     bits_per_id: f64,

@@ -1,4 +1,4 @@
-//! Writes a response to disk while the client gets it. A write never waits.
+//! Writes a response to disk while the client gets it. No call waits; if the device's queue is full, the write ends.
 
 use std::sync::Arc;
 
@@ -64,7 +64,7 @@ impl DiskFill {
         }
     }
 
-    /// Ends a complete body. Returns true if the store will contain it.
+    /// Ends the write of a complete body. Returns true if the store will contain it.
     pub(crate) fn finish(mut self) -> bool {
         let Some(write) = self.write.take() else {
             return false;

@@ -51,7 +51,7 @@ pub(crate) struct DiskTier {
     queue_bytes_max: u64,
     /// The longest time that the response to an unsafe method waits until its invalidation is durable.
     pub(crate) invalidation_wait_max: Duration,
-    /// Keys that are being promoted to memory. Only one client's body promotes a key at a time.
+    /// Keys that are being promoted to memory. At most one response promotes a key at a time.
     pub(in crate::cache) promoting: KeySet,
     /// Keys that are being written to disk. Only one fetch writes a key at a time.
     pub(in crate::cache) writing: KeySet,

@@ -206,7 +206,7 @@ impl Writer {
         }
     }
 
-    /// Runs until the queue is closed and empty.
+    /// Runs until a [`Message::Close`], or until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         if self.volume.settings.direct_writes != DirectWrites::Never {
             // The priority applies to this thread only (setpriority(2), "C library/kernel differences"). The
@@ -453,7 +453,7 @@ impl Writer {
         self.moves_pending.clear();
         self.buffer.clear();
         self.entries.clear();
-        // The records in the open segment are valid. Without a footer, the segment will be searched.
+        // The written records of the open segment are valid. Recovery searches a segment without a footer.
         self.log.seal();
         self.buffered_since = None;
         // Data that was written but not synced stays pending (`unsynced_since`). The device is not in service

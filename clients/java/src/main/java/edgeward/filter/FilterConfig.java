@@ -6,7 +6,7 @@ import java.util.Objects;
 import java.util.function.Consumer;
 import java.util.function.Supplier;
 
-/** The configuration of a client: the set, the trusted keys, and the largest staleness, with defaults filled in. */
+/** The configuration of a client. The constructor sets the required values; every other setting has a default. */
 public final class FilterConfig {
     final URI url;
     final String set;
@@ -24,6 +24,7 @@ public final class FilterConfig {
      * Follows a set, with defaults for all other settings.
      *
      * @param url the URL of the set, such as {@code https://ids.example/sets/resource}
+     * @param keys the public keys of the publisher, or trust in any server that answers
      * @param maxStaleness the longest time for which the client may report a committed id as absent
      */
     public FilterConfig(URI url, Keys keys, Duration maxStaleness) {
@@ -43,8 +44,9 @@ public final class FilterConfig {
     }
 
     /**
-     * The largest difference between this machine's wall clock and the publisher's, if the operator guarantees
-     * it. Then manifests may come from any cache, and are fresh by their date.
+     * The largest difference between this machine's wall clock and the publisher's. Set it only if the operator
+     * guarantees it. The client then computes the age of a manifest from the manifest's date, so manifests may come
+     * from any cache. By default, the client accepts no date, and requests signed proofs from the publisher.
      */
     public FilterConfig clockError(Duration most) {
         clockError = most;
@@ -57,13 +59,16 @@ public final class FilterConfig {
         return this;
     }
 
-    /** The largest number of ids in memory that were added after the snapshot. Default 2^20. */
+    /**
+     * The largest number of ids that were added after the snapshot and are kept in memory. If there are more, the
+     * client waits for the next snapshot. Default 2^20.
+     */
     public FilterConfig overlayIdsMax(int ids) {
         overlayIdsMax = ids;
         return this;
     }
 
-    /** The timeout for a connection. Default 5 s. */
+    /** The timeout for opening a connection. Default 5 s. */
     public FilterConfig connectTimeout(Duration most) {
         connectTimeout = most;
         return this;
@@ -75,7 +80,7 @@ public final class FilterConfig {
         return this;
     }
 
-    /** Replaces the machine's clocks. */
+    /** Sets the source of the time, for tests. Default: the clocks of this machine. */
     public FilterConfig clock(Supplier<Now> clock) {
         this.clock = Objects.requireNonNull(clock);
         return this;

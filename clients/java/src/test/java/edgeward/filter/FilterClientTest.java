@@ -75,7 +75,8 @@ final class FilterClientTest {
         long id = firstAbsentId();
         publisher.trouble = "dead";
         untilAPollFails();
-        // A proof keeps the filter fresh for maxStaleness, minus the possible error of the clocks.
+        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms. Jitter may make the client's clock late by
+        // that time.
         long left = client.status().freshFor().toMillis();
         assertTrue(left > 0 && left <= 2_900, left + " ms");
         publisher.pass(left, left);
@@ -128,7 +129,7 @@ final class FilterClientTest {
         follow(config -> config);
         until(status -> status.facts().isPresent());
         long downloads = publisher.requests.stream().filter(path -> path.contains("/snapshot/")).count();
-        // 1093 bytes at 300 per connection.
+        // The snapshot has 1093 bytes, and the publisher closes each connection after 300 bytes.
         assertEquals(4, downloads);
     }
 

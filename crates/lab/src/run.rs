@@ -41,7 +41,9 @@ pub enum LabError {
     #[error(transparent)]
     Trace(#[from] TraceError),
     /// The caches do not fit on the disk or in memory.
-    #[error("the caches need {needed}, but {location} has only {free} free")]
+    #[error(
+        "the caches need {needed} and an eighth more as a reserve, but {location} has only {free} free"
+    )]
     NotEnoughSpace {
         /// The bytes of the caches that exist at the same time, without the reserve of one eighth.
         needed: ByteSize,
@@ -216,13 +218,14 @@ fn check_free_space(plan: &Plan, paths: &LabPaths, trace: &TraceFacts) -> Result
     if let Some(free) = machine::free_memory_bytes() {
         check(memory, free, &|| "memory".to_owned())?;
     }
-    let files = needed(&|contender| match contender.server {
+    // nginx with `memory` has its cache in a folder in /dev/shm.
+    let shm_bytes = needed(&|contender| match contender.server {
         Server::Nginx { .. } => bytes(contender.memory),
         _ => 0,
     });
     let shm = std::path::Path::new("/dev/shm");
-    if let (1.., Ok(free)) = (files, machine::free_bytes(shm)) {
-        check(files, free, &|| "/dev/shm".to_owned())?;
+    if let (1.., Ok(free)) = (shm_bytes, machine::free_bytes(shm)) {
+        check(shm_bytes, free, &|| "/dev/shm".to_owned())?;
     }
     Ok(())
 }

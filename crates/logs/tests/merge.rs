@@ -53,8 +53,8 @@ fn summary(analysis: Analysis) -> String {
             let problem = file.problem.as_ref().map(|p| (p.to_string(), p.hint()));
             let summary = (&file.label, &file.machine, file.compression, file.format);
             let counts = (file.lines, file.requests, file.passed_over);
-            let order = (&file.malformed, file.backwards);
-            format!("{summary:?} {counts:?} {order:?} {problem:?}")
+            let irregular = (&file.malformed, file.backwards);
+            format!("{summary:?} {counts:?} {irregular:?} {problem:?}")
         })
         .collect();
     format!(
@@ -141,7 +141,7 @@ proptest! {
             let machine_logs: Vec<PathBuf> = paths
                 .iter()
                 .zip(&machines)
-                .filter(|(_, of)| **of == machine)
+                .filter(|(_, assigned)| **assigned == machine)
                 .map(|(path, _)| path.clone())
                 .collect();
             if machine_logs.is_empty() {
@@ -165,7 +165,7 @@ proptest! {
     /// Method: write a checkpoint after every `every` bytes of logs, so that reading is interrupted many times in
     /// the middle of logs.
     #[test]
-    fn an_analysis_in_rounds_equals_one_without_checkpoints(
+    fn an_analysis_with_checkpoints_equals_one_without(
         logs in logs(),
         every in 1u64..200_000,
         counts in any::<bool>(),
@@ -180,8 +180,8 @@ proptest! {
         let expected = analyze(&sources, &settings, &|_| ()).expect("the analysis succeeds");
         let checkpoint_folder = folder.path().join("kept");
         settings.checkpoint = Some(Checkpoint { folder: checkpoint_folder.clone(), every: ByteSize(every) });
-        let rounds = analyze(&sources, &settings, &|_| ()).expect("the analysis succeeds");
-        prop_assert_eq!(difference(&summary(rounds), &summary(expected)), None);
+        let interrupted = analyze(&sources, &settings, &|_| ()).expect("the analysis succeeds");
+        prop_assert_eq!(difference(&summary(interrupted), &summary(expected)), None);
         prop_assert!(!checkpoint_folder.exists(), "the checkpoint is removed");
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 /// Parses a duration such as `300us`, `20ms`, `1.5s` or `10min`. The unit `m` also means minutes.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
-    let invalid = || format!("`{text}` is not a duration; write 20ms, 1.5s or 300us");
+    let invalid = || format!("`{text}` is not a duration; write 300us, 20ms, 1.5s or 10min");
     let unit_start = text
         .find(|c: char| c.is_ascii_alphabetic())
         .ok_or_else(invalid)?;

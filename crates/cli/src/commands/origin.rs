@@ -28,7 +28,7 @@ pub(crate) struct OriginArgs {
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
     latency: Duration,
 
-    /// Random deviation from the latency, up or down
+    /// Maximum random deviation from the latency
     #[arg(long, default_value = "0ms", value_parser = duration, value_name = "TIME")]
     jitter: Duration,
 
@@ -46,7 +46,7 @@ pub(crate) struct OriginArgs {
     )]
     error_status: u16,
 
-    /// Cache-Control of every object; empty sends no such field
+    /// Cache-Control of every object; omitted if empty
     #[arg(long, default_value = "max-age=86400", value_name = "VALUE")]
     cache_control: String,
 
@@ -66,7 +66,7 @@ pub(crate) struct OriginArgs {
     #[arg(long, default_value = "1", value_name = "N")]
     workers: NonZeroUsize,
 
-    /// Largest object
+    /// Largest size that a request may name
     #[arg(long, default_value_t = ByteSize(OBJECT_BYTES_MAX), value_name = "SIZE", hide_short_help = true)]
     max_size: ByteSize,
 
@@ -164,7 +164,7 @@ fn print(counts: &OriginCounts) -> anyhow::Result<()> {
     writeln!(
         out,
         "{} requests on {} connections, {} of bodies sent, {} partial responses, {} not modified, \
-         {} random errors, {} refused",
+         {} random errors, {} rejected requests",
         output::count(counts.requests),
         output::count(counts.connections),
         ByteSize(counts.body_bytes),
@@ -210,7 +210,8 @@ Examples:
   edgeward origin --listen 127.0.0.1:9000 --latency 20ms --jitter 5ms --error-rate 1%
   curl -r 0-99 'http://127.0.0.1:9000/o/42?size=1000000'
 
-Each byte is a function of the id and its offset. Parameters of the query change the response:
+Each byte is a function of the object's id and the byte's offset.
+Parameters of the query change the response:
   cc=VALUE        another Cache-Control (percent-encoded; empty for none)
   ct=TYPE         Content-Type
   vary=FIELDS     Vary

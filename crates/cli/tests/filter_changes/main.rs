@@ -207,7 +207,7 @@ fn a_row_of_postgresql_is_known_to_clients_within_two_seconds() {
         std::thread::park_timeout(Duration::from_millis(1));
     }
     latencies.sort_unstable();
-    let percentile = |share: usize| latencies[(latencies.len() * share).div_ceil(100) - 1];
+    let percentile = |percent: usize| latencies[(latencies.len() * percent).div_ceil(100) - 1];
     eprintln!(
         "{ROWS} rows, {late_commits} of them committed late: known after p50 {:?}, p90 {:?}, p99 {:?}, max {:?}",
         percentile(50),

@@ -176,13 +176,14 @@ impl Publisher {
         .with_lineage(lineage);
         let may_miss =
             folder_condition == FolderCondition::Restored || folder.may_miss_acknowledged_ids;
-        let lost = (may_miss && fault != Fault::LostPosts).then(|| ms(now + config.commit_within));
-        let stored = folder.snapshot.map(|snapshot| snapshot.epoch);
+        let lost_until =
+            (may_miss && fault != Fault::LostPosts).then(|| ms(now + config.commit_within));
+        let stored_epoch = folder.snapshot.map(|snapshot| snapshot.epoch);
         let head = journal.head();
         let mut publisher = Self {
             journal,
             lineage,
-            complete: Completeness::start(config.coverage, stored, lost),
+            complete: Completeness::start(config.coverage, stored_epoch, lost_until),
             epoch: folder.epoch,
             position: folder.position.filter(|position| position.head <= head),
             serial,
@@ -269,16 +270,16 @@ impl Publisher {
     pub(crate) fn publish(&mut self, scan: Scan, bytes: &[u8], now: u64) {
         // Clients with the previous snapshot still need its deltas. A delta is also kept while writers may still commit
         // its ids, because the scan could not read those ids.
-        let is_committed = |began: u64| began + self.config.commit_within <= now;
-        let before = self.journal.snapshot().map_or(0, |before| before.base);
-        let old_enough = self
+        let is_commit_time_over = |began: u64| began + self.config.commit_within <= now;
+        let previous_base = self.journal.snapshot().map_or(0, |previous| previous.base);
+        let old_base = self
             .bases
             .iter()
             .rev()
-            .find(|(_, began)| is_committed(*began));
-        let keep_from = old_enough.map_or(0, |(base, _)| *base).min(before);
+            .find(|(_, began)| is_commit_time_over(*began));
+        let keep_from = old_base.map_or(0, |(base, _)| *base).min(previous_base);
         self.bases.push_back((scan.base, scan.began));
-        while self.bases.len() > 2 && is_committed(self.bases[1].1) {
+        while self.bases.len() > 2 && is_commit_time_over(self.bases[1].1) {
             self.bases.pop_front();
         }
         self.journal

@@ -60,7 +60,10 @@ pub(super) fn read(table: Table<'_>) -> Option<Contender> {
 /// Checks that a contender has the capacities that its server supports.
 fn capacities(table: &Table<'_>, word: &str, memory: bool, disk: bool) {
     match (word, memory, disk) {
-        ("edgeward", false, _) => table.missing("memory", "write memory = \"64MiB\", or \"1%\" of the trace's objects"),
+        ("edgeward", false, _) => table.missing(
+            "memory",
+            "write memory = \"64MiB\", or \"1%\" of the total size of the trace's objects",
+        ),
         ("trafficserver", _, false) => table.missing(
             "disk",
             "Traffic Server always has a disk cache: write disk = \"256MiB\"; memory is the size of its additional cache in RAM",
@@ -172,7 +175,7 @@ const LAB_KEYS: [(&str, &str); 7] = [
     ("hot.capacity", "write memory = \"64MiB\" in the contender"),
     (
         "disk_device.path",
-        "the lab creates a folder below that of --dir",
+        "the lab creates a folder below the folder of --dir",
     ),
     (
         "disk_device.capacity",

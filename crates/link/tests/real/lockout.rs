@@ -80,25 +80,25 @@ fn edge(
 async fn one_certificate_does_not_occupy_every_peer_slot() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
-    let other = another_edge(&test_bed.folder.join("keys"));
+    let other_keys = another_edge(&test_bed.folder.join("keys"));
     let mut config = test_bed.gateway_config(target.addr);
     config.peers_max = 4;
     let gateway = Gateway::bind(config)
         .await
         .expect("the listener can be bound");
     let addr = gateway.local_addr();
-    let mut others = Vec::new();
+    let mut same_certificate = Vec::new();
     for epoch in 1..=5 {
         let client = edge(&test_bed, addr, epoch, 0, None);
         within(client.settled()).await;
-        others.push(client);
+        same_certificate.push(client);
     }
-    let client = edge(&test_bed, addr, 99, 0, Some(&other));
+    let client = edge(&test_bed, addr, 99, 0, Some(&other_keys));
     assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
     let stream = client.open(tcp(target.addr)).expect("the link is up");
     let back = within(crate::test_bed::echo(stream, b"hello")).await;
     assert_eq!(back.expect("the target echoes the body"), b"hello");
-    let connected = others
+    let connected = same_certificate
         .iter()
         .filter(|client| matches!(client.state(), LinkState::Up(_)));
     assert_eq!(
@@ -213,7 +213,7 @@ async fn a_denied_certificate_is_refused() {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(true);
     let keys = test_bed.folder.join("keys");
-    let other = another_edge(&keys);
+    let other_keys = another_edge(&keys);
     let list = test_bed.folder.join("deny");
     std::fs::write(&list, "# no fingerprints\n").expect("the file can be written");
     let mut config = test_bed.gateway_config(target.addr);
@@ -222,7 +222,7 @@ async fn a_denied_certificate_is_refused() {
         .await
         .expect("the listener can be bound");
     let client = edge(&test_bed, gateway.local_addr(), 1, 0, None);
-    let unlisted = edge(&test_bed, gateway.local_addr(), 2, 0, Some(&other));
+    let unlisted = edge(&test_bed, gateway.local_addr(), 2, 0, Some(&other_keys));
     within(async { tokio::join!(client.up(), unlisted.up()) }).await;
 
     let fingerprint = edgeward_link::certificate_fingerprint(&keys.join("edge/cert.pem"))
@@ -298,7 +298,7 @@ async fn admin_clients_that_read_no_response_are_displaced() {
     let admin = Admin::bind(([127, 0, 0, 1], 0).into(), report).await;
     let admin = admin.expect("the listener can be bound");
     let requests = b"GET /metrics HTTP/1.1\r\nhost: p\r\n\r\n".repeat(20_000);
-    let mut others = Vec::new();
+    let mut stalled = Vec::new();
     for _ in 0..40 {
         let tcp = TcpStream::connect(admin.local_addr()).await;
         let tcp = tcp.expect("the port is open");
@@ -306,7 +306,7 @@ async fn admin_clients_that_read_no_response_are_displaced() {
         while let Ok(written @ 1..) = tcp.try_write(rest) {
             rest = &rest[written..];
         }
-        others.push(tcp);
+        stalled.push(tcp);
     }
     let tcp = TcpStream::connect(admin.local_addr()).await;
     let mut tcp = tcp.expect("the port is open");

@@ -28,7 +28,8 @@ pub(super) fn best(
     if best.c.is_finite() {
         let middle = best.c.log2();
         let (mut a, mut b) = (middle - 1.0 / per_octave, middle + 1.0 / per_octave);
-        let mut refined = |exponent: f64| {
+        // Predicts the hit ratio for the `c` with this binary logarithm, and records it if it is the best.
+        let mut evaluate = |exponent: f64| {
             let candidate = point(exponent.exp2());
             if let Some(candidate) = candidate
                 && candidate.ohr > best.ohr
@@ -38,16 +39,16 @@ pub(super) fn best(
             candidate.map_or(f64::NEG_INFINITY, |candidate| candidate.ohr)
         };
         let (mut x, mut y) = (b - GOLDEN * (b - a), a + GOLDEN * (b - a));
-        let (mut at_x, mut at_y) = (refined(x), refined(y));
+        let (mut at_x, mut at_y) = (evaluate(x), evaluate(y));
         for _ in 0..GOLDEN_STEPS {
             if at_x > at_y {
                 (b, y, at_y) = (y, x, at_x);
                 x = b - GOLDEN * (b - a);
-                at_x = refined(x);
+                at_x = evaluate(x);
             } else {
                 (a, x, at_x) = (x, y, at_y);
                 y = a + GOLDEN * (b - a);
-                at_y = refined(y);
+                at_y = evaluate(y);
             }
         }
     }

@@ -37,9 +37,9 @@ fn a_page_may_read_only_if_its_origin_is_allowed() {
         preflighted.field("access-control-allow-methods"),
         "GET, HEAD"
     );
-    let sent = preflighted.field("access-control-allow-headers");
+    let allowed = preflighted.field("access-control-allow-headers");
     for name in ["edgeward-challenge", "cache-control", "if-none-match"] {
-        assert!(sent.contains(name), "{sent}");
+        assert!(allowed.contains(name), "{allowed}");
     }
     let read = get(addr, SET, &[("origin", PAGE)]);
     assert_eq!(read.field("access-control-allow-origin"), PAGE);

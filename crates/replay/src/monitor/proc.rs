@@ -50,10 +50,10 @@ impl Process {
         let resident = stat.rss_bytes();
         sample.rss_bytes = Some(resident);
         let rollup = self.read("smaps_rollup").ok();
-        sample.pss_bytes = rollup.and_then(|text| line_of_kib(&text, "Pss:"));
+        sample.pss_bytes = rollup.and_then(|text| bytes_after(&text, "Pss:"));
         if let Ok(text) = self.read("io") {
-            sample.disk_read_bytes = line_of_number(&text, "read_bytes:");
-            sample.disk_write_bytes = line_of_number(&text, "write_bytes:");
+            sample.disk_read_bytes = number_after(&text, "read_bytes:");
+            sample.disk_write_bytes = number_after(&text, "write_bytes:");
         }
         if let Ok(entries) = fs::read_dir(self.path("fd")) {
             let (mut all, mut sockets, mut memory_files) = (0, 0, 0);
@@ -73,7 +73,7 @@ impl Process {
             // The pages of a memfd occupy memory even if the process has not mapped them. Mapped and touched pages
             // are already part of the resident set.
             let status = self.read("status").ok();
-            let mapped = status.and_then(|text| line_of_kib(&text, "RssShmem:"));
+            let mapped = status.and_then(|text| bytes_after(&text, "RssShmem:"));
             sample.rss_bytes = Some(resident + memory_files.saturating_sub(mapped.unwrap_or(0)));
             sample.descriptors = Some(all);
             sample.sockets = Some(sockets);
@@ -156,13 +156,15 @@ impl Network {
     }
 }
 
-fn line_of_number(text: &str, name: &str) -> Option<u64> {
+/// Returns the number in the first line that begins with `name`.
+fn number_after(text: &str, name: &str) -> Option<u64> {
     let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
-fn line_of_kib(text: &str, name: &str) -> Option<u64> {
-    line_of_number(text, name).map(|kib| kib * 1024)
+/// Like [`number_after`], for a number of KiB. Returns bytes.
+fn bytes_after(text: &str, name: &str) -> Option<u64> {
+    number_after(text, name).map(|kib| kib * 1024)
 }
 
 #[cfg(test)]
@@ -203,12 +205,12 @@ Inter-|   Receive                                                |  Transmit
     }
 
     #[test]
-    fn lines_are_found_by_their_name() {
+    fn numbers_are_found_by_the_name_at_the_start_of_their_line() {
         let text = "rchar: 5\nread_bytes: 4096\nwrite_bytes: 8192\ncancelled_write_bytes: 1\n";
-        assert_eq!(line_of_number(text, "read_bytes:"), Some(4096));
-        assert_eq!(line_of_number(text, "write_bytes:"), Some(8192));
-        assert_eq!(line_of_number(text, "nothing:"), None);
-        assert_eq!(line_of_kib("Pss:      12 kB\n", "Pss:"), Some(12 << 10));
+        assert_eq!(number_after(text, "read_bytes:"), Some(4096));
+        assert_eq!(number_after(text, "write_bytes:"), Some(8192));
+        assert_eq!(number_after(text, "nothing:"), None);
+        assert_eq!(bytes_after("Pss:      12 kB\n", "Pss:"), Some(12 << 10));
     }
 
     #[test]

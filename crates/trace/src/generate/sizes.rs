@@ -55,7 +55,9 @@ impl Sizes {
                     || !positive(tail.alpha)
                     || !(0.0..=1.0).contains(&tail.share) =>
             {
-                Some("the tail of its sizes needs a share of 0 to 1, a positive start and slope")
+                Some(
+                    "the tail of its sizes needs a share of 0 to 1, and a positive from_bytes and alpha",
+                )
             }
             _ => None,
         }

@@ -97,7 +97,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_parser = duration, default_value = "5min", value_name = "TIME", hide_short_help = true)]
     commit_within: Duration,
 
-    /// A scan with less than this share of the last scan's ids is rejected
+    /// Reject a scan whose number of ids is below this share of the last scan's number
     #[arg(
         long,
         default_value_t = 0.5,
@@ -131,7 +131,8 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "ORIGIN", hide_short_help = true)]
     allow_origin: Vec<String>,
 
-    /// Maximum of open connections; above it the connection that has waited longest for its client is closed
+    /// Maximum of open connections; a further one displaces the connection that has waited longest for its
+    /// client
     #[arg(long, value_name = "N", default_value_t = 4096, hide_short_help = true)]
     connections_max: usize,
 

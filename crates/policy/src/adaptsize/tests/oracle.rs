@@ -21,14 +21,14 @@ pub(super) fn figure_8(rate: f64, admitted: f64, lifetime: f64, positions: usize
     now[0] = 1.0;
     for _ in 0..2_000_000 {
         let mut next = vec![0.0; positions + 1];
-        for (place, &here) in now.iter().enumerate() {
-            if place == 0 {
+        for (state, &here) in now.iter().enumerate() {
+            if state == 0 {
                 let enters = rate * admitted * step;
                 next[1] += here * enters;
                 next[0] += here * (1.0 - enters);
             } else {
                 next[1] += here * rate * step;
-                let pushed_to = if place == positions { 0 } else { place + 1 };
+                let pushed_to = if state == positions { 0 } else { state + 1 };
                 next[pushed_to] += here * push * step;
             }
         }
@@ -196,12 +196,12 @@ impl ListCache {
         if size <= self.capacity && self.rng.unit() < (-(size as f64) / self.c).exp() {
             self.order.push((key, size));
             self.used += size;
-            let mut leave = 0;
+            let mut evicted = 0;
             while self.used > self.capacity {
-                self.used -= self.order[leave].1;
-                leave += 1;
+                self.used -= self.order[evicted].1;
+                evicted += 1;
             }
-            self.order.drain(..leave);
+            self.order.drain(..evicted);
         }
         false
     }

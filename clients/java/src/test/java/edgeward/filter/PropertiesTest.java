@@ -60,7 +60,7 @@ final class PropertiesTest {
     }
 
     @Test
-    void randomHashesMatchAtTheConfiguredRate() throws FilterException {
+    void randomHashesMatchAtMostAtTheConfiguredRate() throws FilterException {
         Random roll = Vectors.dice();
         for (Map<String, Object> one : Vectors.table("answers.json")) {
             if ((long) one.get("ids") < 1000) {
@@ -82,19 +82,20 @@ final class PropertiesTest {
     }
 
     @Test
-    void theTableOfAddedIdsIsAMap() {
+    void idTableAgreesWithAHashMap() {
         Random roll = Vectors.dice();
         IdTable table = new IdTable();
+        // The journal number of each added id.
         Map<Long, Long> oracle = new HashMap<>();
         for (int round = 0; round < 20_000; round++) {
             long id = roll.nextInt(3) == 0 ? roll.nextInt(50) : roll.nextLong();
-            long to = 1 + roll.nextInt(1000);
-            table.add(id, to);
-            oracle.merge(id, to, Math::max);
+            long number = 1 + roll.nextInt(1000);
+            table.add(id, number);
+            oracle.merge(id, number, Math::max);
             if (roll.nextInt(2000) == 0) {
-                long base = roll.nextInt(900);
-                table.forgetUpTo(base);
-                oracle.values().removeIf(known -> known <= base);
+                long snapshotBase = roll.nextInt(900);
+                table.forgetUpTo(snapshotBase);
+                oracle.values().removeIf(known -> known <= snapshotBase);
             }
             assertEquals(oracle.size(), table.size());
         }

@@ -1,6 +1,5 @@
-//! Every stream label that can be decoded is encoded to an equal label, and every accepted target is a host
-//! name or an address with a port. The bytes of the two labels may differ in letter case, and the encoded label
-//! may be shorter.
+//! Every stream label that can be decoded is encoded to an equal label. The encoded bytes may differ from the decoded
+//! bytes in letter case, or be fewer. Every accepted target has a port, and its host is a host name or an IP address.
 //!
 //! Run: `cargo +nightly fuzz run link_label`.
 #![no_main]
@@ -28,6 +27,7 @@ fuzz_target!(|bytes: &[u8]| {
     assert_eq!(Label::decode(&written), Some(label));
 });
 
+/// Checks the host and the port, and that the text of the target is parsed to an equal target.
 fn check(host_port: &HostPort) {
     let is_name_byte = |byte: u8| byte.is_ascii_lowercase() || byte.is_ascii_digit() || b"-_.".contains(&byte);
     assert!(host_port.host.parse::<IpAddr>().is_ok() || host_port.host.bytes().all(is_name_byte));

@@ -1,4 +1,5 @@
-//! A trace reader ends on any input, stays within its limits, and returns no record after an error.
+//! A trace reader terminates on any input, returns no record after an error, and keeps at most five examples of
+//! skipped lines.
 //!
 //! The first byte selects the format and the handling of malformed lines; the remaining bytes are the input.
 //! Run: `cargo +nightly fuzz run trace_read`.

@@ -277,7 +277,7 @@ fn too_many_failures_in_a_row_end_the_run() {
     };
     let report = replay(&plan, &[record(1, 10); 1000]);
     assert!(report.stopped_early);
-    // The last success is request 45, followed by ten failures.
+    // The last success is request 45, counted from 0. Ten failures follow.
     assert_eq!(report.requests, 56);
     assert_eq!(report.errors[&ErrorKind::Status], 46);
 }
@@ -330,6 +330,8 @@ fn waiting_for_a_connection_is_latency_in_an_open_loop() {
         ..record(1, 0)
     });
     let report = replay(&plan, &records);
+    // The second request is due at 1 ms and answered at 80 ms. The third is due at 2 ms, sent at 80 ms and answered
+    // at 120 ms. The limits leave 0.1 ms for rounding.
     assert!(
         report.send_delay_ms.max >= 77.9,
         "{:?}",

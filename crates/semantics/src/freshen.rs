@@ -60,6 +60,7 @@ pub fn by_not_modified(
     let new_validators = Validators::from_headers(not_modified);
     let agrees = match (&new_validators.etag, &stored.validators.etag) {
         (Some(new), Some(old)) => new.weak_eq(old),
+        // A strong tag cannot belong to a stored response without a tag (§4.3.4).
         (Some(new), None) => {
             new.is_weak() && same_last_modified(&new_validators, stored.validators)
         }
@@ -128,11 +129,13 @@ fn update(
     exchange: Exchange,
 ) -> Freshened {
     let mut head = stored.head.clone();
-    // The age counts from the new response. If it has no `Date`, the stored `Date` must not make it old.
+    // The age counts from the new response. If the new response has no `Date`, the age must not be computed from the
+    // stored `Date`.
     head.remove(DATE);
     let mut new = new.clone();
     hop_by_hop::strip_response(&mut new);
     let keeps_etag = match (&new_validators.etag, &stored.validators.etag) {
+        // The tags agree, so they differ at most in `W/`. The stored tag is then retained.
         (Some(new), Some(old)) => new.is_weak() != old.is_weak(),
         // An invalid tag must not replace a valid one.
         (None, Some(_)) => true,

@@ -15,7 +15,8 @@ use super::servers::{count, status, total};
 /// Declares the fields of [`Sample`], its column names and its cells from one list.
 macro_rules! figures {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// A sample. All fields except `seconds` and the last three are counters since the start of the processes.
+        /// A sample. All fields except `seconds` and the last three are counters: those from `/proc/diskstats` since
+        /// the start of the machine, the others since the start of the processes.
         #[derive(Clone, Debug, Default, PartialEq)]
         pub(crate) struct Sample {
             /// Seconds since the first sample.
@@ -65,9 +66,10 @@ figures! {
     device_write_ops,
     /// `/proc/diskstats`: bytes of these writes.
     device_write_bytes,
-    /// The current resident set.
+    /// The current resident set of the edge.
     rss_bytes,
-    /// The memory limit of the disk tier's index, admission and queues, as the edge reports it.
+    /// The memory of the disk tier, as the edge reports it: the current memory of the index, the records of verified
+    /// blocks and the admission, and the maximum memory of the queues.
     disk_memory_bytes,
     /// Bytes of bodies that are being fetched from the origin.
     fill_bytes,
@@ -76,9 +78,13 @@ figures! {
 /// The processes and the device to sample.
 #[derive(Clone, Debug)]
 pub(crate) struct SampleTargets {
+    /// The admission rule of the run, for the progress line.
     pub(crate) label: String,
+    /// The process of the edge.
     pub(crate) pid: u32,
+    /// The port of the edge's `/status`.
     pub(crate) admin: u16,
+    /// The port of the origin's `/status`.
     pub(crate) origin: u16,
     /// The major and minor number of the device, as in `/proc/diskstats`.
     pub(crate) device: Option<(u64, u64)>,
@@ -118,6 +124,7 @@ fn take_samples(
     let mut samples = Vec::new();
     let mut next = started;
     loop {
+        // The origin also counts the sampler's requests for `/status`, including the next one.
         let origin_polls = samples.len() as u64 + 1;
         let sample = take_sample(targets, started, origin_polls)?;
         progress(targets, &sample, samples.len());

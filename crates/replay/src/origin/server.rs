@@ -27,7 +27,7 @@ use super::response::response_for;
 use super::stats::OriginStats;
 use crate::pattern::Pattern;
 
-/// The synthetic origin.
+/// The synthetic origin: a server that generates an object from the id and the size in the URL of a request.
 #[derive(Debug)]
 pub struct SyntheticOrigin;
 
@@ -226,6 +226,7 @@ impl Worker {
     }
 
     async fn respond(&self, request: Request<Incoming>) -> Response<OriginBody> {
+        // The delay and the error that the configuration injects into this request.
         let injection = self.config.injection(self.stats.next_request());
         let (head, mut upload) = request.into_parts();
         if head.uri.path() == "/status" {

@@ -1,9 +1,11 @@
-//! Saves the index, so that a restart need not read every footer.
+//! Saves the index, so that a restart need not read the footer of every segment. A footer lists the records of its
+//! segment.
 //!
 //! A device has two checkpoint areas. They are written alternately, so that one area has a complete checkpoint
 //! while the other is written. A checkpoint contains the epoch of the segment that was open when the save began.
-//! The checkpoint covers segments of older epochs; records of later segments are replayed from the log. A
-//! separate thread saves the index, because saving a large index takes seconds.
+//! The checkpoint covers the segments of lower epochs. After a restart, the records of this segment and of segments
+//! with higher epochs are replayed from the log. A separate thread saves the index, because saving a large index
+//! takes seconds.
 
 use std::io::{self, Read, Write};
 use std::sync::Arc;
@@ -59,7 +61,8 @@ pub(super) fn write(volume: &Arc<Volume>, epoch: u64) -> io::Result<()> {
 }
 
 /// Returns the index from the newest readable checkpoint, and the first epoch whose records this index may
-/// lack. Entries that point into segments of this or a later epoch are removed.
+/// lack. `live` lists the segments that may contain records, with their epochs. Entries that point into another
+/// segment, or into a segment of the returned or a later epoch, are removed.
 pub(super) fn read(
     device: &dyn Device,
     superblock: &Superblock,

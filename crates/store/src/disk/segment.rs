@@ -1,11 +1,12 @@
 //! The state of segments that readers need: the epoch of each segment, and its readers.
 //!
-//! The epoch of a segment is a number that increases each time any segment is opened for writing. A segment has
-//! two protections. A [`Pin`] exists while an object in the segment is read. A pinned segment is overwritten
-//! only if all free segments are pinned. A pin is therefore no guarantee: the segment may be overwritten during
-//! a read. The reader notices this when it verifies the checksum of the bytes that it copied. An
-//! [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because sent bytes cannot
-//! be verified.
+//! The epoch of a segment is a number that increases each time any segment is opened for writing. A segment is
+//! free after its space was reclaimed, although reads of its objects may continue. The writer overwrites free
+//! segments. A segment has two protections. A [`Pin`] exists while an object in the segment is read. A pinned
+//! segment is overwritten only if all free segments are pinned. A pin is therefore no guarantee: the segment
+//! may be overwritten during a read. The reader notices this when it verifies the checksum of the bytes that it
+//! copied. An [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because sent
+//! bytes cannot be verified.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
@@ -156,7 +157,7 @@ pub(crate) struct OverwriteGuard<'a> {
 
 impl Drop for OverwriteGuard<'_> {
     fn drop(&mut self) {
-        // The release order ensures that the send is complete before another thread sees the count and
+        // The release order ensures that the send is complete before the writer reads the lower count and
         // overwrites the segment.
         self.slot.guards.fetch_sub(1, Ordering::Release);
     }

@@ -1,4 +1,5 @@
-//! Reports a worker's requests to the tuner. Each worker has a bounded ring buffer, so that it never waits.
+//! Reports a worker's requests to the tuner of AdaptSize. Each worker has a bounded ring buffer, so that the worker
+//! never waits for the tuner's thread.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,7 +16,7 @@ pub(super) struct Request {
     pub(super) hit: bool,
 }
 
-/// Reports one worker's requests to the tuner: the per-thread ring of the paper (section 4.2).
+/// Reports one worker's requests to the tuner: the per-thread ring of the AdaptSize paper (NSDI 2017, section 4.2).
 #[derive(Debug)]
 pub struct Recorder(Sink);
 
@@ -32,9 +33,9 @@ enum Sink {
 impl Recorder {
     /// Records a request for the object under `key`, whose charge is `size_bytes`.
     ///
-    /// Never blocks. If the ring is full, the request is counted and dropped: the tuner needs a fair sample and
-    /// not every request. In the mode [`TunerMode::Inline`](super::TunerMode::Inline), this call runs the
-    /// tuner.
+    /// Never blocks in the mode [`TunerMode::Thread`](super::TunerMode::Thread). If the ring is full, the request is
+    /// dropped and counted as dropped: the tuner needs a fair sample and not every request. In the mode
+    /// [`TunerMode::Inline`](super::TunerMode::Inline), this call runs the tuner.
     #[inline]
     pub fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) {
         let request = Request {
@@ -66,7 +67,7 @@ impl Recorder {
     }
 }
 
-/// The capacity of a ring in requests. At 200 000 requests a second and a drain every 20 ms, 4000 requests wait
-/// in a ring. A capacity of four times 4000 also covers the 80 ms in which the tuner computes. A request has 24
-/// bytes, so a ring takes 384 KiB per worker.
+/// The capacity of a ring in requests. A worker with 200 000 requests a second fills a ring in 80 ms. The tuner's
+/// thread empties the rings every 20 ms, but not while it computes. A request has 24 bytes, so a ring takes 384 KiB
+/// per worker.
 pub(super) const RING_REQUESTS: usize = 16_384;

@@ -73,9 +73,9 @@ fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64,
     let admission = AnyDiskAdmission::new(admission, memory_for_disk(DISK_BYTES as u64));
     let rules = Hierarchy::new(admission, HierarchyRules::default());
     let mut hits = 0;
-    // Recent objects in pieces, and for each the bytes written since. The store finds such an object only when
-    // its commit record is written. The simulator has no write buffer and finds the object at once, so requests
-    // for it are skipped until then.
+    // Recent objects that are stored in pieces, each with the number of bytes inserted after it. The store finds
+    // such an object only when its commit record is written. The simulator has no write buffer and finds the object
+    // at once. Requests for the object are therefore skipped until `WRITE_BYTES` were inserted after it.
     let mut unwritten: VecDeque<(u64, u64)> = VecDeque::new();
     for &(key, bytes) in requests {
         if unwritten.iter().any(|&(other, _)| other == key) {
@@ -117,7 +117,7 @@ impl Store {
         let settings = DiskSettings {
             segment_bytes: Some(ByteSize(SEGMENT_BYTES)),
             write_bytes: ByteSize(WRITE_BYTES),
-            // With these intervals no timer triggers a write.
+            // With these values no timer triggers a write. A checkpoint interval of zero disables the timer.
             flush_interval: HOUR,
             sync_interval: HOUR,
             sync_bytes: ByteSize::gib(1),

@@ -77,7 +77,7 @@ pub(super) fn find_error(error: FindError) -> Diagnostic {
 }
 
 /// Describes why an analysis found no request. The cause is a log that could not be read, or else the first
-/// malformed line, or else that the logs are empty.
+/// malformed line, or else that the logs contain no requests.
 pub(super) fn no_result(files: &[FileReport]) -> Diagnostic {
     if let Some(file) = files.iter().find(|file| file.problem.is_some()) {
         return diagnostic_about(file);

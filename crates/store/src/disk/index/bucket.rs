@@ -5,7 +5,7 @@
 //! word 0..=6, top byte       slot 8, byte by byte
 //! word 7,     top byte       version: odd while the bucket is being changed
 //!
-//! slot, 56 bits:  hits (2) | tag (54 - location bits) | location; all zero: empty
+//! slot, 56 bits   hit count: 2 bits | tag and location: 54 bits together; all zero: empty
 //! ```
 //!
 //! Readers take no lock. They read the version, the slots and the version again, and repeat if the version was
@@ -15,8 +15,8 @@
 //! miss because the key differs. Writers exclude each other by a lock outside the bucket.
 //!
 //! A reader counts a hit by one compare-and-swap on the word that contains the counter. A concurrent writer may
-//! overwrite the new count, because writers use plain stores. The hit counts only guide reinsertion, so a lost
-//! hit in a million is acceptable, and plain stores are cheaper than a compare-and-swap.
+//! overwrite the new count, because writers use plain stores. The hit counts only guide reinsertion, so a rare
+//! lost hit is acceptable. Plain stores are cheaper than a compare-and-swap.
 
 use std::sync::atomic::{
     AtomicU64,
@@ -209,6 +209,7 @@ impl CacheLine {
     }
 }
 
+/// Returns true if no writer was changing the bucket when this version was read.
 #[inline]
 pub(super) fn is_settled(version: u8) -> bool {
     version.is_multiple_of(2)
@@ -226,6 +227,7 @@ pub(super) const HITS_MASK: u64 = (HITS_MAX as u64) << HITS_SHIFT;
 pub(super) const READ_ATTEMPTS: usize = 32;
 
 const WORDS: usize = 8;
+/// The index of the slot whose seven bytes are the top bytes of the words 0 to 6.
 const SPREAD_SLOT: usize = 8;
 const SLOT_BYTES: usize = 7;
 const SLOT_BITS: u32 = 56;
@@ -239,7 +241,7 @@ const _: () = assert!(HITS_SHIFT + 2 == SLOT_BITS && SLOTS * SLOT_BYTES < BUCKET
 mod tests {
     use super::*;
 
-    /// A change of one of the nine slots changes no other slot, and changes the version as defined.
+    /// A change of one of the nine slots changes no other slot, and increases the version by two.
     ///
     /// Method: set each slot in turn to all ones and to zero, while its neighbours have other values.
     #[test]

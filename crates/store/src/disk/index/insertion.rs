@@ -3,12 +3,13 @@
 //! An entry goes to the emptier of its two buckets. If both are full, a breadth-first search looks for the
 //! shortest chain of entries that can each move to their other bucket (D. Zhou, B. Fan, H. Lim, M. Kaminsky, D.
 //! G. Andersen, "Scalable, high performance Ethernet forwarding with CuckooSwitch", CoNEXT 2013). The last
-//! entry of the chain is moved first, so that each entry is in one of its buckets at every moment. If the
-//! search fails, an entry is displaced.
+//! entry of the chain is moved first, so that each entry is in one of its buckets at every moment. If the search
+//! fails or the index is full, the new entry overwrites another entry: it displaces this entry.
 //!
-//! After a restart, a pair of buckets may contain an identity twice, because the checkpoint was written while
-//! the entry moved. Every change therefore reads all slots of the pair, and a removal or replacement applies to
-//! both copies.
+//! An [`Identity`] is a base and a tag, from which `geometry` computes the two buckets of a key.
+//! After a restart, the two buckets may contain an identity twice, because the checkpoint was written while the
+//! entry moved. Every change therefore reads all slots of both buckets, and a removal or replacement applies to both
+//! copies.
 
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -26,7 +27,8 @@ pub enum InsertOutcome {
     /// The new entry replaced an entry with the same identity. This is the location of the replaced entry. It is
     /// an older record of the key, or a record of another key with this identity.
     Replaced(Location),
-    /// The index is at its limit, and the entry with this location was displaced.
+    /// The index is full, or no slot in the two buckets could be freed. The new entry overwrote the entry with this
+    /// location.
     Displaced(Location),
 }
 
@@ -45,7 +47,8 @@ pub(super) struct Writer {
 pub(super) struct SaveProgress {
     pub(super) next_bucket: u64,
     pub(super) end_bucket: u64,
-    /// Entries that moved from an unsaved bucket to a bucket that will not be saved again: base and slot.
+    /// Entries that moved from an unsaved bucket to a bucket that is already saved or will not be saved: the base and
+    /// the content of the slot. The checkpoint lists them separately.
     pub(super) moved_entries: Vec<(u64, u64)>,
     /// The largest number of entries in `moved_entries`. Further entries are not saved, so their objects may be
     /// misses after a restart.
@@ -71,11 +74,14 @@ impl SaveProgress {
 #[derive(Clone, Copy, Debug)]
 struct SearchStep {
     bucket: u64,
+    /// The index of the previous step in the queue, or [`ROOT`].
     previous: usize,
+    /// The index of the slot in the previous step's bucket.
     slot: usize,
 }
 
 impl Index {
+    /// Stores an entry. `slot` is the content of its slot, see `bucket`.
     pub(super) fn store(
         &self,
         writer: &mut Writer,

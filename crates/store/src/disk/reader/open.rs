@@ -17,6 +17,7 @@ use crate::sync::Mutex;
 const META_READ_BYTES: u64 = 4096;
 
 impl Volume {
+    /// Opens the object at a location, or returns an error if this would wait for the device.
     pub(crate) fn read_head_now(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -30,6 +31,7 @@ impl Volume {
         result.into()
     }
 
+    /// Opens the object at a location. Waits for the device if necessary.
     pub(crate) fn read_head(
         self: &Arc<Self>,
         hash: KeyHash,
@@ -54,6 +56,7 @@ impl Volume {
             return (!is_written).then_some(Err(Miss::Reclaimed));
         };
         if object.key() != key {
+            // The object belongs to another key with the same hash.
             self.counters.strangers.increment();
             return Some(Err(Miss::KeyMismatch));
         }
@@ -182,7 +185,8 @@ impl Volume {
         segment.is_some_and(|segment| self.segments.epoch(segment) == extent.epoch)
     }
 
-    /// Counts an object that could not be read, and removes it from the index unless the device may recover.
+    /// Removes an object that could not be read from the index, unless the device may recover. Counts the read if the
+    /// object's segment was reclaimed.
     pub(super) fn handle_miss(&self, hash: KeyHash, location: Location, miss: Miss) {
         match miss {
             // The error was counted when the read failed. The device may recover.

@@ -87,7 +87,7 @@ fn without_a_cache_every_response_is_correct_and_none_is_a_hit() {
 }
 
 #[test]
-fn one_connection_keeps_the_order_of_the_trace_under_a_prefix() {
+fn one_connection_keeps_the_order_of_the_trace_and_the_path_prefix_of_the_target() {
     let origin = ScriptedOrigin::start();
     origin.otherwise(|_| Answer::ok(""));
     let keys = [5, 3, 5, 9, 1, 3];

@@ -230,7 +230,7 @@ impl Plot {
         let summary = if every == 1 {
             "Values".to_owned()
         } else {
-            format!("Values (one in {every})")
+            format!("Values (one of every {every} rows)")
         };
         writeln!(out, "<details><summary>{summary}</summary>")?;
         table.render(out)?;
@@ -466,9 +466,9 @@ fn thin(points: Vec<(f64, f64)>) -> Vec<(f64, f64)> {
     if points.len() <= MAX_POINTS {
         return points;
     }
-    let stretch = points.len().div_ceil(MAX_POINTS / 4);
+    let interval_points = points.len().div_ceil(MAX_POINTS / 4);
     let mut thinned = Vec::with_capacity(MAX_POINTS);
-    for chunk in points.chunks(stretch) {
+    for chunk in points.chunks(interval_points) {
         let by_y = |a: &usize, b: &usize| chunk[*a].1.total_cmp(&chunk[*b].1);
         let mut picked = [
             0,
@@ -513,7 +513,7 @@ mod tests {
     }
 
     #[test]
-    fn a_few_points_are_all_retained() {
+    fn points_up_to_the_limit_are_all_retained() {
         let points: Vec<(f64, f64)> = (0..1600).map(|n| (f64::from(n), f64::from(n))).collect();
         assert_eq!(thin(points.clone()), points);
     }

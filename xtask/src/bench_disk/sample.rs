@@ -181,7 +181,7 @@ fn take_sample(
 }
 
 /// Prints the progress: on a terminal, one line that is overwritten; otherwise a new line every 20 samples.
-fn progress(targets: &SampleTargets, sample: &Sample, ticks: usize) {
+fn progress(targets: &SampleTargets, sample: &Sample, samples_before: usize) {
     let done = targets.requests_total.map_or_else(String::new, |total| {
         let share = sample.requests as f64 / total.max(1) as f64;
         format!(" {:>3.0} %", share * 100.0)
@@ -198,7 +198,7 @@ fn progress(targets: &SampleTargets, sample: &Sample, ticks: usize) {
     );
     if stderr().is_terminal() {
         eprint!("\r{line}");
-    } else if ticks.is_multiple_of(20) {
+    } else if samples_before.is_multiple_of(20) {
         eprintln!("{line}");
     }
 }

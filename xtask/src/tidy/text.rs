@@ -40,7 +40,7 @@ pub(crate) fn module_doc(place: &str, source: &str) -> Option<Finding> {
     (!opens_with_doc).then(|| {
         let what = "the file does not begin with a module doc".to_owned();
         Finding::new(
-            "story",
+            "module-doc",
             place,
             what,
             "begin with `//!` and the purpose of the file",

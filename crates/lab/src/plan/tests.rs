@@ -174,7 +174,7 @@ fn a_plan_with_all_keys_is_parsed() {
 
 /// Each case replaces one line of the full plan and checks the reported problem.
 #[test]
-fn a_problem_has_the_line_the_key_and_a_hint() {
+fn a_problem_names_its_line_and_key_and_has_a_hint() {
     for (line, replacement, message, hint) in [
         (
             "preset = \"web\"",
@@ -348,7 +348,7 @@ fn an_empty_plan_reports_all_required_keys() {
 }
 
 #[test]
-fn a_switch_needs_contenders_in_turn_and_their_number_is_limited() {
+fn a_switch_requires_the_order_in_turn_and_seventeen_contenders_are_too_many() {
     let together = FULL.replace("order = \"in-turn\"", "order = \"together\"");
     let found = problems(&together);
     assert!(found[0].1.contains("cannot run together"), "{found:?}");

@@ -46,9 +46,9 @@ fn partial_hint(error: &PartialError) -> Option<&'static str> {
 
 fn checkpoint_hint(error: &CheckpointError) -> Option<&'static str> {
     match error {
-        CheckpointError::OtherOptions { .. } | CheckpointError::OtherLogs { .. } => {
-            Some("run the command with the same options, or remove the folder to start again")
-        }
+        CheckpointError::OtherOptions { .. } | CheckpointError::OtherLogs { .. } => Some(
+            "run the command with the same options and logs, or remove the checkpoint folder to start again",
+        ),
         CheckpointError::Changed { .. } => Some(
             "the counts of the old log cannot be removed from the checkpoint: remove the checkpoint folder to start again",
         ),
@@ -86,10 +86,10 @@ pub(super) fn no_result(files: &[FileReport]) -> Diagnostic {
     if let Some(file) = malformed {
         let mut diagnostic =
             Diagnostic::new("no line of the log could be parsed").in_file(&file.label);
-        if let Some((number, what, _)) = file.malformed.examples.first() {
+        if let Some((number, problem, _)) = file.malformed.examples.first() {
             diagnostic = diagnostic
                 .at_line(usize::try_from(*number).unwrap_or(usize::MAX))
-                .hint(what.clone());
+                .hint(problem.clone());
         }
         return diagnostic;
     }

@@ -17,7 +17,7 @@ use crate::sync::Mutex;
 const META_READ_BYTES: u64 = 4096;
 
 impl Volume {
-    /// Opens the object at a location, or returns an error if this would wait for the device.
+    /// Opens the object at a location, or returns `WouldBlock` if this has to wait for the device.
     pub(crate) fn read_head_now(
         self: &Arc<Self>,
         hash: KeyHash,

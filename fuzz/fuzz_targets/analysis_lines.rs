@@ -1,5 +1,6 @@
-//! Log lines: every parser parses or rejects any bytes without a panic. A parsed line has a URL and gives the
-//! same entry in a parser that has seen other lines. Any text is a format string or is rejected.
+//! Log lines: every parser parses or rejects any bytes without a panic. A parsed line has a URL. Except in
+//! W3C logs, a new parser makes the same entry of the line as a parser that has parsed earlier lines. Any text is a
+//! format string or is rejected.
 //!
 //! Run: `cargo +nightly fuzz run analysis_lines`.
 #![no_main]

@@ -113,9 +113,9 @@ fn an_invalid_partial_result_is_rejected_by_name() {
     assert!(printed.contains("not a partial result"), "{printed}");
 }
 
-/// Method: kill the analysis with SIGKILL while it reads the second of two logs. Then overwrite the first log
-/// with junk of the same size and modification time, so that a second reading of this log would change the
-/// result.
+/// Method: kill the analysis with SIGKILL while it reads the second of two logs. A run with another option and a run
+/// after the first log has grown must fail. Then overwrite the first log with junk of the original size and
+/// modification time, so that a second reading of this log would change the result.
 #[test]
 fn a_killed_analysis_continues_from_its_checkpoint() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -136,7 +136,8 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     let mut child = command(folder.path(), &args)
         .spawn()
         .expect("the process starts");
-    // A checkpoint is written every thousand lines, so the 40th checkpoint is written while the second log is read.
+    // The analysis checks every 1024 lines if a checkpoint is due, and 1 KiB is less than these lines. The 40th
+    // checkpoint is therefore written while the second log is read.
     let checkpoint = folder.path().join("kept/000040.partial");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !checkpoint.exists() && Instant::now() < deadline {
@@ -228,7 +229,8 @@ fn a_full_temporary_folder_ends_the_reading_and_keeps_the_counts() {
     );
 }
 
-/// The JSON document without the fields that differ between runs with the same result.
+/// Runs an analysis with these arguments and returns its JSON document. The field `temp_bytes` is cleared, because it
+/// differs between runs with the same result.
 fn json(folder: &Path, args: &[&str]) -> Value {
     let out = edgeward(folder, &[args, &["--json"]].concat());
     let printed = String::from_utf8_lossy(&out.stderr);

@@ -2,14 +2,15 @@
 //!
 //! A chunk hash is the first 128 bits of BLAKE3 under a key that both endpoints have. Without the key, a hash
 //! reveals no information about its chunk. With the key, finding two chunks with the same hash takes about 2^64
-//! attempts. The endpoints do not rely on hashes alone: bytes loaded from a store are hashed again before they are
-//! used, and at the end of a body the receiver compares its [`BodyDigest`] with that of the sender. The digest uses
-//! another algorithm (XXH3), so it also detects two chunks with the same chunk hash.
+//! attempts. The endpoints do not rely on hashes alone. Before bytes from a store are used, their hash is computed
+//! again, or their fingerprint is compared. At the end of a body the receiver compares its [`BodyDigest`] with that of
+//! the sender. The digest uses another algorithm (XXH3), so it also detects two chunks with the same chunk hash.
 //!
 //! Hashing is the most expensive step for a chunk, so there is a faster, second scheme for two endpoints of one
-//! operator. A [`Tagger`] computes a tag of sixteen bytes of the chunk under a secret key, several times faster than
-//! BLAKE3. The chunk hash is BLAKE3 of this tag. For an attacker without the key, both schemes are equally secure. An
-//! attacker with the key can make any number of chunks with the same hash, so the peers must trust each other.
+//! operator. A [`Tagger`] computes a tag from the chunk under a secret key, several times faster than BLAKE3. The
+//! chunk hash is BLAKE3 of this tag, which has sixteen bytes. For an attacker without the key, both schemes are equally
+//! secure. An attacker with the key can make any number of chunks with the same hash, so the peers must trust each
+//! other.
 
 use std::fmt;
 use std::sync::Arc;

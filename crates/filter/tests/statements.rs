@@ -40,10 +40,11 @@ fn client(staleness: u64, change: impl FnOnce(&mut ClientConfig)) -> Client<Vec<
     Client::new(config)
 }
 
-/// A publisher with scan coverage, and a client that follows it.
+/// A publisher whose scans contain all ids committed before they began, and a client that follows this publisher.
 struct FollowedPublisher {
     journal: Journal,
     client: Client<Vec<u8>>,
+    /// The byte that the last challenge repeats. Each challenge has another byte.
     echo: u8,
 }
 
@@ -67,13 +68,16 @@ impl FollowedPublisher {
         file
     }
 
+    /// Delivers a manifest at the time `at`. The manifest states that every id committed before `covers` is in the
+    /// journal, or in each snapshot from epoch `epoch_min` on. All times are milliseconds since the test's start.
     fn manifest(&mut self, at: u64, covers: u64, epoch_min: u64) -> Result<(), UpdateError> {
         let manifest = self.journal.manifest(EPOCH_MS + covers, Some(epoch_min));
         let line = manifest.expect("the journal has a snapshot").to_line(None);
         self.client.accept_manifest(now(at), line.as_bytes())
     }
 
-    /// Sends a challenge at the time `at` and delivers the proof, after `change` modified it.
+    /// Sends a challenge at the time `at` and delivers the proof, after `change` modified it. The proof makes the
+    /// statement of [`Self::manifest`].
     fn prove(
         &mut self,
         at: u64,

@@ -1,19 +1,20 @@
 //! Reads request logs with all cores in bounded memory, and computes statistics.
 //!
 //! ```text
-//!  files ──> one thread per file: decode, split, parse ──> 256 partitions by the fingerprint's top byte
+//!  files ──> one thread per file: decode, split, parse ──> 256 partitions by the top byte of the URL's fingerprint
 //!                                  │                        │ full buffers, to one temporary file
 //!                                  └──> tally               v
 //!                                                  one thread per partition: count ──> objects
 //! ```
 //!
 //! The tally has the counts of all lines, for example by hour and by status. All requests for a URL are in one
-//! partition, so partitions are counted separately and their results are added. A request takes 8 bytes, or 16
-//! with sizes. Memory holds the buffers of the partitions and one table per thread, independent of the number
-//! of URLs. The temporary file has no name, so the system always frees its space when the process ends.
+//! partition, so partitions are counted separately and their results are added. In a partition, a request takes 8
+//! bytes with [`Depth::Counts`] and 16 bytes with [`Depth::Full`]. A fingerprint of 128 bits adds 8 bytes to both.
+//! Memory holds the buffers of the partitions and one table per thread, independent of the number of URLs. The
+//! temporary file has no name, so the system always frees its space when the process ends.
 //!
-//! The sums can be saved: as a partial result, which can be merged with those of other machines, or as a
-//! checkpoint, from which an interrupted analysis continues.
+//! The tally and the counts of all URLs can be saved: as a partial result, which can be merged with those of other
+//! machines, or as a checkpoint, from which an interrupted analysis continues.
 //!
 //! A problem in one file (truncated, corrupt, unreadable, not a log) affects only the rest of this file. The
 //! file's [`FileReport`] states the problem, and the other files are read.

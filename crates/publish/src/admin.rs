@@ -23,7 +23,7 @@ metrics! {
         Gauge "edgeward_publish_files" "Snapshots and deltas that clients can fetch." { published.files.len() }
     }
 
-    /// `None` until the publisher knows a time up to which all committed ids are published.
+    /// A publisher has no lag until it knows a time up to which all committed ids are published.
     const LAG: Duration = |lag| {
         Gauge "edgeward_publish_lag_seconds"
             "Age of the last time at which all committed ids were known to be published." { lag.as_secs_f64() }

@@ -7,7 +7,8 @@ use http::header::{HeaderMap, HeaderName, HeaderValue};
 
 /// Parses IMF-fixdate and the two obsolete formats. Returns `None` for any other text.
 ///
-/// Returns `None` for dates before 1970 too. Every caller treats an invalid date as expired, so this is safe.
+/// Returns `None` for dates before 1970 too. Its callers treat such an `Expires` as past, ignore such an
+/// `If-Modified-Since`, and answer such an `If-Range` with the whole response.
 pub fn parse_http_date(bytes: &[u8]) -> Option<Timestamp> {
     let text = std::str::from_utf8(bytes).ok()?;
     let time = httpdate::parse_http_date(text.trim_matches([' ', '\t'])).ok()?;

@@ -17,7 +17,7 @@ pub enum Vary {
 }
 
 impl Vary {
-    /// Parses every `Vary` line. An invalid field name is treated as `*`.
+    /// Parses every `Vary` line. An invalid field name is treated as `*`, and so are more than 32 field names.
     pub fn from_headers(response: &HeaderMap) -> Self {
         let mut names = Vec::new();
         for member in list::members(response, &VARY) {
@@ -42,8 +42,8 @@ pub struct VaryFields {
 }
 
 impl VaryFields {
-    /// Returns the fields in canonical order. Returns `None` if the list is empty, exceeds the limit of a
-    /// response, or contains `*`.
+    /// Returns the fields in canonical order. Returns `None` if the list is empty, has more than 32 names, or
+    /// contains `*`.
     pub fn from_names(mut names: Vec<HeaderName>) -> Option<Self> {
         if names.is_empty()
             || names.len() > VARY_FIELDS_MAX

@@ -13,8 +13,12 @@
 //! result is the throughput of a busy core.
 //!
 //! The index identifies a key by a part of its hash, the identity. `identities_met` is the number of new keys that
-//! replaced the entry of another key with the same identity. `moves` counts the entries that were
-//! moved to their other bucket. `displaced` counts the entries that were removed because the index was full.
+//! replaced the entry of another key with the same identity. `moves` is the number of entries that were moved to
+//! their other bucket, per insertion. `displaced` counts the entries that were removed because the index was full.
+//! `load` is the share of the slots that have an entry. A false match is a lookup of an absent key that finds the
+//! entry of another key: `false_match_rate_stated` is its calculated rate, `false_match_rate_met` its measured rate.
+//! `ram_counted` is the memory by the index's own count, `ram_rss` the growth of the process, and
+//! `ram_lines_in_use` the memory of the buckets in use.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -61,6 +65,7 @@ fn main() -> io::Result<()> {
     )?;
     out.report("ram_rss", rss as f64 / objects as f64, "B/object")?;
     let counts = index.counts();
+    // A bucket is one cache line of 64 bytes with nine slots.
     let lines = 64.0 * counts.buckets as f64 / counts.entries as f64;
     out.report("ram_lines_in_use", lines, "B/object")?;
     out.report(
@@ -82,6 +87,7 @@ fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> 
     let mut next = 0;
     let mut insert = |batch: u64| {
         for _ in 0..batch {
+            // The first record starts at 4096 bytes (8 units), as after the header of a segment.
             let at = Location::from_unit(next * STRIDE_UNITS + 8);
             replaced += u64::from(index.insert(key(next), at) != InsertOutcome::New);
             next += 1;
@@ -270,7 +276,7 @@ fn mix(n: u64) -> u64 {
     SplitMix64(n).draw()
 }
 
-/// The distance between the starts of two records, in units: 20 KiB.
+/// The distance between the starts of two records, in units of 512 bytes: 20 KiB.
 const STRIDE_UNITS: u64 = 40;
 const BATCH: u64 = 10_000;
 const LOOKUP_BATCHES: u64 = 500;

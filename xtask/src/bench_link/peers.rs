@@ -1,4 +1,5 @@
-//! Other tools that deduplicate or compress. Each tool gets the same sets one after the other.
+//! Other tools that deduplicate or compress. Each tool gets the sets of the corpus one after the other, oldest first. A
+//! set has one version of each package.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use super::corpus::Corpus;
 #[derive(Clone, Debug)]
 pub(super) struct Outcome {
     pub(super) tool: String,
-    /// The bytes that each set adds to the previous sets; a single value if the tool gets all sets as one stream.
+    /// The bytes that the tool sent or stored for each set; a single value if the tool gets all sets as one stream.
     pub(super) bytes: Vec<u64>,
     pub(super) cpu_seconds: f64,
 }

@@ -4,8 +4,8 @@
 //! 192.0.2.7 - alice [17/May/2015:10:05:03 +0000] "GET /a.png HTTP/1.1" 200 2326 "ref" "agent"
 //! ```
 //!
-//! The crate `trace` splits the fields, because it reads the same lines as traces. It ignores lines without a
-//! size, but this parser counts every request.
+//! A trace may be a log of this format too, so the crate `trace` has the function that splits a line into fields. A
+//! trace reader ignores lines without a size, but this parser counts every request.
 
 use edgeward_trace::raw::{AccessLogLine, whole};
 
@@ -129,7 +129,7 @@ fn outcome(line: &[u8]) -> Option<Outcome> {
 }
 
 /// Returns the position of the first bracket or colon. A colon before the bracket belongs to a virtual host or
-/// an IPv6 client.
+/// an IPv6 client, so the line does not have the most common form.
 #[inline(always)]
 fn opening(line: &[u8]) -> Option<usize> {
     // The fast path for `10.1.2.3 - - [` and other IPv4 clients without a user name.

@@ -1,5 +1,5 @@
-//! `edgeward lab`: runs the experiment that a plan describes. The experiment replays one trace through each of several
-//! edges and other servers, the contenders.
+//! `edgeward lab`: runs the experiment that a plan describes. The experiment replays one trace through each
+//! contender: edges with different settings, and other cache servers.
 //!
 //! The command first checks the settings that the plan gives to edges, in the same way as `serve`. Then the crate
 //! `edgeward-lab` runs the plan. After each contender, the report and the results so far are written, so that they
@@ -74,7 +74,8 @@ pub(crate) struct LabArgs {
     print_plan: bool,
 }
 
-/// Runs the experiment. Exit codes: 0 all contenders ran and every byte was correct, 1 otherwise.
+/// Runs the experiment. The exit code is 0 if all contenders ran and every byte was correct, otherwise 1. It is 2 if
+/// this function returns an error.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let (file, text) = read(&args.plan)?;
     if args.print_plan {

@@ -134,7 +134,7 @@ fn serve_rejects_the_same_settings_as_check_config() {
     ");
 }
 
-/// Relative paths of certificates start at the folder of the file, not at the working directory.
+/// Relative paths of certificates start at the folder of the configuration file, not at the working directory.
 #[test]
 fn paths_in_a_file_start_at_its_folder() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

@@ -36,7 +36,8 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
         if row["skipping"] == "without" {
             assert_eq!(number("skipped"), 0);
         } else {
-            // The expectation is 200 of 4,000 at 5 %; the bounds are seven standard deviations away.
+            // At a rate of 5 %, 200 of 4,000 lookups are expected to be false positives. The bounds are seven standard
+            // deviations away.
             assert!((100..300).contains(&number("false_positives")), "{row}");
             assert!(row["filter_bytes"].as_u64().expect("the value is a number") < 20_000);
         }

@@ -19,10 +19,10 @@
 //! collide with a probability of 2^-64).
 //!
 //! Two chunks that were chosen without the key therefore have the same fingerprint with a probability of 2^-63.
-//! An attacker that chose the chunks learns only if they collided. A collision of chunk hashes takes 2^64
-//! attempts, which the attacker can make offline. For a collision of fingerprints, each attempt is a chunk that
-//! is sent over the link and compared with the expected chunk. Even then, the receiver rejects the body because
-//! its digest is wrong.
+//! An attacker that chose the chunks does not see their fingerprints, but may observe that two chunks collided. A
+//! collision of chunk hashes takes 2^64 attempts, which the attacker can make offline. For a collision of
+//! fingerprints, each attempt is a chunk that is sent over the link and compared with the expected chunk. Even
+//! then, the receiver rejects the body because its digest is wrong.
 //!
 //! NH is computed with AVX2 (`simd`) if the processor has it, and otherwise by portable code with the same result.
 
@@ -150,8 +150,8 @@ impl FingerprintKey {
         nh(&self.first.0, unit)
     }
 
-    /// Returns the NH sums of a unit. `of_steps` computes the sums of its complete vectors; portable code adds
-    /// the remaining bytes.
+    /// Returns the NH sums of a unit. `of_steps` computes the sums of the unit's complete steps, of
+    /// [`simd::STEP_BYTES`] bytes each. Portable code adds the remaining bytes.
     #[cfg(target_arch = "x86_64")]
     fn sums_by(&self, unit: &[u8], of_steps: impl FnOnce(&[u8]) -> [u64; PASSES]) -> [u64; PASSES] {
         let (steps, rest) = unit.split_at(unit.len() / simd::STEP_BYTES * simd::STEP_BYTES);

@@ -31,7 +31,7 @@ use stream::{ChunkWriter, IncomingStream, PieceContent, ReceivedPiece};
 pub struct ReceiverConfig {
     /// The maximum number of open streams.
     pub streams_max: usize,
-    /// The number of bytes that the sender may send at the start of each stream.
+    /// The reserved window of each stream, in bytes. The sender may use it as soon as the stream is open.
     pub credit: u64,
     /// The largest window, in bytes, if the budget allows it. The sender may send this many bytes beyond the
     /// offset that the user has read.
@@ -106,7 +106,7 @@ pub struct ReceiverCounters {
     pub missing: u64,
     /// Frames refused because they refer to a chunk that was never exchanged with the peer.
     pub foreign: u64,
-    /// Runs refused because the chunks have another order in the receiver's store.
+    /// Runs (references to consecutive chunks) refused because the receiver's store has another order.
     pub disordered: u64,
     /// Bodies that failed because their digest differs.
     pub digest_failures: u64,
@@ -125,7 +125,7 @@ pub struct Receiver {
     acks: BTreeSet<StreamId>,
     /// Streams for which a CREDIT must be sent.
     credits: BTreeSet<StreamId>,
-    /// The NAKs to send: stream, offset of the refused piece, cause.
+    /// The NAKs to send: stream, offset of the refused piece (`u64::MAX` for CLOSE), cause.
     naks: VecDeque<(StreamId, u64, NakCause)>,
     /// The STOPs to send, with their reasons.
     stops: VecDeque<(StreamId, u32)>,
@@ -590,10 +590,10 @@ const DEFERRED_BYTES_MAX: u64 = 1 << 20;
 /// The largest number of streams whose acknowledgement may wait.
 const DEFERRED_ACKS_MAX: usize = 64;
 
-/// A sender with at most this much credit may be waiting for more.
+/// A sender with less credit than this number of bytes may be waiting for more.
 const STARVED_BYTES_MAX: u64 = 64 << 10;
 
-/// The largest step by which credit is raised: two batches. The sender processes them in about a millisecond.
+/// Credit is raised at the latest when it can grow by these bytes: two batches, about a millisecond of sending.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
 /// Returns the acknowledgement of a stream, or `None` if the stream is unknown.

@@ -1,4 +1,4 @@
-//! Reads a table of the plan key by key. The keys that no code has read at the end are unknown and are reported.
+//! Reads a table of the plan key by key. At the end, each key that no code has read is reported as unknown.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -40,6 +40,7 @@ impl<'a> ProblemCollector<'a> {
         }
     }
 
+    /// Adds a problem. An empty `hint` means that the problem has no hint.
     pub(super) fn add(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
         let hint = hint.into();
         self.problems.borrow_mut().push(Problem {

@@ -1,9 +1,9 @@
 //! Fills: responses under way from the origin, each shared by the requests for its key.
 //!
 //! One task, the pump, writes the origin's body into the fill. Each client has a [`FillReader`] with a position of
-//! its own, so that a slow client does not delay others. The bytes are in a [`BodyBuffer`]: one buffer if memory may
-//! store the body, so that the buffer becomes the cached body without a further copy, and otherwise a list of the
-//! arrived pieces, which readers and the disk share. After the end of the body, readers get slices of the body.
+//! its own, so that a slow client does not delay others. If the memory tier may store the body, the [`BodyBuffer`] is
+//! one buffer, which becomes the cached body without a further copy. Otherwise it is a list of the arrived pieces,
+//! which readers and the disk share. After the end of the body, readers get slices of the body.
 //!
 //! If a body exceeds its length limit or the memory budget, the fill keeps only a window: the bytes that the slowest
 //! reader has not read. The pump then waits for that reader.
@@ -54,7 +54,7 @@ pub(crate) enum FollowResult {
     Failed(Failure),
 }
 
-/// The error of a shared request, for its followers.
+/// The error of a shared request, for its followers. `detail` is the RFC 9209 error type for `Cache-Status`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Failure {
     pub(crate) status: StatusCode,
@@ -74,7 +74,7 @@ pub(crate) struct Fill {
     retry: OnceLock<Retry>,
 }
 
-/// The fetch that follows a failed fetch.
+/// The fetch that follows a failed fetch, and the cache key for which it was started.
 #[derive(Debug)]
 pub(crate) struct Retry {
     pub(crate) key: Box<[u8]>,
@@ -173,7 +173,8 @@ impl Fill {
         joinable.then(|| self.add_reader(state))
     }
 
-    /// Returns a reader for a request that has waited for an earlier, failed fetch. The fill may have ended already.
+    /// Returns a reader for a request that waited for a failed fetch, even if this fill has ended or is not shareable.
+    /// Returns `None` if only a window of the body is kept.
     pub(crate) fn join_retry(self: &Arc<Self>) -> Option<FillReader> {
         let state = lock(&self.state);
         let has_released = matches!(&state.stage, Stage::Flowing(flow) if flow.is_window);
@@ -217,7 +218,7 @@ impl Fill {
         });
     }
 
-    /// Appends bytes. A body that exceeds `length_max` becomes a window.
+    /// Appends bytes. A body that exceeds `length_max` or the memory budget becomes a window.
     pub(crate) fn push(&self, bytes: &Bytes, length_max: u64) -> PushResult {
         let mut state = lock(&self.state);
         let state = &mut *state;

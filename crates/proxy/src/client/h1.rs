@@ -6,7 +6,7 @@
 //! the fast path builds a request for the request path, and writes the [`response`]. hyper gets the bytes of all
 //! requests that are not plain, one request at a time.
 //!
-//! A connection has four modes. *Boundary*: all requests were answered, and the fast path parses the next head.
+//! A connection has four modes. *Boundary*: earlier requests were answered, and the fast path parses the next head.
 //! *Serving*: the fast path waits for a response or writes it. *HandedOver*: hyper serves one request. The end of the
 //! request is known or is [found](request_end) in its body, and later bytes wait in the inbox. *Passthrough*: the end
 //! of a request is unknown (a tunnel, a bad head, an unusual length), so hyper gets all further bytes.
@@ -166,8 +166,7 @@ impl FastPath {
     pub(crate) fn flushed(&mut self, cx: &Context<'_>) {
         self.client.conn.record_hyper_flush();
         self.log_sent();
-        // hyper has already tried to read the next request and got `Pending`. Without this wake-up it would not read
-        // the bytes that wait in the inbox.
+        // hyper got `Pending` for the next request, and reads the bytes in the inbox only after this wake-up.
         if matches!(self.mode, Mode::HandedOver(scan) if scan.is_at_end())
             && self.client.conn.hyper_is_done()
             && (!self.inbox.is_empty() || self.read_ended)
@@ -240,7 +239,7 @@ impl FastPath {
             ParsedHead::Other => self.mode = Mode::Passthrough,
             ParsedHead::Partial if self.read_ended => self.mode = Mode::Passthrough,
             ParsedHead::Partial if self.inbox.len() >= INBOX_BYTES_MAX => {
-                // The request line is incomplete. Its target may be as long as the limit.
+                // Without a line feed, the request line is incomplete. The target may be as long as its limit.
                 if memchr::memchr(b'\n', &self.inbox).is_some() {
                     self.mode = Mode::Passthrough;
                 } else if self.inbox.len() as u64 > self.request_line_bytes_max() {
@@ -285,7 +284,7 @@ impl FastPath {
             .is_some_and(|word| !words.next_back().unwrap_or(word).starts_with(b"HTTP/"))
     }
 
-    /// Refuses a request that hyper would parse differently. The bytes after its head are ignored.
+    /// Answers an invalid request with an error, without hyper. The bytes after the head are ignored.
     fn refuse(&mut self, method: Method, error: &RequestError) {
         let response = ResponseWriter::refuse(&self.worker, &self.client, method, error);
         self.begin_response(Box::new(response));

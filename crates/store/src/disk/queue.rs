@@ -1,7 +1,7 @@
 //! The messages to a device's writer: bounded in bytes and in number. Callers never wait for space.
 //!
-//! Bytes are counted from the time when a caller pushes them until the writer has copied them. The bound
-//! therefore also covers bodies that callers are still pushing.
+//! A caller reserves bytes before it gathers them for a message. The writer releases them after it has handled the
+//! message. The bound therefore also covers bytes that no queued message has yet.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -75,7 +75,7 @@ impl<T> Queue<T> {
         self.messages.lock().waiting.len()
     }
 
-    /// Appends a message. Fails if the queue has `messages_max` messages.
+    /// Appends a message. Fails if the queue has `messages_max` messages or is closed.
     pub(crate) fn push(&self, message: T) -> Result<(), NotQueued> {
         self.push_within(message, self.messages_max)
     }

@@ -239,9 +239,9 @@ fn hashes(ids: &[Id]) -> Vec<IdHash> {
     ids.iter().map(|id| hasher().hash_canonical(id)).collect()
 }
 
-/// The number of ids that are queried in a round. This number of ids fits into the CPU cache, like an id that
-/// was just read from a request. With more ids, the benchmark would also measure the time to load the ids from
-/// memory.
+/// The number of ids that are queried in a round. These ids fit into the CPU cache. In a proxy, the queried id is in
+/// the CPU cache too, because it was just read from a request. With more ids, the benchmark would also measure the time
+/// to load the ids from memory.
 pub(super) const QUERIES_PER_ROUND: usize = 100_000;
 
 /// Returns the n-th UUID, which is pseudo-random and unique.

@@ -88,10 +88,10 @@ class Client(unittest.TestCase):
         wait_until(lambda: client.status().overlay_ids == 3)
         self.assertEqual([client.answer(id) for id in (7, "1001")], ["maybe", "maybe"])
         skipped = sum(not client.may_exist(id) for id in range(5000, 5200))
-        self.assertGreater(skipped, 180, "at 3 %")
+        self.assertGreater(skipped, 180, "with 3 % false positives")
         self.assertEqual(client.status().facts.ids, 1000)
 
-    def test_a_client_without_new_statements_asks_after_max_staleness(self):
+    def test_a_client_without_a_newer_manifest_asks_after_max_staleness(self):
         client = self.follow(max_staleness=timedelta(seconds=3))
         self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         absent = next(id for id in range(5000, 5100) if client.answer(id) == "absent")
@@ -116,7 +116,7 @@ class Client(unittest.TestCase):
         self.assertEqual((client.status().serial, client.answer(7)), (100, "maybe"))
         self.assertIn("signature", client.status().last_error)
 
-    def test_a_flipped_snapshot_is_refused_and_a_later_valid_one_is_used(self):
+    def test_a_snapshot_with_a_flipped_bit_is_refused_and_a_later_valid_one_is_used(self):
         self.publisher.trouble = "flipped"
         client = self.follow()
         wait_until(lambda: client.status().counts["snapshots_refused"] > 0)
@@ -179,7 +179,7 @@ class RealPublisher(unittest.TestCase):
         self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS), client.status())
         self.assertTrue(all(client.may_exist(n) for n in range(5000)), "no present id is reported as absent")
         absent = [n for n in range(1_000_000, 1_001_000) if not client.may_exist(n)]
-        self.assertGreater(len(absent), 950, "at 1 %")
+        self.assertGreater(len(absent), 950, "with 1 % false positives")
 
         request = urllib.request.Request(
             started["listening"] + "/ids",

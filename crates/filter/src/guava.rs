@@ -138,7 +138,7 @@ impl GuavaBuilder {
         self.ids.sort_unstable();
         self.ids.dedup();
         let ids = self.ids.len() as u64;
-        let mut filter = GuavaFilter::with_room(ids, rate)?;
+        let mut filter = GuavaFilter::with_capacity(ids, rate)?;
         for id in &self.ids {
             filter.put(*id);
         }
@@ -155,7 +155,7 @@ pub struct GuavaFilter {
 
 impl GuavaFilter {
     /// Returns the empty filter that `BloomFilter.create(funnel, ids, rate)` creates for the expected number of ids.
-    pub fn with_room(ids: u64, rate: Rate) -> Result<Self, GuavaError> {
+    pub fn with_capacity(ids: u64, rate: Rate) -> Result<Self, GuavaError> {
         // Guava replaces 0 by 1.
         let ids = ids.max(1) as f64;
         let ln_rate = rate.share().ln();
@@ -174,13 +174,13 @@ impl GuavaFilter {
     /// Guava's `put`: adds an id. Returns true if a bit changed.
     pub fn put(&mut self, id: GuavaHash) -> bool {
         let bits = self.words.len() as u64 * 64;
-        let mut fresh = false;
+        let mut changed = false;
         for bit in id.bits(bits, self.functions) {
             let word = &mut self.words[(bit / 64) as usize];
-            fresh |= *word & 1 << (bit % 64) == 0;
+            changed |= *word & 1 << (bit % 64) == 0;
             *word |= 1 << (bit % 64);
         }
-        fresh
+        changed
     }
 
     /// Guava's `mightContain`: returns false if the id is certainly absent.
@@ -218,7 +218,7 @@ impl GuavaFilter {
         bytes.push(MURMUR128_MITZ_64);
         bytes.push(self.functions);
         let words = u32::try_from(self.words.len())
-            .expect("`with_room` and `from_bytes` limit the number of words");
+            .expect("`with_capacity` and `from_bytes` limit the number of words");
         bytes.extend_from_slice(&words.to_be_bytes());
         for word in &self.words {
             bytes.extend_from_slice(&word.to_be_bytes());
@@ -312,9 +312,9 @@ mod tests {
     /// The sizes that `BloomFilter.create` chooses for 620,000 ids.
     #[test]
     fn sizes_equal_guavas() {
-        let one = GuavaFilter::with_room(620_000, rate(0.01)).expect("it fits");
+        let one = GuavaFilter::with_capacity(620_000, rate(0.01)).expect("it fits");
         assert_eq!((one.functions, one.words.len() * 8 / 1024), (7, 725));
-        let three = GuavaFilter::with_room(620_000, rate(0.03)).expect("it fits");
+        let three = GuavaFilter::with_capacity(620_000, rate(0.03)).expect("it fits");
         assert_eq!((three.functions, three.words.len() * 8 / 1024), (5, 552));
     }
 

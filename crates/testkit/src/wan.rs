@@ -91,8 +91,8 @@ fn relay(client: TcpStream, server: TcpStream, directions: &[Arc<Direction>; 2])
     for ((from, to), direction) in sockets.into_iter().zip(directions) {
         let rate = direction.settings.bits_per_second as f64 / 8.0;
         // The queue may contain twice the product of the bandwidth and the one-way delay, in bytes.
-        let in_flight = rate * direction.settings.delay.as_secs_f64() * 2.0;
-        let (send, sent) = sync_channel((in_flight as usize / PART_BYTES).max(4));
+        let queue_bytes = rate * direction.settings.delay.as_secs_f64() * 2.0;
+        let (send, sent) = sync_channel((queue_bytes as usize / PART_BYTES).max(4));
         let direction = Arc::clone(direction);
         thread::spawn(move || read_loop(from, &direction, &send));
         thread::spawn(move || write_loop(to, &sent));

@@ -27,7 +27,7 @@ use crate::output::{self, Column, Table};
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct BenchFilterArgs {
-    /// Number of inserted ids; the same number of absent ids is queried
+    /// Number of inserted ids, and of absent ids
     #[arg(
         long,
         value_name = "N",
@@ -175,5 +175,5 @@ Examples:
 
 The memory of the hash set is computed: its buckets, and its ids as the allocator
 rounds them. The insert time of the static filter includes its construction.
-Each round queries the same 100,000 ids of each kind, so that they stay in the CPU
-cache; the filter stays there if it is small enough.";
+Each round queries the same ids, at most 100,000 of each kind, so that they stay in
+the CPU cache; the filter stays there if it is small enough.";

@@ -61,7 +61,7 @@ fn the_edge_s_own_logs_are_counted_in_both_formats() {
         assert_eq!(
             hits,
             (form == "json").then_some(3),
-            "{form}: combined has no such field"
+            "{form}: only the JSON log has the cache status"
         );
     }
 }

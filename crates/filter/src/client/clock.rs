@@ -126,7 +126,7 @@ mod tests {
         assert_eq!(passed(clock.observe(now(103, 1493))), 93, "slept");
         assert_eq!(passed(clock.observe(now(104, 2))), 94, "stepped back");
         assert_eq!(passed(clock.observe(now(105, 3))), 95);
-        assert_eq!(passed(clock.observe(now(106, 1004))), 1096, "and ahead");
+        assert_eq!(passed(clock.observe(now(106, 1004))), 1096, "stepped ahead");
     }
 
     #[test]

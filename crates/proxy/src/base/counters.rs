@@ -109,7 +109,7 @@ counters! {
         revalidated,
     }
     Counter "edgeward_response_bytes_total"
-        "Body bytes sent to clients, counted when they are written to the socket or, with HTTP/2, to its buffer of up to 540 KB." {
+        "Body bytes sent to clients, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB." {
         response_bytes,
     }
     Counter "edgeward_request_bytes_total" "Body bytes received from clients." {

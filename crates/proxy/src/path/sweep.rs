@@ -10,7 +10,8 @@ use super::worker::Worker;
 use crate::cache::pinned::pinned_bytes;
 use crate::exchange::CloseReason;
 
-/// Checks all connections, streams and uploads of the worker, and closes old idle connections to the origin.
+/// Checks all connections, streams and uploads of the worker, and closes old idle connections to the origin. Also sets
+/// the time of the disk tier.
 pub(crate) fn sweep(worker: &Worker) {
     let now = worker.now();
     let limits = &worker.config().limits;
@@ -34,7 +35,8 @@ pub(crate) fn sweep(worker: &Worker) {
     worker.origin.sweep(now);
 }
 
-/// Ends HTTP/2 streams that are too slow, and reads ahead for clients that accept no bytes.
+/// Reads ahead for clients that accept no bytes, and ends HTTP/2 streams that are too slow. While requests wait for a
+/// connection to the origin, also closes HTTP/1.1 connections that hold one and accept no bytes.
 fn sweep_deliveries(worker: &Worker, now: Timestamp) {
     let rate = worker.config().limits.stream_rate();
     let requests_wait = worker.origin.is_contended();
@@ -73,7 +75,7 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
         return;
     }
     let mut pinned_here = 0_u64;
-    let mut readers = Vec::new();
+    let mut candidates = Vec::new();
     for conn in connections
         .iter()
         .filter(|conn| conn.close_reason().is_none())
@@ -90,21 +92,19 @@ fn sweep_pinned(worker: &Worker, now: Timestamp) {
             Some((since, written)) if now.since(since) >= WATCH_TIME => {
                 let progress = conn.written_bytes().saturating_sub(written) as f64;
                 let secs = now.since(since).as_secs_f64();
-                readers.push((
-                    progress / secs / pinned_by_conn as f64,
-                    pinned_by_conn,
-                    Rc::clone(conn),
-                ));
+                // The share of its pinned bytes that the connection writes per second.
+                let release_rate = progress / secs / pinned_by_conn as f64;
+                candidates.push((release_rate, pinned_by_conn, Rc::clone(conn)));
             }
             Some(_) => {}
         }
     }
     // If several connections pin the same body, closing one of them frees no bytes. The next sweep then closes more.
     let share = (excess as f64 * (pinned_here as f64 / pinned as f64).min(1.0)).ceil() as u64;
-    readers.sort_by(|a, b| a.0.total_cmp(&b.0));
+    candidates.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut freed = 0;
     let mut closed = 0;
-    for (_, pinned_by_conn, conn) in readers {
+    for (_, pinned_by_conn, conn) in candidates {
         if freed >= share {
             break;
         }

@@ -41,7 +41,7 @@ fn connections_that_wait_for_their_clients_are_displaced() {
     config.limits.head_timeout = Duration::from_secs(3600);
     config.limits.stall_timeout = Duration::from_secs(3600);
     config.admin = Some(([127, 0, 0, 1], 0).into());
-    // The snapshot must be larger than the buffers of two sockets. A rate of 2⁻³² needs four bytes per id.
+    // The snapshot must be larger than the buffers of two sockets. A false-positive rate of 2⁻³² takes 4 bytes per id.
     config.rate = edgeward_filter::Rate::MIN;
     let publisher = start(config, &Table::with(0..1_200_000));
     let manifest = get(publisher.addr(), "/sets/resource", &[]).text();
@@ -118,7 +118,7 @@ fn a_client_that_reads_nothing_is_disconnected() {
     let mut config = config(folder.path());
     config.limits.stall_timeout = Duration::from_millis(200);
     config.admin = Some(([127, 0, 0, 1], 0).into());
-    // The snapshot must be larger than the buffers of two sockets. A rate of 2⁻³² needs four bytes per id.
+    // The snapshot must be larger than the buffers of two sockets. A false-positive rate of 2⁻³² takes 4 bytes per id.
     config.rate = edgeward_filter::Rate::MIN;
     let publisher = start(config, &Table::with(0..1_200_000));
     let manifest = get(publisher.addr(), "/sets/resource", &[]).text();

@@ -118,8 +118,8 @@ impl Feeder {
     }
 
     fn send(&mut self) -> ControlFlow<()> {
-        let full = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_JOBS));
-        match self.sender.blocking_send(full) {
+        let batch = std::mem::replace(&mut self.batch, Vec::with_capacity(BATCH_JOBS));
+        match self.sender.blocking_send(batch) {
             Ok(()) => ControlFlow::Continue(()),
             Err(_) => ControlFlow::Break(()),
         }

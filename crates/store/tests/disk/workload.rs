@@ -38,7 +38,7 @@ pub(crate) fn settings() -> DiskSettings {
     }
 }
 
-/// A cache on a simulated disk, and the events that it reported.
+/// A cache on a simulated disk, with the events that it reported and the history of its objects.
 pub(crate) struct TestCache {
     pub(crate) disk: Arc<SimulatedDisk>,
     pub(crate) cache: DiskCache,

@@ -13,7 +13,7 @@ pub(super) fn ln(x: f64) -> f64 {
     // x = m * 2^e with m in [1/sqrt 2, sqrt 2).
     let bits = x.to_bits();
     let mut exponent = (bits >> 52) as i64 - 1023;
-    let mut mantissa = f64::from_bits((bits & MANTISSA) | ONE);
+    let mut mantissa = f64::from_bits((bits & MANTISSA_MASK) | EXPONENT_ZERO);
     if mantissa >= SQRT_2 {
         mantissa *= 0.5;
         exponent += 1;
@@ -50,8 +50,9 @@ pub(super) fn exp(x: f64) -> f64 {
     series * f64::from_bits(((k + 1023) as u64) << 52)
 }
 
-const MANTISSA: u64 = (1 << 52) - 1;
-const ONE: u64 = 1023 << 52;
+const MANTISSA_MASK: u64 = (1 << 52) - 1;
+/// The bits of an exponent of 0, which are also the bits of 1.0.
+const EXPONENT_ZERO: u64 = 1023 << 52;
 
 #[cfg(test)]
 mod tests {

@@ -55,7 +55,7 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "FORM")]
     pub(super) ids: Option<IdForm>,
 
-    /// Build a filter to which ids can be added; it is half as large again
+    /// Build a filter to which ids can be added; about 1.5 times the size
     #[arg(long, conflicts_with = "guava")]
     updatable: bool,
 
@@ -64,6 +64,9 @@ pub(crate) struct BuildArgs {
     capacity: Option<u64>,
 
     /// Write Guava's format for BloomFilter.readFrom: utf8, unencoded-chars, long
+    ///
+    /// The value is the funnel, which converts an id to the bytes that Guava hashes. The reader must use the same
+    /// funnel.
     #[arg(long, value_name = "FUNNEL")]
     guava: Option<Funnel>,
 
@@ -79,7 +82,7 @@ pub(crate) struct BuildArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     pub(super) ids_max: u64,
 
-    /// Skip and count ids that do not have this form, instead of stopping
+    /// Skip and count ids that do not have the form of --ids, instead of stopping
     #[arg(long, hide_short_help = true)]
     pub(super) skip_malformed: bool,
 

@@ -118,7 +118,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", default_value_t = 1 << 30, hide_short_help = true)]
     ids_max: u64,
 
-    /// Skip and count ids that do not have this form, instead of rejecting the scan
+    /// Skip and count ids that do not have the form of --ids, instead of rejecting the scan
     #[arg(long, hide_short_help = true)]
     skip_malformed: bool,
 

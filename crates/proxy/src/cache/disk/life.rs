@@ -39,7 +39,7 @@ impl DiskTier {
         let mut settings = config.settings.clone();
         settings.key_seed = settings.key_seed.or(key_seed);
         settings.on_event = EventSink::new(log_event);
-        let queue_bytes_max = settings.queue_bytes.bytes();
+        let device_queue_bytes_max = settings.queue_bytes.bytes();
         let opened = if config.opened.is_empty() {
             DiskCache::open(settings)
         } else {
@@ -108,7 +108,7 @@ impl DiskTier {
             cache,
             admissions,
             readers,
-            queue_bytes_max,
+            device_queue_bytes_max,
             invalidation_wait_max: config.invalidation_wait_max,
             promoting: KeySet::default(),
             writing: KeySet::default(),

@@ -48,7 +48,7 @@ pub(crate) struct DiskTier {
     pub(crate) cache: DiskCache,
     admissions: Admissions,
     pub(in crate::cache) readers: Readers,
-    queue_bytes_max: u64,
+    device_queue_bytes_max: u64,
     /// The longest time that the response to an unsafe method waits until its invalidation is durable.
     pub(crate) invalidation_wait_max: Duration,
     /// Keys that are being promoted to memory. At most one response promotes a key at a time.
@@ -309,7 +309,7 @@ impl DiskTier {
             index: counters.devices.iter().map(|d| d.index_bytes).sum(),
             verified: counters.devices.iter().map(|d| d.verified_bytes).sum(),
             admission: self.admissions.memory_bytes(),
-            queues_max: self.queue_bytes_max * counters.devices.len() as u64,
+            queues_max: self.device_queue_bytes_max * counters.devices.len() as u64,
         }
     }
 }

@@ -30,8 +30,8 @@ public final class FilterConfig {
     public FilterConfig(URI url, Keys keys, Duration maxStaleness) {
         String text = url.toString().replaceAll("/+$", "");
         boolean http = "http".equals(url.getScheme()) || "https".equals(url.getScheme());
-        boolean isPlain = url.getRawQuery() == null && url.getRawFragment() == null && url.getRawUserInfo() == null;
-        if (!http || !isPlain || url.getHost() == null || url.getRawPath().replace("/", "").isEmpty()) {
+        boolean onlyPath = url.getRawQuery() == null && url.getRawFragment() == null && url.getRawUserInfo() == null;
+        if (!http || !onlyPath || url.getHost() == null || url.getRawPath().replace("/", "").isEmpty()) {
             throw new IllegalArgumentException(url + " is not the URL of a set; write https://HOST/sets/NAME");
         }
         if (maxStaleness.isNegative() || maxStaleness.isZero()) {
@@ -48,8 +48,8 @@ public final class FilterConfig {
      * guarantees it. The client then computes the age of a manifest from the manifest's date, so manifests may come
      * from any cache. By default, the client accepts no date, and requests signed proofs from the publisher.
      */
-    public FilterConfig clockError(Duration most) {
-        clockError = most;
+    public FilterConfig clockError(Duration largest) {
+        clockError = largest;
         return this;
     }
 
@@ -69,14 +69,14 @@ public final class FilterConfig {
     }
 
     /** The timeout for opening a connection. Default 5 s. */
-    public FilterConfig connectTimeout(Duration most) {
-        connectTimeout = most;
+    public FilterConfig connectTimeout(Duration timeout) {
+        connectTimeout = timeout;
         return this;
     }
 
     /** The timeout for the start of a response, and between two parts of it. Default 10 s. */
-    public FilterConfig silenceMax(Duration most) {
-        silenceMax = most;
+    public FilterConfig silenceMax(Duration timeout) {
+        silenceMax = timeout;
         return this;
     }
 

@@ -68,7 +68,7 @@ final class FakePublisher implements AutoCloseable {
     }
 
     /** Advances the monotonic clock and the wall clock. A negative {@code wallMs} steps the wall clock back. */
-    void pass(long monotonicMs, long wallMs) {
+    void advanceClocks(long monotonicMs, long wallMs) {
         now = new Now(now.monotonicMs() + monotonicMs, now.wallMs() + wallMs);
     }
 

@@ -19,7 +19,7 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /** Tests the client with a publisher in this process and clocks that only the test advances. */
 final class FilterClientTest {
-    private static final Duration PATIENCE = Duration.ofMinutes(3);
+    private static final Duration TIMEOUT = Duration.ofMinutes(3);
 
     private FakePublisher publisher;
     private FilterClient client;
@@ -40,7 +40,7 @@ final class FilterClientTest {
     }
 
     private void until(Predicate<Status> holds) throws InterruptedException {
-        assertTrue(client.waitUntil(PATIENCE, holds), () -> "" + client.status());
+        assertTrue(client.waitUntil(TIMEOUT, holds), () -> "" + client.status());
     }
 
     private void untilAPollFails() throws InterruptedException {
@@ -63,7 +63,7 @@ final class FilterClientTest {
         assertEquals(Answer.MAYBE, client.answer(7));
         assertEquals(Answer.MAYBE, client.answer("1001"), "the id is in the delta");
         long skipped = LongStream.range(5000, 5200).filter(id -> !client.mayExist(id)).count();
-        assertTrue(skipped > 180, skipped + " of 200 absent ids are skipped at 3 %");
+        assertTrue(skipped > 180, skipped + " of 200 absent ids are skipped, with 3 % false positives");
         assertEquals(3, client.status().overlayIds());
         assertEquals(1000, client.status().facts().orElseThrow().ids());
     }
@@ -75,13 +75,13 @@ final class FilterClientTest {
         long id = firstAbsentId();
         publisher.trouble = "dead";
         untilAPollFails();
-        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms. Jitter may make the client's clock late by
-        // that time.
+        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms: jitter may make the client's clock late
+        // by that time.
         long left = client.status().freshFor().toMillis();
         assertTrue(left > 0 && left <= 2_900, left + " ms");
-        publisher.pass(left, left);
+        publisher.advanceClocks(left, left);
         assertEquals(Answer.ABSENT, client.answer(id), "at the deadline");
-        publisher.pass(1, 1);
+        publisher.advanceClocks(1, 1);
         assertEquals(Answer.ASK, client.answer(id), "after the deadline");
         publisher.trouble = "";
         until(Status::fresh);
@@ -93,7 +93,7 @@ final class FilterClientTest {
         until(Status::fresh);
         publisher.trouble = "dead";
         untilAPollFails();
-        publisher.pass(3_001, -3_600_000);
+        publisher.advanceClocks(3_001, -3_600_000);
         assertFalse(client.status().fresh());
     }
 
@@ -107,7 +107,7 @@ final class FilterClientTest {
         assertEquals(1000, client.status().serial());
         assertEquals(7, client.status().facts().orElseThrow().epoch());
         assertEquals(Answer.MAYBE, client.answer(7));
-        publisher.pass(60_000, 60_000);
+        publisher.advanceClocks(60_000, 60_000);
         assertEquals(Answer.ASK, client.answer(5001), "the filter becomes stale");
     }
 
@@ -156,7 +156,7 @@ final class FilterClientTest {
     }
 
     @Test
-    void manifestsAreFreshByTheirDateIfClocksAreGuaranteed() throws InterruptedException {
+    void theDateOfAManifestProvesFreshnessIfTheClockErrorIsGuaranteed() throws InterruptedException {
         follow(config -> config.clockError(Duration.ofMillis(200)));
         until(Status::fresh);
         assertEquals(0, client.status().counts().proofs());
@@ -169,7 +169,7 @@ final class FilterClientTest {
         for (String wrong : new String[] {"http://a", "http://a/", "http://a/b?c", "http://u@a/b", "ftp://a/b", "a/b"}) {
             URI url = URI.create(wrong);
             assertThrows(
-                    IllegalArgumentException.class, () -> new FilterConfig(url, keys, PATIENCE), () -> wrong);
+                    IllegalArgumentException.class, () -> new FilterConfig(url, keys, TIMEOUT), () -> wrong);
         }
         URI url = URI.create("http://a/sets/b");
         assertThrows(IllegalArgumentException.class, () -> new FilterConfig(url, keys, Duration.ZERO));

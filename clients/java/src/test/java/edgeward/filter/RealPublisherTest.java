@@ -61,7 +61,7 @@ final class RealPublisherTest {
         assertTrue(IntStream.range(0, 5000).allMatch(client::mayExist), "no present id is reported as absent");
         List<Integer> absent =
                 IntStream.range(1_000_000, 1_001_000).filter(id -> !client.mayExist(id)).boxed().toList();
-        assertTrue(absent.size() > 950, absent.size() + " of 1000 absent ids are skipped at 1 %");
+        assertTrue(absent.size() > 950, absent.size() + " of 1000 absent ids are skipped, with 1 % false positives");
 
         HttpRequest post =
                 HttpRequest.newBuilder(URI.create(url + "/ids"))

@@ -54,10 +54,11 @@ public final class FillCassandra {
         try (JMXConnector connector = JMXConnectorFactory.connect(url)) {
             MBeanServerConnection node = connector.getMBeanServerConnection();
             ObjectName bean = new ObjectName("org.apache.cassandra.db:type=Tables,keyspace=" + keyspace + ",table=" + name);
-            Object[] how = {Set.of(folder.getAbsolutePath()), false, false, false, false, true, false, false};
+            // The only option that is true is `invalidateCaches`.
+            Object[] options = {Set.of(folder.getAbsolutePath()), false, false, false, false, true, false, false};
             String flag = "boolean";
             String[] types = {Set.class.getName(), flag, flag, flag, flag, flag, flag, flag};
-            List<?> failed = (List<?>) node.invoke(bean, "importNewSSTables", how, types);
+            List<?> failed = (List<?>) node.invoke(bean, "importNewSSTables", options, types);
             if (!failed.isEmpty()) throw new IllegalStateException("not imported: " + failed);
         }
         // The writer leaves threads running, so the program must exit explicitly.
@@ -76,7 +77,7 @@ public final class FillCassandra {
         int[] order = new int[ids];
         for (int n = 0; n < ids; n++) {
             int place = Arrays.binarySearch(sorted, tokens[n]);
-            if (order[place] != 0) throw new IllegalStateException("two ids with one token; other seeds help");
+            if (order[place] != 0) throw new IllegalStateException("two ids have the same token; change a constant of mixed()");
             order[place] = n + 1;
         }
 

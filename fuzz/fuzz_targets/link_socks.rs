@@ -16,12 +16,12 @@ fuzz_target!(|bytes: &[u8]| {
     let whole = read(bytes, is_greeted);
     // The results are compared only below the limit: the parser refuses an incomplete head of `HEAD_BYTES_MAX` bytes,
     // but accepts a longer one if it is complete.
-    let pieces = bytes.len().min(HEAD_BYTES_MAX - 1);
-    let first = (0..=pieces)
+    let longest_prefix = bytes.len().min(HEAD_BYTES_MAX - 1);
+    let first_result = (0..=longest_prefix)
         .map(|end| read(&bytes[..end], is_greeted))
         .find(|step| *step != Step::ReadMore);
     if bytes.len() < HEAD_BYTES_MAX {
-        assert_eq!(first.unwrap_or(Step::ReadMore), whole);
+        assert_eq!(first_result.unwrap_or(Step::ReadMore), whole);
     }
     match whole {
         Step::ReadMore => assert!(bytes.len() < HEAD_BYTES_MAX),

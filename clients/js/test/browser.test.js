@@ -34,7 +34,7 @@ const page = (key) => `<!doctype html><title>ids</title><p id="out">nothing yet<
   await fetch("/results", { method: "POST", body: JSON.stringify(results) });
 </script>`;
 
-function chromium() {
+function hasChromium() {
   try {
     execFileSync("chromium", ["--version"], { stdio: "ignore" });
     return true;
@@ -56,9 +56,9 @@ async function killAll(child) {
 }
 
 // With EDGEWARD_REQUIRE_TOOLS=1 the test runs, and fails, also without a browser.
-const skip = chromium() || process.env.EDGEWARD_REQUIRE_TOOLS === "1" ? false : "chromium is not installed";
+const skip = hasChromium() || process.env.EDGEWARD_REQUIRE_TOOLS === "1" ? false : "chromium is not installed";
 
-test("a browser follows a set", { skip, timeout: 300_000 }, async (t) => {
+test("a client in a browser downloads the set of a publisher", { skip, timeout: 300_000 }, async (t) => {
   const publisher = new FakePublisher();
   let report;
   const reported = new Promise((resolve) => (report = resolve));

@@ -34,8 +34,7 @@ pub(crate) use shape::{Shape, Width, mix};
 #[derive(Clone, Debug)]
 pub(crate) struct Shards {
     all: Box<[Shard]>,
-    /// True if every shard has ids.
-    are_full: bool,
+    no_shard_is_empty: bool,
     #[cfg(target_arch = "x86_64")]
     avx2: Option<Avx2>,
 }
@@ -44,7 +43,7 @@ impl Shards {
     /// Takes the shards of a filter, at least one.
     pub(crate) fn new(all: Vec<Shard>) -> Self {
         Self {
-            are_full: all.iter().all(|shard| !shard.is_empty()),
+            no_shard_is_empty: all.iter().all(|shard| !shard.is_empty()),
             all: all.into(),
             #[cfg(target_arch = "x86_64")]
             avx2: Avx2::detect(),
@@ -64,7 +63,7 @@ impl Shards {
 
     /// Writes the result of [`Self::contains`] for each of `ids` to `answers`, faster than one by one.
     pub(crate) fn contains_many(&self, ids: &[IdHash], bytes: &[u8], answers: &mut [bool]) {
-        if !self.are_full {
+        if !self.no_shard_is_empty {
             for (id, answer) in ids.iter().zip(answers) {
                 *answer = self.contains(id.0, bytes);
             }

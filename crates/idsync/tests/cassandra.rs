@@ -72,9 +72,10 @@ impl Node {
         if let Some(pid) = self.pid() {
             let killed = Command::new("kill").args(["-KILL", pid.trim()]).status();
             assert!(killed.expect("kill runs").success());
-            let gone = PathBuf::from("/proc").join(pid.trim()).join("fd/0");
+            // This path exists as long as the process has open files.
+            let open_file = PathBuf::from("/proc").join(pid.trim()).join("fd/0");
             let until = Instant::now() + Duration::from_secs(60);
-            while gone.exists() && Instant::now() < until {
+            while open_file.exists() && Instant::now() < until {
                 std::thread::yield_now();
             }
         }
@@ -185,7 +186,9 @@ fn scan(address: &str, query: &str) -> Result<(IdForm, BTreeSet<String>), Source
 #[test]
 fn ids_are_read_from_a_real_node() {
     let Ok(ids) = env::var("EDGEWARD_CASSANDRA_IDS") else {
-        eprintln!("skipped: `make test-cassandra` starts a Cassandra node for it");
+        eprintln!(
+            "skipped: run `make test-cassandra`, which starts a Cassandra node for this test"
+        );
         return;
     };
     let ids: u64 = ids.parse().expect("EDGEWARD_CASSANDRA_IDS is a number");
@@ -200,7 +203,7 @@ fn ids_are_read_from_a_real_node() {
     other_ids_and_errors(&node, &runtime, &session);
     changes(&node, &runtime, &session);
     drop(session);
-    a_scan_survives_the_node(&node, ids);
+    a_scan_survives_a_restart_of_the_node(&node, ids);
     drop(node);
     tls_verifies_both_peers();
 }
@@ -340,7 +343,7 @@ fn full_scans(node: &Node, ids: u64) {
     }
 }
 
-fn a_scan_survives_the_node(node: &Node, ids: u64) {
+fn a_scan_survives_a_restart_of_the_node(node: &Node, ids: u64) {
     let config = ScanConfig {
         batch_ids: 1000,
         batches_ahead: 1,
@@ -422,7 +425,7 @@ fn other_ids_and_errors(node: &Node, runtime: &tokio::runtime::Runtime, session:
 }
 
 fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
-    for (column, expected) in [("seq", 400), ("at", 400_000)] {
+    for (column, expected_cursor) in [("seq", 400), ("at", 400_000)] {
         let query = format!("SELECT key, {column} FROM event WHERE {column} > ? ALLOW FILTERING");
         let config = ChangesConfig {
             look_back: 10_000,
@@ -430,6 +433,7 @@ fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
             ..ChangesConfig::new(query)
         };
         let from = source(&node.address(""), "SELECT key FROM event");
+        // The poller starts at -1, below the values of all rows.
         let mut changes = ChangesPoller::new(from, config, -1).expect("the runtime is created");
         let mut poll = || {
             let mut keys = Vec::new();
@@ -446,7 +450,7 @@ fn changes(node: &Node, runtime: &tokio::runtime::Runtime, session: &Session) {
         let (cursor, keys) = poll();
         assert_eq!(
             (cursor, &keys[..]),
-            (expected, &[format!("late by {column}")][..])
+            (expected_cursor, &[format!("late by {column}")][..])
         );
         assert_eq!(poll().1, Vec::<String>::new());
     }

@@ -31,7 +31,7 @@ pub enum TraceError {
     #[error("this workload cannot be generated: {0}")]
     Workload(#[source] WorkloadError),
     /// The trace is empty, or all its objects exceed the size limit.
-    #[error("the trace has no requests")]
+    #[error("the trace has no requests, or all its objects exceed max_size")]
     Empty,
 }
 

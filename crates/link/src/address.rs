@@ -95,53 +95,53 @@ impl SpecialAddress {
     }
 }
 
-/// A network: all addresses that begin with the first `prefix` bits of the address `first`.
+/// A network: all addresses whose first `prefix_bits` bits equal those of `address`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Network {
-    first: IpAddr,
-    prefix: u8,
+    address: IpAddr,
+    prefix_bits: u8,
 }
 
 impl Network {
     /// Parses an address, or an address with `/` and the number of prefix bits.
     pub(crate) fn parse(text: &str) -> Option<Self> {
-        let (address, prefix) = match text.split_once('/') {
-            Some((address, prefix)) => (address, Some(prefix)),
+        let (address, prefix_bits) = match text.split_once('/') {
+            Some((address, prefix_bits)) => (address, Some(prefix_bits)),
             None => (text, None),
         };
         let address: IpAddr = address.parse().ok()?;
         // Rust's integer parser would accept a sign, such as `/+8`.
-        let is_number = |prefix: &str| prefix.bytes().all(|byte| byte.is_ascii_digit());
+        let is_number = |text: &str| text.bytes().all(|byte| byte.is_ascii_digit());
         let bits_max = if address.is_ipv4() { 32 } else { 128 };
-        let prefix = match prefix {
-            Some(prefix) if is_number(prefix) => prefix.parse().ok()?,
+        let prefix_bits = match prefix_bits {
+            Some(digits) if is_number(digits) => digits.parse().ok()?,
             Some(_) => return None,
             None => bits_max,
         };
-        (prefix <= bits_max).then_some(Self {
-            first: address,
-            prefix,
+        (prefix_bits <= bits_max).then_some(Self {
+            address,
+            prefix_bits,
         })
     }
 
     pub(crate) fn is_ipv6(self) -> bool {
-        self.first.is_ipv6()
+        self.address.is_ipv6()
     }
 
     pub(crate) fn contains(self, address: IpAddr) -> bool {
         let has_prefix = |one: u128, other: u128, address_bits: u32| {
             let differing_bits = one ^ other;
             differing_bits
-                .checked_shr(address_bits - u32::from(self.prefix))
+                .checked_shr(address_bits - u32::from(self.prefix_bits))
                 .unwrap_or(0)
                 == 0
         };
-        match (self.first, address) {
-            (IpAddr::V4(first), IpAddr::V4(address)) => {
-                has_prefix(first.to_bits().into(), address.to_bits().into(), 32)
+        match (self.address, address) {
+            (IpAddr::V4(network), IpAddr::V4(address)) => {
+                has_prefix(network.to_bits().into(), address.to_bits().into(), 32)
             }
-            (IpAddr::V6(first), IpAddr::V6(address)) => {
-                has_prefix(first.to_bits(), address.to_bits(), 128)
+            (IpAddr::V6(network), IpAddr::V6(address)) => {
+                has_prefix(network.to_bits(), address.to_bits(), 128)
             }
             _ => false,
         }

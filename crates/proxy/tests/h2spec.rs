@@ -114,5 +114,5 @@ async fn answer(request: Request<Incoming>) -> Result<Response<Full<Bytes>>, Inf
     tokio::time::sleep(ORIGIN_DELAY).await;
     let response = Response::builder().header("cache-control", "no-store");
     let body = Full::new(Bytes::from_static(&[b'x'; 256]));
-    Ok(response.body(body).expect("a response arrives"))
+    Ok(response.body(body).expect("the response is valid"))
 }

@@ -173,8 +173,8 @@ fn streams_with_closed_windows_cannot_pin_more_than_the_limit() {
             bodies.push(response);
             growth_max = growth_max.max(memory(&bed).saturating_sub(before));
         }
-        let deadline = Duration::from_secs(30);
-        let ended = tokio::time::timeout(deadline, connection).await;
+        let timeout = Duration::from_secs(30);
+        let ended = tokio::time::timeout(timeout, connection).await;
         assert!(
             ended.is_ok(),
             "the edge did not close the connection: {:#}",

@@ -225,9 +225,10 @@ impl Sender {
     /// Opens a stream. If `dedup` is false, its bytes are compressed but not deduplicated. This is for
     /// encrypted bytes, and for a body that failed before because its digest was wrong.
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
-        let has_unacked = self.streams.len() + self.resets.len();
-        if has_unacked >= self.config.streams_max {
-            return Err(SendError::TooManyStreams(has_unacked));
+        // The peer still counts a stream that was reset until it acknowledges the reset.
+        let open_streams = self.streams.len() + self.resets.len();
+        if open_streams >= self.config.streams_max {
+            return Err(SendError::TooManyStreams(open_streams));
         }
         if label.len() > crate::wire::LABEL_BYTES_MAX {
             return Err(SendError::Label(label.len()));

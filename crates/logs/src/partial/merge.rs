@@ -159,7 +159,7 @@ impl PartialMerge {
         threads: usize,
     ) -> Result<PartialSummary, AnalyzeError> {
         let file = PartialFile::create(out)?;
-        let full = self.figures()?;
+        let figures = self.figures()?;
         let Some(first) = self.parts.first().map(|part| &part.description) else {
             return Ok(PartialSummary {
                 files: Vec::new(),
@@ -178,7 +178,7 @@ impl PartialMerge {
             options: String::new(),
             files: self.files,
         };
-        let (urls, bytes) = file.finish(&description, full.as_ref())?;
+        let (urls, bytes) = file.finish(&description, figures.as_ref())?;
         Ok(PartialSummary {
             files: description.files,
             urls,

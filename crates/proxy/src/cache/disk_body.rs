@@ -33,7 +33,7 @@ pub(crate) enum BrokenRead {
 /// A body, or a range of it, that is read from an object on disk.
 pub(crate) struct DiskBody {
     object: DiskObject,
-    range: Range<u64>,
+    remaining: Range<u64>,
     pending_read: Option<oneshot::Receiver<Result<Bytes, Miss>>>,
     promotion: Option<Promotion>,
 }
@@ -43,7 +43,7 @@ impl DiskBody {
     pub(crate) fn part(object: DiskObject, range: Range<u64>) -> Self {
         Self {
             object,
-            range,
+            remaining: range,
             pending_read: None,
             promotion: None,
         }
@@ -73,13 +73,13 @@ impl DiskBody {
 
     /// Returns the number of bytes that are still to be read.
     pub(crate) fn remaining_bytes(&self) -> u64 {
-        self.range.end - self.range.start
+        self.remaining.end - self.remaining.start
     }
 
     /// Returns the next piece if it can be read without waiting. If `spans` is true and the body is not being promoted,
     /// the piece may be a [`Piece::Span`], which the kernel sends from the page cache.
     pub(crate) fn piece_now(&mut self, cache: &WorkerCache, spans: bool) -> NonBlockingRead<Piece> {
-        let range = self.range.clone();
+        let range = self.remaining.clone();
         let piece = if spans && self.promotion.is_none() {
             self.object.piece_now(range)
         } else {
@@ -102,7 +102,7 @@ impl DiskBody {
         cx: &mut Context<'_>,
         spans: bool,
     ) -> Poll<Option<Result<Piece, BrokenRead>>> {
-        if self.range.is_empty() {
+        if self.remaining.is_empty() {
             return Poll::Ready(None);
         }
         if self.pending_read.is_none() {
@@ -114,7 +114,7 @@ impl DiskBody {
                 NonBlockingRead::WouldBlock => {}
             }
             let tier = cache.disk.as_ref();
-            let (object, range) = (self.object.clone(), self.range.clone());
+            let (object, range) = (self.object.clone(), self.remaining.clone());
             let read =
                 tier.and_then(|tier| tier.readers.queue_required(move || object.read(range)).ok());
             let Some(read) = read else {
@@ -123,10 +123,7 @@ impl DiskBody {
             cache.counters.disk_waited_bodies.increment();
             self.pending_read = Some(read);
         }
-        let pending = self
-            .pending_read
-            .as_mut()
-            .expect("a read was started above");
+        let pending = self.pending_read.as_mut().expect("a read is pending");
         let result = ready!(Pin::new(pending).poll(cx));
         self.pending_read = None;
         Poll::Ready(Some(match result {
@@ -141,23 +138,24 @@ impl DiskBody {
     }
 
     fn record_piece(&mut self, cache: &WorkerCache, piece: &Piece) {
-        self.range.start += piece.len();
+        self.remaining.start += piece.len();
         cache.counters.disk_response_bytes.add(piece.len());
         if let (Some(promotion), Piece::Bytes(bytes)) = (&mut self.promotion, piece) {
             let Some(version) = promotion.cache.hot.renewed(promotion.version) else {
+                // The object of the key has changed since the promotion began.
                 cache.counters.dropped_promotion.increment();
                 self.promotion = None;
                 return;
             };
             promotion.version = version;
             promotion.buffer.extend_from_slice(bytes);
-            if self.range.is_empty()
+            if self.remaining.is_empty()
                 && let Some(promotion) = self.promotion.take()
             {
                 match promotion.finish() {
                     Commit::Done(_) => cache.counters.disk_promoted.increment(),
                     Commit::Outdated => cache.counters.dropped_promotion.increment(),
-                    Commit::Lost => {}
+                    Commit::Lost => {} // The memory tier has evicted the reserved slot.
                 }
             }
         }
@@ -167,6 +165,7 @@ impl DiskBody {
 /// A promotion under way: an object that is copied to memory while a client reads it.
 struct Promotion {
     cache: Arc<Cache>,
+    /// Prevents another body from promoting the object at the same time.
     _claim: Claim,
     stored: Arc<Stored>,
     /// The version of the key at which the object was current on disk.
@@ -192,6 +191,7 @@ impl Promotion {
         let length = object.length();
         let is_offered = tier.hit(hash, length);
         let Some(claim) = is_offered.then(|| tier.promoting.claim(hash)).flatten() else {
+            // For the admission tuner, the request is a miss in memory.
             cache.record(hash, charge_bytes, false);
             return None;
         };

@@ -17,6 +17,8 @@ pub(crate) const WINDOW_UPDATE: u8 = 8;
 pub(crate) const CONTINUATION: u8 = 9;
 
 pub(crate) const END_STREAM: u8 = 1;
+/// The flag of a PING or SETTINGS frame that acknowledges another one.
+const ACK: u8 = 1;
 pub(crate) const END_HEADERS: u8 = 4;
 
 pub(crate) const ENHANCE_YOUR_CALM: u32 = 11;
@@ -165,7 +167,7 @@ impl H2Client {
             return false;
         }
         while let Some(frame) = self.frame() {
-            if frame.kind == PING && frame.flags == 1 && frame.payload == b"question" {
+            if frame.kind == PING && frame.flags == ACK && frame.payload == b"question" {
                 return true;
             }
         }

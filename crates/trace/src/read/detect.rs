@@ -83,9 +83,9 @@ fn format_of(line: &[u8], options: &ReadOptions) -> Option<Format> {
             return Some(Format::Lrb);
         }
     }
-    let named = delimiter_of(line).is_some()
+    let has_column_names = delimiter_of(line).is_some()
         && CsvParser::new(line, &options.columns, options.time_unit).is_ok();
-    named.then_some(Format::Csv)
+    has_column_names.then_some(Format::Csv)
 }
 
 /// Returns true if a sample is not text. Text has no control characters except white space and escape (0x1b). A

@@ -14,7 +14,8 @@ use crate::output::{self, Column, Progress, Table};
 
 /// Show a summary of a trace: requests, objects, bytes, one-hit wonders, sizes
 ///
-/// The counts are exact: memory is 20 to 40 bytes per object. Several traces are counted as one.
+/// The counts are exact, so every object is kept in memory: 20 to 40 bytes per object. Several traces are counted
+/// as one.
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct InfoArgs {
@@ -61,8 +62,11 @@ struct TraceInfo {
     one_hit_objects: u64,
     one_hit_share: f64,
     object_size: Option<SizeSummary>,
+    /// The time of the earliest request.
     first_seconds: f64,
+    /// The time of the latest request.
     last_seconds: f64,
+    /// The time from the earliest to the latest request.
     span_seconds: f64,
     /// The number of requests with another size than the previous request for the same object.
     size_changes: u64,
@@ -198,7 +202,7 @@ fn print_table(info: &TraceInfo) -> anyhow::Result<()> {
         (
             "lines ignored",
             sum(info, |file| file.lines_passed_over),
-            "not cacheable requests",
+            "blank lines, comments, and requests that are not cacheable",
         ),
         (
             "lines malformed",

@@ -12,7 +12,7 @@ pub(super) const CONNECTIONS_MAX: Key = Key {
         min: 1,
         max: 1 << 22,
     },
-    doc: "The maximum of client connections of all workers. A further connection replaces the connection that \
+    doc: "The maximum number of client connections of all workers. A further connection replaces the connection that \
           has been idle longest, or is refused if every connection has a request in progress. At the start, the edge \
           lowers this limit if the limit of open files requires it, and logs the lower limit.",
     set: |draft, _, value| draft.edge.limits.connections_max = value.nonzero(),
@@ -48,7 +48,8 @@ pub(super) const HEADERS_MAX: Key = Key {
     path: "limits.headers_max",
     flag: None,
     kind: ValueKind::Count { min: 16, max: 4096 },
-    doc: "The maximum number of header fields of a message.",
+    doc: "The maximum number of header fields of a message. A request with more fields gets 431; a response of the \
+          origin with more fields becomes 502.",
     set: |draft, _, value| draft.edge.limits.headers_max = value.nonzero(),
     show: |draft, _| Some(draft.edge.limits.headers_max.to_string()),
 };
@@ -66,7 +67,8 @@ pub(super) const IDLE_TIMEOUT: Key = Key {
     path: "limits.idle_timeout",
     flag: None,
     kind: DURATION,
-    doc: "The longest idle time of a connection between two requests or before the first one.",
+    doc: "The longest idle time of a client connection between two requests or before the first one. Then the edge \
+          closes the connection.",
     set: |draft, _, value| draft.edge.limits.idle_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.idle_timeout)),
 };
@@ -75,7 +77,8 @@ pub(super) const BODY_IDLE_TIMEOUT: Key = Key {
     path: "limits.body_idle_timeout",
     flag: None,
     kind: DURATION,
-    doc: "The longest time that a client may take no bytes of its response, or send no bytes of its upload.",
+    doc: "The longest time that a client may take no bytes of its response, or send no bytes of its upload. Then \
+          the edge closes the connection.",
     set: |draft, _, value| draft.edge.limits.body_idle_timeout = value.duration(),
     show: |draft, _| Some(duration_text(draft.edge.limits.body_idle_timeout)),
 };
@@ -117,8 +120,9 @@ pub(super) const FILL_BYTES_MAX: Key = Key {
         min: ByteSize::mib(1),
         max: ByteSize::gib(16 << 10),
     },
-    doc: "The memory of all fills, in addition to `hot.capacity`: response bodies that are being read into the cache \
-          or are shared by several clients. At the limit, misses are streamed without being stored.",
+    doc: "The maximum memory of all fills, in addition to `hot.capacity`. Fills are response bodies that are being \
+          read into the cache or are shared by several clients. At the limit, misses are streamed without being \
+          stored.",
     set: |draft, _, value| draft.edge.limits.fill_bytes_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.fill_bytes_max)),
 };
@@ -130,7 +134,7 @@ pub(super) const H2_STREAMS_MAX: Key = Key {
         min: 1,
         max: 10_000,
     },
-    doc: "The maximum of concurrent streams of an HTTP/2 connection. RFC 9113 §6.5.2 recommends at least 100.",
+    doc: "The maximum number of concurrent streams of an HTTP/2 connection. RFC 9113 §6.5.2 recommends at least 100.",
     set: |draft, _, value| draft.edge.limits.h2_streams_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_streams_max.to_string()),
 };
@@ -142,8 +146,9 @@ pub(super) const H2_RESETS_MAX: Key = Key {
         min: 1,
         max: 1_000_000,
     },
-    doc: "The maximum of RST_STREAM frames of an HTTP/2 connection in ten seconds. Each 16 KiB of response bytes \
-          allow one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.",
+    doc: "The maximum number of RST_STREAM frames that a client may send on an HTTP/2 connection in ten seconds. Each \
+          16 KiB of response bytes allow one frame more. Above the limit, the connection is closed with \
+          ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_resets_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_resets_max.to_string()),
 };
@@ -155,9 +160,9 @@ pub(super) const H2_CONTROL_FRAMES_MAX: Key = Key {
         min: 1,
         max: 1_000_000,
     },
-    doc: "The maximum of PING, SETTINGS, PRIORITY and unknown frames of an HTTP/2 connection in ten seconds. Each 4 \
-          KiB of response bytes allow one frame more. Above the limit, the connection is closed with \
-          ENHANCE_YOUR_CALM.",
+    doc: "The maximum number of PING, SETTINGS, PRIORITY and unknown frames that a client may send on an HTTP/2 \
+          connection in ten seconds. Each 4 KiB of response bytes allow one frame more. Above the limit, the \
+          connection is closed with ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_control_frames_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_control_frames_max.to_string()),
 };
@@ -169,8 +174,9 @@ pub(super) const H2_WINDOW_UPDATES_MAX: Key = Key {
         min: 1,
         max: 10_000_000,
     },
-    doc: "The maximum of WINDOW_UPDATE frames of an HTTP/2 connection in ten seconds. Each 32 response bytes allow \
-          one frame more. Above the limit, the connection is closed with ENHANCE_YOUR_CALM.",
+    doc: "The maximum number of WINDOW_UPDATE frames that a client may send on an HTTP/2 connection in ten seconds. \
+          Each 32 response bytes allow one frame more. Above the limit, the connection is closed with \
+          ENHANCE_YOUR_CALM.",
     set: |draft, _, value| draft.edge.limits.h2_window_updates_max = value.nonzero32(),
     show: |draft, _| Some(draft.edge.limits.h2_window_updates_max.to_string()),
 };

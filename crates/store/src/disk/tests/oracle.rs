@@ -77,7 +77,6 @@ struct TestRun<'a> {
     expected: HashMap<u64, Expected>,
     /// The number of the last write. Each head and body is made from the number of its write.
     version: u64,
-    hits: u64,
 }
 
 fn open_tiny(folder: &Path, reinsertion: Reinsertion) -> DiskCache {
@@ -169,7 +168,7 @@ impl TestRun<'_> {
         self.cache.read_head(&candidate, &name(key)).ok()
     }
 
-    fn read(&mut self, key: u64, from: u64, bytes: u64) {
+    fn read(&self, key: u64, from: u64, bytes: u64) {
         let Some(object) = self.object(key) else {
             return;
         };
@@ -190,7 +189,6 @@ impl TestRun<'_> {
             }
             at += piece.len() as u64;
         }
-        self.hits += 1;
     }
 
     fn restart(&mut self, checkpoint: bool) {
@@ -240,7 +238,6 @@ proptest! {
             cache: open_tiny(folder.path(), reinsertion),
             expected: HashMap::new(),
             version: 0,
-            hits: 0,
         };
         for step in &steps {
             run.execute(step);

@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_not_a_log_is_text_or_binary() {
+    fn an_unrecognised_file_is_reported_as_text_or_binary() {
         let text = recognised(b"hello world\n").expect_err("the text is not a log");
         assert!(!text.binary && text.first_line == b"hello world");
         assert!(

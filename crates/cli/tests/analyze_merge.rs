@@ -40,11 +40,11 @@ fn write_logs_of_machines(folder: &Path) {
 fn partial_results_merge_into_the_report_of_all_logs() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     write_logs_of_machines(&folder.path().join("logs"));
-    for depth in [&[][..], &["--counts"]] {
+    for depth_args in [&[][..], &["--counts"]] {
         let names = ["edge-2", "edge-1", "edge-3"];
         for name in names {
             let (logs, part) = (format!("logs/{name}"), format!("{name}.part"));
-            let args = [&["--partial", &part, "--machine", name, &logs], depth].concat();
+            let args = [&["--partial", &part, "--machine", name, &logs], depth_args].concat();
             let out = edgeward(folder.path(), &args);
             let printed = String::from_utf8_lossy(&out.stderr).into_owned();
             assert!(out.status.success() && out.stdout.is_empty(), "{printed}");
@@ -61,7 +61,7 @@ fn partial_results_merge_into_the_report_of_all_logs() {
             "two.part",
         ];
         assert!(edgeward(folder.path(), &merge_two).status.success());
-        let whole = [&["logs"][..], depth].concat();
+        let whole = [&["logs"][..], depth_args].concat();
         let whole_json = json(folder.path(), &whole);
         let whole_table = edgeward(folder.path(), &whole).stdout;
         for parts in [
@@ -72,7 +72,7 @@ fn partial_results_merge_into_the_report_of_all_logs() {
             let merge = [&["merge"][..], &parts].concat();
             let merged = json(folder.path(), &merge);
             assert_eq!(merged["requests"], 7500);
-            assert_eq!(merged["prediction"].is_object(), depth.is_empty());
+            assert_eq!(merged["prediction"].is_object(), depth_args.is_empty());
             assert_eq!(merged, whole_json);
             let table = edgeward(folder.path(), &merge).stdout;
             assert_eq!(

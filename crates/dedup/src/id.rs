@@ -111,14 +111,14 @@ impl IdKey {
         &self,
         fingerprint: Option<ChunkFingerprint>,
         chunk: &[u8],
-        mut sums: DigestState,
+        mut digest_state: DigestState,
         blocks: &[Block],
     ) -> Option<DigestState> {
         let found = self
             .fingerprints
             .as_ref()?
-            .fingerprint_along(chunk, &mut sums, blocks);
-        (fingerprint.is_some() && fingerprint == found).then_some(sums)
+            .fingerprint_along(chunk, &mut digest_state, blocks);
+        (fingerprint.is_some() && fingerprint == found).then_some(digest_state)
     }
 
     /// Returns the key of the tagger, derived from this key: the hash of a constant, in the first scheme.

@@ -28,11 +28,11 @@ impl StoredSnapshot {
 
     /// Gives the stored manifest and snapshot to the client, which verifies them.
     pub(crate) fn restore(&self, client: &mut Client<Bytes>, now: Now, snapshot_bytes_max: u64) {
-        let Ok(line) = read(&self.manifest, LINE_BYTES_MAX as u64) else {
+        let Ok(manifest_line) = read(&self.manifest, LINE_BYTES_MAX as u64) else {
             return;
         };
         let accepted = client
-            .accept_manifest(now, &line)
+            .accept_manifest(now, &manifest_line)
             .map_err(|error| error.to_string())
             .and_then(|()| {
                 let bytes = read(&self.snapshot, snapshot_bytes_max);
@@ -46,11 +46,11 @@ impl StoredSnapshot {
     }
 
     /// Stores a snapshot and its manifest.
-    pub(crate) fn save(&self, line: &[u8], snapshot: &[u8]) -> io::Result<()> {
+    pub(crate) fn save(&self, manifest_line: &[u8], snapshot: &[u8]) -> io::Result<()> {
         // The snapshot is written first. After a crash between the two writes, the old manifest lists another
         // digest, so the snapshot is refused at the next start.
         write(&self.snapshot, snapshot)?;
-        write(&self.manifest, line)
+        write(&self.manifest, manifest_line)
     }
 }
 

@@ -10,7 +10,8 @@ use edgeward_filter::{FilterParams, IdHash, IdHasher, Rate, Trust, UpdatableFilt
 use edgeward_types::Timestamp;
 
 const MINUTE: u64 = 60_000;
-const EPOCH_MS: u64 = 1_800_000_000_000;
+/// The wall-clock time at the start of a test, in milliseconds since 1970.
+const START_MS: u64 = 1_800_000_000_000;
 
 fn id(n: i128) -> IdHash {
     IdHasher::default().hash_integer(n)
@@ -19,7 +20,7 @@ fn id(n: i128) -> IdHash {
 fn now(ms: u64) -> Now {
     Now {
         monotonic: Duration::from_millis(ms),
-        wall: Timestamp::from_millis(EPOCH_MS + ms),
+        wall: Timestamp::from_millis(START_MS + ms),
     }
 }
 
@@ -33,8 +34,8 @@ fn snapshot(epoch: u64, ids: i128) -> Vec<u8> {
     filter.to_filter(epoch).into_bytes()
 }
 
-fn client(staleness: u64, change: impl FnOnce(&mut ClientConfig)) -> Client<Vec<u8>> {
-    let staleness = Duration::from_millis(staleness);
+fn client(staleness_ms: u64, change: impl FnOnce(&mut ClientConfig)) -> Client<Vec<u8>> {
+    let staleness = Duration::from_millis(staleness_ms);
     let mut config = ClientConfig::new("resource", Trust::Transport, staleness);
     change(&mut config);
     Client::new(config)
@@ -71,7 +72,7 @@ impl FollowedPublisher {
     /// Delivers a manifest at the time `at`. The manifest states that every id committed before `covers` is in the
     /// journal, or in each snapshot from epoch `epoch_min` on. All times are milliseconds since the test's start.
     fn manifest(&mut self, at: u64, covers: u64, epoch_min: u64) -> Result<(), UpdateError> {
-        let manifest = self.journal.manifest(EPOCH_MS + covers, Some(epoch_min));
+        let manifest = self.journal.manifest(START_MS + covers, Some(epoch_min));
         let line = manifest.expect("the journal has a snapshot").to_line(None);
         self.client.accept_manifest(now(at), line.as_bytes())
     }
@@ -97,10 +98,10 @@ impl FollowedPublisher {
 
 /// Checks a client that receives only the first snapshot, although scans begin every 10 minutes and proofs of the
 /// later scans arrive. `max_staleness` is 11 minutes. An id was committed after the first scan; 11 minutes later the
-/// client must not answer "absent" for it.
-fn check_old_snapshot(dated: bool, snapshot_bytes_max: u64) {
+/// client must not answer "absent" for it. If `accepts_dates` is true, the date of a manifest can make a filter fresh.
+fn check_old_snapshot(accepts_dates: bool, snapshot_bytes_max: u64) {
     let mut publisher = FollowedPublisher::new(client(11 * MINUTE, |config| {
-        config.clock_error = dated.then_some(Duration::from_secs(1));
+        config.clock_error = accepts_dates.then_some(Duration::from_secs(1));
         config.snapshot_bytes_max = snapshot_bytes_max;
     }));
     let file = publisher.scan(1, 3, 1000, 0);
@@ -160,7 +161,7 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
     publisher
         .prove(0, 0, 3, |_| {})
         .expect("the proof answers the challenge");
-    let fresh = publisher.client.fresh_for(now(1000));
+    let fresh_before = publisher.client.fresh_for(now(1000));
     let newest = publisher.journal.serial();
 
     let is_decrease = |refused| matches!(refused, Err(UpdateError::Decreased { .. }));
@@ -182,7 +183,7 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
     assert!(is_decrease(publisher.prove(1000, 1000, 4, |_| {})));
     assert_eq!(
         publisher.client.fresh_for(now(1000)),
-        fresh,
+        fresh_before,
         "no refused statement extended the freshness"
     );
 }
@@ -190,7 +191,7 @@ fn numbers_that_decrease_within_a_lineage_are_refused() {
 /// A restarted publisher lists the same snapshot in another lineage. The client does not fetch the snapshot
 /// again, and the filter stays fresh until the deadline that it had before.
 #[test]
-fn a_restart_of_the_publisher_costs_no_download() {
+fn a_restart_of_the_publisher_causes_no_download_of_the_snapshot() {
     let mut publisher = FollowedPublisher::new(client(MINUTE, |_| {}));
     let file = publisher.scan(1, 3, 0, 0);
     publisher
@@ -200,8 +201,8 @@ fn a_restart_of_the_publisher_costs_no_download() {
     publisher
         .prove(0, 0, 1, |_| {})
         .expect("the proof answers the challenge");
-    let fresh = publisher.client.fresh_for(now(1000));
-    assert!(!fresh.is_zero());
+    let fresh_before = publisher.client.fresh_for(now(1000));
+    assert!(!fresh_before.is_zero());
     publisher.journal.append(vec![id(7000)]);
     publisher.journal = publisher.journal.clone().with_lineage(6);
     publisher
@@ -209,20 +210,20 @@ fn a_restart_of_the_publisher_costs_no_download() {
         .expect("the manifest is newer");
     let to_fetch = publisher.client.to_fetch();
     assert_eq!((to_fetch.snapshot, to_fetch.deltas.len()), (None, 1));
-    assert_eq!(publisher.client.fresh_for(now(1000)), fresh);
+    assert_eq!(publisher.client.fresh_for(now(1000)), fresh_before);
     publisher
         .prove(2000, 2000, 1, |_| {})
         .expect("the proof answers the challenge");
     assert_eq!(
         publisher.client.fresh_for(now(2000)),
-        fresh - Duration::from_secs(1)
+        fresh_before - Duration::from_secs(1)
     );
     let delta = publisher.journal.deltas()[0].bytes.clone();
     publisher
         .client
         .accept_delta(now(2000), &delta)
         .expect("the manifest lists the file");
-    assert!(publisher.client.fresh_for(now(2000)) > fresh);
+    assert!(publisher.client.fresh_for(now(2000)) > fresh_before);
     assert_eq!(publisher.client.answer(now(2000), id(7000)), Answer::Maybe);
 
     // The new lineage lists another snapshot. The earlier deadline applies only to the first snapshot.

@@ -31,7 +31,7 @@ impl NcsaParser {
     /// host. This function has the same result as [`Self::parse_any`] and takes two thirds of its time.
     #[inline(always)]
     pub(super) fn parse_common<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
-        let (_, rest) = line.split_at_checked(opening(line)?)?;
+        let (_, rest) = line.split_at_checked(first_bracket_or_colon(line)?)?;
         let (front, rest) = rest.split_first_chunk::<{ TIME_AND_METHOD.len() }>()?;
         if front[0] != b'[' || front[27..] != TIME_AND_METHOD[27..] || line[0] == b'#' {
             return None;
@@ -131,14 +131,14 @@ fn outcome(line: &[u8]) -> Option<Outcome> {
 /// Returns the position of the first bracket or colon. A colon before the bracket belongs to a virtual host or
 /// an IPv6 client, so the line does not have the most common form.
 #[inline(always)]
-fn opening(line: &[u8]) -> Option<usize> {
+fn first_bracket_or_colon(line: &[u8]) -> Option<usize> {
     // The fast path for `10.1.2.3 - - [` and other IPv4 clients without a user name.
     if let Some(beginning) = line.first_chunk::<24>() {
         let [first, second, third] = words(beginning);
         let found = |word| equal(word, b'[') | equal(word, b':');
-        let behind = u128::from(found(second)) | u128::from(found(third)) << 64;
-        if found(first) == 0 && behind != 0 {
-            return Some(8 + behind.trailing_zeros() as usize / 8);
+        let later_matches = u128::from(found(second)) | u128::from(found(third)) << 64;
+        if found(first) == 0 && later_matches != 0 {
+            return Some(8 + later_matches.trailing_zeros() as usize / 8);
         }
     }
     memchr::memchr2(b'[', b':', line)
@@ -279,15 +279,15 @@ mod tests {
     }
 
     proptest! {
-        /// Method: compare `opening` and `digits` with a search byte by byte, in random text with many matching
-        /// bytes.
+        /// Method: compare `first_bracket_or_colon` and `digits` with a search byte by byte, in random text with many
+        /// matching bytes.
         #[test]
         fn the_search_by_words_equals_a_search_by_bytes(
             text in prop::collection::vec(prop::sample::select(b"0379/:;[Z\x00\x7f\x80\x89\x8a\xff".to_vec()), 0..40),
             digits_before in 0usize..12,
         ) {
             let first = text.iter().position(|byte| matches!(byte, b'[' | b':'));
-            prop_assert_eq!(opening(&text), first);
+            prop_assert_eq!(first_bracket_or_colon(&text), first);
             let mut number = vec![b'9'; digits_before];
             number.extend_from_slice(&text);
             let other = number.iter().position(|byte| !byte.is_ascii_digit());

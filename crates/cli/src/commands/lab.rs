@@ -27,7 +27,7 @@ use crate::diagnostic::{Diagnostic, Diagnostics};
 use crate::output::{self, Progress};
 use crate::signals::Signals;
 
-/// Run the experiment of a plan: settings, other caches, one trace
+/// Run a plan: one trace through several caches and settings
 ///
 /// Starts the plan's contenders (edges with different settings, nginx, Varnish, Traffic Server) in front of one
 /// synthetic origin, replays one trace through each, checks every byte, samples their resources every second,
@@ -61,7 +61,7 @@ pub(crate) struct LabArgs {
     #[arg(long)]
     json: bool,
 
-    /// Folder of the caches [default: the system's temporary folder]
+    /// Folder for the caches' files [default: the system's temporary folder]
     #[arg(long, value_name = "DIR")]
     dir: Option<PathBuf>,
 

@@ -46,7 +46,7 @@ fn a_valid_file_is_listed_with_its_final_values() {
 }
 
 #[test]
-fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
+fn an_invalid_file_exits_with_code_1_and_every_error_names_its_line() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let file = folder.path().join("edgeward.toml");
     fs::write(&file, GOOD.replace("url", "ulr") + "timeout = 5\n").expect("the file is written");
@@ -76,7 +76,7 @@ fn an_invalid_file_is_code_1_and_every_error_names_its_line() {
 }
 
 #[test]
-fn a_file_that_cannot_be_read_is_code_2() {
+fn a_file_that_cannot_be_read_exits_with_code_2() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let binary = folder.path().join("binary.toml");
     fs::write(&binary, b"[hot]\n\xff\xfe").expect("the file is written");
@@ -104,7 +104,7 @@ fn a_file_that_cannot_be_read_is_code_2() {
 }
 
 #[test]
-fn serve_rejects_the_same_settings_as_check_config() {
+fn serve_rejects_invalid_flags_and_settings() {
     let out = output(&["serve", "--listen", "here", "--hot", "0", "--set", "hot"]);
     assert_eq!(out.status.code(), Some(2));
     insta::assert_snapshot!(text(&out.stderr), @r"

@@ -93,15 +93,15 @@ impl FingerprintKey {
     pub(crate) fn fingerprint_along(
         &self,
         bytes: &[u8],
-        sums: &mut DigestState,
+        digest_state: &mut DigestState,
         mut blocks: &[Block],
     ) -> Option<ChunkFingerprint> {
         let fingerprint = self.fingerprint_of(bytes, |unit| {
             let (along, later) = blocks.split_at(blocks.len().min(unit.len() / BLOCK_BYTES));
             blocks = later;
-            self.sums_along(unit, sums, along)
+            self.sums_along(unit, digest_state, along)
         });
-        sums.add(blocks);
+        digest_state.add(blocks);
         fingerprint
     }
 
@@ -139,14 +139,19 @@ impl FingerprintKey {
 
     /// Like [`sums`](Self::sums), and adds these blocks to the digest state of a body. The blocks must not have
     /// more bytes than the unit.
-    fn sums_along(&self, unit: &[u8], sums: &mut DigestState, blocks: &[Block]) -> [u64; PASSES] {
+    fn sums_along(
+        &self,
+        unit: &[u8],
+        digest_state: &mut DigestState,
+        blocks: &[Block],
+    ) -> [u64; PASSES] {
         #[cfg(target_arch = "x86_64")]
         if let Some(avx2) = self.avx2 {
             return self.sums_by(unit, |steps| {
-                avx2.nh_along(&self.first, steps, sums, blocks)
+                avx2.nh_along(&self.first, steps, digest_state, blocks)
             });
         }
-        sums.add(blocks);
+        digest_state.add(blocks);
         nh(&self.first.0, unit)
     }
 
@@ -282,10 +287,10 @@ mod tests {
             let body: Vec<u8> = (0..whole).map(|n| seed[n % seed.len()] ^ (n >> 3) as u8).collect();
             let (chunk_end, mut digest) = (before + length, BodyDigest::default());
             let mut taken = digest.update_whole(&body[..before]);
-            let (mut sums, blocks) = digest.offer(&body[taken..chunk_end]).expect("no partial block is pending");
-            let fingerprint = key.fingerprint_along(&body[before..chunk_end], &mut sums, blocks);
+            let (mut state, blocks) = digest.offer(&body[taken..chunk_end]).expect("no partial block is pending");
+            let fingerprint = key.fingerprint_along(&body[before..chunk_end], &mut state, blocks);
             prop_assert_eq!(fingerprint, key.fingerprint(&body[before..chunk_end]));
-            taken += digest.accept(sums, blocks.len());
+            taken += digest.accept(state, blocks.len());
             digest.update(&body[taken..]);
             prop_assert_eq!(digest.value(), edgeward_types::xxh3::xxh3_128(&body));
         }

@@ -11,7 +11,7 @@ pub(super) fn with_token_range(query: &str, keys: &[String]) -> Result<String, S
     for keyword in ["ORDER", "GROUP", "LIMIT", "PER"] {
         if let Some((_, word)) = find(keyword) {
             return Err(format!(
-                "the query is read in token ranges and must not contain {word}"
+                "the table is read in token ranges, so the query must not contain {word}"
             ));
         }
     }
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn the_condition_is_inserted_after_where() {
+    fn the_condition_is_appended_to_the_where_clause() {
         let range = r#"token("id") > ? AND token("id") <= ?"#;
         for (query, expected) in [
             (

@@ -245,10 +245,10 @@ impl FastPath {
                 } else if self.inbox.len() as u64 > self.request_line_bytes_max() {
                     self.refuse(Method::GET, &RequestError::target_too_long());
                 } else {
-                    return self.poll_fill(stream, cx);
+                    return self.poll_inbox(stream, cx);
                 }
             }
-            ParsedHead::Partial => return self.poll_fill(stream, cx),
+            ParsedHead::Partial => return self.poll_inbox(stream, cx),
         }
         Poll::Ready(Ok(()))
     }
@@ -333,7 +333,7 @@ impl FastPath {
                 // Reading detects that the client has reset the connection, which aborts the request. A client that
                 // half-closes still waits for its response (RFC 9112 §9.6).
                 while self.inbox.len() < INBOX_BYTES_MAX && !self.read_ended {
-                    match self.poll_fill(stream, cx) {
+                    match self.poll_inbox(stream, cx) {
                         Poll::Ready(Ok(())) => {}
                         Poll::Ready(Err(error)) => {
                             self.end_response(cx);
@@ -437,7 +437,7 @@ impl FastPath {
     }
 
     /// Reads from the client into the inbox.
-    fn poll_fill<S: ClientStream>(
+    fn poll_inbox<S: ClientStream>(
         &mut self,
         stream: &mut S,
         cx: &mut Context<'_>,

@@ -15,15 +15,15 @@ use crate::output;
 /// Options of the output.
 #[derive(Args, Debug)]
 pub(super) struct OutputArgs {
-    /// The format [default: by the name: .csv, .lrb, .oracleGeneral, .log, else text]
+    /// Format [default by file name: .csv, .lrb, .oracleGeneral, .log, else text]
     #[arg(long, value_name = "FORMAT")]
     to: Option<FormatChoice>,
 
-    /// The compression [default: by the name: .zst, .gz or .bz2, else none]
+    /// Compression [default by file name: .zst, .gz or .bz2, else none]
     #[arg(long, value_name = "KIND", hide_short_help = true)]
     compress: Option<CompressionChoice>,
 
-    /// Maximum of requests of an oracle-general trace, which take 24 bytes of memory each
+    /// Maximum number of requests in an oracle-general trace; each takes 24 bytes of memory
     #[arg(
         long,
         value_name = "N",

@@ -27,7 +27,7 @@ impl FastPath {
                     if self.inbox.len() >= INBOX_BYTES_MAX {
                         return Poll::Pending;
                     }
-                    ready!(self.poll_fill(stream, cx))?;
+                    ready!(self.poll_inbox(stream, cx))?;
                     if self.read_ended {
                         return Poll::Ready(Ok(()));
                     }

@@ -31,6 +31,8 @@ fuzz_target!(|input: &[u8]| {
         return;
     }
 
+    // The change: four bytes of position, and a byte that is XORed there. If this byte is 0, the checkpoint is
+    // truncated at the position.
     let Some((change, objects)) = rest.split_first_chunk::<5>() else {
         return;
     };

@@ -1,7 +1,8 @@
-//! Reads a publisher's journal up to the first invalid record, and decodes or rejects a position.
+//! Reads a publisher's journal up to the first invalid record, and decodes or rejects the stored position of its feed.
 //!
-//! The first byte selects the kind of file, and whether the records of a journal get valid checksums, so that
-//! the fuzzer reaches the code behind them. Run: `cargo +nightly fuzz run publish_state`.
+//! The first byte of the input selects one of three inputs: any bytes as a journal, a journal of records with valid
+//! checksums, or a position. With valid checksums, the fuzzer reaches the code after the checksum check. Run:
+//! `cargo +nightly fuzz run publish_state`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

@@ -1,6 +1,6 @@
-//! The store: one open container in memory, and full containers on a device. This file opens the store, reads
-//! trailers and chunks, and writes containers; `operations` has the queries of
-//! [`ChunkStore`](edgeward_dedup::store::ChunkStore).
+//! The store: one open container in memory, and written containers on a device. A container has a trailer, which lists
+//! its chunks. This file opens the store, reads trailers and chunks, and writes containers; `operations` has the
+//! queries of [`ChunkStore`](edgeward_dedup::store::ChunkStore).
 
 mod operations;
 
@@ -68,8 +68,8 @@ impl Chunks {
         NonBlocking::new(&self.0)
     }
 
-    /// Performs pending reads, so that the repeated query finds the bytes in memory. Blocks on the device without
-    /// holding the lock.
+    /// Performs the pending reads of a [non-blocking](Self::non_blocking) query. If the caller then repeats the query,
+    /// it finds the bytes in memory. Blocks on the device without holding the lock.
     pub fn fetch(&self, reads: &PendingReads) {
         reads.iter().for_each(|read| self.0.fetch(read));
     }
@@ -210,8 +210,7 @@ impl Shared {
         let raw_bytes = self.raw_bytes_expected(is_new, state);
         // The chunker cuts no chunk shorter than a quarter of the configured average, except the last chunk of
         // a body. The mean length of the chunks is therefore an eighth higher than the configured average (9.2
-        // KB for 8 KiB). A tenth of the slots of the index stays free. If the store has more chunks,
-        // old entries are dropped.
+        // KB for 8 KiB). If the store has more chunks than the index has slots, old entries are dropped.
         state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
         state.index = Index::for_chunks(state.chunks);
         if is_new {
@@ -273,7 +272,8 @@ impl Shared {
         number % self.containers
     }
 
-    /// Reads from the device. Returns false if the caller must not block and the bytes are not cached.
+    /// Reads from the device. Returns false if the caller must not block and the bytes are not in the page cache. A
+    /// device that cannot report this always reads, and may block.
     fn read_at(&self, bytes: &mut [u8], offset: u64, access: &Access<'_>) -> io::Result<bool> {
         match access {
             Access::NonBlocking(_) if self.device.supports_read_now() => {
@@ -316,8 +316,7 @@ impl Shared {
         if !self.read_at(&mut bytes, offset, access)? {
             return Ok(None);
         }
-        // The first 4 KiB list all chunks if the average chunk size is 8 KiB or more. Otherwise the rest of the
-        // trailer is read too.
+        // If the trailer is longer than these 4 KiB, its rest is read too.
         let trailer_bytes = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
         let first = bytes.len();
         if trailer_bytes > first {
@@ -333,7 +332,8 @@ impl Shared {
         Ok(Some(trailer.map(Listing::from)))
     }
 
-    /// Returns the trailer at a position from the cache, or reads and caches it.
+    /// Returns the trailer at a position from the cache, or reads and caches it. If trailers are requested in the order
+    /// of positions, announces the next one, so that it is read ahead.
     fn listing(
         &self,
         position: u32,
@@ -414,8 +414,8 @@ impl Shared {
         written
     }
 
-    /// Raises the version of the store if the container has listed chunks, because older programs must refuse a store
-    /// with listed chunks.
+    /// Raises the version of the store if the container has listed chunks, which have an id but no stored bytes. Older
+    /// programs must refuse a store with listed chunks.
     fn raise_version(&self, trailer: &Trailer, state: &mut State) -> io::Result<()> {
         let has_listed = trailer.blocks.iter().any(|block| block.method.is_none());
         if !has_listed || state.superblock.version >= VERSION {

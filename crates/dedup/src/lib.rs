@@ -61,7 +61,7 @@ pub mod reason {
     pub const CANCELLED: u32 = 0;
     /// The received body differs from the sent one. The sender should send it again without deduplication.
     pub const DIGEST: u32 = 1;
-    /// The peer accepts no more streams at the same time.
+    /// The stream exceeds the highest number of open streams that the peer accepts.
     pub const TOO_MANY: u32 = 2;
     /// The received body is longer or shorter than CLOSE says.
     pub const LENGTH: u32 = 3;
@@ -112,7 +112,7 @@ pub enum Violation {
     /// A payload that cannot be decompressed by the method that the frame names.
     #[error("stream {}: invalid compressed payload", .0.0)]
     Payload(StreamId),
-    /// The numbers of ended streams have more gaps than the number of streams that may be open.
+    /// The numbers of ended streams have more gaps than open and delayed streams can cause.
     #[error("stream {}: too many skipped stream numbers", .0.0)]
     Numbering(StreamId),
     /// An acknowledgement of bytes that were not sent.

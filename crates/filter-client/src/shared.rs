@@ -17,7 +17,8 @@ use crate::refresh::Refresh;
 use crate::stored_snapshot::StoredSnapshot;
 use crate::tls::{self, TlsError};
 
-/// Follows a published set on its own thread. The thread stops when the client is dropped.
+/// Downloads the filter of a published set of ids, keeps it up to date on its own thread, and looks up ids. The thread
+/// stops when the client is dropped.
 pub struct FilterClient {
     shared: Arc<Shared>,
     stop: watch::Sender<bool>,
@@ -31,7 +32,8 @@ pub(crate) struct Shared {
     client: RwLock<Client<Bytes>>,
     pub(crate) counters: Arc<Counters>,
     last_error: Mutex<Option<String>>,
-    /// Changes after each accepted statement or file.
+    /// Incremented after each poll and each attempt to download a snapshot, also if it failed. Wakes
+    /// [`FilterClient::wait_until`].
     pub(crate) changes: watch::Sender<u64>,
 }
 
@@ -53,7 +55,7 @@ pub enum StartError {
 pub struct Status {
     /// True while the filter is fresh, so that lookups may return [`Answer::Absent`].
     pub fresh: bool,
-    /// The time until the filter becomes stale, if no further statement arrives.
+    /// The time until the filter becomes stale, if no further manifest or proof arrives.
     pub fresh_for: Duration,
     /// The filter in use.
     pub facts: Option<FilterInfo>,
@@ -63,7 +65,7 @@ pub struct Status {
     pub serial: u64,
     /// Counters since the start.
     pub counts: Counts,
-    /// The last error.
+    /// The last error of a poll, a download, or storing the snapshot. A later success does not clear it.
     pub last_error: Option<String>,
 }
 
@@ -190,7 +192,7 @@ impl FilterClient {
             if left.is_zero() {
                 return false;
             }
-            // The status also changes when a deadline passes, which no message reports.
+            // The filter also becomes stale when its deadline passes, and `changes` does not report this.
             let pause = left.min(CHECK_INTERVAL);
             _ = runtime.block_on(async { tokio::time::timeout(pause, changes.changed()).await });
         }

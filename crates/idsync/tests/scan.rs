@@ -11,7 +11,8 @@ use edgeward_idsync::{
 };
 use proptest::prelude::*;
 
-/// A source with `spans` spans of `rows` rows each, which fails as the test demands.
+/// A source with `spans` spans of `rows` rows each, which fails as the test demands. A span is a part of the rows. Its
+/// progress is recorded separately.
 #[derive(Debug)]
 struct FailingSource {
     spans: usize,
@@ -259,7 +260,7 @@ fn a_scan_fails_after_its_retry_limit() {
 }
 
 /// While the caller takes no batch, the source stops. It has then read the batches that the caller took, the
-/// queue of two batches, and the batch that waits for space.
+/// queue of two batches, and the batch that waits for space. A batch has seven ids.
 #[test]
 fn a_slow_caller_stops_the_source() {
     let source = Arc::new(FailingSource::new(1, 100_000, &[]));

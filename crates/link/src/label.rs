@@ -120,6 +120,7 @@ impl Label {
     }
 }
 
+// The first byte of a label is one of these kinds.
 const TCP: u8 = 1;
 const ANSWER: u8 = 2;
 const ORIGIN: u8 = 3;

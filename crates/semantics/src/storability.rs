@@ -26,7 +26,7 @@ pub enum Verdict {
 /// A storable response with all values that a hit needs.
 #[derive(Clone, Debug)]
 pub struct Storable {
-    /// The freshness as integers.
+    /// The times and flags by which a hit decides if the response may be reused.
     pub policy: StoredPolicy,
     /// The request fields that select the response.
     pub vary: Vary,
@@ -35,7 +35,7 @@ pub struct Storable {
     /// The head to store. It has a `Date`. It has no hop-by-hop fields, no `Age`, and no fields that
     /// `no-cache="…"`, `private="…"` or [`SetCookie::Strip`] exclude.
     pub head: HeaderMap,
-    /// The source of the lifetime.
+    /// The field or the estimate from which the freshness lifetime was computed.
     pub source: LifetimeSource,
 }
 

@@ -1,4 +1,6 @@
-//! Measures AdaptSize before the end of its first full window: hit ratios since the first request, as CSV.
+//! Compares AdaptSize with other policies at the start of a trace, before the end of AdaptSize's first full window.
+//!
+//! Prints CSV: trace, size, policy, and the object hit ratios from the first request up to each count in `AFTER`.
 //!
 //! `cargo run --release -p edgeward-sim --example adaptsize_start -- TRACE SIZE..`. A size up to 1 is a share
 //! of the footprint, such as 0.01. A size above 1 is a number of MiB.

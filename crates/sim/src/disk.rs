@@ -40,6 +40,7 @@ pub(crate) struct Disk {
     /// Bytes of bodies that were written when memory evicted them.
     from_ram_bytes: u64,
     refused: u64,
+    /// Records of objects that were inserted. All further written records are reinsertions.
     inserted_records: u64,
 }
 
@@ -277,9 +278,10 @@ pub struct DiskReport {
     pub digest: String,
     /// Bytes of memory that the admission rule uses.
     pub admission_memory_bytes: u64,
-    /// Rotations of the rule's first filter.
+    /// How often the rule's first filter forgot the older of its two periods and began a new period.
     pub admission_rotations: u64,
-    /// The share of first requests that are taken for repeated ones, at the end, estimated from the fill.
+    /// The share of first requests that are taken for repeated ones at the end of the run. Estimated from the
+    /// share of set bits in the filter.
     pub admission_false_seen: f64,
     /// The share of supposed first requests whose object had been requested before, but was forgotten when the
     /// rule's filter rotated. Estimated from a sample.

@@ -2,9 +2,9 @@
 //!
 //! A [`Run`] simulates one policy at one capacity. It processes records in batches, so that a trace of any
 //! length needs bounded memory and many runs share one pass over it. The decisions are made by the same
-//! [`AnyTier`](edgeward_policy::AnyTier) as in the server: with equal requests, charges and seed, both have
-//! equal digests. With a disk below memory ([`Run::with_disk`]) the rules between the tiers and the space
-//! management of the log are the server's too.
+//! [`AnyTier`](edgeward_policy::AnyTier) as in the server: with equal requests, charges and seed, both make the same
+//! decisions and report equal digests of them. With a disk below memory ([`Run::with_disk`]) the rules between the
+//! tiers and the space management of the log are the server's too.
 #![forbid(unsafe_code)]
 
 mod capacity;

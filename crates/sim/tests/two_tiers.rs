@@ -3,7 +3,7 @@
 //! Method: send small random traces through [`Run::with_disk`] and through a model that was written from the
 //! text of the rules alone. The model has lists and counts instead of tiers, filters and a log. It cannot model
 //! filter errors or full segments. The test therefore uses a memory with a very low error rate and a disk that
-//! is never full. `policy::log` tests a full disk, and so do the properties below.
+//! is never full. `policy::log` tests a full disk, and so does `the_byte_counts_of_a_full_disk_agree` below.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -22,7 +22,8 @@ struct Model {
     ram: Vec<RamObject>,
     /// Offers to memory so far. They are the clock: hits between two offers have the same time.
     offers: u64,
-    /// Slots of evicted objects, the last first. Ties of recency are broken by slot.
+    /// Slots of evicted objects. The last one is used next. If two objects have the same time of use, the object with
+    /// the lower slot is evicted first.
     free: Vec<usize>,
     disk: HashSet<u64>,
     requests: HashMap<u64, u64>,
@@ -235,7 +236,7 @@ proptest! {
             Just(Reinsertion::HitsPerByte),
         ],
     ) {
-        // Objects of 100 KiB to 4 MiB: about fifty fill the 64 MiB of disk.
+        // The objects have 100 KiB to 4 MiB, so about thirty fill the 64 MiB of disk.
         let mut records = records(&keys);
         records.iter_mut().for_each(|record| record.size *= 1024);
         let disk = DiskConfig { eviction, ..disk_config(64 << 20, spec) };
@@ -261,7 +262,7 @@ proptest! {
     }
 }
 
-/// The warm-up is not counted for the disk either.
+/// Requests of the warm-up fill the disk, but the counts of the disk begin after the warm-up.
 #[test]
 fn the_warm_up_is_not_counted_on_disk() {
     let keys: Vec<u64> = (0..50).chain(0..50).collect();

@@ -6,8 +6,9 @@ use edgeward_types::Timestamp;
 
 /// One request of a trace.
 ///
-/// Other fields of a format are dropped: a cache cannot use LRB's features, and oracleGeneral's next access is
-/// wrong as soon as a record is skipped. A program that needs the next access computes it from the records.
+/// Further fields of a trace format are dropped. A cache cannot use the features in traces of LRB's simulator. The
+/// time of the next access in oracleGeneral traces is wrong as soon as a record is skipped. A program that needs the
+/// next access computes it from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The time of the request. The trace determines which moment is time 0: the Unix epoch or, for example, its

@@ -39,6 +39,7 @@ pub(crate) fn reach(
             } else {
                 kind
             };
+            // A file that `#[path]` names looks for its modules in its own folder, like a root file.
             let candidates = match module.file {
                 Some(named) => vec![(folder.join(named), true)],
                 None => {

@@ -18,7 +18,8 @@ pub struct Template {
     text: String,
     /// The text before the first value.
     front: Vec<u8>,
-    /// The fields of the values, each with the text that follows the value. The last text may be empty.
+    /// The fields of the values, each with the text that follows the value. The field is `None` if the parser ignores
+    /// the value. The last text may be empty.
     values: Vec<(Option<Field>, Vec<u8>)>,
 }
 
@@ -123,7 +124,8 @@ impl Template {
             rest = &rest[length + end.len()..];
             quoted = end.last() == Some(&b'"');
         }
-        // After an update a server may add fields at the end of its lines, so the rest of the line is ignored.
+        // If the last value is quoted, the line may continue after it, because an updated server may add fields at
+        // the end of its lines. The rest of the line is ignored.
         Some(fields)
     }
 }
@@ -154,6 +156,7 @@ fn find(value: &[u8], end: &[u8]) -> Option<usize> {
 pub(super) struct TemplateParser {
     template: Template,
     clock: Clock,
+    /// The buffer for a URL that is made of a path and a query.
     joined: Vec<u8>,
 }
 
@@ -269,9 +272,11 @@ fn apache(text: &str) -> Vec<Piece> {
     pieces
 }
 
-/// Parses a directive after its `%`: its text, its field, and the remaining text.
+/// Parses the directive at the start of `text`, whose `%` is removed. Returns the directive without `%`, its field,
+/// and the text after the directive.
 fn directive(text: &str) -> (&str, Option<Field>, &str) {
-    // A directive may begin with conditions and the selection of the first or last internal redirect: `%!200,304>s`.
+    // A directive may begin with status codes, and with `<` (the original request) or `>` (the request after
+    // internal redirects): `%!200,304>s`.
     let start = text
         .find(|c: char| !(c.is_ascii_digit() || matches!(c, '!' | ',' | '<' | '>')))
         .unwrap_or(text.len());

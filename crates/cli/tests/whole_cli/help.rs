@@ -1,4 +1,4 @@
-//! Tests the help: `-h` fits a screen, `--help` has all options and examples.
+//! Tests the help of all commands: `-h` begins with the purpose and fits a screen, `--help` has examples.
 
 use super::run::{output, text};
 

@@ -27,7 +27,7 @@ pub struct BodyDigest {
     pending_bytes: usize,
 }
 
-/// The state of the digest after all complete blocks of the body except the last one.
+/// The state of the digest. It includes a block as soon as at least one byte after the block has arrived.
 #[derive(Clone)]
 pub(crate) struct DigestState {
     lanes: Lanes,
@@ -67,8 +67,8 @@ impl BodyDigest {
         self.add_pending(rest);
     }
 
-    /// Like [`update`](Self::update), but adds only complete blocks, which need no copy, and returns the number
-    /// of added bytes. The caller must pass the remaining bytes (at most one block) again in the next call.
+    /// Like [`update`](Self::update), but adds only complete blocks and does not copy the remaining bytes (at most one
+    /// block). Returns the number of added bytes. The caller must pass the remaining bytes again in the next call.
     /// Before that call, [`value`](Self::value) is undefined.
     pub(crate) fn update_whole(&mut self, bytes: &[u8]) -> usize {
         let mut added = 0;
@@ -93,7 +93,7 @@ impl BodyDigest {
 
     /// Returns the current state and the complete blocks of `bytes`, the next bytes of the body. The caller can
     /// then add the blocks to the state in one pass with other work, and [accept](Self::accept) the new state.
-    /// Returns `None` while a partial block waits for more bytes.
+    /// Returns `None` if earlier bytes are pending.
     pub(crate) fn offer<'b>(&self, bytes: &'b [u8]) -> Option<(DigestState, &'b [Block])> {
         let blocks = bytes.len().saturating_sub(1) / BLOCK_BYTES;
         let is_at_block_start = self.pending_bytes == 0;

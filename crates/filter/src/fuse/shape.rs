@@ -66,8 +66,8 @@ impl Shape {
         first_wide_slot: 0,
     };
 
-    /// Returns a shape for `ids` ids. `generosity` is 0 for the first attempt and grows
-    /// with failed attempts; each unit adds slots for 1 % of the ids.
+    /// Returns a shape for `ids` ids. `generosity` is 0 for the first attempt to build the shard and grows with failed
+    /// attempts; each unit adds one slot per 100 ids.
     pub(crate) fn for_ids(ids: usize, width: Width, generosity: u32) -> Self {
         if ids == 0 {
             return Self::EMPTY;
@@ -194,6 +194,7 @@ impl Shape {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Probe {
     pub(crate) slots: [u32; ARITY],
+    /// The bits that are compared: as many low bits as the slots are wide.
     pub(crate) mask: u64,
     pub(crate) fingerprint: u64,
 }
@@ -221,7 +222,7 @@ pub(crate) const ARITY: usize = 4;
 /// Padding after the last slot, so that eight bytes can be read from the first byte of any slot.
 pub(crate) const PADDING_BYTES: u64 = 7;
 
-/// [`Shape::probe`] takes 16 bits of the hash for a position within a segment.
+/// A segment has at most 2¹⁶ slots, because [`Shape::probe`] takes 16 bits of the hash for a slot's position in it.
 const SEGMENT_LOG2_MAX: u8 = 16;
 
 /// The largest number of slots. It keeps sums within 32 bits. A shard has about a million ids, rarely twice as
@@ -246,9 +247,9 @@ const fn size_class(ids_min: usize, segment_log2: u8, permille: u64) -> SizeClas
     }
 }
 
-/// The values of the paper's formulas for ranges of sizes, in integers only, so that every machine builds the
-/// same bytes. The number of slots is about the smallest with which nine of ten first attempts succeed. A test in
-/// `build` measures this share.
+/// The values of the formulas of Graf and Lemire ("Binary Fuse Filters") for ranges of sizes, in integers only, so that
+/// every machine builds the same bytes. The number of slots is about the smallest with which nine of ten first attempts
+/// succeed. A test in `build` measures this share.
 const SIZE_CLASSES: [SizeClass; 16] = [
     size_class(3 << 18, 12, 1070),
     size_class(1 << 19, 11, 1075),

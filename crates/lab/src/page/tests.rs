@@ -96,6 +96,7 @@ fn latencies_are_not_compared_if_the_machine_was_too_slow() {
         }
     }
     assert!(page(&outcome, "x").contains("<td>the same</td>"));
+    // The load generator sent half of the requests a second or more after their due time.
     if let Some(totals) = &mut outcome.contenders[0].totals {
         totals.send_delay_p50_ms = 1000.0;
     }

@@ -1,11 +1,11 @@
 //! Fill, false-positive rate and required size of a [`Bloom`](super::Bloom) filter.
 //!
-//! A block has `l` keys on average, Poisson-distributed. Each key sets four random bits of the 64 in one word
-//! of each half. A lookup of an absent key reads one word of each half. Each of the two words has keys that
-//! selected only this word (`3l/16` on average, each), and both have keys that selected both words (`l/16`).
-//! These numbers are independent. All results follow without approximation from the generating function of the
-//! Poisson distribution, `E[x^K] = e^(-m(1-x))`. `u_i = (1 - i/64)^4` is the probability that a key sets none
-//! of `i` given bits of its word:
+//! A block has two halves of four words, and a word has 64 bits. A block has `l` keys on average,
+//! Poisson-distributed. Each key selects one word of each half, and sets four random bits in each of its two words. A
+//! lookup of an absent key reads one word of each half. Each of the two words has keys that selected only this word
+//! (`3l/16` on average, each), and both have keys that selected both words (`l/16`). These numbers are independent. All
+//! results follow without approximation from the generating function of the Poisson distribution,
+//! `E[x^K] = e^(-m(1-x))`. `u_i = (1 - i/64)^4` is the probability that a key sets none of `i` given bits of its word:
 //!
 //! - a bit is unset with probability `e^(-(l/4)·(1 - u_1))`;
 //! - the `d` distinct bits of an absent key in one word and its `e` bits in the other are all set with
@@ -49,7 +49,7 @@ pub fn false_positives(keys_per_block: f64) -> f64 {
 /// increasing.
 pub(super) fn keys_per_block_at(rate_max: f64, rate: impl Fn(f64) -> f64) -> f64 {
     let (mut low, mut high) = (0.0, keys_per_block(FILL_KNOWN_MAX));
-    // 60 bisections of at most 500 keys: an error far below a thousandth of a key.
+    // The interval has at most 500 keys. After 60 bisections, the error is far below a thousandth of a key.
     for _ in 0..60 {
         let middle = 0.5 * (low + high);
         if rate(middle) <= rate_max {
@@ -71,7 +71,8 @@ fn sets_any(i: u32) -> f64 {
     1.0 - (1.0 - f64::from(i) / 64.0).powi(WORD_BITS_SET as i32)
 }
 
-/// `Σ_d P(d distinct bits)·(-1)^i·C(d,i)` for `i` from 0 to 4.
+/// Returns the weight of each `i` from 0 to 4 in the sum of the module's documentation, as the mean over the number `d`
+/// of distinct bits: `Σ_d P(d distinct bits)·(-1)^i·C(d,i)`.
 fn weights() -> [f64; WORD_BITS_SET as usize + 1] {
     let mut weights = [0.0; WORD_BITS_SET as usize + 1];
     for (distinct, probability) in DISTINCT {

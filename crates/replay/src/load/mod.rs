@@ -2,9 +2,10 @@
 //!
 //! A feeder thread reads the trace into a queue. Each connection takes a request from the queue, sends it, compares
 //! the response frame by frame with the object's [`Pattern`], and takes the next one. The connections are spread over
-//! worker threads with one runtime each. Requests are sent in trace order; with one connection the order is exact.
-//! Beside the buffers of the kernel, each connection uses memory for one read buffer. If sizes are settled
-//! ([`ReplayPlan::settle_sizes`]), the feeder also stores the first size of every object.
+//! worker threads with one runtime each. The queue has the requests in trace order. Only with one connection is the
+//! order exact at the target, because several connections send at the same time. In addition to the buffers of the
+//! kernel, each connection uses memory for one read buffer. If every request uses the first size of its object
+//! ([`ReplayPlan::settle_sizes`]), the feeder also stores this size for every object.
 //!
 //! A closed loop sends as fast as responses arrive. In an open loop ([`Pacing::Rate`], [`Pacing::TraceTime`]) each
 //! request has a due time, and its latency is measured from this time even if no connection was free. If the target

@@ -1,5 +1,5 @@
-//! A cache of the metadata (header, key, head and table) of records that were read recently. Cached metadata is
-//! verified and parsed.
+//! A cache of the metadata of records that were read recently: the header of the record, the key, the head of the
+//! response, and the table of checksums. Cached metadata is verified and parsed.
 //!
 //! This process does not read a body that the kernel sends from the page cache, but it needs the metadata.
 //! Without this cache, each hit would read 4 KiB, verify the checksum of the metadata and parse the header. For
@@ -22,11 +22,11 @@ pub(crate) struct MetadataCache {
 
 /// The size of the largest metadata in the cache, in bytes. Larger metadata is read at each hit. Metadata is
 /// larger if the head has nearly two kilobytes, or the body is large: the table has eight bytes of checksum for
-/// each 64 KiB of the body, which is 1 KiB for a body of 8 MiB.
+/// each 64 KiB of the body, which is 2 KiB for a body of 16 MiB.
 const META_BYTES_MAX: usize = 2048;
 
-/// The number of slots, about the number of records that a device serves in some seconds. The table takes at
-/// most 4 MiB; with typical heads it takes 1 MiB.
+/// The number of slots, about the number of records that a device serves in some seconds. The metadata takes at most
+/// 4 MiB in addition to the slots; with typical heads it takes 1 MiB.
 const SLOTS: usize = 2048;
 
 impl MetadataCache {

@@ -5,7 +5,8 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 /// Limits the freed pages that the allocator keeps.
 #[derive(Debug)]
 pub struct FreedPages {
-    /// Returns freed pages to the system if they take more than the given number of bytes.
+    /// Returns freed pages to the system if they take more than the given number of bytes. The result is true if
+    /// pages were returned.
     return_freed_pages: fn(u64) -> bool,
     bytes_max: u64,
     /// The bytes counted since the last call of `return_freed_pages`.

@@ -1,4 +1,4 @@
-//! The figures of the report. Their JSON keys are stable: `docs/reference/json-reports.md`.
+//! The figures of the report of `edgeward analyze`. Their JSON keys are stable: `docs/reference/json-reports.md`.
 
 use serde::Serialize;
 
@@ -79,8 +79,10 @@ pub(super) struct TopRow {
     pub(super) url: Option<String>,
     pub(super) fingerprint: String,
     pub(super) requests: u64,
+    /// The bytes sent in all responses.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) bytes: Option<u64>,
+    /// The size of the largest complete response, or of the largest response if no response was complete.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) size: Option<u64>,
 }
@@ -93,7 +95,9 @@ pub(super) struct FullFigures {
     pub(super) bytes: u64,
     pub(super) cache: Option<Cache>,
     pub(super) storable: Storable,
+    /// The sizes of the storable objects, one for each URL.
     pub(super) object_sizes: SizeFigures,
+    /// The bytes sent in each response.
     pub(super) response_sizes: SizeFigures,
     pub(super) hours: Vec<HourRow>,
     pub(super) statuses: Vec<NamedRow>,
@@ -125,6 +129,7 @@ pub(super) struct Storable {
     pub(super) writes_avoided: f64,
 }
 
+/// The distribution of sizes, in bytes.
 #[derive(Debug, Serialize)]
 pub(super) struct SizeFigures {
     pub(super) p50: Option<u64>,
@@ -134,6 +139,7 @@ pub(super) struct SizeFigures {
     pub(super) buckets: Vec<SizeRow>,
 }
 
+/// The number and the sum of the sizes from `from` up to, but not including, `to`.
 #[derive(Debug, Serialize)]
 pub(super) struct SizeRow {
     pub(super) from: u64,

@@ -36,8 +36,8 @@ const MAGIC: [u8; 8] = *b"edgeward";
 /// during formatting therefore leaves either no superblock or a valid one.
 const CHECKSUM_AT: usize = 512 - 8;
 
-/// The size of the smallest segment. It has space for the header, the footer, the longest key, and a head and a
-/// piece of a quarter of the segment each.
+/// The size of the smallest segment. It has space for the header, the footer, the longest key, a head of a quarter of
+/// the segment, and a piece of a quarter of the segment.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// The size of the largest segment. The limit exists because offsets within a segment have 32 bits.
@@ -92,6 +92,7 @@ impl Superblock {
         if stored != UNSEEDED.checksum(&bytes[..CHECKSUM_AT]) {
             return Err(NoValidSuperblock::Invalid(SuperblockError::Corrupt));
         }
+        // The four bytes after the version are unused.
         fields.u32();
         let superblock = Self {
             device_id: fields.u64(),

@@ -63,5 +63,5 @@ impl Estimate {
     }
 }
 
-/// The memory for the tables of URLs. Data that exceeds it is written to a temporary file.
+/// The memory for the tables of URLs. Data that exceeds it is written to a temporary file of at most `--store-size`.
 const MEMORY: ByteSize = ByteSize::mib(512);

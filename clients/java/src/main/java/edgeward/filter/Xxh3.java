@@ -5,7 +5,10 @@ import java.lang.invoke.VarHandle;
 import java.nio.ByteOrder;
 import java.util.HexFormat;
 
-/** XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths. */
+/**
+ * XXH3 with 64 bits (Yann Collet), the hash of ids and the checksum of filter files. As the specification demands, each
+ * range of lengths has its own algorithm.
+ */
 final class Xxh3 {
     private static final VarHandle LONG =
             MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);

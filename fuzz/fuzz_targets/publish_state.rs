@@ -16,8 +16,8 @@ fuzz_target!(|bytes: &[u8]| {
         return;
     };
     match choice % 3 {
-        0 => log(input),
-        1 => log(&records(input)),
+        0 => check_log(input),
+        1 => check_log(&records(input)),
         _ => {
             if let Some(position) = StoredPosition::from_bytes(input) {
                 assert_eq!(StoredPosition::from_bytes(&position.to_bytes()), Some(position));
@@ -26,15 +26,15 @@ fuzz_target!(|bytes: &[u8]| {
     }
 });
 
-fn log(bytes: &[u8]) {
-    let (deltas, end, is_lost) = read_log(bytes);
+fn check_log(bytes: &[u8]) {
+    let (deltas, end, has_lost_records) = read_log(bytes);
     let end = usize::try_from(end).expect("within the bytes");
     let written: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
     assert_eq!(written, bytes[..end]);
-    assert!(!is_lost || end + 64 < bytes.len(), "a valid record follows the end");
+    assert!(!has_lost_records || end + 64 < bytes.len(), "a valid record follows the end");
     // The valid part of the log contains no damage.
-    let (again, same_end, is_lost) = read_log(&bytes[..end]);
-    assert_eq!((again, same_end, is_lost), (deltas, end as u64, false));
+    let (again, same_end, has_lost_records) = read_log(&bytes[..end]);
+    assert_eq!((again, same_end, has_lost_records), (deltas, end as u64, false));
 }
 
 /// Each byte below 0xf0 becomes a record with this many ids. Other bytes are inserted between records as they

@@ -61,7 +61,7 @@ impl Source for FailingSource {
                 .lock()
                 .expect("no thread panics")
                 .pop();
-            let lost = |is_transient| match is_transient {
+            let failure = |is_transient| match is_transient {
                 true => SourceError::Lost {
                     label: self.label(),
                     cause: "a failure that the test demands".into(),
@@ -102,7 +102,7 @@ impl Source for FailingSource {
                 let mut builder = attempt.batch_builder(number, "");
                 for id in start..first + self.rows {
                     if rows_left == Some(0) {
-                        return Err(lost(self.failures_are_transient));
+                        return Err(failure(self.failures_are_transient));
                     }
                     rows_left = rows_left.map(|rows| rows - 1);
                     if builder.add_row(Value::Integer(id))? {

@@ -151,7 +151,7 @@ pub mod refusal_reason {
             edgeward_dedup::reason::CANCELLED => "the peer gave up the stream",
             edgeward_dedup::reason::DIGEST => "the body is corrupt: its digest is wrong",
             edgeward_dedup::reason::TOO_MANY => "the peer has reached its limit of streams",
-            edgeward_dedup::reason::LENGTH => "the body is longer than announced",
+            edgeward_dedup::reason::LENGTH => "the body is longer or shorter than announced",
             edgeward_dedup::reason::RESTARTED => "the peer restarted",
             edgeward_dedup::reason::LOST => "both peers have lost a chunk of the body",
             NOT_ALLOWED => "the gateway does not allow this target",

@@ -132,7 +132,7 @@ impl Life {
                 panic!("the clients in other languages accept only signed manifests")
             }
         };
-        let asked: Vec<_> = (0..self.ids).map(|id| id.to_string()).collect();
+        let looked_up: Vec<_> = (0..self.ids).map(|id| id.to_string()).collect();
         let contents: Vec<_> = record
             .files
             .iter()
@@ -145,7 +145,7 @@ impl Life {
                 "clock_error_ms": clock_error.map(|error| error.as_millis() as u64),
                 "overlay_ids_max": config.overlay_ids_max,
                 "snapshot_bytes_max": config.snapshot_bytes_max,
-                "asked": asked,
+                "asked": looked_up,
             },
             "documents": record.documents, "files": contents, "steps": record.steps,
         });
@@ -158,9 +158,9 @@ impl Life {
         self.step(now, "restart", Value::Null, "taken", &vec![false; self.ids]);
     }
 
-    /// Passes an event to the client and then looks up every id. `must` has an entry per id: true if the client must
-    /// not answer `absent` for it.
-    pub(crate) fn handle(&mut self, now: Now, event: ClientEvent, must: &[bool]) {
+    /// Passes an event to the client and then looks up every id. `must_not_be_absent` has an entry per id: true if the
+    /// client must not answer `absent` for it.
+    pub(crate) fn handle(&mut self, now: Now, event: ClientEvent, must_not_be_absent: &[bool]) {
         let client = &mut self.client;
         let (what, result) = match &event {
             ClientEvent::Challenge(echo) => {
@@ -186,7 +186,7 @@ impl Life {
             let line = String::from_utf8(line).expect("a manifest is ASCII");
             self.stored = Some((line, file.clone()));
         }
-        let with = match (&mut self.record, event) {
+        let argument = match (&mut self.record, event) {
             (None, _) | (_, ClientEvent::Observe) => Value::Null,
             (_, ClientEvent::Challenge(echo)) => json!(to_hex(&echo)),
             (Some(record), ClientEvent::Manifest(line) | ClientEvent::Proof(line)) => {
@@ -196,14 +196,21 @@ impl Life {
                 json!(record.file(Digest::compute(&file)))
             }
         };
-        self.step(now, what, with, outcome, must);
+        self.step(now, what, argument, outcome, must_not_be_absent);
     }
 
-    fn step(&mut self, now: Now, what: &str, with: Value, outcome: &'static str, must: &[bool]) {
+    fn step(
+        &mut self,
+        now: Now,
+        what: &str,
+        argument: Value,
+        outcome: &'static str,
+        must_not_be_absent: &[bool],
+    ) {
         self.step_count += 1;
         *self.outcomes.entry(outcome).or_default() += 1;
         let mut answers = String::new();
-        for (id, &is_old) in must.iter().enumerate() {
+        for (id, &is_old) in must_not_be_absent.iter().enumerate() {
             let answer = self.client.answer(now, hash(id));
             answers.push(letter(answer));
             match answer {
@@ -221,9 +228,9 @@ impl Life {
         let Some(record) = &mut self.record else {
             return;
         };
-        let must: String = must
+        let must: String = must_not_be_absent
             .iter()
-            .map(|must| if *must { '!' } else { '.' })
+            .map(|is_old| if *is_old { '!' } else { '.' })
             .collect();
         let snapshot = snapshot.map(|name| record.file(name));
         let deltas: Vec<_> = deltas.into_iter().map(|name| record.file(name)).collect();
@@ -231,7 +238,7 @@ impl Life {
             now.monotonic.as_millis() as u64,
             now.wall.as_millis(),
             what,
-            with,
+            argument,
             outcome,
             fresh_ms,
             answers,

@@ -119,25 +119,25 @@ mod tests {
     }
 
     #[test]
-    fn the_load_is_computed_from_the_fill() {
-        for load in [0.5, 10.0, 45.0, 100.0] {
+    fn the_keys_per_block_are_computed_from_the_fill() {
+        for keys in [0.5, 10.0, 45.0, 100.0] {
             assert!(
-                (keys_per_block(fill(load)) - load).abs() < 1e-9 * load,
-                "{load}"
+                (keys_per_block(fill(keys)) - keys).abs() < 1e-9 * keys,
+                "{keys}"
             );
         }
     }
 
     /// The rate increases with the number of keys, and the search stops at the given rate.
     #[test]
-    fn the_rate_rises_with_the_load_and_the_search_finds_it() {
+    fn the_rate_rises_with_the_keys_and_the_search_stops_at_the_given_rate() {
         let rates: Vec<f64> = (0..120)
-            .map(|load| false_positives(f64::from(load)))
+            .map(|keys| false_positives(f64::from(keys)))
             .collect();
         assert!(rates.windows(2).all(|pair| pair[0] <= pair[1]));
         for rate in [1e-4, 1e-3, 0.01, 0.05] {
-            let load = keys_per_block_at(rate, false_positives);
-            assert!((false_positives(load) - rate).abs() < rate * 1e-6, "{rate}");
+            let keys = keys_per_block_at(rate, false_positives);
+            assert!((false_positives(keys) - rate).abs() < rate * 1e-6, "{rate}");
         }
     }
 }

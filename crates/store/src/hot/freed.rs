@@ -35,9 +35,9 @@ impl FreedPages {
         let counted = self.counted.fetch_add(bytes, Relaxed).saturating_add(bytes);
         if counted >= self.bytes_max / 4 {
             self.counted.store(0, Relaxed);
-            let freed_pages_returns = (self.return_freed_pages)(self.bytes_max);
+            let were_returned = (self.return_freed_pages)(self.bytes_max);
             self.freed_pages_returns
-                .fetch_add(u64::from(freed_pages_returns), Relaxed);
+                .fetch_add(u64::from(were_returned), Relaxed);
         }
     }
 

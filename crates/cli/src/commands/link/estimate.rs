@@ -55,7 +55,7 @@ pub(crate) struct EstimateArgs {
     #[arg(long, value_name = "SIZE", default_value = "8KiB")]
     chunk: ByteSize,
 
-    /// Size of the stores of both endpoints
+    /// Size of the store of each endpoint
     #[arg(long, value_name = "SIZE", default_value = "4GiB")]
     store_size: ByteSize,
 
@@ -67,7 +67,7 @@ pub(crate) struct EstimateArgs {
     #[arg(long)]
     no_delta: bool,
 
-    /// Do not compress
+    /// Do not compress, and do not send deltas
     #[arg(long)]
     no_compression: bool,
 

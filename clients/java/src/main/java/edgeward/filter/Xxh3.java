@@ -6,8 +6,8 @@ import java.nio.ByteOrder;
 import java.util.HexFormat;
 
 /**
- * XXH3 with 64 bits (Yann Collet), the hash of ids and the checksum of filter files. As the specification demands, each
- * range of lengths has its own algorithm.
+ * XXH3 with 64 bits (Yann Collet), the hash of ids and the checksum of filter files. As the
+ * specification demands, each range of lengths has its own algorithm.
  */
 final class Xxh3 {
     private static final VarHandle LONG =
@@ -64,14 +64,14 @@ final class Xxh3 {
             return upTo128(bytes, from, length, seed);
         }
         if (length > 8) {
-            long lo = u64(bytes, from) ^ ((key(24) ^ key(32)) + seed);
-            long hi = u64(bytes, to - 8) ^ ((key(40) ^ key(48)) - seed);
-            return avalanche(length + Long.reverseBytes(lo) + hi + mulFold(lo, hi));
+            long lo = u64(bytes, from) ^ ((secretWord(24) ^ secretWord(32)) + seed);
+            long hi = u64(bytes, to - 8) ^ ((secretWord(40) ^ secretWord(48)) - seed);
+            return xxh3Avalanche(length + Long.reverseBytes(lo) + hi + mulFold(lo, hi));
         }
         if (length > 3) {
             seed ^= (Integer.reverseBytes((int) seed) & 0xffffffffL) << 32;
             long x = u32(bytes, to - 4) + (u32(bytes, from) << 32);
-            x ^= (key(8) ^ key(16)) - seed;
+            x ^= (secretWord(8) ^ secretWord(16)) - seed;
             x ^= Long.rotateLeft(x, 49) ^ Long.rotateLeft(x, 24);
             x *= 0x9fb21c651e98df25L;
             x ^= (x >>> 35) + length;
@@ -84,12 +84,12 @@ final class Xxh3 {
                             | (bytes[from + (length >> 1)] & 0xffL) << 24
                             | bytes[to - 1] & 0xffL
                             | (long) length << 8;
-            return avalanche64(combined ^ ((u32(SECRET, 0) ^ u32(SECRET, 4)) + seed));
+            return xxh64Avalanche(combined ^ ((u32(SECRET, 0) ^ u32(SECRET, 4)) + seed));
         }
-        return avalanche64(seed ^ key(56) ^ key(64));
+        return xxh64Avalanche(seed ^ secretWord(56) ^ secretWord(64));
     }
 
-    private static long key(int at) {
+    private static long secretWord(int at) {
         return u64(SECRET, at);
     }
 
@@ -102,13 +102,13 @@ final class Xxh3 {
         return a * b ^ mulHigh(a, b);
     }
 
-    private static long avalanche(long x) {
+    private static long xxh3Avalanche(long x) {
         x ^= x >>> 37;
         x *= 0x165667919e3779f9L;
         return x ^ x >>> 32;
     }
 
-    private static long avalanche64(long x) {
+    private static long xxh64Avalanche(long x) {
         x ^= x >>> 33;
         x *= PRIME64_2;
         x ^= x >>> 29;
@@ -116,9 +116,10 @@ final class Xxh3 {
         return x ^ x >>> 32;
     }
 
-    private static long mix16(byte[] bytes, int at, int key, long seed) {
+    private static long mix16(byte[] bytes, int at, int secretAt, long seed) {
         return mulFold(
-                u64(bytes, at) ^ (key(key) + seed), u64(bytes, at + 8) ^ (key(key + 8) - seed));
+                u64(bytes, at) ^ (secretWord(secretAt) + seed),
+                u64(bytes, at + 8) ^ (secretWord(secretAt + 8) - seed));
     }
 
     private static long upTo128(byte[] bytes, int from, int length, long seed) {
@@ -127,7 +128,7 @@ final class Xxh3 {
             sum += mix16(bytes, from + 16 * pair, 32 * pair, seed);
             sum += mix16(bytes, from + length - 16 * (pair + 1), 32 * pair + 16, seed);
         }
-        return avalanche(sum);
+        return xxh3Avalanche(sum);
     }
 
     private static long upTo240(byte[] bytes, int from, int length, long seed) {
@@ -135,12 +136,12 @@ final class Xxh3 {
         for (int n = 0; n < 8; n++) {
             sum += mix16(bytes, from + 16 * n, 16 * n, seed);
         }
-        sum = avalanche(sum);
+        sum = xxh3Avalanche(sum);
         for (int n = 8; n < length / 16; n++) {
             sum += mix16(bytes, from + 16 * n, 16 * (n - 8) + 3, seed);
         }
         sum += mix16(bytes, from + length - 16, 136 - 17, seed);
-        return avalanche(sum);
+        return xxh3Avalanche(sum);
     }
 
     private static long moreThan240(byte[] bytes, int from, int length, long seed) {
@@ -148,8 +149,8 @@ final class Xxh3 {
         if (seed != 0) {
             secret = new byte[SECRET.length];
             for (int at = 0; at < secret.length; at += 16) {
-                LONG.set(secret, at, key(at) + seed);
-                LONG.set(secret, at + 8, key(at + 8) - seed);
+                LONG.set(secret, at, secretWord(at) + seed);
+                LONG.set(secret, at + 8, secretWord(at + 8) - seed);
             }
         }
         long[] acc = {
@@ -180,13 +181,13 @@ final class Xxh3 {
                             acc[lane] ^ u64(secret, 11 + 8 * lane),
                             acc[lane + 1] ^ u64(secret, 19 + 8 * lane));
         }
-        return avalanche(sum);
+        return xxh3Avalanche(sum);
     }
 
-    private static void accumulate(long[] acc, byte[] bytes, int at, byte[] secret, int key) {
+    private static void accumulate(long[] acc, byte[] bytes, int at, byte[] secret, int secretAt) {
         for (int lane = 0; lane < 8; lane++) {
             long value = u64(bytes, at + 8 * lane);
-            long keyed = value ^ u64(secret, key + 8 * lane);
+            long keyed = value ^ u64(secret, secretAt + 8 * lane);
             acc[lane ^ 1] += value;
             acc[lane] += (keyed & 0xffffffffL) * (keyed >>> 32);
         }

@@ -1,7 +1,7 @@
 //! The pseudo-headers and fields of an HTTP/2 request, as the HTTP/2 library passes them on.
 //!
-//! The input is `:method`, `:authority` and `:path`, one line each, followed by a head as lines. An accepted request
-//! has a canonical form that is a fixed point, both for the key and for the forwarded request.
+//! The input is `:method`, `:authority` and `:path`, one line each, followed by the lines of the fields. The canonical
+//! form of an accepted request does not change if it is made canonical again.
 //!
 //! Run: `cargo +nightly fuzz run http2_pseudo_headers`.
 #![no_main]
@@ -46,6 +46,7 @@ fuzz_target!(|input: &[u8]| {
         return;
     };
     assert!(path.starts_with('/') || path == "*" && method == Method::OPTIONS);
+    // The canonical path is accepted without a change as a target that was not received as `:path`.
     assert_eq!(target(&path, false).as_ref(), Ok(&path));
     let canonical = authority.canonical().into_owned();
     assert!(!canonical.contains('@'));
@@ -55,10 +56,12 @@ fuzz_target!(|input: &[u8]| {
     assert_eq!(key(&canonical), format!("http://{canonical}{}", rooted(&path)).into_bytes());
 });
 
+/// Returns the path as it is in a cache key: with `/` before the `*` of an OPTIONS request.
 fn rooted(path: &str) -> String {
     if path.starts_with('/') { path.to_owned() } else { format!("/{path}") }
 }
 
+/// Checks the fields of a request.
 fn fields(lines: &[u8]) {
     let mut request = head(lines);
     hop_by_hop::strip_request(&mut request);

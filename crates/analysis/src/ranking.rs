@@ -6,16 +6,18 @@ use crate::Entry;
 use crate::hours::TrafficCounts;
 use crate::wire::{DecodeError, Reader, Writer};
 
-/// Requests and bytes by name: for hosts, media types, machines and methods.
+/// Requests and bytes by name: for hosts, media types, methods and the machines that wrote the logs.
 ///
-/// The table has at most twice the requested number of names. If it is full, the half with the fewest requests
-/// is dropped, similar to Misra and Gries but without subtracting from the remaining counts. If a dropped name
-/// occurs again, its earlier requests are missing from its count. A count is therefore too small by at most
-/// [`Ranking::undercount_max`], which is 0 until the first drop.
+/// The table has at most twice the requested number of names. If more names occur, those with the fewest requests are
+/// dropped: usually half of the table. The algorithm of Misra and Gries is similar, but it also subtracts from the
+/// remaining counts. If a dropped name occurs again, its earlier requests are missing from its count. A count is
+/// therefore too small by at most [`Ranking::undercount_max`], which is 0 until the first drop.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     rows: HashMap<Box<[u8]>, TrafficCounts>,
+    /// The requested number of names. The table has at most twice this number.
     names_max: usize,
+    /// The sum of the counts of all dropped names.
     others: TrafficCounts,
     undercount_max: u64,
 }
@@ -70,7 +72,8 @@ impl Ranking {
         let others = &mut self.others;
         let mut names_left = self.names_max;
         self.rows.retain(|_, row| {
-            // Names with exactly this count stay in any order, until `names_max` names remain.
+            // Names with exactly this count stay while fewer than `names_max` names are kept. Names with a higher
+            // count always stay, so more than `names_max` names may remain.
             let is_kept = row.requests > count_min || (row.requests == count_min && names_left > 0);
             if is_kept {
                 names_left = names_left.saturating_sub(1);
@@ -131,6 +134,7 @@ impl Ranking {
         let mut ranking = Self::new(names_max);
         ranking.undercount_max = from.counted()?;
         ranking.others = TrafficCounts::read_from(from)?;
+        // A row takes at least 6 bytes: a name and five numbers.
         let count = from.count(6)?;
         if count > 2 * names_max {
             return Err(from.decode_error());
@@ -151,7 +155,7 @@ impl Ranking {
         self.rows.len()
     }
 
-    /// The largest possible error of a count.
+    /// The largest number of requests that may be missing from a count.
     pub const fn undercount_max(&self) -> u64 {
         self.undercount_max
     }
@@ -181,7 +185,7 @@ mod tests {
     }
 
     proptest! {
-        /// No count is too high or too low by more than `undercount_max`, and the sum is exact.
+        /// No count is too high. No count is too low by more than `undercount_max`. The sum of all counts is exact.
         #[test]
         fn counts_are_exact_within_the_stated_error(
             names in prop::collection::vec(0u8..40, 0..400),

@@ -7,7 +7,8 @@
 //! ```
 //!
 //! Every error reaches [`print()`] through `anyhow`. An error that has a location or a hint is a
-//! [`Diagnostic`]. Several errors found in one pass are [`Diagnostics`]; each is printed as a block of its own.
+//! [`Diagnostic`]. All errors of a configuration or a lab plan are [`Diagnostics`]; each is printed as a block of its
+//! own.
 
 use std::fmt::{self, Write as _};
 use std::io;
@@ -39,8 +40,8 @@ impl Diagnostic {
         Self::new(all.map(ToString::to_string).collect::<Vec<_>>().join(": "))
     }
 
-    /// The error for a file that could not be opened or read. The message begins with `cannot`, for example "cannot
-    /// open". If the file does not exist, the hint is its absolute path.
+    /// The error for a file that could not be opened or read. `cannot` is the start of the message, for example
+    /// "cannot open". If the file does not exist, the hint contains its absolute path.
     pub(crate) fn unreadable(path: &Path, cannot: &str, error: &io::Error) -> Self {
         let diagnostic = Self::new(format!("{cannot} {}: {error}", path.display()));
         match error.kind() {
@@ -89,7 +90,7 @@ impl fmt::Display for Diagnostic {
 
 impl std::error::Error for Diagnostic {}
 
-/// All errors found in one pass, so that the user can fix them together.
+/// All errors of a configuration or a lab plan, so that the user can fix them together.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Diagnostics(pub(crate) Vec<Diagnostic>);
 
@@ -113,7 +114,7 @@ pub(crate) fn absolute(path: &Path) -> String {
 
 /// Writes `error` to stderr in the format of the module's example.
 pub(crate) fn print(error: &anyhow::Error) {
-    // If stderr is closed too, the error cannot be reported.
+    // If stderr is closed, the error cannot be reported.
     _ = io::Write::write_all(&mut io::stderr(), render(error).as_bytes());
 }
 
@@ -127,6 +128,7 @@ pub(crate) fn render(error: &anyhow::Error) -> String {
     }
     let message = format!("{error:#}");
     let without_location = Diagnostic::new("");
+    // `chain` does not find a `Diagnostic` that was added to another error as context. `downcast_ref` finds it.
     let located = error
         .chain()
         .find_map(|cause| cause.downcast_ref::<Diagnostic>())

@@ -14,7 +14,7 @@ fn rate(share: f64) -> Rate {
     Rate::new(share).expect("the rate is valid")
 }
 
-/// Returns distinct pseudorandom ids.
+/// Returns distinct pseudorandom ids. Different series have different ids.
 fn ids(count: u64, series: u64) -> impl Iterator<Item = IdHash> {
     let hasher = IdHasher::default();
     (0..count).map(move |n| hasher.hash_integer(i128::from(series << 40 | n)))
@@ -121,8 +121,8 @@ proptest! {
     }
 }
 
-/// The measured false-positive rate equals the exact rate of the filter within five standard deviations, and the
-/// expected rate is at most the requested one.
+/// The false-positive rate measured with random hashes equals `exact_rate` within five standard deviations. The rate
+/// that the filter's header predicts is at most the requested one.
 #[test]
 fn the_measured_rate_is_the_exact_rate() {
     for share in [0.3, 0.03, 0.01] {
@@ -157,6 +157,7 @@ fn a_static_filter_is_at_most_15_percent_above_the_size_limit() {
         let limit = bytes_limit(620_000, share);
         let ratio = filter.bytes().len() as f64 / limit;
         assert!(ratio < 1.15, "{share}: {ratio:.3} times the limit");
+        // With 3 % false positives, the filter must fit in 440 KiB: 5.8 bits per id.
         if share == 0.03 {
             assert!(
                 filter.bytes().len() <= 440 * 1024,
@@ -203,6 +204,7 @@ fn shards_solved_in_any_order_give_the_same_filter() {
 fn a_full_filter_refuses_ids_that_would_exceed_its_rate() {
     let mut filter =
         UpdatableFilter::new(FilterParams::with_rate(rate(0.01)), 100).expect("the filter fits");
+    // Up to five of the 200 ids may be false positives of the filter, which need no space.
     let refused = ids(200, 1).filter(|&id| filter.insert(id).is_err()).count();
     assert!(refused >= 95, "{refused}");
     assert_eq!(filter.ids(), 100);

@@ -26,8 +26,9 @@ pub struct SpanProgress {
     pub rows: u64,
     /// The number of rows of this batch that were skipped because they are malformed.
     pub malformed: u64,
-    /// The position after this batch. If an attempt fails after the ids of this batch were persisted, the next
-    /// attempt begins at this position. `None` at the end of the span, and if the source reports no positions.
+    /// The position after this batch. If an attempt to read the span fails after the ids of this batch were
+    /// persisted, the next attempt begins at this position. `None` at the end of the span, and if the source reports
+    /// no positions.
     pub position: Option<Vec<u8>>,
     /// True if these rows are the last ones of the span.
     pub ends_span: bool,
@@ -78,19 +79,21 @@ impl Batch {
 pub struct BatchBuilder {
     batch: Batch,
     rules: RowRules,
-    /// The number of rows of the span that were read so far. It gives the row number in an error message.
+    /// The number of rows of the span that were read so far, in all attempts. Error messages state it as the row
+    /// number.
     rows: u64,
-    /// A text for error messages, which follows the row number and names the range in which rows are counted,
-    /// for example ` of tokens 1 to 9`. Empty if rows are counted in the whole scan.
+    /// A text for error messages, which follows the row number and names the span, for example ` of tokens 1 to 9`.
+    /// Empty if the span is the whole scan.
     row_suffix: String,
     column: String,
 }
 
-/// The settings by which rows are converted to ids, and the number of rows in a batch.
+/// The settings by which rows are converted to ids and collected in batches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowRules {
     pub(crate) form: IdForm,
     pub(crate) skip_malformed: bool,
+    /// A batch is full when it has this many rows. Malformed rows count too.
     pub(crate) batch_ids: usize,
 }
 

@@ -1,5 +1,6 @@
-//! Property tests of the parsers for untrusted input: labels, and the requests of proxy clients. The expected results
-//! are the values from which a request was generated, the address parser of the standard library, and httparse.
+//! Property tests of the parsers for untrusted input: the labels by which an endpoint opens a stream to a target,
+//! and the requests of proxy clients. The expected results are the values from which a request was generated, the
+//! address parser of the standard library, and httparse.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -58,7 +59,7 @@ proptest! {
     }
 
     /// An accepted target has a name of letters, digits, `-`, `_` and `.`, or an address, and a port of digits.
-    /// Every socket address of the standard library is accepted, except those with port 0 or a zone.
+    /// Every socket address of the standard library is accepted, except those with port 0 or an IPv6 zone.
     #[test]
     fn other_text_is_not_a_target(text in nearly_a_target()) {
         if let Ok(target) = text.parse::<HostPort>() {
@@ -95,6 +96,7 @@ proptest! {
     ) {
         let bytes = [&[kind], &rest[..]].concat();
         let decoded = Label::decode(&bytes);
+        // The kinds are a TCP target, the answer to a stream with a number of 4 bytes, and the HTTP origin.
         let is_valid = match kind {
             1 => std::str::from_utf8(&rest).ok().and_then(|rest| rest.parse::<HostPort>().ok()).is_some(),
             2 => rest.len() == 4,
@@ -108,7 +110,7 @@ proptest! {
     }
 
     /// A SOCKS5 request is parsed to the target from which it was generated. A message is parsed when its last
-    /// byte is received, and not earlier.
+    /// byte is received, and not earlier. The second argument of `read` is true if the greeting was answered.
     #[test]
     fn socks_requests_are_parsed_as_built(
         (host, port) in targets(),

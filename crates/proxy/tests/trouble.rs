@@ -157,6 +157,7 @@ fn a_response_head_of_a_hundred_megabytes_is_refused() {
         bed.metric("edgeward_origin_errors_total{cause=\"head-too-large\"}"),
         2.0
     );
+    // The origin can fill only the kernel's socket buffers, which take up to 36 MiB.
     let written = bed.origin.bytes_written();
     assert!(written < 40 << 20, "the origin could write {written} bytes");
 }
@@ -345,7 +346,7 @@ fn a_client_that_reads_nothing_is_closed() {
 
 /// A client that reads a large body slowly but steadily must not be closed by the idle timeouts.
 ///
-/// Method: read a body that is larger than the kernel's buffers, in 64 pieces over three times the timeouts.
+/// Method: read a body that is larger than the kernel's buffers, in 64 pieces over 3 s. Each timeout is 1 s.
 #[test]
 fn a_slow_client_that_continues_to_read_is_not_closed() {
     const LENGTH: usize = 64 << 20;
@@ -420,6 +421,7 @@ fn a_malformed_request_is_a_400() {
     assert_eq!(bed.origin.requests_total(), 0);
 }
 
+/// An upgrade to h2c is ignored, because such clients also accept HTTP/1.1. Other upgrades and CONNECT get a 501.
 #[test]
 fn tunnels_and_other_protocols_are_refused_with_a_reason() {
     let bed = TestBed::start();

@@ -6,8 +6,8 @@
 //! - `eviction`: every disk admission rule with every reinsertion rule;
 //! - `rules`: second-hit admission; objects evicted from memory are, or are not, offered to the disk; disk hits
 //!   are, or are not, counted by the admission;
-//! - `density`: `size-density` with the mean and with fixed sizes, compared with `always`, `second-hit` and
-//!   `nth-hit`;
+//! - `density`: `size-density` with half of the measured mean size and with fixed sizes, compared with `always`,
+//!   `second-hit` and `nth-hit`;
 //! - `period`: `second-hit` and `nth-hit` with key filters for 1/16 to 4 times the default number of keys;
 //! - `filter`: second-hit admission with filters of several sizes and several fill limits.
 //!

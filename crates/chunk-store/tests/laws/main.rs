@@ -24,7 +24,9 @@ use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Harm, ReadObserver, SimulatedDisk};
 use edgeward_types::Seed;
 
+/// The size of a container in bytes, without its trailer.
 const CONTAINER: usize = 64 << 10;
+/// The number of containers on the device of a test.
 const CONTAINERS: usize = 4;
 
 /// Every property holds for every compression method.
@@ -52,6 +54,7 @@ fn key() -> IdKey {
     IdKey::new([1; 32])
 }
 
+/// Settings for chunks of 4096 bytes on average, and for the epoch 77 in a new store.
 fn settings(compression: Method) -> ChunkSettings {
     ChunkSettings {
         layout: layout(),
@@ -61,7 +64,7 @@ fn settings(compression: Method) -> ChunkSettings {
     }
 }
 
-/// A disk with room for four containers.
+/// A disk with room for the superblock of 4096 bytes and four containers.
 fn disk() -> Arc<SimulatedDisk> {
     SimulatedDisk::new(4096 + CONTAINERS * (CONTAINER + layout().trailer_bytes()))
 }
@@ -93,7 +96,7 @@ fn noise(number: usize, bytes: usize) -> Vec<u8> {
 }
 
 /// Loads a chunk, compares its bytes and returns its location. Returns `None` if the chunk is not found, and
-/// `Err` if it is corrupt or only listed.
+/// `Err` if it is corrupt or only listed: the store has its id but not its bytes.
 fn load_chunk(store: &mut Chunks, number: usize) -> Option<Result<ChunkLocation, ()>> {
     let bytes = chunk(number);
     let id = key().id(&bytes);
@@ -153,8 +156,9 @@ fn steps() -> impl Strategy<Value = Vec<Step>> {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 40, ..ProptestConfig::default() })]
 
-    /// The store behaves like a map of the chunks in its last three containers. These chunks are found at the same
-    /// location until they are removed from the index; chunks in older containers are not found.
+    /// The store behaves like a map of the chunks in the open container and the last three written containers. These
+    /// chunks are found at the same location until they are removed from the index. Chunks in older containers are not
+    /// found.
     #[test]
     fn a_store_is_a_map_of_the_last_containers(steps in steps(), method in methods()) {
         let disk = disk();
@@ -240,12 +244,13 @@ proptest! {
         prop_assert!(bytes == expected);
     }
 
-    /// After a bit is flipped anywhere on the device, each chunk is loaded correctly, reported as corrupt, or
+    /// After a bit is flipped anywhere behind the superblock, each chunk is loaded correctly, reported as corrupt, or
     /// not found. A chunk that is stored again is loaded correctly.
     #[test]
     fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
-        // A block has up to three chunks, so one flipped bit can corrupt three chunks.
+        // Compression puts neighbouring chunks into blocks of up to 8 KiB. One flipped bit can corrupt all chunks of a
+        // block, and a block has fewer than four of these chunks.
         let corrupt_max = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
         (0..40).for_each(|number| _ = store_chunk(&mut store, number));
@@ -316,7 +321,8 @@ fn check_crashes(method: Method) {
     );
 }
 
-/// If writes fail, only the chunks of the failed writes are lost.
+/// After failed writes, each chunk is loaded correctly or not found. Chunks that are stored when the device works
+/// again are found.
 #[test]
 fn the_store_survives_a_failing_device() {
     let disk = disk();
@@ -376,7 +382,7 @@ fn a_reopened_store_has_the_same_epoch() {
 fn a_new_epoch_begins_when_container_numbers_are_used_up() {
     let disk = disk();
     drop(open(&disk, Method::None));
-    // Simulates that 2^32 - 4 containers were written: writes the trailer of the last of them at its position.
+    // Simulates that all containers up to number 2^32 - 4 were written: writes the trailer of the last one.
     let number = u32::MAX - 3;
     let position = number as usize % CONTAINERS;
     let entry = Entry {
@@ -415,7 +421,8 @@ fn a_new_epoch_begins_when_container_numbers_are_used_up() {
     );
 }
 
-/// A device with other content or a corrupt superblock is refused and left unchanged.
+/// A device with other content or a corrupt superblock is refused and left unchanged. A device that is too small is
+/// refused too.
 #[test]
 fn a_device_with_other_content_is_refused() {
     let open_error = |change: &dyn Fn(&SimulatedDisk)| {

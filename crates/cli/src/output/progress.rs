@@ -79,7 +79,7 @@ impl Progress {
         }
     }
 
-    /// Writes a line to stderr, above the bar if there is one.
+    /// Writes a line to stderr, above the bar if a bar is shown. With `--quiet`, writes no line.
     pub(crate) fn note(&self, line: &str) {
         match &self.view {
             ProgressView::Quiet => {}
@@ -179,7 +179,7 @@ fn write_line(line: &str) {
 
 static QUIET: AtomicBool = AtomicBool::new(false);
 
-/// The time between two lines: short enough to show that the task runs, long enough for the log of a CI job.
+/// The time between two lines: short enough to show that the task runs, long enough to keep the log of a CI job short.
 const LINE_INTERVAL: Duration = Duration::from_secs(5);
 
 /// The longest estimate of the remaining time, in seconds: a century. A longer estimate is meaningless and could

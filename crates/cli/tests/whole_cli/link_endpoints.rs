@@ -50,7 +50,7 @@ fn round_trip(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
     tcp.set_read_timeout(Some(Duration::from_secs(60)))?;
     thread::scope(|scope| {
         scope.spawn(|| {
-            // A broken link resets the connection.
+            // If the link breaks, the write fails. The read below returns the error.
             _ = (&tcp).write_all(body);
             _ = tcp.shutdown(Shutdown::Write);
         });
@@ -249,7 +249,7 @@ fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     }
 }
 
-/// Compressed bodies take a fraction of their size in the store. An endpoint without the option can read them later.
+/// Compressed chunks take less space. An endpoint that is started without `--store-compression` can read them.
 #[test]
 fn a_compressed_store_holds_more_and_opens_without_the_option() {
     let body: Vec<u8> = (0..60_000)
@@ -370,6 +370,7 @@ fn a_proxy_port_reaches_only_permitted_targets() {
         ]
         .concat();
         tcp.write_all(&request).expect("the request is sent");
+        // The reply to the greeting has 2 bytes, the reply to the request 10. Byte 1 of the latter is its code.
         let mut reply = [0; 12];
         tcp.read_exact(&mut reply)
             .expect("the proxy sends two responses");
@@ -514,7 +515,6 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     });
 }
 
-/// Each operator mistake gets an error with a hint.
 #[test]
 fn operator_mistakes_get_an_error_with_a_hint() {
     let endpoints = Endpoints::new(&[]);

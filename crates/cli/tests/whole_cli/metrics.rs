@@ -11,7 +11,8 @@ use edgeward_metrics::{Definition, Kind, common_definitions};
 
 use super::run::{Server, output};
 
-/// The heading, the introduction and the metrics of each server.
+/// The sections of the reference page, each with heading, introduction and metrics. The first section has the metrics
+/// that all servers share.
 fn servers() -> [(&'static str, &'static str, Vec<Definition>); 4] {
     [
         (
@@ -309,6 +310,7 @@ fn check_process_metrics(server: &Server, page: &str) {
     let open_files = fs::read_dir(format!("{proc}/fd"))
         .expect("the process runs")
         .count() as f64;
+    // The server may open and close files between the scrape and this count, so a small difference is allowed.
     let reported = value("process_open_fds ");
     assert!(
         (reported - open_files).abs() <= 8.0,

@@ -8,7 +8,8 @@
 //! ```
 //!
 //! `FOLDER/1` and `FOLDER/2` have two versions of files with the same names (`make demo-link` downloads
-//! packages). An origin serves the files over HTTP/1.1. The WAN path is a relay on loopback that limits the
+//! packages). If `FOLDER/1` does not exist, `FOLDER/synthetic` is used. Only `.tar` files below 40 MB are transferred.
+//! An origin serves the files over HTTP/1.1. The WAN path is a relay on loopback that limits the
 //! bandwidth and delays the bytes. Without the link, a client requests the files from the origin over the WAN
 //! path. With the link, the client requests them from `edgeward serve` with `[origin.link]`, which connects
 //! over the WAN path to `edgeward gateway --origin`. The origin sends `cache-control: no-store`, so the edge
@@ -63,6 +64,7 @@ fn main() -> io::Result<()> {
     let direct = Wan::start(origin.addr, settings)?;
     let link = EdgeAndGateway::start(&options.edgeward, origin.addr, settings)?;
 
+    // `times less`: the size of the files divided by the bytes on the WAN path.
     println!(
         "{:<28}{:>12}{:>10}{:>12}",
         "", "MB on WAN", "seconds", "times less"
@@ -168,7 +170,7 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
         .map(|entry| entry.map(|entry| entry.path()))
         .collect::<io::Result<_>>()?;
     files.retain(|file| file.extension().is_some_and(|extension| extension == "tar"));
-    // Larger packages are skipped. Each package is transferred in full three times, and 40 MB take 16 s at 20 Mb/s.
+    // Larger packages are skipped, because each uncompressed transfer of 40 MB takes 16 s at 20 Mb/s.
     files.retain(|file| fs::metadata(file).is_ok_and(|metadata| metadata.len() < 40_000_000));
     files.sort();
     Ok(files)
@@ -176,9 +178,13 @@ fn files(folder: &Path) -> io::Result<Vec<PathBuf>> {
 
 struct Options {
     folder: PathBuf,
+    /// The path of the `edgeward` program. Default: the program that cargo built with the profile of this example.
     edgeward: PathBuf,
+    /// True if the files were generated instead of downloaded.
     synthetic: bool,
+    /// The bandwidth of the WAN path in each direction, in Mb/s.
     mbps: u64,
+    /// The round-trip time of the WAN path.
     rtt: Duration,
 }
 

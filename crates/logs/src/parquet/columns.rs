@@ -1,4 +1,4 @@
-//! The columns of the Parquet files, and the conversion of requests into them.
+//! The columns of the Parquet files that access logs are converted to. Each request becomes one row.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -55,6 +55,7 @@ impl Columns {
         self.len() == 0
     }
 
+    /// Adds a request. `fingerprint` is the hash of the URL. `machine` is used if the entry does not name a machine.
     pub(super) fn push(&mut self, entry: &Entry<'_>, fingerprint: u64, url: &[u8], machine: &str) {
         let time = entry.time.map(|time| time.as_millis());
         self.time

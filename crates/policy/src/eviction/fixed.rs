@@ -1,6 +1,6 @@
-//! Two orders that hits do not change: by age and by size.
+//! Two eviction orders that hits do not change: by age and by size. The object with the lowest rank is evicted first.
 //!
-//! First in, first out is the baseline with the least work. SIZE evicts the largest object first.
+//! First in, first out is the simplest order and serves as the baseline. SIZE evicts the largest object first.
 //!
 //! Source of SIZE: Williams, Abrams, Standridge, Abdulla and Fox, "Removal Policies in Network Caches for World-Wide
 //! Web Documents", SIGCOMM 1996.
@@ -16,7 +16,7 @@ use crate::Object;
 /// First in, first out: evicts the object that was admitted first.
 pub type Fifo = Fixed<ByAge>;
 
-/// Evicts the largest object; among objects of equal size, the one in the lowest slot.
+/// Evicts the largest object; among objects of equal size, the one with the lowest slot number in the tier.
 pub type Size = Fixed<BySize>;
 
 /// Ranks by an order that is known at the admission.
@@ -25,7 +25,7 @@ pub struct Fixed<O>(PhantomData<O>);
 
 /// The rank of an object at its admission.
 pub trait Order: std::fmt::Debug + Send + 'static {
-    /// Returns the rank of an object. `offer` is the number of the offer at which the object is admitted.
+    /// Returns the rank of an object. `offer` is the number of objects that were offered for admission so far.
     fn rank(offer: u64, object: &Object) -> u64;
 }
 
@@ -58,7 +58,7 @@ pub struct AccessState {
 
 impl<O: Order> Ranking for Fixed<O> {
     type AccessState = AccessState;
-    /// The number of offers.
+    /// The number of objects that were offered for admission.
     type Shared = AtomicU64;
 
     fn tick(offers: &AtomicU64) {

@@ -43,9 +43,8 @@ impl Future for Serving {
     }
 }
 
-/// Serves a request.
-///
-/// `body` is `Some` if the request may have a body, `outcome` if the codec has already looked the request up.
+/// Serves a request. `body` is `Some` if the request may have a body, `outcome` if the codec has already looked the
+/// request up.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     client: &Client,
@@ -105,6 +104,7 @@ fn carry_out(
             };
             later(async move {
                 let response = fetch.await;
+                // The filter of the negative rule answered "maybe": a 404 or 410 is a false positive.
                 worker.cache.negative.watch(rule, response.status());
                 response
             })

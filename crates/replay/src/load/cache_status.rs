@@ -4,7 +4,7 @@ use http::HeaderMap;
 use http::header::HeaderName;
 use serde::{Deserialize, Serialize};
 
-/// How the nearest cache, usually the target, handled the request.
+/// How the cache nearest to the client handled the request. This cache is usually the target of the replay.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Class {
@@ -12,7 +12,7 @@ pub enum Class {
     Hit,
     /// Served from the cache after its freshness lifetime: `hit` with a negative `ttl`.
     Stale,
-    /// The origin validated the stored response: `fwd=stale` (or `request`) and `fwd-status=304`.
+    /// The origin validated the stored response: `fwd-status=304`, and `fwd` is neither `bypass` nor `method`.
     Revalidated,
     /// Shared the fetch of another request: `collapsed`.
     Collapsed,
@@ -57,7 +57,7 @@ impl Class {
     /// Returns the class from `Cache-Status`. If this field has no class, uses `X-Cache`, which many caches
     /// without RFC 9211 send.
     pub fn from_headers(headers: &HeaderMap) -> Self {
-        // Section 2: each cache appends its member, so the last member is from the nearest cache.
+        // RFC 9211, section 2: each cache appends its member, so the last member is from the nearest cache.
         let last = headers
             .get_all(&CACHE_STATUS)
             .iter()

@@ -1,4 +1,4 @@
-//! Computes the response to a request for an object: conditions, ranges, headers. Pure code.
+//! Computes the response to a request for an object: conditions, ranges, headers. This module does no input or output.
 //!
 //! Heads are small and, if possible, of constant length: a cache counts them against its capacity, and a
 //! prediction of its hit ratio must know their length. With the defaults, the head of a 200 is
@@ -11,9 +11,9 @@
 //!                                         2
 //! ```
 //!
-//! The sum is 104 bytes plus the digits of the size. With entity tags, a filler in the tag compensates for the
-//! digits: `etag: "`, 16 hex digits, 13 zeros minus the digits of the size, `"`. Then each head has 104 + 13 +
-//! 26 = 143 bytes.
+//! The sum is 104 bytes plus the digits of the size. With entity tags, zeros in the tag compensate for the digits: the
+//! digits of the size and the zeros are always 13 bytes. The rest of the field takes 26 bytes: `etag: "`, 16 hex
+//! digits, `"` and CRLF. Each head then has 104 + 13 + 26 = 143 bytes.
 
 use std::fmt::Write as _;
 use std::ops::Range;
@@ -107,6 +107,7 @@ impl OriginResponse {
         else {
             return;
         };
+        // `None` if the value is malformed, `Some(None)` for a suffix of 0 bytes, which no object can satisfy.
         let requested_range = match part {
             ("", last) => last.parse().ok().map(|last: u64| {
                 // The client requests the last `last` bytes, or the whole object if it is shorter.

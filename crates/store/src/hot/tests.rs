@@ -73,6 +73,8 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     }
     let stats = cache.stats();
     assert_eq!(stats.refused_pinned, 1);
+    // The guards in `read` keep every admitted object charged, as a resident or as pinned. The bound of 18 MiB
+    // therefore allows no object after the first 18.
     assert!(
         stats.used_bytes + stats.pinned_bytes <= 18 * MIB,
         "{stats:?}"
@@ -324,6 +326,7 @@ fn a_promotion_makes_no_new_version_and_replaces_nothing() {
     assert!(cache.is_current(version));
 }
 
+/// Five values of 500 bytes are offered. A quarter of the limit is 1000 bytes, so the pages are checked twice.
 #[test]
 fn freed_pages_are_checked_after_each_quarter_of_their_limit_that_is_offered() {
     static BOUNDS: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(Vec::new());

@@ -31,6 +31,8 @@ fn request(addr: SocketAddr) -> anyhow::Result<Value> {
     Ok(serde_json::from_slice(&response[head_end + 4..])?)
 }
 
+/// The longest time for the connection, and for each read and write.
 const TIMEOUT: Duration = Duration::from_secs(5);
 
+/// The largest size of a response, head and body.
 const BYTES_MAX: u64 = 1 << 20;

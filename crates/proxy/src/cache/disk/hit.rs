@@ -13,7 +13,7 @@ use crate::cache::stored::{
     Stored, StoredBody, StoredKind, StoredResponse, charge_bytes, has_length,
 };
 
-/// A response on disk whose head was read.
+/// A response on disk whose head was read. `policy` has its freshness (RFC 9111).
 pub(crate) struct DiskHit {
     pub(crate) object: DiskObject,
     pub(crate) status: StatusCode,

@@ -1,8 +1,8 @@
-//! Parses untrusted request heads, for the fuzz target.
+//! Checks the parser of request heads with arbitrary bytes, for the fuzz target `http_request_head`.
 
 use super::head::{ParsedHead, no_fields, parse};
 
-/// Parses a request's head as the fast path does, and scans for the end of the request.
+/// Parses a request's head as the fast path does. If hyper would serve the request, scans for the end of the request.
 pub fn check_request(bytes: &[u8]) {
     match parse(bytes, &mut no_fields()) {
         ParsedHead::Plain(plain) => {
@@ -11,7 +11,7 @@ pub fn check_request(bytes: &[u8]) {
         }
         ParsedHead::Bounded { head_bytes, scan } => {
             assert!(bytes[..head_bytes].ends_with(b"\n"));
-            // The end does not depend on how the bytes are split.
+            // The scan finds the same end of the request byte by byte and in all bytes at once.
             let mut bytewise = scan;
             let mut scan_bytewise = || {
                 let mut taken = 0;

@@ -90,10 +90,13 @@ pub(crate) fn looks_like_segment_header(bytes: &[u8; SEGMENT_HEADER_BYTES]) -> b
         && bytes[36..HEADER_CHECKSUM_AT].iter().all(|&byte| byte == 0)
 }
 
-/// An entry of the footer. It describes one record, or one tombstone of a record of tombstones.
+/// An entry of the footer. It describes one record. A record of tombstones (hashes of purged keys) has one entry for
+/// each tombstone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry {
+    /// The hash of the key.
     pub(crate) hash: u64,
+    /// The number of the object, unique on the device; 0 for a tombstone.
     pub(crate) object_id: u64,
     /// The offset of the record from the segment's start in bytes, a multiple of
     /// [`Location::UNIT_BYTES`](crate::disk::Location::UNIT_BYTES).

@@ -12,13 +12,15 @@ use super::geometry::Shape;
 /// The buckets of an index, in chunks. A chunk is allocated when its first bucket is used.
 #[derive(Debug)]
 pub(super) struct Table {
-    /// The number of buckets of a layer; see `geometry`.
+    /// The number of buckets in one layer. The table is a stack of layers; `geometry` explains them.
     bases: u64,
+    /// The largest number of buckets to which the table may grow.
     buckets_max: u64,
     /// A packed [`Shape`], read by every lookup.
     shape: AtomicU64,
     /// The binary logarithm of the number of buckets in a chunk.
     chunk_shift: u32,
+    /// The directory: an entry for each chunk, allocated or not.
     chunks: Box<[OnceLock<Box<[Bucket]>>]>,
     chunks_allocated: AtomicU64,
 }
@@ -32,7 +34,8 @@ impl Table {
     /// Returns a table of `buckets` empty buckets that may grow to `buckets_max`.
     pub(super) fn with_buckets(bases: u64, buckets: u64, buckets_max: u64) -> Self {
         let buckets_max = buckets_max.max(buckets);
-        // The table has about a thousand chunks, so that the directory stays in the first-level cache.
+        // At most 1024 chunks, unless a chunk would exceed its maximum size: the directory of 24 KiB then stays in the
+        // L1 cache of the CPU.
         let chunk_shift = buckets_max
             .div_ceil(CHUNKS_TARGET)
             .next_power_of_two()

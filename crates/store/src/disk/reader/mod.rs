@@ -1,7 +1,8 @@
 //! Reads objects: the head with one read, the body by ranges. Every byte is verified before it is returned.
 //!
-//! Every read has two variants. A `…_now` call never waits: it returns the bytes if they are in the page cache,
-//! otherwise [`NonBlockingRead::WouldBlock`]. The caller then makes the blocking call on a thread that may wait.
+//! Heads and bodies are read by two kinds of calls. A `…_now` call never waits: it returns the bytes if they are in
+//! the page cache, otherwise [`NonBlockingRead::WouldBlock`]. The caller then makes the blocking call on a thread that
+//! may wait.
 //!
 //! Bytes in the page cache that were verified recently are not read. They are returned as a [`Span`], which the
 //! kernel sends to a socket.
@@ -33,8 +34,8 @@ use body::{Body, InnerPiece};
 pub(super) use record::Record;
 pub use span::{SendError, Span};
 
-/// An object that can be read. Cheap to clone. While a clone exists, a segment of the object is overwritten only
-/// if all free segments contain objects that are being read.
+/// An object that can be read. Cheap to clone. While a clone exists, the segments of the object are pinned. A pinned
+/// segment is overwritten only if all free segments are pinned.
 #[derive(Clone, Debug)]
 pub struct DiskObject {
     inner: Arc<Inner>,
@@ -75,7 +76,7 @@ enum Layout {
     },
 }
 
-/// A part of a body.
+/// A part of a body, as returned by [`DiskObject::piece_now`]. Its boundaries need not be those of pieces on disk.
 #[derive(Debug)]
 pub enum Piece {
     /// Bytes that were read and verified.
@@ -147,9 +148,9 @@ impl DiskObject {
         self.inner.length
     }
 
-    /// Reads the body from `range.start` on, without waiting for the device. Returns at least one byte and at
-    /// most `read_bytes` of the settings, so the caller repeats the call for the rest of the range. The result
-    /// is empty if the range is empty or begins after the body.
+    /// Reads the body from `range.start` on, without waiting for the device. Returns at most `read_bytes` of the
+    /// settings, so the caller repeats the call for the rest of the range. The result is empty only if the range is
+    /// empty or begins after the body.
     pub fn read_now(&self, range: Range<u64>) -> NonBlockingRead<Bytes> {
         let result = self.inner.read(range, Wait::Never);
         self.count_would_block(&result);

@@ -157,6 +157,7 @@ impl Writer {
         Extent {
             offset: self.volume.segments.start(position.segment) + position.offset,
             epoch,
+            // A commit record states the length of the whole object, which may exceed this field.
             body_bytes: u32::try_from(draft.body_bytes).unwrap_or(u32::MAX),
             meta_bytes: u32::try_from(meta_bytes).expect("the length is less than a segment"),
         }
@@ -325,8 +326,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Replaces the pages of a segment if some of them were passed to sockets, because such pages must not be
-    /// overwritten.
+    /// Replaces the pages of a segment if some of them may be in socket buffers. Otherwise the kernel would send the
+    /// new content of these pages.
     fn replace_pages_in_sockets(&self, segment: SegmentId) -> Result<(), AppendError> {
         let volume = &self.volume;
         if !volume.segments.take_pages_in_sockets(segment) {
@@ -379,6 +380,7 @@ impl Writer {
 }
 
 impl RecordDraft<'_> {
+    /// The length of the record. If the table is empty, the writer adds one checksum of 8 bytes for each item.
     pub(in crate::disk) fn record_bytes(&self) -> u64 {
         let table = if self.table.is_empty() {
             u64::from(self.item_count) * 8

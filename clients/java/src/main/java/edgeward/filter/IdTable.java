@@ -39,7 +39,7 @@ final class IdTable {
         }
     }
 
-    /** Removes the ids up to a journal number: those that a snapshot with this base contains. */
+    /** Removes the ids whose journal number is at most {@code base}: a snapshot with this base contains them. */
     void forgetUpTo(long base) {
         int remaining = 0;
         for (long number : to) {
@@ -52,6 +52,7 @@ final class IdTable {
         rebuild(capacity, base);
     }
 
+    /** Copies the ids whose journal number is above {@code base} to a table with this number of slots. */
     private void rebuild(int capacity, long base) {
         long[] oldIds = ids;
         long[] oldTo = to;

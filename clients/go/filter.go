@@ -48,9 +48,12 @@ func invalidFile(format string, arguments ...any) error {
 }
 
 const (
-	headerBytes    = 128
-	shardBytes     = 32
-	bloomBytes     = 32
+	headerBytes = 128
+	// The size of a shard's entry in the directory of a static filter.
+	shardBytes = 32
+	// The size of a block of an updatable filter.
+	bloomBytes = 32
+	// The maximum number of slots of a shard, and the maximum of log2 of the slots of a segment.
 	slotsMax       = 1 << 28
 	segmentLog2Max = 16
 	// The padding after the slots of a shard, so that eight bytes can be read at the start of any slot.
@@ -60,12 +63,17 @@ const (
 
 // A part of a static filter: the slots of all ids whose hashes are in one range.
 type shard struct {
-	area     []byte
-	seed     uint64
-	starts   uint32
+	// The slots, packed without gaps, and the padding.
+	area []byte
+	seed uint64
+	// The number of slots that can be the first of an id's four slots; 0 for a shard without ids.
+	starts uint32
+	// The first slot that has one bit more than bits.
 	wideFrom uint32
-	segment  uint32
-	bits     uint8
+	// The number of slots of a segment. The four slots of an id are in consecutive segments.
+	segment uint32
+	// The number of bits of a slot before wideFrom.
+	bits uint8
 }
 
 // Open parses a filter. It keeps a reference to the bytes, which must not change.
@@ -196,6 +204,7 @@ func (f *Filter) mayContainInBlocks(hash uint64) bool {
 	return missing == 0
 }
 
+// The factors that select the bit of an id in each of the eight lanes of a block.
 var salts = [8]uint32{
 	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 }

@@ -2,13 +2,14 @@
 
 import { lastHashHigh, xxh3 } from "./xxh3.js";
 
-/** The forms of ids, in the order of the format's numbers. */
+/** The forms of ids. The index of a form is its number in the file of a filter. */
 export const FORMS = ["text", "uuid", "integer"];
 
 const encoder = new TextEncoder();
 // A buffer for the canonical bytes of an id. A longer id gets a new buffer.
 const scratch = new Uint8Array(1024);
 
+// The result of `text`, `uuid` and `integer`: the canonical form is the first `canonicalBytes` bytes of `canonical`.
 let canonical = scratch;
 let canonicalBytes = 0;
 
@@ -54,7 +55,8 @@ export function hashBigInt(id, form, seed = 0n) {
 }
 
 function latin1(bytes) {
-  // Spellings of other forms are ASCII; any other character makes the spelling invalid.
+  // Spellings of UUIDs and integers are ASCII, so a byte above 127 becomes a character that makes the spelling invalid.
+  // Bytes that are too long to be parsed become an empty text, which is invalid too.
   let spelling = "";
   if (bytes.length <= 64) for (const byte of bytes) spelling += String.fromCharCode(byte);
   return spelling;
@@ -80,7 +82,7 @@ function text(spelling) {
 function uuid(spelling) {
   let from = 0;
   let to = spelling.length;
-  // No other spelling is this long.
+  // Without the prefix, a spelling has at most 38 characters.
   if (to > 38 && spelling.slice(0, 9).toLowerCase() === "urn:uuid:") {
     from = 9;
   } else if (spelling[0] === "{" && spelling[to - 1] === "}") {

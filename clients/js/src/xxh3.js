@@ -1,5 +1,6 @@
 // XXH3 with 64 bits (Yann Collet), after its specification: a separate algorithm for each range of lengths.
 
+// Each function of u64.js returns the lower half of its result, and sets `lastHigh` to the upper half.
 import { add, lastHigh, mul, mul32, mulFold, sub } from "./u64.js";
 
 const SECRET = Uint8Array.from(
@@ -120,7 +121,7 @@ function upTo8(bytes, from, length, sHi, sLo) {
   l ^= l49 ^ l24;
   l = mul(h, l, 0x9fb21c65, 0x1e98df25);
   h = lastHigh;
-  // x ^ ((x >> 35) + length): the first summand is below 2^29.
+  // x ^ ((x >> 35) + length): x >> 35 is below 2^29, so the sum does not carry into the upper half.
   l ^= (h >>> 3) + length;
   l = mul(h, l, 0x9fb21c65, 0x1e98df25);
   h = lastHigh;
@@ -153,7 +154,7 @@ function upTo16(bytes, from, length, sHi, sLo) {
   return avalanche(lastHigh, l);
 }
 
-// The running sum of `mix16`.
+// The sum of all pieces so far: `begin` sets it, and each call of `mix16` adds a piece of 16 bytes.
 let sumHi = 0;
 let sumLo = 0;
 

@@ -1,4 +1,4 @@
-//! Counts the requests of a log by all their fields except the URL.
+//! Counts the requests of a log by status, hour, method, host, type, machine and size, and samples their URLs.
 
 use edgeward_types::Timestamp;
 
@@ -21,7 +21,7 @@ pub struct Tally {
     pub hosts: Ranking,
     /// Requests by media type, or by the extension of the path if the log has no media type.
     pub types: Ranking,
-    /// Requests by machine.
+    /// Requests by the machine that wrote the log.
     pub machines: Ranking,
     /// The distribution of the bytes sent per request.
     pub sizes: Sizes,
@@ -40,7 +40,7 @@ pub struct TimeSpan {
     pub to: Timestamp,
 }
 
-/// Requests by status.
+/// Requests by status. The index is the status.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Statuses(Box<[TrafficCounts; 1000]>);
 
@@ -75,8 +75,8 @@ impl Default for Tally {
 }
 
 impl Tally {
-    /// Counts a request whose URL has this fingerprint. The request counts for `machine`, the machine that
-    /// wrote the log, unless the line contains the name of another machine.
+    /// Counts a request. `url` is the part of its path and query that `fingerprint` covers. The request counts for
+    /// `machine`, the machine that wrote the log, unless the line contains the name of another machine.
     pub fn add(&mut self, entry: &Entry<'_>, fingerprint: u64, url: &[u8], machine: &[u8]) {
         self.total.add(entry);
         if let Some(row) = self.statuses.0.get_mut(usize::from(entry.status)) {
@@ -165,6 +165,7 @@ impl Tally {
             total: TrafficCounts::read_from(from)?,
             ..Self::default()
         };
+        // A row is the status and five counts, each of at least one byte.
         for _ in 0..from.count(6)? {
             let status = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
             let row = TrafficCounts::read_from(from)?;
@@ -214,11 +215,11 @@ pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
 const METHODS_MAX: usize = 64;
 const TYPES_MAX: usize = 512;
 
-/// The number of names in the tables of hosts and machines. Tens of thousands of names would take megabytes,
-/// and a report with all of them would be too long.
+/// The maximum number of names in each of the tables of hosts and machines. Tens of thousands of names would take
+/// megabytes, and a report with all of them would be too long.
 const HOSTS_MAX: usize = 4096;
 
-/// The number of texts of URLs. Texts have at most 512 bytes, so they take at most 2 MiB.
+/// The maximum number of texts of URLs. Texts have at most 512 bytes, so they take at most 2 MiB.
 const TEXTS_MAX: usize = 4096;
 
 /// The maximum length of an extension with its dot, enough for `.jpeg`, `.woff2` and `.manifest`.

@@ -198,7 +198,7 @@ proptest! {
         for file in [pcap(&written, link.into(), big_endian), pcapng(&written, link, big_endian)] {
             prop_assert!(is_capture(&file));
             prop_assert_eq!(&packets(&file).expect("the file is a capture"), &expected);
-            // A truncated file is an error.
+            // A file that ends within a packet is an error.
             let cut = &file[..file.len() - 1];
             if !written.is_empty() {
                 prop_assert!(matches!(packets(cut), Err(CaptureError::Truncated { .. })), "{:?}", packets(cut));
@@ -276,6 +276,7 @@ fn segments_are_found_after_all_headers() {
 /// Bytes that are missing from the capture are skipped and counted as lost.
 #[test]
 fn missing_bytes_are_skipped() {
+    // `length` is the number of bytes sent. The capture has only the bytes of `payload`.
     let part = |sequence, payload: &'static [u8], length| Segment {
         endpoints: endpoints(),
         sequence,

@@ -1,10 +1,10 @@
 //! Predicts how many bytes a link would send for some bodies.
 //!
 //! An [`Estimator`] runs the link's sender, and acknowledges every frame like a peer. Bodies are cut into
-//! chunks, hashed, looked up, compressed alone or with similar chunks as a dictionary, and encoded as frames,
-//! as on a network that is slower than the processor. The estimator counts the bytes of the frames. The count
-//! does not include acknowledgements and credit of the reverse direction (about ten bytes per 64 KiB) and TLS
-//! (22 bytes per record).
+//! chunks, hashed, looked up, compressed alone or with similar chunks as a dictionary, and encoded as frames.
+//! The compression is the strongest one, which the sender uses on a network that is slower than the processor.
+//! The estimator counts the bytes of the frames. It counts neither the acknowledgements and credit of the reverse
+//! direction (about ten bytes per 64 KiB) nor the overhead of TLS (22 bytes per record).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -46,7 +46,8 @@ pub struct Savings {
     pub wire: u64,
     /// For comparison, the size of the bodies if 256 KiB at a time are compressed with zstd at level 1.
     pub compressed: u64,
-    /// The part of `bytes` in known chunks, which are sent as references.
+    /// The part of `bytes` in known chunks, which are sent as references. This field and the next three add up to
+    /// `bytes` when no body is open.
     pub named: u64,
     /// The part of `bytes` in new chunks that are sent as deltas of similar chunks.
     pub delta: u64,
@@ -99,13 +100,15 @@ pub struct Estimator {
 }
 
 impl Estimator {
-    /// Creates an estimator with an empty store on `device`. The device should have the size of the peer's store.
+    /// Creates an estimator with an empty store on `device`. The device should have the size that the store of the
+    /// real link will have, because old chunks are dropped when the store is full.
     ///
     /// # Errors
     ///
     /// Fails if the device cannot be used.
     pub fn new(device: Arc<dyn Device>, settings: EstimateSettings) -> Result<Self, OpenError> {
         let average = u32::try_from(settings.chunker.average()).expect("at most 64 KiB");
+        // The default containers have 1 MiB.
         let containers_max = usize::try_from(device.len() >> 20).unwrap_or(usize::MAX);
         Ok(Self {
             sender: Sender::new(SenderConfig {
@@ -128,7 +131,8 @@ impl Estimator {
         })
     }
 
-    /// Begins a body. `dedup` is false if the link would send the body without deduplication.
+    /// Begins a body. `label` is sent in the frame that opens the stream; its bytes count. `dedup` is false if the
+    /// link would send the body without deduplication.
     ///
     /// # Errors
     ///
@@ -220,7 +224,8 @@ impl Estimator {
         loop {
             frames.clear();
             let (sender, mut resources) = self.sender_and_resources();
-            // `true`: the sender behaves as if the network is busy, because links are used on slow networks.
+            // `true`: earlier frames still wait for the network. The sender then chooses a stronger compression, as it
+            // does on the slow networks for which links are made.
             if !sender.transmit(Lane::Any, true, &mut resources, &mut frames) {
                 break;
             }
@@ -253,7 +258,7 @@ impl Estimator {
         self.frames = frames;
     }
 
-    /// Adds the size of these bytes after compression without a dictionary to the comparison.
+    /// Compresses these bytes without a dictionary, and adds their compressed size to [`Savings::compressed`].
     fn compress_alone(&mut self, raw: &[u8]) {
         self.packed.clear();
         let shorter = self
@@ -279,7 +284,8 @@ impl Estimator {
     }
 }
 
-/// The highest number of bytes of one write to the sender. It is below the limit of unacknowledged bytes of a stream.
+/// The highest number of bytes of one write to the sender. It is below `SenderConfig::stream_unacked_max` (16 MiB),
+/// so the sender takes all bytes.
 const WRITE_BYTES: usize = 1 << 20;
 
 /// The number of bytes that are compressed at a time for the comparison.
@@ -308,7 +314,7 @@ mod tests {
         let stream = estimator
             .begin(b"", true)
             .expect("the limit of bodies is not reached");
-        // The length of the parts is odd, so that they do not end at chunk boundaries.
+        // Chunk boundaries depend on the content, so most of these parts end within a chunk.
         for part in body.chunks(70_001) {
             estimator.write(stream, part).expect("the stream is open");
         }

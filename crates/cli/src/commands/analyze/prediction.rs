@@ -25,7 +25,7 @@ pub(super) struct Prediction {
     pub(super) lru: Vec<LruRow>,
     pub(super) working_set: Vec<WorkingSetRow>,
     pub(super) caches: Vec<CacheRow>,
-    /// A configuration that suits these logs.
+    /// The text of a configuration file that suits these logs.
     pub(super) config: String,
 }
 
@@ -59,7 +59,7 @@ pub(super) struct CacheRow {
     pub(super) disk_written_bytes: Option<u64>,
 }
 
-/// The sizes of the predicted cache that the user requested. `None`: a size that suits the logs.
+/// The sizes of the predicted cache that the user requested. For a size that is `None`, the prediction chooses one.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct RequestedSizes {
     pub(super) ram: Option<ByteSize>,
@@ -87,7 +87,7 @@ impl Prediction {
             lru: curve
                 .points
                 .iter()
-                // The curve begins with the first useful size: tiny caches have space only for empty objects.
+                // The smallest caches have space only for empty objects, so they are skipped.
                 .skip_while(|point| point.object_hit_ratio < LRU_HIT_RATIO_MIN)
                 .map(|point| LruRow {
                     cache_bytes: point.cache_bytes,
@@ -133,14 +133,14 @@ impl WorkingSetRow {
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct CacheSizes {
     ram: u64,
-    /// `None` if a disk would add less than [`DISK_GAIN`].
+    /// `None` if no disk was requested and no size would add [`DISK_GAIN`] to the byte hit ratio.
     disk: Option<u64>,
 }
 
 impl CacheSizes {
-    /// Returns the sizes that suit the logs. RAM: the smallest size with two thirds of the hits of an unlimited
-    /// cache. Disk: the largest size whose last doubling adds a percentage point to the byte hit ratio. Both
-    /// are powers of two.
+    /// Returns the requested sizes. A size that was not requested is chosen among powers of two. RAM: the smallest
+    /// size with two thirds of the hits of an unlimited cache. Disk: the largest size that has at least
+    /// [`DISK_GAIN`] more byte hit ratio than half of this size.
     fn suitable(curve: &ReuseCurve, requested: RequestedSizes) -> Self {
         let object_hit_ratio = |bytes| curve.at(bytes).map_or(0.0, |point| point.object_hit_ratio);
         let byte_hit_ratio = |bytes| curve.at(bytes).map_or(0.0, |point| point.byte_hit_ratio);
@@ -295,7 +295,8 @@ const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
 /// The share of the hits of an unlimited cache that the suggested RAM must reach.
 const RAM_SHARE: f64 = 2.0 / 3.0;
 
-/// The suggested disk is doubled as long as this adds at least one percentage point to the byte hit ratio.
+/// The suggested disk is the largest size whose byte hit ratio is at least one percentage point above that of half
+/// the size.
 const DISK_GAIN: f64 = 0.01;
 
 /// The number of requests between two runs of AdaptSize's tuner: the default of Δ in the paper.

@@ -1,7 +1,7 @@
 //! A pattern of `[[negative]]` equals its printed form, and selects one non-empty part of a path.
 //!
-//! The input is a pattern and a path, separated by a line feed. Run: `cargo +nightly fuzz run
-//! negative_pattern`.
+//! The input is a pattern and a path, separated by a line feed.
+//! Run: `cargo +nightly fuzz run negative_pattern`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
@@ -29,7 +29,7 @@ fuzz_target!(|text: &str| {
     } else {
         assert_eq!(*id, *raw.as_bytes());
     }
-    // The percent-encoded form of the id is the same id.
+    // A path with the percent-encoded form of the id has the same id.
     let escaped: String = id.iter().map(|byte| format!("%{byte:02X}")).collect();
     assert_eq!(pattern.id(&format!("{before}{escaped}{after}")), Some(id));
 });

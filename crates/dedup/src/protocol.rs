@@ -16,8 +16,8 @@ pub enum StreamProtocol {
 pub fn detect_protocol(first: &[u8]) -> StreamProtocol {
     match first {
         // A record of SSL 3 to TLS 1.3: a handshake (22), or another type (20 to 23) if a capture began within the
-        // connection. A record has at most 2^14 bytes plus the overhead of encryption (RFC 8446, sections 5.1 and
-        // 5.2).
+        // connection. A record of TLS 1.3 has at most 2^14 + 256 bytes (RFC 8446, section 5.2), so the upper byte of
+        // its length is at most 0x41.
         [20..=23, 3, 0..=4, high, _, ..] if *high <= 0x41 => StreamProtocol::Tls,
         [b'S', b'S', b'H', b'-', ..] => StreamProtocol::Ssh,
         _ => StreamProtocol::Other,

@@ -5,7 +5,7 @@ use prometheus::proto::{Counter, Gauge, LabelPair, MetricFamily, MetricType};
 /// A metric with its values at one scrape.
 pub type Family = MetricFamily;
 
-/// The rows of a table: for each item, the values of the row labels and the item.
+/// The rows of a table. Each row is an item, preceded by the values of its row labels.
 pub type Rows<'a, T> = [(Vec<&'a str>, &'a T)];
 
 /// The type of a metric.
@@ -79,7 +79,7 @@ impl<T: ?Sized> Table<T> {
         self.families(&[(Vec::new(), item)])
     }
 
-    /// Returns the families of several items, each with the values of the row labels.
+    /// Returns the families of several items. Each item comes with the values of its row labels.
     pub fn families(&self, rows: &Rows<'_, T>) -> Vec<Family> {
         self.metrics
             .iter()

@@ -161,7 +161,7 @@ impl<R: Ranking> Tier<R> {
         self.digest.value()
     }
 
-    /// Bytes of bookkeeping, without the data of the caller.
+    /// The bytes that the tier itself takes, without the table of objects that the caller has.
     pub fn bookkeeping_bytes(&self) -> usize {
         self.entries.len() * (size_of::<Entry>() + QUEUE_ENTRY_BYTES + size_of::<R::AccessState>())
             + self.free.capacity() * size_of::<u32>()
@@ -298,6 +298,7 @@ struct Shared<R: Ranking> {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     object: Object,
+    /// Increased by each admission into this slot, so that a [`Slot`] of an earlier object is recognised.
     generation: u32,
     /// The number of the offer that admitted the object. It identifies the object in the digest independently
     /// of its key hash.

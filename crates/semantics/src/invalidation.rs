@@ -64,6 +64,8 @@ fn same_origin_key(target: &Target<'_>, reference: &str) -> Option<Vec<u8>> {
     if !scheme.eq_ignore_ascii_case(target.scheme()) {
         return None;
     }
+    // A reference such as `http:x`, with the scheme of the target and without an authority, is resolved like `x`
+    // (RFC 3986 §5.2.2 allows this for compatibility).
     let base = target.path_and_query();
     let base_path = base.split('?').next().unwrap_or_default();
     let resolved = if rest.is_empty() {

@@ -1,7 +1,8 @@
 //! Measures the throughput of a disk cache: `cargo run --release --example bench_disk -- DIR GIB`.
 //!
-//! Writes objects of several sizes as fast as the queue accepts them, and reads them back. Also measures the
-//! checksum of the format. Prints one line of JSON per result.
+//! For each of four object sizes, writes GIB GiB of objects as fast as the queue accepts them, and reads up to
+//! 200,000 objects back. The cache has twice this size, so it evicts no object. Also measures the checksum of the
+//! format. Prints one line of JSON per result.
 #![expect(clippy::print_stdout, reason = "it prints its result")]
 
 use std::hint::black_box;

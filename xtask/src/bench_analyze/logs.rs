@@ -1,4 +1,4 @@
-//! The logs whose requests are counted. They are generated once per size and compression, and kept.
+//! The logs that the benchmark of `edgeward analyze` reads. They are generated once per size and compression, and kept.
 
 use std::fs::{self, File};
 use std::io::{BufRead as _, BufReader, Write as _};
@@ -14,7 +14,9 @@ use crate::say;
 pub(super) struct LogSet {
     pub(super) compression: &'static str,
     pub(super) files: Vec<PathBuf>,
+    /// The size of all files.
     pub(super) bytes: u64,
+    /// The size of the log before compression.
     pub(super) raw_bytes: u64,
 }
 

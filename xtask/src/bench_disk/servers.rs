@@ -102,7 +102,8 @@ pub(crate) fn count(page: &Value, key: &str) -> u64 {
     page[key].as_u64().unwrap_or(0)
 }
 
-/// Returns the sum of all numbers of an object, or of one key over all objects of an array.
+/// For an object, returns the sum of all its numbers. For an array of objects, returns the sum of their numbers under
+/// `key`.
 pub(crate) fn total(page: &Value, key: &str) -> u64 {
     match page {
         Value::Object(entries) => entries.values().filter_map(Value::as_u64).sum(),

@@ -638,7 +638,7 @@ const DURATION: ValueKind = ValueKind::Duration {
     max: Duration::from_secs(86_400),
 };
 
-/// The bounds of waiting times. 0 means that the edge does not wait.
+/// The bounds of durations that may be 0: waiting times and lifetimes.
 const DURATION_OR_ZERO: ValueKind = ValueKind::Duration {
     min: Duration::ZERO,
     max: Duration::from_secs(86_400),

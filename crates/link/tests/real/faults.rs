@@ -40,6 +40,7 @@ fn bodies(random: &mut Random) -> Vec<Vec<u8>> {
 }
 
 /// Damages a store like a crash or a bad disk: deletes it, truncates it, overwrites bytes, or leaves it unchanged.
+/// Only the deletion affects the superblock, which is in the first 4096 bytes.
 fn damage_store(test_bed: &TestBed, endpoint: usize, random: &mut Random) {
     let path = test_bed.store_path(endpoint);
     let file = std::fs::OpenOptions::new()
@@ -49,7 +50,7 @@ fn damage_store(test_bed: &TestBed, endpoint: usize, random: &mut Random) {
     match random.below(4) {
         0 => std::fs::remove_file(&path).expect("the file can be removed"),
         1 => {
-            // When the device is opened again, it is extended with zeroes to its size.
+            // When the store is opened again, its file is extended with zeroes to the configured size.
             let bytes = 4096 + random.below(20 << 20) as u64;
             file.set_len(bytes).expect("the file can be truncated");
         }

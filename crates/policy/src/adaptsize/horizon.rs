@@ -3,28 +3,28 @@
 //! The stationary model predicts the long run, which a small `c` never reaches: an object of size `s` is
 //! admitted only after about `e^(s/c)` requests. The model would promise hits that no window has. Here each
 //! object starts in its current state, resident or not, and the model follows its requests through one window.
-//! `p = e^(-s/c)` and the lifetime `T` are those of the paper. [`Gaps`] gives the probability `G` that the next
-//! request arrives within `T`:
+//! `p = e^(-s/c)` and the lifetime `T` are those of the AdaptSize paper. [`Gaps`] gives the probability `G` that the
+//! next request arrives within `T`:
 //!
 //! - a request finds the object with probability `h`; after it the object is resident with probability `y = h +
 //!   (1 - h) p`;
 //! - the next request finds it with probability `h' = G y`, so `y' = p + (1 - p) G y`, which converges
 //!   geometrically to `y∞ = p / (1 - (1 - p) G)`;
-//! - in the long run with Poisson requests, `h∞ = G y∞` is Theorem 1: set `G = 1 - e^(-rT)`.
+//! - in the long run with Poisson requests at rate `r`, `h∞ = G y∞` is Theorem 1: set `G = 1 - e^(-rT)`.
 //!
 //! An object with `n` requests that is not resident at the start has one certain miss, and `Σ G y` hits among
 //! the `n - 1` other requests. The first request of a resident object may be a hit.
 //!
 //! `T` is the lifetime at which the requests of the window fill the cache, equation (1). Each request keeps its
 //! object until the next request (the gap) or for `T`, whichever is shorter. By Little's law the resident bytes
-//! are the sum of bytes times these times. After the last request of an object, the gap is the remainder of the
-//! window, as if the next window began like this one. A cache that is empty at the start therefore evicts no
-//! object until `T` and holds `K` bytes afterwards, as a real cache does. Objects resident at the start reduce
-//! the space only if they outlive the window.
+//! are the sum of bytes times these times. After the last request of an object, the gap is the part of the window
+//! that its other gaps leave, as if the window repeated. A cache that is empty at the start therefore evicts no
+//! object until `T` and then holds its capacity in bytes, as a real cache does. An object that is resident at the
+//! start and not requested takes space only if it outlives the window.
 //!
-//! The counts are those of the window. For a past window they are known. For the next window they are the
-//! requests that followed earlier estimates (`calibration`), so that the many objects with a single request add
-//! few hits. The number of new objects is that of the last window.
+//! The request counts `n` are known for a past window. For the next window they are the mean number of requests that
+//! followed earlier estimates (`calibration`), so that the many objects with a single request add few hits. The
+//! number of new objects is assumed to be that of the last window.
 
 use super::gaps::{GapCurve, Gaps};
 use super::model::{BINS_PER_OCTAVE, Bins, Solution, admission_probability, root_of_increasing};
@@ -59,6 +59,7 @@ pub struct WindowObjects {
 /// Objects with similar counts and sizes and the same residency.
 #[derive(Clone, Copy, Debug)]
 struct Cell {
+    /// The bins of the count and of the size.
     count: u32,
     size: u32,
     resident: bool,
@@ -72,7 +73,9 @@ struct Cell {
 pub struct WindowModel {
     capacity_bytes: f64,
     cells: Vec<Cell>,
+    /// The mean count of each bin and its gaps, or `None` for an empty bin.
     counts: Vec<Option<(f64, GapCurve)>>,
+    /// The mean size of each bin, in bytes.
     sizes: Vec<f64>,
     requests: f64,
     idle_bytes: f64,
@@ -169,8 +172,8 @@ impl WindowModel {
                     *row = CountTerms::new(*count, gaps, lifetime);
                 }
             }
-            // The window does not request these bytes. Their ages at the start are uniform from 0 to T, so ages
-            // below T - 1 outlive the window.
+            // The window does not request these bytes. Their ages at the start are uniform from 0 to T windows. Bytes
+            // of an age below T - 1 outlive the window: the share 1 - 1/T.
             let (mut bytes, mut hits) = (self.idle_bytes * (1.0 - 1.0 / lifetime).max(0.0), 0.0);
             for cell in &self.cells {
                 let p = admitted[cell.size as usize];
@@ -184,7 +187,7 @@ impl WindowModel {
             sums(log2_lifetime.exp2()).0 - self.capacity_bytes
         });
         let lifetime_windows = root.map_or(f64::INFINITY, f64::exp2);
-        // Above LIFETIME_MAX windows a longer lifetime has no effect within one window.
+        // The sums need a finite lifetime. Above LIFETIME_MAX windows, a longer lifetime does not change the hits.
         let (_, hits) = sums(lifetime_windows.min(LIFETIME_MAX));
         self.last_log2_lifetime = root.unwrap_or(self.last_log2_lifetime);
         Solution {
@@ -203,7 +206,8 @@ impl WindowModel {
 struct CountTerms {
     /// Requests after the first.
     more: f64,
-    /// G(T) and M(T).
+    /// `G(T)`, the share of gaps up to `T`, and `M(T)`, the mean time in windows that an object stays after a
+    /// request: until the next request or for `T`, whichever is shorter.
     within: f64,
     stay: f64,
     /// The mean time that an object stays resident after its last request of the window.
@@ -216,7 +220,8 @@ impl CountTerms {
     fn new(count: f64, gaps: &GapCurve, lifetime: f64) -> Self {
         let more = count - 1.0;
         let (within, stay) = gaps.at(lifetime);
-        // The part of the window that the gaps do not cover lies before the first request and after the last.
+        // The part of the window that the gaps do not cover lies before the first request and after the last. Its
+        // minimum is half of the mean part into which `count` requests at random times divide the window.
         let edge = (1.0 - more * gaps.mean()).max(0.5 / (count + 1.0));
         Self {
             more,
@@ -227,10 +232,11 @@ impl CountTerms {
         }
     }
 
-    /// Returns the share of time that an object is resident, and its expected hits.
+    /// Returns the share of time that an object with the admission probability `p` is resident, and its expected hits.
     fn outcome(&self, p: f64, resident: bool) -> (f64, f64) {
         let first_hits = if resident { self.first_in_time } else { 0.0 };
-        // `start` is y after the first request. It converges to `long_run` by the factor `ratio` per request.
+        // `start` is `y` after the first request. With each request, the difference of `y` and `long_run` shrinks by
+        // the factor `ratio`.
         let start = first_hits + (1.0 - first_hits) * p;
         if self.more <= 0.0 {
             return (start * self.last_stay, first_hits);
@@ -272,5 +278,5 @@ fn first_in_time(edge: f64, lifetime: f64) -> f64 {
     1.0 - late * late / (2.0 * edge * edge)
 }
 
-/// No gap and no part of a window is longer than this.
+/// The lifetime, in windows, that replaces an infinite one. All gaps in a window are shorter.
 const LIFETIME_MAX: f64 = 1e9;

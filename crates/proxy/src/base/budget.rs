@@ -79,7 +79,7 @@ pub(crate) struct MemoryShare {
 
 #[derive(Debug)]
 enum Charge {
-    /// The bytes are charged to the cache and not to the budget, even after the object was evicted.
+    /// The cache counts the bytes, even after the object was evicted. `None` if the guard was already taken.
     Cache(Option<ChargeGuard>),
     /// The number of bytes that this share has reserved of the budget.
     Budget(u64),
@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Released bytes of responses that are not stored count like bytes of evicted objects.
+    /// Released bytes of responses that are not stored count, too: every 1000, a quarter of the limit, cause a check.
     #[test]
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {

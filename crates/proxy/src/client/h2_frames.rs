@@ -6,7 +6,7 @@
 //!
 //! - A header block passes when it is complete, unless it has too many fields. A field may take a single byte in the
 //!   block (RFC 7541 §6.1), so the number of fields limits the decoded size better than the length of the block.
-//! - After a number of fields the gate pauses, so that hyper accepts requests before it decodes further ones.
+//! - After `fields_max` fields the gate pauses, so that hyper accepts requests before it decodes further ones.
 //! - Consecutive small DATA frames of one stream are merged. The payload and its order do not change.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
 
@@ -113,8 +113,8 @@ impl FrameGate {
         self.fields_passed = 0;
     }
 
-    /// Decides how many of the received `bytes` hyper may read, and merges small DATA frames in place. `bytes` begin
-    /// after the ready_bytes bytes of the last call. `now` is in milliseconds.
+    /// Decides how many of the received `bytes` hyper may read, and merges small DATA frames in place. Bytes that were
+    /// ready in an earlier call must not be passed again. `now` is in milliseconds.
     ///
     /// Returns an [`Excess`] if the client has exceeded a limit. The gate must not be used after this error.
     pub fn pass(&mut self, bytes: &mut [u8], now: u64) -> Result<Passed, Excess> {
@@ -225,7 +225,7 @@ impl FrameGate {
                 return Ok(None);
             };
             if nth > 0 && (head.kind != CONTINUATION || head.length > FRAME_BYTES_MAX) {
-                // hyper will refuse the next frame, because CONTINUATION must follow.
+                // hyper will refuse the next frame: it is not CONTINUATION, or it is too long.
                 return Ok(Some(end));
             }
             end += head.frame_bytes();
@@ -430,7 +430,7 @@ const BLOCK_FRAMES_MAX: usize = 64;
 /// The largest payload of a frame: SETTINGS_MAX_FRAME_SIZE of hyper, the minimum of RFC 9113 §6.5.2.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// DATA frames with at most this payload are merged: the crate h2 counts frames below 256 bytes as abuse.
+/// DATA frames up to this payload are merged: four times the 256 bytes below which h2 limits unread DATA frames.
 const SMALL_DATA_BYTES: usize = 1 << 10;
 
 const PREFACE_BYTES: usize = 24;

@@ -224,7 +224,7 @@ impl Connection {
 /// A head, the framing of its body, and true if the connection can be reused after the body.
 type ReadHead = (Box<Parts>, Framing, bool);
 
-/// The bytes of a request that are still to be sent, and true if all its bytes were flushed.
+/// A request that is being sent: the bytes that are not sent yet, and true after all bytes were flushed.
 struct OutgoingRequest<'a> {
     unsent: &'a [u8],
     flushed: bool,
@@ -234,7 +234,7 @@ struct OutgoingRequest<'a> {
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// The most interim responses before one final response. RFC 9110 §15.2 allows any number.
+/// The most interim responses that one poll reads. RFC 9110 §15.2 allows any number before a final response.
 const INTERIM_MAX: u32 = 16;
 
 /// Parses a response's head, for [`hostile`](crate::hostile). Panics if the result depends on bytes after the head.

@@ -102,7 +102,7 @@ impl ValueKind {
         }
     }
 
-    /// A valid value, for hints such as "write \"64MiB\"".
+    /// An example or a description of a valid value, for hints such as "write \"64MiB\"" or "write true or false".
     pub(super) fn example(self) -> String {
         match self {
             Self::Size { .. } | Self::SizeOrNone { .. } => "\"64MiB\"".to_owned(),

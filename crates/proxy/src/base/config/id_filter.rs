@@ -40,7 +40,7 @@ pub struct FilterFacts {
     pub overlay_ids: u64,
     /// Memory of the filter in bytes.
     pub bytes: u64,
-    /// Downloaded files and signed manifests that were refused.
+    /// The number of refused files, manifests and proofs of freshness.
     pub refused: u64,
 }
 

@@ -17,6 +17,8 @@ fn pattern(key: u64, length: usize) -> Vec<u8> {
         .collect()
 }
 
+/// Returns the settings of a device with space for `segments` segments of 2 MiB, and 1 MiB for everything else, such as
+/// superblocks and checkpoints.
 fn settings(folder: &std::path::Path, segments: u64) -> DiskSettings {
     DiskSettings {
         segment_bytes: Some(ByteSize::mib(2)),
@@ -96,6 +98,8 @@ fn objects_are_found_after_a_restart() {
     drop(cache);
     let (cache, report) = DiskCache::open(settings(folder.path(), 16)).expect("the cache opens");
     assert_eq!(cache.key_seed(), seed);
+    // 21 objects were stored and one was purged. No segment had to be searched record by record, because the
+    // cache was closed.
     assert_eq!(report.devices[0].objects, 20, "{report:?}");
     assert_eq!(report.devices[0].searched, 0, "{report:?}");
     for key in (0..20).chain([99]) {

@@ -221,7 +221,7 @@ fn too_many_ids_are_refused() {
         ..FilterParams::with_rate(rate(0.01))
     };
     let mut builder = StaticBuilder::new(params);
-    ids(11, 1).for_each(|id| builder.insert(id).expect("a batch of ids is checked later"));
+    ids(11, 1).for_each(|id| builder.insert(id).expect("`finish` counts the ids"));
     let error = builder.finish().expect_err("there are too many ids");
     assert_eq!(error.to_string(), "the source has more than 10 ids");
     assert!(UpdatableFilter::new(params, 11).is_err());

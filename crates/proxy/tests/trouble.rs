@@ -120,7 +120,7 @@ fn an_origin_that_never_answers_is_a_504() {
 }
 
 #[test]
-fn an_origin_that_stops_within_a_body_is_closed() {
+fn a_body_that_stops_at_the_origin_ends_with_a_read_timeout() {
     let bed =
         TestBed::with_config(|config| config.origin.read_idle_timeout = Duration::from_millis(100));
     for (path, cache_control) in [("/kept", "max-age=60"), ("/passed", "no-store")] {
@@ -380,15 +380,9 @@ fn a_slow_client_that_continues_to_read_is_not_closed() {
 #[test]
 fn a_head_beyond_its_limits_is_a_431() {
     let bed = TestBed::start();
-    let long_field = ("x-long", "a".repeat(100 << 10));
+    let value = "a".repeat(100 << 10);
     let mut client = bed.connect();
-    client.try_send(
-        format!(
-            "GET / HTTP/1.1\r\nHost: a\r\n{}: {}\r\n\r\n",
-            long_field.0, long_field.1
-        )
-        .as_bytes(),
-    );
+    client.try_send(format!("GET / HTTP/1.1\r\nHost: a\r\nx-long: {value}\r\n\r\n").as_bytes());
     assert_eq!(client.answer("GET").status, 431);
     let mut client = bed.connect();
     let many: String = (0..101).map(|n| format!("x-{n}: y\r\n")).collect();
@@ -423,7 +417,7 @@ fn a_malformed_request_is_a_400() {
 
 /// An upgrade to h2c is ignored, because such clients also accept HTTP/1.1. Other upgrades and CONNECT get a 501.
 #[test]
-fn tunnels_and_other_protocols_are_refused_with_a_reason() {
+fn tunnels_and_upgrades_except_h2c_are_refused_with_a_reason() {
     let bed = TestBed::start();
     let mut client = bed.connect();
     client.send(b"CONNECT example.com:443 HTTP/1.1\r\nHost: example.com:443\r\n\r\n");

@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         "density" => density,
         "period" => period,
         "filter" => filter,
-        _ => return Err(format!("`{what}` is no study").into()),
+        _ => return Err(format!("`{what}` is not a study").into()),
     };
     let mut records: Vec<Record> =
         edgeward_trace::open(File::open(trace)?, ReadOptions::default())?

@@ -399,8 +399,8 @@ fn a_proxy_port_reaches_only_permitted_targets() {
 fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("the server listens");
     let addr = listener.local_addr().expect("the listener has an address");
-    let compressed = Arc::new(AtomicUsize::new(0));
-    let counted = Arc::clone(&compressed);
+    let compressible = Arc::new(AtomicUsize::new(0));
+    let counted = Arc::clone(&compressible);
     let body = Arc::new(body);
     thread::spawn(move || {
         for tcp in listener.incoming().flatten() {
@@ -437,16 +437,16 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
             });
         }
     });
-    (addr, compressed)
+    (addr, compressible)
 }
 
 /// Misses are fetched over the link, and a second body with the same bytes is sent by reference. Hits do not
 /// use the link. While the gateway is down, misses fail; after its restart, they succeed again.
 #[test]
-fn an_edge_s_misses_are_fetched_over_the_link() {
+fn misses_of_an_edge_are_fetched_over_the_link() {
     let endpoints = Endpoints::new(&[]);
     let body = noise(300_000, 7);
-    let (origin, compressed_requests) = origin(body.clone());
+    let (origin, requests_without_identity) = origin(body.clone());
     let url = format!("http://{origin}");
     let args = ["gateway", "--listen", "127.0.0.1:0", "--origin", &url];
     let gateway = endpoints.start("gateway", &args);
@@ -499,7 +499,7 @@ fn an_edge_s_misses_are_fetched_over_the_link() {
     assert!(after[1] - before[1] < 30_000, "{before:?} {after:?}");
     assert!(get("/1") == ("200".to_owned(), body.clone()));
     assert_eq!(received(), after, "a hit");
-    assert_eq!(compressed_requests.load(Ordering::Relaxed), 0);
+    assert_eq!(requests_without_identity.load(Ordering::Relaxed), 0);
 
     gateway.signal(Signal::KILL);
     drop(gateway);

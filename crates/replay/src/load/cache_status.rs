@@ -63,7 +63,7 @@ impl Class {
             .iter()
             .next_back()
             .and_then(|value| value.to_str().ok());
-        if let Some(class) = last.and_then(of_list) {
+        if let Some(class) = last.and_then(class_of_last_member) {
             return class;
         }
         let x_cache = headers.get(&X_CACHE).and_then(|value| value.to_str().ok());
@@ -75,7 +75,8 @@ impl Class {
     }
 }
 
-fn of_list(line: &str) -> Option<Class> {
+/// Returns the class that the last member of a `Cache-Status` field states.
+fn class_of_last_member(line: &str) -> Option<Class> {
     let member = split_outside_strings(line, b',').last()?;
     let (mut hit, mut collapsed) = (false, false);
     let (mut forward, mut forward_status, mut negative_ttl) = (None, None, false);

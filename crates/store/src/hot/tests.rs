@@ -305,7 +305,7 @@ fn a_change_that_saw_an_older_version_is_dropped() {
     assert!(cache.is_current(version));
     assert!(
         !cache.purge(key, |_| false),
-        "the other key of the hash stays"
+        "an object with another key of this hash stays"
     );
     assert!(cache.purge(key, |_| true));
     assert_eq!(offer().promote(Arc::new(3), version), Commit::Outdated);
@@ -328,7 +328,7 @@ fn a_promotion_makes_no_new_version_and_replaces_nothing() {
 
 /// Five values of 500 bytes are offered. A quarter of the limit is 1000 bytes, so the pages are checked twice.
 #[test]
-fn freed_pages_are_checked_after_each_quarter_of_their_limit_that_is_offered() {
+fn freed_pages_are_checked_each_time_a_quarter_of_their_limit_is_offered() {
     static BOUNDS: std::sync::Mutex<Vec<u64>> = std::sync::Mutex::new(Vec::new());
     let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
         policy: PolicySpec::LRU,

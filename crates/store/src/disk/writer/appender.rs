@@ -30,11 +30,11 @@ impl Writer {
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
         }
-        self.append_in_order(draft, body)
+        self.append_without_tombstones(draft, body)
     }
 
     /// Appends a record to the buffer, without pending tombstones.
-    pub(super) fn append_in_order(
+    pub(super) fn append_without_tombstones(
         &mut self,
         draft: &RecordDraft<'_>,
         body: &[Bytes],
@@ -180,7 +180,7 @@ impl Writer {
                 body_bytes: 0,
                 body_offset: 0,
             };
-            self.append_in_order(&draft, &[])?;
+            self.append_without_tombstones(&draft, &[])?;
             self.tombstones_unsynced
                 .extend(self.tombstones.drain(..count));
         }
@@ -289,12 +289,12 @@ impl Writer {
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
         }
-        self.seal_in_order()?;
+        self.seal_without_tombstones()?;
         self.sync_written()
     }
 
     /// Like [`seal`](Self::seal), without pending tombstones and without a sync of the footer.
-    pub(super) fn seal_in_order(&mut self) -> Result<(), AppendError> {
+    pub(super) fn seal_without_tombstones(&mut self) -> Result<(), AppendError> {
         self.flush_records()?;
         let Some(open) = self.log.open() else {
             return Ok(());
@@ -346,7 +346,7 @@ impl Writer {
 
     /// Seals the open segment and opens a free one.
     pub(super) fn next_segment(&mut self) -> Result<(), AppendError> {
-        self.seal_in_order()?;
+        self.seal_without_tombstones()?;
         let volume = Arc::clone(&self.volume);
         let opened = self.log.open_next(|id| volume.segments.is_pinned(id));
         let opened = opened.expect("reclaiming keeps a segment free");

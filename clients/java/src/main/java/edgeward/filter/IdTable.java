@@ -11,7 +11,7 @@ final class IdTable {
     private final long seed = new SecureRandom().nextLong();
     private long[] ids = new long[16];
     // The journal number of the id in each slot; 0 in an empty slot, because no delta ends at 0.
-    private long[] to = new long[16];
+    private long[] numbers = new long[16];
     private int size;
 
     int size() {
@@ -19,20 +19,20 @@ final class IdTable {
     }
 
     boolean has(long id) {
-        return size != 0 && to[slot(id)] != 0;
+        return size != 0 && numbers[slot(id)] != 0;
     }
 
     /** Adds an id. If the table already has the id, keeps the larger of the two journal numbers. */
     void add(long id, long number) {
         int at = slot(id);
-        if (to[at] != 0) {
-            if (Long.compareUnsigned(to[at], number) < 0) {
-                to[at] = number;
+        if (numbers[at] != 0) {
+            if (Long.compareUnsigned(numbers[at], number) < 0) {
+                numbers[at] = number;
             }
             return;
         }
         ids[at] = id;
-        to[at] = number;
+        numbers[at] = number;
         size++;
         if (size * 2 > ids.length) {
             rebuild(ids.length * 2, 0);
@@ -42,7 +42,7 @@ final class IdTable {
     /** Removes the ids whose journal number is at most {@code base}: a snapshot with this base contains them. */
     void forgetUpTo(long base) {
         int remaining = 0;
-        for (long number : to) {
+        for (long number : numbers) {
             remaining += Long.compareUnsigned(number, base) > 0 ? 1 : 0;
         }
         int capacity = 16;
@@ -55,13 +55,13 @@ final class IdTable {
     /** Copies the ids whose journal number is above {@code base} to a table with this number of slots. */
     private void rebuild(int capacity, long base) {
         long[] oldIds = ids;
-        long[] oldTo = to;
+        long[] oldNumbers = numbers;
         ids = new long[capacity];
-        to = new long[capacity];
+        numbers = new long[capacity];
         size = 0;
         for (int at = 0; at < oldIds.length; at++) {
-            if (Long.compareUnsigned(oldTo[at], base) > 0) {
-                add(oldIds[at], oldTo[at]);
+            if (Long.compareUnsigned(oldNumbers[at], base) > 0) {
+                add(oldIds[at], oldNumbers[at]);
             }
         }
     }
@@ -70,7 +70,7 @@ final class IdTable {
     private int slot(long id) {
         int mask = ids.length - 1;
         int at = (int) Filter.mix(id, seed) & mask;
-        while (to[at] != 0 && ids[at] != id) {
+        while (numbers[at] != 0 && ids[at] != id) {
             at = (at + 1) & mask;
         }
         return at;

@@ -57,6 +57,7 @@ fn settings() -> DiskSettings {
 fn valid_store() -> &'static [u8] {
     static STORE: OnceLock<Vec<u8>> = OnceLock::new();
     STORE.get_or_init(|| {
+        // 1.25 MiB, the size of five segments.
         let device = Arc::new(Memory(RwLock::new(vec![0; 5 << 18])));
         let (cache, _) =
             DiskCache::open_with_devices(settings(), vec![device.clone()]).expect("an empty store opens");
@@ -84,6 +85,7 @@ fuzz_target!(|input: &[u8]| {
     let end = bytes.len().min(at + patch.len());
     bytes[at..end].copy_from_slice(&patch[..end - at]);
     let device = Arc::new(Memory(RwLock::new(bytes)));
+    // `true` verifies the bodies too.
     _ = inspect_device(&*device, true, |_| {});
     let Ok((cache, _)) = DiskCache::open_with_devices(settings(), vec![device]) else {
         return;

@@ -13,6 +13,7 @@ fuzz_target!(|input: &[u8]| {
     let mut options = ReadOptions::named("fuzz");
     options.format = Some(Format::Text);
     options.on_error = OnError::Skip;
+    // Limits the window of a zstd frame to 2^20 bytes.
     options.limits.zstd_window_log_max = 20;
     let Ok(reader) = open(input, options) else {
         return;

@@ -13,11 +13,11 @@ pub struct Entry<'l> {
     pub method: &'l [u8],
     /// The requested host in any letter case, perhaps with a port.
     pub host: &'l [u8],
-    /// Path and query. Never empty.
+    /// Path and query. Never empty, because the parsers return no entry for a line without a URL.
     pub url: &'l [u8],
     /// The status, or 0 if the log has no status.
     pub status: u16,
-    /// The bytes of the sent body, or of the whole response if the log counts these.
+    /// The bytes of the sent body, or of head and body if the log counts the bytes of both.
     pub bytes: Option<u64>,
     /// The media type with its parameters.
     pub media_type: &'l [u8],
@@ -27,7 +27,8 @@ pub struct Entry<'l> {
     pub machine: &'l [u8],
 }
 
-/// The way in which a cache handled a request. The words of different caches are mapped to these values.
+/// The way in which a cache handled a request. Each cache logs a word for it, for example `TCP_MISS`, which
+/// [`Outcome::from_word`] maps to one of these values.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Outcome {
     /// The cache answered from a stored response, with or without validation.
@@ -39,7 +40,8 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// Parses the words of nginx, Varnish, CloudFront, Fastly, Apache Traffic Server, Squid and RFC 9211.
+    /// Parses the word for an outcome in logs of nginx, Varnish, CloudFront, Fastly, Apache Traffic Server and Squid,
+    /// or in RFC 9211.
     /// Returns `None` for `-` and for unknown words.
     pub fn from_word(word: &[u8]) -> Option<Self> {
         let starts = |prefix: &[u8]| {
@@ -49,7 +51,8 @@ impl Outcome {
             word.windows(part.len())
                 .any(|window| window.eq_ignore_ascii_case(part))
         };
-        // These words start with or contain `hit` but are not hits, so they are checked first.
+        // The words of passes are checked first, because some of them start with `hit`. `method` and `request` are
+        // values of `fwd` in RFC 9211.
         let passes: [&[u8]; 9] = [
             b"hitpass", b"hit-for", b"hfp", b"hfm", b"pass", b"pipe", b"synth", b"bypass", b"error",
         ];

@@ -21,9 +21,9 @@ pub struct Segment<'b> {
     pub endpoints: Endpoints,
     /// The sequence number of the first byte, or of the SYN flag if it is set.
     pub sequence: u32,
-    /// True if the SYN flag is set: the direction begins.
+    /// True if the SYN flag is set: the stream from this sender to this receiver begins.
     pub syn: bool,
-    /// True if the FIN flag is set: the direction ends.
+    /// True if the FIN flag is set: the stream from this sender to this receiver ends.
     pub fin: bool,
     /// True if the RST flag is set: the connection ends.
     pub rst: bool,
@@ -80,7 +80,8 @@ fn skip_link_header(link: LinkType, bytes: &[u8]) -> Result<(&[u8], u8), SkipRea
     match ether_type {
         0x0800 => Ok((rest, 4)),
         0x86dd => Ok((rest, 6)),
-        // The first four bits of an IP packet are its version.
+        // 0 is not an EtherType: it stands for a link header without one. The first four bits of an IP packet are
+        // its version.
         0 => rest
             .first()
             .map(|byte| (rest, byte >> 4))
@@ -146,6 +147,7 @@ fn ipv6_segment(bytes: &[u8]) -> Result<Segment<'_>, SkipReason> {
         IpAddr::V6(Ipv6Addr::from(octets))
     };
     let mut rest = &bytes[40..];
+    // As in IPv4, a length of zero stands for all captured bytes.
     let mut length = match usize::from(read_u16(header, 4)?) {
         0 => rest.len(),
         length => length,

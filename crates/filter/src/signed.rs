@@ -1,13 +1,15 @@
 //! Signed lines: a JSON document with its signature in front.
 //!
 //! ```text
-//! ed25519 <16 hex digits: key> <128 hex digits: signature> {"set":"resource",…}
+//! ed25519 <16 hex digits: id of the key> <128 hex digits: signature> {"set":"resource",…}
+//! unsigned {"set":"resource",…}
 //! ```
 //!
-//! A document is one line, so that it fits into a file and into an HTTP header. The signature comes first and
-//! covers exactly the bytes that follow, so no canonical JSON is needed. The signed message is the document's
-//! kind, a line feed and the JSON. A proof can therefore never be used as a manifest. Signatures follow RFC
-//! 8032 and are verified strictly: keys of small order and malleable signatures are refused.
+//! A publisher without a key writes the second form. A document is one line, so that it fits into a file and into an
+//! HTTP header. The signed message is the document's kind, a line feed and the JSON exactly as it is in the line, so
+//! no canonical JSON is needed. The kinds are manifest and proof. A proof, which answers a client's challenge, can
+//! therefore never be used as a manifest. Signatures follow RFC 8032 and are verified strictly: keys of small order
+//! and malleable signatures are refused.
 
 use ed25519_dalek::{Signature, Signer as _, SigningKey, VerifyingKey};
 use serde::Serialize;
@@ -75,13 +77,13 @@ impl std::str::FromStr for PublicKey {
     }
 }
 
-/// The statements that a client accepts.
+/// The documents that a client accepts.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Trust {
-    /// Unsigned and signed statements of any server. Only TLS, if it is used, protects them.
+    /// All documents; signatures are not verified. Only TLS, if it is used, protects the documents.
     #[default]
     Transport,
-    /// Statements signed with one of these keys. A key rotation needs more than one.
+    /// Documents signed with one of these keys. During a key rotation, the list has the old and the new key.
     Keys(Vec<PublicKey>),
 }
 

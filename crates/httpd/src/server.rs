@@ -1,4 +1,4 @@
-//! The server: accepts connections, enforces the limits and timeouts of [`ServerConfig`], and shuts down
+//! The HTTP/1.1 server: accepts connections, enforces the limits and timeouts of [`ServerConfig`], and shuts down
 //! gracefully.
 
 use std::convert::Infallible;
@@ -66,7 +66,7 @@ impl ServerConfig {
         first_byte_timeout: Duration::from_secs(5),
         head_bytes_max: 16 << 10,
         head_timeout: Duration::from_secs(5),
-        // Three times the time in which a client with 16 KiB/s reads the largest page.
+        // A client that reads 16 KiB/s reads the largest page in 5 s, a third of this time.
         stall_timeout: Duration::from_secs(15),
         drain_timeout: Duration::ZERO,
     };
@@ -79,8 +79,8 @@ pub struct ConnectionCounters {
     pub accepted: Counter,
     /// The number of connections that were closed for a new one while they waited for their client.
     pub displaced: Counter,
-    /// The number of connections that were rejected, because no other connection of the client could be closed:
-    /// the server was working on a response for each of them.
+    /// The number of connections that were rejected because their client had too many, and none could be closed: the
+    /// server was working on a response for each of the client's connections.
     pub refused: Counter,
     /// The number of connections that were closed because the client sent no first byte in time.
     pub silent: Counter,
@@ -236,8 +236,8 @@ async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     let service = service_fn(move |request: Request<Incoming>| {
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
         async move {
-            // Without this wait, hyper would call the handler for pipelined requests until its buffer of a few
-            // hundred KB is full.
+            // Waits until the previous response is written. Otherwise hyper would call the handler for pipelined
+            // requests until hyper's output buffer of a few hundred KB is full.
             slot.written().await;
             slot.begin_answer();
             let response = handler.handle(request).await;
@@ -271,7 +271,7 @@ const HEADERS_MAX: usize = 64;
 
 /// The limit of unsent bytes that the kernel buffers for a connection. The kernel may exceed it by the client's
 /// window and one segment of up to 64 KiB. Without this limit, the kernel buffers 2 to 3 MB for a client that
-/// reads no byte. An admin server would have to make more than a hundred pages to fill this buffer.
+/// reads no byte: the server would make more than a hundred pages of 16 KiB for this client.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
 /// The minimum buffer size of hyper in bytes. hyper panics if it is set to less.

@@ -46,6 +46,7 @@ fn read_rest(scan: &mut Scan, ids: &mut BTreeSet<String>) -> Result<(), SourceEr
     Ok(())
 }
 
+/// Returns the error of an unordered scan of this query.
 fn error(address: &str, query: &str) -> SourceError {
     let mut ids = BTreeSet::new();
     begin(source(address, query, false), Ledger::default())
@@ -57,6 +58,7 @@ const THOUSAND_ROWS: &str = "CREATE TABLE resource (id INTEGER PRIMARY KEY);
     WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n WHERE i < 1000)
     INSERT INTO resource SELECT i * 3 FROM n;";
 
+/// An ordered or unordered scan reads every id, also if the query ends with a comment and a semicolon.
 #[test]
 fn every_id_is_read_with_the_form_of_its_column() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -251,8 +253,8 @@ fn changes_are_delivered_once_also_after_a_reconnect() {
 
 /// A malformed row does not stop the changes after it.
 ///
-/// Method: insert three malformed rows between valid rows. Their faults: the id is not a UUID; the id is a
-/// REAL; the number is text, although the id is valid. Every valid id is delivered once, and the cursor passes
+/// Method: insert three malformed rows between valid rows. In the first, `id` is not a UUID. In the second, `id` is a
+/// REAL. In the third, `seq` is text, although `id` is valid. Every valid id is delivered once, and the cursor passes
 /// the malformed rows.
 #[test]
 fn a_malformed_row_does_not_stop_the_changes_after_it() {
@@ -288,6 +290,7 @@ fn a_malformed_row_does_not_stop_the_changes_after_it() {
         id(4)
     ));
     add(&format!("INSERT INTO resource VALUES (5, '{}')", id(5)));
+    // SQLite orders text after numbers, so the row with `seq` 'four' comes last.
     assert_eq!(poll(), (5, 2, vec![id(5), id(4)]));
     // All rows are within the look-back, so this poll reads them again. They are not delivered or counted again.
     assert_eq!(poll(), (5, 0, vec![]));

@@ -1,4 +1,5 @@
-//! The results of an experiment. `edgeward lab --json` prints them, so their names are part of the interface.
+//! The results of an experiment. `edgeward lab --json` prints them, so the names of the fields are part of the
+//! interface.
 //!
 //! Names of durations and sizes end in their unit, for example `_ms` or `_bytes`. `docs/reference/json-reports.md`
 //! describes every key.
@@ -27,7 +28,7 @@ pub struct Outcome {
     pub machine: Machine,
     /// The contenders in the order of the plan. Contenders that did not run yet are missing.
     pub contenders: Vec<ContenderOutcome>,
-    /// The comparison that the findings describe.
+    /// The contenders that the findings of the report compare.
     #[serde(skip)]
     pub comparison: Option<ComparisonPlan>,
     /// Published figures, shown beside the measured ones.
@@ -41,7 +42,7 @@ pub struct Outcome {
 pub struct TraceFacts {
     /// The name of the trace in the report.
     pub label: String,
-    /// Requests, without those for objects above the size limit.
+    /// Requests, without those for objects above the plan's size limit.
     pub requests: u64,
     /// Distinct objects.
     pub objects: u64,
@@ -107,7 +108,7 @@ pub struct ContenderOutcome {
     pub totals: Option<Totals>,
     /// The end of the warm-up, in seconds since the load began.
     pub warm_seconds: Option<f64>,
-    /// The time of the switch of settings, in seconds since the load began.
+    /// The time when the edge restarted with other settings (`[contender.switch]`), in seconds since the load began.
     pub switched_seconds: Option<f64>,
     /// The first failed requests.
     pub error_samples: Vec<ErrorSample>,
@@ -211,7 +212,7 @@ pub struct Totals {
     pub send_delay_p50_ms: f64,
 }
 
-/// The exact counts of the load after the warm-up.
+/// The load's counts from the end of the warm-up. They do not depend on the times at which samples were taken.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadCounts {
     pub(crate) requests: u64,
@@ -224,7 +225,8 @@ pub(crate) struct LoadCounts {
 }
 
 impl Totals {
-    /// Computes the totals from the counts of the load and from the samples after the warm-up.
+    /// Computes the totals from the counts of the load and from the samples after the warm-up. Returns `None` if no
+    /// sample was taken after the warm-up.
     pub(crate) fn new(counts: &LoadCounts, series: &[Sample], warm_seconds: f64) -> Option<Self> {
         let first = series.iter().find(|sample| sample.seconds >= warm_seconds);
         let (first, last) = (first?, series.last()?);

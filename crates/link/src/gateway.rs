@@ -50,7 +50,7 @@ pub struct GatewayConfig {
     pub identity: bool,
     /// The targets that edges may connect to, in addition to the origin.
     pub allow: Allow,
-    /// The highest number of peers for which the gateway records the known chunks, connected or not.
+    /// The highest number of peers, connected or not, for which the gateway records the known chunks.
     pub peers_max: usize,
     /// The highest number of peers with the same certificate. `None` is three quarters of `peers_max`: many edges may
     /// share one certificate, and the rest is left for other certificates.
@@ -112,7 +112,7 @@ struct Shared {
 pub struct GatewayCounters {
     /// TCP connections accepted.
     pub connections: u64,
-    /// Connections refused during the handshake: certificate, key, version, or no HELLO.
+    /// Connections refused during the handshake, but not displaced or denied: wrong key or version, or no HELLO.
     pub refused: u64,
     /// Connections closed to make room for newer ones before their handshake was complete.
     pub displaced: u64,
@@ -246,7 +246,7 @@ impl Gateway {
         }
     }
 
-    /// Waits like [`drain`](Self::drain). Then closes the gateway and writes the last container of the store.
+    /// Waits like [`drain`](Self::drain). Then closes the gateway, and saves the last container and the knowledge.
     pub async fn shutdown(mut self, grace: Duration) -> io::Result<()> {
         self.drain(grace).await;
         let store = self.shared.config.link.store.clone();
@@ -315,8 +315,8 @@ impl Shared {
         if peers.is_shut_down {
             return Err(HandshakeError::ShutDown);
         }
-        // While this task holds the lock of the peers, `close_denied_peers` cannot run. Without this check, a
-        // peer that is added now could be missed by `close_denied_peers`.
+        // The deny list may have changed, and `close_denied_peers` may have run, since the handshake checked this
+        // certificate. While this task holds the lock of the peers, `close_denied_peers` cannot run.
         self.check_certificate(certificate.as_deref())?;
         let (key, is_clone) = match peers.look_up(certificate, peer_hello, from) {
             PeerLookup::Known(peer) => return Ok(peer),
@@ -415,7 +415,7 @@ impl Shared {
         }
         drop(counters);
         let error_text = edgeward_types::with_causes(error);
-        // Any host on the network can cause these errors without a certificate, so they are not logged as warnings.
+        // Any host on the network can cause these two errors by silent connections, so they are not warnings.
         if matches!(error, HandshakeError::Displaced | HandshakeError::Silent(_)) {
             tracing::debug!(%from, error = error_text, "connection rejected during the handshake");
         } else {

@@ -1,12 +1,13 @@
 //! Detects bodies of encrypted or compressed data by their first bytes.
 //!
-//! Deduplication and compression save nothing for these bodies: encrypted bytes never repeat, and media files
-//! are already compressed. Cutting and hashing costs time, and the stored chunks would displace useful chunks.
-//! The list of signatures need not be complete: a body of an unlisted format only costs this time and space.
+//! Compression saves nothing for these bodies. Deduplication saves nothing for encrypted bytes, which never repeat, and
+//! helps with compressed files only if the same bytes are sent again. Cutting and hashing costs time, and the stored
+//! chunks would displace useful chunks. The list of signatures need not be complete: a body of an unlisted format only
+//! costs this time and space.
 
 use edgeward_dedup::{StreamProtocol, detect_protocol};
 
-/// Returns true if deduplication cannot save bytes of a body that begins with these bytes.
+/// Returns true if a body that begins with these bytes is encrypted or already compressed.
 pub(crate) fn is_opaque(first: &[u8]) -> bool {
     let first = &first[..first.len().min(64)];
     detect_protocol(first) != StreamProtocol::Other
@@ -59,7 +60,7 @@ mod tests {
             b"\x16",
             b"RIFF\x10\0\0\0WAVEfmt ",
             b"PK\x03\x04",
-            b"J\0\0\0\x0a8.4.2",
+            b"J\0\0\0\x0a8.4.2", // the greeting of a MySQL server
         ];
         for first in opaque {
             assert!(is_opaque(first), "{first:?}");

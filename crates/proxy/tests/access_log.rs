@@ -19,8 +19,8 @@ const BODY_BYTES: u64 = 32 << 20;
 /// bytes are in the socket buffers of edge and client.
 const SOCKETS_BYTES_MAX: u64 = 20 << 20;
 
-/// Header lines of two requests. The fast path serves the request without fields, and hyper serves the range
-/// request.
+/// Header lines of two requests. The fast path, which answers simple HTTP/1.1 requests without hyper, serves the
+/// request without fields. hyper serves the range request.
 const REQUEST_FIELDS: [&[(&str, &str)]; 2] = [&[], &[("range", "bytes=0-")]];
 
 #[test]
@@ -66,6 +66,7 @@ fn a_hit_is_logged_after_its_last_byte_was_sent() {
             client.read_up_to(BODY_BYTES as usize).len() as u64,
             BODY_BYTES
         );
+        // One miss that stored the body, 50 requests for `/other`, and the hit.
         let lines = log.wait_for_json_lines(52);
         let line = lines.last().expect("the log has a line");
         assert_eq!(line["bytes"], BODY_BYTES, "{headers:?}: {line}");
@@ -94,6 +95,7 @@ fn bytes_of_a_hit_are_counted_when_they_are_sent() {
             let read = client.read_up_to(100_000).len() as u64;
             client.reset();
             bed.wait_for_metric("edgeward_client_connections", 0.0);
+            // The request that stored the body has received the whole body.
             let counted = bed.metric("edgeward_response_bytes_total") as u64 - BODY_BYTES;
             assert!(
                 (read..SOCKETS_BYTES_MAX).contains(&counted),

@@ -18,7 +18,7 @@ use crate::token::Token;
 /// The configuration of a publisher of one set.
 #[derive(Clone)]
 pub struct PublishConfig {
-    /// The name of the set: a part of every path and of every signed statement.
+    /// The name of the set: a part of every path, every manifest and every proof.
     pub set: String,
     /// The address for clients. Port 0 selects a free port.
     pub listen: SocketAddr,
@@ -26,7 +26,8 @@ pub struct PublishConfig {
     pub admin: Option<SocketAddr>,
     /// The folder of the journal, the newest snapshot and other state. Only one publisher may use it.
     pub state: PathBuf,
-    /// The key that signs manifests and proofs. Without a key, only TLS can protect them from changes.
+    /// The key that signs manifests and proofs (answers to challenges of clients). Without a key, only TLS can protect
+    /// them from changes.
     pub signer: Option<Signer>,
     /// The token that clients send to post ids. Without a token no client may post.
     pub token: Option<Token>,
@@ -36,7 +37,7 @@ pub struct PublishConfig {
     pub hasher: IdHasher,
     /// A scan with more ids fails. Each id takes 8 bytes during a build. Default 2³⁰.
     pub ids_max: u64,
-    /// If true, values that are not ids of the form are skipped and counted. Otherwise they end the scan.
+    /// If true, values that are not ids of the configured form are skipped and counted. Otherwise they end the scan.
     pub skip_malformed: bool,
     /// The time from the start of one scan to the start of the next. Default 1 h. Between scans, added ids are
     /// published through the journal, and removed ids only cause false positives.
@@ -59,7 +60,7 @@ pub struct PublishConfig {
     /// If set, the publisher also builds a filter in Guava's format, which takes 16 bytes per id during the build.
     /// Default: no Guava filter.
     pub guava: Option<Funnel>,
-    /// The web pages that may read responses. Default: none.
+    /// The origins (CORS) of the web pages that may read responses. Default: none.
     pub allowed_origins: AllowedOrigins,
     /// Limits on resources that clients can consume.
     pub limits: PublishLimits,
@@ -139,7 +140,7 @@ pub struct PublishLimits {
     /// The largest number of lists that wait to be journaled; further lists get 503. Default 256.
     pub posts_max: usize,
     /// The largest number of ids in the stored deltas. Further ids get 503 until the next snapshot, whose scan
-    /// then begins early. Default 2²⁰, the default limit of clients.
+    /// then begins early. Default 2²⁰, which is also the default limit of filter clients.
     pub journal_ids_max: usize,
     /// The largest number of superseded deltas that are still served. Clients may have fetched a manifest that lists
     /// these deltas just before the publisher merged the deltas. Default 256.

@@ -3,7 +3,7 @@
 /// The unit of a figure.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Unit {
-    /// A count, or a number without a unit: `12,345`, at a tick `12 k`.
+    /// A count, or a number without a unit: `12,345`, at a tick `12.3 k`.
     Count,
     /// A share: `0.25` is `25 %`.
     Share,
@@ -14,7 +14,8 @@ pub enum Unit {
 }
 
 impl Unit {
-    /// Formats the figure with all significant digits.
+    /// Formats the figure exactly: counts and bytes as whole numbers, percentages with three decimals, times with four
+    /// significant digits. A count with a fraction gets six significant digits.
     pub fn exact(self, value: f64) -> String {
         if !value.is_finite() {
             return MISSING.to_owned();
@@ -112,7 +113,8 @@ fn seconds(value: f64, digits: i32) -> String {
     format!("{} {unit}", significant(shown, digits))
 }
 
-/// Formats the figure with this number of significant digits, without trailing zeros.
+/// Formats the figure with this number of significant digits, without trailing zeros after the decimal point. All
+/// digits before the decimal point are kept.
 fn significant(value: f64, digits: i32) -> String {
     if value == 0.0 {
         return "0".to_owned();

@@ -51,6 +51,7 @@ use crate::sync::Mutex;
 pub struct Arena {
     file: File,
     map: MmapRaw,
+    /// The length of the file and of its mapping.
     bytes: u64,
     /// The size of a page of the file in bytes: the system's page size, a power of two.
     page_bytes: u64,
@@ -67,7 +68,8 @@ impl Arena {
     /// thread should not wait longer. While a body is moved, it takes memory twice.
     pub const BODY_BYTES_MAX: u64 = 16 << 20;
 
-    /// Returns an arena for bodies that take `capacity` in total.
+    /// Returns an arena with address space for bodies that take `capacity` in total. The arena does not enforce the
+    /// capacity: the caller limits the bodies.
     ///
     /// # Errors
     ///

@@ -1,8 +1,8 @@
 //! The lock types of this crate. All modules import them from here, so that the model checker shuttle can
 //! replace them.
 //!
-//! A poisoned lock is not treated as an error. A panic leaves the state behind each lock valid, and a cache
-//! that stops serving is worse than a cache that lost an object.
+//! A poisoned lock is not treated as an error. A panic leaves the data in each lock valid, although an object may be
+//! lost. A cache that lost an object is better than a cache that stops serving.
 
 use std::sync::PoisonError;
 use std::time::Duration;

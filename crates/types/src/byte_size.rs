@@ -5,8 +5,8 @@ use std::str::FromStr;
 
 /// A number of bytes.
 ///
-/// Parses `512`, `64KiB`, `1.5 GiB`, `20MB`. Binary units (`KiB`) are powers of 1024, decimal units (`KB`)
-/// powers of 1000, and `K`, `M`, `G`, `T` alone are binary, as in nginx and Varnish.
+/// Parses `512`, `64KiB`, `1.5 GiB`, `20MB`, in any letter case. Binary units (`KiB`) are powers of 1024, and decimal
+/// units (`KB`) are powers of 1000. The letters `K`, `M`, `G`, `T`, `P` alone are binary units, as in nginx.
 ///
 /// Prints the largest binary unit that the size reaches, with two decimals if the number is not whole.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,7 +65,7 @@ impl FromStr for ByteSize {
         }
         let fraction: f64 = number.parse().map_err(|_| error(Problem::Number))?;
         let bytes = (fraction * scale as f64).round();
-        // The limit is about 2^63 instead of 2^64, because a fraction of a larger size is not exact.
+        // A size with a fraction is computed as `f64`, which is not exact near 2^64, so the limit is about 2^63.
         if !(0.0..9.2e18).contains(&bytes) {
             return Err(error(Problem::TooLarge));
         }

@@ -1,4 +1,4 @@
-//! The engines that count requests, and their commands.
+//! The programs whose speed of counting requests the benchmark `bench-analyze` compares, and their commands.
 
 use std::process::{Command, Stdio};
 
@@ -12,9 +12,9 @@ use super::usage::{self, Usage};
 /// An engine that counts requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Engine {
-    /// edgeward, counting only, with this number of threads.
+    /// `edgeward analyze --counts` with this number of threads.
     Counts(u32),
-    /// edgeward with the whole analysis.
+    /// `edgeward analyze` with the whole analysis.
     Full,
     DuckDb,
     DataFusion,
@@ -24,8 +24,8 @@ pub(super) enum Engine {
 }
 
 impl Engine {
-    /// Returns the engines to measure: edgeward's, the installed ones of the plan's Python, and awk if the plan
-    /// includes it.
+    /// Returns the engines to measure: those of edgeward, those whose package the plan's Python has, and awk if the
+    /// plan includes it.
     pub(super) fn all(plan: &Plan) -> Vec<Self> {
         let mut engines = vec![Self::Counts(1), Self::Counts(2), Self::Full];
         for engine in [Self::DuckDb, Self::DataFusion, Self::ChDb] {
@@ -53,7 +53,7 @@ impl Engine {
         import.is_ok_and(|status| status.success())
     }
 
-    /// Returns true for engines that may run out of memory. edgeward must succeed.
+    /// Returns true for engines that may run out of memory. edgeward and awk must succeed.
     pub(super) const fn may_fail(self) -> bool {
         matches!(self, Self::DuckDb | Self::DataFusion | Self::ChDb)
     }
@@ -112,6 +112,7 @@ impl Engine {
                 } else {
                     "zstd"
                 };
+                // `sh -c` passes the first argument after the script, the output folder, as `$0`.
                 let script = format!(
                     "{decoder} -dcq \"$@\" | awk '{{print $7}}' | LC_ALL=C sort -S 512M -T \"$0\" | \
                      uniq -c | awk '{{r += $1; u++; if ($1 == 1) o++}} END {{print r, u, o}}'"
@@ -145,7 +146,7 @@ row = con.execute('''
 print(*row)
 ";
 
-/// Reads whole lines and splits them in SQL. The memory limit is the value of `--memory`, in bytes.
+/// Reads whole lines and splits them in SQL. The script converts the value of `--memory`, such as `700MB`, to bytes.
 const DATAFUSION: &str = "
 import os, sys, pyarrow
 from datafusion import RuntimeEnvBuilder, SessionConfig, SessionContext

@@ -4,7 +4,7 @@
 //! wget, curl, h2load and Chromium fetch these files through `edgeward serve`, over TCP and TLS. The expected results
 //! come from other programs: nginx's responses, nginx's access log, and the clients' checks.
 //!
-//! If a program is missing, a test skips. With `EDGEWARD_REQUIRE_TOOLS=1`, as in `make test`, it fails instead.
+//! A test whose programs are not installed is skipped. With `EDGEWARD_REQUIRE_TOOLS=1`, as in `make test`, it fails.
 
 mod programs;
 mod site;
@@ -15,12 +15,13 @@ use std::path::Path;
 use programs::{Output, are_installed, run};
 use site::{Edge, Site};
 
-/// Two mirrors of the site through the edge equal nginx's files byte for byte. The second mirror comes from the
-/// cache.
+/// Mirrors of the site through the edge equal nginx's files byte for byte. The second mirror through a listener comes
+/// from the cache.
 ///
-/// Method: mirror the site from nginx, then twice through each listener of the edge (the port is part of the
-/// cache key). Compare the folders. Count the requests in nginx's log. A directory listing has neither a validator
-/// nor a date, so the edge never reuses it: each pass fetches it from nginx again.
+/// Method: mirror the site from nginx, then twice through each of the edge's two listeners. A listener never reuses the
+/// responses of the other, because the port is part of the cache key. Compare the folders. Count the requests in
+/// nginx's log. A directory listing has neither a validator nor a date, so the edge never reuses it: each mirror
+/// fetches it from nginx again.
 #[test]
 fn mirrors_through_the_edge_equal_the_site_and_the_second_mirror_comes_from_the_cache() {
     if !are_installed(&["nginx", "wget", "diff", "setpriv"]) {
@@ -92,7 +93,7 @@ fn mirrors_through_the_edge_equal_the_site_and_the_second_mirror_comes_from_the_
                 "{name}, pass {pass}: {} files fetched from nginx",
                 files.len()
             );
-            // AdaptSize may reject a few of the largest files.
+            // AdaptSize may reject a few of the largest files: less than 5 % of the files are fetched again.
             assert!(
                 pass == 1 || files.len() * 20 < direct_requests.len() - listings,
                 "{name}, pass {pass}: fetched again from nginx: {files:?}"
@@ -101,7 +102,7 @@ fn mirrors_through_the_edge_equal_the_site_and_the_second_mirror_comes_from_the_
     }
 }
 
-/// The features of HTTP that curl can check work the same over each protocol.
+/// Ranges, HEAD, conditional requests and errors work the same over HTTP/1.1, HTTP/2, TCP and TLS.
 #[test]
 fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
     if !are_installed(&["nginx", "curl", "setpriv"]) {
@@ -205,7 +206,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
     }
 }
 
-/// Sends many concurrent streams over few connections, as browsers do.
+/// Sends 600 requests over four connections. A connection of HTTP/2 has up to ten concurrent streams.
 #[test]
 fn h2load_gets_every_response_over_http_1_and_2() {
     if !are_installed(&["nginx", "h2load", "setpriv"]) {
@@ -243,7 +244,7 @@ fn h2load_gets_every_response_over_http_1_and_2() {
     }
 }
 
-/// Opens a page with a style sheet, an image and a script that calls `fetch` in a browser.
+/// Opens a page in a browser. The page has a style sheet, an image and a script that calls `fetch`.
 #[test]
 fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     if !are_installed(&["nginx", "chromium", "setpriv"]) {
@@ -251,7 +252,7 @@ fn chromium_shows_a_page_with_all_its_parts_over_tcp_and_tls() {
     }
     let site = Site::of_a_page();
     let edge = Edge::in_front_of(&site);
-    // Each visit is a new browser, so that a repeated page comes from the edge's cache.
+    // Each visit starts a browser with an empty cache, so the third visit requests the page from the edge again.
     for base in [edge.plain_url(), edge.tls_url(), edge.plain_url()] {
         let profile = tempfile::tempdir().expect("the temporary folder is created");
         let output = run(

@@ -1,7 +1,7 @@
-//! Operations on all eight lanes of a block at once, for processors with AVX2.
+//! Operations on all eight lanes (32-bit words) of a block at once, for processors with AVX2.
 //!
-//! Eight products, shifts or comparisons are one instruction each. In the portable code the compiler processes
-//! each lane separately and runs out of registers: an insert takes 140 instructions there and 22 here.
+//! One instruction computes the products, shifts or comparisons of all eight lanes. In the portable code the compiler
+//! processes each lane separately and runs out of registers: an insert takes 140 instructions instead of 22.
 //!
 //! In a batch, the processor overlaps several inserts, because no insert depends on the result of another. If the
 //! blocks are in main memory, the processor's out-of-order window is too short for this, so the code prefetches
@@ -93,7 +93,7 @@ fn insert_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
     changed
 }
 
-/// Returns one bit for each lane.
+/// Returns the bits of an id with this hash: one set bit in each lane.
 #[target_feature(enable = "avx2")]
 fn bits_of(hash: u64) -> __m256i {
     // SAFETY: `SALTS` has 32 bytes, as many as are read.

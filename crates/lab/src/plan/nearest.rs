@@ -1,6 +1,7 @@
 //! Suggests the intended word for a misspelt one.
 
-/// Returns the word of `known` with the smallest edit distance to `unknown`, if the distance is small.
+/// Returns the word of `known` with the smallest edit distance to `unknown`. Returns `None` if the distance exceeds a
+/// third of the characters of `unknown`; this tolerance is at least 1 and at most 4.
 pub(super) fn nearest<'a>(unknown: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
     let tolerance = (unknown.chars().count() / 3).clamp(1, 4);
     known

@@ -7,9 +7,9 @@
 //!
 //! - [`Mode::Paper`] is the paper's model: the long run of one Markov chain per object ([`Population`]).
 //! - [`Mode::Horizon`] predicts the next window from the current content of the cache ([`WindowObjects`]).
-//!   Rates are calibrated: earlier estimates are compared with the requests that followed. The result is
-//!   corrected by small simulated caches, which see the requests for a sample of the objects. Use this mode in
-//!   production.
+//!   The objects' request rates are calibrated: earlier estimates are compared with the requests that followed. The
+//!   predicted hit ratio is corrected by small simulated caches, which see the requests for a sample of the objects.
+//!   Use this mode in production.
 //!
 //! The tuner reads neither a clock nor the bits of a key. The server runs it outside the request path and the
 //! simulator calls it directly; both get the same `c`.
@@ -70,7 +70,7 @@ pub struct TunerConfig {
     /// The smallest candidate for `c`, in bytes. The others lie between it and the capacity; the last one is `∞`.
     pub c_min: f64,
 
-    /// Candidates per octave of `c`, before refinement.
+    /// Candidates per octave of `c`. A search around the best candidate then refines `c`.
     pub grid_per_octave: u32,
 
     /// The maximum number of remembered objects, at most 48 bytes each.
@@ -88,7 +88,7 @@ pub struct TunerConfig {
     /// with 0.03 the gain on web traffic is lost.
     pub fill_windows_max: f64,
 
-    /// Horizon mode: a new `c` must raise the predicted hit ratio by this much over the current `c`.
+    /// Horizon mode: a new `c` must raise the predicted hit ratio (0 to 1) by this much over the current `c`.
     pub hysteresis: f64,
 
     /// Horizon mode: the sample has at least one in this many objects. A power of two.
@@ -109,12 +109,12 @@ impl TunerConfig {
             first_window_requests: 2_000,
             // The value of the published code; the paper has no number.
             smoothing: 0.3,
-            // A smaller `c` would admit only objects without a body.
+            // A smaller `c` would reject nearly all objects of 1 KiB: 256 admits them with a probability of 1.8 %.
             c_min: 256.0,
             grid_per_octave: 2,
-            // At most 2^20: four default windows in which each request is for a new object, so it is not
-            // reached. A small cache has a lower limit, one object per 256 bytes of cache but at least 65,536,
-            // so that the tuner takes little memory.
+            // At most 2^20: more objects than four default windows can request, so windows of this length do not
+            // reach the limit. A small cache has a lower limit, one object per 256 bytes of cache but at least
+            // 65,536, so that the tuner takes little memory.
             objects_max: (capacity_bytes / 256).clamp(1 << 16, 1 << 20) as usize,
             fill_windows_max: 0.1,
             // A new `c` costs misses, since the cache content must change. Smaller gains are noise.
@@ -179,7 +179,7 @@ pub struct CurvePoint {
     pub ohr: f64,
 }
 
-/// The result of a step: of the choice of `c` at the end of a window.
+/// The result of a step. A step chooses `c` at the end of a window.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Tuning {
     /// The new `c`: objects are admitted with `e^(-s/c)`, or always if `∞`.
@@ -192,7 +192,7 @@ pub struct Tuning {
     ///
     /// `None` at the first step, because it has no previous prediction.
     pub model_error: Option<f64>,
-    /// The curve from which `c` was chosen, ascending in `c`, `∞` last, without the refined point.
+    /// The predicted hit ratio of each candidate, ascending in `c`, `∞` last. The refined `c` is not part of it.
     pub curve: Vec<CurvePoint>,
     /// The number of remembered objects after the step.
     pub objects: usize,

@@ -85,7 +85,7 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         + link
 }
 
-/// The number of descriptors that the configuration asks for.
+/// The configured numbers of workers and of connections, one descriptor each, and all `others` descriptors.
 #[derive(Clone, Copy, Debug)]
 struct Descriptors {
     workers: usize,
@@ -100,8 +100,8 @@ struct ConnectionLimits {
     origin_per_worker: usize,
 }
 
-/// Divides the descriptors that remain after `others`. Clients get the descriptors that the origin pools do not want,
-/// but at least half, unless clients want fewer. The origin pools get the rest.
+/// Divides the descriptors that remain after `others`. Clients get the configured number, or fewer: as many as
+/// the origin pools leave, but at least half of the remaining descriptors. The origin pools get the rest.
 fn divide(limit: usize, wanted: Descriptors) -> Result<ConnectionLimits, TooFewDescriptors> {
     let Descriptors {
         workers,
@@ -135,8 +135,8 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<ConnectionLimits, TooFewD
     })
 }
 
-/// The descriptors of the process as a whole: standard streams; the runtimes of the signal handler and of the admin
-/// server; the admin listener with 32 connections; the access log, the arena, admission's file, and libraries.
+/// The descriptors of the process as a whole: 3 standard streams; 8 for the runtimes of signal handler and admin
+/// server; 40 for the admin listener and its 32 connections; 13 for access log, arena, admission's file, and libraries.
 const PROCESS: usize = 3 + 8 + 40 + 13;
 
 /// The descriptors of a worker's runtime: epoll, an eventfd, a signal pipe, and a file of the DNS resolver.

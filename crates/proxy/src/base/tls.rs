@@ -34,7 +34,7 @@ pub enum TlsError {
         /// The path of the file.
         path: PathBuf,
     },
-    /// rustls refuses the pair, for example because the key does not belong to the certificate.
+    /// rustls refuses certificate and key, for example because the key does not belong to the certificate.
     #[error("certificate {} and key {} cannot be used together", .certificates.display(), .key.display())]
     Refused {
         /// The file of the certificate chain.
@@ -55,7 +55,7 @@ pub enum TlsError {
         /// The reason that rustls gives.
         source: rustls::Error,
     },
-    /// The crypto provider does not support the protocol versions.
+    /// The crypto provider does not support the protocol versions TLS 1.2 and 1.3.
     #[error("TLS cannot be set up")]
     Setup(#[source] rustls::Error),
 }

@@ -8,7 +8,7 @@ use http::HeaderMap;
 
 use super::stored::{Stored, Variants};
 
-/// Returns the hash of a full key. Both tiers use it.
+/// Returns the hash of a key's bytes. Both tiers find the response by this hash.
 pub(crate) fn hash_key(key: &[u8], seed: u64) -> KeyHash {
     KeyHash(xxh3_64_with_seed(key, seed))
 }

@@ -1,4 +1,4 @@
-//! Errors of requests to the origin. Each has a text and a status for the client, and a counter.
+//! Errors of requests to the origin, with a text and a status for the client. Those caused by a client have no counter.
 
 use std::error::Error;
 use std::io;

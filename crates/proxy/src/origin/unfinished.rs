@@ -83,14 +83,14 @@ impl Drop for UnfinishedUpload {
     }
 }
 
-/// Returns the most unfinished uploads. HTTP/2 needs no limit, because all requests share one connection.
+/// Returns a worker's highest number of unfinished uploads. HTTP/2 needs no limit: all requests share one connection.
 fn unfinished_max(config: &OriginConfig) -> usize {
     match config.protocol {
         OriginProtocol::Http1 => {
             let percent = config.unfinished_uploads_percent as usize;
             (config.connections_per_worker_max.get() * percent / 100).max(1)
         }
-        // No worker has so many uploads, and the multiplication in `Shares::allows` does not overflow.
+        // More uploads than a worker can have, but so few that the product in `Shares::allows` does not overflow.
         OriginProtocol::Http2 => usize::MAX >> 16,
     }
 }

@@ -57,6 +57,7 @@ pub(crate) fn config(state: &Path) -> PublishConfig {
 pub(crate) fn start(config: PublishConfig, table: &Table) -> RunningPublisher {
     let publisher =
         Publisher::start(config, Box::new(table.clone())).expect("the publisher starts");
+    // The epoch of each snapshot is above 0, so this waits for the first snapshot.
     assert!(
         publisher.wait_published(0, WAIT_MAX),
         "no snapshot was made"
@@ -104,7 +105,7 @@ pub(crate) fn send_request(
     stream
         .write_all(head.as_bytes())
         .expect("the bytes are sent");
-    // A server that refuses a body by its length need not read it.
+    // This may fail: a server that refuses a body by its length may close the connection without reading the body.
     _ = stream.write_all(body);
     let mut response = Vec::new();
     _ = stream.read_to_end(&mut response);
@@ -147,7 +148,7 @@ fn parse(response: &[u8]) -> HttpResponse {
     }
 }
 
-/// Repeats a request until it has a result, within a time limit.
+/// Calls `attempt` until it returns a result. Fails the test after a time limit.
 pub(crate) fn wait_until<T>(what: &str, mut attempt: impl FnMut() -> Option<T>) -> T {
     let deadline = Instant::now() + WAIT_MAX;
     loop {

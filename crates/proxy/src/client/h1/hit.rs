@@ -1,4 +1,5 @@
-//! Answers plain requests that are hits. The response is written directly to the outbox.
+//! Answers plain requests that are hits. A plain request is a GET or HEAD without conditions, ranges, directives or
+//! credentials. The response is written directly to the outbox.
 
 use std::borrow::Cow;
 use std::cell::OnceCell;
@@ -88,8 +89,8 @@ pub(super) fn try_hit(
     HitResult::Complete
 }
 
-/// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, which
-/// the kernel sends without a copy.
+/// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
+/// where the kernel sends it without a copy.
 fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
     let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
     if sizes.contains(&(body_len as u64)) {
@@ -162,7 +163,6 @@ impl PlainQuery<'_, '_, '_> {
 }
 
 impl Query for PlainQuery<'_, '_, '_> {
-    /// A plain request has no directives.
     fn directives(&self, _: &Worker) -> RequestDirectives {
         RequestDirectives::default()
     }

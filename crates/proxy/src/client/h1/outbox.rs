@@ -25,6 +25,7 @@ use crate::path::worker::Worker;
 /// The bytes of responses that the socket has not accepted.
 #[derive(Default)]
 pub(super) struct Outbox {
+    /// Heads of responses, size lines of chunks, and small bodies.
     head: Vec<u8>,
     /// The bytes of `head` that the socket has accepted.
     head_written: usize,
@@ -136,7 +137,7 @@ impl Outbox {
         self.head.extend_from_slice(b"\r\n");
     }
 
-    /// Appends a chunk with its size line and its line break (RFC 9112 §7.1). Clients may wait for the line break.
+    /// Appends a chunk with its size line, and the line break that a client may wait for (RFC 9112 §7.1).
     pub(super) fn push_chunk(&mut self, piece: Piece) {
         self.head
             .extend_from_slice(format!("{:x}\r\n", piece.len()).as_bytes());

@@ -34,7 +34,7 @@ fn tcp(from: u16, to: u16, sequence: u32, flags: u8, payload: &[u8]) -> Vec<u8> 
     segment
 }
 
-fn ordered(number: u32, big_endian: bool) -> [u8; 4] {
+fn u32_bytes(number: u32, big_endian: bool) -> [u8; 4] {
     if big_endian {
         number.to_be_bytes()
     } else {
@@ -45,12 +45,12 @@ fn ordered(number: u32, big_endian: bool) -> [u8; 4] {
 fn pcap(packets: &[Vec<u8>], link: u32, big_endian: bool) -> Vec<u8> {
     let mut file = Vec::new();
     for number in [0xa1b2_c3d4, 0x0002_0004, 0, 0, 65_535, link] {
-        file.extend(ordered(number, big_endian));
+        file.extend(u32_bytes(number, big_endian));
     }
     for packet in packets {
         let length = packet.len() as u32;
         for number in [1, 2, length, length] {
-            file.extend(ordered(number, big_endian));
+            file.extend(u32_bytes(number, big_endian));
         }
         file.extend(packet);
     }
@@ -59,13 +59,13 @@ fn pcap(packets: &[Vec<u8>], link: u32, big_endian: bool) -> Vec<u8> {
 
 fn block(kind: u32, body: &[u8], big_endian: bool) -> Vec<u8> {
     let padding = (4 - body.len() % 4) % 4;
-    let length = ordered((12 + body.len() + padding) as u32, big_endian);
-    let kind = ordered(kind, big_endian);
+    let length = u32_bytes((12 + body.len() + padding) as u32, big_endian);
+    let kind = u32_bytes(kind, big_endian);
     [&kind[..], &length, body, &[0; 3][..padding], &length].concat()
 }
 
 fn pcapng(packets: &[Vec<u8>], link: u16, big_endian: bool) -> Vec<u8> {
-    let number = |number| ordered(number, big_endian);
+    let number = |number| u32_bytes(number, big_endian);
     let half = |half: u16| {
         if big_endian {
             half.to_be_bytes()

@@ -224,7 +224,7 @@ impl<R: Ranking> Tier<R> {
                 self.free.push(index);
                 self.removed_in_queue -= 1;
             })
-            .expect("a victim is always resident while bytes are used");
+            .expect("an object is resident while bytes are used");
         Victim { rank, index }
     }
 

@@ -169,7 +169,7 @@ mod tests {
 
     /// §4.4 with RFC 3986 §5. Each row: a reference, and the key that it invalidates besides the target.
     #[test]
-    fn location_is_resolved_and_counts_within_the_origin() {
+    fn a_location_is_resolved_and_invalidated_if_it_has_the_same_origin() {
         let table = [
             ("http://h/x", Some("http://h/x")),
             ("HTTP://H:80/x?y", Some("http://h/x?y")),

@@ -21,14 +21,14 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         .next()
         .ok_or("missing argument: size in GiB")?
         .parse()?;
-    checksum();
+    measure_checksum();
     for bytes in [16 << 10, 256 << 10, 1 << 20, 8 << 20] {
-        objects(&folder, gib, bytes)?;
+        measure_objects(&folder, gib, bytes)?;
     }
     Ok(())
 }
 
-fn checksum() {
+fn measure_checksum() {
     let block = vec![7_u8; 64 << 10];
     let started = Instant::now();
     let rounds = 20_000;
@@ -38,21 +38,22 @@ fn checksum() {
     report("xxh3-64", block.len() as u64, rounds, started.elapsed());
 }
 
-fn objects(
+/// Writes `gib` GiB of objects of `bytes` bytes to a cache in `folder`, and reads them back.
+fn measure_objects(
     folder: &std::path::Path,
     gib: u64,
     bytes: u64,
 ) -> Result<(), Box<dyn std::error::Error>> {
-    let inside = folder.join(format!("bench-{bytes}"));
-    std::fs::create_dir_all(&inside)?;
-    let settings = DiskSettings::new(&inside, ByteSize::gib(gib * 2));
+    let cache_folder = folder.join(format!("bench-{bytes}"));
+    std::fs::create_dir_all(&cache_folder)?;
+    let settings = DiskSettings::new(&cache_folder, ByteSize::gib(gib * 2));
     let (cache, _) = DiskCache::open(settings)?;
     let count = (gib << 30) / bytes;
     let chunk = Bytes::from(vec![3_u8; bytes.min(64 << 10) as usize]);
     let started = Instant::now();
     for key in 0..count {
         while let Err(queue_full) = put(&cache, key, bytes, &chunk) {
-            assert!(queue_full, "the only error to wait for is a full queue");
+            assert!(queue_full, "the write failed, but the queue was not full");
             std::thread::sleep(Duration::from_micros(200));
         }
     }
@@ -96,7 +97,7 @@ fn objects(
         counters.write_ops
     );
     drop(cache);
-    std::fs::remove_dir_all(&inside)?;
+    std::fs::remove_dir_all(&cache_folder)?;
     Ok(())
 }
 

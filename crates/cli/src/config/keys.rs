@@ -72,8 +72,8 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     ),
     (
         "origin.link",
-        "The link to a gateway near the origin. The edge sends misses through the link, and the gateway forwards them to its \
-         own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. See \
+        "The link to a gateway near the origin. The edge sends misses through the link, and the gateway forwards them \
+         to its own `--origin`; `origin.url` then only sets `Host`. Without `gateway` there is no link. See \
          docs/how-to/link.md.",
     ),
     ("hot", "The memory tier of the cache."),
@@ -151,8 +151,8 @@ pub(super) static KEYS: &[Key] = &[
         doc: "Scheme, host and port of the origin. The path of each request is added to it.",
         set: |draft, _, value| draft.edge.origin.url = value.url(),
         show: |draft, _| {
-            let url = draft.edge.origin.url.to_string();
-            (!url.ends_with(".invalid")).then_some(url)
+            let url_or_placeholder = draft.edge.origin.url.to_string();
+            (!url_or_placeholder.ends_with(".invalid")).then_some(url_or_placeholder)
         },
     },
     Key {
@@ -476,8 +476,8 @@ pub(super) static KEYS: &[Key] = &[
         path: "caching.hit_for_miss",
         flag: None,
         kind: DURATION_OR_ZERO,
-        doc: "If a response cannot be shared by several requests, the edge does not collapse requests for its URL for \
-              this time.",
+        doc: "How long the edge does not collapse requests for a URL, after a response for this URL that several \
+              requests cannot share.",
         set: |draft, _, value| draft.edge.caching.hit_for_miss = value.duration(),
         show: |draft, _| Some(duration_text(draft.edge.caching.hit_for_miss)),
     },

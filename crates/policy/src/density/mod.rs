@@ -274,7 +274,7 @@ impl DensityTier {
             let (queue, victim, known_score) = self
                 .queues
                 .lowest()
-                .expect("a victim is always resident while bytes are used");
+                .expect("an object is resident while bytes are used");
             let is_current = !self.process_hit(victim) && self.rescore(queue) == known_score;
             if is_current || corrections_left == 0 {
                 return (victim, known_score);

@@ -26,9 +26,8 @@ impl RequestError {
     }
 
     fn closing(status: StatusCode, text: impl Into<Cow<'static, str>>) -> Self {
-        let close = true;
         Self {
-            close,
+            close: true,
             ..Self::new(status, text)
         }
     }

@@ -1,5 +1,5 @@
-//! The head of a client's request and the end of the request. No input causes a panic, and the end does not depend on
-//! how the bytes are split.
+//! Parses the head of a client's request and finds the end of the request. No input causes a panic. The end does not
+//! depend on the parts in which the bytes arrive.
 //!
 //! Run: `cargo +nightly fuzz run http_request_head`.
 #![no_main]

@@ -1,4 +1,5 @@
-//! A disk admission rule parses from its own text, and its saved state is restored or rejected.
+//! A disk admission rule that is printed and parsed again is the same rule. Any saved state is rejected, or restored
+//! so that saving it again gives the same bytes.
 //!
 //! The input is a line with a rule, followed by a saved state. Run: `cargo +nightly fuzz run
 //! policy_disk_admission`.

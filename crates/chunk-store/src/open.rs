@@ -2,8 +2,9 @@
 //!
 //! The chunks stay in memory uncompressed too, so that they can be loaded. If the store compresses,
 //! neighbouring chunks are compressed as soon as they fill a block. This is done before the container is full,
-//! because its free space is known only after the compression. A chunk is accepted only if it fits without
-//! compression of the block that is being filled.
+//! because its free space is known only after the compression. The block that is being filled, the *open block*,
+//! counts uncompressed. If a chunk does not fit beside it, the open block is compressed, and the chunk is accepted if
+//! it fits then. The chunk itself counts uncompressed too.
 //!
 //! For a *listed* chunk the store has the id and the length, but not the bytes. Neighbouring listed chunks are in one
 //! block without bytes. A listed chunk takes the same share of the capacity as if its bytes were stored. Without this
@@ -25,17 +26,20 @@ use crate::trailers::Sizes;
 #[derive(Debug)]
 pub(crate) struct OpenContainer {
     pub(crate) number: u32,
+    /// The id and the length of each chunk. The index of an entry is the *slot* of its chunk.
     pub(crate) entries: Vec<Entry>,
     pub(crate) slots_by_id: SlotsById,
     /// The offset of each chunk in `raw`, or `None` if the chunk is only listed.
     raw_offsets: Vec<Option<usize>>,
     /// The uncompressed chunks.
     raw: Vec<u8>,
-    /// The content of the container on the device, up to the last closed block. Empty while no block is compressed,
-    /// because the content then equals `raw`.
+    /// The closed blocks as they will be on the device. Empty while no closed block is compressed, because their bytes
+    /// are then a prefix of `raw`.
     packed: Vec<u8>,
     blocks: Vec<Block>,
+    /// The number of bytes that the closed blocks take on the device, after compression.
     stored_bytes: usize,
+    /// The sum of the lengths of the listed chunks.
     listed_bytes: usize,
     /// The number of bytes of `raw` that are in closed blocks.
     closed_bytes: usize,
@@ -138,7 +142,7 @@ impl OpenContainer {
         self.entries.is_empty()
     }
 
-    /// Returns the sizes of the container's chunks. A block that is not closed counts uncompressed.
+    /// Returns the sizes of the container's chunks. The open block counts uncompressed.
     pub(crate) fn sizes(&self) -> Sizes {
         Sizes {
             raw: self.raw.len() as u64,
@@ -154,12 +158,12 @@ impl OpenContainer {
             && self.entries.len() < self.layout.chunks_max()
     }
 
-    /// Returns true if another block may begin. A block that is being filled counts as a block.
+    /// Returns true if another block may begin. The open block counts as a block.
     fn can_add_block(&self) -> bool {
         self.blocks.len() + usize::from(self.open_block_bytes() > 0) < self.layout.blocks_max()
     }
 
-    /// Returns the number of uncompressed bytes of the block that is being filled.
+    /// Returns the number of uncompressed bytes of the open block.
     fn open_block_bytes(&self) -> usize {
         self.raw.len() - self.closed_bytes
     }
@@ -179,7 +183,8 @@ impl OpenContainer {
         self.raw_offsets.get(slot).is_some_and(Option::is_some)
     }
 
-    /// Returns true if there is room for a chunk of this many bytes. Closes the current block if that is necessary.
+    /// Returns true if there is room for a chunk of this many bytes. Closes the open block if it would become
+    /// too long, or if the chunk fits only after the open block is compressed.
     pub(crate) fn make_room(&mut self, bytes: usize, packer: &mut Packer) -> bool {
         let block_after = self.open_block_bytes() + bytes;
         let is_long = block_after > block_bytes(self.layout) || !self.fits(bytes);
@@ -298,6 +303,7 @@ impl OpenContainer {
 
     /// Begins the next container. `written` is the buffer of the last container, whose memory is used again.
     pub(crate) fn begin(&mut self, number: u32, mut written: Vec<u8>) {
+        // `finish` took the memory of one of the two buffers. That buffer gets the memory of `written`.
         let unused = if self.raw.capacity() == 0 {
             &mut self.raw
         } else {
@@ -326,6 +332,6 @@ fn block_bytes(layout: Layout) -> usize {
 /// whole block must be read and decompressed.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The limit of `Packer::consecutive_failures`: at most 2^5 - 1 = 31 blocks (2 MiB) are stored before
-/// compression is tried again.
+/// The limit of `Packer::consecutive_failures`: at most 2^5 - 1 = 31 blocks (about 2 MiB) are stored
+/// uncompressed before compression is tried again.
 const SKIP_LOG2_MAX: u32 = 5;

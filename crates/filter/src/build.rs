@@ -1,7 +1,8 @@
 //! Builds a static filter from a stream of ids.
 //!
 //! Hashes are gathered in pieces of 1 MiB, 8 bytes per id, including duplicates. At the end of the stream they
-//! are distributed to shards; each piece is freed afterwards. Each shard is solved independently:
+//! are distributed to shards; each piece is freed afterwards. To solve a shard is to compute the table of its ids, by
+//! the equations that the module `fuse` describes. Each shard is solved independently:
 //! [`StaticBuilder::finish`] solves them one after the other, and a caller of [`StaticBuilder::into_plan`] may
 //! solve them in any order on any thread. Peak memory is 8 bytes per id, the finished shards, and 34 MB for
 //! each shard that is being solved.
@@ -26,9 +27,9 @@ pub struct FilterParams {
     pub hasher: IdHasher,
     /// The number of this build of the set.
     pub epoch: u64,
-    /// The time of the build, for reports.
+    /// The time at which the reading of the ids began, for reports.
     pub built: Option<Timestamp>,
-    /// The largest number of ids. Protects against a faulty source that would take all memory.
+    /// The largest number of ids, including duplicates. Protects against a faulty source that would take all memory.
     pub ids_max: u64,
 }
 
@@ -239,6 +240,7 @@ impl Assembly {
             .eq(0..self.shards);
         assert!(whole, "each shard of the plan appears once");
         let directory_bytes = parts.len() * SHARD_BYTES;
+        // The area of a shard is its table of slots.
         let areas_bytes: usize = parts.iter().map(|part| part.solved.area.len()).sum();
         let payload_bytes = directory_bytes + areas_bytes;
         let mut bytes = Vec::with_capacity(HEADER_BYTES + payload_bytes);

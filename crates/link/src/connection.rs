@@ -1,7 +1,8 @@
 //! One connection to a peer, after the handshake.
 //!
-//! Each iteration reads from the socket, passes the received frames to the peer's core under one lock, takes frames
-//! from the core until a write is large enough, and writes them. No iteration blocks. Other tasks create new frames
+//! The core is the state that all tasks of one peer share ([`crate::core`]). Each iteration reads from the socket,
+//! passes the received frames to the core under one lock, takes frames from the core until a write is large enough,
+//! and writes them. No iteration blocks. Other tasks create new frames
 //! too, for example when a user writes bytes to a stream. The core then wakes this connection if it was idle; a busy
 //! connection takes the frames at its next write.
 
@@ -60,6 +61,7 @@ pub(crate) struct Connection<S> {
     /// True if `inbox` may have complete frames that were not handled yet, because the budget was spent or the
     /// limit of parked frames was reached.
     has_unhandled: bool,
+    /// The frames and outgoing streams that wait for a disk read.
     parked: Parked,
     out: Outbox,
     /// True if the socket has accepted only a part of the last frames, so that the connection waits until it is
@@ -121,7 +123,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         }
     }
 
-    /// Reads and writes until neither direction makes progress or the budget is spent.
+    /// Reads and writes until neither direction makes progress or the budget is spent. The budget limits the bytes that
+    /// the task processes before other tasks run.
     fn poll_both_directions(&mut self, cx: &mut Context<'_>) -> Result<(), ConnectionError> {
         let mut budget = Budget::default();
         while !budget.is_spent() {
@@ -185,7 +188,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
         Ok(true)
     }
 
-    /// Handles parked frames and resumes stalled streams whose reads are performed, until the budget is spent.
+    /// Handles parked frames and resumes parked streams whose disk reads are complete, until the budget is spent.
     /// Returns true if a frame was handled or a stream was resumed.
     fn handle_parked(
         &mut self,
@@ -266,8 +269,8 @@ impl<S: AsyncRead + AsyncWrite + Unpin> Connection<S> {
             for stall in stalls {
                 let item = ParkedItem::Stream(stall.stream, stall.attempts);
                 self.parked.park(item, stall.pending);
-                // The caller must call `read` again, which polls the completion of the read. Without this poll, the
-                // task would not be woken.
+                // The caller must call `Self::read` again, which polls the disk read that `park` started. Without this
+                // poll, the end of the disk read would not wake the task.
                 started_read = true;
             }
             started_read |= self.parked.read_ahead();
@@ -384,7 +387,8 @@ impl<S> ReadAhead<S> {
     }
 }
 
-/// The size of one read. 128 KiB are a large part of the socket buffer, and less than a second-level cache.
+/// The size of one read. One read of 128 KiB empties a large part of the socket buffer, and its bytes fit in the
+/// second-level cache of a CPU.
 const READ_AHEAD_BYTES: usize = 128 << 10;
 
 impl<S: AsyncRead + Unpin> AsyncRead for ReadAhead<S> {

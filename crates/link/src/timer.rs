@@ -1,5 +1,5 @@
-//! A timer of microsecond resolution. The timers of Tokio have a resolution of one millisecond, but written bytes are
-//! held back for only 200 µs.
+//! A timer of microsecond resolution. The timers of Tokio have a resolution of one millisecond, but a link holds
+//! bytes that were written to a stream for only 200 µs, to send them together with later bytes.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -35,8 +35,8 @@ impl Timer {
         })
     }
 
-    /// Sets the timer. If it is already set to an earlier time, it is not changed, because an early wake-up
-    /// costs only one poll.
+    /// Sets the timer. `None` does not change the timer. If it is already set to an earlier time, it is not changed
+    /// either, because an early wake-up costs only one poll.
     pub(crate) fn set(&mut self, at: Option<Instant>) -> io::Result<()> {
         let Some(at) = at else { return Ok(()) };
         if self.expires_at.is_some_and(|current| current <= at) {

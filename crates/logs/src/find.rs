@@ -58,12 +58,13 @@ pub enum FindError {
     TooMany,
 }
 
-/// Finds the logs for command line arguments: files, folders (all files in them recursively, except hidden
-/// ones), patterns with `*`, `?` and `[…]`, and `-` for stdin. A file that is given twice is read once.
+/// Finds the logs for command line arguments: files, folders (all files in them recursively, except hidden files and
+/// folders), patterns with `*`, `?` and `[…]`, and `-` for stdin. A file that is given twice is read once.
 ///
 /// # Errors
 ///
-/// Returns an error if no file is found for an argument.
+/// Returns an error if no file is found for an argument, a file or folder cannot be read, stdin is given twice, or
+/// there are more than a million files.
 pub fn find(arguments: &[PathBuf]) -> Result<Vec<Source>, FindError> {
     let mut list = SourceList::default();
     for name in arguments {
@@ -213,6 +214,7 @@ fn name_machines(sources: &mut [Source]) {
     let Some(first) = folders.first() else {
         return;
     };
+    // The number of leading components that all folders have in common.
     let common = (0..first.len())
         .find(|index| {
             folders
@@ -234,7 +236,7 @@ fn name_machines(sources: &mut [Source]) {
 /// The maximum number of files. A hundred machines write 72 000 hourly logs in a month.
 const FILES_MAX: usize = 1_000_000;
 
-/// The maximum depth of subfolders that are searched.
+/// The maximum depth of subfolders that are searched. Deeper subfolders are ignored.
 const DEPTH_MAX: usize = 32;
 
 #[cfg(test)]

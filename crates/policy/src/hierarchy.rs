@@ -7,9 +7,10 @@
 //!   object removed from disk at promotion would have to be written again later.
 //! - **Found on disk.** The object is offered to memory, whose own policy decides. The disk keeps its copy.
 //! - **Found in memory.** No function is called, because hits in memory are too frequent.
-//! - **Evicted from memory.** An object that was hit in memory had at least two requests, but the disk
-//!   admission rule counted only the first. The object is offered to the disk if the disk does not have it. An
-//!   object that was never hit is not offered, since the rule has no new information.
+//! - **Evicted from memory.** The object is offered to the disk if it was hit in memory and the disk does not have
+//!   it. Such an object had at least two requests, but the disk admission rule counted only the first, because it
+//!   is not called at hits. An object that was never hit is not offered: the rule has already counted
+//!   its only request.
 //!
 //! [`Hierarchy`] stores neither bytes nor an index. Its methods need shared access only.
 
@@ -32,8 +33,8 @@ pub struct HierarchyRules {
     /// object only to offer it is expensive.
     pub ram_object_bytes_max: u64,
     /// If true, objects that are evicted from memory after a hit are offered to the disk. True by default: on
-    /// three large traces the hit ratio rises by 0.1 to 0.3 points for 1 to 4 % more writes (same runs as
-    /// below).
+    /// three large traces of `bench/runs/2026-11-21-disk-simulated` the hit ratio rises by 0.1 to 0.3 percentage
+    /// points for 1 to 4 % more writes.
     pub offer_evicted: bool,
     /// If true, a hit on disk counts as a request in the disk admission rule. An object that is then evicted
     /// from disk is written again at its next request. False by default: the rule remembers the earlier
@@ -70,7 +71,8 @@ impl Hierarchy {
 
     /// Decides about a storable response that neither tier had. Call this once per request.
     ///
-    /// If the length is not known yet, pass its lower bound. The object may still be dropped from disk later.
+    /// If the length is not known yet, pass its lower bound. The verdict may then be to write an object
+    /// that later turns out to be too large for the disk.
     #[inline]
     pub fn miss(&self, object: &Object) -> Placement {
         // Requests for too large objects are counted too: the limits may be raised later, and counting is
@@ -173,7 +175,8 @@ mod tests {
             panic!("the tier is empty");
         };
         (0..hits).for_each(|_| tier.hit_recorder().hit(slot));
-        // GDSF rejects an object of fewer requests; each rejection ages the resident.
+        // GDSF rejects object 2 while object 1 has a higher rank. Each rejection raises the inflation, and with it the
+        // rank of object 2 at its next offer.
         while evicted.is_empty() {
             tier.offer(&object(2), &mut evicted);
         }
@@ -244,6 +247,7 @@ mod tests {
         assert!(!rules.disk_hit(&object(1)).offer_to_ram);
         let evicted = evicted_after::<Lru>(1);
         assert_eq!(rules.evicted_from_ram(&evicted, 100, || false), too_large);
+        // The rule of the second hit remembers at most one request of a key.
         assert_eq!(rules.admission().requests_seen(KeyHash(1)), 1);
     }
 }

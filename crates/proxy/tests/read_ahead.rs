@@ -29,7 +29,8 @@ fn bed() -> TestBed {
 /// Requests bodies over HTTP/2 with windows of zero. Returns the rate at which the edge reads the bodies
 /// from the origin, in bytes per second.
 ///
-/// Method: wait until `at_once` bytes have arrived, then measure the time in which another 4 MiB arrive.
+/// Method: wait until `at_once` bytes have arrived, which the edge may read without waiting for the rate. Then measure
+/// the time in which another 4 MiB arrive.
 fn rate_of_closed_windows(bed: &TestBed, requests: u64, at_once: u64) -> f64 {
     let client = ClosedWindows::request(bed, requests);
     let until = |bytes: f64| {
@@ -61,6 +62,7 @@ fn bodies_that_may_be_stored_are_read_at_the_rate_while_no_client_reads_them() {
     assert!(bed.metric("edgeward_read_ahead_waits_total") >= 16.0);
 }
 
+/// The allowance of 1 MiB for each body does not apply to passed bodies.
 #[test]
 fn passed_bodies_are_read_at_the_rate_while_no_client_reads_them() {
     let bed = bed();

@@ -23,8 +23,8 @@
 //! assert_eq!(cache.lookup(key).as_deref(), Some(&"a body".to_owned()));
 //! ```
 //!
-//! A caller that changes a key passes the [`Version`] of the key that it read before it decided about the
-//! change; [`versions`](crate::versions) states the rule.
+//! A change of a key takes a [`Version`] of the key. The caller reads it before it decides about the change;
+//! [`versions`](crate::versions) states the rule.
 //!
 //! Lock order: first the policy tier, then one index shard or one stripe of versions. A thread that holds the
 //! lock of a shard or a stripe takes no further lock.
@@ -281,9 +281,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.is_current(version)
     }
 
-    /// Returns the current version of the unchanged content, or `None` if the key has changed. A version also
-    /// counts as outdated after many changes of other keys. A caller that keeps a version for long therefore
-    /// renews it.
+    /// Returns a newer version of the same content, or `None` if the key has changed. After many changes of other
+    /// keys, an old version counts as outdated although the key has not changed. A caller that keeps a version for
+    /// long therefore renews it from time to time.
     pub fn renewed(&self, version: Version) -> Option<Version> {
         self.shared.versions.renewed(version)
     }
@@ -294,9 +294,9 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.changing(key)
     }
 
-    /// Replaces `before` by `value`, which has the same body and the same charge. If the value under the key is not
-    /// `before`, removes it. Returns true if `value` is stored. If the key has changed since the version, returns
-    /// `None` without a change.
+    /// Replaces `before` by `value`, which has the same body and the same charge. If the key has another value than
+    /// `before`, removes that value. Returns true if `value` is stored. If the key has changed since the version,
+    /// returns `None` without a change.
     pub fn refresh(&self, version: Version, before: &Arc<V>, value: Arc<V>) -> Option<bool> {
         let mut tier = self.shared.tier.lock();
         self.shared.versions.advance(version)?;
@@ -307,7 +307,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         Some(swapped)
     }
 
-    /// Replaces `before` by `value` at the same charge. Returns false if the key has another value by now.
+    /// Replaces `before` by `value` at the same charge. Returns false if the key has another value or none by now.
     ///
     /// Callers use this function after they have copied the body of a value to another place, for example to
     /// the arena.
@@ -483,7 +483,7 @@ pub enum Commit {
     Done(Version),
     /// The slot was evicted while the value was being filled.
     Lost,
-    /// The key has changed since the version that the caller passed.
+    /// The key has changed since the version that the caller passed, or `promote` found a value under the key.
     Outdated,
 }
 
@@ -513,7 +513,7 @@ pub struct HotStats {
     pub bookkeeping_bytes: u64,
     /// Offers that were admitted.
     pub admitted: u64,
-    /// Offers that the admission policy refused.
+    /// Offers refused by the admission policy, or because the objects to evict are worth more than the offered one.
     pub refused_by_admission: u64,
     /// Offers refused because the object is larger than the whole budget.
     pub refused_too_large: u64,
@@ -550,10 +550,10 @@ pub(crate) struct Shared<V> {
 }
 
 impl<V> Shared<V> {
-    /// Reduces the tier's capacity by the pinned bytes.
+    /// Reduces the tier's capacity by the pinned bytes above `pinned_free_bytes`.
     ///
-    /// The reduction is at most `pinned_bytes_max`. Without this limit, clients that read all residents slowly
-    /// could empty the cache.
+    /// Only the pinned bytes up to `pinned_bytes_max` count. Without this limit, clients that read all residents
+    /// slowly could empty the cache.
     fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());

@@ -1,6 +1,7 @@
-//! Measures hits from disk, in pairs with nginx's cache on the same file system.
+//! Measures hits from disk of edgeward, of nginx's cache and of a minimal `sendfile` server, on the same file system.
+//! The servers take turns.
 //!
-//! The edge's memory admits no object, because the threshold of its policy is one byte. All hits of the edge
+//! The edge's memory admits no object, because its policy admits only objects of at most one byte. All hits of the edge
 //! therefore come from disk, like those of nginx. To check this, the edge's own counter of disk hits is
 //! compared with the client's count of responses.
 //!
@@ -121,6 +122,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             }
             let mut test_servers = TestServers::start(&plan, root, &edgeward, &folder, size, keys)?;
             for round in 0..plan.runs {
+                // Each round begins with another server.
                 for position in 0..test_servers.subjects().len() {
                     let index = (position + round as usize) % test_servers.subjects().len();
                     let subject = test_servers.subjects()[index];

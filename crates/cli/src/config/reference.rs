@@ -24,6 +24,7 @@ pub(crate) fn markdown() -> String {
             else {
                 continue;
             };
+            // The draft has no item of a repeated table, so a key of item 0 has no value.
             let default = match (key.path, (key.show)(&draft, 0)) {
                 // The default depends on the machine.
                 ("server.workers", _) => "one per core".to_owned(),

@@ -17,7 +17,8 @@ use super::run::{Server, until};
 
 /// Method: fetch the object from the origin no faster than the disk writes it. Request the object again, complete
 /// and by ranges; each of these responses must come from disk. Compare every byte with the pattern that the origin
-/// computes from the object's name. Read the peak of the edge's resident memory from `/proc`.
+/// computes from the object's name. Read the peak of the edge's resident memory from `/proc`, and compare it with the
+/// memory tier, the disk queue and [`BASE_BYTES`].
 #[test]
 fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     let (size, memory_size) = match std::env::var("EDGEWARD_LARGE_OBJECT") {
@@ -141,7 +142,7 @@ impl Client {
                 "{head}"
             );
             offset += part.len() as u64;
-            // If the client were faster than the disk, the write would be dropped.
+            // If the client were faster than the disk, the queue would fill, and the edge would not store the object.
             until("the disk queue has space", || {
                 (self.device("queue_bytes") < QUEUE_BYTES / 4).then_some(())
             });
@@ -192,7 +193,7 @@ fn connect(addr: SocketAddr) -> TcpStream {
     stream
 }
 
-/// The peak of the resident memory of the process.
+/// Returns the peak of the resident memory of the process in bytes.
 fn memory_peak(process: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{process}/status")).expect("the process runs");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));

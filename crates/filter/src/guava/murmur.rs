@@ -15,7 +15,8 @@ pub(super) fn murmur3_128(bytes: &[u8]) -> [u64; 2] {
         h2 = h2.wrapping_mul(5).wrapping_add(0x3849_5ab5);
     }
     if !tail.is_empty() {
-        // The mix of zero is zero, so the result with zero padding is that of the reference implementation.
+        // The reference implementation mixes a half only if the tail has bytes in it. The mix of zero is zero, so
+        // mixing a half of padding changes no bit.
         let mut block = [0; 16];
         block[..tail.len()].copy_from_slice(tail);
         let [k1, k2] = halves(&block);

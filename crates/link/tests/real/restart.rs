@@ -43,6 +43,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
                     let bytes = file.metadata().map_or(0, |facts| facts.len());
                     if name.ends_with(".new") { 0 } else { bytes }
                 });
+                // The file has 36 bytes, and at least 15 more for each container.
                 sizes.any(|bytes| bytes > 60)
             };
             within(async {
@@ -99,6 +100,7 @@ async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
         let client = test_bed.client(gateway.local_addr());
         exchange(&client, &target, &body).await;
         let sent = client.status().sent;
+        // Only the second client sends references, because the first client has saved its knowledge.
         assert_eq!(sent.wire < 300_000, nth == 1, "{sent:?}");
         let ended = within(client.shutdown(Duration::from_secs(5))).await;
         ended.expect("the store is flushed");
@@ -133,7 +135,8 @@ async fn knowledge_of_another_store_is_not_used() {
     }
 }
 
-/// Dropping a gateway leaves no task behind, even if a peer has just sent its HELLO: its store can be opened again.
+/// Dropping a gateway leaves no task behind, even if a peer has just sent its HELLO. The test checks this by the lock
+/// on the gateway's store: no task holds the lock any more.
 ///
 /// Method: start a client on the same runtime, yield 0, 1, 2 and so on times, and drop the gateway. Repeat this
 /// until the handshake was complete in two of the runs.

@@ -156,7 +156,8 @@ pub(crate) struct Answer {
     pub(crate) status: u16,
     pub(crate) headers: Vec<(String, String)>,
     pub(crate) body: Vec<u8>,
-    /// True if the complete body arrived, according to its length or its last chunk.
+    /// True if the complete body arrived, according to its length or its last chunk. Also true while only the head was
+    /// read.
     pub(crate) complete: bool,
 }
 
@@ -369,6 +370,7 @@ impl Client {
         body
     }
 
+    /// Appends the chunks of a chunked body to `body`. Returns true if the last chunk arrived.
     fn chunks(&mut self, body: &mut Vec<u8>) -> bool {
         loop {
             let mut line = String::new();
@@ -391,7 +393,7 @@ impl Client {
         }
     }
 
-    /// Returns true if the edge closes the connection, with a FIN or a reset.
+    /// Returns true if the edge closes the connection within [`TIMEOUT`], with a FIN or a reset.
     pub(crate) fn is_closed(&mut self) -> bool {
         match self.stream.read(&mut [0; 1]) {
             Ok(0) => true,

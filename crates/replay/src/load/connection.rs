@@ -81,8 +81,9 @@ impl Connection {
         })
     }
 
-    /// Sends the request and returns the head of the response. The server may close a kept connection at any
-    /// time; this is not a failure, so the request is sent again on a new connection (RFC 9112, section 9.3.1).
+    /// Sends the request and returns the head of the response. The server may close a connection
+    /// between two requests; this is not a failure, so the request is sent again on a new connection (RFC 9112, section
+    /// 9.3.1).
     async fn send(&mut self, uri: Uri) -> Result<Response<Incoming>, Failure> {
         let is_usable = match &mut self.open_connection {
             Some(connection) => connection.ready(&mut self.watchdog).await.is_ok(),
@@ -200,7 +201,8 @@ impl Connection {
                 break;
             }
         }
-        // A wrong length is reported first: bytes beyond the end of the object are always wrong.
+        // A body that is too long is reported as such, because its bytes beyond the end of the object are always wrong
+        // bytes too.
         if received > size {
             let detail = format!("the body is longer than {size} bytes");
             return Err(failure(ErrorKind::LongBody, detail));
@@ -355,4 +357,5 @@ fn error_with_source(error: &hyper::Error) -> String {
     }
 }
 
+/// The longest body of an error response that is read to keep the connection.
 const DISCARDED_BYTES_MAX: usize = 1 << 20;

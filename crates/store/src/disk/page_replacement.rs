@@ -18,7 +18,7 @@ use rustix::fs::{FallocateFlags, Mode, OFlags, sendfile};
 
 /// The size of the largest folio of the page cache (a huge page). Folios are aligned to their size. A folio
 /// that crosses the edge of a replaced range is not removed but zeroed in part, even if it is in a socket
-/// buffer. Therefore `sendfile` may only use the part of a segment between multiples of this size.
+/// buffer. Therefore `sendfile` may only use the bytes of a segment from the first to the last multiple of this size.
 pub(crate) const FOLIO_BYTES_MAX: u64 = 2 << 20;
 
 /// The mode of `fallocate` that replaces pages.
@@ -55,7 +55,7 @@ impl PageReplacement {
         }
     }
 
-    /// Sends a page, replaces and overwrites it, and checks the bytes that arrive.
+    /// Sends [`TRIAL_BYTES`] of a file, replaces and overwrites their pages, and checks that the old bytes arrive.
     fn preserves_pages_in_sockets(self, folder: &Path) -> io::Result<bool> {
         let flags = OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC;
         let file = File::from(rustix::fs::open(folder, flags, Mode::RUSR | Mode::WUSR)?);
@@ -74,6 +74,7 @@ impl PageReplacement {
     }
 }
 
+/// The number of bytes with which a mode is tried: four pages of 4 KiB.
 const TRIAL_BYTES: usize = 16 << 10;
 
 /// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket accepted

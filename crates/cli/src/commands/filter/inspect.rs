@@ -51,7 +51,9 @@ pub(crate) fn run(args: &InspectArgs) -> anyhow::Result<ExitCode> {
 /// The metadata of a filter and its measured false-positive rate.
 #[derive(Debug, Serialize)]
 pub(super) struct FilterReport {
+    /// `static (binary fuse)` or `updatable (blocked Bloom)`.
     construction: &'static str,
+    /// The form of the ids, such as `text` or `uuid`.
     form: &'static str,
     hash_seed: u64,
     /// The number of the build. Later builds of a set have higher numbers.
@@ -68,7 +70,7 @@ pub(super) struct FilterReport {
     times_the_limit: f64,
     /// The false-positive rate that the builder of the filter requested.
     asked_rate: f64,
-    /// The false-positive rate computed from the number of ids.
+    /// The false-positive rate computed from the shape of a static filter, or from the load of an updatable one.
     expected_rate: f64,
     /// The false-positive rate computed from the bits of the filter.
     exact_rate: f64,

@@ -1,5 +1,5 @@
-//! `edgeward link`: keys, local listeners, status and estimate. The gateway is a separate command, `edgeward
-//! gateway`.
+//! `edgeward link`: creates keys, runs local listeners, prints the status of links and estimates the bytes that a
+//! link saves. The gateway is a separate command, `edgeward gateway`.
 
 pub(crate) mod endpoint;
 mod estimate;
@@ -38,7 +38,8 @@ impl LinkArgs {
     }
 }
 
-/// The warning at the end of the first line of output; empty if encryption is on.
+/// Returns the warning that `gateway`, `forward` and `socks` print at the end of their first line. Empty if encryption
+/// is on.
 pub(crate) fn encryption_warning(encryption: endpoint::OnOff) -> &'static str {
     match encryption {
         endpoint::OnOff::On => "",

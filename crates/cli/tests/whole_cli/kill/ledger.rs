@@ -4,7 +4,9 @@
 //! edge's count of syncs. At this time, a sync that began before the write may still be running, but the next
 //! sync begins after the write. The object is therefore durable when the count is higher by two.
 //!
-//! Each id has a generation. An invalidation starts a new generation, because the next response is a new object.
+//! Each id has a generation. An invalidation starts a new generation, because the next response is a new object. It
+//! starts two: responses during the invalidation may be the old or the new object, so they get a generation of their
+//! own, which the ledger ignores afterwards.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Mutex, MutexGuard};
@@ -84,7 +86,8 @@ impl DurabilityLedger {
         self.state().durable.contains(&object)
     }
 
-    /// Returns the ids that were durable and not invalidated when the edge was killed, and clears the ledger.
+    /// Returns the ids that were durable and not invalidated when the edge was killed. Forgets all objects, but
+    /// keeps the generations.
     pub(super) fn take_durable_ids(&self) -> Vec<u64> {
         let mut state = self.state();
         state.written.clear();

@@ -81,8 +81,8 @@ pub(super) fn parse(
     }))
 }
 
-/// Returns the lines of an interim response, if it is to be forwarded. `100 Continue` is not forwarded, because this
-/// client sends no body. `101 Switching Protocols` is an error, because the edge never asks for another protocol.
+/// Returns the lines of an interim response, if it is to be forwarded. `100 Continue` is not forwarded, because no
+/// request of this module has a body. `101 Switching Protocols` is an error: the edge requests no other protocol.
 fn interim_lines(
     status: StatusCode,
     fields: &[httparse::Header<'_>],

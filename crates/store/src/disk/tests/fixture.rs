@@ -1,5 +1,5 @@
-//! The current code opens a store of format version 1. Later code that cannot open this store must reject it
-//! with an error that states the version number.
+//! Tests that the current code opens a store of format version 1. Later code that cannot open this store must reject
+//! it with an error that states the version number.
 //!
 //! The fixture contains the blocks of a store file that are not zero. For each block it has the block number in
 //! eight bytes and the 4096 bytes of the block.
@@ -13,7 +13,7 @@ use super::*;
 
 const BLOCK_BYTES: usize = 4096;
 
-/// The size of the store file: segments of 256 KiB, and the superblocks and checkpoint areas.
+/// The size of the store file, 2 MiB: superblocks, checkpoint areas, and as many segments of 256 KiB as fit.
 const CAPACITY: u64 = 256 * 1024 * 8;
 
 fn fixture() -> PathBuf {
@@ -41,8 +41,9 @@ fn unpack(packed: &Path, folder: &Path) {
     }
 }
 
-/// The fixture contains small objects, an object in pieces, a purged object, a replaced object and an object with a
-/// new head. It has a sealed segment that the checkpoint covers, and later records.
+/// The fixture contains small objects, a purged object (key 3), an object in pieces (5), a replaced object (7) and an
+/// object with a new head (20). It has a sealed segment that the checkpoint covers. Later records are in a segment
+/// without a footer, which is searched.
 #[test]
 fn a_store_of_version_1_opens() {
     let folder = tempfile::tempdir().expect("the folder is created");

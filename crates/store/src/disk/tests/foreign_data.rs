@@ -1,4 +1,5 @@
-//! Tests that a device with data of another program is not changed, for all offsets of signatures.
+//! Tests that opening a store does not change a device that has data of another program. Such data is recognised by
+//! signatures, each at a fixed offset from the start or the end of the device.
 
 use std::fs::{self, File};
 use std::os::unix::fs::FileExt;
@@ -93,7 +94,7 @@ fn a_store_whose_first_and_last_mebibyte_are_zeroed_is_blank() {
         .expect("the file opens");
     file.write_all_at(&[0; 8192], 0)
         .expect("the write succeeds");
-    // A zeroed first mebibyte is not enough, because the last mebibyte still has data.
+    // Zeroing only the two superblocks is not enough, because the last mebibyte still has data.
     file.write_all_at(b"EWsg", DEVICE_BYTES - 100)
         .expect("the write succeeds");
     assert!(open_and_close(folder.path()).is_err());
@@ -128,7 +129,7 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(folder, ByteSize(2 * DEVICE_BYTES))
     };
-    // Another file, a store of a later version, and a store of another cache.
+    // Three files are rejected in turn: no store, a store of a later version, and a store of another cache.
     let path = folder.path().join(FILE_NAME);
     fs::write(&path, "not a store").expect("the write succeeds");
     assert!(DiskCache::open(larger(folder.path())).is_err());
@@ -136,6 +137,7 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
     fs::remove_file(&path).expect("the file can be removed");
     open_and_close(folder.path()).expect("a new store can be created");
     let mut later = fs::read(&path).expect("the read succeeds");
+    // The format version of both superblocks.
     (later[8], later[4096 + 8]) = (2, 2);
     fs::write(&path, &later).expect("the write succeeds");
     let error = DiskCache::open(larger(folder.path())).expect_err("the store has version 2");
@@ -193,6 +195,7 @@ fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
         assert!(error.to_string().contains("damaged"), "{error}");
         assert!(front(&path) == before, "the damaged device was written");
         let length = fs::metadata(&path).expect("the file exists").len();
+        // `settings` configures 1100 segments of 2 MiB, and 1 MiB for the rest.
         assert_eq!(
             length,
             (2 * 1100 + 1) << 20,

@@ -389,7 +389,7 @@ fn keys_are_distributed_among_devices_and_found_after_a_restart() {
 fn objects_that_are_read_often_are_not_evicted() {
     let folder = tempfile::tempdir().expect("the folder is created");
     let cache = open(small(folder.path()));
-    // At most half of a segment, 128 KiB, may be reinserted. The two bodies are smaller in total.
+    // Each reclaim of a segment reinserts at most half of its bytes, 128 KiB. The two bodies are smaller in total.
     let bodies = [pattern(0, 3000), pattern(1, 120_000)];
     (0..2).for_each(|key| put(&cache, key, &bodies[key as usize], true));
     for key in 2..600 {
@@ -503,8 +503,8 @@ fn an_object_hit_before_it_was_written_is_reinserted() {
     assert!(get(&cache, 1).is_none(), "never hit");
 }
 
-/// Method: store a body much smaller than a write, and set the flush interval to an hour. Only the sync interval
-/// then triggers a write.
+/// Method: store a body much smaller than the write buffer, and set the flush interval to an hour. Only the sync
+/// interval then triggers a write.
 #[test]
 fn an_unwritten_object_is_durable_after_the_sync_interval() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -535,7 +535,7 @@ fn a_new_head_for_an_old_object_does_not_replace_a_newer_object() {
     assert_eq!(updated, Ok(()), "the update is queued");
     cache.sync().expect("the sync succeeds");
     assert!(get(&cache, 1) == Some(pattern(2, 2000)));
-    // The counter also counts updates of an object that is no longer stored.
+    // `dropped_reclaimed` also counts updates of an object that is no longer stored.
     assert_eq!(cache.counters().devices[0].dropped_reclaimed, 1);
 }
 

@@ -76,6 +76,7 @@ impl Writer {
         self.write_commit_of(write, write.id, &extents);
     }
 
+    /// Writes the commit record of the pieces in `extents`, whose records have the id `object_id`.
     pub(super) fn write_commit_of(
         &mut self,
         write: &Arc<WriteState>,
@@ -124,6 +125,7 @@ impl Writer {
             let result = self.flush();
             self.record_outcome(result);
         }
+        // `hits` returns `None` if the index has another location for the key.
         let old = self.volume.index.hits(write.hash, from).and_then(|_| {
             let first = self.volume.settings.first_read_bytes.bytes();
             let old = self.volume.load_record(from, first).ok()?;
@@ -149,6 +151,7 @@ impl Writer {
         }
     }
 
+    /// Appends the record that makes an object valid: an object record, or the commit record of its pieces.
     pub(super) fn write_final_record(
         &mut self,
         write: &Arc<WriteState>,
@@ -181,6 +184,7 @@ impl Writer {
         }
     }
 
+    /// Ends a dropped write and counts the cause.
     pub(super) fn end_dropped(&self, write: &WriteState) {
         self.volume.unregister(write);
         if let Some(cause) = write.dropped() {

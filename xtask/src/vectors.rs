@@ -57,7 +57,7 @@ fn guava(root: &Path, jars: &str) -> anyhow::Result<()> {
             .context("cannot run java")?;
         if !status.success() {
             bail!(
-                "Guava could not {task} its files\n  hint: use Java 17 or later, and give both jars"
+                "Guava could not {task} the files\n  hint: use Java 17 or later, and give both jars"
             );
         }
     }

@@ -349,7 +349,7 @@ mod tests {
                 .await
                 .expect("the body arrives");
         }
-        served.await.expect("the thread does not panic");
+        served.await.expect("the task does not panic");
         assert_eq!(counters.stalled.value(), 1);
     }
 

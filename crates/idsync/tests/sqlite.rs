@@ -47,7 +47,7 @@ fn read_rest(scan: &mut Scan, ids: &mut BTreeSet<String>) -> Result<(), SourceEr
 }
 
 /// Returns the error of an unordered scan of this query.
-fn error(address: &str, query: &str) -> SourceError {
+fn scan_error(address: &str, query: &str) -> SourceError {
     let mut ids = BTreeSet::new();
     begin(source(address, query, false), Ledger::default())
         .and_then(|mut scan| read_rest(&mut scan, &mut ids))
@@ -115,10 +115,10 @@ fn an_ordered_scan_can_be_resumed() {
         };
         let all_ids = scan_from(&address, &query, None);
         assert_eq!(all_ids.len(), 1000, "{column}");
-        let mut attempt = Scan::begin(source(&address, &query, true), Ledger::default(), config)
+        let mut whole_scan = Scan::begin(source(&address, &query, true), Ledger::default(), config)
             .expect("the scan begins");
         let mut ids_before = BTreeSet::new();
-        while let Some(batch) = attempt.next_batch().expect("the scan delivers rows") {
+        while let Some(batch) = whole_scan.next_batch().expect("the scan delivers rows") {
             ids_before.extend(batch.ids().map(<[u8]>::to_vec));
             let Some(position) = batch.progress.position else {
                 continue;
@@ -137,10 +137,11 @@ fn scan_from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<
         form: Some(IdForm::Text),
         ..ScanConfig::default()
     };
-    let new = Ledger::with_spans([Vec::new()]);
+    // One span, which contains all ids.
+    let unread = Ledger::with_spans([Vec::new()]);
     let ledger = match position {
-        Some(position) => new.with_position(0, position),
-        None => new,
+        Some(position) => unread.with_position(0, position),
+        None => unread,
     };
     let mut scan =
         Scan::begin(source(address, query, true), ledger, config).expect("the scan begins");
@@ -161,7 +162,7 @@ fn errors_name_the_cause() {
     );
     let missing = format!("sqlite://{}/none.db", folder.path().display());
     assert!(matches!(
-        error(&missing, "SELECT 1"),
+        scan_error(&missing, "SELECT 1"),
         SourceError::Connect { .. }
     ));
     for query in [
@@ -169,20 +170,20 @@ fn errors_name_the_cause() {
         "DELETE FROM resource",
         "SELECT",
     ] {
-        let error = error(&address, query);
+        let error = scan_error(&address, query);
         assert!(matches!(error, SourceError::Query { .. }), "{error:?}");
     }
-    let two_columns = error(&address, "SELECT id, price FROM resource");
+    let two_columns = scan_error(&address, "SELECT id, price FROM resource");
     assert!(
         matches!(two_columns, SourceError::Columns { found: 2, .. }),
         "{two_columns:?}"
     );
-    let real = error(&address, "SELECT price FROM resource");
+    let real = scan_error(&address, "SELECT price FROM resource");
     assert_eq!(
         real.to_string(),
         "column `price` has the unsupported type REAL"
     );
-    let null = error(&address, "SELECT id FROM resource");
+    let null = scan_error(&address, "SELECT id FROM resource");
     assert_eq!(null.to_string(), "row 2, column `id`: NULL is not an id");
     let text = folder.path().join("text");
     std::fs::write(
@@ -190,7 +191,7 @@ fn errors_name_the_cause() {
         "this is not a database but a text of sufficient length",
     )
     .expect("the file is written");
-    let error = error(&format!("sqlite://{}", text.display()), "SELECT 1");
+    let error = scan_error(&format!("sqlite://{}", text.display()), "SELECT 1");
     assert!(matches!(error, SourceError::Connect { .. }), "{error:?}");
 }
 
@@ -210,7 +211,7 @@ fn a_query_that_never_ends_can_be_cancelled() {
 }
 
 #[test]
-fn changes_are_delivered_once_also_after_a_reconnect() {
+fn each_change_after_skip_to_head_is_delivered_once() {
     let folder = tempfile::tempdir().expect("the folder is created");
     let address = database(
         folder.path(),
@@ -223,7 +224,7 @@ fn changes_are_delivered_once_also_after_a_reconnect() {
         connection.execute(sql, [id]).expect("the row is inserted");
     };
     let query = "SELECT id, seq FROM resource WHERE seq > ?1 ORDER BY seq";
-    let changes = |cursor| {
+    let poller_from = |cursor| {
         let source = source(&address, "SELECT id FROM resource", false);
         ChangesPoller::new(source, ChangesConfig::new(query), cursor)
             .expect("the runtime is created")
@@ -239,7 +240,7 @@ fn changes_are_delivered_once_also_after_a_reconnect() {
         };
         changes.poll(&mut each).map(|polled| (polled.cursor, ids))
     };
-    let mut poller = changes(i64::MIN);
+    let mut poller = poller_from(i64::MIN);
     assert_eq!(poller.skip_to_head().expect("the poll succeeds").cursor, 1);
     assert_eq!(poll(&mut poller).expect("the poll succeeds"), (1, vec![]));
     add("550E8400E29B41D4A716446655440001");

@@ -505,12 +505,13 @@ impl Shared {
         let peer_hello = transport.receive_hello().await?;
         // Checks version and store key against a temporary endpoint, so that no peer is created for an incompatible
         // edge.
-        let probe = self
+        let temporary = self
             .config
             .link
             .endpoint(self.config.sharing, self.config.keep_sent, 0);
-        let probe = Endpoint::new(probe.expect("the configuration was checked at the start"));
-        { probe }
+        let temporary =
+            Endpoint::new(temporary.expect("the configuration was checked at the start"));
+        { temporary }
             .hello(&self.config.link.store)
             .agree(Role::Listener, &peer_hello)?;
         let peer = self.peer_for_hello(transport.certificate(), &peer_hello, from)?;

@@ -333,6 +333,6 @@ impl CurlResponse {
 }
 
 /// Reads a file that the test wrote.
-fn bytes(path: &Path) -> Vec<u8> {
+fn read_file(path: &Path) -> Vec<u8> {
     fs::read(path).unwrap_or_else(|error| panic!("{}: {error}", path.display()))
 }

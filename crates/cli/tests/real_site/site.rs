@@ -9,8 +9,8 @@ use std::sync::Mutex;
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 use tempfile::TempDir;
 
-use crate::bytes;
 use crate::programs::{Server, find, skip};
+use crate::read_file;
 
 /// The folder of documentation that every Debian system has.
 const DOCUMENTATION: &str = "/usr/share/doc";
@@ -152,7 +152,7 @@ impl Site {
 
     /// The bytes of a file of the site.
     pub(crate) fn file(&self, path: &str) -> Vec<u8> {
-        bytes(&self.folder.path().join("www").join(path))
+        read_file(&self.folder.path().join("www").join(path))
     }
 
     /// The requests that nginx logged since the last call.

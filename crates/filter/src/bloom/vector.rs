@@ -35,9 +35,15 @@ pub(super) fn are_set(_: Avx2, hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
 }
 
 /// Like [`super::Lanes::match_many`].
-pub(super) fn match_many(_: Avx2, ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
+pub(super) fn match_many(
+    _: Avx2,
+    ids: &[IdHash],
+    block_count: u32,
+    area: &[u8],
+    answers: &mut [bool],
+) {
     // SAFETY: as in `are_set`.
-    unsafe { contains_many(ids, blocks, area, answers) }
+    unsafe { contains_many(ids, block_count, area, answers) }
 }
 
 /// Like [`super::set`].
@@ -59,12 +65,12 @@ fn contains(hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
 }
 
 #[target_feature(enable = "avx2")]
-fn contains_many(ids: &[IdHash], blocks: u32, area: &[u8], answers: &mut [bool]) {
+fn contains_many(ids: &[IdHash], block_count: u32, area: &[u8], answers: &mut [bool]) {
     for (n, (id, answer)) in ids.iter().zip(answers).enumerate() {
         if let Some(later) = ids.get(n + PREFETCH_IDS) {
-            prefetch(area, BLOCK_BYTES * block_of(later.0, blocks));
+            prefetch(area, BLOCK_BYTES * block_of(later.0, block_count));
         }
-        let block = block_at(area, block_of(id.0, blocks));
+        let block = block_at(area, block_of(id.0, block_count));
         *answer = block.is_none_or(|block| contains(id.0, block));
     }
 }
@@ -82,11 +88,11 @@ fn insert(hash: u64, blocks: &mut [Block]) -> bool {
 
 #[target_feature(enable = "avx2")]
 fn insert_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
-    let count = blocks.len() as u32;
+    let block_count = blocks.len() as u32;
     let mut changed = 0;
     for (n, id) in ids.iter().enumerate() {
         if let Some(later) = ids.get(n + PREFETCH_IDS) {
-            prefetch(blocks, block_of(later.0, count));
+            prefetch(blocks, block_of(later.0, block_count));
         }
         changed += u64::from(insert(id.0, blocks));
     }
@@ -98,8 +104,9 @@ fn insert_many(ids: &[IdHash], blocks: &mut [Block]) -> u64 {
 fn bits_of(hash: u64) -> __m256i {
     // SAFETY: `SALTS` has 32 bytes, as many as are read.
     let salts = unsafe { _mm256_loadu_si256(SALTS.as_ptr().cast()) };
-    let positions = _mm256_mullo_epi32(_mm256_set1_epi32(hash as i32), salts);
-    _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_srli_epi32::<27>(positions))
+    let products = _mm256_mullo_epi32(_mm256_set1_epi32(hash as i32), salts);
+    // The upper five bits of a product are the position of the bit in its lane.
+    _mm256_sllv_epi32(_mm256_set1_epi32(1), _mm256_srli_epi32::<27>(products))
 }
 
 #[target_feature(enable = "avx2")]

@@ -95,14 +95,14 @@ struct Descriptors {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct ConnectionLimits {
+struct GrantedConnections {
     clients: usize,
     origin_per_worker: usize,
 }
 
 /// Divides the descriptors that remain after `others`. Clients get the configured number, or fewer: as many as
 /// the origin pools leave, but at least half of the remaining descriptors. The origin pools get the rest.
-fn divide(limit: usize, wanted: Descriptors) -> Result<ConnectionLimits, TooFewDescriptors> {
+fn divide(limit: usize, wanted: Descriptors) -> Result<GrantedConnections, TooFewDescriptors> {
     let Descriptors {
         workers,
         clients,
@@ -116,7 +116,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<ConnectionLimits, TooFewD
     }
     let available = limit - others;
     if clients + origin <= available {
-        return Ok(ConnectionLimits {
+        return Ok(GrantedConnections {
             clients,
             origin_per_worker,
         });
@@ -129,7 +129,7 @@ fn divide(limit: usize, wanted: Descriptors) -> Result<ConnectionLimits, TooFewD
         granted
     };
     let origin_per_worker = origin_per_worker.min(((available - granted) / workers).max(1));
-    Ok(ConnectionLimits {
+    Ok(GrantedConnections {
         clients: granted,
         origin_per_worker,
     })
@@ -162,13 +162,13 @@ mod tests {
         others: 100,
     };
 
-    fn at(limit: usize) -> ConnectionLimits {
+    fn at(limit: usize) -> GrantedConnections {
         divide(limit, WANTED).expect("the limit is high enough")
     }
 
     #[test]
     fn bounds_that_fit_are_not_lowered() {
-        let all = ConnectionLimits {
+        let all = GrantedConnections {
             clients: 65_536,
             origin_per_worker: 512,
         };
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn granted_descriptors_never_exceed_the_limit() {
+    fn granted_descriptors_exceed_the_limit_by_at_most_one_per_worker() {
         for workers in 1..9 {
             for clients in [1, 3, 100, 10_000] {
                 for limit in 100 + 2 * workers..2000 {

@@ -36,7 +36,7 @@ impl IdSource for Table {
     }
 }
 
-pub(crate) const TOKEN: &str = "a token for tests";
+pub(crate) const TOKEN: &str = "a-token-for-tests";
 
 pub(crate) fn signer() -> Signer {
     Signer::from_secret([9; 32])
@@ -50,7 +50,7 @@ pub(crate) fn config(state: &Path) -> PublishConfig {
         system_clock(),
     );
     config.signer = Some(signer());
-    config.token = Token::new(&TOKEN.replace(' ', "-")).ok();
+    config.token = Token::new(TOKEN).ok();
     config
 }
 
@@ -117,7 +117,7 @@ pub(crate) fn get(addr: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Http
 }
 
 pub(crate) fn post(addr: SocketAddr, path: &str, ids: &str) -> HttpResponse {
-    let token = format!("Bearer {}", TOKEN.replace(' ', "-"));
+    let token = format!("Bearer {TOKEN}");
     send_request(
         addr,
         "POST",

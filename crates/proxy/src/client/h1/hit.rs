@@ -92,8 +92,7 @@ pub(super) fn try_hit(
 /// Counts the copy of a body into a socket without TLS. After some copies the cache moves the body to the arena, from
 /// where the kernel sends it without a copy.
 fn count_copy(worker: &Worker, key: &CacheKey, stored: &Arc<Stored>, body_len: usize) {
-    let sizes = Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX;
-    if sizes.contains(&(body_len as u64)) {
+    if (Arena::BODY_BYTES_MIN..=Arena::BODY_BYTES_MAX).contains(&(body_len as u64)) {
         worker.cache.record_copied_hit(key.hash, stored);
     }
 }
@@ -110,8 +109,8 @@ fn try_disk_hit(
         return HitResult::NotServed(Some(Outcome::Hit(hit)));
     };
     let body = if plain.head_only || on_disk.length() == 0 {
-        let charge_bytes = on_disk.charge_bytes(&hit.key);
-        let cache = &worker.cache;
+        // The response needs no byte of the body, so the hit does not promote the object to memory.
+        let (cache, charge_bytes) = (&worker.cache, on_disk.charge_bytes(&hit.key));
         cache.count_partial_hit(hit.key.hash, on_disk.length(), charge_bytes);
         None
     } else {

@@ -187,8 +187,8 @@ impl OpenContainer {
     /// too long, or if the chunk fits only after the open block is compressed.
     pub(crate) fn make_room(&mut self, bytes: usize, packer: &mut Packer) -> bool {
         let block_after = self.open_block_bytes() + bytes;
-        let is_long = block_after > block_bytes(self.layout) || !self.fits(bytes);
-        if !packer.stores_uncompressed() && self.open_block_bytes() > 0 && is_long {
+        let must_close_block = block_after > block_bytes(self.layout) || !self.fits(bytes);
+        if !packer.stores_uncompressed() && self.open_block_bytes() > 0 && must_close_block {
             self.close_block(packer);
         }
         self.fits(bytes)

@@ -262,7 +262,7 @@ mod tests {
         root
     }
 
-    fn names(root: &Path, arguments: &[&str]) -> Vec<(String, String)> {
+    fn paths_and_machines(root: &Path, arguments: &[&str]) -> Vec<(String, String)> {
         let arguments: Vec<PathBuf> = arguments.iter().map(|name| root.join(name)).collect();
         let list = find(&arguments).expect("the arguments match files");
         let relative = |source: &Source| {
@@ -287,16 +287,20 @@ mod tests {
             ("edge-1/2026/c.log", "edge-1"),
             ("edge-2/a.log", "edge-2"),
         ]);
-        assert_eq!(names(root.path(), &["."]), all);
-        assert_eq!(names(root.path(), &["edge-?"]), all);
+        assert_eq!(paths_and_machines(root.path(), &["."]), all);
+        assert_eq!(paths_and_machines(root.path(), &["edge-?"]), all);
         assert_eq!(
-            names(root.path(), &["edge-*", "edge-2/a.log"]),
+            paths_and_machines(root.path(), &["edge-*", "edge-2/a.log"]),
             all,
             "once each"
         );
-        assert_eq!(names(root.path(), &[".", "."]), all, "once each");
         assert_eq!(
-            names(root.path(), &["edge-2"]),
+            paths_and_machines(root.path(), &[".", "."]),
+            all,
+            "once each"
+        );
+        assert_eq!(
+            paths_and_machines(root.path(), &["edge-2"]),
             pairs(&[("edge-2/a.log", "")])
         );
     }

@@ -76,7 +76,7 @@ struct Run {
     size: u64,
     state: State,
     subject: Subject,
-    per_cpu_second: f64,
+    requests_per_cpu_second: f64,
     p99_us: f64,
     /// The bytes read from the device, as a share of the body bytes sent.
     from_device: f64,
@@ -102,7 +102,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let mut raw = File::create(out.join("hits.jsonl"))?;
     let congestion = fs::read_to_string("/proc/sys/net/ipv4/tcp_congestion_control");
     let congestion = congestion.unwrap_or_default().trim().to_owned();
-    let most = objects_at_most(files_allowed(), plan.connections);
+    let objects_max = objects_at_most(files_allowed(), plan.connections);
 
     let mut runs = Vec::new();
     for size in options.sizes("--sizes", "16KiB,256KiB,1MiB")? {
@@ -112,7 +112,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
             } else {
                 cold_set
             };
-            let keys = (set / size).clamp(1, most);
+            let keys = (set / size).clamp(1, objects_max);
             eprintln!("{} {}: {keys} objects", state.name(), format_size(size));
             if keys < set / size {
                 eprintln!(
@@ -172,7 +172,7 @@ fn measure(
     let disk_hits = test_servers
         .disk_hits(subject)?
         .zip(disk_before)
-        .map(|(a, b)| a - b);
+        .map(|(after, before)| after - before);
     let origin_requests = test_servers
         .origin_requests()?
         .saturating_sub(origin_before);
@@ -186,7 +186,7 @@ fn measure(
         from_device,
     );
     // The CPU clock has a resolution of 10 ms. The minimum avoids a division by zero.
-    let per_cpu_second = load.requests as f64 / cpu_seconds.max(0.01);
+    let requests_per_cpu_second = load.requests as f64 / cpu_seconds.max(0.01);
     let seconds = load.duration.as_secs_f64();
     let line = json!({
         "state": state.name(),
@@ -197,7 +197,7 @@ fn measure(
         "requests": load.requests,
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
-        "requests_per_cpu_second": per_cpu_second,
+        "requests_per_cpu_second": requests_per_cpu_second,
         "requests_per_second": load.requests as f64 / seconds,
         "latency_us": load.latency_us,
         "errors": load.errors,
@@ -212,7 +212,7 @@ fn measure(
         size,
         state,
         subject,
-        per_cpu_second,
+        requests_per_cpu_second,
         p99_us: load.p99_us(),
         from_device,
         invalid_reason,
@@ -291,7 +291,7 @@ impl Run {
         format!(
             "{:<34} {:>8.0} /CPU-s  p99 {:>8.2} ms  {:>3.0} % from the device{note}",
             self.subject.to_string(),
-            self.per_cpu_second,
+            self.requests_per_cpu_second,
             self.p99_us / 1000.0,
             self.from_device * 100.0,
         )
@@ -321,7 +321,7 @@ fn summary(runs: &[Run]) -> String {
             .to_owned();
     let mut goals = String::new();
     for (state, size) in groups {
-        let of = |subject: Subject, figure: fn(&Run) -> f64| {
+        let median_of = |subject: Subject, figure: fn(&Run) -> f64| {
             let counted = runs.iter().filter(|run| {
                 (run.state, run.size, run.subject) == (state, size, subject)
                     && run.invalid_reason.is_none()
@@ -330,7 +330,7 @@ fn summary(runs: &[Run]) -> String {
         };
         let mut best = 0.0_f64;
         for subject in Subject::ALL {
-            let Some(rate) = of(subject, |run| run.per_cpu_second) else {
+            let Some(rate) = median_of(subject, |run| run.requests_per_cpu_second) else {
                 continue;
             };
             if matches!(subject, Subject::Nginx(..)) {
@@ -340,11 +340,11 @@ fn summary(runs: &[Run]) -> String {
                 "| {} | {} | {subject} | {rate:.0} | {:.2} ms | {:.0} % |\n",
                 state.name(),
                 format_size(size),
-                of(subject, |run| run.p99_us).unwrap_or(f64::NAN) / 1000.0,
-                of(subject, |run| run.from_device).unwrap_or(f64::NAN) * 100.0,
+                median_of(subject, |run| run.p99_us).unwrap_or(f64::NAN) / 1000.0,
+                median_of(subject, |run| run.from_device).unwrap_or(f64::NAN) * 100.0,
             );
         }
-        if let Some(ours) = of(Subject::Edgeward, |run| run.per_cpu_second)
+        if let Some(ours) = median_of(Subject::Edgeward, |run| run.requests_per_cpu_second)
             && best > 0.0
         {
             let goal = Goal {
@@ -358,7 +358,9 @@ fn summary(runs: &[Run]) -> String {
                 unit: "x",
             };
             goals += &format!("{goal}\n");
-            if let Some(sendfile_server) = of(Subject::SendfileServer, |run| run.per_cpu_second) {
+            if let Some(sendfile_server) =
+                median_of(Subject::SendfileServer, |run| run.requests_per_cpu_second)
+            {
                 goals += &format!(
                     "      divided by those of sendfile alone: edgeward {:.2}, nginx {:.2}\n",
                     ours / sendfile_server,
@@ -422,11 +424,11 @@ mod tests {
 
     #[test]
     fn the_goal_compares_with_the_best_nginx_variant() {
-        let run = |subject, per_cpu_second| Run {
+        let run = |subject, requests_per_cpu_second| Run {
             size: 16 << 10,
             state: State::Warm,
             subject,
-            per_cpu_second,
+            requests_per_cpu_second,
             p99_us: 1.0,
             from_device: 0.0,
             invalid_reason: None,

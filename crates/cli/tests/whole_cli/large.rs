@@ -55,8 +55,8 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     assert!(first.starts_with("HTTP/1.1 200"), "{first}");
     assert!(first.contains("fwd=uri-miss"), "{first}");
     until("the object is written", || {
-        assert_eq!(client.device("dropped_queue_full"), 0);
-        (client.device("stored_objects") == 1).then_some(())
+        assert_eq!(client.device_counter("dropped_queue_full"), 0);
+        (client.device_counter("stored_objects") == 1).then_some(())
     });
     let second = client.fetch(None);
     assert!(
@@ -144,7 +144,7 @@ impl Client {
             offset += part.len() as u64;
             // If the client were faster than the disk, the queue would fill, and the edge would not store the object.
             until("the disk queue has space", || {
-                (self.device("queue_bytes") < QUEUE_BYTES / 4).then_some(())
+                (self.device_counter("queue_bytes") < QUEUE_BYTES / 4).then_some(())
             });
         }
         assert_eq!(
@@ -157,7 +157,7 @@ impl Client {
         head.to_ascii_lowercase().replace("http/1.1", "HTTP/1.1")
     }
 
-    fn device(&self, counter: &str) -> u64 {
+    fn device_counter(&self, counter: &str) -> u64 {
         let status = self.status();
         let value = status["disk"]["devices"][0][counter].as_u64();
         value.unwrap_or_else(|| panic!("{counter} in {status}"))

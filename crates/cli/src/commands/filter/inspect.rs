@@ -123,7 +123,10 @@ impl FilterReport {
             ),
             ("requested rate", output::percent(self.asked_rate)),
             ("expected rate", output::percent(self.expected_rate)),
-            ("rate by its bits", output::percent(self.exact_rate)),
+            (
+                "rate computed from the bits",
+                output::percent(self.exact_rate),
+            ),
             ("measured rate", output::percent(self.measured_rate)),
         ]
     }

@@ -164,7 +164,7 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
 /// Method: store objects on two devices, then overwrite the first 64 KiB of the first device.
 #[test]
 fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
-    for noise in [0, 0xa5] {
+    for fill_byte in [0, 0xa5] {
         let folders = [0, 1].map(|_| tempfile::tempdir().expect("the folder is created"));
         let mut both = settings(folders[0].path(), 1100);
         let second = settings(folders[1].path(), 1100);
@@ -180,7 +180,7 @@ fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
             .write(true)
             .open(&path)
             .expect("the file opens");
-        file.write_all_at(&[noise; 64 << 10], 0)
+        file.write_all_at(&[fill_byte; 64 << 10], 0)
             .expect("the write succeeds");
         let before = front(&path);
         let (cache, report) = DiskCache::open(both).expect("the other device is a valid store");

@@ -447,7 +447,7 @@ fn an_unwritten_object_is_found_and_read() {
     assert!(get(&cache, 1) == Some(short) && get(&cache, 2) == Some(in_pieces));
 
     // The newest object is found, and a purge takes effect at once.
-    let body = |key: u64, body: &[u8]| {
+    let store_in_buffer = |key: u64, body: &[u8]| {
         let name = key.to_le_bytes();
         let head = format!("head of {key}").into();
         let mut write = cache
@@ -457,7 +457,7 @@ fn an_unwritten_object_is_found_and_read() {
         write.finish().expect("the body is complete");
         wait_until_messages_are_taken(&cache);
     };
-    body(1, &newer);
+    store_in_buffer(1, &newer);
     assert!(get(&cache, 1) == Some(newer));
     let updated = cache.update_head(&object(&cache, 1), &1_u64.to_le_bytes(), "new".into());
     updated.expect("the queue has room");

@@ -1,6 +1,7 @@
 package filter
 
-// The ids that the publisher added to its journal between the numbers from and to, and the seed of their hashes.
+// The hashes of the ids that the publisher added to its journal after the journal number from, up to and including
+// the number to, and the seed of the hashes.
 type delta struct {
 	lineage, from, to, seed uint64
 	ids                     []uint64

@@ -1,8 +1,9 @@
 //! A saved second-hit filter is restored or rejected for any bytes. A restored filter finds the keys that are added.
 //!
-//! The first byte selects the number of keys per period. The remaining bytes are a state. With the high bit set
-//! they are the body of a state with valid header and checksum, so that the fuzzer reaches the code behind the
-//! checks.
+//! The low seven bits of the first byte select the number of keys per period. If its high bit is 0, the remaining bytes
+//! are a whole state. If the bit is 1, they are the body of a state. The target then adds a valid header and checksum,
+//! so that the fuzzer reaches the code behind the checks.
+//!
 //! Run: `cargo +nightly fuzz run policy_filter_state`.
 #![no_main]
 

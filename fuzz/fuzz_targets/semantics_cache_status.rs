@@ -1,4 +1,5 @@
-//! Parses untrusted `Cache-Status` lines: no line panics, and a parsed member is written back unchanged.
+//! Parses untrusted `Cache-Status` lines. No line causes a panic. If a parsed member is written and parsed again, it
+//! has the same outcome, and it is written in the same way.
 #![no_main]
 
 use edgeward_semantics::CacheStatus;
@@ -8,8 +9,8 @@ fuzz_target!(|line: &[u8]| {
     let Some(status) = CacheStatus::parse(line, "edgeward") else {
         return;
     };
-    // A ttl may have more digits than a structured field allows and is limited when it is written. All other
-    // values must be unchanged.
+    // `first` may differ from `line`. For example, a ttl may have more digits than a structured field allows, and is
+    // limited when it is written.
     let mut first = String::new();
     status.write("edgeward", &mut first);
     let reread = CacheStatus::parse(first.as_bytes(), "edgeward").expect("a written member can be parsed");

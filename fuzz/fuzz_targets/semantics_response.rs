@@ -1,7 +1,7 @@
 //! Untrusted responses: the decision to store one, its freshness over time, and its update by a 304 or a HEAD.
 //!
-//! The input is two numbers of eight bytes, a status of two bytes, and two heads as lines, separated by an
-//! empty line.
+//! The input is the times of the request and of the response (eight bytes each, in milliseconds), a status (two bytes),
+//! and two heads as lines, separated by an empty line: the response and its update.
 #![no_main]
 
 #[path = "support/heads.rs"]

@@ -169,6 +169,11 @@ impl Inputs {
 
     /// Passes all records to `each` as they are read, reports the bytes read to `progress`, and returns the
     /// format and the skipped lines of each file.
+    ///
+    /// # Errors
+    ///
+    /// Fails if a file cannot be opened, if the first file is not a trace, or if `each` fails. All other errors end the
+    /// reading and are in [`ReadResult::error`], beside the results so far.
     pub(crate) fn read(
         &self,
         progress: Option<&Progress>,
@@ -258,7 +263,8 @@ pub(crate) struct FileRead {
     pub(crate) label: String,
     pub(crate) format: Format,
     pub(crate) compression: Compression,
-    /// The number of blank lines, comments, and lines of an access log that are not cacheable requests.
+    /// The number of blank lines, comments, and lines of an access log that do not count as requests: those with
+    /// another method or status than `--methods` and `--statuses` list, or without body bytes.
     pub(crate) passed_over: u64,
     pub(crate) skipped: Skipped,
 }

@@ -14,7 +14,7 @@ use crate::config::FilterConfig;
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum TlsError {
-    /// The file has no valid root certificate.
+    /// The file cannot be read, has no certificate, or has a certificate that is not a valid root.
     #[error("{} contains no valid root certificate", .path.display())]
     Roots {
         /// The path of the file.

@@ -84,8 +84,8 @@ impl Allow {
         self
     }
 
-    /// Returns true if a rule matches the host and port of the request. If the host is a name, `special_address` must
-    /// also accept each address that the name resolves to.
+    /// Returns true if a rule matches the host and port of the request. If the host is a name, the gateway also
+    /// requires that `special_address` returns `None` for the address that it connects to.
     pub fn permits(&self, target: &HostPort) -> bool {
         let address = target
             .host

@@ -60,7 +60,7 @@ pub enum OpenError {
     /// The link has no connection to the gateway.
     #[error("the link to the gateway is down")]
     Down,
-    /// The limit of streams is reached.
+    /// As many streams are open as the gateway accepts.
     #[error("the link has reached its limit of streams")]
     Streams(#[from] SendError),
 }
@@ -69,7 +69,8 @@ impl Client {
     /// Starts a link to `gateway` (`HOST:PORT`). Its tasks run on the current Tokio runtime.
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
-        // A client has only one peer, its gateway, so all chunks in its store were exchanged with this gateway.
+        // A client has only one peer, its gateway, so all chunks in its store were exchanged with this gateway. The
+        // gateway may therefore reference all of them.
         let endpoint = config.endpoint(Sharing::Everything, true, session)?;
         let core = CoreConfig {
             accepts: false,
@@ -136,7 +137,7 @@ impl Client {
     ///
     /// # Errors
     ///
-    /// Fails if the link is down, or if the gateway's limit of streams is reached.
+    /// Fails if the link is down, or if as many streams are open as the gateway accepts.
     pub fn open(&self, target: Target) -> Result<LinkStream, OpenError> {
         if *self.0.state.borrow() == LinkState::Down {
             return Err(OpenError::Down);
@@ -307,6 +308,7 @@ impl ConnectionKeeper {
                     let error = connection.run().await;
                     self.publish_state();
                     match &error {
+                        // The gateway has restarted and the link is connected again, or the link is shutting down.
                         ConnectionError::Superseded => {
                             tracing::debug!(gateway = self.gateway, "connection superseded");
                         }

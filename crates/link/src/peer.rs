@@ -9,11 +9,11 @@ use crate::core::Core;
 /// The lock of a peer. A task holds the lock while it cuts, hashes, compresses or assembles bytes. It does not wait
 /// while it holds the lock, except for the disk reads that `ARCHITECTURE.md` lists.
 ///
-/// Sender and receiver must see all frames in one order, so only one processor core works for a peer at a time. Each
-/// peer has its own lock.
+/// The sender and the receiver in [`Core`] must see all frames in one order, so only one processor core works for a
+/// peer at a time. Each peer has its own lock.
 pub(crate) struct Peer {
     core: Mutex<Core>,
-    /// True while a task waits for the peer's next connection.
+    /// True while a task waits for the peer's next connection. A second task must not wait for the same connection.
     has_waiting_task: AtomicBool,
 }
 

@@ -8,8 +8,8 @@
 //! - If the writer flushes few bytes, such as a request or a line of a terminal, they are sent at once.
 //! - Complete chunks are held for [`SEND_DELAY`].
 //! - The incomplete last chunk is held until no byte was written for [`SEND_DELAY`]. If the writer does not pause,
-//!   the chunk is held for [`SEND_DELAY_MAX`]. Most chunks that begin in this way are known to the peer, so
-//!   sending their beginning would waste bytes.
+//!   the chunk is held for [`SEND_DELAY_MAX`]. Most chunks are known to the peer. A complete chunk can be sent as a
+//!   reference, but the beginning of a chunk cannot.
 //! - While a writer waits for credit, the incomplete chunk is held: the writer completes it when the peer
 //!   grants more.
 
@@ -34,10 +34,10 @@ pub(crate) struct SendDelay {
     /// The times of the first and the last write of the held bytes.
     first_write: Instant,
     last_write: Instant,
-    /// The start of the holding time of the incomplete chunk: the first write, or the last decision at which
-    /// `framed_offset` had grown.
+    /// The start of the holding time of the incomplete chunk: the first write, the last decision at which
+    /// `framed_offset` had grown, or the first decision after a wait for credit.
     chunk_start: Instant,
-    /// The offset up to which the body was divided into frames at the time `chunk_start`.
+    /// The offset up to which the body was divided into frames at the last decision.
     framed_offset: u64,
     /// True if the writer was woken after a wait for credit, so that more writes are expected.
     was_resumed: bool,
@@ -77,7 +77,8 @@ impl SendDelay {
     }
 
     /// Records the offset up to which the body has been divided into frames. If the offset has grown, the incomplete
-    /// chunk was begun after the last call, and its holding time starts at `now`.
+    /// chunk was begun after the last call, and its holding time starts at `now`. The holding time also starts at `now`
+    /// if the writer was resumed since the last call.
     pub(crate) fn set_framed_offset(&mut self, framed_offset: u64, now: Instant) {
         if std::mem::take(&mut self.was_resumed) {
             (self.last_write, self.chunk_start) = (now, now);

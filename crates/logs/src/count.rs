@@ -1,8 +1,9 @@
 //! The second half of an analysis: for each partition, sums the rows of each URL.
 //!
 //! A table has the sums of one partition. If the URLs of a partition need more memory than a thread has, the
-//! thread reads the partition in two passes, and each pass counts half of the fingerprints. If this is not
-//! enough, it uses four passes, and so on. More passes take more time, but the memory stays limited.
+//! thread reads the partition in two passes. A URL is identified by a fingerprint (a hash), and each pass counts the
+//! URLs in one half of the range of fingerprints. If this half is still too large, the thread uses four passes, and
+//! so on. More passes take more time, but the memory stays limited.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
@@ -112,8 +113,8 @@ struct Counter<R: Row, F> {
     /// The sorted entries of the table, if sorting is required.
     sorted: Vec<(R::Key, R::Sum)>,
     urls_max: usize,
-    /// The logarithm of the number of passes. A partition begins with the number of the previous partition,
-    /// because partitions have similar sizes.
+    /// The binary logarithm of the number of passes. The thread begins a partition with the number of the partition
+    /// that it counted before, because partitions have similar sizes.
     passes_log: u32,
     scratch: Vec<u8>,
     sink: F,
@@ -226,7 +227,7 @@ fn spread(fingerprint: u64) -> u64 {
 /// The minimum number of URLs per pass.
 const URLS_MIN: usize = 64;
 
-/// The maximum logarithm of the number of passes. Fingerprints are uniform, so this allows at least 4 million
+/// The maximum binary logarithm of the number of passes. Fingerprints are uniform, so this allows at least 4 million
 /// URLs per partition. If an attacker creates URLs with similar fingerprints, the table grows beyond its limit
 /// instead of the number of passes.
 const PASSES_LOG_MAX: u32 = 16;

@@ -6,8 +6,9 @@
 //!
 //! A URL is identified by a fingerprint of 128 bits, and URLs are sorted by fingerprint. Any number of partial
 //! results can therefore be merged in one pass, with one block of each file in memory. The figures are the
-//! tally (the counts of all lines) and the sample. The section *about* has the options of the analysis and the
-//! reports of its logs. Checksums cover every byte. `docs/reference/partial-format.md` describes the format.
+//! tally (the counts of all lines) and the sample (all requests for a share of the URLs). The section *about* has the
+//! options of the analysis and the reports of its logs. Checksums cover every byte.
+//! `docs/reference/partial-format.md` describes the format.
 
 mod merge;
 mod read;
@@ -102,8 +103,8 @@ pub enum PartialError {
 pub(crate) struct Description {
     pub(crate) depth: Depth,
     pub(crate) query: QueryRule,
-    /// The other options that affect parsing, as text. An analysis can continue from a checkpoint only if its
-    /// options equal this text.
+    /// The options that affect parsing, except `depth` and `query`, as text. A checkpoint is a partial result: an
+    /// analysis can continue from it only if the options of the analysis equal this text.
     pub(crate) options: String,
     pub(crate) files: Vec<FileReport>,
 }
@@ -144,7 +145,8 @@ impl Description {
     }
 }
 
-/// The position of a block in the file, and its content.
+/// The index entry of a block: its partition, its offset in the file (`at`), its length in bytes, the number of its
+/// URLs (`keys`), and the XXH3-64 of its bytes.
 #[derive(Clone, Copy, Debug)]
 struct Block {
     partition: u8,

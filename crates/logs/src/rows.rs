@@ -1,5 +1,5 @@
 //! Stores requests for counting. Each request becomes a row in the partition of its URL. A full analysis also
-//! adds it to the tally and to the sample.
+//! adds it to the tally (the counts of all lines) and to the sample (all requests for a share of the URLs).
 
 use edgeward_analysis::{Entry, Fingerprints, Sample, Tally};
 
@@ -13,6 +13,7 @@ pub(crate) struct Rows<'a, R> {
     spill: &'a Spill,
     fingerprints: Fingerprints,
     pub(crate) partitions: Partitions<R>,
+    /// The tally and the sample of a full analysis. `None` if the analysis only counts the requests for each URL.
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
 }
@@ -59,6 +60,7 @@ impl<R: Row> RequestSink for Rows<'_, R> {
         true
     }
 
+    /// Returns true if a thread could not write a chunk of rows to the temporary file.
     fn is_full(&self) -> bool {
         self.spill.failed()
     }

@@ -1,4 +1,5 @@
-//! The web pages that may read responses (CORS, defined in the Fetch standard).
+//! The web pages that may read responses of the publisher (CORS, defined in the Fetch standard). An origin in this
+//! module is that of a web page: its scheme, host and port.
 //!
 //! A browser lets a page of another origin read a response only if the response allows it. The browser sends a
 //! preflight request first, because `Edgeward-Challenge` and `Cache-Control` are not among the header fields
@@ -99,7 +100,7 @@ impl AllowedOrigins {
         response.insert(ACCESS_CONTROL_EXPOSE_HEADERS, RESPONSE_FIELDS);
     }
 
-    /// Returns true if a request is a preflight.
+    /// Returns true if an OPTIONS request with these header fields is a preflight, and an origin is allowed.
     pub(crate) fn is_preflight(&self, request: &HeaderMap) -> bool {
         *self != Self::None
             && request.contains_key(ORIGIN)

@@ -24,7 +24,7 @@ fn every_preset_has_the_requests_and_objects_of_its_workload() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(48))]
 
-    /// The generated cases include workloads in which every object of the catalogue has exactly two requests.
+    /// The cases with 0 extra requests have exactly two requests for every object that is not a one-hit wonder.
     #[test]
     fn the_numbers_of_requests_objects_and_one_hit_wonders_are_exact(
         seed in any::<u64>(),
@@ -76,8 +76,8 @@ fn sizes_span_seven_orders_of_magnitude() {
     assert!(sizes.p99 > 100 * sizes.p50, "{sizes:?}");
 }
 
-/// Method: generate a trace of one class with a fixed catalogue, and compute the slope of the request counts
-/// over the ranks in a log-log plot.
+/// Method: generate a trace of one class without churn, so that no object replaces another. Compute the slope of the
+/// request counts over the ranks in a log-log plot.
 #[test]
 fn popularity_follows_zipfs_law() {
     let mut workload = Preset::Web.workload();
@@ -98,8 +98,8 @@ fn popularity_follows_zipfs_law() {
     assert!((slope - 0.9).abs() < 0.05, "{slope}");
 }
 
-/// With churn, few of the objects that are popular in the first quarter have requests in the last quarter. With
-/// a fixed catalogue, nearly all of them have.
+/// With a churn of 0.8, less than 60 % of the objects that are popular in the first quarter have requests in the last
+/// quarter. Without churn, more than 95 % of them have.
 #[test]
 fn with_churn_popular_objects_lose_their_requests() {
     let survivors = |churn: f64| {
@@ -130,7 +130,7 @@ fn with_churn_popular_objects_lose_their_requests() {
 fn the_mix_changes_when_a_phase_begins() {
     let mut workload = Preset::Switch.workload().scaled_to(100_000);
     let only = |class: usize| (0..5).map(|c| f64::from(u8::from(c == class))).collect();
-    // Video segments have at least 16 KiB; the median API response has 300 B.
+    // Class 4 has API responses, whose median is 300 B. Class 2 has video segments of at least 16 KiB.
     workload.phases = vec![
         Phase {
             from: 0.0,
@@ -147,7 +147,8 @@ fn the_mix_changes_when_a_phase_begins() {
     let all: Vec<Record> = records(workload, Seed(9)).collect();
     let small =
         |part: &[Record]| part.iter().filter(|r| r.size <= 1000).count() as f64 / part.len() as f64;
-    // Pending second requests ignore phases, so a few requests belong to other classes.
+    // Each object that is not a one-hit wonder gets at least two requests. The generator adds missing ones in any
+    // phase, so a few requests belong to the class of the other phase.
     assert!(small(&all[..60_000]) > 0.9, "{}", small(&all[..60_000]));
     assert!(small(&all[60_000..]) < 0.1, "{}", small(&all[60_000..]));
 }
@@ -169,7 +170,8 @@ fn the_rate_of_arrivals_varies_over_the_day() {
     let (rising, falling) = (in_day(0, 43_200), in_day(43_200, 86_400));
     let rate = (rising + falling) / 86_400.0;
     assert!((rate / 2.0 - 1.0).abs() < 0.02, "{rate}");
-    // The mean of the parabola over half a period is two thirds of its height: (1 + 1/3) / (1 - 1/3).
+    // In each half of the day, the deviation of the rate is a parabola of height 0.5 (`diurnal`). Its mean is two
+    // thirds of the height, so the expected ratio is (1 + 1/3) / (1 - 1/3).
     assert!(
         (rising / falling - 2.0).abs() < 0.05,
         "{}",

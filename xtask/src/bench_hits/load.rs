@@ -14,6 +14,7 @@ use super::process::find;
 /// The counts and latencies that the client measured.
 #[derive(Debug, PartialEq)]
 pub(crate) struct Load {
+    /// For wrk all completed requests, for h2load only those with a response of status 2xx or 3xx.
     pub(crate) requests: u64,
     pub(crate) duration: Duration,
     pub(crate) errors: u64,

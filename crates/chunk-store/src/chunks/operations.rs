@@ -1,5 +1,8 @@
 //! The operations of the [`ChunkStore`] trait: they look up, load and add chunks. `Access` selects whether an
 //! operation may block on the device.
+//!
+//! A container has an entry for each chunk: its hash and length. A chunk is only *listed* if the container has the
+//! entry without the chunk's bytes.
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
@@ -30,6 +33,7 @@ impl Shared {
         let open = self.position(state.open.number);
         let mut listed = None;
         for position in state.index.candidates(id) {
+            // The open container was searched above.
             if position == open {
                 continue;
             }
@@ -92,9 +96,10 @@ impl Shared {
         parts.is_some_and(|parts| self.read(&listing, &parts, out, access))
     }
 
-    /// Returns true if the bytes of these chunks are stored and will not be overwritten soon. Returns false if
-    /// their trailer is not in memory, because a read would cost more than the answer saves. The trailer of
-    /// chunks that were just recognised is in memory.
+    /// Returns true if the bytes of these chunks are stored and will not be overwritten soon. The caller then need
+    /// not keep its own copy of the bytes. Returns false if the trailer of the container is not in memory, because a
+    /// read from the device would cost more than the copy. The trailer of chunks that were just recognised is in
+    /// memory.
     pub(crate) fn is_retained(&self, location: ChunkLocation, chunks: usize) -> bool {
         let mut state = self.state();
         let slots = usize::from(location.slot)..usize::from(location.slot) + chunks;

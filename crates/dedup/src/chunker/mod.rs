@@ -188,7 +188,8 @@ impl Chunker {
 
     /// Returns true if a chunk with these bytes, which starts at the current position, can end after its last
     /// byte. The function tests only this end, not whether the bytes have an earlier cut. The caller therefore
-    /// passes only bytes that were cut as a chunk before, with the same parameters.
+    /// passes only bytes that were cut as a chunk before, with the same parameters. Returns false if the current
+    /// position is not the start of a chunk.
     pub fn may_end(&self, chunk: &[u8]) -> bool {
         let (length, params) = (chunk.len(), self.params);
         if self.length > 0 || !(params.min()..=params.max()).contains(&length) {
@@ -280,7 +281,9 @@ struct CutRule {
     /// Candidates have a smaller sum.
     candidate_limit: u16,
     seed: u64,
+    /// The threshold of the cut test for chunks that are shorter than the average.
     before_average: u64,
+    /// The threshold of the cut test for all other chunks.
     after_average: u64,
 }
 
@@ -320,6 +323,7 @@ impl CutRule {
     }
 }
 
+/// A [`Prefilter`] that this processor supports.
 #[derive(Clone, Copy, Debug)]
 enum Scanner {
     Scalar,

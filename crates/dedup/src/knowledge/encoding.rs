@@ -2,8 +2,9 @@
 //!
 //! The format, with lengths in bytes and little-endian numbers: `EWknown\x01`, the epoch of the own store (8),
 //! the epoch of the peer's store (8), the number of containers (4). Then for each container, in increasing
-//! order: its number (4), 1 if the peer has its chunks in another order and 0 otherwise (1), the number of
-//! words of bits (2), the words (8 each). At the end, XXH3-64 of all preceding bytes (8).
+//! order: its number (4); 1 if the peer's store has its chunks in another order than the own store, 0 otherwise (1);
+//! the number of words of 64 bits (2); the words (8 each), with one bit per chunk of the container. At the end,
+//! XXH3-64 of all preceding bytes (8).
 
 use std::collections::BTreeMap;
 
@@ -13,7 +14,8 @@ use super::{Knowledge, KnownChunks};
 
 const MAGIC: [u8; 8] = *b"EWknown\x01";
 
-/// The largest number of words of a container. A slot has 16 bits, so a container has at most 2^16 chunks.
+/// The largest number of words of a container. A slot number has 16 bits, so a container has at most 2^16 chunks. A
+/// word has the bits of 64 chunks.
 const WORDS_MAX: usize = 1 << 10;
 
 impl Knowledge {

@@ -82,7 +82,7 @@ impl ReadObserver for ColdStart {
     }
 }
 
-/// Reports for one of `one_in` non-blocking reads that the bytes are not in the page cache.
+/// Reports that the bytes are not in the page cache, on average for one of `one_in` non-blocking reads.
 #[derive(Debug)]
 pub(crate) struct PartlyCached {
     one_in: u64,
@@ -183,8 +183,8 @@ impl ColdClient {
             );
         }
         // Makes the first 4 MiB uncached, which contain the first body and most of the second. Later containers stay
-        // cached: the store reads the trailer of a container before it overwrites the container. Otherwise the
-        // insertion of the third body would block too.
+        // cached, so that the insertion of the third body does not block: the store reads the trailer of a container
+        // before it overwrites the container.
         cold_client.disk.observer().block_below(4 << 20);
         cold_client
     }
@@ -300,7 +300,8 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
         "{referenced} bytes were sent as references"
     );
     assert!(client.status().stalled_bodies > 0);
-    // Repeats this without another stream: the end of the read must resume the stream, because no other event occurs.
+    // Sends the first body again without another stream: the end of the read must resume the stream, because no other
+    // event occurs.
     disk.observer().block_below(4 << 20);
     blocked.spawn(send(&bodies[0]));
     disk.observer().wait_for_blocked(1).await;
@@ -312,7 +313,8 @@ async fn an_index_lookup_on_the_disk_delays_no_other_stream() {
     tasks.abort_all();
 }
 
-/// The number of parked frames is limited. At the limit the connection waits, and no frame is lost.
+/// The number of parked frames is limited. A received frame is parked while chunks that it references are read from
+/// the disk. At the limit the connection waits, and no frame is lost.
 #[tokio::test]
 async fn the_number_of_parked_frames_is_bounded() {
     let mut client = ColdClient::new(1).await;

@@ -1,6 +1,7 @@
-//! Counts recent requests per key: up to seven, with a few bits per key.
+//! Counts recent requests per key up to a limit, with a few bits per key. The admission rules use limits from one to
+//! seven.
 //!
-//! The counter has one rotating filter per request. The first request adds a key to the first filter, the
+//! The counter has as many rotating filters as its limit. The first request adds a key to the first filter, the
 //! second request to the second filter, and so on. A counting sketch would give the same numbers. Rotating
 //! filters were chosen for four reasons. Each filter forgets by its own rotation, while a sketch halves all
 //! counters, so that two old requests become one recent request. The error of each filter is known from its

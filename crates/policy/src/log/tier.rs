@@ -24,10 +24,10 @@ pub struct LogTierConfig {
     pub reinsertion: Reinsertion,
     /// The mean bytes of key and head per object, because traces do not contain them.
     pub key_and_head_bytes: u64,
-    /// Records are combined into writes of at least this size. The server's writes after a timeout are not
-    /// simulated, because the only time of a simulation is that of the trace.
+    /// Records are combined into writes of at least this size. The server also writes fewer bytes after a timeout.
+    /// This is not simulated, because the only time of a simulation is that of the trace.
     pub write_bytes: u64,
-    /// Writes end at multiples of this.
+    /// Writes end at multiples of this number of bytes.
     pub write_align_bytes: u64,
 }
 
@@ -57,7 +57,7 @@ pub struct LogCounters {
     pub inserted_objects: u64,
     /// Bytes of the inserted bodies.
     pub inserted_body_bytes: u64,
-    /// Rejected objects: too large, or without space.
+    /// Objects that were rejected because they are too large.
     pub refused_objects: u64,
     /// Objects with records that were written again.
     pub reinserted_objects: u64,
@@ -69,7 +69,8 @@ pub struct LogCounters {
     pub evicted_body_bytes: u64,
     /// Reclaimed segments.
     pub reclaimed_segments: u64,
-    /// Bytes of all written records, including reinsertions, headers and alignment.
+    /// Bytes of all written records, including reinsertions, record headers and alignment. The headers and footers of
+    /// segments are not included.
     pub written_bytes: u64,
     /// Written records.
     pub written_records: u64,
@@ -108,7 +109,9 @@ struct Resident {
     /// Distinguishes this object from earlier objects with the same key.
     id: u64,
     body_bytes: u64,
+    /// The number of hits since the object was last written, at most [`HITS_MAX`].
     hits: u8,
+    /// The number of pieces of a long body. 0 if one record has the whole object.
     pieces: u64,
 }
 
@@ -352,7 +355,8 @@ impl LogTier {
         self.counters.reclaimed_segments += 1;
     }
 
-    /// Writes an object's records in the victim again. Returns false if no space is left for them.
+    /// Reinserts an object: appends copies of those of its records that lie in the segment `victim`. If these are
+    /// pieces, also appends a new last record. Returns false if no space is left.
     fn reinsert(&mut self, key: KeyHash, id: u64, victim: &[Record]) -> bool {
         let shape = self.config.shape;
         let key_and_head_bytes = self.config.key_and_head_bytes;

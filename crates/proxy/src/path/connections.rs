@@ -12,9 +12,9 @@ use crate::exchange::conn::CloseRank;
 pub(crate) struct Connections {
     slots: Vec<Option<Rc<ConnState>>>,
     free: Vec<usize>,
-    /// The candidates for closing that the last search found, with their slots. The last candidate is closed first.
+    /// The candidates of the last search, with their slots. The last is closed first, unless its rank has changed.
     spares: Vec<(CloseRank, usize)>,
-    /// The time of the last search that found fewer candidates than wanted.
+    /// The time of the last search that kept all candidates that it found.
     searched: Option<Timestamp>,
 }
 
@@ -44,7 +44,7 @@ impl Connections {
     /// Returns the connection to close when a new connection arrives at the limit of connections.
     ///
     /// A search through all connections finds candidates for many calls, so that a call takes a constant number of
-    /// steps on average. A search that found fewer candidates than wanted is not repeated in the same clock tick.
+    /// steps on average. A search that kept all candidates that it found is not repeated in the same clock tick.
     pub(crate) fn take_spare(&mut self, now: Timestamp) -> Option<Rc<ConnState>> {
         loop {
             while let Some((rank, slot)) = self.spares.pop() {

@@ -152,7 +152,7 @@ impl DatabaseReader {
     }
 
     /// Passes the hash of every id to `insert`: first the hashes in the checkpoint, then the hashes of the
-    /// scanned ids.
+    /// scanned ids. A hash has `N` words of 64 bits.
     pub(super) fn for_each<const N: usize>(
         &mut self,
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,

@@ -1,5 +1,5 @@
-//! The settings of `[forwarding]`: fields about the client that the origin receives, and requests that are not
-//! forwarded.
+//! The settings of `[forwarding]`: the header fields that tell the origin about the client, fields that are removed
+//! from requests, and the forwarding of TRACE.
 
 use super::super::kind::{Value, ValueKind};
 use super::{Key, or_none};

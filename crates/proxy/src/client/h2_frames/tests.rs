@@ -1,4 +1,4 @@
-//! Tests of the gate. They compare the passed frames with the sent frames by a simple parser.
+//! Tests of [`FrameGate`]. A simple parser compares the frames that pass the gate with the frames that were sent.
 
 use std::collections::BTreeMap;
 
@@ -23,7 +23,7 @@ fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// Returns all bytes that pass if `bytes` arrive in pieces of these lengths. The test ends each pause at once.
+/// Returns all bytes that pass if `bytes` arrive in pieces of these lengths. Ends each pause of the gate at once.
 fn pass_all(gate: &mut FrameGate, bytes: &[u8], pieces: &[usize]) -> Result<Vec<u8>, Excess> {
     let (mut out, mut raw) = (Vec::new(), Vec::new());
     let mut rest = bytes;
@@ -92,7 +92,7 @@ prop_compose! {
 }
 
 proptest! {
-    /// Merging changes only the number of DATA frames, regardless of how the bytes are split.
+    /// The gate merges DATA frames. This changes only the number of frames, regardless of how the bytes are split.
     #[test]
     fn passed_bytes_have_the_content_of_the_sent_bytes(
         frames in prop::collection::vec(any_frame(), 0..40),
@@ -133,12 +133,12 @@ proptest! {
             };
             text.extend(value);
             match kind {
-                0 => block.push(0x82),
-                1 => block.extend([&[0x40, 1, b'n'], text.as_slice()].concat()),
-                2 => block.extend([&[0x0f, 3], text.as_slice()].concat()),
-                3 => block.extend([&[0x10], text.as_slice(), text.as_slice()].concat()),
+                0 => block.push(0x82), // an indexed field
+                1 => block.extend([&[0x40, 1, b'n'], text.as_slice()].concat()), // a literal, then indexed
+                2 => block.extend([&[0x0f, 3], text.as_slice()].concat()), // a literal with an indexed name
+                3 => block.extend([&[0x10], text.as_slice(), text.as_slice()].concat()), // a literal, never indexed
                 _ => {
-                    block.push(0x3f);
+                    block.push(0x3f); // a size update of the dynamic table, which is no field
                     block.push(0x11);
                     count -= 1;
                 }
@@ -212,7 +212,7 @@ fn each_kind_of_frame_has_its_own_bound_in_a_window() {
         let frames = |n| frame(kind, 0, 1, &[0; 8]).repeat(n);
         pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("within the limits");
         assert_eq!(pass_all(&mut gate, &frames(1), &[7]), Err(excess));
-        // A new window begins.
+        // In a new time window the count starts at 0.
         let mut gate = FrameGate::new(LIMITS);
         pass_all(&mut gate, &[preface(), frames(5)].concat(), &[7]).expect("within the limits");
         assert!(gate.pass(&mut frames(5), 1 + WINDOW_MILLIS).is_ok());

@@ -1,3 +1,5 @@
+//! Tests of the structures on the device: their sizes, their encoding, and the detection of corruption.
+
 use edgeward_policy::log::LogShape;
 use proptest::prelude::*;
 
@@ -10,6 +12,7 @@ const SEGMENT_BYTES: u64 = 1 << 20;
 fn the_simulator_and_the_format_have_the_same_sizes() {
     let shape = LogShape::new(64 << 20);
     assert_eq!(shape.segment_header_bytes, SEGMENT_HEADER_BYTES as u64);
+    // `footer_bytes` is the fixed part of a footer, which is the trailer.
     assert_eq!(shape.footer_bytes, TRAILER_BYTES as u64);
     assert_eq!(shape.footer_entry_bytes, ENTRY_BYTES as u64);
     assert_eq!(shape.footer_align_bytes, crate::disk::WRITE_ALIGN);

@@ -13,7 +13,8 @@ pub(super) fn read(
     column: Option<&str>,
     each: &mut dyn FnMut(LineNumber, &[u8]) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
-    // Without a limit, a missing closing quote would turn the rest of the file into one field.
+    // Without a limit, a missing closing quote would turn the rest of the file into one field. A record may be 1 MiB
+    // longer than the longest permitted id, for its other columns.
     let input = BoundedReader {
         input,
         since_record: 0,
@@ -87,7 +88,8 @@ fn csv_error(source: &FileSource, error: &csv::Error) -> anyhow::Error {
 /// A reader that returns an error if a record exceeds `limit` bytes.
 struct BoundedReader<R> {
     input: R,
-    /// The number of bytes read since the current record began.
+    /// The number of bytes read from `input` since the caller requested the current record. The CSV reader reads ahead,
+    /// so a part of the record may have been read before.
     since_record: usize,
     limit: usize,
 }

@@ -148,6 +148,16 @@ impl AnyTier {
         with_tier!(self, tier => tier.digest())
     }
 
+    /// The bookkeeping beyond [`BOOKKEEPING_BYTES_CHARGED`](crate::BOOKKEEPING_BYTES_CHARGED) per resident object. A cache whose capacity is the limit of
+    /// all its memory reduces the capacity of the tier by it.
+    pub fn uncharged_bytes(&self) -> u64 {
+        match self {
+            Self::Density(tier) => tier.uncharged_bytes(),
+            // The rankings keep 8 or 16 bytes of state for each object; the difference is ignored.
+            _ => 0,
+        }
+    }
+
     /// See [`Tier::bookkeeping_bytes`].
     pub fn bookkeeping_bytes(&self) -> usize {
         with_tier!(self, tier => tier.bookkeeping_bytes())

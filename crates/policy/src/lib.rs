@@ -30,6 +30,12 @@ pub use slots::{RESIDENTS_MAX, Slot};
 pub use spec::{AdmissionSpec, EvictionSpec, ParsePolicyError, PolicySpec};
 pub use tier::{HitRecorder, Tier};
 
+/// The bookkeeping of one resident object that a cache adds to its charge: the entry of a [`Tier`] (32 bytes), its
+/// entry in the queue (16) and the state of its ranking (8).
+///
+/// A tier with more bookkeeping reports the rest; see [`AnyTier::uncharged_bytes`].
+pub const BOOKKEEPING_BYTES_CHARGED: u64 = 32 + 16 + 8;
+
 /// The properties of an object on which decisions depend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Object {

@@ -17,6 +17,8 @@ pub(crate) struct Ram {
     hit_recorder: AnyHitRecorder,
     tuner: Option<Tuner>,
     evicted: Vec<Evicted>,
+    /// The capacity for objects and uncharged bookkeeping.
+    capacity_bytes: u64,
     /// Bytes charged per object in addition to its body; see [`charge_bytes`].
     overhead_bytes: u64,
 }
@@ -33,6 +35,8 @@ impl Ram {
         Self {
             index: HashTable::new(),
             hit_recorder: tier.hit_recorder(),
+            // The tier's capacity differs from the configured one for the policy `infinite`.
+            capacity_bytes: tier.capacity_bytes(),
             tier,
             tuner: policy.tuner(capacity_bytes, window_requests),
             evicted: Vec::new(),
@@ -62,6 +66,7 @@ impl Ram {
             key,
             size_bytes: self.charge(size_bytes),
         };
+        self.reserve_bookkeeping();
         let verdict = self.tier.offer(&object, &mut self.evicted);
         for evicted in &mut self.evicted {
             let key = evicted.object.key;
@@ -110,6 +115,19 @@ impl Ram {
     /// Bytes of bookkeeping of tier and index.
     pub(crate) fn bookkeeping_bytes(&self) -> usize {
         self.tier.bookkeeping_bytes() + self.index.allocation_size()
+    }
+
+    /// Reduces the tier's capacity by its uncharged bookkeeping, as the server does. Without overhead, bookkeeping is
+    /// not charged at all.
+    fn reserve_bookkeeping(&mut self) {
+        if self.overhead_bytes > 0 {
+            let capacity_bytes = self
+                .capacity_bytes
+                .saturating_sub(self.tier.uncharged_bytes());
+            if capacity_bytes != self.tier.capacity_bytes() {
+                self.tier.resize(capacity_bytes, &mut self.evicted);
+            }
+        }
     }
 
     fn find(&self, key: KeyHash) -> Option<&Resident> {

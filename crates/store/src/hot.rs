@@ -39,7 +39,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use edgeward_policy::{
-    AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, RejectReason, Slot, Verdict,
+    AnyHitRecorder, AnyTier, BOOKKEEPING_BYTES_CHARGED, Evicted, Object, PolicySpec, RejectReason,
+    Slot, Verdict,
 };
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
@@ -130,10 +131,10 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     /// The bytes that an object takes in addition to its value's own allocations. Add them to every charge.
     ///
     /// This is the sum of the policy's bookkeeping, the index entry, and the allocation of the `Arc` (16) with the
-    /// value. The policy `density` has the most bookkeeping: 44 bytes for the object, and 24 bytes for each of the
-    /// 2.25 other objects that it remembers on average.
-    pub const OBJECT_OVERHEAD_BYTES: u64 =
-        44 + 54 + index::ENTRY_BYTES + allocated_bytes(16 + size_of::<V>() as u64);
+    /// value. A policy with more bookkeeping reduces the capacity for objects instead.
+    pub const OBJECT_OVERHEAD_BYTES: u64 = BOOKKEEPING_BYTES_CHARGED
+        + index::ENTRY_BYTES
+        + allocated_bytes(16 + size_of::<V>() as u64);
 
     /// Returns an empty cache. Starts a tuner if the policy has one.
     pub fn new(config: HotConfig) -> Arc<Self> {
@@ -550,7 +551,8 @@ pub(crate) struct Shared<V> {
 }
 
 impl<V> Shared<V> {
-    /// Reduces the tier's capacity by the pinned bytes above `pinned_free_bytes`.
+    /// Reduces the tier's capacity by the pinned bytes above `pinned_free_bytes`, and by the bookkeeping that no object
+    /// is charged for.
     ///
     /// Only the pinned bytes up to `pinned_bytes_max` count. Without this limit, clients that read all residents
     /// slowly could empty the cache.
@@ -560,7 +562,9 @@ impl<V> Shared<V> {
         let taken = pinned
             .min(self.pinned_bytes_max)
             .saturating_sub(pinned_free_bytes(budget_bytes));
-        let capacity_bytes = budget_bytes.saturating_sub(taken);
+        let capacity_bytes = budget_bytes
+            .saturating_sub(taken)
+            .saturating_sub(tier.uncharged_bytes());
         if tier.capacity_bytes() != capacity_bytes {
             tier.resize(capacity_bytes, evicted);
         }

@@ -32,7 +32,7 @@ use crate::admission::Admission;
 use crate::digest::Digest;
 use crate::rng::Rng;
 use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
-use crate::{Evicted, Object, RejectReason, Verdict};
+use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
 use ghosts::Ghosts;
 use history::{History, Time};
 use learner::Learner;
@@ -176,6 +176,14 @@ impl DensityTier {
             + self.queues.bookkeeping_bytes()
             + self.learner.bookkeeping_bytes()
             + PENDING_HITS_MAX * size_of::<AtomicU32>()
+    }
+
+    /// See [`AnyTier::uncharged_bytes`](crate::AnyTier::uncharged_bytes).
+    ///
+    /// It counts entries instead of residents, so that an eviction does not change it.
+    pub(crate) fn uncharged_bytes(&self) -> u64 {
+        let charged = BOOKKEEPING_BYTES_CHARGED * self.entries.0.len() as u64;
+        (self.bookkeeping_bytes() as u64).saturating_sub(charged)
     }
 
     /// Evicts objects until `object` fits, or returns the reason to reject it.

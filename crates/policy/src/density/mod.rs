@@ -1,9 +1,10 @@
 //! The policy `density`: keeps the objects that are expected to bring the most hits per byte and time.
 //!
-//! An object has a density: the expected number of hits per offer of residence. The tier [learns](learner) densities
+//! An object has a density: the expected number of hits per offer of residence. The tier learns (`learner`) densities
 //! from the traffic, by the number of requests of an object, the gap between its last two requests, and its age. The
-//! object with the lowest density per byte is [evicted](queues) first. An object that is itself the lowest is rejected.
-//! The histories of objects that were evicted or rejected are [remembered](ghosts): an object that returns is not new.
+//! object with the lowest density per byte is evicted first (`queues`). A new object with the lowest density is
+//! rejected. The histories of evicted and rejected objects are remembered (`ghosts`): an object that returns is not
+//! new.
 //!
 //! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the
 //! same quotient. `density` differs in four points: it has ghosts; its classes include the number of requests; it

@@ -44,7 +44,7 @@ func readDelta(file []byte) (*delta, error) {
 		ordered = ordered && (n == 0 || read.ids[n-1] < read.ids[n])
 	}
 	if !ordered {
-		return nil, invalidFile("the numbers or ids of the delta are not in ascending order")
+		return nil, invalidFile("the journal numbers or the ids of the delta are not in ascending order")
 	}
 	return read, nil
 }

@@ -43,7 +43,7 @@ export function readDelta(bytes) {
     const isAbove = ids[n + 1] > ids[n - 1] || (ids[n + 1] === ids[n - 1] && ids[n] > ids[n - 2]);
     ordered = ordered && isAbove;
   }
-  if (!ordered) throw new FilterError("the numbers or ids of the delta are not in ascending order");
+  if (!ordered) throw new FilterError("the journal numbers or the ids of the delta are not in ascending order");
   return { lineage: field(2), from: field(3), to: field(4), seed: field(5), ids };
 }
 

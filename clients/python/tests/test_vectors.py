@@ -77,16 +77,16 @@ class Vectors(unittest.TestCase):
 
     def test_clients_behave_as_the_scripts_specify(self):
         for script in vectors("scripts.json"):
-            Life(self, script).run()
+            ScriptRun(self, script).run()
 
     @unittest.skipUnless(os.environ.get("LIVES"), "LIVES names no file")
     def test_no_id_is_missed_in_random_scripts(self):
-        """One script per line; `cargo xtask lives` writes the file."""
-        lives = 0
+        """The variable `LIVES` names a file with one script per line, which `cargo xtask lives` writes."""
+        count = 0
         with open(os.environ["LIVES"]) as scripts:
-            for lives, script in enumerate(scripts, 1):
-                Life(self, json.loads(script)).run()
-        self.assertGreater(lives, 0)
+            for count, script in enumerate(scripts, 1):
+                ScriptRun(self, json.loads(script)).run()
+        self.assertGreater(count, 0)
 
 
 def respell(roll, form, n):
@@ -98,7 +98,7 @@ def respell(roll, form, n):
     return roll.choice((id, str(id), str(id).upper(), id.hex, id.urn, "{%s}" % id))
 
 
-class Life:
+class ScriptRun:
     """Runs one script against a client."""
 
     def __init__(self, test, script):
@@ -123,7 +123,8 @@ class Life:
 
     def run(self):
         for number, step in enumerate(self.script["steps"]):
-            monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas, *must = step
+            # Random scripts have a last column with `!` for each id that must not be answered `absent`.
+            monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas, *marks = step
             now, where = (monotonic, wall), f"step {number} of {self.script['client']}: {step}"
             found = "taken"
             if what == "restart":
@@ -137,10 +138,9 @@ class Life:
             equal(round(state.fresh_for(now) * 1000), fresh_ms, where)
             letters = {"absent": "a", "maybe": "m", "ask": "?"}
             given = "".join(letters[state.answer(now, int(id))] for id in self.asked)
-            # Ids that were committed more than max_staleness ago.
-            for id, letter, old in zip(self.asked, given, *must or [""]):
-                self.test.assertFalse(old == "!" and letter == "a", f"id {id} is reported as absent: {where}")
-            # The script states why the filter is not fresh, which the answer does not contain.
+            for id, letter, mark in zip(self.asked, given, *marks or [""]):
+                self.test.assertFalse(mark == "!" and letter == "a", f"id {id} is reported as absent: {where}")
+            # In a script, the answer `ask` is `n` (no filter) or `s` (stale filter). The client's answer has no reason.
             equal(given, answers.replace("n", "?").replace("s", "?"), where)
             wanted, missing = state.wants
             equal(None if wanted is None else self.file_index[wanted[0]], snapshot, where)

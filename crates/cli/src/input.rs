@@ -83,7 +83,7 @@ pub(crate) struct LimitArgs {
     )]
     pub(crate) line_bytes_max: usize,
 
-    /// Maximum window of a zstd file, as a power of two
+    /// Maximum window of a zstd file: 2 to this power, in bytes
     #[arg(
         long,
         value_name = "LOG2",
@@ -220,7 +220,7 @@ impl Inputs {
                 label,
                 format: reader.format(),
                 compression: reader.compression(),
-                passed_over: reader.ignored_lines(),
+                ignored_lines: reader.ignored_lines(),
                 skipped: reader.skipped().clone(),
             });
             if result.error.is_some() {
@@ -265,7 +265,7 @@ pub(crate) struct FileRead {
     pub(crate) compression: Compression,
     /// The number of blank lines, comments, and lines of an access log that do not count as requests: those with
     /// another method or status than `--methods` and `--statuses` list, or without body bytes.
-    pub(crate) passed_over: u64,
+    pub(crate) ignored_lines: u64,
     pub(crate) skipped: Skipped,
 }
 

@@ -15,7 +15,7 @@ use crate::config::FilterConfig;
 #[non_exhaustive]
 pub enum TlsError {
     /// The file cannot be read, has no certificate, or has a certificate that is not a valid root.
-    #[error("{} contains no valid root certificate", .path.display())]
+    #[error("{} is not a PEM file of valid root certificates", .path.display())]
     Roots {
         /// The path of the file.
         path: PathBuf,

@@ -154,7 +154,7 @@ pub enum DeltaError {
     #[error("the delta is corrupt: checksum mismatch")]
     Corrupt,
     /// The journal numbers `from` and `to`, or the ids, are not in ascending order.
-    #[error("the delta's numbers or ids are not in ascending order")]
+    #[error("the delta's journal numbers or ids are not in ascending order")]
     Order,
 }
 

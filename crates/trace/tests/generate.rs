@@ -30,13 +30,13 @@ proptest! {
         seed in any::<u64>(),
         objects in 1u64..3000,
         one_hit_share in 0.0f64..0.99,
-        slack in prop_oneof![Just(0u64), 0u64..10, 0u64..20_000],
+        extra_requests in prop_oneof![Just(0u64), 0u64..10, 0u64..20_000],
         churn in prop_oneof![Just(0.0), Just(1.0), 0.0f64..1.0],
     ) {
         let one_hit = (objects as f64 * one_hit_share + 0.5) as u64;
         prop_assume!(one_hit < objects);
         let workload = Workload {
-            requests: 2 * objects - one_hit + slack,
+            requests: 2 * objects - one_hit + extra_requests,
             objects,
             one_hit_share,
             churn,
@@ -93,8 +93,8 @@ fn popularity_follows_zipfs_law() {
     }
     let mut counts: Vec<u32> = counts.into_values().collect();
     counts.sort_unstable_by(|a, b| b.cmp(a));
-    let share = |rank: usize| f64::from(counts[rank - 1]);
-    let slope = (share(10) / share(1000)).ln() / 100f64.ln();
+    let count_at = |rank: usize| f64::from(counts[rank - 1]);
+    let slope = (count_at(10) / count_at(1000)).ln() / 100f64.ln();
     assert!((slope - 0.9).abs() < 0.05, "{slope}");
 }
 

@@ -260,7 +260,7 @@ fn wrk(
     keys: u64,
     port: u16,
     seed: u32,
-) -> anyhow::Result<load::Load> {
+) -> anyhow::Result<load::LoadResult> {
     let output = Command::new("taskset")
         .args(["--cpu-list", &plan.client_core.to_string()])
         .arg(find("wrk")?)

@@ -13,7 +13,7 @@ use super::process::find;
 
 /// The counts and latencies that the client measured.
 #[derive(Debug, PartialEq)]
-pub(crate) struct Load {
+pub(crate) struct LoadResult {
     /// For wrk all completed requests, for h2load only those with a response of status 2xx or 3xx.
     pub(crate) requests: u64,
     pub(crate) duration: Duration,
@@ -23,7 +23,7 @@ pub(crate) struct Load {
     pub(crate) latency_us: Value,
 }
 
-impl Load {
+impl LoadResult {
     pub(crate) fn p99_us(&self) -> f64 {
         self.latency_us["p99"].as_f64().unwrap_or(f64::NAN)
     }
@@ -38,7 +38,7 @@ pub(crate) fn run(
     port: u16,
     duration: Duration,
     tag: u64,
-) -> anyhow::Result<Load> {
+) -> anyhow::Result<LoadResult> {
     let seconds = duration.as_secs().max(1);
     if workload.transport == Transport::H2 {
         return run_h2load(plan, workload, port, seconds);
@@ -86,7 +86,12 @@ fn scheme(transport: Transport) -> &'static str {
 }
 
 /// Runs h2load, which requests the hot keys in turn, with ten concurrent requests on each connection.
-fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyhow::Result<Load> {
+fn run_h2load(
+    plan: &Plan,
+    workload: Workload,
+    port: u16,
+    seconds: u64,
+) -> anyhow::Result<LoadResult> {
     let authority = format!("https://127.0.0.1:{port}");
     let uris = (1..=plan.keys).map(|key| format!("{authority}/h/{}/{key}\n", workload.size));
     let list = std::env::temp_dir().join(format!("edgeward-h2load-{}", std::process::id()));
@@ -115,7 +120,7 @@ fn run_h2load(plan: &Plan, workload: Workload, port: u16, seconds: u64) -> anyho
 }
 
 /// Parses `requests: 7 total, 7 started, 7 done, 6 succeeded, 1 failed, 0 errored, 0 timeout`.
-fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
+fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<LoadResult> {
     let line = text
         .lines()
         .find_map(|line| line.strip_prefix("requests: "));
@@ -125,7 +130,7 @@ fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
         let number = part.and_then(|number| number.trim().parse::<u64>().ok());
         number.with_context(|| format!("h2load did not count{name}: {line}"))
     };
-    Ok(Load {
+    Ok(LoadResult {
         requests: count(" succeeded")?,
         duration,
         errors: count(" failed")? + count(" errored")? + count(" timeout")?,
@@ -134,7 +139,7 @@ fn parse_h2load(text: &str, duration: Duration) -> anyhow::Result<Load> {
 }
 
 /// Parses the line that begins with `result` in the output of wrk's script.
-pub(crate) fn parse(text: &str) -> anyhow::Result<Load> {
+pub(crate) fn parse(text: &str) -> anyhow::Result<LoadResult> {
     let line = text.lines().find_map(|line| line.strip_prefix("result "));
     let line = line.with_context(|| format!("wrk's script printed no result:\n{text}"))?;
     let result: Value = serde_json::from_str(line).context("the result of wrk's script")?;
@@ -142,7 +147,7 @@ pub(crate) fn parse(text: &str) -> anyhow::Result<Load> {
     let errors = result["errors"]
         .as_object()
         .context("wrk's result lacks the errors")?;
-    Ok(Load {
+    Ok(LoadResult {
         requests: number(&result["requests"])?,
         duration: Duration::from_micros(number(&result["duration_us"])?),
         errors: errors.values().filter_map(Value::as_u64).sum(),

@@ -101,13 +101,13 @@ mod tests {
     use crate::store::ChunkLocation;
 
     proptest! {
-        /// Encoding and decoding restores the knowledge of the last `most` containers before `end`.
+        /// Encoding and decoding restores the knowledge of the last `containers_max` containers before `end`.
         #[test]
         fn encoded_knowledge_is_decoded(
             locations in vec((0_u32..20, any::<u16>()), 0..60),
             disordered in vec(0_u32..20, 0..5),
             end in 0_u32..25,
-            most in 1_usize..25,
+            containers_max in 1_usize..25,
         ) {
             let locations = locations.into_iter().map(|(container, slot)| ChunkLocation { container, slot });
             let locations: Vec<ChunkLocation> = locations.collect();
@@ -116,19 +116,19 @@ mod tests {
             known.set_peer_epoch(6);
             locations.iter().for_each(|location| known.add(*location));
             disordered.iter().for_each(|container| known.set_disordered(*container));
-            let mut again = Knowledge::decode(&known.encode(end), most).expect("the encoding is complete");
+            let mut again = Knowledge::decode(&known.encode(end), containers_max).expect("the encoding is complete");
             again.set_own_epoch(5);
             again.set_peer_epoch(6);
             let containers = locations.iter().map(|location| location.container);
             let mut kept: Vec<u32> = containers.filter(|number| *number < end).collect();
             kept.sort_unstable();
             kept.dedup();
-            let kept = &kept[kept.len().saturating_sub(most)..];
+            let kept = &kept[kept.len().saturating_sub(containers_max)..];
             prop_assert_eq!(again.containers(), kept.len());
             for location in locations {
-                let has_bytes = kept.contains(&location.container);
-                prop_assert_eq!(again.has(location), has_bytes);
-                prop_assert_eq!(again.in_order(location.container), has_bytes && known.in_order(location.container));
+                let is_kept = kept.contains(&location.container);
+                prop_assert_eq!(again.has(location), is_kept);
+                prop_assert_eq!(again.in_order(location.container), is_kept && known.in_order(location.container));
             }
         }
 

@@ -20,7 +20,7 @@ use crate::test_bed::{EDGE, TestBed, open_on, tcp, within};
 
 /// Makes the first bytes of a disk uncached. Reads of these bytes block until the test releases them.
 #[derive(Debug)]
-struct ColdStart {
+struct UncachedPrefix {
     /// The end of the bytes that are not in the cache, as an offset.
     uncached_end: Mutex<u64>,
     unblocked: Condvar,
@@ -29,21 +29,21 @@ struct ColdStart {
     runtime: ThreadId,
 }
 
-/// A disk with a [`ColdStart`]. At first, all bytes are cached.
-type SlowDisk = ObservedDisk<ColdStart>;
+/// A disk with an [`UncachedPrefix`]. At first, all bytes are cached.
+type SlowDisk = ObservedDisk<UncachedPrefix>;
 
 fn slow_disk(path: &Path) -> Arc<SlowDisk> {
     let disk = FileDevice::open(path, Some(64 << 20)).expect("the device can be created");
-    let cold_start = ColdStart {
+    let uncached_prefix = UncachedPrefix {
         uncached_end: Mutex::new(0),
         unblocked: Condvar::new(),
         blocked_reads: watch::Sender::new(0),
         runtime: std::thread::current().id(),
     };
-    ObservedDisk::new(Arc::new(disk), cold_start)
+    ObservedDisk::new(Arc::new(disk), uncached_prefix)
 }
 
-impl ColdStart {
+impl UncachedPrefix {
     /// Makes the bytes before this offset uncached. With 0, all bytes are cached and all blocked reads continue.
     fn block_below(&self, offset: u64) {
         *self.uncached_end.lock().expect("no thread panics") = offset;
@@ -58,7 +58,7 @@ impl ColdStart {
     }
 }
 
-impl ReadObserver for ColdStart {
+impl ReadObserver for UncachedPrefix {
     fn before_read(&self, offset: u64) {
         let mut uncached_end = self.uncached_end.lock().expect("no thread panics");
         if offset < *uncached_end {

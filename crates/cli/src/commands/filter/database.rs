@@ -108,7 +108,7 @@ impl DatabaseArgs {
                 let bytes = output::count(saved.invalid_bytes);
                 let path = path.display();
                 eprintln!(
-                    "warning: the last {bytes} bytes of {path} are incomplete and are read again"
+                    "warning: the last {bytes} bytes of {path} are incomplete; their ids are read again"
                 );
             }
             checkpoint_file = Some((checkpoint, path.to_owned()));

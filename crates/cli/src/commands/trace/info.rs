@@ -142,7 +142,7 @@ impl From<&FileRead> for FileInfo {
             file: file.label.clone(),
             format: file.format.to_string(),
             compression: file.compression.to_string(),
-            lines_passed_over: file.passed_over,
+            lines_passed_over: file.ignored_lines,
             lines_malformed: file.skipped.lines,
         }
     }

@@ -26,9 +26,10 @@ pub(super) const TRUSTED_PROXIES: Key = Key {
     path: "forwarding.trusted_proxies",
     flag: None,
     kind: ValueKind::Networks,
-    doc: "Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded to the origin; \
-          the edge appends to their lists. In requests of all other clients these fields are removed, because the \
-          cache key does not contain them.",
+    doc: "Clients whose `Forwarded`, `X-Forwarded-*`, `X-Real-IP` and similar fields are forwarded to the origin. \
+          If the edge sets `X-Forwarded-For` or `Forwarded`, it appends the client's address to the list in this \
+          field. In requests of all other clients these fields are removed, because the cache key does not contain \
+          them.",
     set: |draft, _, value| {
         draft.edge.forwarding.trusted_proxies = match value {
             Value::None => Default::default(),

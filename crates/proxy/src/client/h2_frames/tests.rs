@@ -166,7 +166,7 @@ fn a_header_block_passes_only_when_it_is_complete() {
 }
 
 #[test]
-fn a_block_with_too_many_fields_bytes_or_frames_is_an_excess() {
+fn a_block_with_too_many_fields_or_bytes_or_frames_is_an_excess() {
     let headers = |fields: usize| frame(HEADERS, END_HEADERS, 1, &vec![0x82; fields]);
     let pass_bytes = |bytes: Vec<u8>| {
         let bytes = [preface(), bytes].concat();
@@ -199,7 +199,7 @@ fn padding_and_priority_are_not_counted_as_fields() {
 }
 
 #[test]
-fn each_kind_of_frame_has_its_own_bound_in_a_window() {
+fn each_kind_of_frame_has_its_own_bound_in_a_time_window() {
     for (kind, excess) in [
         (RST_STREAM, Excess::Resets),
         (WINDOW_UPDATE, Excess::WindowUpdates),

@@ -47,7 +47,7 @@ record Delta(long lineage, long from, long to, long seed, long[] ids) {
             ordered &= n == 0 || Long.compareUnsigned(ids[n - 1], ids[n]) < 0;
         }
         if (!ordered) {
-            throw new FilterException("the numbers or ids of the delta are not in ascending order");
+            throw new FilterException("the journal numbers or the ids of the delta are not in ascending order");
         }
         return new Delta(u64(file, 16), from, to, u64(file, 40), ids);
     }

@@ -56,9 +56,8 @@ export function hashBigInt(id, form, seed = 0n) {
 
 function latin1(bytes) {
   // Spellings of UUIDs and integers are ASCII, so a byte above 127 becomes a character that makes the spelling invalid.
-  // Bytes that are too long to be parsed become an empty text, which is invalid too.
   let spelling = "";
-  if (bytes.length <= 64) for (const byte of bytes) spelling += String.fromCharCode(byte);
+  for (const byte of bytes) spelling += String.fromCharCode(byte);
   return spelling;
 }
 

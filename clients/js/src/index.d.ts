@@ -45,6 +45,7 @@ export class Refused extends Error {
     | "unlisted"
     | "early"
     | "older"
+    | "falling"
     | "contradiction"
     | "broken"
     | "too-large"

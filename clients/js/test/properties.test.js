@@ -44,6 +44,12 @@ test(`invalid spellings are hashed unchanged (seed ${seed})`, () => {
   assert.equal(hash(`+${limit}`, "integer"), hash(`+${limit}`, "text"), "one more is not an id");
 });
 
+test("long spellings in bytes have the hash of the same text", () => {
+  for (const text of ["0".repeat(70) + "7", `-${"0".repeat(200)}12`, "9".repeat(100)]) {
+    assert.equal(hash(new TextEncoder().encode(text), "integer"), hash(text, "integer"), text);
+  }
+});
+
 test(`random hashes match at most at the configured rate (seed ${seed})`, () => {
   for (const { file, ids } of json("answers.json").filter((one) => one.ids >= 1000)) {
     const filter = Filter.open(vector(file));

@@ -286,6 +286,41 @@ fn early_hints(gate: &Gate) -> Answer {
     ])
 }
 
+/// An origin may send 16 interim responses before the final one, however slowly they arrive.
+///
+/// Method: the origin sends each interim response after the client has received the one before.
+#[test]
+fn an_origin_that_sends_interim_responses_without_end_gets_a_502() {
+    for (interims, status) in [(16, "200"), (17, "502")] {
+        let bed = TestBed::start();
+        let gates: Vec<Gate> = (0..interims).map(|_| Gate::new()).collect();
+        let interim = |gate: &Gate| {
+            [
+                Step::Send("HTTP/1.1 102 Processing\r\n\r\n".into()),
+                Step::Wait(gate.clone()),
+            ]
+        };
+        let mut steps: Vec<Step> = gates.iter().flat_map(interim).collect();
+        steps.push(Step::Send(
+            "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok".into(),
+        ));
+        bed.origin.on("/slow", Answer::script(steps));
+        let mut wire = Wire::connect(&bed);
+        wire.send("GET /slow HTTP/1.1\r\nHost: shop.example\r\n\r\n");
+        for gate in gates.iter().take(16) {
+            let head = wire.read_until("\r\n\r\n");
+            assert!(head.starts_with("HTTP/1.1 102 "), "{head}");
+            gate.open();
+        }
+        let head = wire.read_until("\r\n\r\n");
+        assert!(
+            head.starts_with(&format!("HTTP/1.1 {status} ")),
+            "{interims}: {head}"
+        );
+        gates.iter().for_each(Gate::open);
+    }
+}
+
 /// RFC 9110 §15.2. Method: send requests that the fast path serves, that hyper serves, that are passed, and
 /// that have a body.
 #[test]

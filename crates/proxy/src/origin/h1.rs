@@ -85,6 +85,8 @@ pub(super) struct Connection {
     inbox: BytesMut,
     /// The progress of parsing the head at the start of the inbox.
     partial: PartialHead,
+    /// The interim responses that may still come before the final response.
+    interims_left: u32,
     /// The number of bytes to read at a time: the size of the last body, because the next body is often similar.
     read_bytes: usize,
     /// The timer for response heads. It is kept for the next request, because a reset costs less than a new timer.
@@ -97,6 +99,7 @@ impl Connection {
             stream,
             inbox: BytesMut::new(),
             partial: PartialHead::default(),
+            interims_left: INTERIM_MAX,
             read_bytes: READ_BYTES_MIN,
             timer: Box::pin(tokio::time::sleep_until(Instant::now())),
         }
@@ -176,7 +179,6 @@ impl Connection {
         method: &Method,
         interims: Option<&InterimSink>,
     ) -> Poll<Result<ReadHead, H1Error>> {
-        let mut interims_left = INTERIM_MAX;
         loop {
             let is_incomplete =
                 self.inbox.len() < limits.bytes_max && !self.partial.may_be_complete(&self.inbox);
@@ -194,12 +196,15 @@ impl Connection {
                     parts,
                     framing,
                     reusable,
-                }) => return Poll::Ready(Ok((parts, framing, reusable))),
-                Some(Head::Interim(_)) if interims_left == 0 => {
+                }) => {
+                    self.interims_left = INTERIM_MAX;
+                    return Poll::Ready(Ok((parts, framing, reusable)));
+                }
+                Some(Head::Interim(_)) if self.interims_left == 0 => {
                     return Poll::Ready(Err(H1Error::Framing("too many interim responses")));
                 }
                 Some(Head::Interim(lines)) => {
-                    interims_left -= 1;
+                    self.interims_left -= 1;
                     if let (Some(interims), Some(lines)) = (interims, lines) {
                         interims.push(&lines);
                     }
@@ -234,7 +239,7 @@ struct OutgoingRequest<'a> {
 const READ_BYTES_MIN: usize = 8 << 10;
 const READ_BYTES_MAX: usize = 64 << 10;
 
-/// The most interim responses that one poll reads. RFC 9110 §15.2 allows any number before a final response.
+/// The most interim responses before a final response. RFC 9110 §15.2 allows any number.
 const INTERIM_MAX: u32 = 16;
 
 /// Parses a response's head, for [`hostile`](crate::hostile). Panics if the result depends on bytes after the head.

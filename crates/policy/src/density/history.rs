@@ -1,6 +1,8 @@
 //! The request history of an object: the number of requests, the last gap, and the time of the last request.
 
-/// A time in offers. It wraps around after 2³¹ offers, so an age above 2³⁰ offers is taken for 0.
+/// A time in offers; an offer is a miss whose object is offered to the tier.
+///
+/// It wraps around after 2³¹ offers, so an age above 2³⁰ offers is taken for 0.
 ///
 /// The unit is half an offer: an offer has an even time, and the hits between it and the next offer have the odd time
 /// that follows.

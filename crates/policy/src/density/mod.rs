@@ -1,21 +1,25 @@
 //! The policy `density`: keeps the objects that are expected to bring the most hits per byte and time.
 //!
-//! An object has a density: the expected number of hits per offer of residence. The tier learns (`learner`) densities
-//! from the traffic, by the number of requests of an object, the gap between its last two requests, and its age. The
-//! object with the lowest density per byte is evicted first (`queues`). A new object with the lowest density is
+//! Time is counted in offers: misses whose objects are offered to the tier. The *density* of an object is the expected
+//! number of its hits, divided by the expected number of offers for which it stays. The tier learns densities from the
+//! traffic (`learner`). The *class* of an object is its number of requests and the gap between its last two requests;
+//! its *cell* is the class and the time since the last request (`history`).
+//!
+//! The object with the lowest density per byte is evicted first (`queues`). A new object with the lowest density is
 //! rejected. The histories of evicted and rejected objects are remembered (`ghosts`): an object that returns is not
 //! new.
 //!
 //! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the
 //! same quotient. `density` differs in four points: it has ghosts; its classes include the number of requests; it
-//! measures the exposure of each class by random draws, without bias; and it may reject an object.
+//! estimates by random draws, without bias, how long objects stay in each cell; and it may reject an object.
 //!
-//! The clock counts offers, not requests, so that a hit needs no shared counter. Several requests of an object between
-//! two offers count once. They could not influence a decision: nothing is evicted between two offers.
+//! Several hits on an object between two offers count as one request. No object is evicted between two offers, so the
+//! further hits are certain and do not depend on a decision.
 //!
-//! Cost: a hit stores a time and a position in a list, and later hits before the next offer only read. An offer takes
-//! O(1): four random draws, 32 refreshed scores, and 14 comparisons per changed queue. Memory: 44 bytes per resident
-//! object, 21 to 26 bytes per ghost (two or a few more ghosts for each resident object), and 0.3 MiB of tables.
+//! Cost: the first hit on an object after an offer stores a time and an entry in a list, and increments the length of
+//! the list. Later hits before the next offer only read. An offer takes O(1): four random draws, 32 refreshed scores,
+//! and 14 comparisons per changed queue. Memory: 44 bytes per resident object, about 24 bytes per ghost (at least two
+//! ghosts for each resident object), and 0.4 MB of tables.
 
 mod ghosts;
 mod history;
@@ -211,10 +215,10 @@ impl DensityTier {
         Ok(())
     }
 
-    /// Estimates the exposure of the classes by random draws, and refreshes scores.
+    /// Estimates by random draws how many objects are in each cell, and refreshes scores.
     ///
-    /// A draw of an unused entry or ghost records no exposure. Each draw therefore has the same weight, and the
-    /// estimate has no bias.
+    /// The draws are uniform over all entries and ghosts, used or not. A drawn object stands for `positions / draws`
+    /// objects in its cell during this offer, so the expected value of the sum is the true number.
     fn learn(&mut self, size_bytes: u64) {
         let entries = self.entries.0.len();
         let positions = entries + self.ghosts.capacity();
@@ -232,7 +236,8 @@ impl DensityTier {
                 }
             }
         }
-        let refreshes = match self.learner.record_offer(size_bytes, self.capacity_bytes) {
+        let densities_changed = self.learner.record_offer(size_bytes, self.capacity_bytes);
+        let refreshes = match densities_changed {
             true => self.queues.occupied(),
             false => REFRESHES.min(self.queues.occupied()),
         };
@@ -256,7 +261,7 @@ impl DensityTier {
         }
     }
 
-    /// Updates the history of an object to its last hit. Returns false if it is up to date.
+    /// Adds the last hit of an object to its history. Returns true if the object has moved to another queue.
     fn process_hit(&mut self, index: Index) -> bool {
         let last_hit = Time(self.hit_recorder.0.states.at(index).load(Relaxed));
         let entry = &mut self.entries.0[index as usize];
@@ -264,7 +269,7 @@ impl DensityTier {
         if entry.queue.is_none() || history.last == last_hit {
             return false;
         }
-        // A hit before the next offer is no new request: see the module's documentation.
+        // The hit came before the next offer: it is no further request, as the module's documentation explains.
         if last_hit.offers_since(history.last) == 0 {
             entry.history.last = last_hit;
             return false;
@@ -362,7 +367,7 @@ impl DensityTier {
         }
     }
 
-    /// Computes the score of a queue that has objects, and returns it.
+    /// Computes the score of a queue again and returns it: infinity if the queue is empty.
     fn rescore(&mut self, queue: QueueId) -> f32 {
         let Some(oldest) = self.queues.oldest(queue) else {
             return f32::INFINITY;
@@ -386,8 +391,8 @@ pub struct DensityHitRecorder(Arc<Shared>);
 impl DensityHitRecorder {
     /// Records a hit on the object that was admitted into `slot`.
     ///
-    /// Further hits on the object before the next offer change nothing, so the cores share the time of a popular
-    /// object without writing it. If more than 1024 objects are hit between two offers, the hits of the others are
+    /// Further hits on the object before the next offer write nothing, so the cache line of a popular object stays in
+    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hits of the others are
     /// found when their objects would be evicted.
     #[inline]
     pub fn hit(&self, slot: Slot) {
@@ -475,7 +480,8 @@ impl Default for Entry {
     }
 }
 
-/// Ghosts for each resident object. One instead of two loses up to 0.9 points, four win up to 0.3 points.
+/// Ghosts for each resident object. The object hit ratio is up to 0.9 points lower with one, and up to 0.3 points
+/// higher with four.
 const GHOSTS_PER_RESIDENT: usize = 2;
 
 /// Random draws per offer that estimate the exposure.
@@ -488,6 +494,6 @@ const REFRESHES: usize = 32;
 /// The hits that are recorded between two offers.
 const PENDING_HITS_MAX: usize = 1024;
 
-/// The maximum number of outdated scores that one eviction corrects. Beyond it, an eviction could take a second under
-/// the tier's lock after a long time without offers.
+/// The maximum number of candidates that one eviction corrects. After many hits without an offer, the hits that were
+/// not in the list are found one by one. Without a maximum, a million of them would hold the tier's lock for a second.
 const CORRECTIONS_MAX: u32 = 4096;

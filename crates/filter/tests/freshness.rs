@@ -369,8 +369,9 @@ impl World {
                 }
             }
             1 | 2 => {
-                // This is allowed with dates too. The client compares a date with a clock that starts at the right
-                // wall time and never goes back. A step forward makes a date look older, which is safe.
+                // The client's wall clock is stepped, with `Evidence::Dates` too. The client compares a date with a
+                // clock that starts at the right wall time and never goes back. A step forward makes a date look
+                // older, which is safe.
                 let step = self.dice.between(0, 7_200_000) as i64 - HOUR_MS;
                 self.wall_ahead += step;
                 self.counts.steps += 1;
@@ -491,7 +492,7 @@ const RUNS: u64 = if cfg!(debug_assertions) { 60 } else { 2_000 };
 fn an_old_id_is_never_answered_absent_with_proofs() {
     let all = simulate(Evidence::Proofs);
     if variable("EDGEWARD_SIM_SEED").is_none() {
-        // A client that never answers `Absent` keeps the guarantee too, so the test checks that it often does.
+        // A client that never answers `Absent` keeps the guarantee too, so the test requires many answers `Absent`.
         assert!(all.absent > all.not_absent / 2, "{all:?}");
         assert!(all.steps > 0 && all.deaths_and_returns > 0 && all.replays > 0);
     }

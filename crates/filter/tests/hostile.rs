@@ -110,7 +110,8 @@ fn a_forged_header_is_refused_without_allocating() {
 /// `open_trusted` does not verify the checksum of the payload, but it checks the fields of the shard directory.
 #[test]
 fn a_forged_shard_is_refused() {
-    // Offsets: 128 position of the shard, 144 `starts`, 148 `wide_from`, 152 `log2`, 153 `bits`, 154 zeroes.
+    // Offsets, with the names of docs/reference/filter-format.md: 128 offset of the shard's slots, 144 `starts`,
+    // 148 `wide_from`, 152 `log2`, 153 `bits`, 154 zeroes.
     for (at, field) in [
         (128, &u64::MAX.to_le_bytes()[..]),
         (128, &0u64.to_le_bytes()),

@@ -374,8 +374,9 @@ fn body(size: u64) -> Vec<u8> {
 #[derive(Debug)]
 struct Origin {
     port: u16,
+    /// Requests the page with the number of requests that the origin has received.
     counter: Client,
-    /// The number of requests for the counter's page. The origin counts them too.
+    /// The number of requests for this page. The origin counts them too.
     polls: u64,
     _server: Server,
 }

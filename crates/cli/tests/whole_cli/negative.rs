@@ -25,7 +25,8 @@ fn get(addr: SocketAddr, path: &str) -> String {
 }
 
 /// One rule uses the filter of a publisher, another rule uses a filter file. After a new id was posted to the
-/// publisher, the edge forwards requests for this id. After the publisher has stopped, the edge forwards all ids.
+/// publisher, the edge forwards requests for this id. After the publisher has stopped, the edge forwards all requests
+/// of the first rule.
 #[test]
 fn an_edge_uses_a_published_filter_and_a_file() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

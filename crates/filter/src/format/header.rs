@@ -117,6 +117,7 @@ pub(crate) enum HeaderError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShardEntry {
     pub(crate) shape: Shape,
+    /// The seed with which the build of this shard succeeded; different from the seed of the hasher.
     pub(crate) seed: u64,
     /// The offset of the shard's bytes from the start of the payload.
     pub(crate) at: u64,

@@ -1,5 +1,5 @@
-//! Writes a partial result, a file with the statistics of logs that can be merged with other such files: first the
-//! blocks of URLs, then the other sections. The file has a temporary name until it is complete.
+//! Writes a partial result: a file with the statistics of some logs, which can be merged with other such files. The
+//! blocks of URLs come first, then the other sections. The file has a temporary name until it is complete.
 
 use std::fs::Permissions;
 use std::io::{self, Write as _};

@@ -311,8 +311,8 @@ fn shared_state(
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,
-        // The first generation is random, because the disk may have variants of an earlier process. Their generations
-        // must not be used again.
+        // A generation is part of the keys of variants. The first one is random, because the disk may have variants
+        // of an earlier process, whose generations must not be used again.
         next_generation: AtomicU64::new(random()),
     };
     Shared {

@@ -10,8 +10,8 @@ use super::worker::Worker;
 use crate::cache::pinned::pinned_bytes;
 use crate::exchange::CloseReason;
 
-/// Checks all connections, streams and uploads of the worker, and closes old idle connections to the origin. Also sets
-/// the time of the disk tier.
+/// Checks all connections, streams and uploads of the worker (`charge` returns true if a client is too slow). Closes
+/// old idle connections to the origin, and sets the time of the disk tier.
 pub(crate) fn sweep(worker: &Worker) {
     let now = worker.now();
     let limits = &worker.config().limits;

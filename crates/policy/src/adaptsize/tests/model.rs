@@ -38,7 +38,7 @@ fn the_closed_form_does_not_overflow() {
     assert_eq!(stationary((-1e9_f64).exp(), 1e-3), 1.0);
     assert_eq!(stationary(1.0, 1.0), 0.0);
     assert_eq!(stationary(0.5, 0.0), 0.0);
-    // Never requested and never admitted: the object is not resident.
+    // `q` = 0: the object is always requested within its lifetime, but never admitted, so it is not resident.
     assert_eq!(stationary(0.0, 0.0), 0.0);
 }
 
@@ -129,7 +129,8 @@ fn a_smaller_c_takes_longer_to_fill_the_cache() {
         },
     ];
     let population = population(&objects, 3000.0, BINS_PER_OCTAVE);
-    // Capacity 3000 bytes: 3000 bytes per window if every object is admitted, and 1/e of that at c = 1000.
+    // The requests of one window have 3000 bytes. They fill the cache of 3000 bytes in one window if every object is
+    // admitted, and in e windows at c = 1000.
     assert!((population.fill_windows(f64::INFINITY, 3000.0) - 1.0).abs() < 1e-12);
     assert!((population.fill_windows(1000.0, 3000.0) - 1f64.exp()).abs() < 1e-12);
 }
@@ -169,7 +170,7 @@ fn the_stationary_curve_matches_a_simulated_cache_under_independent_requests() {
     }
 }
 
-/// The finite horizon predicts a cold and a warm cache, both far from the long run.
+/// The finite-horizon model predicts the hit ratio of one window, from a cold and from a warm cache.
 ///
 /// Method: the predicted curve of a window, compared with an LRU list with the same requests. The list is empty
 /// at the start, or has processed 20 000 earlier requests.

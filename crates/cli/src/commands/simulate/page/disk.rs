@@ -8,7 +8,7 @@ use crate::commands::simulate::disk::runs_with_disk;
 use crate::output;
 
 /// Returns a sentence that compares the admission rule `always` with another rule. The other rule is the one with the
-/// highest hit ratio among the rules that write fewer bytes than `always`. Both runs have the same policy and sizes.
+/// highest hit ratio among the rules that write fewer bytes than `always`. The two runs differ only in the rule.
 pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     let is_same_setup = |a: &(&RunReport, &DiskReport), b: &(&RunReport, &DiskReport)| {
         (

@@ -68,7 +68,7 @@ type Client struct {
 }
 
 // Counts are the counters of a client since its start. Failed counts errors of any kind. Refused counts those errors
-// for which received data was not used. The other counters are accepted manifests, proofs, snapshots and deltas, and
+// for which received data was not used. Manifests, Proofs, Snapshots and Deltas count accepted data. Bytes counts
 // received bytes of bodies. A proof is the publisher's signed answer to the random bytes of a poll.
 type Counts struct {
 	Polls, Failed, Manifests, Proofs, Snapshots, Deltas, Bytes, Refused uint64
@@ -92,7 +92,7 @@ type Status struct {
 }
 
 // Start follows the set until the context ends or Close is called, and returns at once. An unreachable
-// publisher is not an error: until the filter is loaded, every answer is Ask.
+// publisher is not an error: until the filter is loaded, every answer is Ask, so requests are sent.
 func Start(ctx context.Context, config Config) (*Client, error) {
 	parsed, err := url.Parse(config.URL)
 	if err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "" || parsed.User != nil ||

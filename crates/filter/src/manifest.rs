@@ -90,6 +90,7 @@ pub struct Proof {
     pub echo: String,
 }
 
+// The 1 in both texts is not the version of the document: see `FORMAT`.
 impl Document for Manifest {
     const KIND: &'static str = "edgeward filter manifest 1";
 }

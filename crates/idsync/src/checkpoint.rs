@@ -206,8 +206,8 @@ impl Checkpoint {
     }
 }
 
-/// The number of bytes between two syncs: the hashes of a million ids. A scan reads them in about one second, and
-/// after a power failure the next run reads them again.
+/// The number of bytes between two syncs: the hashes of a million ids. After a power failure the next run reads the
+/// unsynced ids again, which takes about one second.
 const SYNC_BYTES: usize = 8 << 20;
 
 #[cfg(test)]

@@ -64,8 +64,7 @@ pub(crate) struct Connection<S> {
     /// The frames and outgoing streams that wait for a disk read.
     parked: Parked,
     out: Outbox,
-    /// True if the socket has accepted only a part of the last frames, so that the connection waits until it is
-    /// writable.
+    /// True if the socket did not accept all bytes of the last write or flush.
     is_blocked: bool,
     timer: Timer,
     /// The time of the next poll if no other event occurs.

@@ -2,7 +2,7 @@
 //! decrease: the epoch of snapshots and the number of the last manifest.
 //!
 //! ```text
-//! lock                 locked by the publisher that uses the folder; a copy of the folder has another inode
+//! lock                 locked by the publisher that uses the folder; in a copy of the folder it has another inode
 //! state.json           set, hash seed, lineage, digest of the snapshot; replaced atomically by rename
 //! journal.log          consecutive deltas in the format of docs/reference/filter-format.md
 //! snapshot-EPOCH.ids   the snapshot whose digest is in state.json

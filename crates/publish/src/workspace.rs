@@ -2,8 +2,8 @@
 //!
 //! A build of a million ids uses about 22 MB of working memory. With pages of 4 KiB, the first use of this memory
 //! causes thousands of page faults, which take a fifth of the build's time. With pages of 2 MiB there are eleven page
-//! faults. Most systems provide large pages only on request. If the allocator requested large pages for all memory,
-//! an edge would use more memory. The builder therefore maps its working memory itself and unmaps it after the build.
+//! faults. Most systems provide such huge pages only on request. If the allocator requested them for all memory, the
+//! program would use more memory. The builder therefore maps its working memory itself and unmaps it after the build.
 
 use edgeward_filter::BuildWorkspace;
 use memmap2::MmapMut;

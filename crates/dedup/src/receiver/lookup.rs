@@ -224,6 +224,6 @@ pub(super) fn unpack(
     Ok(bytes.into())
 }
 
-/// The largest number of containers that a run may span. The 512 KiB of a run lie in at most two containers,
-/// unless some containers are nearly empty.
+/// The largest number of containers that a run may span. A run has at most 512 KiB, which lie in at most two
+/// containers, unless some containers are nearly empty.
 const CONTAINERS_PER_RUN: usize = 4;

@@ -34,10 +34,9 @@ const KILLS: u64 = 8;
 ///
 /// Method: start this test program as the gateway process. Its arguments select this test, and an environment
 /// variable makes the test run a gateway. The gateway saves knowledge files every millisecond. Send new bodies
-/// until an unfinished file exists or half a second has passed, and then kill the process. The process may have
-/// completed the file before it ended, so no unfinished file may be left. The test then writes the first half of each
-/// complete file as an unfinished file. Start the next gateway with the same store and folder, and send a body that was
-/// sent before.
+/// until an unfinished file exists or half a second has passed, and then kill the process. Write the first half of each
+/// complete file as an unfinished file, unless the kill left one. Start the next gateway with the same store and
+/// folder, and send a body that was sent before.
 #[tokio::test]
 async fn a_killed_gateway_keeps_the_knowledge_of_its_peers() {
     if let Some(folder) = std::env::var_os(FOLDER) {

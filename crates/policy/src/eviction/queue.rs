@@ -79,7 +79,7 @@ impl LazyQueue {
 ///
 /// After a long time without misses every rank has increased. A pop could then visit a million entries, which
 /// takes 0.2 s under the tier's lock. 4096 sifts take about half a millisecond. Beyond the limit the victim is
-/// the top entry, which was requested longer ago than most others.
+/// the resident entry whose rank at the last read is the lowest.
 pub(crate) const SIFTS_MAX: u32 = 4096;
 
 #[cfg(test)]

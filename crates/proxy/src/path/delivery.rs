@@ -59,7 +59,7 @@ pub(crate) struct Delivery {
     conn: Rc<ConnState>,
     /// The pace at which the client accepts bytes while the edge waits for it.
     pace: Pace,
-    /// Resets the HTTP/2 stream. `None` for HTTP/1.1.
+    /// Resets the HTTP/2 stream. `None` for HTTP/1.1, or if the delivery was created outside of the stream's task.
     abort_handle: Option<Rc<AbortHandle>>,
     is_reset: Cell<bool>,
     /// The body, if it comes directly from the origin.

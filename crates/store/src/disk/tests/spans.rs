@@ -85,8 +85,8 @@ fn read_all(object: &DiskObject) -> (Vec<u8>, u64) {
     (received, in_spans)
 }
 
-/// Method: store bodies of less than one block (64 KiB), of exactly one block, and in two and four pieces of one block.
-/// Read each body twice and in parts.
+/// Method: store a body shorter than a block (64 KiB), one of exactly one block, and two bodies that the store splits
+/// into two and four pieces. Read each body twice and in parts.
 #[test]
 fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_expires() {
     let folder = tempfile::tempdir().expect("the folder is created");

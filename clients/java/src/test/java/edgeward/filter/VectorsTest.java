@@ -172,6 +172,11 @@ final class VectorsTest {
                     Math.toIntExact((long) client.get("overlay_ids_max")));
         }
 
+        /**
+         * Executes the steps. The items of a step are: monotonic time in ms, wall-clock time in ms, input, argument,
+         * outcome, remaining fresh time in ms, answers, snapshot to fetch, deltas to fetch, and in random scripts the
+         * ids that must not be absent.
+         */
         void run() {
             for (Object one : steps) {
                 List<?> step = (List<?>) one;
@@ -198,7 +203,7 @@ final class VectorsTest {
                                 case ASK -> '?';
                             });
                 }
-                // The item has a '!' for each id that was committed more than maxStaleness ago, so it must not be absent.
+                // Item 9 has '!' for each id that was committed more than maxStaleness ago and must not be absent.
                 String must = step.size() > 9 ? (String) step.get(9) : "";
                 for (int n = 0; n < must.length(); n++) {
                     boolean hidden = must.charAt(n) == '!' && letters.charAt(n) == 'a';

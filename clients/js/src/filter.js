@@ -165,7 +165,7 @@ export class Filter {
     }
     const shard = shards[number];
     if (shard.firstSlotCount === 0) return false;
-    // Names as in docs/reference/filter-format.md: `m` is the mixed hash, `w` the second number.
+    // Names as in docs/reference/filter-format.md: `m` is the mixed hash, `w` is a second hash derived from `m`.
     const mLo = mix(hashHi, hashLo, shard.seedHi, shard.seedLo);
     const mHi = lastHigh;
     let wLo = mul(mHi, mLo, 0x9e3779b9, 0x7f4a7c15);
@@ -216,7 +216,7 @@ function readShards(view, count) {
     const offset = view.getBigUint64(at, true);
     // The number of segments in which the first of an id's four slots may lie; 0 for a shard without ids.
     const startSegments = view.getUint32(at + 16, true);
-    // A slot has `bits` bits. From this slot on, a slot has one bit more.
+    // The slots before this one have `bits` bits; this slot and later ones have one bit more.
     const firstWideSlot = view.getUint32(at + 20, true);
     const log2 = view.getUint8(at + 24);
     const bits = view.getUint8(at + 25);

@@ -106,8 +106,7 @@ pub(crate) struct Shared {
     /// The number of containers that fit on the device.
     pub(crate) containers: u32,
     state: Mutex<State>,
-    /// True if [`State::announced`] may not be empty. It is a separate flag, so that connections can poll it
-    /// without the lock.
+    /// True if [`State::announced`] may have entries. Connections can poll this flag without the lock.
     pub(crate) has_announced: AtomicBool,
     /// The decompressor. It has its own lock, so that decompression does not delay lookups.
     unpacker: Mutex<Unpacker>,
@@ -456,9 +455,9 @@ impl Shared {
             .write_at(trailer, offset + container_bytes as u64)
     }
 
-    /// Starts a new epoch with container number 0 when all container numbers are used, after about four
-    /// petabytes. If the numbers were used again in the same epoch, an old location could refer to a new
-    /// container.
+    /// Starts a new epoch with container number 0 when all container numbers are used: with containers of 1 MiB,
+    /// after four pebibytes. If the numbers were used again in the same epoch, an old location could refer to a
+    /// new container.
     fn start_new_epoch(&self, state: &mut State) -> io::Result<()> {
         // The new epoch must differ from the old epoch, so it is a hash of the old epoch.
         let epoch = xxh3_64_with_seed(b"the next epoch", state.superblock.epoch);

@@ -5,8 +5,8 @@
 //! runs follow for each false-positive rate: in one the edge answers absent ids by the filter, in the other the
 //! clients query the filter themselves. All parts run in one process, on loopback ports.
 //!
-//! The demo repeats an experiment that was published for a Dropwizard service, Cassandra and a Guava filter. The table
-//! also shows the published figures.
+//! The demo repeats an experiment that was published for a Dropwizard service, Cassandra and a Guava filter. The
+//! printed results also show the published figures.
 
 mod database;
 mod load;

@@ -86,7 +86,7 @@ impl Predictor {
             return Prediction::Undecided;
         };
         let chunk = &bytes[chunk_start.start..];
-        // The offset and the bytes to add to the body's digest, in the same pass as the comparison.
+        // If the peer has the chunk, the comparison also adds the bytes up to the chunk's end to the body's digest.
         let digestible = chunk_start
             .offset
             .filter(|_| finder.knowledge.has(location));

@@ -179,7 +179,7 @@ impl Relay {
             .expect("no thread panics while it has the lock") = None;
     }
 
-    /// Accepts connections and closes them.
+    /// Closes each connection without a response, until [`connect`](Self::connect) is called.
     pub(crate) fn disconnect(&self) {
         *self
             .target

@@ -51,7 +51,8 @@ pub enum UpdateError {
     /// The client lacks ids before the delta: an earlier delta, or the snapshot of this lineage.
     #[error("the delta cannot be applied: an earlier delta or the snapshot is missing")]
     MissingEarlierIds,
-    /// The snapshot in use has the same epoch or a higher one, a higher base, or another hash seed.
+    /// The snapshot in use has the same epoch or a higher one, a higher base, or another hash seed. A snapshot has all
+    /// ids up to its base, which is a number of the journal.
     #[error("the snapshot is not newer than the one in use")]
     Older,
     /// Two statements of the publisher contradict each other, for example two manifests with one serial number.

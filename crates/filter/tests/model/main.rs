@@ -62,7 +62,8 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     eprintln!("answered {answered:?}, asked {asked}, outcomes {outcomes:?}");
     if variable("EDGEWARD_SIM_SEED").is_none() {
         // A client that always answers `Ask` would pass the test, so other answers are required too. There are six
-        // kinds of lives: three sources of complete ids, each with and without dated manifests.
+        // kinds of lives: three values of `Coverage`, each with manifests that are proved fresh by their date (`dated`)
+        // or by a challenge.
         assert_eq!(answered.len(), 6, "{answered:?}");
         let answers: u64 = answered.values().sum();
         assert!(answers > asked / 3, "{answered:?}, asked {asked}");

@@ -1,5 +1,5 @@
-//! Starts a gateway, a WAN path and an edge. Gateway and edge are two processes of the `edgeward` program. Their
-//! configuration is one for production.
+//! Starts a gateway, a WAN path and an edge. Gateway and edge are two processes of the `edgeward` program. They use
+//! the default settings of a link, with encryption.
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};

@@ -33,7 +33,7 @@ pub(crate) struct TestBed {
     pub(crate) stores_opened: u64,
     /// If this is `Some(n)`, one of `n` reads of the stores reports that the bytes are not in the page cache.
     pub(crate) uncached_reads_one_in: Option<u64>,
-    /// The value of `GatewayConfig::keep_sent`.
+    /// True if the gateway stores all chunks that it sends: the value of `GatewayConfig::keep_sent`.
     pub(crate) keep_sent: bool,
 }
 

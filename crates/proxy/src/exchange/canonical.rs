@@ -67,13 +67,13 @@ pub(crate) struct RawHead {
     pub(crate) uri: Uri,
     pub(crate) version: Version,
     pub(crate) headers: HeaderMap,
-    /// See [`Request::plain`].
+    /// True if the fast path has parsed the request, see [`Request::plain`].
     pub(crate) plain: bool,
     /// True if the caller knows that `Host` is canonical and that there is no other authority.
     pub(crate) host_is_canonical: bool,
     /// For HTTP/2: the charge of the decoded head to the memory budget of heads.
     pub(crate) charge: Option<HeadCharge>,
-    /// See [`Request::interims`].
+    /// Receives interim (1xx) responses, see [`Request::interims`].
     pub(crate) interims: Option<InterimSink>,
 }
 

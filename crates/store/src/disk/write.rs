@@ -191,7 +191,7 @@ impl DiskWrite {
     }
 
     /// Ends the body. Lookups find an object of one record when the record is in the write buffer. They find an
-    /// object in pieces when its last record is written.
+    /// object in pieces when its commit record is written.
     ///
     /// # Errors
     ///

@@ -199,7 +199,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes the buffer and makes its objects visible.
+    /// Writes the buffer and adds its objects to the index.
     pub(super) fn flush(&mut self) -> Result<(), AppendError> {
         if !self.tombstones.is_empty() {
             self.write_tombstones()?;
@@ -207,7 +207,7 @@ impl Writer {
         self.flush_records()
     }
 
-    /// Writes the buffer without pending tombstones, makes its objects visible, and moves the index entries of
+    /// Writes the buffer without pending tombstones, adds its objects to the index, and moves the index entries of
     /// reinserted objects.
     pub(in crate::disk) fn flush_records(&mut self) -> Result<(), AppendError> {
         if self.buffer.is_empty() {
@@ -326,8 +326,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Replaces the pages of a segment if some of them may be in socket buffers. Otherwise the kernel would send the
-    /// new content of these pages.
+    /// Replaces the page-cache pages of a segment if some of them may be in socket buffers. If such a page were
+    /// overwritten instead, a response that is being sent would contain the new content.
     fn replace_pages_in_sockets(&self, segment: SegmentId) -> Result<(), AppendError> {
         let volume = &self.volume;
         if !volume.segments.take_pages_in_sockets(segment) {

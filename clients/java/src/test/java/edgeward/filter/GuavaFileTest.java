@@ -176,6 +176,7 @@ final class GuavaFileTest {
         GuavaFile<CharSequence> file = GuavaFile.manual(path.toUri(), UTF8, MAX_STALENESS, () -> now[0]);
         file.check();
         assertFalse(file.mayExist(ABSENT));
+        // The client's deadline is 100 ms early, because jitter of its clocks can hide elapsed time.
         now[0] = new Now(899_900, written + 999_900);
         assertFalse(file.mayExist(ABSENT));
         now[0] = new Now(899_901, written + 999_901);

@@ -181,8 +181,8 @@ impl Endpoint {
         }
     }
 
-    /// Appends the next frame for this lane to `out`, or returns false if there is no frame. Acknowledgements are
-    /// sent before bodies. For `link_busy`, see [`Sender::transmit`].
+    /// Appends the next frame to `out`, or returns false if there is no frame. `lane` states which frames the
+    /// connection carries. Acknowledgements are sent before bodies. For `link_busy`, see [`Sender::transmit`].
     pub fn transmit<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,

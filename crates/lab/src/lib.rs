@@ -3,8 +3,9 @@
 //! A [`Plan`] has one trace, one load, an origin, and contenders: edgeward with different settings, nginx, Varnish,
 //! Apache Traffic Server. [`run()`] runs the contenders one after the other or all at once. Each contender gets a
 //! fresh server as a child process and a fresh synthetic origin. The replay sends the trace and verifies every byte
-//! of every response, and a sampler reads the server's resource use each second. The [`Outcome`] contains all
-//! results. [`page()`] renders them as a report and shows published figures beside the measured ones.
+//! of every response. A sampler reads the counters of the server, the replay and the origin each second. The
+//! [`Outcome`] contains all results. [`page()`] renders them as a report and shows published figures beside the
+//! measured ones.
 //!
 //! ```text
 //! plan ─▶ recipe ─▶ process ◀ sampler ─▶ sample ─▶ outcome ─▶ finding, page
@@ -12,8 +13,8 @@
 //!                    replay ─────────── origin
 //! ```
 //!
-//! A `recipe` is how one server is configured and started: texts of configuration files and arguments. `finding`
-//! states the results in sentences.
+//! A `recipe` is how one server is configured and started: texts of configuration files and arguments. `replay`
+//! and `origin` are parts of the crate `replay`. `finding` states the results in sentences.
 //!
 //! The modules `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` are pure: they do no I/O.
 //! `process`, `sampler`, `contender_run` and `run` do the I/O.

@@ -203,7 +203,7 @@ impl AsyncWrite for LinkStream {
 }
 
 /// Sets the time of the last write to the time at which its processing ended. An incomplete chunk is held until
-/// [`SEND_DELAY`](crate::send_delay::SEND_DELAY) has passed since the last write. Processing half a megabyte takes
+/// [`SEND_DELAY`](crate::send_delay::SEND_DELAY) has passed since the last write. Processing a large write takes
 /// longer. If the delay began before the processing, the chunk would be sent before the writer can continue.
 fn set_write_end(core: &mut Core, duplex: DuplexId, written: Option<&Written>) {
     if matches!(written, Some(Written::Bytes(1..))) {

@@ -432,8 +432,8 @@ fn listeners_of_one_edge_may_overlap() {
     drop(edge);
 }
 
-/// Protection against DNS rebinding: a browser must not be able to read the admin pages for a web page whose
-/// host name resolves to the admin address.
+/// Protection against DNS rebinding: a web page whose host name resolves to the admin address must not be able
+/// to read the admin pages.
 #[test]
 fn the_admin_server_answers_to_its_own_names_only() {
     let origin = ScriptedOrigin::start();

@@ -4,7 +4,7 @@
 //! The RAM tier is the real one. It uses shuttle's locks, so that shuttle schedules the threads differently in
 //! every run. The disk is a model of [`DiskCache`](crate::disk::DiskCache): each of its operations is one step,
 //! and a lookup finds a written object only after the model's writer has published the object. The operations
-//! copy those of the crate `proxy` line by line (`Shared::insert`, `remove`, `purge`, `DiskTier::take_evicted`,
+//! copy those of the crate `proxy` line by line (`Cache::insert`, `remove`, `purge`, `DiskTier::take_evicted`,
 //! `Promotion`).
 //!
 //! The origin numbers its responses, and the number is the stored value. A greater value therefore is a newer
@@ -22,7 +22,7 @@ use crate::sync::Mutex;
 use crate::versions::Version;
 
 const KEY: KeyHash = KeyHash(2);
-/// Another key in the same stripe of versions.
+/// Another key in the same stripe. The keys of a stripe share a log of changes.
 const OTHER: KeyHash = KeyHash(4);
 /// The charge of an object. The cache has the capacity of one object.
 const CHARGE: u64 = 1000;

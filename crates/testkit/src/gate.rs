@@ -85,7 +85,9 @@ struct Inner {
 #[derive(Debug, Default)]
 pub(crate) struct Bell {
     lock: Mutex<()>,
+    /// Wakes blocked threads.
     blocking: Condvar,
+    /// Wakes waiting tasks.
     waiting: Notify,
 }
 

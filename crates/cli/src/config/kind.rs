@@ -64,7 +64,7 @@ pub(super) enum ValueKind {
     Token,
     /// A path with one `{id}` in it.
     Pattern,
-    /// A filter's file, or the URL of a published set.
+    /// A filter's file, or the URL of a published filter.
     Filter,
     /// Public keys in hex, separated by commas.
     PublicKeys,

@@ -305,7 +305,7 @@ fn a_replayed_body_is_not_delivered_again() {
     assert_eq!(receiver.machine.take(STREAM), TakeResult::Unknown);
 }
 
-/// An acknowledgement of bytes that were not sent is a violation.
+/// The first acknowledgement is for a byte that was not sent, the second one for a body that was not closed.
 #[test]
 fn an_acknowledgement_of_unsent_bytes_is_a_violation() {
     let mut world = World::new(Plan::without_faults(1));

@@ -281,6 +281,6 @@ impl Tuner {
     }
 }
 
-/// An object whose smoothed rate is below this is forgotten, as in the published code. An object with one
-/// request (0.7) stays for one more window (0.21) and is forgotten after the next (0.063).
+/// An object whose smoothed rate is below this is forgotten, as in the published code. With a smoothing of
+/// 0.3, an object with one request (rate 0.7) stays for one more window (0.21) and is forgotten after the next (0.063).
 const RATE_MIN: f32 = 0.1;

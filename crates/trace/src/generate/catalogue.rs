@@ -123,7 +123,8 @@ impl Catalogue {
         Request::New { class, slot }
     }
 
-    /// Returns a request for an object with pending requests. All of these objects have the same probability.
+    /// Returns a request for an object with pending requests. Objects with one request and objects without a request
+    /// have the same probability.
     pub(super) fn request_pending(&mut self, random: &mut Random) -> Request {
         assert!(self.pending() > 0, "no request is pending");
         if random.below(self.unrequested + self.pending_second) < self.pending_second {

@@ -43,7 +43,7 @@ fn unpack(packed: &Path, folder: &Path) {
 
 /// The fixture contains small objects, a purged object (key 3), an object in pieces (5), a replaced object (7) and an
 /// object with a new head (20). It has a sealed segment that the checkpoint covers. Later records are in a segment
-/// without a footer, which is searched.
+/// without a footer; the store searches it for records when it opens.
 #[test]
 fn a_store_of_version_1_opens() {
     let folder = tempfile::tempdir().expect("the folder is created");

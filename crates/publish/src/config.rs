@@ -49,8 +49,8 @@ pub struct PublishConfig {
     pub coverage: Coverage,
     /// A writer must commit an id within this time after it posted the id, or post it again. Default 5 min.
     ///
-    /// A scan cannot read ids that are committed later. Ids that were journaled less than this time before a
-    /// scan are therefore added to its result.
+    /// A scan may miss ids that are committed after its start. Ids that were journaled less than this time before
+    /// the start are therefore added to the result of the scan.
     pub commit_within: Duration,
     /// A scan that finds less than this share of the previous scan's ids is not published, because a faulty
     /// source is more likely than the deletion of so many ids. Default 0.5.

@@ -311,7 +311,7 @@ impl ChunkStore for MemoryStore {
 }
 
 /// A simple codec: omits the prefix and the suffix that the bytes have in common with the dictionary, and
-/// shortens a run of one byte before the suffix.
+/// shortens a run of equal bytes before the suffix.
 #[derive(Debug, Default)]
 pub(crate) struct PatchCodec;
 

@@ -215,7 +215,7 @@ fn noise(bytes: usize) -> Vec<u8> {
 #[test]
 fn a_writer_without_credit_sends_no_incomplete_chunks() {
     let mut simulation = Simulation::new(|config| {
-        // The credit is smaller than the body of 4 MiB, so the writer waits several times.
+        // A stream starts with a credit of 32 KiB. The body has 4 MiB, so the writer waits several times.
         config.receive_bytes_max = 1 << 20;
         config.streams_max = 16;
     });
@@ -239,7 +239,7 @@ fn a_writer_without_credit_sends_no_incomplete_chunks() {
 #[test]
 fn a_chunk_that_exceeds_the_window_is_delivered() {
     let mut simulation = Simulation::new(|config| {
-        // The credit is smaller than the longest chunk.
+        // A stream starts with a credit of 16 KiB, which is smaller than the longest chunk.
         config.receive_bytes_max = 256 << 10;
         config.streams_max = 16;
     });
@@ -317,7 +317,7 @@ fn a_response_carries_the_acknowledgement() {
         "{ack_bytes}, {response_bytes}"
     );
 
-    // The acknowledgement of a longer body is delayed too, because each acknowledgement costs the sender a wake-up.
+    // The acknowledgement of 120 kB is delayed too, because each acknowledgement costs the sender a wake-up.
     send_request(&mut simulation, 120_000);
     assert_eq!(sent_after(&mut simulation, ACK_DELAY / 2).0, 0);
     assert!(sent_after(&mut simulation, ACK_DELAY).0 > 0);

@@ -184,7 +184,7 @@ impl ColdClient {
         }
         // Makes the first 4 MiB uncached, which contain the first body and most of the second. Later containers stay
         // cached, so that the insertion of the third body does not block: the store reads the trailer of a container
-        // before it overwrites the container.
+        // (the list of its chunks) before it overwrites the container.
         cold_client.disk.observer().block_below(4 << 20);
         cold_client
     }

@@ -95,8 +95,8 @@ impl Driver {
 proptest! {
     /// The victim has the lowest score of all objects that are the oldest of their queue.
     ///
-    /// Method: traffic with fewer queues than are refreshed at each offer, so that all scores are current, compared
-    /// with a search of all resident objects.
+    /// Method: compare the victim with a search of all resident objects. The comparison is made only while each offer
+    /// refreshes all queues, because all scores are then current.
     #[test]
     fn the_victim_has_the_lowest_score_of_a_search(
         keys in prop::collection::vec(0u64..60, 0..400),
@@ -154,7 +154,7 @@ fn hits_between_two_offers_count_once() {
     assert_eq!(driver.history(1), once);
 }
 
-/// An object that was evicted or rejected keeps its history.
+/// An object that was removed and is offered again keeps its history.
 #[test]
 fn a_returning_object_is_not_new() {
     let mut driver = Driver::new(100, Admission::Always);
@@ -174,8 +174,9 @@ fn a_returning_object_is_not_new() {
 
 /// An eviction finds hits that exceeded the list of pending hits.
 ///
-/// Method: more objects than the list has entries are hit between two offers. Before the correction, the objects whose
-/// hits are not in the list have the lowest score. After it, the offered object has the lowest score and is rejected.
+/// Method: more objects than the list has entries are hit between two offers. The objects whose hits are not in the
+/// list have the lowest scores. The eviction corrects these scores. The offered object then has the lowest score and is
+/// rejected.
 #[test]
 fn hits_beyond_the_list_are_found_at_eviction() {
     let objects = PENDING_HITS_MAX as u64 + 100;
@@ -191,7 +192,7 @@ fn hits_beyond_the_list_are_found_at_eviction() {
     assert_eq!(new, [objects - 1]);
 }
 
-/// Objects that are never requested again lose their places to objects that are, whatever their sizes.
+/// Objects that are requested again and again replace objects that are requested once, whatever their sizes.
 ///
 /// Method: 200 objects of 4 KiB are requested in turn, between objects of 1 KiB that are requested once. LRU and GDSF
 /// prefer the objects of 1 KiB, because these are newer and smaller.

@@ -117,7 +117,7 @@ impl UploadProgress {
         }
     }
 
-    /// Charges the pace for the time of waiting for the client. Returns true once, when the client becomes too slow.
+    /// Counts the time of waiting for the client. Returns true once, when the client becomes too slow for `rate`.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         if self.answered.get() || self.too_slow.get() {
             return false;

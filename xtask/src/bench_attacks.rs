@@ -49,7 +49,8 @@ usage: cargo xtask bench-attacks [options]
   --client-core N    core of the client, the origin and the attackers [1]
   --edgeward NAME    a cargo profile or a path to the binary [release]
   --origin-binary NAME  the binary of the origin, if the origin of --edgeward
-                     does not support `delay` [that of --edgeward]
+                     does not support the query parameter `delay` [that of
+                     --edgeward]
   --out FOLDER       for runs.jsonl and summary.md [bench/scratch/attacks]
 ";
 

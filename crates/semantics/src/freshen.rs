@@ -320,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn after_a_304_that_forbids_storing_the_response_is_served_once() {
+    fn a_response_is_served_once_after_a_304_that_forbids_storing_it() {
         let stored = store("cache-control: max-age=10\netag: \"a\"");
         for (lines, expected) in [
             ("cache-control: no-store", NotStoredReason::NoStore),

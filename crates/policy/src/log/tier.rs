@@ -329,13 +329,13 @@ impl LogTier {
                 candidates[at].2.bytes += record.bytes;
             }
         }
-        let sizes: Vec<ReclaimCandidate> = candidates
+        let sizes_and_hits: Vec<ReclaimCandidate> = candidates
             .iter()
-            .map(|&(.., candidates)| candidates)
+            .map(|&(.., candidate)| candidate)
             .collect();
         let mut chosen = Vec::new();
         let reinsertion = self.config.reinsertion;
-        reinsertion.choose(&sizes, shape.segment_bytes, &mut chosen);
+        reinsertion.choose(&sizes_and_hits, shape.segment_bytes, &mut chosen);
         let mut reinserted = vec![false; candidates.len()];
         for at in chosen {
             reinserted[at] = self.reinsert(candidates[at].0, candidates[at].1, &records);
@@ -355,9 +355,9 @@ impl LogTier {
         self.counters.reclaimed_segments += 1;
     }
 
-    /// Reinserts an object: appends copies of those of its records that lie in the segment `victim`. If these are
+    /// Reinserts an object: appends copies of its records in `reclaimed`, the records of a segment. If these are
     /// pieces, also appends a new last record. Returns false if no space is left.
-    fn reinsert(&mut self, key: KeyHash, id: u64, victim: &[Record]) -> bool {
+    fn reinsert(&mut self, key: KeyHash, id: u64, reclaimed: &[Record]) -> bool {
         let shape = self.config.shape;
         let key_and_head_bytes = self.config.key_and_head_bytes;
         let Some(object) = self.objects.find(key.0, |object| object.key == key) else {
@@ -365,7 +365,7 @@ impl LogTier {
         };
         let pieces = object.pieces;
         let belongs_to_object = |record: &&Record| record.key == key && record.id == id;
-        for record in victim.iter().filter(belongs_to_object) {
+        for record in reclaimed.iter().filter(belongs_to_object) {
             let bytes = record.bytes;
             if pieces > 0 && record.completes_object {
                 continue;

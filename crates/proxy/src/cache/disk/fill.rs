@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
-use edgeward_store::disk::DiskWrite;
+use edgeward_store::disk::{DiskWrite, WriteError};
 use edgeward_types::KeyHash;
 
 use super::{Claim, DiskTier};
@@ -59,8 +59,7 @@ impl DiskFill {
             bytes.clone()
         };
         if let Err(dropped) = write.push(bytes) {
-            tracing::debug!(%dropped, "a write to disk was aborted");
-            self.abort();
+            self.drop_write(&dropped);
         }
     }
 
@@ -75,14 +74,14 @@ impl DiskFill {
                 true
             }
             Err(dropped) => {
-                tracing::debug!(%dropped, "a write to disk was aborted");
-                self.abort();
+                self.drop_write(&dropped);
                 false
             }
         }
     }
 
-    fn abort(&mut self) {
+    fn drop_write(&mut self, dropped: &WriteError) {
+        tracing::debug!(%dropped, "a write to disk was dropped");
         self.write = None;
         self.counters.disk_fills_dropped.increment();
     }

@@ -1,4 +1,4 @@
-//! `FilterClient` for Python: follows a set in the background. `ManualClock` is its clock in tests.
+//! `FilterClient` for Python: follows a published set of ids in the background. `ManualClock` is its clock in tests.
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -15,7 +15,7 @@ use pyo3::types::PyDict;
 use crate::filter::Facts;
 use crate::ids::{form, spelled};
 
-/// Follows a published set on a thread of its own. Queries return at once.
+/// Follows a published set of ids on a thread of its own. Queries return at once.
 #[pyclass(frozen, weakref, module = "edgeward_filter")]
 pub(crate) struct FilterClient {
     client: RwLock<Option<Arc<edgeward_filter_client::FilterClient>>>,
@@ -60,6 +60,11 @@ impl FilterClient {
 impl FilterClient {
     /// Starts the client. `keep` is a folder that keeps the newest snapshot over restarts. `roots` is a PEM file with
     /// root certificates for an `https` publisher.
+    ///
+    /// `form` is the expected form of the ids: `text`, `uuid` or `integer`. The client does not use a filter of another
+    /// form. `None` accepts any form. `clock_error` is the largest difference between this machine's wall clock and the
+    /// publisher's, if the operator guarantees one. The client then judges the freshness of a manifest by its date.
+    /// If `clock_error` is `None`, the client judges freshness by the publisher's responses to challenges.
     #[new]
     #[pyo3(signature = (
         url, keys = None, *, max_staleness, trust_transport = false, form = None, clock_error = None,
@@ -202,6 +207,7 @@ pub(crate) struct Status {
     facts: Option<edgeward_filter::FilterInfo>,
     #[pyo3(get)]
     overlay_ids: usize,
+    /// The serial number of the newest manifest that the client has received.
     #[pyo3(get)]
     serial: u64,
     counts: Vec<(&'static str, u64)>,

@@ -130,9 +130,10 @@ pub struct Effort {
     idle_bytes: usize,
     /// The number of consecutive batches while the link was busy.
     busy_batches: u8,
-    /// The number of batches that are still sent uncompressed, because a batch did not become shorter.
+    /// The number of batches that are still sent uncompressed, because compression saved less than 1/32 of a
+    /// batch.
     skip: u8,
-    /// The value of `skip` after the next batch that does not become shorter.
+    /// The value of `skip` after the next batch that compression shortens by less than 1/32.
     skip_next: u8,
 }
 

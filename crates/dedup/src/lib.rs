@@ -6,7 +6,8 @@
 //! chunks up in a [`store`] of the caller, record in [`knowledge`] which chunks the peer has, and pass bodies
 //! on in [`buffer`]s instead of copying them. [`endpoint`] combines the sender and the receiver for one peer.
 //! The driver is the program that connects endpoints to sockets; it has one endpoint for each peer.
-//! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated.
+//! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated. The private module `lanes` hashes
+//! several chunks at once with vector instructions, and `noise` detects chunks that cannot be compressed.
 //!
 //! The state machines have no clock. The driver decides when bytes are flushed and reports new connections. All other
 //! changes of state follow from received frames and from calls of the streams' users.
@@ -103,7 +104,8 @@ pub enum Violation {
         /// The offset up to which the stream has credit.
         limit: u64,
     },
-    /// Overlapping pieces, which together take more memory than the credit of the stream.
+    /// Two pieces of a body overlap. The receiver detects this in two cases: a piece begins before the delivered
+    /// offset and ends after it, or the pieces after the delivered offset have more bytes than the credit permits.
     #[error("stream {}: overlapping pieces", .0.0)]
     Overlap(StreamId),
     /// The ends of chunks in a frame do not fit the received bytes.
@@ -112,7 +114,8 @@ pub enum Violation {
     /// A payload that cannot be decompressed by the method that the frame names.
     #[error("stream {}: invalid compressed payload", .0.0)]
     Payload(StreamId),
-    /// The numbers of ended streams have more gaps than open and delayed streams can cause.
+    /// The peer skipped too many stream numbers. A number between two ended streams belongs to a stream that is open,
+    /// or whose OPEN frame has not arrived yet. The number of such streams is limited.
     #[error("stream {}: too many skipped stream numbers", .0.0)]
     Numbering(StreamId),
     /// An acknowledgement of bytes that were not sent.

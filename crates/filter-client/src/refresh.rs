@@ -1,13 +1,16 @@
 //! The background thread: polls the publisher, fetches snapshots and deltas, and passes them to the client.
 //!
 //! Two loops run concurrently, each with its own connection. The download of a snapshot of a hundred megabytes
-//! must not delay new ids or proofs.
+//! must not delay new ids, or the proofs that keep the filter fresh.
 //!
-//! The *poll* loop requests the manifest with a challenge and the client's position. The publisher delays its
-//! response until it has published new ids, but at most a third of `max_staleness`. A longer delay would waste
-//! the proof, because its freshness counts from the moment when the request was sent. If `clock_error` is set, the
-//! request has neither challenge nor position, and caches may answer it. The poll loop also fetches deltas. The
-//! *download* loop fetches the snapshot that the newest manifest lists.
+//! The *poll* loop requests the manifest with a challenge (random bytes) and the client's position. A *proof* is the
+//! publisher's signed answer to the challenge, and states which manifest is the newest one. The publisher delays its
+//! response until it has published new ids, but at most a third of `max_staleness`. The time for which a proof keeps
+//! the filter fresh begins when the request is sent, so a longer delay would use up more of this time. The poll loop
+//! also fetches deltas. The *download* loop fetches the snapshot that the newest manifest lists.
+//!
+//! If `clock_error` is set, the client does not need proofs, because the date of the manifest shows how fresh it is.
+//! The request then has neither challenge nor position, so all clients send the same request, and caches may answer it.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -164,14 +167,15 @@ impl Refresh {
                     .accept_manifest(self.shared.now(), &line);
                 self.check_accepted("the manifest", accepted)?;
                 count(&self.shared.counters.manifests);
+                // An error states that the newest snapshot is larger than `snapshot_bytes_max`, so it is not fetched.
                 let refused = self.shared.read().snapshot_refused();
                 match refused {
                     None => PollOutcome::Changed,
                     Some(error) => {
                         self.shared.record_error("snapshot not fetched", &error);
                         count(&self.shared.counters.snapshots_refused);
-                        // The publisher answers immediately while its snapshot is not the client's. The loop
-                        // therefore waits before the next poll.
+                        // As long as the client has another snapshot than the publisher, the publisher answers
+                        // immediately. The loop therefore waits before the next poll.
                         PollOutcome::Unchanged
                     }
                 }

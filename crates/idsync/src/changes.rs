@@ -391,7 +391,7 @@ impl Rows<'_> {
         if self.last_number.is_some_and(|last| number < last) {
             return Err(SourceError::Unordered { number });
         }
-        // SQLite's client blocks its thread. The cancellation is therefore checked here, once in 1024 rows.
+        // The SQLite library blocks this thread. The cancellation is therefore checked here, once in 1024 rows.
         if self.rows_read.get().is_multiple_of(1024) && *self.stopping.borrow() {
             return Err(SourceError::Cancelled);
         }

@@ -1,8 +1,8 @@
 //! Reads ids from a SQLite file, opened read-only.
 //!
 //! One statement reads all rows, so the scan reads one state of the file, however long the scan takes. In WAL
-//! mode, other programs can write to the database during the scan. SQLite's client blocks its thread, so a
-//! progress handler checks for cancellation every 10,000 SQLite instructions.
+//! mode, other programs can write to the database during the scan. The SQLite library blocks the calling
+//! thread, so a progress handler checks for cancellation every 10,000 SQLite instructions.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -237,7 +237,8 @@ impl ChangesConnection for SqliteChanges {
                 .prepare(&self.connection, &self.source.options.query)?;
             let mut changes = statement.query([after]).map_err(fail)?;
             while let Some(row) = changes.next().map_err(fail)? {
-                // In SQLite, any column can contain a value of any type.
+                // In SQLite, any column can contain a value of any type. A scan fails at a REAL id (`id_of`). A poll
+                // counts the row as malformed instead, and continues with the next row.
                 let id = match row.get_ref(0).map_err(fail)? {
                     ValueRef::Real(_) => Value::Other("REAL"),
                     value => id_of(value, &prepared)?,

@@ -29,7 +29,8 @@ pub struct PeerStatus {
     pub received: ReceiverCounters,
     /// The number of sent bytes that the peer has not acknowledged.
     pub unacked_bytes: usize,
-    /// The credit of the peer in bytes, plus the received bytes that are not read yet.
+    /// The sum of the windows of all streams from the peer, in bytes. A window has the bytes that the peer may still
+    /// send without further credit, and the received bytes that this endpoint has not read yet.
     pub granted_bytes: u64,
     /// Bodies that bypassed deduplication because their first bytes or headers show compressed or encrypted data.
     pub bypassed: u64,
@@ -90,34 +91,43 @@ pub struct EndpointStatus {
 }
 
 impl EndpointStatus {
-    /// Returns the JSON of `/status`. Its keys are stable, so some have older names: `door` is the gateway,
-    /// `conversations` are streams, `named` bytes were sent as references, `again` bytes were sent again, and `late`
-    /// frames or bodies waited for a disk read.
+    /// Returns the JSON of `/status`. Its keys are stable, so some differ from the names in the code: `door` is the
+    /// gateway, `conversations` are streams, `named` bytes were sent as references, `again` bytes were sent again,
+    /// `late` frames or bodies waited for a disk read, and `harmed_chunks` were removed because they were corrupt.
     pub fn to_json(&self) -> Value {
         json!({
             "pid": std::process::id(),
             "encrypted": self.encrypted,
             "door": self.gateway.map(|gateway| json!({
                 "connections": gateway.connections,
+                // Connections refused in the handshake: wrong key or version, or no HELLO.
                 "refused": gateway.refused,
+                // Connections closed before their handshake was complete, to make room for newer ones.
                 "displaced": gateway.displaced,
+                // Connections refused because their certificate is on the deny list.
                 "denied": gateway.denied,
+                // Edges that had the store identity of another connected edge, as after a copy of a disk.
                 "clones": gateway.clones,
                 "malformed": gateway.malformed,
                 "violations": gateway.violations,
                 "conversations": gateway.streams,
+                // Streams refused because their target is not permitted.
                 "not_allowed": gateway.not_allowed,
                 "unreachable": gateway.unreachable,
             })),
             "store": {
+                // Bytes that the stored chunks take on the device, after compression.
                 "bytes": self.store.stored_bytes,
                 "bytes_max": self.store_bytes_max,
+                // The bytes of the stored chunks before compression.
                 "raw_bytes": self.store.raw_bytes,
+                // The total length of the chunks without stored bytes: the store has only their ids.
                 "listed_bytes": self.store.listed_bytes,
                 "chunks": self.store.indexed,
                 "index_bytes": self.store.index_bytes,
                 "containers_written": self.store.written,
                 "containers_evicted": self.store.evicted,
+                // Tables of a container's chunks (trailers) that were read from the device.
                 "trailers_read": self.store.trailers_read,
                 "index_dropped": self.store.dropped,
                 "harmed_chunks": self.store.forgotten,
@@ -170,7 +180,9 @@ impl PeerStatus {
                 "wire_bytes": sent.wire,
                 "named_bytes": sent.referenced,
                 "delta_bytes": sent.delta,
+                // Bytes sent as new chunks, without `delta_bytes` (chunks compressed against old chunks).
                 "literal_bytes": sent.literal,
+                // Bytes sent without deduplication. Neither endpoint stores them.
                 "plain_bytes": sent.plain,
                 "again_bytes": sent.resent,
                 "naks": sent.naks,
@@ -181,10 +193,14 @@ impl PeerStatus {
                 "bytes": received.delivered,
                 "wire_bytes": self.received_wire(),
                 "named_bytes": received.from_store,
+                // Frames refused because a referenced chunk is missing or corrupt.
                 "missing": received.missing,
+                // Frames refused because they refer to a chunk that was never exchanged with the peer.
                 "foreign": received.foreign,
+                // References to consecutive chunks, refused because this store has another order.
                 "disordered": received.disordered,
                 "late_frames": self.parked_frames,
+                // Waits of a connection because the limit of parked frames was reached.
                 "late_frames_held_up": self.parking_limit_hits,
                 "digest_failures": received.digest_failures,
             },

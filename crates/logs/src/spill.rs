@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::row::{Key as _, Row};
 
-/// The number of partitions: one for each value of a fingerprint's top byte.
+/// The number of partitions: one for each value of the top byte of `Key::first`, a 64-bit hash of the URL.
 pub(crate) const PARTITIONS: usize = 256;
 
 /// Why rows could not be stored.

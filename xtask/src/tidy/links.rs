@@ -57,7 +57,7 @@ fn targets(text: &str) -> impl Iterator<Item = (usize, &str)> {
             if let Some((_, target)) = line.split_once("]: ").filter(|_| line.starts_with('[')) {
                 found.extend(target.split_whitespace().next());
             }
-            // The odd parts between backticks are code.
+            // The first, third, fifth … part is prose. The parts between them are code in backticks.
             for prose in line.split('`').step_by(2) {
                 found.extend(prose.split("](").skip(1).filter_map(|rest| {
                     let target = rest.split(')').next()?;

@@ -3,11 +3,10 @@
 //! A body that comes directly from the origin moves at the speed of its client, and occupies a connection to the origin
 //! until its end. If the client has accepted no bytes for [`STALLED_AFTER`], a task reads ahead of the client, up to
 //! `limits.read_ahead_bytes` and within the memory budget of all fills. If the body ends within this limit, the
-//! connection to the origin becomes free before the client has read the body.
+//! connection to the origin becomes free before the client has read the body. [`AheadRate`] limits the worker's speed.
 //!
 //! An HTTP/2 client can stall one stream while its socket accepts bytes. Each HTTP/2 stream therefore has its own
-//! [`Pace`], and only the stream that is too slow is reset. HTTP/1.1 needs only the pace of the connection: see
-//! [`ConnState`].
+//! [`Pace`], and only the stream that is too slow is reset. HTTP/1.1 needs only the pace of its [`ConnState`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -132,8 +131,8 @@ impl Delivery {
         self.pace.end_wait(now);
     }
 
-    /// Charges the stream's pace for the time in which the edge waited for the client. If the client is too slow,
-    /// resets its stream and returns true.
+    /// Takes tokens from the stream's [`Pace`] for the time in which the edge waited for the client. If the tokens do
+    /// not suffice, the client is too slow: resets its stream and returns true.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         // While the socket accepts no bytes, all streams of the connection wait, and only the connection's pace counts.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {
@@ -209,6 +208,7 @@ impl Delivery {
         let rate = Rc::clone(&deliveries.ahead_rate);
         deliveries.fetch_tasks.spawn(|member| async move {
             loop {
+                // Each chunk waits for the worker's rate of reading ahead, but not if the client waits for bytes.
                 rate.wait(|cx| delivery.poll_wanted(cx)).await;
                 let mut chunk_bytes = 0;
                 let step = poll_fn(|cx| delivery.poll_pump(ahead_max, &mut chunk_bytes, cx));
@@ -217,7 +217,7 @@ impl Delivery {
                 }
                 tokio::task::yield_now().await;
             }
-            drop(member);
+            drop(member); // `fetch_tasks` counts this task until here.
         });
     }
 

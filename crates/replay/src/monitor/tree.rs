@@ -63,7 +63,8 @@ impl Usage {
         self.processes += 1;
         self.cpu_seconds +=
             sample.cpu_user_seconds.unwrap_or(0.0) + sample.cpu_system_seconds.unwrap_or(0.0);
-        // `sample.rss_bytes` is the resident set plus the unmapped pages of files in memory.
+        // `resident` is the resident set alone. `sample.rss_bytes` is the resident set plus those pages of files in
+        // memory (`memfd_create`) that the process has not mapped.
         let memory_files = sample
             .rss_bytes
             .unwrap_or(resident)

@@ -53,11 +53,13 @@ pub(super) fn pinned_free_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(1 << 20)
 }
 
-/// Returns the default limit of pinned bytes: an eighth of the capacity, at least 4 MiB.
+/// Returns the default limit of pinned bytes: an eighth of the capacity, at least 4 MiB. While more
+/// bytes are pinned, the cache admits no object.
 ///
 /// Attackers that read a few large objects slowly can take this share of the cache from other clients' objects.
-/// With a smaller share, a few slow but honest readers would stop the admission of objects. Even with an eighth, a
-/// capacity of 128 MiB has a limit of 16 MiB, which two slow readers of evicted objects of 8 MiB reach.
+/// If the share were smaller, a few slow but honest readers would pin more bytes than the limit, and so stop the
+/// admission of objects. Even with an eighth, a capacity of 128 MiB has a limit of 16 MiB, which two slow readers of
+/// evicted objects of 8 MiB reach.
 pub(super) fn pinned_max_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 8).max(4 << 20)
 }

@@ -345,7 +345,7 @@ impl Drop for Claim {
     }
 }
 
-/// The memory of the tier, in bytes. `verified` is the table of verified blocks, `queues_max` the limit of the queues.
+/// The memory of the tier in bytes. `verified`: the sum of `DeviceCounters::verified_bytes`; `queues_max`: the limit.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
     pub(crate) index: u64,

@@ -22,7 +22,7 @@ impl Drop for InFlight {
             conn.idle_since.set(conn.clock.now());
             conn.response_ended.set(true);
         }
-        // The request has ended, so the edge no longer waits for the client to read its response or to send its body.
+        // This request no longer waits for the client. Other requests set these fields again at their next wait.
         conn.client_turn_since.set(None);
         conn.upload_waits_since.set(None);
     }

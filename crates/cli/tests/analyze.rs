@@ -249,7 +249,10 @@ fn malformed_lines_are_counted_and_reported_with_examples() {
     assert!(out.status.success());
     let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     assert_eq!(report["requests"], requests + 1);
-    assert_eq!(report["lines_malformed"], 3, "hello, 2 MiB of x, and zeros");
+    assert_eq!(
+        report["lines_malformed"], 3,
+        "hello, 2 MiB of x, and control bytes"
+    );
     assert_eq!(
         report["lines_passed_over"], 3,
         "a blank, a comment, and a 408"

@@ -78,7 +78,7 @@ impl Codec for Compressors {
         out: &mut Vec<u8>,
     ) -> bool {
         let start = out.len();
-        let packed = match method {
+        let packed_bytes = match method {
             Method::None => None,
             Method::Lz4 => {
                 // The LZ4 encoder requires space for the longest possible output.
@@ -111,9 +111,9 @@ impl Codec for Compressors {
                 packed.ok()
             }
         };
-        let packed = packed.filter(|bytes| *bytes < raw.len());
-        out.truncate(start + packed.unwrap_or(0));
-        packed.is_some()
+        let packed_bytes = packed_bytes.filter(|bytes| *bytes < raw.len());
+        out.truncate(start + packed_bytes.unwrap_or(0));
+        packed_bytes.is_some()
     }
 
     fn decompress(
@@ -125,7 +125,7 @@ impl Codec for Compressors {
         out: &mut Vec<u8>,
     ) -> Result<(), Undecodable> {
         let start = out.len();
-        let raw = match method {
+        let decoded_bytes = match method {
             Method::None => None,
             Method::Lz4 => {
                 out.resize(start + raw_bytes, 0);
@@ -149,7 +149,7 @@ impl Codec for Compressors {
                 raw.ok()
             }
         };
-        if raw == Some(raw_bytes) {
+        if decoded_bytes == Some(raw_bytes) {
             return Ok(());
         }
         out.truncate(start);

@@ -98,7 +98,7 @@ counters! {
         invalidations_not_durable,
     }
     Counter "edgeward_changes_dropped_total"
-        "Changes of stored objects that were dropped because their key had a newer version, by change." {
+        "Changes of stored objects that were dropped because their key had a newer version, by kind of change." {
         dropped_insert = "change" "insert",
         dropped_refresh = "change" "refresh",
         dropped_promotion = "change" "promotion",

@@ -57,7 +57,7 @@ pub(crate) struct EndpointArgs {
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = Compression::None, hide_short_help = true)]
     pub(crate) store_compression: Compression,
 
-    /// Replace chunks that were sent before by references
+    /// Send references instead of chunks that were sent before
     #[arg(long, value_enum, value_name = "WHAT", default_value_t = OnOff::On, hide_short_help = true)]
     pub(crate) dedup: OnOff,
 

@@ -81,7 +81,7 @@ metrics! {
             "Probability that a key with fewer than `request` requests is taken for one with `request` requests."
             { filter.false_positive_rate }
         Gauge "edgeward_disk_admission_lost_seen"
-            "Share of the keys taken for new that were requested before, in the last period that the filter has forgotten."
+            "Among the keys reported as new, the share that was requested in the last period that the filter has forgotten."
             { filter.forgotten_share }
         Gauge "edgeward_disk_admission_fill"
             "Share of bits set in the primary filter, the one of two filters that gets new keys." { filter.primary_fill }

@@ -48,13 +48,13 @@ enum RefreshError {
     },
 }
 
-/// The result of a poll, which decides when the next poll starts.
+/// The start of the next poll after a successful poll.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum PollOutcome {
-    /// The publisher sent a manifest in response to a challenge. The next poll starts after [`PAUSE_MIN`].
-    Changed,
-    /// The next poll starts one period after the start of this one.
-    Unchanged,
+enum NextPoll {
+    /// About [`PAUSE_MIN`] after this poll, because the publisher sent a manifest and may soon publish more ids.
+    Soon,
+    /// One period after the start of this poll.
+    AfterPeriod,
 }
 
 impl Refresh {
@@ -80,25 +80,25 @@ impl Refresh {
         let mut tag = None;
         loop {
             let started = Instant::now();
-            let outcome = self.poll(&mut fetcher, &mut tag).await;
-            let outcome = match outcome {
-                Ok(outcome) => {
+            let next_poll = self.poll(&mut fetcher, &mut tag).await;
+            let next_poll = match next_poll {
+                Ok(next_poll) => {
                     let fetched = self.fetch_deltas(&mut fetcher).await;
-                    fetched.map(|()| outcome)
+                    fetched.map(|()| next_poll)
                 }
                 Err(error) => Err(error),
             };
             if self.shared.read().to_fetch().snapshot.is_some() {
                 self.download_needed.notify_one();
             }
-            let pause = match outcome {
-                Ok(outcome) => {
+            let pause = match next_poll {
+                Ok(next_poll) => {
                     failures = 0;
-                    match outcome {
+                    match next_poll {
                         // More ids may be published immediately.
-                        PollOutcome::Changed => PAUSE_MIN,
+                        NextPoll::Soon => PAUSE_MIN,
                         // A server that answers without delay, such as a cache, must not be polled continuously.
-                        PollOutcome::Unchanged => self.period().saturating_sub(started.elapsed()),
+                        NextPoll::AfterPeriod => self.period().saturating_sub(started.elapsed()),
                     }
                 }
                 Err(error) => {
@@ -128,7 +128,7 @@ impl Refresh {
         &self,
         fetcher: &mut Fetcher,
         tag: &mut Option<HeaderValue>,
-    ) -> Result<PollOutcome, RefreshError> {
+    ) -> Result<NextPoll, RefreshError> {
         count(&self.shared.counters.polls);
         // Without `clock_error`, only a proof makes the filter fresh.
         let uses_manifest_date = self.shared.config.clock_error.is_some();
@@ -156,7 +156,7 @@ impl Refresh {
         }
         let response = fetcher.get(&subpath, &fields, LINE_BYTES_MAX as u64, extra_wait);
         let (status, headers, line) = response.await?;
-        let outcome = match status {
+        let next_poll = match status {
             StatusCode::OK => {
                 if uses_manifest_date {
                     *tag = headers.get(ETAG).cloned();
@@ -168,19 +168,19 @@ impl Refresh {
                 self.check_accepted("the manifest", accepted)?;
                 count(&self.shared.counters.manifests);
                 // An error states that the newest snapshot is larger than `snapshot_bytes_max`, so it is not fetched.
-                let refused = self.shared.read().snapshot_refused();
-                match refused {
-                    None => PollOutcome::Changed,
+                let too_large = self.shared.read().snapshot_refused();
+                match too_large {
+                    None => NextPoll::Soon,
                     Some(error) => {
                         self.shared.record_error("snapshot not fetched", &error);
                         count(&self.shared.counters.snapshots_refused);
                         // As long as the client has another snapshot than the publisher, the publisher answers
                         // immediately. The loop therefore waits before the next poll.
-                        PollOutcome::Unchanged
+                        NextPoll::AfterPeriod
                     }
                 }
             }
-            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => PollOutcome::Unchanged,
+            StatusCode::NO_CONTENT | StatusCode::NOT_MODIFIED => NextPoll::AfterPeriod,
             status => return Err(FetchError::Status(status).into()),
         };
         if let Some(proof) = headers.get(&PROOF) {
@@ -193,9 +193,9 @@ impl Refresh {
         }
         Ok(if uses_manifest_date {
             // The request had no `wait`, so the publisher or a cache answered immediately.
-            PollOutcome::Unchanged
+            NextPoll::AfterPeriod
         } else {
-            outcome
+            next_poll
         })
     }
 

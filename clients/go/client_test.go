@@ -24,8 +24,11 @@ const testTimeout = 3 * time.Minute
 // fakePublisher answers from memory, signs its statements, and injects faults.
 type fakePublisher struct {
 	mutex sync.Mutex
-	// The fault to inject: "dead", "forged", "old", "cut", "broken", "flipped" or "flood". Empty: no fault.
-	fault  string
+	// The fault to inject: "dead" (no response), "forged" (signed with another key), "old" (a low serial number), "cut"
+	// (a file without its last byte), "broken" (a connection error), "flipped" (a wrong bit) or "flood" (endless zeros).
+	// Empty: no fault.
+	fault string
+	// The serial number of manifests and proofs.
 	serial uint64
 	// The times of the two clocks in milliseconds. Only the test advances them.
 	monotonic, wall int64
@@ -103,6 +106,7 @@ func (p *fakePublisher) manifest(answer *http.Response) {
 			"lag_ms": 0, "echo": echo,
 		}))
 	}
+	// A query states the newest manifest that the client has.
 	if answer.Request.URL.RawQuery != "" && p.fault == "" {
 		answer.StatusCode = 204
 		answer.Body = http.NoBody
@@ -340,8 +344,8 @@ func TestASnapshotLargerThanAllowedIsNotFetched(t *testing.T) {
 	}
 }
 
-// With a ClockError above zero, the date in a manifest proves that the manifest is fresh. The client then needs no
-// separate proof.
+// A ClockError above zero is the guaranteed limit of the difference of the two wall clocks. The date in a manifest then
+// proves that the manifest is fresh, and the client needs no separate proof.
 func TestManifestsAreFreshByTheirDateIfClocksAreGuaranteed(t *testing.T) {
 	publisher := newPublisher(t)
 	client := start(t, publisher, func(config *Config) { config.ClockError = 200 * time.Millisecond })

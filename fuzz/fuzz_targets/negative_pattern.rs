@@ -1,4 +1,5 @@
-//! A pattern of `[[negative]]` equals its printed form, and selects one non-empty part of a path.
+//! The path pattern of a negative rule (`[[negative]]` in the configuration) is printed as it was written, and selects
+//! one non-empty part of a path: the id.
 //!
 //! The input is a pattern and a path, separated by a line feed.
 //! Run: `cargo +nightly fuzz run negative_pattern`.

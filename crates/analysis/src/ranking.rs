@@ -8,14 +8,14 @@ use crate::wire::{DecodeError, Reader, Writer};
 
 /// Requests and bytes by name: for hosts, media types, methods and the machines that wrote the logs.
 ///
-/// The table has at most twice the requested number of names. If more names occur, those with the fewest requests are
-/// dropped: usually half of the table. The algorithm of Misra and Gries is similar, but it also subtracts from the
+/// The table has at most `2 * names_max` names. If more names occur, those with the fewest requests are dropped:
+/// usually half of the table. The algorithm of Misra and Gries is similar, but it also subtracts from the
 /// remaining counts. If a dropped name occurs again, its earlier requests are missing from its count. A count is
 /// therefore too small by at most [`Ranking::undercount_max`], which is 0 until the first drop.
 #[derive(Clone, Debug)]
 pub struct Ranking {
     rows: HashMap<Box<[u8]>, TrafficCounts>,
-    /// The requested number of names. The table has at most twice this number.
+    /// At least this number of names remains when names are dropped. The table has at most twice this number.
     names_max: usize,
     /// The sum of the counts of all dropped names.
     others: TrafficCounts,

@@ -1,9 +1,9 @@
 //! Orders TCP segments and emits the bytes of each direction of each connection.
 //!
 //! Each byte is emitted once, as soon as all bytes before it were emitted. Retransmitted and reordered segments
-//! do not change the result. Bytes behind a gap wait until the gap is filled. If the waiting bytes exceed a limit,
-//! all gaps of the direction are skipped. A connection ends with FIN in both directions, with RST, when a new
-//! connection uses its addresses, when there are too many connections, or at the end of the capture.
+//! do not change the result. Bytes behind a gap wait until the gap is filled. If a segment makes the waiting bytes
+//! exceed a limit, all gaps of its direction are skipped. A connection ends with FIN in both directions, with RST, when
+//! a new connection uses its addresses, when there are too many connections, or at the end of the capture.
 
 use std::collections::{BTreeMap, HashMap};
 
@@ -151,7 +151,7 @@ impl Flows {
             from: from.min(to),
             to: from.max(to),
         };
-        // A SYN after bytes of its direction begins a new connection, unless the byte after it is the next to emit.
+        // A SYN after bytes of its direction begins a new connection, unless the byte after the SYN comes next.
         let reuses_addresses = segment.syn
             && self.flows.get(&pair).is_some_and(|flow| {
                 let stream = &flow.streams[flow.stream_index(segment.endpoints)];

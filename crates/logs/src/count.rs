@@ -1,9 +1,12 @@
-//! The second half of an analysis: for each partition, sums the rows of each URL.
+//! The second half of an analysis: sums the rows of each URL, partition by partition.
+//!
+//! The first half has stored one row for each request. A URL is identified by a fingerprint (a hash), whose top byte
+//! selects the partition of the row.
 //!
 //! A table has the sums of one partition. If the URLs of a partition need more memory than a thread has, the
-//! thread reads the partition in two passes. A URL is identified by a fingerprint (a hash), and each pass counts the
-//! URLs in one half of the range of fingerprints. If this half is still too large, the thread uses four passes, and
-//! so on. More passes take more time, but the memory stays limited.
+//! thread reads the partition in two passes. Each pass counts the URLs in one half of the range of fingerprints. If
+//! this half is still too large, the thread uses four passes, and so on. More passes take more time, but the memory
+//! stays limited.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;

@@ -1,4 +1,5 @@
-//! Memory that slow readers pin: its limit, its effect on admission, and its release.
+//! Pinned memory: bodies that have left the cache while slow clients still read them. Tests of its limit, its effect on
+//! admission, and its release.
 
 mod support;
 

@@ -297,7 +297,7 @@ impl Case {
     }
 }
 
-/// The decision equals the oracle for every combination.
+/// The decision equals the oracle, [`Case::may_be_stored`], for every combination.
 ///
 /// Method: check all 368 640 combinations of 11 flags, 45 statuses, GET or POST, and `store_request_errors` off
 /// or on.
@@ -343,7 +343,8 @@ fn every_combination_agrees(store_request_errors: bool) {
     }
 }
 
-/// Request fields that are not in the cache key cause such errors. A stored error would replace the page for others.
+/// A request field that is not in the cache key can cause such an error. If the error were stored, other clients would
+/// get it instead of the page.
 #[test]
 fn an_error_that_the_request_caused_is_stored_only_with_a_lifetime_and_the_setting() {
     let with_lifetime = head(&[(CACHE_CONTROL, "max-age=60")]);

@@ -130,8 +130,8 @@ pub struct HotCache<V: Send + Sync + 'static> {
 impl<V: Send + Sync + 'static> HotCache<V> {
     /// The bytes that an object takes in addition to its value's own allocations. Add them to every charge.
     ///
-    /// This is the sum of the policy's bookkeeping, the index entry, and the allocation of the `Arc` (16) with the
-    /// value. A policy with more bookkeeping reduces the capacity for objects instead.
+    /// This is the sum of the policy's bookkeeping, the index entry, and the allocation of the value with the 16 bytes
+    /// of its `Arc`. A policy with more bookkeeping reduces the capacity for objects instead.
     pub const OBJECT_OVERHEAD_BYTES: u64 = BOOKKEEPING_BYTES_CHARGED
         + index::ENTRY_BYTES
         + allocated_bytes(16 + size_of::<V>() as u64);
@@ -510,7 +510,7 @@ pub struct HotStats {
     pub pinned_bytes_max: u64,
     /// The number of residents, including fills in progress.
     pub objects: u64,
-    /// Bytes of the policy's bookkeeping, which are part of the residents' charges.
+    /// Bytes of the policy's bookkeeping. The residents' charges include a fixed part of it per resident.
     pub bookkeeping_bytes: u64,
     /// Offers that were admitted.
     pub admitted: u64,
@@ -520,7 +520,7 @@ pub struct HotStats {
     pub refused_too_large: u64,
     /// Offers refused because the tier had its largest number of objects.
     pub refused_object_limit: u64,
-    /// Offers refused because readers pinned more than `pinned_bytes_max`.
+    /// Offers refused because of pinned bytes: above `pinned_bytes_max`, or more than evictions made room for.
     pub refused_pinned: u64,
     /// Residents that were evicted.
     pub evicted: u64,
@@ -543,6 +543,7 @@ pub(crate) struct Shared<V> {
     hit_recorder: AnyHitRecorder,
     tier: Mutex<AnyTier>,
     counters: Counters,
+    /// The sum of the charges of all values in memory, from which the pinned bytes are computed.
     ledger: Arc<Ledger>,
     /// The byte budget. The tier's own capacity is smaller while readers pin bytes.
     capacity_bytes: AtomicU64,
@@ -617,9 +618,8 @@ enum PinnedRoom {
     Exceeded,
 }
 
-/// The number of further rounds in which an offer may evict residents to make room for pinned bytes. Evicted
-/// residents that are being read become pinned bytes themselves, so another round may be necessary. After the
-/// last round the offer is refused.
+/// The number of further rounds in which an offer may evict residents to make room for pinned bytes. Evicted residents
+/// that are being read become pinned, so another round may be necessary. After the last round the offer is refused.
 const PINNED_ROUNDS_MAX: u32 = 4;
 
 #[derive(Debug, Default)]

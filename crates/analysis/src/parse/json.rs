@@ -67,6 +67,7 @@ struct State {
     locations: Vec<(Field, usize, ValueLocation)>,
 }
 
+/// The range of a value in the line or in [`State::unescaped`].
 #[derive(Clone, Debug)]
 enum ValueLocation {
     Line(Range<usize>),

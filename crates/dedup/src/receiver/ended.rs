@@ -30,7 +30,8 @@ impl EndedStreams {
         }
     }
 
-    /// Returns how the stream ended, or `None` if it has not ended.
+    /// Returns how the stream ended, or `None` if it has not ended. A complete stream that is no longer in
+    /// `complete` counts as [`StreamState::Ended`].
     pub(super) fn state(&self, stream: StreamId) -> Option<StreamState> {
         let (_, &last) = self.ranges.range(..=stream.0).next_back()?;
         if last < stream.0 {

@@ -228,7 +228,7 @@ fn signer() -> Signer {
     Signer::from_secret([7; 32])
 }
 
-/// Returns a manifest, a proof and a delta of the same publisher.
+/// Returns a manifest, a proof (the signed response to a client's challenge) and a delta of the same publisher.
 fn statements() -> (Manifest, Proof, Vec<u8>) {
     let hasher = IdHasher::default();
     let mut journal = Journal::new("resource", 0x1234_5678, 99, 0);

@@ -21,8 +21,8 @@ pub(super) struct Object {
     pub(super) count: u32,
     /// The slot of this object in the small simulated caches, which have only a sample of the objects.
     pub(super) sample: Option<SampleSlot>,
-    /// The bin that `past` had at the start of this window. The calibration of the bin gets the count of this window.
-    /// [`NO_BIN`] for a new object.
+    /// The bin of `past` at the start of this window: objects with similar `past` have one bin. The calibration learns
+    /// how many requests follow on average in each bin. [`NO_BIN`] for a new object.
     pub(super) bin: u16,
     /// True if the cache had the object at the last step of the tuner. Only the horizon mode sets it.
     pub(super) resident: bool,

@@ -66,7 +66,8 @@ impl History {
         count_class * BINS + usize::from(self.gap_bin)
     }
 
-    /// The cell of this history at a time, below [`CELLS`]: its class and the bin of its age.
+    /// The cell of this history at a time, below [`CELLS`]: its class and the bin of its age. The class changes only at
+    /// a request, the cell also with time.
     pub(super) fn cell(self, now: Time) -> usize {
         self.class() * BINS + usize::from(bin(now.offers_since(self.last)))
     }
@@ -78,7 +79,7 @@ fn bin(offers: u32) -> u8 {
     bin.min(BINS as u32 - 1) as u8
 }
 
-/// The number of offers in a bin.
+/// The width of a bin: the number of different durations, in offers, that it has.
 pub(super) fn bin_width(bin: usize) -> f64 {
     match bin {
         0 => 1.0,

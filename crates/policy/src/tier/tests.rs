@@ -83,6 +83,9 @@ impl TextbookLru {
 
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
+/// `value` returns an object's rank above the inflation, from its number of requests and the inverse of its size. With
+/// `bypass`, the policy may reject an object.
+///
 /// Objects of equal rank are evicted in the order of their slots, so the table reads the slots of the tier.
 fn compare_greedy_dual<R: Ranking>(
     keys: &[u64],
@@ -106,7 +109,8 @@ fn compare_greedy_dual<R: Ranking>(
             *h = inflation + value(f64::from(*f), per_byte);
             continue;
         }
-        // With bypass, no victim may have a higher rank: the new object counts as if it had four requests.
+        // With `bypass`, the object is rejected if a victim has a higher rank than the object would have at four
+        // requests.
         let rank_max = inflation + value(4.0, per_byte);
         let mut used: u64 = table.keys().map(|&key| size_of_key(key)).sum();
         let mut order: VecDeque<(f64, u64)> =

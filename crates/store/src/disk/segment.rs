@@ -1,8 +1,8 @@
 //! The state of segments that readers need: the epoch of each segment, and its readers.
 //!
-//! The epoch of a segment is a number that increases each time any segment is opened for writing. A segment is
-//! free after its space was reclaimed, although reads of its objects may continue. The writer overwrites free
-//! segments. A segment has two protections. A [`Pin`] exists while an object in the segment is read. A pinned
+//! A segment gets an epoch each time it is opened for writing: the number of such openings of all segments so far. A
+//! segment is free after its space was reclaimed, although reads of its objects may continue. The writer overwrites
+//! free segments. A segment has two protections. A [`Pin`] exists while an object in the segment is read. A pinned
 //! segment is overwritten only if all free segments are pinned. A pin is therefore no guarantee: the segment
 //! may be overwritten during a read. The reader notices this when it verifies the checksum of the bytes that it
 //! copied. An [`OverwriteGuard`] prevents the overwrite during a system call that sends bytes, because sent
@@ -20,6 +20,7 @@ use super::location::Location;
 /// The positions of the segments on a device, and the state of each that readers need.
 #[derive(Debug)]
 pub(crate) struct SegmentTable {
+    /// The start of the first segment, in bytes from the device's start.
     segments_offset: u64,
     segment_bytes: u64,
     slots: Box<[Slot]>,
@@ -134,7 +135,7 @@ impl SegmentTable {
     }
 
     /// Requests that the segment is not overwritten until the pin is dropped. If all free segments are pinned, one
-    /// of them is overwritten nevertheless, and its readers notice the new epoch.
+    /// of them is overwritten nevertheless, and its readers find wrong checksums.
     pub(crate) fn pin(self: &Arc<Self>, segment: SegmentId) -> Pin {
         self.slots[segment.0 as usize]
             .pins

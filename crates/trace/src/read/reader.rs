@@ -97,6 +97,7 @@ impl<'a> Reader<'a> {
             format,
             input,
             buffer,
+            // Replaced below, because the parser of CSV needs a reader.
             parser: Parser::Oracle,
             lines: Lines::new(),
             batch: Vec::with_capacity(BATCH_RECORDS),

@@ -41,6 +41,7 @@ fuzz_target!(|input: &[u8]| {
         .chunks_exact(4)
         .map(|object| {
             let key = KeyHash(u64::from(u16::from_le_bytes([object[0], object[1]])));
+            // Locations on the device are multiples of a unit of 512 bytes.
             let unit = u64::from(u16::from_le_bytes([object[2], object[3]]));
             (key, Location::from_unit(unit.max(1)))
         })

@@ -1,4 +1,5 @@
-//! Measures the CPU time and memory of counting the requests of a log, for edgeward and other programs.
+//! Measures the CPU time and memory of counting the requests of a log, for edgeward and other programs,
+//! called engines.
 //!
 //! A combined log is generated from a seed (Zipf, 70 % of the URLs requested once) and split into files with gzip and
 //! zstd. Each engine counts the requests of each URL. It reports three numbers: requests, URLs, and URLs requested

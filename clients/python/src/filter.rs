@@ -71,18 +71,25 @@ impl Filter {
 /// The fields of a filter's header, and values derived from them.
 #[pyclass(frozen, get_all, module = "edgeward_filter")]
 pub(crate) struct Facts {
+    /// `static`, or `updatable` if ids can be added.
     construction: &'static str,
+    /// The form of the ids, such as `text` or `uuid`.
     form: &'static str,
+    /// The number of the build. A later build of the same set has a higher number.
     epoch: u64,
     /// The time of the build in seconds since 1970; None if the header has no time.
     built: Option<f64>,
+    /// The number of distinct ids in the filter.
     ids: u64,
+    /// The number of ids that the filter can hold.
     capacity_ids: u64,
+    /// The seed of the hash of ids.
     seed: u64,
     /// The false-positive rate that the builder was configured with.
     asked_rate: f64,
     /// The false-positive rate that is expected from the shape or the load of the filter.
     expected_rate: f64,
+    /// The size of the whole file in bytes.
     bytes: u64,
 }
 

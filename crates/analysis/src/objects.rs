@@ -266,7 +266,7 @@ mod tests {
             [7, 7, 7]
         );
         assert_eq!(one.repeated_bytes(), whole.repeated_bytes());
-        // All but one of n requests for a URL are repeated.
+        // A URL with n % 7 + 1 requests has n % 7 repeated ones.
         let repeated = (1..=20u64).map(|n| n % 7 * n * 100).sum::<u64>();
         assert_eq!(whole.repeated_bytes(), repeated);
         assert_eq!(one.storable(), whole.storable());

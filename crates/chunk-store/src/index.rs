@@ -162,7 +162,8 @@ impl Index {
         self.used
     }
 
-    /// Returns the number of entries that were dropped because both buckets of a new entry were full.
+    /// Returns the number of entries that were dropped for a new entry: both of its buckets were full, and no entry of
+    /// them could move.
     pub fn dropped(&self) -> u64 {
         self.dropped
     }

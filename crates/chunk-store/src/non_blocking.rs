@@ -21,7 +21,7 @@ pub struct PendingReads(Vec<PendingRead>);
 /// A read of the device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PendingRead {
-    /// The trailer of the container at this position.
+    /// The trailer of the container at this position. It lists the container's chunks.
     Trailer(u32),
     /// The trailer of the container at this position, for which no query waits yet.
     ReadAhead(u32),

@@ -6,8 +6,11 @@
 //! chunks up in a [`store`] of the caller, record in [`knowledge`] which chunks the peer has, and pass bodies
 //! on in [`buffer`]s instead of copying them. [`endpoint`] combines the sender and the receiver for one peer.
 //! The driver is the program that connects endpoints to sockets; it has one endpoint for each peer.
-//! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated. The private module `lanes` hashes
-//! several chunks at once with vector instructions, and `noise` detects chunks that cannot be compressed.
+//! [`detect_protocol()`] detects encrypted streams, which cannot be deduplicated.
+//!
+//! `digest` is the checksum of a body. Four modules save processor time: `lanes` hashes several chunks at once,
+//! [`fingerprint`] recognises chunks without their hashes, `noise` detects chunks that cannot be compressed, and
+//! `ghash` (on x86-64) is a part of GMAC, the faster hash function for chunks.
 //!
 //! The state machines have no clock. The driver decides when bytes are flushed and reports new connections. All other
 //! changes of state follow from received frames and from calls of the streams' users.
@@ -104,11 +107,10 @@ pub enum Violation {
         /// The offset up to which the stream has credit.
         limit: u64,
     },
-    /// Two pieces of a body overlap. The receiver detects this in two cases: a piece begins before the delivered
-    /// offset and ends after it, or the pieces after the delivered offset have more bytes than the credit permits.
+    /// Pieces of a body (the bytes of one frame each) overlap. A sender divides a body into pieces only once.
     #[error("stream {}: overlapping pieces", .0.0)]
     Overlap(StreamId),
-    /// The ends of chunks in a frame do not fit the received bytes.
+    /// A frame ends a chunk at an offset outside the received bytes, or a chunk is too long.
     #[error("stream {}: invalid chunk boundary", .0.0)]
     Cut(StreamId),
     /// A payload that cannot be decompressed by the method that the frame names.
@@ -121,7 +123,7 @@ pub enum Violation {
     /// An acknowledgement of bytes that were not sent.
     #[error("stream {}: acknowledgement of bytes that were not sent", .0.0)]
     Acknowledged(StreamId),
-    /// NAKs are queued faster than the peer reads them.
+    /// NAKs (requests for missing chunks) are queued faster than the peer reads them. The value is their number.
     #[error("too many unread NAKs: {0}")]
     Flood(usize),
     /// A frame that is not valid in this direction or in this state of the connection.

@@ -61,8 +61,8 @@ pub enum LabError {
 ///
 /// # Errors
 ///
-/// Returns an error if the trace cannot be read, if the caches do not fit on the disk or in memory, or if a stop was
-/// requested before the first contender was started.
+/// Returns an error if the trace has no requests or cannot be read, if the caches do not fit on the disk or in memory,
+/// or if a stop was requested before the first contender was started.
 pub fn run(
     plan: &Plan,
     paths: &LabPaths,

@@ -1,5 +1,5 @@
-//! Keeps frames and outgoing streams that wait for a disk read while the connection continues. Also reads trailers of
-//! containers before they are needed.
+//! Keeps frames and outgoing streams that wait for a disk read while the connection continues. Also reads trailers (the
+//! lists of the chunks in a container) before they are needed.
 //!
 //! A received frame may reference chunks that are on disk and not in the page cache. The frame is parked with
 //! its pending reads. A blocking thread performs the reads, and then the frame is handled again as if it had

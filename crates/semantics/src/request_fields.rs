@@ -102,7 +102,7 @@ fn write_coding(member: &[u8], out: &mut Vec<u8>) {
     if !write_member(member, false, out) {
         return;
     }
-    // §8.4.1.3: `x-gzip` is equivalent to `gzip`.
+    // RFC 9110 §8.4.1.3: `x-gzip` is equivalent to `gzip`.
     if out[start..].starts_with(b"x-gzip") && matches!(out.get(start + 6), None | Some(b';')) {
         out.drain(start..start + 2);
     }
@@ -123,7 +123,7 @@ fn write_coding(member: &[u8], out: &mut Vec<u8>) {
             out.pop();
         }
     }
-    // §12.4.2: a weight of 1 is the default.
+    // RFC 9110 §12.4.2: a weight of 1 is the default.
     if &out[weight..] == b"1" {
         out.truncate(at);
     }

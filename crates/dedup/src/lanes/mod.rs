@@ -107,7 +107,7 @@ impl<'a> Chains<'a> {
             .unwrap_or(&self.last[lane])
     }
 
-    /// Returns the hash of a lane. This portable code, which hashes one block after the other, defines the result.
+    /// Returns the hash of a lane, by portable code that hashes one block after the other.
     fn value(&self, lane: usize, platform: Platform, key: &[u32; 8]) -> HashBytes {
         let mut value = *key;
         let counter = u64::from(self.counter_high[lane]) << 32 | u64::from(self.counter_low[lane]);
@@ -127,6 +127,7 @@ impl<'a> Chains<'a> {
     }
 }
 
+/// The hash function with its key, for the instructions of this processor.
 struct Lanes {
     platform: Platform,
     key: [u32; 8],

@@ -1,12 +1,14 @@
 //! Counts recent requests per key up to a limit, with a few bits per key. The admission rules use limits from one to
 //! seven.
 //!
+//! A rotating filter ([`RotatingBloom`]) remembers the keys of recent requests and forgets older ones.
+//!
 //! The counter has as many rotating filters as its limit. The first request adds a key to the first filter, the
 //! second request to the second filter, and so on. A counting sketch would give the same numbers. Rotating
 //! filters were chosen for four reasons. Each filter forgets by its own rotation, while a sketch halves all
-//! counters, so that two old requests become one recent request. The error of each filter is known from its
-//! fill. An atomic OR cannot lose an update between threads. In the usual case, second-hit admission, the
-//! counter is a single filter.
+//! counters, so that two old requests become one recent request. The error rate of each filter follows from its
+//! share of set bits. An atomic OR cannot lose an update between threads. In the usual case, second-hit admission,
+//! the counter is a single filter.
 //!
 //! Each further filter has half the size of the one before, because most keys have few requests. A filter that
 //! is too small only rotates earlier.
@@ -81,6 +83,7 @@ impl RequestCounter {
         self.stages.iter().map(RotatingBloom::stats).collect()
     }
 
+    /// Saves the state. `tag` identifies the hash function of the keys.
     pub(super) fn write_to(&self, tag: u64, output: &mut impl Write) -> io::Result<()> {
         self.stages
             .iter()
@@ -88,7 +91,7 @@ impl RequestCounter {
             .try_for_each(|(filter, stage)| filter.write_to(stage_tag(tag, stage), output))
     }
 
-    /// Restores a saved state of the same configuration. On an error the counter is unchanged.
+    /// Restores a saved state of the same configuration and `tag`. On an error the counter is unchanged.
     pub(super) fn resume_from(
         &mut self,
         tag: u64,

@@ -1,6 +1,5 @@
-//! The counters of a worker. Each counter is declared once, with its help text, in the table below.
-//!
-//! Metrics that are read from the state of the cache at each scrape are in `edge/metrics.rs`.
+//! The counters of a worker. Each counter is declared once, with its help text, in the table below. Metrics that are
+//! read from the state of the cache at each scrape are in `edge/metrics.rs`.
 //!
 //! Only one worker writes each counter, so an increment is a load and a store without the lock prefix of an atomic
 //! addition. A scrape reads the counters of all workers with relaxed ordering and adds them.
@@ -139,7 +138,7 @@ counters! {
         accepted_h2 = "protocol" "h2",
     }
     Counter "edgeward_client_connections_closed_total" "Client connections closed by the edge, by cause." {
-        closed_limit = "cause" "connection-limit",
+        closed_limit = "cause" "connection-limit", // a new connection, closed because no other was idle
         closed_crowded = "cause" "crowded", // an idle connection, closed for a new one at the limit
         closed_idle = "cause" "idle",
         closed_head_timeout = "cause" "head-timeout",
@@ -208,8 +207,8 @@ counters! {
         "Requests that had to wait for a connection to the origin, by the end of the wait." {
         origin_waits_served = "end" "served",
         origin_waits_timeout = "end" "timeout",
-        origin_waits_full = "end" "queue-full",
-        origin_waits_given_up = "end" "given-up",
+        origin_waits_full = "end" "queue-full", // not queued, or removed from the full queue for another request
+        origin_waits_given_up = "end" "given-up", // the request ended while it waited
     }
     Counter "edgeward_fetches_cancelled_total"
         "Fetches whose clients had left, cancelled because a request waited for a connection to the origin." {
@@ -257,10 +256,10 @@ counters! {
     }
     Counter "edgeward_disk_lookups_total" "Lookups on disk, by result." {
         disk_hit = "result" "hit",
-        disk_stale = "result" "stale",
+        disk_stale = "result" "stale", // found, but not usable without the origin
         disk_absent = "result" "absent",
-        disk_unreadable = "result" "unreadable",
-        disk_busy = "result" "busy",
+        disk_unreadable = "result" "unreadable", // in the index, but the record could not be read
+        disk_busy = "result" "busy", // too many reads waited for the device
     }
     Counter "edgeward_disk_response_bytes_total" "Body bytes read from disk for clients." {
         disk_response_bytes,
@@ -277,9 +276,9 @@ counters! {
     }
     Counter "edgeward_disk_fills_total" "Responses that were to be written to disk, by end." {
         disk_fills_written = "end" "written",
-        disk_fills_refused = "end" "refused",
-        disk_fills_dropped = "end" "dropped",
-        disk_fills_aborted = "end" "aborted",
+        disk_fills_refused = "end" "refused", // by the store, before the first byte
+        disk_fills_dropped = "end" "dropped", // by the store, during the body
+        disk_fills_aborted = "end" "aborted", // the body ended early or was invalidated
     }
     Counter "edgeward_disk_evicted_from_memory_total"
         "Objects with hits in memory that were written to disk when they were evicted from memory." {

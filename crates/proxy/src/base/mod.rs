@@ -1,21 +1,21 @@
 //! The lowest layer: configuration, clock, counters, access log, tasks and budgets. All other layers import it.
 
 pub(crate) mod access_log;
-pub(crate) mod ahead;
-pub(crate) mod background;
+pub(crate) mod ahead; // how fast bodies are read ahead of their clients
+pub(crate) mod background; // threads that run a function at intervals
 pub(crate) mod budget;
 pub(crate) mod clock;
 pub mod config;
 pub(crate) mod counters;
 pub(crate) mod descriptors;
-pub(crate) mod dial;
+pub(crate) mod dial; // connections to the origin that other crates open
 pub(crate) mod error_chain;
-pub(crate) mod field_line;
-pub(crate) mod field_spans;
-pub(crate) mod key_map;
+pub(crate) mod field_line; // writes header fields as lines
+pub(crate) mod field_spans; // the positions of header fields in a head
+pub(crate) mod key_map; // hash maps with a fast hash function
 pub(crate) mod lock;
-pub(crate) mod pace;
-pub(crate) mod partial_head;
-pub(crate) mod sparse_log;
+pub(crate) mod pace; // the minimum rate of a client
+pub(crate) mod partial_head; // when to parse a head that arrives in pieces
+pub(crate) mod sparse_log; // rate-limited logging
 pub(crate) mod tasks;
 pub(crate) mod tls;

@@ -141,8 +141,7 @@ const BACKLOG: i32 = 4096;
 
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
-/// The number of idle connections that the worker closes if the process has no free descriptor. The worker then pauses
-/// for 50 ms, so it closes at most 80 connections per second.
+/// The number of idle connections that a worker closes before each [`ACCEPT_PAUSE`]: at most 80 per second.
 const CLOSED_AFTER_FAILURE: usize = 4;
 
 #[cfg(test)]

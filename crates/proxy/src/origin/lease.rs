@@ -28,6 +28,7 @@ pub(super) struct PoolState {
     /// The number of slots.
     pub(super) open_max: usize,
     pub(super) idle_timeout: Duration,
+    /// Limits the slots that one client uses.
     pub(super) shares: Shares,
     pub(super) waiting: RefCell<Queue<Rc<Ticket>>>,
     pub(super) busy_log: SparseLog,

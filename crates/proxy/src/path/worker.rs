@@ -32,6 +32,7 @@ pub(crate) struct Shared {
     /// The memory budget of the decoded heads of HTTP/2 requests.
     pub(crate) head_budget: Arc<MemoryBudget>,
     pub(crate) clock: Arc<Clock>,
+    /// Checks requests, and removes fields from them.
     pub(crate) canonicaliser: Canonicaliser,
     /// The value of `Via` for a request over HTTP/1.1 that a client sends without `Via`.
     pub(crate) via_http11: HeaderValue,

@@ -50,7 +50,7 @@ impl<V> Index<V> {
         }
     }
 
-    /// Replaces the value under `key` in the same slot, if the current value is `before`.
+    /// Replaces the value under `key` in the same slot, if the current value is `before`. Otherwise returns false.
     pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         let mut shard = self.shard(key).write();
         let stored = shard.find_mut(rehash(key), |resident| {
@@ -136,7 +136,7 @@ fn rehash(key: KeyHash) -> u64 {
 /// two of buckets and takes about 28 bytes per bucket, because the allocator rounds up. hashbrown fills at most
 /// 7/8 of the buckets. Under inserts and removals it doubles a table in which more than half of this number
 /// (7/16) is used. Therefore 7/32 to 7/16 of the buckets are used, which is 64 to 128 bytes per entry. The mean
-/// is 92 if all numbers of entries in this range are equally likely; it is rounded up.
+/// is 89 if all numbers of entries in this range are equally likely; it is rounded up.
 pub(super) const ENTRY_BYTES: u64 = 96;
 
 /// The number of shards. It is much larger than the number of cores, so that two workers rarely use one shard

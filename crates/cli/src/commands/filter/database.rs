@@ -74,7 +74,7 @@ impl DatabaseArgs {
         Ok(())
     }
 
-    /// The configuration of a scan.
+    /// The configuration of a scan. Without `form`, the type of the id column selects the form of the ids.
     pub(super) fn config(&self, form: Option<IdForm>, skip_malformed: bool) -> ScanConfig {
         ScanConfig {
             form,
@@ -88,7 +88,7 @@ impl DatabaseArgs {
     }
 
     /// Starts a scan, or continues from the checkpoint `resume`. `hash_name` names the hash function; the checkpoint
-    /// stores hashes and is valid only with the same function.
+    /// stores hashes and is valid only with the same function. `now_ms` is the time in milliseconds since 1970.
     pub(super) fn begin(
         &self,
         source: Arc<dyn Source>,

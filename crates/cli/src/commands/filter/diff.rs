@@ -44,7 +44,7 @@ pub(crate) struct DiffArgs {
 }
 
 /// Compares the filters and prints the differences. Exit codes: 0 without a difference, 1 with a difference. With a
-/// list of ids, only the answers for the list are compared.
+/// list of ids, only the answers for the list determine the exit code.
 pub(crate) fn run(args: &DiffArgs) -> anyhow::Result<ExitCode> {
     let filters = [
         open_filter::open_edgeward(&args.old)?,
@@ -104,18 +104,24 @@ fn compare(
 /// The comparison of two filters.
 #[derive(Debug, Serialize)]
 struct Difference {
+    /// True if the two files have the same bytes.
     equal: bool,
     filters: [FilterReport; 2],
+    /// `None` without a list of ids.
     answers: Option<AnswerCounts>,
 }
 
 /// The answers of both filters for a list of ids.
 #[derive(Debug, Default, Serialize)]
 struct AnswerCounts {
+    /// The number of queried ids.
     asked: u64,
+    /// The ids for which both filters answer maybe.
     both: AnswerGroup,
+    /// The ids for which only the first filter answers maybe.
     only_first: AnswerGroup,
     only_second: AnswerGroup,
+    /// The ids for which both filters answer absent.
     neither: AnswerGroup,
 }
 

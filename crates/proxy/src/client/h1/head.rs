@@ -1,7 +1,7 @@
-//! The fast path's parser of request heads. It finds the end of a head, and decides whether the request is plain.
+//! The fast path's parser of request heads. The fast path serves plain requests ([`PlainHead`]) without hyper.
 //!
-//! The fast path and hyper both call `httparse`, so they find the same end of a head. hyper gets the unchanged bytes
-//! of requests that are not plain.
+//! hyper gets the unchanged bytes of all other requests. The fast path and hyper both parse with `httparse`, so they
+//! find the same end of a head.
 
 use std::mem::MaybeUninit;
 

@@ -148,9 +148,9 @@ function upTo16(bytes, from, length, sHi, sLo) {
   l2 ^= read32(bytes, end - 8);
   let l = add(0, length, swap32(l1), swap32(h1));
   l = add(lastHigh, l, h2, l2);
-  const sumHi = lastHigh;
+  const partHi = lastHigh;
   const fold = mulFold(h1, l1, h2, l2);
-  l = add(sumHi, l, lastHigh, fold);
+  l = add(partHi, l, lastHigh, fold);
   return avalanche(lastHigh, l);
 }
 

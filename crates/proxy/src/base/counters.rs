@@ -292,7 +292,7 @@ counters! {
         disk_body_resumed = "end" "resumed",
         disk_body_cut = "end" "cut",
     }
-    Counter "edgeward_access_log_dropped_total" "Lines missing from the access log because its ring was full." {
+    Counter "edgeward_access_log_dropped_total" "Lines missing from the access log because a worker's queue was full." {
         access_log_dropped,
     }
 }

@@ -44,7 +44,7 @@ pub(crate) struct SimulateArgs {
         long,
         short,
         value_delimiter = ',',
-        default_value = "lru,adaptsize,gdsf",
+        default_value = "lru,adaptsize,gdsf,density",
         value_name = "LIST"
     )]
     policy: Vec<PolicySpec>,

@@ -27,7 +27,7 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-Checks imports, links, replaced words, and that the pure crates (ring 0 in ARCHITECTURE.md) do no I/O.
+Checks imports, links, words, and that pure crates do no I/O (ARCHITECTURE.md).
 
 usage: cargo xtask tidy
 

@@ -27,7 +27,7 @@ use crate::say;
 use edges::TargetKind;
 
 pub(crate) const HELP: &str = "\
-Checks imports, links, words, and that pure crates do no I/O (ARCHITECTURE.md).
+Checks imports, links and words, and pure crates for I/O.
 
 usage: cargo xtask tidy
 

@@ -23,7 +23,7 @@ use engines::Engine;
 use usage::Usage;
 
 pub(crate) const HELP: &str = "\
-Compares edgeward's counting of requests with DuckDB, DataFusion, chDB and awk.
+Compares the counting of requests with DuckDB and other tools.
 
 usage: cargo xtask bench-analyze [options]
 

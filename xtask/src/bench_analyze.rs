@@ -23,7 +23,7 @@ use engines::Engine;
 use usage::Usage;
 
 pub(crate) const HELP: &str = "\
-Compares the counting of requests with DuckDB and other tools.
+Compares the counting of requests with DuckDB and others.
 
 usage: cargo xtask bench-analyze [options]
 

@@ -10,14 +10,12 @@ Compares requests per CPU-second with nginx and Varnish.
 
 usage: cargo xtask bench-hits [options]
 
-  --sizes LIST        body sizes [1k,16k,128k,1m for hits over http, without 1m
-                      over https and h2, only 1k over http-new and https-new;
-                      1k,64k for misses and passes]
+  --sizes LIST        body sizes [1k,16k,128k,1m for hits over http, fewer over
+                      the other transports; 1k,64k for misses and passes]
   --transports LIST   http, https, h2 (over TLS) on kept connections; http-new,
                       https-new: a connection per request. Misses and passes
                       are measured only over http [all]
-  --kinds LIST        hit, miss (a new storable key each), pass (a new key that
-                      must not be stored) [all]
+  --kinds LIST        hit, miss (new storable keys), pass (not storable) [all]
   --servers LIST      edgeward, edgeward-adaptsize, varnish, nginx (sendfile and
                       tcp_nopush on and off) [all]
   --runs N            runs of each server and workload [5]

@@ -14,6 +14,7 @@ pub struct DecodeError {
 
 impl fmt::Display for DecodeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // "its" refers to the file, which the caller names before this text.
         write!(f, "its {} cannot be decoded", self.what)
     }
 }

@@ -260,12 +260,14 @@ pub(crate) struct ReadResult {
 
 /// The format of one file, and the lines that were skipped.
 pub(crate) struct FileRead {
+    /// The path of the file, or `stdin`.
     pub(crate) label: String,
     pub(crate) format: Format,
     pub(crate) compression: Compression,
     /// The number of blank lines, comments, and lines of an access log that do not count as requests: those with
     /// another method or status than `--methods` and `--statuses` list, or without body bytes.
     pub(crate) ignored_lines: u64,
+    /// The malformed lines that were skipped because of `--skip-malformed`.
     pub(crate) skipped: Skipped,
 }
 

@@ -49,7 +49,8 @@ impl Journal {
     /// Creates an empty journal.
     ///
     /// `lineage` must be a new random number. `serial` must not be below the number of any earlier manifest of
-    /// this set, or clients treat the next manifests as replays. Milliseconds since 1970 are suitable.
+    /// this set, or clients treat the next manifests as replays. Milliseconds since 1970 are suitable. `hash_seed`
+    /// is the seed of the ids' hashes.
     pub fn new(set: impl Into<String>, lineage: u64, serial: u64, hash_seed: u64) -> Self {
         Self {
             set: set.into(),
@@ -113,7 +114,7 @@ impl Journal {
         self
     }
 
-    /// The lineage.
+    /// The random number of this journal. Journal numbers are compared only within one lineage.
     pub fn lineage(&self) -> u64 {
         self.lineage
     }
@@ -146,8 +147,8 @@ impl Journal {
         }
     }
 
-    /// Publishes a snapshot that contains all ids up to `base`. Drops the deltas that only clients with a
-    /// position before `keep_from` need.
+    /// Publishes a snapshot with the sequence number `epoch`, which contains all ids up to the journal number `base`.
+    /// Drops the deltas that only clients with a position before `keep_from` need.
     ///
     /// Panics if `base` is greater than the newest number.
     pub fn publish(&mut self, snapshot: &[u8], epoch: u64, base: u64, keep_from: u64) {
@@ -201,8 +202,8 @@ impl Journal {
     /// Returns the proof for the challenge `echo`. The proof states that each id committed `lag_ms` milliseconds ago or
     /// earlier is in this journal, or in every snapshot from epoch `epoch_min` on.
     ///
-    /// A publisher must answer only while it is the active publisher of the set. A proof of a replaced publisher
-    /// lacks the ids of its successor, so clients would answer "absent" for them.
+    /// A publisher must answer only while it is the active publisher of the set. The journal of a replaced publisher
+    /// lacks the ids of its successor, so its proof would be false and clients would answer "absent" for these ids.
     pub fn prove(&self, echo: [u8; 16], lag_ms: u64, epoch_min: u64) -> Proof {
         Proof {
             format: FORMAT,

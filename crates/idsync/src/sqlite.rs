@@ -85,8 +85,8 @@ impl Sqlite {
         }
     }
 
-    /// Counts the rows of the query. Returns `None` if counting takes more than `COUNT_CALLBACKS_MAX` progress
-    /// callbacks. Each callback subtracts 1 from `callbacks_left`.
+    /// Counts the rows of the query. Returns `None` if counting fails, or takes more than `COUNT_CALLBACKS_MAX`
+    /// progress callbacks. Each callback subtracts 1 from `callbacks_left`.
     fn estimate(&self, connection: &Connection, callbacks_left: &AtomicU64) -> Option<u64> {
         callbacks_left.store(COUNT_CALLBACKS_MAX, Ordering::Relaxed);
         let query = without_semicolon(&self.options.query);

@@ -45,7 +45,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-/// Returns true for control characters that HTML does not allow in text. Line feeds and tabs are allowed.
+/// Returns true for control characters except line feeds and tabs. The output has U+FFFD in their place.
 fn is_unprintable(c: char) -> bool {
     c.is_control() && c != '\n' && c != '\t'
 }

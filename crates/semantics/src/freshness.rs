@@ -11,7 +11,7 @@ use crate::rules::{Heuristic, Rules};
 /// A freshness lifetime and its source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Lifetime {
-    /// Milliseconds since the response was generated.
+    /// The lifetime in milliseconds. It begins when the response is generated.
     pub millis: u64,
     /// The field or rule that gave the lifetime.
     pub source: LifetimeSource,
@@ -41,8 +41,8 @@ impl LifetimeSource {
 
 impl Lifetime {
     /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present. Otherwise returns the heuristic
-    /// lifetime if `rules` and the response permit it, or else zero. `response_time` replaces
-    /// a missing or invalid `Date`.
+    /// lifetime if `rules` and the response permit it, or else zero. `response_time`, at which the response arrived,
+    /// replaces a missing or invalid `Date`.
     pub fn compute(
         rules: &Rules,
         status: StatusCode,

@@ -13,7 +13,7 @@ use edgeward_types::Timestamp;
 fn every_format_and_compression_yields_the_same_eight_requests() {
     for (file, format, compression) in [
         ("eight.txt", Format::Text, Compression::None),
-        // The next two files have two gzip members and two zstd frames.
+        // The next file has two gzip members, and the file after it has two zstd frames.
         ("eight.txt.gz", Format::Text, Compression::Gzip),
         ("eight.txt.zst", Format::Text, Compression::Zstd),
         ("eight.csv", Format::Csv, Compression::None),

@@ -39,8 +39,8 @@ pub(super) struct TestServers {
     _scratch: Scratch,
 }
 
-/// The edge of a link through which the client sends its hits. For each miss, the benchmark starts another edge
-/// with the same arguments.
+/// The edge of a link. The requests that the benchmark counts as hits go through this edge. For each request that it
+/// counts as a miss, it starts another edge with the same arguments.
 struct Link {
     port: u16,
     /// The arguments of `edgeward`, without address and store.
@@ -68,7 +68,7 @@ impl TestServers {
         let words =
             |line: &str| -> Vec<String> { line.split_whitespace().map(str::to_owned).collect() };
         // With 20 ms for a miss, a pause by the scheduler does not double the latency. Through a link, every
-        // request is a miss, so the origin answers at once.
+        // request reaches the origin, so the origin answers at once.
         let latency_ms = if attack.service() == Service::Gateway {
             0
         } else {

@@ -88,8 +88,8 @@ impl FingerprintKey {
     }
 
     /// Like [`fingerprint`](Self::fingerprint), and adds `blocks` to the digest state of a body in the same
-    /// pass. `blocks` and `bytes` must be about the same part of the body, so that both computations use cached
-    /// bytes.
+    /// pass. `blocks` and `bytes` should cover nearly the same part of the body, so that both computations use
+    /// cached bytes.
     pub(crate) fn fingerprint_along(
         &self,
         bytes: &[u8],

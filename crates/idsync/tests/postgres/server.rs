@@ -111,7 +111,7 @@ impl Server {
         assert!(done.status.success(), "{done:?}");
     }
 
-    /// Executes SQL in a new session, which stays open, as does a transaction that the SQL begins.
+    /// Executes SQL in a new session. The session stays open, and so does a transaction that the SQL begins.
     pub(crate) fn session(&self, sql: &str) -> Session {
         let mut process = self
             .psql()

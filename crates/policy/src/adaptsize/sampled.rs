@@ -1,4 +1,5 @@
-//! Small exact LRU caches over a sample of the objects, each with its own `c`.
+//! Small exact LRU caches over a sample of the objects, each with its own parameter `c`: an object of `s` bytes is
+//! admitted with probability `e^(-s/c)`.
 //!
 //! The model of AdaptSize, a Markov chain, assumes independent requests. Real traffic has temporal locality: an
 //! object is often requested again soon, and LRU without admission has more hits than the model predicts. A

@@ -4,7 +4,7 @@
 //! Poisson-distributed. Each key selects one word of each half, and sets four random bits in each of its two words. A
 //! lookup of an absent key reads one word of each half. Each of the two words has keys that selected only this word
 //! (`3l/16` on average, each), and both have keys that selected both words (`l/16`). These numbers are independent. All
-//! results follow without approximation from the generating function of the Poisson distribution,
+//! results follow without approximation from the generating function of the Poisson distribution with mean `m`,
 //! `E[x^K] = e^(-m(1-x))`. `u_i = (1 - i/64)^4` is the probability that a key sets none of `i` given bits of its word:
 //!
 //! - a bit is unset with probability `e^(-(l/4)·(1 - u_1))`;

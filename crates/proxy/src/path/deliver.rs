@@ -64,7 +64,7 @@ impl Reply {
         headers.append(CACHE_STATUS, cache_status.to_header_value(name));
         let hash = self.worker.cache.hash(stored.key());
         let memory = PieceMemory::Cached {
-            key: hash,
+            key: hash, // the object whose body unsent pieces keep in memory
             body_bytes: response.body.len(),
         };
         if let Some((status, headers, body)) =
@@ -155,7 +155,7 @@ impl Reply {
             504 => counters.refused_504.increment(),
             _ => {}
         }
-        // A request with a `Cache-Status` counts under the outcome that the field reports.
+        // If the error has a `Cache-Status`, the request counts under the outcome that the field reports.
         if error.cache_status.is_none() {
             counters.refused.increment();
         }

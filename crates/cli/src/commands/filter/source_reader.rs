@@ -67,7 +67,7 @@ impl<'a> SourceReader<'a> {
         })
     }
 
-    /// Passes the hash of every id to `insert`.
+    /// Passes the hash of every id to `insert`. `hash` computes it from the canonical text, as `N` words of 64 bits.
     pub(super) fn for_each<const N: usize>(
         &mut self,
         hash: impl Fn(&[u8]) -> anyhow::Result<[u64; N]>,

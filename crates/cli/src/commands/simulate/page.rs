@@ -58,8 +58,8 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     page.render()
 }
 
-/// Returns a sentence about the policy with the highest hit ratio at the smallest capacity. If LRU ran too, the
-/// sentence compares the two.
+/// Returns a sentence about the policy with the highest object hit ratio at the smallest capacity, except `infinite`.
+/// If LRU ran too, the sentence compares the two.
 fn finding(runs: &[RunReport]) -> Option<String> {
     let capacity = capacities(runs).into_iter().next()?;
     let candidates = || {

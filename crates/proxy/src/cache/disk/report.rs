@@ -114,7 +114,7 @@ impl DiskTier {
             "object_bytes_max": self.cache.object_bytes_max(),
             "memory_bytes": {
                 "index": memory.index,
-                "verified": memory.verified,
+                "verified": memory.verified, // tables of verified and of cached blocks, and cached metadata
                 "admission": memory.admission,
                 "queues_max": memory.queues_max,
             },
@@ -192,7 +192,7 @@ fn device(device: &DeviceCounters) -> Value {
         "index_bytes": device.index_bytes,
         "queue_bytes": device.queue_bytes,
         "queue_messages": device.queue_messages,
-        "decision_digest": format!("{:016x}", device.digest),
+        "decision_digest": format!("{:016x}", device.digest), // hash of the sequence of writes and evictions
         "write_amplification": device.write_amplification(),
     });
     for (name, value) in device.named() {

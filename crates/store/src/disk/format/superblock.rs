@@ -14,6 +14,7 @@ pub(crate) struct Superblock {
     pub(crate) key_seed: u64,
     /// The seed of all checksums on the device except those of the superblock and the serialised index.
     pub(crate) checksum_seed: ChecksumSeed,
+    /// The size of each segment in bytes.
     pub(crate) segment_bytes: u64,
     /// The offset of the first segment in bytes. The other segments follow without gaps.
     pub(crate) segments_offset: u64,
@@ -37,7 +38,7 @@ const MAGIC: [u8; 8] = *b"edgeward";
 const CHECKSUM_AT: usize = 512 - 8;
 
 /// The size of the smallest segment. It has space for the header, the footer, the longest key, a head of a quarter of
-/// the segment, and a piece of a quarter of the segment.
+/// the segment, and a part of a body of a quarter of the segment.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
 /// The size of the largest segment. The limit exists because offsets within a segment have 32 bits.
@@ -158,7 +159,7 @@ pub enum SuperblockError {
         /// The version of the store.
         found: u32,
     },
-    /// Both copies are damaged.
+    /// A copy has a wrong checksum or an impossible value, and the other copy is not valid either.
     #[error("it was an edgeward store, and both copies of its superblock are damaged")]
     Corrupt,
 }

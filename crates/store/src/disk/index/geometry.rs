@@ -1,9 +1,9 @@
 //! Computes the two buckets and the tag of a key from the key's hash.
 //!
-//! The table is a stack of *layers*. Each layer has one bucket per *base*. A base and a tag are computed from
-//! the key's hash. The second base of the key is computed from the first base and the tag. A base and the tag
-//! determine a layer, and base and layer determine a bucket. An entry is in a slot of one of its two buckets,
-//! and the slot contains the tag. The base follows from the number of the bucket. Base and tag are enough to
+//! The table is a stack of *layers* of buckets. The number of a bucket within its layer is its *base*. A base and a
+//! tag are computed from the key's hash. The second base of the key is computed from the first base and the tag. A base
+//! and the tag determine a layer, and base and layer determine a bucket. An entry is in a slot of one of its two
+//! buckets, and the slot contains the tag. The base follows from the number of the bucket. Base and tag are enough to
 //! compute the other bucket of the entry, and both its buckets after the table has grown. The index does not
 //! store the full hash, because neither moving an entry nor growing needs it.
 //!
@@ -25,8 +25,8 @@ use super::bucket::HITS_SHIFT;
 pub(super) struct Geometry {
     /// The number of bases, which is the number of buckets of a layer.
     pub(super) bases: u64,
-    /// The number of low bits of a slot that contain the location. The tag takes the bits between the location
-    /// and the hits.
+    /// The number of low bits of a slot that contain the location of the object on the device. The tag takes the bits
+    /// between the location and the hit count.
     pub(super) location_bits: u32,
 }
 

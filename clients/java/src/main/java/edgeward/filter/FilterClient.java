@@ -331,13 +331,14 @@ public final class FilterClient implements AutoCloseable {
         }
         Refused tooLarge = snapshotRefused();
         if (answer.status() == 200 && tooLarge != null) {
-            // The publisher answers at once while the client's snapshot is older, so the client must pause between polls.
+            // Without this snapshot, the publisher answers each poll at once, so the client must pause between polls.
             noteFailure(tooLarge, 1);
             return false;
         }
         return pollAgain;
     }
 
+    /** Returns an error if the newest snapshot is needed but larger than allowed, otherwise null. */
     private Refused snapshotRefused() {
         lock.readLock().lock();
         try {
@@ -347,6 +348,7 @@ public final class FilterClient implements AutoCloseable {
         }
     }
 
+    /** Returns the lineage, epoch and journal number that the client has, or null without a snapshot. */
     private String position() {
         lock.readLock().lock();
         try {

@@ -1,7 +1,8 @@
 package filter
 
 // The hashes of the ids that the publisher added to its journal after the journal number from, up to and including
-// the number to, and the seed of the hashes.
+// the number to, and the seed of the hashes. Journal numbers are compared only within one lineage, the random number
+// that a publisher's journal gets at each start.
 type delta struct {
 	lineage, from, to, seed uint64
 	ids                     []uint64

@@ -39,8 +39,8 @@ impl Part {
     }
 }
 
-/// Returns the parts of blocks that contain the chunks in `slots`, in order. Returns `None` if the bytes of one of
-/// these chunks are not stored. If `blocks` is empty, the chunks are stored uncompressed.
+/// Returns the parts of blocks that contain the chunks in `slots` (indexes in `entries`), in order. Returns `None` if
+/// the bytes of one of these chunks are not stored. If `blocks` is empty, the chunks are stored uncompressed.
 pub(crate) fn parts(entries: &[Entry], blocks: &[Block], slots: Range<usize>) -> Option<Vec<Part>> {
     let all = [Block {
         chunks: u16::try_from(entries.len()).unwrap_or(u16::MAX),
@@ -92,7 +92,7 @@ pub(crate) struct Unpacker {
 struct CachedBlock {
     /// The number of the container.
     container: u32,
-    /// The slot of the first chunk of the block.
+    /// The index of the block's first chunk in the container's list of chunks.
     first: usize,
     bytes: Vec<u8>,
 }

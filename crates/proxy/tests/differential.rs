@@ -222,6 +222,7 @@ fn compare(
         .iter()
         .map(|(name, value)| (*name, value.as_str()))
         .collect();
+    // `for_hyper` adds an unknown connection option, so that the fast path passes the request to hyper.
     let senders: [RequestSender<'_>; 3] = [
         &|salt| {
             Some(ResponseSummary::of(Some(send_h1(

@@ -16,6 +16,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use support::{Client, TIMEOUT, TestBed};
 
+/// The setting `rate_window`: a client may transfer no byte for this time.
 const WINDOW: Duration = Duration::from_millis(800);
 
 fn start_edge(change: impl FnOnce(&mut EdgeConfig)) -> TestBed {

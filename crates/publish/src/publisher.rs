@@ -57,7 +57,8 @@ pub enum PublishError {
 pub struct Publisher;
 
 impl Publisher {
-    /// Opens the state folder, listens, serves the stored state and begins the first scan.
+    /// Listens, opens the state folder, serves the stored state and begins the first scan. `source` reads the ids of
+    /// each scan.
     pub fn start(
         config: PublishConfig,
         source: Box<dyn IdSource>,
@@ -199,9 +200,13 @@ pub struct RunningPublisher {
     addr: SocketAddr,
     admin_addr: Option<SocketAddr>,
     published: watch::Receiver<Arc<PublishedState>>,
+    /// The queue of the thread that writes the journal.
     commands: Option<mpsc::Sender<Command>>,
+    /// The queue of the builder, the thread that scans the ids and builds snapshots.
     wake: std_mpsc::SyncSender<WakeReason>,
+    /// True stops the servers.
     stop: watch::Sender<bool>,
+    /// True ends the scan in progress.
     stop_scan: Arc<AtomicBool>,
     threads: Vec<JoinHandle<()>>,
     counters: Arc<Counters>,

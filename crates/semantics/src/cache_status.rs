@@ -183,15 +183,15 @@ impl CacheStatus {
     }
 
     /// Parses the last member that `node` wrote. If two nodes have this name, this is the member of the node
-    /// that is nearer to the client. Returns `None` if the field has no member of `node`, or if the member has
-    /// neither `hit` nor `fwd`.
+    /// that is nearer to the client. Members with neither `hit` nor a known reason in `fwd` are ignored. Returns `None`
+    /// if no member is left.
     pub fn from_headers(response: &HeaderMap, node: &str) -> Option<Self> {
         list::members(response, &CACHE_STATUS)
             .filter_map(|member| Self::parse_member(member, node))
             .last()
     }
 
-    /// Parses the last member that `node` wrote in one line of the field.
+    /// Like [`from_headers`](Self::from_headers), for one line of the field.
     pub fn parse(line: &[u8], node: &str) -> Option<Self> {
         Members::new(line)
             .filter_map(|member| Self::parse_member(member, node))

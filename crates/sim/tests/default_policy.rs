@@ -1,4 +1,5 @@
-//! Compares the default policy of the memory tier with LRU and with GDSF as published.
+//! Compares the default policy of the memory tier with LRU, and GDSF as published with GDSF with bypass. Bypass means
+//! that an object is not stored if it is worth less than the objects that would be evicted for it.
 
 use edgeward_policy::PolicySpec;
 use edgeward_policy::rng::Rng;
@@ -7,7 +8,8 @@ use edgeward_store::hot::HotConfig;
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed, Timestamp, mix64};
 
-/// If all objects have the same size, as chunks of a large download, a policy based on sizes has no advantage.
+/// If all objects have the same size, as chunks of a large download, a policy based on sizes has no advantage over LRU.
+/// It must have no disadvantage either.
 #[test]
 fn the_default_policy_keeps_up_with_lru_on_objects_of_one_size() {
     const SEED: Seed = Seed(28);

@@ -1,4 +1,5 @@
-//! Tests that generated traces have the properties of their workload.
+//! Tests that generated traces have the properties of their workload. A workload has classes of traffic, each with its
+//! own sizes and popularity, and phases that set the share of each class.
 
 use std::collections::HashMap;
 

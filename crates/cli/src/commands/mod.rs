@@ -1,4 +1,5 @@
-//! The commands. Each has a file with its arguments and a `run` function.
+//! The commands. Each has a file with its arguments and a `run` function. `flag_values` and `warmup` parse values of
+//! flags that several commands have.
 //!
 //! To add a command: write a file with `pub(crate) struct XArgs` (`#[derive(clap::Args)]`) and
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.

@@ -128,7 +128,7 @@ pub(crate) struct TestEndpoint {
     sending: BTreeMap<StreamId, (usize, usize)>,
     /// The numbers of the bodies to send. The boolean is true if the body is deduplicated.
     waiting: VecDeque<(usize, bool)>,
-    /// For each stalled stream: the tick in which its read is performed, and the number of attempts.
+    /// For each sent stream that waits for a read of the store: the tick of the read, and the number of attempts.
     stalled: BTreeMap<StreamId, (u64, u32)>,
     /// For each stream that is being received: the number of its body, and the bytes received.
     receiving: BTreeMap<StreamId, (usize, Vec<u8>)>,
@@ -189,7 +189,7 @@ impl World {
         world
     }
 
-    /// Adds a body to be sent by `side` and returns its number.
+    /// Adds a body to be sent by the endpoint with the index `side`, 0 or 1. Returns the body's number.
     pub(crate) fn send(&mut self, side: usize, body: Vec<u8>) -> usize {
         self.bodies.push(body);
         self.endpoints[side]

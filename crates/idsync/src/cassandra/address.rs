@@ -18,15 +18,18 @@ use crate::tls::{ExpectedName, TlsFiles, client_config};
 /// A parsed address of a cluster.
 #[derive(Clone, Debug)]
 pub(super) struct ClusterAddress {
+    /// The nodes to connect to first, as `host` or `host:port`.
     pub(super) nodes: Vec<String>,
+    /// The name and the password.
     pub(super) user: Option<(String, String)>,
     pub(super) keyspace: Option<String>,
     pub(super) consistency: Consistency,
+    /// The data centre whose nodes are preferred for queries.
     pub(super) datacenter: Option<String>,
     /// The number of rows in a page. For each range that is being read, a node buffers one page: 20,000 UUIDs take
     /// 0.6 MB.
     pub(super) page_rows: i32,
-    /// The smallest number of ranges into which the ring is divided.
+    /// The smallest number of ranges into which a scan divides the ring, the range of all tokens.
     pub(super) ranges: u32,
     /// `None` if the connection does not use TLS.
     pub(super) tls: Option<Arc<ClientConfig>>,

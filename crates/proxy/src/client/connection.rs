@@ -91,7 +91,7 @@ pub(crate) async fn run(
 enum Detected {
     Http1,
     Http2,
-    /// The client has disconnected.
+    /// The client has disconnected, or the connection drains.
     Gone,
     /// The client has not sent the bytes that show its protocol within the timeout.
     Silent,
@@ -157,8 +157,7 @@ where
     serve(worker, client, io, is_h2).await;
 }
 
-/// Serves HTTP/1.1 or HTTP/2. Each of the two futures is boxed, so that a connection takes only the memory of its own
-/// protocol's future.
+/// Serves HTTP/1.1 or HTTP/2. Both futures are boxed, so a connection takes only the memory of its own protocol.
 async fn serve<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>, is_h2: bool)
 where
     S: ClientStream + 'static,
@@ -170,6 +169,7 @@ where
     }
 }
 
+/// Serves HTTP/1.1. The fast path answers simple requests; hyper is started for the first other request.
 async fn serve_h1<S>(worker: Rc<Worker>, client: Client, io: ClientIo<S>)
 where
     S: ClientStream + 'static,

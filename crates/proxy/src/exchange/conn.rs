@@ -65,6 +65,7 @@ pub(crate) struct ConnState {
     pace: Pace,
     /// Bytes that the socket has accepted since the connection began.
     written_bytes: Cell<u64>,
+    /// The pieces of response bodies that the socket has not accepted yet.
     pieces: UnsentPieces,
     /// Interim responses for the fast path to write.
     interims: RefCell<Vec<u8>>,
@@ -86,7 +87,7 @@ pub(crate) struct ConnState {
 pub(crate) enum CloseReason {
     /// The connection was idle for too long.
     Idle,
-    /// The connection is idle, and the limit of connections is reached.
+    /// The limit of connections is reached, and this connection has no request under way.
     Crowded,
     /// A request's head did not arrive in time.
     Head,
@@ -151,9 +152,8 @@ impl ConnState {
         Orphan(Rc::clone(self))
     }
 
-    /// Returns true if orphaned fetches and requests under way together reach `streams_max`.
-    /// Requests whose streams were just reset still count as under way. Without orphaned fetches, the limit is
-    /// therefore twice `streams_max`.
+    /// Returns true if orphaned fetches and requests under way together reach `streams_max`. Without orphaned fetches,
+    /// the limit is twice `streams_max`, because requests whose streams were just reset still count as under way.
     pub(crate) fn is_full_of_orphans(&self, streams_max: u32) -> bool {
         let (orphans, in_flight) = (self.orphans.get(), self.in_flight.get());
         (orphans > 0 && orphans.saturating_add(in_flight) >= streams_max)
@@ -219,8 +219,8 @@ impl ConnState {
         self.is_h2.get()
     }
 
-    /// Returns the rank in which connections are closed for new ones, lowest first. `None` while a request is under
-    /// way. Idle connections come before connections with an incomplete head, and long waits before short ones.
+    /// Returns the rank in which connections are closed for new ones, lowest first. `None` if the connection is busy or
+    /// closing. Idle connections come before connections with an incomplete head, and long waits before short ones.
     pub(crate) fn close_rank(&self) -> Option<CloseRank> {
         let is_busy = self.in_flight.get() > 0
             || self.fast_path_writes.get()

@@ -77,8 +77,8 @@ impl PageReplacement {
 /// The number of bytes with which a mode is tried: four pages of 4 KiB.
 const TRIAL_BYTES: usize = 16 << 10;
 
-/// Sends `before`, then a part of a file, to a socket. Returns the number of bytes that the socket accepted
-/// without waiting.
+/// Sends `before`, then up to `bytes` bytes of a file from `offset`, to a socket. Returns the number of bytes that the
+/// socket accepted without waiting.
 ///
 /// `before` is sent in separate packets. With `MSG_MORE` (nginx: `tcp_nopush`), `before` would share a packet
 /// with the first page, and the pages would no longer be aligned in their packets. This would halve the

@@ -46,7 +46,7 @@ public final class BenchGuava {
                 filter.put(id);
             }
             insertNanos = Math.min(insertNanos, THREADS.getCurrentThreadCpuTime() - start);
-            // A round has few queries: repeat it in the first rounds, so that the JIT compiler compiles the loop.
+            // A round has few queries. The first rounds repeat them, so that the JIT compiler compiles the loop.
             for (int pass = 0; pass < (round < 3 ? WARMUP_PASSES : 1); pass++) {
                 int found = 0;
                 start = THREADS.getCurrentThreadCpuTime();

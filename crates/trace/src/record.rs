@@ -7,8 +7,8 @@ use edgeward_types::Timestamp;
 /// One request of a trace.
 ///
 /// Further fields of a trace format are dropped. A cache cannot use the features in traces of LRB's simulator. The
-/// time of the next access in oracleGeneral traces is wrong as soon as a record is skipped. A program that needs the
-/// next access computes it from the records.
+/// next access in oracleGeneral traces is the number of a record, which is wrong as soon as a record is skipped. A
+/// program that needs the next access computes it from the records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Record {
     /// The time of the request. The trace determines which moment is time 0: the Unix epoch or, for example, its

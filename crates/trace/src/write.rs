@@ -14,7 +14,8 @@ pub enum OutputFormat {
     Text,
     /// `time,key,size` after a header line with these names.
     Csv,
-    /// libCacheSim's oracleGeneral with the next access; whole seconds, sizes of 32 bits.
+    /// libCacheSim's oracleGeneral with the next access (the number of the next request for the object); whole
+    /// seconds, sizes of 32 bits.
     OracleGeneral,
     /// `time id size` in whole numbers, without the optional features of the format; whole seconds.
     Lrb,
@@ -240,5 +241,5 @@ const ORACLE_BYTES: usize = 24;
 /// The number of buffered bytes per write.
 const BLOCK_BYTES: usize = 64 << 10;
 
-/// The maximum length of a line, which a log line reaches: three numbers of 20 digits and 250 bytes of other text.
+/// The maximum length of a line. The longest lines are those of logs: three numbers of 20 digits and 250 bytes of text.
 const LINE_BYTES_MAX: usize = 320;

@@ -29,7 +29,7 @@ pub enum DiskError {
 }
 
 impl DiskTier {
-    /// Opens the store, restores the history of admission, and logs each step. `key_seed` is the default of a new store.
+    /// Opens the store, restores the history of admission, and logs each step. `key_seed` is a new store's default.
     pub(crate) fn open(
         config: &DiskConfig,
         key_seed: Option<u64>,

@@ -71,7 +71,8 @@ func contradiction() error {
 // StateConfig is the configuration of a State.
 type StateConfig struct {
 	// Set is the name of the set that the client follows.
-	Set          string
+	Set string
+	// MaxStaleness: an id that was committed longer ago than this never gets Absent.
 	MaxStaleness time.Duration
 	// ClockError is the largest difference between this machine's wall clock and the publisher's, if DatesCount.
 	ClockError time.Duration
@@ -115,8 +116,9 @@ type highest struct {
 	serial, lineage, head, epochMin uint64
 }
 
-// The snapshot in use. The snapshot has all ids up to the journal number base. overlay maps the hash of each id that
-// was added later to the last journal number of its delta. Snapshot and overlay have all ids up to applied.
+// The snapshot in use. The publisher numbers new ids in a journal. The snapshot has all ids up to the journal number
+// base. overlay has the hashes of the ids after base, each with the last journal number of its delta. Snapshot and
+// overlay together have all ids up to applied.
 type currentFilter struct {
 	lineage, epoch, base, applied uint64
 	sha256                        string
@@ -520,9 +522,8 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	s.addStatement(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
-// Stores a statement until the client has all ids to which it refers. Reduces the deadline by 2 * jitterMS: without a
-// reset of the anchor, the difference of the two clocks can change from jitterMS in one direction to jitterMS in the
-// other, and the combined clock may be late by the sum.
+// Stores a statement until the client has all ids to which it refers. Reduces the deadline by 2 * jitterMS, because the
+// combined clock may be late by this time: the type clock tolerates a divergence of jitterMS in both directions.
 func (s *State) addStatement(added statement) {
 	added.deadline -= 2 * jitterMS
 	for n := range s.pending {

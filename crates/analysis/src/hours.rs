@@ -26,11 +26,11 @@ pub struct TrafficCounts {
     pub requests: u64,
     /// The number of bytes sent.
     pub bytes: u64,
-    /// Requests that the logged cache answered itself.
+    /// Requests that the logged cache answered from a stored response.
     pub hits: u64,
     /// Requests that the logged cache fetched from upstream.
     pub misses: u64,
-    /// Requests that the logged cache passed.
+    /// Requests that were not answered by caching: see [`Outcome::Pass`].
     pub passes: u64,
 }
 
@@ -87,7 +87,7 @@ impl Hours {
     /// The largest number of hours: those of five years.
     pub const MAX: usize = 24 * 366 * 5;
 
-    /// Counts a request at a time.
+    /// Counts a request in the hour of `time`.
     #[inline]
     pub fn add(&mut self, time: Timestamp, entry: &Entry<'_>) {
         let hour = time.as_secs() / 3600;

@@ -10,6 +10,7 @@ use edgeward_capture::{
     PacketReader, Segment, SkipReason, is_capture, segment,
 };
 
+/// At most four connections. The bytes of these tests that wait behind a gap stay below the other limits.
 const LIMITS: FlowLimits = FlowLimits {
     flows_max: 4,
     waiting_max: 1 << 20,
@@ -79,6 +80,7 @@ fn pcapng(packets: &[Vec<u8>], link: u16, big_endian: bool) -> Vec<u8> {
     file.extend(block(1, &interface, big_endian));
     // A block of an unknown type is skipped.
     file.extend(block(0x0bad, b"anything", big_endian));
+    // Enhanced (type 6) and simple (type 3) packet blocks alternate.
     for (nth, packet) in packets.iter().enumerate() {
         let length = number(packet.len() as u32);
         if nth % 2 == 0 {

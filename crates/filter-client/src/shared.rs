@@ -55,13 +55,13 @@ pub enum StartError {
 pub struct Status {
     /// True while the filter is fresh, so that lookups may return [`Answer::Absent`].
     pub fresh: bool,
-    /// The time until the filter becomes stale, if no further manifest or proof arrives.
+    /// The time until the filter becomes stale, if the client receives nothing further from the publisher.
     pub fresh_for: Duration,
-    /// The filter in use.
+    /// The properties of the filter in use; `None` before the first snapshot.
     pub facts: Option<FilterInfo>,
     /// The number of ids added since the snapshot.
     pub overlay_ids: usize,
-    /// The number of the newest manifest.
+    /// The serial number of the newest manifest; it increases with each manifest.
     pub serial: u64,
     /// Counters since the start.
     pub counts: Counts,
@@ -131,7 +131,8 @@ impl FilterClient {
         self.lookup(|hasher| hasher.hash_spelling(id.as_ref()))
     }
 
-    /// Hashes and looks up an id under one lock, so that both use the same filter.
+    /// Hashes and looks up an id under one lock, so that both use the same filter. A filter with another form of ids
+    /// than the configured one is not used.
     fn lookup(
         &self,
         hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,
@@ -172,9 +173,9 @@ impl FilterClient {
         }
     }
 
-    /// Waits until `condition` returns true for the status. Returns false after `time_max`. A program calls this
-    /// at its start if it prefers a late start to lookups that cannot be decided. Must not be called within an
-    /// async runtime.
+    /// Waits until `condition` returns true for the status. Returns false after `time_max`, or if no runtime can be
+    /// created for the wait. A program calls this at its start if it prefers a late start to lookups that cannot
+    /// be decided. Must not be called within an async runtime.
     pub fn wait_until(&self, time_max: Duration, condition: impl Fn(&Status) -> bool) -> bool {
         let until = Instant::now() + time_max;
         let mut changes = self.shared.changes.subscribe();

@@ -144,7 +144,7 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     let is_within_rate = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
     // Bounds of the search: blocks with 256 ids or more exceed every rate. Blocks with a quarter of an id are within
-    // every rate down to RATE_MIN. Only if `low` is 1 can it be within the rate: the single block may have few ids.
+    // every rate down to RATE_MIN. For fewer than 256 ids, `low` is one block, which may already suffice.
     let mut low = (ids / 256).max(1);
     let mut high = ids.saturating_mul(4).max(1);
     if is_within_rate(low) {

@@ -18,7 +18,7 @@ use crate::fuse::{self, SHARD_IDS, Solved, Width, shard_of};
 use crate::id::{IdHash, IdHasher};
 use crate::rate::Rate;
 
-/// The parameters of a filter, for both constructions.
+/// The parameters of a static or updatable filter.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct FilterParams {
     /// The largest share of absent ids that may get "maybe".
@@ -266,7 +266,8 @@ impl Assembly {
     }
 }
 
-/// Returns a header for `params`, without the fields that [`seal`] fills in.
+/// Returns a header for `params`, without the fields that [`seal`] fills in. The filter was sized for `capacity_ids`
+/// ids. `parts` is the number of shards or blocks.
 pub(crate) fn header(
     params: &FilterParams,
     kind: Kind,

@@ -70,7 +70,7 @@ impl Client {
     pub fn start(config: LinkConfig, gateway: &str) -> Result<Self, SetupError> {
         let session = u64::from_le_bytes(random::<8>().map_err(SetupError::Random)?);
         // A client has only one peer, its gateway, so all chunks in its store were exchanged with this gateway. The
-        // gateway may therefore reference all of them.
+        // gateway may therefore reference all of them, and the chunks that this client sends to it (`true`).
         let endpoint = config.endpoint(Sharing::Everything, true, session)?;
         let core = CoreConfig {
             accepts: false,
@@ -184,7 +184,8 @@ impl Client {
         drain(&self.0.peer, grace).await;
     }
 
-    /// Waits like [`drain`](Self::drain). Then closes the link and writes the last container of the store.
+    /// Waits like [`drain`](Self::drain). Then closes the link, and writes the last container of the store and the
+    /// record of which chunks the gateway has.
     pub async fn shutdown(self, grace: Duration) -> io::Result<()> {
         drain(&self.0.peer, grace).await;
         self.0.peer.with(|core| {

@@ -220,6 +220,8 @@ fn chunked_uploads_arrive_completely_with_any_number_of_chunks() {
     }
 }
 
+/// Incomplete uploads may use half of the four connections, here all from one address.
+///
 /// Method: open as many slow clients as origin connections. Their uploads have an unknown length or `Expect:
 /// 100-continue`, so the edge cannot buffer them completely before it forwards them.
 #[test]

@@ -100,7 +100,7 @@ impl AllowedOrigins {
         response.insert(ACCESS_CONTROL_EXPOSE_HEADERS, RESPONSE_FIELDS);
     }
 
-    /// Returns true if an OPTIONS request with these header fields is a preflight, and an origin is allowed.
+    /// Returns true if an OPTIONS request with these header fields is a preflight; always false with [`Self::None`].
     pub(crate) fn is_preflight(&self, request: &HeaderMap) -> bool {
         *self != Self::None
             && request.contains_key(ORIGIN)

@@ -20,6 +20,7 @@ pub(crate) struct Origin {
 pub(crate) struct Edge {
     pub(crate) server: Server,
     pub(crate) port: u16,
+    /// The port of the admin pages.
     pub(crate) admin: u16,
 }
 
@@ -44,7 +45,8 @@ impl Origin {
 }
 
 impl Edge {
-    /// Starts an edge with one worker, unless `more` sets another number.
+    /// Starts an edge with the additional flags `more`, and with one worker unless `more` sets another number. It runs
+    /// on `core` only, if given, and logs to a file in `folder` that is named after `name`.
     pub(crate) fn start(
         binary: &Path,
         name: &str,

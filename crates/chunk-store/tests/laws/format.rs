@@ -185,6 +185,7 @@ fn the_format_equals_the_golden_file() {
         let mut blocks = if listed { 2 } else { 0 };
         if method != Method::None {
             (0..3).for_each(|number| store_chunk(&mut store, &line(number)));
+            // The trailer has two blocks. The golden file also has the 8 bytes of padding after them.
             blocks = 3;
         }
         store.flush().expect("the disk has no faults");

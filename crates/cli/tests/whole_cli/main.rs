@@ -1,4 +1,5 @@
-//! Tests the binary as users and scripts run it: help, errors, pipes, signals.
+//! Tests the binary as users and scripts run it: help, errors, pipes, signals. Each module tests one command or one
+//! property; `run` has the helpers.
 #![forbid(unsafe_code)]
 
 mod analyze;

@@ -25,7 +25,7 @@ impl Width {
             scaled *= 2.0;
             bits += 1;
         }
-        // rate = 2^-(bits + 1) · (1 + p)  =>  p = rate · 2^(bits + 1) - 1 = 2 · scaled - 1, at most 1.
+        // With a share p of narrow ids: rate = 2^-(bits + 1) · (1 + p), so p = 2 · scaled - 1, which is at most 1.
         let share = 2.0 * scaled - 1.0;
         Self {
             bits,
@@ -131,7 +131,7 @@ impl Shape {
         (1.0 + narrow) / 2f64.powi(i32::from(self.bits) + 1)
     }
 
-    /// Returns true if [`Self::for_ids`] can return this shape and no computation with it overflows.
+    /// Returns true if no computation with this shape overflows. A shape without ids must be [`Self::EMPTY`].
     pub(crate) fn is_valid(self) -> bool {
         if self.is_empty() {
             return self == Self::EMPTY;

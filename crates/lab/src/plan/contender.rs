@@ -57,7 +57,8 @@ pub(super) fn read(table: Table<'_>) -> Option<Contender> {
     })
 }
 
-/// Checks that a contender has the capacities that its server supports.
+/// Checks that a contender has the capacities that its server needs, and no others. `memory` and `disk` are true if the
+/// plan has the key.
 fn capacities(table: &Table<'_>, word: &str, memory: bool, disk: bool) {
     match (word, memory, disk) {
         ("edgeward", false, _) => table.missing(

@@ -1,5 +1,5 @@
-//! Fetches that run in tasks of their own and can outlive their clients. A fetch that no client waits for is cancelled
-//! when a request needs its connection.
+//! Fetches that run in tasks of their own and can outlive their clients. A fetch that no client waits for (an orphan)
+//! is cancelled when a request needs its connection.
 
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -47,7 +47,7 @@ impl Orphans {
         };
         let task = tasks.spawn(|member| async move {
             fetch.await;
-            drop((member, listing));
+            drop((member, listing)); // `tasks` counts the task until `member` is dropped.
         });
         let listed = ListedFetch {
             task: task.abort_handle(),

@@ -1,6 +1,5 @@
-//! Serves the manifest, with a date for caches or with a proof for one client. The response is sent
-//! immediately, or, if the client requests it, only when the publisher has newer ids or a newer snapshot than
-//! the client.
+//! Serves the manifest, with a date for caches or with a proof of freshness for one client. A client can request that
+//! the response waits, for a limited time, until the publisher has newer ids or a newer snapshot than the client.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,7 +21,7 @@ use crate::writer::{Command, PublishedState};
 struct ManifestQuery {
     /// The lineage, epoch and journal number that the client has.
     have: Option<(u64, u64, u64)>,
-    /// The longest time to wait for a newer state.
+    /// The longest time to wait for a newer state; zero for an immediate response.
     wait: Duration,
     /// Random bytes of the client. If present, the response has a proof that repeats them.
     challenge: Option<[u8; 16]>,
@@ -91,7 +90,8 @@ impl Routes {
         response
     }
 
-    /// Returns the published state. If requested, waits until the state is newer than the client's.
+    /// Returns the published state. If requested, first waits until it differs from the client's, at most for the
+    /// requested time and the configured maximum.
     async fn wait_for_newer(&self, requested: &ManifestQuery) -> Arc<PublishedState> {
         let (mut watching, mut stopping) = (self.published.clone(), self.stopping.clone());
         let is_newer = |published: &Arc<PublishedState>| {
@@ -122,6 +122,7 @@ impl Routes {
     /// so it has every id that was acknowledged before the client sent the request.
     fn make_proof(&self, published: &PublishedState, echo: [u8; 16]) -> Option<HeaderValue> {
         let now = (self.config.clock)().monotonic;
+        // The time since the last moment up to which all committed ids are published.
         let lag = match published.covered_until {
             CoveredUntil::Unknown => return None,
             CoveredUntil::At(at) => now.saturating_sub(at),

@@ -1,4 +1,5 @@
-//! Computes the due time of a request, and its latency. The module is pure: it does no I/O and reads no clock.
+//! Computes the due time of a request (when it should be sent), and its latency. The module is pure: it does no I/O and
+//! reads no clock.
 
 use std::time::Duration;
 
@@ -10,7 +11,9 @@ use super::plan::Pacing;
 #[derive(Clone, Debug)]
 pub struct Schedule {
     pacing: Pacing,
+    /// The trace time of the first request.
     first: Option<Timestamp>,
+    /// The latest due time so far, since the start of the run.
     last_due: Duration,
 }
 

@@ -82,11 +82,12 @@ pub struct ErrorSample {
 #[derive(Clone, Debug)]
 pub(crate) struct Tally {
     pub(crate) requests: u64,
+    /// The correct responses, by how the cache handled the request.
     pub(crate) classes: [ClassReport; Class::ALL.len()],
     pub(crate) errors: [u64; ErrorKind::ALL.len()],
     /// The first failures, ordered by request number.
     pub(crate) samples: Vec<ErrorSample>,
-    /// The time until the end of the body, for all correct responses.
+    /// This and the next two: the fields of [`RequestDurations`], for all correct responses.
     pub(crate) total: Histogram<u64>,
     pub(crate) first_byte: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,

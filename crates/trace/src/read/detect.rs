@@ -11,7 +11,7 @@ use super::oracle;
 /// Returns the format, or an error that describes the first bytes.
 ///
 /// The first line that has the form of a format determines the format, so a file may begin with a few malformed
-/// lines. `whole_input` is true if the sample is the whole input.
+/// lines. `sample` is the beginning of the input; `whole_input` is true if it is all of the input.
 pub(super) fn detect(
     sample: &[u8],
     whole_input: bool,

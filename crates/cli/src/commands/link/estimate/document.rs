@@ -14,7 +14,9 @@ use super::EstimateArgs;
 /// The result of an estimate.
 #[derive(Debug, Serialize)]
 pub(super) struct Document {
+    /// The mean size of chunks.
     chunk_bytes: u64,
+    /// The size of the store of each endpoint.
     store_bytes: u64,
     compression: bool,
     delta: bool,
@@ -37,10 +39,12 @@ pub(super) struct Row {
     bytes: u64,
     /// The total size of the frames that the link would send.
     link_bytes: u64,
+    /// `1 - link_bytes / bytes`.
     #[serde(serialize_with = "finite")]
     saved_share: f64,
     /// For comparison, the size of the bodies after compression with zstd alone.
     compressed_bytes: u64,
+    /// `1 - compressed_bytes / bytes`.
     #[serde(serialize_with = "finite")]
     compressed_saved_share: f64,
     /// The bytes in known chunks, which are sent as references.

@@ -32,7 +32,7 @@ use plan::{Kind, Plan, Subject, Workload};
 use subjects::{RunningServer, TestServers};
 use summary::Run;
 
-/// Returns true if every run is valid.
+/// Runs the benchmark and writes the results. Returns true if every run is valid.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::from_options(options)?;
     let cores = std::thread::available_parallelism()?.get();

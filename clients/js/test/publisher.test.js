@@ -70,5 +70,6 @@ test("a client follows `edgeward filter serve`", { skip, timeout: 2 * TIMEOUT_MS
     await client.waitUntil(TIMEOUT_MS, (status) => !status.fresh),
     "without a publisher the filter becomes stale",
   );
+  // The answer "ask" means: send the request, because the filter is stale.
   assert.equal(client.answer(absent[1]), "ask");
 });

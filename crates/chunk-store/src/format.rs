@@ -1,4 +1,7 @@
 //! The format of a chunk store on its device, specified in `docs/explanation/chunk-store.md`.
+//!
+//! A superblock is followed by containers. A container has the bytes of its chunks and a trailer that lists them. In
+//! a compressed container, neighbouring chunks form blocks, and each block is compressed as a whole.
 
 use edgeward_types::xxh3::{xxh3_64, xxh3_64_with_seed};
 use thiserror::Error;
@@ -12,11 +15,11 @@ use edgeward_store::disk::WRITE_ALIGN;
 pub const VERSION: u32 = 3;
 
 /// The second format, in which containers may be compressed. A store with compression keeps this version until it
-/// lists a chunk without storing its bytes for the first time.
+/// first lists a chunk without storing its bytes.
 pub const VERSION_BLOCKS: u32 = 2;
 
 /// The first format, without compression. A store keeps this version until it is opened with compression, or until it
-/// lists a chunk without storing its bytes for the first time.
+/// first lists a chunk without storing its bytes.
 pub const VERSION_RAW: u32 = 1;
 
 /// The size of the superblock, which is followed by the first container.
@@ -36,7 +39,7 @@ const ENTRY_BYTES: usize = 20;
 /// The size of a trailer's entry for one block in bytes.
 const BLOCK_BYTES: usize = 8;
 
-/// The first block of the device, which identifies the store.
+/// The first 4096 bytes of the device, which identify the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Superblock {
     /// The version of the format, 1 to [`VERSION`].
@@ -59,7 +62,7 @@ pub enum SuperblockError {
         "its format version {0} is not supported, only 1 to {VERSION}: upgrade, or delete it to start with an empty store"
     )]
     Version(u32),
-    /// The checksum of the first block is wrong, or its container size is invalid.
+    /// The checksum of the superblock is wrong, or its container size is invalid.
     #[error("its superblock is corrupt: delete it to start with an empty store")]
     Corrupt,
 }
@@ -116,8 +119,8 @@ impl Layout {
     pub fn containers(self, device_bytes: u64) -> u32 {
         let span = self.span();
         let fit = device_bytes.saturating_sub(SUPERBLOCK_BYTES as u64) / span;
-        // The index stores `position + 1`, because zero means an empty slot. Container numbers end before
-        // `u32::MAX - 1`, so a device has fewer containers than numbers.
+        // The index stores `position + 1` in 32 bits, because zero means an empty slot. Container numbers are lower
+        // than `u32::MAX - 1`. With this limit, a device has fewer containers than there are numbers.
         u32::try_from(fit).unwrap_or(u32::MAX).min(u32::MAX - 2)
     }
 
@@ -153,7 +156,7 @@ const fn blocks_max(container_bytes: usize) -> usize {
 }
 
 impl Superblock {
-    /// Encodes the first block of the device.
+    /// Encodes the superblock.
     pub fn encode(&self) -> [u8; SUPERBLOCK_BYTES] {
         let mut bytes = [0; SUPERBLOCK_BYTES];
         bytes[..8].copy_from_slice(&SUPERBLOCK_MAGIC);
@@ -165,7 +168,7 @@ impl Superblock {
         bytes
     }
 
-    /// Decodes the first block of a device. Returns `None` if the block is all zeroes, because the device is new.
+    /// Decodes the superblock. Returns `None` if the bytes are all zeroes, because the device is new.
     pub fn decode(bytes: &[u8; SUPERBLOCK_BYTES]) -> Result<Option<Self>, SuperblockError> {
         if bytes.iter().all(|byte| *byte == 0) {
             return Ok(None);
@@ -282,7 +285,8 @@ impl Trailer {
         out.resize(start + layout.trailer_bytes(), 0);
     }
 
-    /// Returns the length of the trailer that begins with these bytes. Returns `None` if the bytes are not a trailer.
+    /// Returns the length of the trailer that begins with these bytes, without its padding. Returns `None` if the bytes
+    /// are not a trailer.
     pub fn bytes(layout: Layout, head: &[u8]) -> Option<usize> {
         let u32_at = |at: usize| {
             let bytes = head.get(at..at + 4)?.first_chunk()?;

@@ -60,7 +60,7 @@ pub trait ChunkStore {
         _ = ids;
     }
 
-    /// Returns the location of the chunk with this hash.
+    /// Returns the location of the chunk with this hash, or `None` if the chunk is not found.
     fn locate(&mut self, id: &ChunkId) -> Option<ChunkLocation>;
 
     /// Appends the entries at `location` and after it in the same container, at most `chunks_max` entries.
@@ -131,9 +131,10 @@ pub trait ChunkStore {
     fn forget(&mut self, location: ChunkLocation);
 }
 
-/// Like [`ChunkStore::load`], and verifies the bytes of each chunk by its fingerprint, or by its hash if it has
-/// no fingerprint. The store [forgets](ChunkStore::forget) all chunks that do not match, not only the first one: if
-/// one location is corrupt, the next locations often are too.
+/// Like [`ChunkStore::load`], and verifies the bytes of each chunk by its fingerprint. If the chunk has no
+/// matching fingerprint, its hash decides. Returns false if a chunk is not valid. The store
+/// [forgets](ChunkStore::forget) all invalid chunks, not only the first one: if one location is corrupt, the next
+/// locations often are too.
 pub fn load_verified(
     store: &mut impl ChunkStore,
     id_key: &IdKey,

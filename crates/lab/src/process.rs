@@ -34,7 +34,7 @@ pub(crate) enum StartError {
 }
 
 impl Server {
-    /// Starts `program` in `folder` and waits until it returns a response of the origin.
+    /// Starts `program` in `folder` and waits until it returns a response of the origin on `port`.
     ///
     /// Call this function on a thread that lives as long as the server: the kernel sends the parent-death
     /// signal to the server when the thread that started it ends.

@@ -1,4 +1,7 @@
 //! The complete analysis: reads logs, counts requests per URL, and computes statistics.
+//!
+//! Each request becomes a row in the partition of its URL. When a partition's buffer is full, its rows go to a
+//! temporary file.
 
 use std::cmp::Reverse;
 use std::path::PathBuf;
@@ -29,7 +32,7 @@ pub struct Settings {
     pub names: FieldNames,
     /// How to handle the query of a URL.
     pub query: QueryRule,
-    /// The size of a URL's fingerprint. Partial results always use 128 bits.
+    /// The size of a URL's fingerprint. Partial results, whose files can be merged, always use 128 bits.
     pub fingerprints: FingerprintBits,
     /// The number of threads that read and count.
     pub threads: usize,

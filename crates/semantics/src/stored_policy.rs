@@ -36,7 +36,7 @@ pub struct StoredPolicy {
     /// True if the response has `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`: it is never
     /// used when it is stale (§5.2.2.2).
     pub forbids_stale: bool,
-    /// True if the response has an entity tag or a date with which it can be validated.
+    /// True if the response can be validated: it has an entity tag or a valid `Last-Modified`.
     pub has_validator: bool,
 }
 

@@ -8,7 +8,8 @@
 //!   are, or are not, counted by the admission;
 //! - `density`: `size-density` with half of the measured mean size and with fixed sizes, compared with `always`,
 //!   `second-hit` and `nth-hit`;
-//! - `period`: `second-hit` and `nth-hit` with key filters for 1/16 to 4 times the default number of keys;
+//! - `period`: `second-hit` and `nth-hit` with key filters for 1/16 to 4 times the default number of keys, which
+//!   remember a key for shorter or longer periods;
 //! - `filter`: second-hit admission with filters of several sizes and several fill limits.
 //!
 //! The memory tier uses LRU. The first fifth of the requests is the warm-up.

@@ -5,6 +5,9 @@
 //! [`Summary`] describes a trace. [`generate`] generates traffic from a seed if no trace is available. The crate opens
 //! no files.
 //!
+//! [`raw`] exports parts of the readers for programs that read more fields of a log. `key_map` is a fast hash map for
+//! keys, `number` parses numbers and dates, and `write_log` writes access logs.
+//!
 //! `docs/reference/trace-formats.md` describes the formats byte for byte.
 #![forbid(unsafe_code)]
 

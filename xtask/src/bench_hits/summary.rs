@@ -12,19 +12,20 @@ pub(crate) struct Run {
     pub(crate) subject: Subject,
     /// Requests per CPU-second of the server.
     pub(crate) per_cpu_second: f64,
-    /// Not a number if the load generator reports no latency.
+    /// The 99th percentile of latency in microseconds. Not a number if the load generator reports no latency.
     pub(crate) p99_us: f64,
     /// The reason why the run is invalid; `None` for a valid run.
     pub(crate) invalid_reason: Option<String>,
 }
 
-/// The medians of one server and workload.
+/// A cell of the tables: the medians of the valid runs of one server and workload.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Cell {
     per_cpu_second: f64,
     p99_us: f64,
     /// Half the difference between the largest and the smallest rate, as a share of the median.
     spread: f64,
+    /// The number of valid runs.
     runs: usize,
 }
 

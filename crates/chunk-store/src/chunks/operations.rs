@@ -1,8 +1,8 @@
 //! The operations of the [`ChunkStore`] trait: they look up, load and add chunks. `Access` selects whether an
 //! operation may block on the device.
 //!
-//! A container has an entry for each chunk: its hash and length. A chunk is only *listed* if the container has the
-//! entry without the chunk's bytes.
+//! The trailer of a container has an entry for each chunk: its hash and length. A chunk is only *listed* if the
+//! container has the entry without the chunk's bytes. A `listing` is a trailer in memory.
 
 use edgeward_dedup::fingerprint::ChunkFingerprint;
 use edgeward_dedup::id::ChunkId;
@@ -178,8 +178,8 @@ impl Shared {
             return (None, false);
         }
         if !state.open.make_room(chunk.len(), &mut state.packer) {
-            // If the write fails, `seal` counts the error and removes the written chunks from the index. The
-            // new chunk is then added to the next container.
+            // If the write fails, `seal` counts the error and removes the container's chunks from the index. The
+            // new chunk is added to the next container in any case.
             _ = self.seal(state);
         }
         let slot = state.open.push(id, chunk);

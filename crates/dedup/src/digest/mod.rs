@@ -20,6 +20,7 @@ use edgeward_types::xxh3::xxh3_128;
 #[derive(Clone)]
 pub struct BodyDigest {
     state: DigestState,
+    /// The number of bytes of the body so far, the pending ones included.
     bytes: u64,
     /// Bytes that are not added to `state` yet, at most one block. Empty only before the first byte and
     /// after `update_whole`.
@@ -195,6 +196,7 @@ fn add_stripe(lanes: &mut Lanes, stripe: &Stripe, secret: &[u8]) {
     }
 }
 
+/// Merges the lanes into 64 bits, one half of the digest.
 fn fold(lanes: &Lanes, secret: &[u8], start: u64) -> u64 {
     let secret: Vec<u64> = words(secret).take(lanes.len()).collect();
     let mut sum = start;

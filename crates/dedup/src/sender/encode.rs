@@ -1,5 +1,6 @@
-//! Encodes pieces as frames. Decides which pieces are sent as references, which are compressed, and against
-//! which base.
+//! Encodes pieces as frames. A piece is a range of a body that is sent in one frame, as references or as bytes.
+//! References to chunks that the peer has lost are replaced by bytes. Bytes may be compressed, some of them
+//! against a base: stored chunks that the new chunks may resemble.
 
 use bytes::Bytes;
 
@@ -29,8 +30,9 @@ pub(super) struct FrameEncoder<'a> {
 
 impl FrameEncoder<'_> {
     /// Appends the frame of a piece to `out`. The caller passes the body's `digest` if the piece contains the next
-    /// bytes for it. The function then adds these bytes, if possible in one pass with the frame's checksum. Fails
-    /// if the bytes of the piece were released and are needed again, but the store has lost them.
+    /// bytes for it. The function then adds these bytes, if possible in one pass with the frame's checksum.
+    /// `link_busy` is true while earlier bytes still wait for the link. Fails if the bytes of the piece were released
+    /// and are needed again, but the store has lost them.
     pub(super) fn encode<S: ChunkStore, C: Codec>(
         &mut self,
         piece: &mut Piece,

@@ -82,6 +82,7 @@ async fn a_restarted_gateway_knows_the_chunks_of_its_peers() {
             "{:?}",
             peer.received
         );
+        // `foreign` counts the refused references to chunks that the two endpoints never exchanged.
         assert_eq!(peer.received.foreign, 0, "{is_shut_down}");
         let wire = client.status().sent.wire - before.sent.wire;
         let wire_max = if is_shut_down { 300_000 } else { 2_300_000 };
@@ -100,7 +101,8 @@ async fn a_restarted_edge_knows_the_chunks_of_the_gateway() {
         let client = test_bed.client(gateway.local_addr());
         exchange(&client, &target, &body).await;
         let sent = client.status().sent;
-        // Only the second client sends references, because the first client has saved its knowledge.
+        // The first client sends all bytes, and saves its knowledge at its shutdown. The second client loads this
+        // knowledge and sends references.
         assert_eq!(sent.wire < 300_000, nth == 1, "{sent:?}");
         let ended = within(client.shutdown(Duration::from_secs(5))).await;
         ended.expect("the store is flushed");

@@ -1,3 +1,5 @@
+//! Tests of the arena: an in-memory file in which each body takes one extent.
+
 use std::io::{Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 
@@ -82,8 +84,8 @@ fn hole_range(arena: &Arena, body: &Bytes, extent_bytes: u64) -> std::ops::Range
     offset..offset + extent_bytes
 }
 
-/// If a hole covers a part of a page, the kernel clears this part in place, although the page may be in a
-/// socket buffer.
+/// A freed body leaves a hole of whole pages in the file. If a hole covered only a part of a page, the kernel would
+/// clear this part in place, although the page may be in a socket buffer.
 ///
 /// Method: inject page sizes larger than this system's, store bodies whose sizes are not multiples of a page, and
 /// check the range that will be punched for each body.

@@ -1,10 +1,10 @@
 //! Accounts for memory that outlives its slot in the cache: evicted values that are still being read.
 //!
-//! A slot is the entry of an object in the policy tier. Each admitted value has a guard for the bytes that its
-//! slot is charged. The guard is stored with the value's memory and dropped together with it, when the last
-//! reader drops the value. The policy tier has the sum of the bytes of all slots. The *pinned* bytes are the
-//! sum of all guards minus the sum of all slots. They are computed and not counted, so no code path can count
-//! bytes twice or omit them.
+//! The policy tier is the part of the cache that decides which objects stay. A slot is the entry of an object there.
+//! Each admitted value has a guard for the bytes that its slot is charged. The guard is stored with the value's
+//! memory and dropped together with it, when the last reader drops the value. The policy tier has the sum of the
+//! bytes of all slots. The *pinned* bytes are the sum of all guards minus the sum of all slots. They are computed
+//! and not counted, so no code path can count bytes twice or omit them.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};

@@ -38,6 +38,7 @@ impl TestCache {
 
     /// Returns true if a key is a hit. Panics if the hit has wrong bytes.
     fn is_hit(&self, key: u64, context: &str) -> bool {
+        // The number of writes and syncs so far.
         let boundary = self.disk.boundary();
         self.history
             .check(&self.cache, key, boundary, context)

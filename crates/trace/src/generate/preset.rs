@@ -1,4 +1,5 @@
-//! Predefined workloads.
+//! Predefined workloads. A workload mixes classes of objects, such as pages and images. Each class has its own
+//! popularity and its own distribution of sizes.
 
 use std::fmt;
 use std::str::FromStr;

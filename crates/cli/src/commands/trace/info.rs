@@ -57,10 +57,15 @@ struct TraceInfo {
     complete: bool,
     requests: u64,
     objects: u64,
+    /// The total size of all objects, each with its last size.
     footprint_bytes: u128,
+    /// The total size of all requests.
     requested_bytes: u128,
+    /// The number of objects with exactly one request.
     one_hit_objects: u64,
+    /// The same number, divided by `objects`.
     one_hit_share: f64,
+    /// The distribution of object sizes in bytes; `None` without objects.
     object_size: Option<SizeSummary>,
     /// The time of the earliest request.
     first_seconds: f64,
@@ -91,6 +96,7 @@ struct FileInfo {
     compression: String,
     /// The number of blank lines, comments, and lines of an access log that are not cacheable requests.
     lines_passed_over: u64,
+    /// The number of lines that could not be parsed and were skipped.
     lines_malformed: u64,
 }
 

@@ -1,4 +1,4 @@
-//! Tests of [`FrameGate`]. A simple parser compares the frames that pass the gate with the frames that were sent.
+//! Tests of [`FrameGate`], which limits a client's HTTP/2 frames. A simple parser compares passed with sent frames.
 
 use std::collections::BTreeMap;
 
@@ -134,7 +134,7 @@ proptest! {
             text.extend(value);
             match kind {
                 0 => block.push(0x82), // an indexed field
-                1 => block.extend([&[0x40, 1, b'n'], text.as_slice()].concat()), // a literal, then indexed
+                1 => block.extend([&[0x40, 1, b'n'], text.as_slice()].concat()), // a literal for the dynamic table
                 2 => block.extend([&[0x0f, 3], text.as_slice()].concat()), // a literal with an indexed name
                 3 => block.extend([&[0x10], text.as_slice(), text.as_slice()].concat()), // a literal, never indexed
                 _ => {

@@ -2,8 +2,8 @@
 //!
 //! Each combination of a kind of objects and a capacity, called a cell, has a fresh edge and a synthetic origin
 //! on loopback. Connections request objects as fast as possible. Most objects are new, some were requested
-//! recently, and a few are requested repeatedly, so that the edge moves large bodies to its file in memory.
-//! Meanwhile the edge's memory is sampled.
+//! recently, and a few are requested repeatedly. The edge moves large bodies with several hits to a file in
+//! memory (`memfd`). Meanwhile the edge's memory is sampled.
 //!
 //! The limit of a sample is (hot.capacity + the fills at that moment + the documented base) x 1.1. A limit
 //! with `limits.fill_bytes_max` (256 MiB by default) instead of the current fills would be higher.
@@ -139,7 +139,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
 /// A sample of `/status`.
 #[derive(Clone, Copy, Debug)]
 struct Sample {
+    /// The time since the end of the warm-up.
     seconds: f64,
+    /// The memory of the edge's process in bytes, with its file in memory.
     memory: u64,
     /// Bytes charged to cached objects, and to evicted objects that are still being sent.
     charged: u64,

@@ -1,6 +1,7 @@
 // Follows a published set in the background. Queries return at once.
 //
-// The client sends one long poll after another. A poll requests the manifest and contains the client's position and a
+// The client sends one long poll after another. A poll requests the manifest: the list of the current snapshot (the
+// filter of a whole scan) and its deltas (files of ids added later). A poll contains the client's position and a
 // challenge, 16 random bytes. The publisher delays its response until it has a newer manifest. The response contains a
 // proof: it states how fresh the published ids were when the poll was sent. The longer the delay, the older is the
 // proof, so the delay is at most a third of `maxStalenessMs`. Snapshots are fetched concurrently, so that a large
@@ -34,6 +35,7 @@ export class FilterClient {
   #downloading = false;
   // Functions that check the condition of a waitUntil call.
   #waiting = new Set();
+  // `refused`, a part of `failed`, counts the manifests, proofs and files that the client did not accept.
   #counts = {
     polls: 0, failed: 0, manifests: 0, proofs: 0, snapshots: 0, deltas: 0, bytes: 0, refused: 0,
   };
@@ -92,7 +94,7 @@ export class FilterClient {
     return this.answer(id) !== "absent";
   }
 
-  /** Returns the state of the client. */
+  /** Returns the state of the client. `Status` in index.d.ts describes the fields. */
   status() {
     const now = this.#options.now();
     return {
@@ -221,8 +223,7 @@ export class FilterClient {
     }
     const tooLarge = this.#state.snapshotRefused;
     if (tooLarge !== null && response.status === 200) {
-      // The publisher answers at once while the client lacks the snapshot of the manifest, so the client must pause
-      // between polls.
+      // The client cannot load this snapshot, so the publisher answers every poll at once. The client must pause.
       this.#recordFailure(tooLarge, 1);
       return false;
     }

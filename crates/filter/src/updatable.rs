@@ -53,7 +53,7 @@ impl UpdatableFilter {
     }
 
     /// Restores an updatable filter from its file, so that more ids can be added. Returns `None` for a static
-    /// filter.
+    /// filter, which is not a Bloom filter.
     pub fn resume<B: AsRef<[u8]>>(filter: &Filter<B>) -> Option<Self> {
         let Layout::Bloom { .. } = filter.layout() else {
             return None;

@@ -99,6 +99,7 @@ impl FollowedPublisher {
 /// Checks a client that receives only the first snapshot, although scans begin every 10 minutes and proofs of the
 /// later scans arrive. `max_staleness` is 11 minutes. An id was committed after the first scan; 11 minutes later the
 /// client must not answer "absent" for it. If `accepts_dates` is true, the date of a manifest can make a filter fresh.
+/// A `snapshot_bytes_max` of 200 admits the first snapshot, but not the later ones.
 fn check_old_snapshot(accepts_dates: bool, snapshot_bytes_max: u64) {
     let mut publisher = FollowedPublisher::new(client(11 * MINUTE, |config| {
         config.clock_error = accepts_dates.then_some(Duration::from_secs(1));

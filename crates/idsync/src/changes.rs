@@ -191,7 +191,7 @@ impl Stopper {
 }
 
 impl ChangesPoller {
-    /// Polls `source` for rows with numbers above `cursor` minus the look-back. With `i64::MIN`, all rows are read.
+    /// Creates a poller whose first poll begins at `cursor` minus the look-back. `i64::MIN` reads all rows.
     pub fn new(
         source: Arc<dyn Source>,
         config: ChangesConfig,

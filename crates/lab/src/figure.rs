@@ -19,7 +19,7 @@ pub enum Figure {
     OriginBytes,
     /// The CPU time of the server's processes, in seconds.
     Cpu,
-    /// The largest memory use in any sample, in bytes.
+    /// The largest memory use of the server among all samples of the run, in bytes.
     Memory,
     /// Write operations of the disk cache, as the server counts them.
     DiskWriteOperations,

@@ -28,7 +28,7 @@ pub struct ReplayReport {
     pub requests: u64,
     /// Requests of the warm-up.
     pub warmup_requests: u64,
-    /// Requests skipped because their object is too large.
+    /// Requests skipped because their object is larger than the `size_bytes_max` of the plan.
     pub skipped_requests: u64,
     /// Requests whose object had another size earlier in the trace. They were sent with the first size.
     pub resized_requests: u64,

@@ -93,7 +93,7 @@ struct Attacker {
 
 struct AttackConnection {
     stream: TcpStream,
-    /// Requests increase it by 2, so 100 requests increase it to 201.
+    /// The id of the next HTTP/2 stream: 1, then 3 and so on. After 100 requests it is 201.
     next_stream_id: u32,
     /// The number of steps in which this connection was processed.
     steps: u32,
@@ -144,8 +144,8 @@ impl Attacker {
         self.steps += 1;
         let per_step = self.attack.opened_per_step(self.strength);
         if self.attack == Attack::Admin && self.connections.len() == self.attack.connections() {
-            // The server does not notice that a client that reads nothing has closed its connection. The attacker
-            // therefore replaces some connections in each step.
+            // The attacker replaces some connections in each step. The server does not notice that a client that reads
+            // nothing has closed its connection, so it keeps the replaced connections too.
             let replaced = if self.strength == Strength::Strong {
                 20
             } else {

@@ -1,13 +1,13 @@
-//! The receiver: turns frames into bodies.
+//! The receiver: turns frames into bodies. Most frames carry a piece, a range of a body.
 //!
 //! The receiver verifies all references with its own store: it looks a referenced chunk up, loads it and hashes
 //! it. If the chunk is missing, corrupt, or was never exchanged with this peer, the receiver sends a NAK. The
 //! peer then sends the bytes, one round trip later. At the end of a body, its digest must equal that of the
 //! sender.
 //!
-//! Credit limits the memory: the sender may send bytes only up to the offset that the user has read plus a
-//! window. Each stream has a small reserved window. Larger windows come from one budget of all streams, so that
-//! a single fast stream can have nearly the whole budget.
+//! Credit limits the memory: the sender may send at most a window of bytes that the user (the program that calls
+//! [`Receiver::take`]) has not read. Each stream has a small reserved window. Larger windows come from one budget
+//! of all streams, so that a single fast stream can have nearly the whole budget.
 
 mod ended;
 mod lookup;
@@ -89,7 +89,7 @@ pub enum TakeResult {
     Wait,
     /// All bytes were read and the digest is correct. The stream is closed.
     Complete,
-    /// The stream failed with this reason and is closed.
+    /// The stream failed and is closed. The number is a [`reason`].
     Failed(u32),
     /// No such stream exists.
     Unknown,
@@ -433,7 +433,7 @@ impl Receiver {
         Ok(())
     }
 
-    /// Handles a frame with a range of a body. The function `resolve` returns the bytes of the frame.
+    /// Handles a frame with a piece of a body. The function `resolve` returns the bytes of the piece.
     fn handle_piece<S: ChunkStore, C: Codec>(
         &mut self,
         span: Span,
@@ -593,7 +593,7 @@ const DEFERRED_ACKS_MAX: usize = 64;
 /// A sender with less credit than this number of bytes may be waiting for more.
 const STARVED_BYTES_MAX: u64 = 64 << 10;
 
-/// Credit is raised at the latest when it can grow by these bytes: two batches, about a millisecond of sending.
+/// Credit is raised at the latest when it can grow by these bytes: about a millisecond of sending at 4 Gb/s.
 const CREDIT_STEP_BYTES: u64 = 512 << 10;
 
 /// Returns the acknowledgement of a stream, or `None` if the stream is unknown.

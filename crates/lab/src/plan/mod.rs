@@ -33,7 +33,7 @@ pub struct Plan {
     pub load: LoadPlan,
     /// The emulated round-trip time to the origin. The origin delays each response by this time.
     pub origin_round_trip: Duration,
-    /// The comparison that the findings describe.
+    /// The contenders that the findings (sentences in the report) compare.
     pub comparison: Option<ComparisonPlan>,
     /// The contenders; at least one, with distinct names.
     pub contenders: Vec<Contender>,

@@ -22,8 +22,8 @@
 //! object until `T` and then holds its capacity in bytes, as a real cache does. An object that is resident at the
 //! start and not requested takes space only if it outlives the window.
 //!
-//! The request counts `n` are known for a past window. For the next window they are the mean number of requests that
-//! followed earlier estimates (`calibration`), so that the many objects with a single request add few hits. The
+//! The request counts `n` are known for a past window. For the next window, `calibration` gives the mean count that
+//! followed similar estimates in earlier windows, so that the many objects with a single request add few hits. The
 //! number of new objects is assumed to be that of the last window.
 
 use super::gaps::{GapCurve, Gaps};

@@ -1,9 +1,13 @@
-//! Learns from the traffic how many hits an object brings per offer of residence.
+//! Learns from the traffic how many hits an object brings per offer of residence. An offer is a miss whose object is
+//! offered to the tier; time is counted in offers.
+//!
+//! Objects of one *class* have similar request counts and similar gaps between their last two requests. A *cell* is a
+//! class with an age bin, a range of the time since the last request.
 //!
 //! Each cell has two sums. `hits` counts the requests of objects in the cell, and `exposure` estimates the time that
 //! objects spent in the cell, in objects × offers. Their quotient is the cell's hazard: the probability that an object
-//! is requested during the next offer. Both sums cover resident objects and ghosts. Without the ghosts, an object
-//! class that is always evicted would never be measured again.
+//! is requested during the next offer. Both sums cover resident objects and ghosts. Without the ghosts, a class whose
+//! objects are always evicted would never be measured again.
 //!
 //! The *density* of a cell is the expected number of hits per offer of residence, if the object stays until its next
 //! request or until a horizon `T`, whichever is first:

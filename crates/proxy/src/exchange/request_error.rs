@@ -1,15 +1,15 @@
-//! The error responses to requests that the edge refuses to serve.
+//! The error responses that the edge generates: to requests that it refuses, and if the origin fails.
 
 use std::borrow::Cow;
 
 use edgeward_semantics::CacheStatus;
 use http::StatusCode;
 
-/// An error response that the edge generates.
 pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
+    /// The field `Cache-Status`. Without it, the request counts as refused.
     pub(crate) cache_status: Option<CacheStatus>,
-    /// The reason of the refusal, which is the body of the response.
+    /// The reason of the refusal. The body of the response is the status and this text.
     pub(crate) text: Cow<'static, str>,
     /// True if the connection is closed, because the bytes after the head cannot be parsed or are not read.
     pub(crate) close: bool,

@@ -1,4 +1,4 @@
-//! The settings of `[[negative]]`.
+//! The settings of `[[negative]]`: rules that answer 404 without the origin.
 
 use std::time::Duration;
 

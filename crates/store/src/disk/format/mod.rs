@@ -36,7 +36,7 @@ impl ChecksumSeed {
     }
 }
 
-/// Reads numbers from the front of a slice that is long enough.
+/// Reads numbers from the front of a slice. The caller has checked that the slice is long enough.
 struct Fields<'a>(&'a [u8]);
 
 impl<'a> Fields<'a> {

@@ -74,6 +74,7 @@ public final class GuavaFile<T> implements AutoCloseable {
      *
      * @param at an http, https or file URI
      * @param funnel the funnel with which the file was built
+     * @param maxStaleness the age of the file from which on every answer is {@code ASK}
      * @param onError called with each error; the last valid filter stays in use
      */
     public static <T> GuavaFile<T> start(
@@ -181,7 +182,10 @@ public final class GuavaFile<T> implements AutoCloseable {
         }
     }
 
-    /** Processes a new file, or the new age of the current one. */
+    /**
+     * Processes a new file, or the new age of the current one, for which {@code bytes} is null. {@code age} is the age
+     * of the file at the time {@code sent}.
+     */
     private void apply(Now sent, byte[] bytes, Instant written, Duration age) throws IOException, FilterException {
         BloomFilter<T> fresh = bytes == null ? null : read(bytes, funnel);
         synchronized (this) {

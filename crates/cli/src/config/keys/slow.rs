@@ -159,8 +159,8 @@ pub(super) const READ_AHEAD_RATE_MAX: Key = Key {
         max: ByteSize::gib(64),
     },
     doc: "The maximum rate, in bytes per second, at which a worker reads bodies ahead of slow clients. The limit \
-          applies to a body while the edge has read more than 128 KiB that no client of the body has taken. Up to 64 \
-          bodies per worker may be 1 MiB ahead before the limit applies to them. 0 is no limit.",
+          applies to a body while the edge has read more than 128 KiB that no client of the body has taken. For up \
+          to 64 bodies per worker, it applies only above 1 MiB. 0 is no limit.",
     set: |draft, _, value| draft.edge.limits.read_ahead_rate_max = value.size(),
     show: |draft, _| Some(size_text(draft.edge.limits.read_ahead_rate_max)),
 };

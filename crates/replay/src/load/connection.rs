@@ -39,6 +39,7 @@ pub(super) struct Connection {
 /// A correct response.
 #[derive(Debug)]
 pub(super) struct CheckedResponse {
+    /// How the cache handled the request, as the response's headers state.
     pub(super) class: Class,
     /// The time when the head was complete.
     pub(super) first_byte: Instant,

@@ -9,6 +9,7 @@ import { mix, mulFold, lastHigh, mul } from "../src/u64.js";
 import { dice, json, spelling, vector } from "../testing/common.js";
 
 const seed = Number(process.env.SEED ?? Date.now() % 1_000_000);
+// `roll(n)` returns a random integer below n.
 const roll = dice(seed);
 const u64 = () => (BigInt(roll(2 ** 32)) << 32n) | BigInt(roll(2 ** 32));
 const U64 = (1n << 64n) - 1n;

@@ -1,7 +1,7 @@
 //! The native part of the Python package: thin classes over the Rust crates, which contain the logic.
 //!
 //! A lookup keeps the interpreter's lock, because it takes less than a microsecond. A call that waits or reads a file
-//! releases the lock. The background thread never calls Python.
+//! releases the lock. The background thread of a `FilterClient` never calls Python.
 
 mod client;
 mod filter;

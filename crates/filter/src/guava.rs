@@ -11,7 +11,7 @@
 //!
 //! A Guava filter has 1.44 times the size of the information-theoretic lower bound. Its size must be known before
 //! the first id is added, so the builder gathers ids as 128-bit hashes, 16 bytes each, and sizes the filter for the
-//! distinct ids. The filter therefore has the requested rate.
+//! distinct ids. The filter therefore has the requested false-positive rate.
 
 mod murmur;
 

@@ -14,8 +14,7 @@ use edgeward_filter::{
 };
 use edgeward_types::mix64;
 
-/// Returns the hash of the n-th id, a UUID in canonical form. A permutation of 64 bits makes all ids distinct
-/// without a list.
+/// Returns the hash of the n-th id, a UUID in canonical form. `mix64` is a permutation, so all ids are distinct.
 fn hash(hasher: IdHasher, n: u64) -> IdHash {
     let number = u128::from(mix64(n)) << 64 | u128::from(mix64(!n));
     hasher.hash_uuid(number.to_be_bytes())
@@ -60,6 +59,7 @@ fn check_filter(filter: &Filter<&[u8]>, ids: u64, rate: Rate, insert_s: f64, bui
         measured_rate <= rate_max,
         "the measured rate is {measured_rate}, the requested rate {p}"
     );
+    // The limit is the information-theoretic minimum for this rate.
     let times_the_limit = bytes as f64 / bytes_limit(ids, p);
     eprintln!(
         "{{\"construction\":\"{}\",\"ids\":{ids},\"target_rate\":{p},\"measured_rate\":{measured_rate:.6},\

@@ -71,7 +71,7 @@ impl Pump {
         Poll::Pending
     }
 
-    /// Copies bytes from TCP to the link. Returns true if bytes were copied or the direction has ended.
+    /// Copies bytes from TCP to the link. Returns true if this call copied bytes or ended the direction.
     fn copy_to_link(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> io::Result<bool> {
         if self.out_state == DirectionState::Done {
             return Ok(false);
@@ -107,7 +107,7 @@ impl Pump {
         }
     }
 
-    /// Copies bytes from the link to TCP. Returns true if bytes were received or written, or the direction has ended.
+    /// Copies bytes from the link to TCP. Returns true if this call received or wrote bytes, or ended the direction.
     fn copy_to_tcp(&mut self, cx: &mut Context<'_>, budget: &mut Budget) -> io::Result<bool> {
         if self.in_state == DirectionState::Done {
             return Ok(false);

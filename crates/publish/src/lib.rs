@@ -23,17 +23,17 @@
 mod admin;
 mod build;
 mod config;
-mod content;
+mod content; // responses and their compressed forms
 mod counters;
 mod feed;
 mod guava;
-mod origins;
-mod position;
+mod origins; // web pages that may read responses (CORS)
+mod position; // where a feed continues after a restart
 mod publisher;
 mod routes;
 mod state;
 mod token;
-mod workspace;
+mod workspace; // memory that builds use again
 mod writer;
 
 pub use admin::metric_definitions;

@@ -1,4 +1,4 @@
-//! Compares AdaptSize with other policies at the start of a trace, before the end of AdaptSize's first full window.
+//! Compares AdaptSize with other policies at the start of a trace, when AdaptSize's tuner has seen few requests.
 //!
 //! Prints CSV: trace, size, policy, and the object hit ratios from the first request up to each count in `AFTER`.
 //!

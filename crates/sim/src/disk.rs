@@ -21,7 +21,7 @@ pub struct DiskConfig {
     pub capacity_bytes: u64,
     /// The disk admission rule.
     pub admission: DiskAdmissionSpec,
-    /// The number of keys that the admission rule remembers, and its error rate.
+    /// The number of keys that the admission rule remembers, and the false-positive rate of its filter.
     pub memory: RotatingBloomConfig,
     /// The reinsertion rule.
     pub eviction: Reinsertion,
@@ -278,7 +278,8 @@ pub struct DiskReport {
     pub digest: String,
     /// Bytes of memory that the admission rule uses.
     pub admission_memory_bytes: u64,
-    /// How often the rule's first filter forgot the older of its two periods and began a new period.
+    /// How often the filter of the admission rule forgot the older of its two periods and began a new period. If
+    /// the rule has several filters, this is the first.
     pub admission_rotations: u64,
     /// The share of first requests that are taken for repeated ones at the end of the run. Estimated from the
     /// share of set bits in the filter.

@@ -157,7 +157,7 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
         assert!(!again.header("age").is_empty(), "{what}: {:?}", again.head);
         assert_eq!(again.body, body, "{what}: the body of the hit differs");
 
-        // For HEAD, curl prints the head as the body, and then the number of body bytes.
+        // For HEAD, curl writes the head to `--output` and prints the number of body bytes (`--write-out`).
         let count = [
             "--head",
             "--output",

@@ -60,6 +60,7 @@ fn round_trip(addr: SocketAddr, body: &[u8]) -> std::io::Result<Vec<u8>> {
     })
 }
 
+/// Returns random bytes, which compression does not shorten.
 fn noise(bytes: usize, seed: u64) -> Vec<u8> {
     let mut state = seed;
     let next = || {
@@ -200,8 +201,8 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
-/// Without deltas, a gateway stores only the hashes of the chunks that it sends. With `--keep-sent on` it stores the
-/// chunks themselves.
+/// Without deltas, a gateway stores only the hashes of sent chunks (`listed_bytes`), with `--keep-sent on` the chunks
+/// themselves (`raw_bytes`). The second transfer of a chunk is sent by reference (`named_bytes`).
 #[test]
 fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
@@ -322,8 +323,7 @@ fn a_killed_endpoint_causes_no_wrong_byte() {
             for body in transfers {
                 let (body, back) = body.join().expect("the transfer thread ends");
                 if let Ok(back) = back {
-                    // A killed forwarder closes the connection without a reset, so the received bytes may be only a
-                    // prefix of the body.
+                    // A killed forwarder closes the connection without a reset, so `back` may be only a prefix.
                     assert!(body.starts_with(&back), "round {round}");
                     assert!(
                         round % 2 == 1 || back == *body,

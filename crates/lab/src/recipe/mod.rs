@@ -37,7 +37,9 @@ pub(crate) struct Environment<'a> {
 /// The folders, files and arguments with which a server is started.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recipe {
+    /// The folders that the lab creates before the start.
     pub(crate) folders: Vec<PathBuf>,
+    /// The files that the lab writes before the start: path and content.
     pub(crate) files: Vec<(PathBuf, String)>,
     pub(crate) arguments: Vec<String>,
     /// True if `admin_port` serves `/status`.

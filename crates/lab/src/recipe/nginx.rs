@@ -51,8 +51,8 @@ pub(super) fn recipe(
 /// The configuration file, with placeholders.
 ///
 /// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms. Otherwise it
-/// sleeps for up to ten seconds. If the cache becomes too large meanwhile, the module `nginx_capacity` terminates it,
-/// and nginx starts a new cache manager. A key zone of 64 MiB has room for half a million objects.
+/// sleeps for up to ten seconds. If the cache becomes too large meanwhile, the module `nginx_capacity` terminates the
+/// cache manager, and nginx starts a new one. A key zone of 64 MiB has room for half a million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -102,7 +102,7 @@ impl Core {
                 if self.endpoint.sender().writable_bytes(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
-                // Schedules the decision about the stream's held bytes: all frames before them may be acknowledged.
+                // All frames before the held bytes may be acknowledged now, so the next decision may send these bytes.
                 self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }

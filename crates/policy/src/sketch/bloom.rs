@@ -40,8 +40,8 @@ pub struct Bloom {
 pub struct Probe {
     /// The high bits select the block for any number of blocks.
     position: u64,
-    /// From the lowest bit: ten unused bits, eight fields of six bits that select bits, and two fields of two bits
-    /// that select the words.
+    /// From the lowest bit: ten unused bits, eight fields of six bits that select bits, two fields of two bits that
+    /// select the words, and two unused bits.
     bits: u64,
 }
 

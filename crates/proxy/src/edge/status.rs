@@ -1,4 +1,4 @@
-//! The edge's state as JSON, for operators, dashboards and tests.
+//! The edge's state as JSON, for operators, dashboards and tests. Metrics with similar names explain most keys.
 
 use edgeward_policy::adaptsize::CurvePoint;
 use edgeward_store::hot::TuningStatus;
@@ -47,7 +47,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "evicted_bytes": stats.evicted_bytes,
             "abandoned": stats.abandoned,
             "freed_given_back": stats.freed_pages_returns,
-            // Text, because a JSON number keeps only 53 of the 64 bits.
+            // A fingerprint of the policy's decisions, as text: a JSON number keeps only 53 of the 64 bits.
             "decision_digest": format!("{:016x}", stats.digest),
             "tuning": stats.tuning.as_ref().map(tuning),
         },

@@ -7,7 +7,6 @@ use http::HeaderValue;
 
 use super::conn::ConnState;
 
-/// The client of a connection: its address, and facts that are computed once for all its requests.
 #[derive(Clone)]
 pub(crate) struct Client {
     pub(crate) conn: Rc<ConnState>,

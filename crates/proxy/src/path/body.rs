@@ -30,7 +30,7 @@ pub(crate) enum Source {
     Disk(Box<DiskBody>),
     /// A response from the origin that no other request shares.
     Origin(Box<OriginBody>),
-    /// A response from the origin that the worker's sweep watches.
+    /// A response from the origin that the worker's sweep watches, a periodic task that finds slow clients.
     Delivery(Rc<Delivery>),
 }
 

@@ -1,4 +1,4 @@
-//! Responses for clients that are not filter clients: web pages, and programs that use Guava on the JVM.
+//! Responses for web pages (CORS), and for programs that use Guava on the JVM.
 
 use edgeward_filter::guava::{Funnel, GuavaFilter};
 use edgeward_publish::AllowedOrigins;

@@ -16,8 +16,8 @@ use crate::sync::Mutex;
 /// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerMode {
-    /// A separate thread. Requests never wait for the tuner. The tuner divides the requests into windows of a
-    /// fixed number of requests. The parameter `c` changes some milliseconds after the end of a window.
+    /// A separate thread. Requests never wait for the tuner. The tuner divides the requests into windows. Some
+    /// milliseconds after the end of a window it sets AdaptSize's parameter `c`.
     #[default]
     Thread,
     /// The thread of the request that completes a window. That request waits until the tuner has chosen a new

@@ -57,7 +57,7 @@ pub(super) struct ChangesArgs {
     look_back: Option<LookBack>,
 }
 
-/// The look-back, in the unit of the column that orders the changes.
+/// How far a poll reads again before its last position, in the unit of the column that orders the changes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum LookBack {
     Time(Duration),
@@ -206,7 +206,9 @@ impl PreparedPolls {
 
 /// The handle of the polling thread. Dropping the handle stops the thread.
 pub(super) struct Polling {
+    /// Cancels the poll that is running.
     stopper: Stopper,
+    /// Dropping this sender ends the wait for the next poll.
     stop: Option<mpsc::Sender<()>>,
     thread: Option<JoinHandle<()>>,
 }

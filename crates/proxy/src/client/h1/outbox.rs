@@ -53,6 +53,7 @@ impl Outbox {
         self.closes = closes;
     }
 
+    /// Appends a hit from memory: its head, and the body if the response has one.
     pub(super) fn push(
         &mut self,
         worker: &Worker,

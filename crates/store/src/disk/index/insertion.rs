@@ -281,8 +281,8 @@ impl Index {
         source.end();
     }
 
-    /// Overwrites an entry in a pair of buckets, and returns its location: the entry whose record the log will
-    /// overwrite next.
+    /// Overwrites one entry in a pair of buckets: the entry whose record the log will overwrite first. Returns its
+    /// location.
     fn displace(&self, pair: [u64; 2], slot: u64) -> Location {
         let mask = self.geometry.location_mask();
         let (number, at, victim) = pair

@@ -4,7 +4,7 @@ package edgeward.filter;
 public final class Refused extends Exception {
     private static final long serialVersionUID = 1;
 
-    /** The code of the refusal. */
+    /** Why the data was not used. */
     public enum Reason {
         /** A manifest or proof is not trusted or is invalid. */
         UNBELIEVABLE,
@@ -12,7 +12,10 @@ public final class Refused extends Exception {
         OTHER_SET,
         /** A newer manifest was received before. */
         REPLAYED,
-        /** A number decreased within a lineage, for example after the publisher's state was restored from a backup. */
+        /**
+         * The publisher's journal number or `epoch_min` decreased within a lineage: its state was restored from a
+         * backup, or two publishers share a key.
+         */
         FALLING,
         /** No request in progress had the challenge of this proof. */
         NOT_ASKED,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// The histogram of requests per URL: for each number of requests, the number of URLs that have it.
 ///
-/// `n` requests have at most `√(2n)` different counts, so the histogram is small: 14 thousand rows for a
-/// hundred million requests.
+/// The URLs of `n` requests have at most `√(2n)` different request counts, so the histogram is small: at most
+/// 14 thousand rows for a hundred million requests.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Popularity {
     /// The number of URLs by request count, for counts below [`SMALL_COUNTS`].

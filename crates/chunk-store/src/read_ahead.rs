@@ -1,10 +1,11 @@
 //! Predicts which trailers are needed soon, so that a caller can read them ahead. The trailer of a container lists
 //! its chunks.
 //!
-//! Two kinds of trailers are predictable. A container's trailer is needed before the container is overwritten. If the
-//! chunks of a body were found in two consecutive containers, the next container probably has its next chunks. A query
-//! for a trailer that is not in memory would block while it holds the lock. Predicted trailers are therefore announced
-//! early, and a caller that may block [reads](crate::Chunks::fetch) them without the lock.
+//! Two kinds of trailers are predictable. A container's trailer is needed before the container is overwritten, to
+//! remove its chunks from the index. If the chunks of a body were found in two consecutive containers, the next
+//! container probably has the body's next chunks. A query for a trailer that is not in memory would block while it
+//! holds the lock of the store. Predicted trailers are therefore announced early, and a caller that may block
+//! [reads](crate::Chunks::fetch) them without the lock.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -13,17 +14,17 @@ use crate::chunks::{Shared, State};
 use crate::non_blocking::{Access, PendingRead, PendingReads};
 
 impl Shared {
-    /// Announces the trailer at the position after `position`. The caller calls this when it uses the trailer at
-    /// `position` and the trailer before it was already in memory.
+    /// Announces the trailer after the one at `position`. The caller calls this if trailers are requested in the order
+    /// of their positions.
     pub(crate) fn announce_next(&self, position: u32, state: &mut State) {
         self.announce((position + 1) % self.containers, state);
     }
 
-    /// Announces the trailers of the old containers that the next containers after the open container will overwrite.
+    /// Announces the trailers of the containers that will be overwritten after the open container is full.
     pub(crate) fn announce_evictions(&self, state: &mut State) {
         let open = state.open.number;
         for number in (1..=ANNOUNCED_EVICTIONS).filter_map(|nth| open.checked_add(nth)) {
-            // Until all positions were written once, no container is overwritten and no trailer must be read.
+            // Containers are numbered from 0 in the order of writing. The first `self.containers` overwrite no other.
             if number >= self.containers {
                 self.announce(self.position(number), state);
             }

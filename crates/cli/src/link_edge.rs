@@ -20,20 +20,27 @@ use edgeward_types::ByteSize;
 
 use crate::commands::link::endpoint::{self, Compression, IdScheme};
 
-/// The parsed `[origin.link]` section of the configuration. Its fields are the keys of that section.
+/// The parsed `[origin.link]` section of the configuration. Its fields are the keys of that section, which
+/// docs/reference/configuration.md describes.
 #[derive(Clone, Debug)]
 pub(crate) struct LinkSettings {
     pub(crate) gateway: Option<HostPort>,
+    /// The folder of the TLS keys and of the store key.
     pub(crate) keys: Option<PathBuf>,
+    /// The folder, file or device of the chunk store.
     pub(crate) store: Option<PathBuf>,
     pub(crate) store_size: ByteSize,
     pub(crate) store_compression: Compression,
     pub(crate) encryption: bool,
+    /// The compression of bodies on the link.
     pub(crate) compression: Compression,
     pub(crate) dedup: bool,
     pub(crate) delta: bool,
+    /// The hash function of chunk ids.
     pub(crate) ids: IdScheme,
+    /// The number of connections to the gateway.
     pub(crate) connections: usize,
+    /// When the link has been down for this time, its streams are reset.
     pub(crate) timeout: Duration,
     pub(crate) admin: Option<SocketAddr>,
 }

@@ -1,8 +1,8 @@
 //! An opened filter file that answers lookups.
 //!
-//! Opening reads the header (128 bytes) and, for a static filter, a directory of 32 bytes per million ids. All
-//! other bytes stay where they are: `&[u8]`, `Vec<u8>`, `Arc<[u8]>` and a memory-mapped file all work. A lookup
-//! reads one cache line of an updatable filter and four of a static one.
+//! Opening decodes the header (128 bytes) and, for a static filter, a directory of 32 bytes per million ids. The other
+//! bytes are not copied: `&[u8]`, `Vec<u8>`, `Arc<[u8]>` and a memory-mapped file all work. A lookup reads one cache
+//! line of an updatable filter and four of a static one.
 
 use edgeward_types::xxh3::xxh3_64;
 use edgeward_types::{Seed, Timestamp};
@@ -45,7 +45,7 @@ pub struct FilterInfo {
     pub expected_rate: f64,
     /// The size of the whole file in bytes.
     pub bytes: u64,
-    /// The smallest size in bytes of any filter with this rate and this number of ids (the information limit).
+    /// The smallest size in bytes of any filter with `expected_rate` and this number of ids (the information limit).
     pub bytes_limit: f64,
 }
 

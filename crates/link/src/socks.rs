@@ -206,8 +206,8 @@ const FAILURE: u8 = 1;
 const COMMAND_NOT_SUPPORTED: u8 = 7;
 const ADDRESS_TYPE_NOT_SUPPORTED: u8 = 8;
 
-/// The highest length of the head of a CONNECT request, in bytes. It is also sufficient for SOCKS5, whose longest
-/// message has 262 bytes.
+/// The head of a CONNECT request is refused if it is incomplete after this number of bytes. SOCKS5 messages need no
+/// limit: the longest has 262 bytes.
 pub const HEAD_BYTES_MAX: usize = 8192;
 
 #[cfg(test)]

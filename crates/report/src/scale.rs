@@ -207,8 +207,7 @@ impl Scale {
         self.inset + share.clamp(0.0, 1.0) * (1.0 - 2.0 * self.inset)
     }
 
-    /// Returns the position at which bars begin: the position of zero, or the start of the axis if it does not
-    /// show zero.
+    /// Returns the position at which bars begin: the position of zero, or the end of the axis that is nearer to zero.
     pub(crate) fn floor(&self) -> f64 {
         if self.log { 0.0 } else { self.position(0.0) }
     }
@@ -248,7 +247,7 @@ const MAX_TICKS: u32 = 12;
 const TICK_TOLERANCE: f64 = 1e-9;
 
 /// The range of absolute values that an axis can show. Outside of it, differences and ratios of two values
-/// overflow or underflow.
+/// overflow or underflow. A linear axis shows smaller values as zero.
 const MAGNITUDE_MAX: f64 = 1e150;
 const MAGNITUDE_MIN: f64 = 1e-150;
 

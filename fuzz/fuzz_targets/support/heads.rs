@@ -10,7 +10,7 @@ pub fn halves(bytes: &[u8]) -> (&[u8], &[u8]) {
     }
 }
 
-/// Returns the fields of those of the first 64 lines that are valid `name:value` lines.
+/// Returns the header fields in the first 64 lines. Lines that are not valid as `name:value` are skipped.
 pub fn head(lines: &[u8]) -> HeaderMap {
     let mut head = HeaderMap::new();
     for line in lines.split(|&byte| byte == b'\n').take(64) {

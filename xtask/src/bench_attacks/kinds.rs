@@ -58,6 +58,7 @@ impl Strength {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Body {
     pub(super) bytes: u32,
+    /// Further query parameters for the origin, for example the value of `Cache-Control`.
     query: &'static str,
 }
 
@@ -123,13 +124,13 @@ impl Attack {
         }
     }
 
-    /// Returns the number of connections opened per step until all are open.
+    /// Returns the number of connections opened per step of 20 ms until all are open.
     pub(super) const fn opened_per_step(self, strength: Strength) -> usize {
         match (self, strength) {
-            // In an earlier measurement, 115 connections per second kept other edges from connecting. These are 100 per
-            // second; the attacker adds 15 per second.
+            // Two per step are 100 per second, and the attacker adds 15 per second. In an earlier measurement, 115
+            // connections per second kept other edges from connecting.
             (Self::Gateway, Strength::Moderate) => 2,
-            // Each connection makes the edge fetch 8 MiB. The attacker opens one connection in six steps: 70 MB/s.
+            // Each connection makes the edge fetch 8 MiB. The attacker opens one only in every sixth step: 70 MB/s.
             (Self::PinnedH1, Strength::Moderate) => 1,
             _ => 20,
         }

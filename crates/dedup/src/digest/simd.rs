@@ -48,8 +48,8 @@ fn add_blocks(lanes: &mut Lanes, blocks: &[Block]) {
     halves.store(lanes);
 }
 
-/// The eight lanes in two registers. The code of fingerprints adds stripes in the same pass in which it hashes the
-/// bytes.
+/// The eight lanes in two registers. The computation of fingerprints also uses this type, to add each stripe in the
+/// same pass over the bytes.
 #[derive(Clone, Copy)]
 pub(crate) struct Halves {
     low: __m256i,
@@ -79,7 +79,7 @@ impl Halves {
         }
     }
 
-    /// Adds the stripe with this number in its block.
+    /// Adds stripe number `nth` of a block, counted from 0.
     #[target_feature(enable = "avx2")]
     #[inline]
     pub(crate) fn add(&mut self, nth: usize, stripe: &Stripe) {

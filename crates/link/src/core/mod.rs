@@ -246,7 +246,8 @@ impl Core {
     /// caller closes the connection. If pending reads are returned, the frame had no effect; the caller
     /// performs the reads and calls this function again with the frame. `attempts` is the number of earlier
     /// calls with the frame. `frame_buffer` is the buffer from which the frame was decoded, if a payload may be
-    /// delivered from it without a copy.
+    /// delivered from it without a copy. `wire_bytes` is the length of the encoded frame. `budget` is what remains
+    /// of the caller's time slice.
     pub(crate) fn handle(
         &mut self,
         connection: ConnectionId,
@@ -308,6 +309,7 @@ impl Core {
             .position(|state| state.id == connection);
         let at = at.ok_or(Superseded)?;
         self.connections[at].idle = false;
+        // With several connections, the first one sends short frames and the others send long frames.
         let lane = match (at, self.connections.len()) {
             (_, 1) => Lane::Any,
             (0, _) => Lane::Short,

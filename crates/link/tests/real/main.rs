@@ -1,4 +1,5 @@
-//! Tests of two endpoints with real sockets, files and clocks, on loopback.
+//! Tests of two endpoints with real sockets, files and clocks, on loopback. Among the modules, `cold` tests slow disks,
+//! `lockout` tests edges that use up a gateway's connections, and `time_slices` tests short requests beside downloads.
 //!
 //! `EDGEWARD_LINK_REAL_RUNS=100` sets the number of runs with random faults. The default is 20.
 

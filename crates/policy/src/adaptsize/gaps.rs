@@ -1,11 +1,13 @@
 //! Measured distributions of the time between requests of one object.
 //!
-//! Theorem 1 of the AdaptSize paper assumes Poisson requests: an object of rate `r` is requested again within the
-//! lifetime `T` with probability `1 - e^(-rT)`. Real requests are bursty. On a video trace LRU hits 46 of 100 requests
-//! where the exponential predicts 34. AdaptSize's predictions have an error of the same size, for every size parameter
-//! `c` at which the cache evicts. This module therefore measures two values for objects of about `n` requests per
-//! window. `G(T)` is the share of gaps up to `T`. `M(T)` is the mean stay: an object stays in the cache until its next
-//! request or for `T`, whichever is shorter. The unit of all times is one window.
+//! The lifetime `T` is the time for which the cache keeps an object after a request. Theorem 1 of the AdaptSize paper
+//! assumes Poisson requests: an object of rate `r` is requested again within `T` with probability `1 - e^(-rT)`. Real
+//! requests are bursty. On a video trace LRU hits 46 of 100 requests where the exponential predicts 34. AdaptSize's
+//! predictions have an error of the same size, for every size parameter `c` at which the cache evicts.
+//!
+//! This module therefore measures two values for objects of about `n` requests per window. `G(T)` is the share of gaps
+//! up to `T`. `M(T)` is the mean stay: an object stays in the cache until its next request or for `T`, whichever is
+//! shorter. The unit of all times is one window.
 
 /// Gaps between successive requests of one object, by the number of its requests in the window.
 #[derive(Clone, Debug, Default)]

@@ -1,4 +1,4 @@
-//! Errors of requests to the origin, with a text and a status for the client. Those caused by a client have no counter.
+//! Errors of requests to the origin, with text and status for the client. Errors caused by a client are not counted.
 
 use std::error::Error;
 use std::io;
@@ -21,7 +21,7 @@ pub(crate) enum OriginError {
     /// The connection took too long.
     #[error("the origin cannot be connected to in time")]
     ConnectTimeout,
-    /// All connections of this worker were busy for too long.
+    /// All connections of this worker were busy for too long, or too many requests waited for one.
     #[error("all connections to the origin are busy")]
     Busy,
     /// The head of the response did not arrive in time.

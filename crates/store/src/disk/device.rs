@@ -96,7 +96,7 @@ pub struct FileDevice {
     block_device: bool,
     /// True if the file system can tell which pages are in the page cache.
     supports_read_now: bool,
-    /// `None` if the system cannot map the file. All bytes are then read.
+    /// `None` if the system cannot map the file, or the file is open for reading only. Reads then use system calls.
     mapping: Option<Mapping>,
     /// `None` if pages in socket buffers cannot be protected from later writes, and for block devices.
     page_replacement: Option<PageReplacement>,
@@ -229,7 +229,7 @@ impl FileDevice {
         self
     }
 
-    /// Writes bytes without the page cache. Returns false if this is not possible for these bytes.
+    /// Writes bytes without the page cache. Returns false if this is not enabled, or not possible for these bytes.
     fn write_directly_at(&self, bytes: &[u8], offset: u64) -> io::Result<bool> {
         let Some(direct) = &self.direct else {
             return Ok(false);

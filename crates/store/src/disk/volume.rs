@@ -169,9 +169,8 @@ impl Volume {
         self.unwritten.clear();
     }
 
-    /// Removes a key from the index and stops writes of the key that are in progress. Returns false if it is
-    /// certain that the device has no object under the key. Recovery after a crash would then not find an
-    /// object either.
+    /// Removes a key from the index and stops writes of the key that are in progress. Returns false if the device
+    /// certainly had no object under the key, so that a recovery after a crash cannot find one.
     pub(crate) fn remove_key(&self, hash: KeyHash) -> bool {
         let in_progress = self.in_progress.lock();
         let writes = in_progress.get(&hash.0);
@@ -181,8 +180,8 @@ impl Volume {
         let was_stored = writes.is_some() || self.index.find(hash).is_some();
         self.index.purge(hash);
         // In three cases the index has no entry although the device may have an object: another purge of the
-        // key is not durable yet, the entry was displaced from the index, or the object's segment could not be
-        // read.
+        // key is not durable yet, a full index dropped the entry for a new one, or the object's segment could not
+        // be read.
         was_stored
             || self.purges_pending.load(Ordering::SeqCst) > 0
             || self.index.counts().displaced > 0

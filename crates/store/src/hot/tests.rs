@@ -73,8 +73,8 @@ fn evicted_bytes_are_charged_until_their_last_reader_has_ended() {
     }
     let stats = cache.stats();
     assert_eq!(stats.refused_pinned, 1);
-    // The guards in `read` keep every admitted object charged, as a resident or as pinned. The bound of 18 MiB
-    // therefore allows no object after the first 18.
+    // The guards in `read` keep every admitted object charged, as a resident or as pinned. A sum of 18 MiB therefore
+    // means that no object was admitted after the first 18.
     assert!(
         stats.used_bytes + stats.pinned_bytes <= 18 * MIB,
         "{stats:?}"

@@ -59,7 +59,8 @@ impl PurgeClient {
             send_request(addr, "GET", id, None).complete.then_some(())?;
             self.requested.push(id);
         }
-        // The marker is larger than the memory tier, so that a hit proves that it is on disk.
+        // The marker is larger than the memory tier, so that a hit proves that it is on disk. A generation of an object
+        // is its content between two invalidations; the marker is never invalidated.
         let marker = self.next_id(4);
         let marker_generation = ledger.generation_of(marker);
         send_request(addr, "GET", marker, None)

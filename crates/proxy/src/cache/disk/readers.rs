@@ -1,8 +1,7 @@
 //! Threads that read from disks, so that workers do not wait for a disk.
 //!
-//! A read that is optional, because the origin can answer instead, is refused if too many reads wait: the disk is then
-//! slower than the origin. A read for a body whose head was sent is required and never refused. Each connection has at
-//! most one required read.
+//! A read is optional if the origin can answer instead. It is refused if too many reads wait. A read for a body whose
+//! head was sent is required and is refused only after `close`. Each connection has at most one required read.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,6 +17,7 @@ use crate::base::lock::lock;
 pub(crate) struct Readers {
     queue: Arc<Queue>,
     threads: Vec<JoinHandle<()>>,
+    /// If this many reads wait, further optional reads are refused.
     waiting_max: usize,
 }
 

@@ -215,6 +215,7 @@ impl TestRun<'_> {
     }
 }
 
+/// Returns the full key, which is stored with the object. The cache finds the object by `KeyHash(key)`.
 fn name(key: u64) -> [u8; 8] {
     key.to_le_bytes()
 }

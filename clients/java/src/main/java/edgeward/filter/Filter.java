@@ -23,7 +23,7 @@ public final class Filter {
     // The bytes 89 45 57 46 0d 0a 1a 0a.
     private static final long MAGIC = 0x0a1a0a0d46574589L;
 
-    // The multipliers that select an id's bit in each of the eight lanes of a block.
+    // The multipliers that select an id's bit in each of the eight lanes (32-bit words) of a block.
     private static final int[] SALTS = {
         0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31
     };
@@ -62,6 +62,7 @@ public final class Filter {
      * A shard of a static filter. An id has four slots, each in another of four neighbouring segments.
      *
      * @param from the offset of the shard's first slot in the file
+     * @param seed the number that is mixed with the hash of an id to select its slots
      * @param starts the number of slots that may be the first slot of an id; 0 for a shard without ids
      * @param wideFrom the first slot that has one bit more than {@code bits}
      * @param segment the number of slots of a segment, a power of two
@@ -147,7 +148,7 @@ public final class Filter {
         if (count == 0 || next > file.length) {
             throw invalidHeader("the payload is too short for the number of shards");
         }
-        // The directory is complete, so the number of shards is bounded by the length of the file.
+        // The file has 32 bytes per shard here, so its length limits the number of shards.
         Shard[] shards = new Shard[(int) count];
         for (int number = 0; number < shards.length; number++) {
             int at = HEADER_BYTES + number * SHARD_BYTES;

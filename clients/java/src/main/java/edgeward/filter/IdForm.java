@@ -32,7 +32,7 @@ public enum IdForm {
         return Xxh3.hash(bytes, 0, bytes.length, seed);
     }
 
-    /** Like {@link #hash(String, long)}, for the bytes of a spelling. */
+    /** Like {@link #hash(String, long)}, for the bytes of a spelling. More than 64 bytes are hashed unchanged. */
     public long hash(byte[] id, long seed) {
         if (this != TEXT && id.length <= 64) {
             // UUIDs and integers are ASCII. A byte above 127 becomes a character that makes the spelling invalid.

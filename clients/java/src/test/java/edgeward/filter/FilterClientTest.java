@@ -17,7 +17,10 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.ValueSource;
 
-/** Tests the client with a publisher in this process and clocks that only the test advances. */
+/**
+ * Tests the client with a publisher in this process and clocks that only the test advances. {@code trouble} names the
+ * fault that the publisher injects, see {@link FakePublisher#trouble}.
+ */
 final class FilterClientTest {
     private static final Duration TIMEOUT = Duration.ofMinutes(3);
 
@@ -75,8 +78,7 @@ final class FilterClientTest {
         long id = firstAbsentId();
         publisher.trouble = "dead";
         untilAPollFails();
-        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms: jitter may make the client's clock late
-        // by that time.
+        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms, by which the client's clock may be late.
         long left = client.status().freshFor().toMillis();
         assertTrue(left > 0 && left <= 2_900, left + " ms");
         publisher.advanceClocks(left, left);

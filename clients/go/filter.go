@@ -23,7 +23,8 @@ type Filter struct {
 type Facts struct {
 	// Updatable is true for a blocked Bloom filter, false for a static filter (binary fuse).
 	Updatable bool
-	Form      Form
+	// Form is the kind of the ids: text, UUIDs or integers.
+	Form Form
 	// Epoch is higher in a later build of the set.
 	Epoch uint64
 	// Built is the time of the build, zero if unknown.
@@ -49,7 +50,7 @@ func invalidFile(format string, arguments ...any) error {
 
 const (
 	headerBytes = 128
-	// The size of a shard's entry in the directory of a static filter.
+	// The size of a shard's entry in the directory, the table at the start of a static filter's payload.
 	shardBytes = 32
 	// The size of a block of an updatable filter.
 	bloomBytes = 32
@@ -65,10 +66,11 @@ const (
 type shard struct {
 	// The slots, packed without gaps, and the padding.
 	area []byte
+	// The seed that is mixed with the hash of an id to find its slots.
 	seed uint64
 	// The number of slots that can be the first of an id's four slots; 0 for a shard without ids.
 	starts uint32
-	// The first slot that has one bit more than bits.
+	// The slots from this number on have one bit more than the earlier slots.
 	wideFrom uint32
 	// The number of slots of a segment. The four slots of an id are in consecutive segments.
 	segment uint32
@@ -204,7 +206,7 @@ func (f *Filter) mayContainInBlocks(hash uint64) bool {
 	return missing == 0
 }
 
-// The factors that select the bit of an id in each of the eight lanes of a block.
+// The factors that select the bit of an id in each of the eight 32-bit words (lanes) of a block.
 var salts = [8]uint32{
 	0x47b6137b, 0x44974d91, 0x8824ad5b, 0xa2b7289d, 0x705495c7, 0x2df1424b, 0x9efc4947, 0x5c6bfb31,
 }

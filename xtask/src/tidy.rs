@@ -4,15 +4,15 @@
 //! files of the checkout and applies the rules. It also runs as a test, so `cargo test --workspace` enforces the
 //! rules.
 
-mod edges;
-mod layers;
-mod links;
-mod modules;
-mod pure;
-mod source;
+mod edges; // imports between crates
+mod layers; // imports between the modules of `proxy`
+mod links; // links between documents
+mod modules; // files that no target includes
+mod pure; // pure crates do no I/O
+mod source; // a helper: parts of a source file
 mod text;
-mod tokens;
-mod words;
+mod tokens; // a helper: words outside comments and strings
+mod words; // replaced words, sentences, lengths of lines
 
 use std::collections::BTreeMap;
 use std::fmt::Display;
@@ -85,7 +85,8 @@ impl Finding {
     }
 }
 
-/// Prints the order of the modules of `proxy` and all findings. Returns true if there are no errors.
+/// Prints the order of the modules of `proxy` and all findings; with `--words`, only findings about words. Returns true
+/// if there are no errors.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     if let Some(prefix) = options.value("--words") {
         return words_below(root, prefix);

@@ -56,11 +56,15 @@ impl State {
     ))]
     fn new(
         set: String,
+        // The public keys whose signatures are trusted. Without keys, any server that answers is trusted.
         keys: Option<Vec<String>>,
         max_staleness: &Bound<'_, PyAny>,
+        // A guaranteed limit of the difference to the publisher's clock. If `None`, only proofs make the filter fresh.
         clock_error: Option<&Bound<'_, PyAny>>,
+        // Manifests with a smaller serial number are refused as replays.
         serial_min: u64,
         snapshot_bytes_max: u64,
+        // The maximum number of ids added since the snapshot.
         overlay_ids_max: usize,
     ) -> PyResult<Self> {
         let trust = trust(keys.unwrap_or_default())?;
@@ -135,7 +139,7 @@ impl State {
         Ok(())
     }
 
-    /// Verifies and uses a manifest.
+    /// Verifies and uses a manifest: the signed list of the snapshot and its deltas.
     fn manifest(&self, py: Python<'_>, now: (u64, u64), line: &str) -> PyResult<()> {
         let taken = self
             .client()
@@ -143,7 +147,7 @@ impl State {
         taken.map_err(|why| refused(py, &why))
     }
 
-    /// Verifies and uses a proof.
+    /// Verifies and uses a proof: the publisher's signed response to a challenge.
     fn proof(&self, py: Python<'_>, now: (u64, u64), line: &str) -> PyResult<()> {
         let taken = self.client().accept_proof(self::now(now), line.as_bytes());
         taken.map_err(|why| refused(py, &why))

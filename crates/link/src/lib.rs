@@ -30,7 +30,7 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod address;
+mod address; // addresses that a permitted host name must not resolve to
 mod admin;
 mod allow;
 mod backoff;
@@ -40,24 +40,24 @@ mod cipher;
 mod client;
 mod config;
 mod connection;
-mod core;
+mod core; // the state of a peer
 mod deny;
 mod gateway;
 mod handshake;
-mod ids;
-mod inbox;
+mod ids; // the hash function of chunk ids
+mod inbox; // the receive buffers of a connection
 mod keys;
-mod knowledge_files;
+mod knowledge_files; // stores on disk which chunks each peer has
 mod label;
 mod listener;
-mod local;
+mod local; // opens TCP sockets
 mod metrics;
 mod origin;
-mod outbox;
-mod parked;
+mod outbox; // encoded frames that wait to be written
+mod parked; // frames that wait for a disk read
 mod peer;
-mod probe;
-mod pump;
+mod probe; // detects encrypted and compressed bodies
+mod pump; // copies between a stream and a TCP connection
 mod send_delay;
 pub mod socks;
 mod status;

@@ -86,11 +86,11 @@ metrics! {
     const GATEWAY: GatewayCounters = |gateway| {
         Counter "edgeward_link_accepted_total" "Connections accepted." { gateway.connections }
         Counter "edgeward_link_ended_total" "Connections closed by the gateway, by cause." ["cause":
-            "refused" = gateway.refused,
-            "displaced" = gateway.displaced,
-            "denied" = gateway.denied,
-            "malformed" = gateway.malformed,
-            "violation" = gateway.violations,
+            "refused" = gateway.refused, // in the handshake: wrong key or version, or no HELLO
+            "displaced" = gateway.displaced, // before the end of the handshake, to make room for newer connections
+            "denied" = gateway.denied, // the certificate is on the deny list
+            "malformed" = gateway.malformed, // received bytes were not a valid frame
+            "violation" = gateway.violations, // the peer violated the protocol
         ]
         Counter "edgeward_link_cloned_stores_total"
             "Edges that had the store identity of another connected edge." { gateway.clones }

@@ -5,7 +5,7 @@
 //! - **Found in neither tier.** The response is offered to memory, whose own policy decides. It is written to
 //!   disk if the disk admission rule accepts it. Both tiers may store it: the tiers are inclusive, because an
 //!   object removed from disk at promotion would have to be written again later.
-//! - **Found on disk.** The object is offered to memory, whose own policy decides. The disk keeps its copy.
+//! - **Found on disk.** The object is offered to memory unless it exceeds a size limit. The disk keeps its copy.
 //! - **Found in memory.** No function is called, because hits in memory are too frequent.
 //! - **Evicted from memory.** The object is offered to the disk if it was hit in memory and the disk does not have
 //!   it. Such an object had at least two requests, but the disk admission rule counted only the first, because it
@@ -59,7 +59,7 @@ impl Default for HierarchyRules {
 pub struct Placement {
     /// True if the object is offered to memory, whose policy decides.
     pub offer_to_ram: bool,
-    /// The decision to write the object to disk.
+    /// The decision if the object is written to disk, with the reason if it is not.
     pub disk: DiskVerdict,
 }
 

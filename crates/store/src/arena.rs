@@ -7,8 +7,8 @@
 //! offset in the file.
 //!
 //! After `sendfile` has returned, socket buffers may still refer to the pages. A page is therefore never
-//! written twice. When a body is freed, its extent is punched out of the file, which returns the memory to the
-//! system at once. The next body at this offset gets new pages, while the old pages in socket buffers exist
+//! written twice. When a body is freed, its extent (its part of the file) is punched out, which returns the memory to
+//! the system at once. The next body at this offset gets new pages, while the old pages in socket buffers exist
 //! until they have been sent.
 //!
 //! The file is sparse and far larger than the arena's capacity, so that a free extent is found without a search:

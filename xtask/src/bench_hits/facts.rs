@@ -68,6 +68,7 @@ pub(crate) fn today() -> String {
     output(Command::new("date").args(["--utc", "+%F"]))
 }
 
+/// Returns the load average of the last minute.
 pub(crate) fn load_average() -> Option<f64> {
     let text = fs::read_to_string("/proc/loadavg").ok()?;
     text.split_whitespace().next()?.parse().ok()
@@ -75,8 +76,8 @@ pub(crate) fn load_average() -> Option<f64> {
 
 /// Returns the number of CPU ticks that the host took from this virtual machine, and the number of all ticks.
 ///
-/// Fields of `/proc/stat` (proc(5)): user nice system idle iowait irq softirq steal guest guest_nice. User includes
-/// guest.
+/// Fields of `/proc/stat` (proc(5)): user nice system idle iowait irq softirq steal guest guest_nice. The last two are
+/// not added, because user and nice include them.
 pub(crate) fn stolen() -> (u64, u64) {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let ticks: Vec<u64> = stat

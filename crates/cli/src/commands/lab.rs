@@ -231,7 +231,7 @@ fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) ->
     diagnostics
 }
 
-/// Adds a location and a hint to an error of the experiment.
+/// Adds a hint to an error that the operator can mend, and the line of the plan if the plan is the cause.
 fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     let message = error.to_string();
     match error {
@@ -247,8 +247,8 @@ fn with_location(error: LabError, plan: &Plan, file: &Path) -> anyhow::Error {
     }
 }
 
-/// Returns a [`Stop`] that the first signal triggers. The child processes have their own process groups, so the
-/// signal does not reach them, and the lab stops them in order.
+/// Returns a [`Stop`] that the first signal triggers. The child processes have their own process groups, so Ctrl-C
+/// does not reach them, and the lab stops them itself.
 fn stop_by_signal() -> anyhow::Result<Stop> {
     let stop = Stop::default();
     let mut signals = Signals::listen()?;

@@ -13,9 +13,9 @@ use crate::support::{
 
 const MAX_STALENESS: Duration = Duration::from_secs(60);
 
-/// Starts a client with a valid filter. Then the relay changes the responses by `tamper`, and `publish` publishes id
-/// 5000. The test waits until `has_counted` returns true for the client's status. Then the relay passes responses
-/// unchanged, and the client must get the newest filter.
+/// Starts a client, which gets a valid filter through a relay. Then the relay changes the responses by `tamper`, which
+/// gets a request's path and its response, and `publish` publishes id 5000. The test waits until `has_counted` returns
+/// true for the client's status. Then the relay passes responses unchanged, and the client must get the newest filter.
 fn check_refusal(
     publish: impl FnOnce(&RunningPublisher, &Table),
     tamper: impl FnMut(&str, Vec<u8>) -> Option<Vec<u8>> + Send + 'static,

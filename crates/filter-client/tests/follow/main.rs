@@ -54,7 +54,8 @@ fn a_client_fails_open_after_its_publisher_died() {
     assert!(!client.status().fresh);
 }
 
-/// A stepped wall clock never makes a stale filter fresh. After a step, the next proof makes the filter fresh again.
+/// A stepped wall clock never makes a stale filter fresh. After a step, the next proof (the publisher's signed response
+/// to a request of this client) makes the filter fresh again.
 #[test]
 fn stepped_wall_clocks_do_not_extend_freshness() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -78,7 +79,8 @@ fn stepped_wall_clocks_do_not_extend_freshness() {
     assert_eq!(client.answer("no such id"), Answer::Ask(Reason::Stale));
 }
 
-/// If the operator guarantees the clock error, the date of a manifest makes the filter fresh without a proof.
+/// If the operator guarantees a largest difference between the clocks of client and publisher (`clock_error`), the date
+/// of a manifest makes the filter fresh without a proof.
 #[test]
 fn dated_manifests_suffice_with_a_known_clock_error() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -35,8 +35,8 @@ struct CountedRule {
 struct Counts {
     absent: AtomicU64,
     maybe: AtomicU64,
-    not_ids: AtomicU64,
-    unknown: AtomicU64,
+    not_ids: AtomicU64, // the text does not have the form of an id
+    unknown: AtomicU64, // no filter is loaded, or the filter may be outdated
     false_positives: AtomicU64,
 }
 

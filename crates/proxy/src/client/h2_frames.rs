@@ -354,8 +354,7 @@ fn fragments(mut frames: &[u8]) -> Vec<u8> {
     block
 }
 
-/// Returns the number of fields in a header block (RFC 7541 §6). Counts up to the first malformed field, because
-/// hyper's decoder stops there too.
+/// Returns the number of fields in a header block (RFC 7541 §6), up to a malformed field: hyper's decoder stops there.
 fn count_block_fields(mut block: &[u8]) -> usize {
     let mut fields = 0;
     while let Some(&first) = block.first() {
@@ -430,7 +429,7 @@ const BLOCK_FRAMES_MAX: usize = 64;
 /// The largest payload of a frame: SETTINGS_MAX_FRAME_SIZE of hyper, the minimum of RFC 9113 §6.5.2.
 const FRAME_BYTES_MAX: usize = 16 << 10;
 
-/// DATA frames up to this payload are merged: four times the 256 bytes below which h2 limits unread DATA frames.
+/// DATA frames up to this payload are merged. h2 limits the number of unread DATA frames that are below 256 bytes.
 const SMALL_DATA_BYTES: usize = 1 << 10;
 
 const PREFACE_BYTES: usize = 24;

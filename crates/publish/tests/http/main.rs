@@ -96,7 +96,7 @@ fn caches_can_use_validators_ranges_and_head_requests() {
     assert!(manifest.field("vary").contains("edgeward-challenge"));
 }
 
-/// A proof echoes its challenge, is signed, and must not be cached.
+/// A proof echoes its challenge, is signed, and must not be cached. `lag_ms` is the age of the data that it covers.
 #[test]
 fn a_challenge_is_answered_by_a_proof() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -215,7 +215,7 @@ fn a_restart_continues_with_the_stored_state() {
     publisher.shutdown();
 
     let empty = Table::default();
-    // The source is empty, so the stored state is served.
+    // A scan of an empty source fails, so the publisher serves the stored state.
     let publisher =
         Publisher::start(config(folder.path()), Box::new(empty)).expect("the publisher starts");
     let after = manifest(publisher.addr());
@@ -413,8 +413,8 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     assert!(required[1] > required[0], "{required:?}");
 }
 
-/// Ids that were acknowledged after the backup are lost. The publisher signs no proof before it has published a scan.
-/// Proofs have a lag until it has published a scan that began at least `commit_within` after its start.
+/// A folder restored from a backup lacks the ids that were acknowledged later. No proof is signed before a scan is
+/// published. Proofs have a lag until a scan is published that began at least `commit_within` after the restart.
 #[test]
 fn proofs_of_a_restored_folder_have_a_lag_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());

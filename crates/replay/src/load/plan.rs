@@ -59,10 +59,10 @@ pub struct ReplayPlan {
     /// The id of the target's process, which is monitored if it runs on this machine.
     pub pid: Option<u32>,
 
-    /// A page of the target to fetch with every sample, such as its `/status`.
+    /// A page of the target, such as its `/status`, that is recorded with every sample.
     pub status: Option<Target>,
 
-    /// The interval between two samples. Default: one second.
+    /// The interval between two samples of the counters and of the target's resources. Default: one second.
     pub sample_interval: Duration,
 
     /// The live counters, for progress displays.

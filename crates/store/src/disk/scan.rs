@@ -1,4 +1,4 @@
-//! Lists the records of a segment, from its footer or by a search.
+//! Lists the records of a segment: from the footer, which is written at the end of a full segment, or by a search.
 
 use std::io;
 
@@ -63,7 +63,7 @@ impl FoundRecord<'_> {
 }
 
 impl Scan<'_> {
-    /// Returns the header of a segment, or `None` if the segment was never opened.
+    /// Returns the header of a segment, or `None` if it has no valid header, for example because it was never opened.
     pub(crate) fn header(&self, segment: SegmentId) -> io::Result<Option<SegmentHeader>> {
         let mut bytes = [0; SEGMENT_HEADER_BYTES];
         self.device

@@ -121,8 +121,8 @@ impl<'l> AccessLogLine<'l> {
         Self::split_common(line).map_or_else(|| Self::split_any(line), Ok)
     }
 
-    /// Splits a line of the most common form, in which the request does not end with an escape, and single
-    /// spaces follow it. Returns the same fields as [`Self::split_any`], but needs only three searches.
+    /// Splits a line of the most common form, or returns `None`. In this form the request does not end with an escape,
+    /// and one space is before and after the status. The fields are those of [`Self::split_any`], with fewer searches.
     #[inline]
     fn split_common(line: &'l [u8]) -> Option<Self> {
         let open = memchr::memchr(b'[', line)?;

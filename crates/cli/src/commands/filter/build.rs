@@ -314,9 +314,11 @@ struct Report {
     construction: &'static str,
     /// The time at which reading of the source began, in milliseconds since 1970. Ids added later may be missing.
     complete_ms: u64,
+    /// Includes repeated ids and the ids read by earlier, interrupted runs.
     ids_read: u64,
     /// The part of `ids_read` that was read by interrupted runs.
     ids_read_before: u64,
+    /// The number of lines or rows that were skipped because they do not have the form of an id.
     ids_malformed: u64,
     /// The number of times that the connection to the database was lost.
     setbacks: u64,
@@ -328,8 +330,11 @@ struct Report {
     bits_per_id: f64,
     /// The size as a multiple of the information-theoretic lower bound.
     times_the_limit: f64,
+    /// The false-positive rate given with `--fpr`.
     asked_rate: f64,
+    /// The false-positive rate computed from the built filter.
     expected_rate: f64,
+    /// The false-positive rate of [`MEASURE_PROBES`] queries.
     measured_rate: f64,
     read_seconds: f64,
     build_seconds: f64,

@@ -64,7 +64,7 @@ impl KeyVersions {
 }
 
 impl Fetch {
-    /// Sends the request, and reports a result to the leader and to the followers.
+    /// Sends the request, which validates `stale` if given. Reports a result to the leader and to the followers.
     pub(super) async fn run(mut self, mut stale: Option<Arc<Stored>>) {
         let _open = OpenFill::new(&self.worker.counters);
         loop {
@@ -135,7 +135,7 @@ impl Fetch {
         }
     }
 
-    /// Reads the current versions. Removes the marker from the key if the marker is no longer current.
+    /// Reads the current versions. Removes the `Vary` marker from the key if the marker is no longer current.
     fn read_versions(&mut self) -> KeyVersions {
         let hot = &self.worker.cache.hot;
         let primary = hot.version(self.key.primary_hash());
@@ -149,7 +149,7 @@ impl Fetch {
         KeyVersions { key, primary }
     }
 
-    /// Replaces the stored response by its freshened copy, in each tier that has the response.
+    /// Replaces the stored response by its freshened copy, in each tier that has it, unless the key has changed.
     fn freshen(&self, old: &Arc<Stored>, stored: &Arc<Stored>, version: Version) {
         let worker = &self.worker;
         let cache = &worker.cache;
@@ -252,6 +252,7 @@ impl Fetch {
             let version = destination.versions.key;
             destination.set_removed(worker.cache.remove(version, &destination.key));
         }
+        // Lookups would not find this variant: memory lacks its marker, and the disk does not write the marker.
         if disk.is_none() && !destination.is_findable {
             counters.not_stored_admission.increment();
             return self.release_to_leader(parts, body, None);
@@ -269,8 +270,7 @@ impl Fetch {
                 if disk.is_none() {
                     return self.release_to_leader(parts, body, None);
                 }
-                // The body is too large for memory. Only a window of the body is buffered, for the disk and for the
-                // readers that have joined.
+                // The body is too large for memory. The disk and the readers that have joined get it through a window.
                 buffer_max = 0;
             }
         }

@@ -23,6 +23,7 @@ use crate::path::fetch::FetchResult;
 
 impl Fetch {
     /// Moves the body into the fill and to disk, and at its end into memory. The leader gets the result `shared`.
+    /// The fill becomes a window if the body exceeds `buffer_max` bytes. `length` is that of the body, if known.
     #[expect(clippy::too_many_arguments, reason = "state moved into the future")]
     pub(super) async fn pump(
         mut self,

@@ -1,4 +1,4 @@
-//! Predefined workloads. A workload mixes classes of objects, such as pages and images. Each class has its own
+//! Predefined workloads. A workload mixes classes of traffic, such as pages and images. Each class has its own
 //! popularity and its own distribution of sizes.
 
 use std::fmt;

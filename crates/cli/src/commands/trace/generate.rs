@@ -15,7 +15,7 @@ use crate::output::{self, Progress};
 /// Generate a trace: Zipf popularity, one-hit wonders, churn, all sizes
 ///
 /// The same options and seed give the same trace on every machine. Presets: web (pages, images, API), video,
-/// mixed (all classes), switch (the classes alternate), small (replays over HTTP within a minute).
+/// mixed (web, video and downloads), switch (as mixed, in phases), small (replays over HTTP within a minute).
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
@@ -35,7 +35,7 @@ pub(crate) struct GenerateArgs {
     #[arg(long, value_name = "SHARE")]
     one_hit_share: Option<Proportion>,
 
-    /// Fraction of repeatedly requested objects that are absent at the start
+    /// Fraction of repeatedly requested objects that appear during the trace
     #[arg(long, value_name = "SHARE")]
     churn: Option<Proportion>,
 

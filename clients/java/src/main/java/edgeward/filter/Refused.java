@@ -13,7 +13,7 @@ public final class Refused extends Exception {
         /** A newer manifest was received before. */
         REPLAYED,
         /**
-         * The publisher's journal number or `epoch_min` decreased within a lineage: its state was restored from a
+         * The publisher's journal number or {@code epoch_min} decreased within a lineage: its state was restored from a
          * backup, or two publishers share a key.
          */
         FALLING,

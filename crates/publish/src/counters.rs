@@ -64,7 +64,7 @@ metrics! {
         Counter "edgeward_publish_connections_displaced_total"
             "Connections closed for a new one while they waited for their client." { connections.displaced.value() }
         Counter "edgeward_publish_connections_refused_total"
-            "Connections refused because each other connection of the client had a response under way."
+            "Connections refused because the client had too many, all with a response under way."
             { connections.refused.value() }
         Counter "edgeward_publish_connections_silent_total"
             "Connections closed because the client sent nothing." { connections.silent.value() }

@@ -1,4 +1,4 @@
-//! Encodes frames.
+//! Encodes the frames of the link protocol: a header, fields, and in some frames bytes of a body.
 
 use std::hash::Hasher as _;
 

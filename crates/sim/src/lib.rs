@@ -7,6 +7,7 @@
 //! tiers and the space management of the log are the server's too.
 #![forbid(unsafe_code)]
 
+mod bound;
 mod capacity;
 mod curve;
 mod disk;
@@ -14,6 +15,7 @@ mod facts;
 mod ram;
 mod run;
 
+pub use bound::{BoundReport, OfflineBounds};
 pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
 pub use curve::{CurveConfig, CurveRow, CurveStudy};
 pub use disk::{DiskConfig, DiskReport, DiskTotals};

@@ -34,9 +34,9 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
         return page.render();
     }
     page.section("Hit ratios");
-    page.bars(ratio_bars(&simulation.runs));
+    page.bars(ratio_bars(simulation));
     if capacities(&simulation.runs).len() > 1 {
-        page.plot(by_capacity(&simulation.runs));
+        page.plot(by_capacity(simulation));
     }
     page.table(table(&simulation.runs));
 
@@ -82,19 +82,27 @@ fn finding(runs: &[RunReport]) -> Option<String> {
     })
 }
 
-fn ratio_bars(runs: &[RunReport]) -> Bars {
+fn ratio_bars(simulation: &Simulation) -> Bars {
     let mut bars = Bars::new(
         "Requests and bytes answered from the cache",
         Axis::new("hit ratio", Unit::Share),
         ["object hit ratio", "byte hit ratio"],
     );
-    for run in runs {
+    for run in &simulation.runs {
         bars.group(name(run), [run.object_hit_ratio, run.byte_hit_ratio]);
+    }
+    for bound in &simulation.bounds {
+        let ratios = [bound.object_hit_ratio_max, bound.byte_hit_ratio_max];
+        bars.group(
+            format!("upper bound {}", ByteSize(bound.capacity_bytes)),
+            ratios,
+        );
     }
     bars
 }
 
-fn by_capacity(runs: &[RunReport]) -> Plot {
+fn by_capacity(simulation: &Simulation) -> Plot {
+    let runs = &simulation.runs;
     let mut plot = Plot::new(
         "Object hit ratio by cache size",
         Axis::new("cache size", Unit::Bytes).log(),
@@ -114,6 +122,15 @@ fn by_capacity(runs: &[RunReport]) -> Plot {
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         plot.add(Series::line(policy, points));
+    }
+    if !simulation.bounds.is_empty() {
+        let mut points: Vec<(f64, f64)> = simulation
+            .bounds
+            .iter()
+            .map(|bound| (bound.capacity_bytes as f64, bound.object_hit_ratio_max))
+            .collect();
+        points.sort_by(|a, b| a.0.total_cmp(&b.0));
+        plot.add(Series::line("upper bound", points));
     }
     plot
 }

@@ -32,9 +32,9 @@ public enum IdForm {
         return Xxh3.hash(bytes, 0, bytes.length, seed);
     }
 
-    /** Like {@link #hash(String, long)}, for the bytes of a spelling. More than 64 bytes are hashed unchanged. */
+    /** Like {@link #hash(String, long)}, for the bytes of a spelling. */
     public long hash(byte[] id, long seed) {
-        if (this != TEXT && id.length <= 64) {
+        if (this != TEXT) {
             // UUIDs and integers are ASCII. A byte above 127 becomes a character that makes the spelling invalid.
             String spelling = new String(id, StandardCharsets.ISO_8859_1);
             String canonical = this == UUID ? canonicalUuid(spelling) : canonicalInteger(spelling);

@@ -4,6 +4,7 @@ import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertNotEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import java.nio.charset.StandardCharsets;
 import java.util.HashMap;
 import java.util.List;
 import java.util.Locale;
@@ -41,6 +42,14 @@ final class PropertiesTest {
                 yield List.of(bare, bare.replace("-", ""), "{" + bare + "}", "URN:uuid:" + bare).get(roll.nextInt(4));
             }
         };
+    }
+
+    @Test
+    void longSpellingsInBytesHaveTheHashOfTheSameText() {
+        for (String id : List.of("0".repeat(70) + "7", "-" + "0".repeat(200) + "12", "9".repeat(100))) {
+            byte[] bytes = id.getBytes(StandardCharsets.UTF_8);
+            assertEquals(IdForm.INTEGER.hash(id, 0), IdForm.INTEGER.hash(bytes, 0), id);
+        }
     }
 
     @Test

@@ -116,6 +116,8 @@ async function runScript({ client, documents, files, steps }) {
   const position = (entry) => names.indexOf(entry.sha256);
   for (const [number, step] of steps.entries()) {
     // `what` names the event. `at` is the index of the event's document or file; for a challenge, its 16 bytes in hex.
+    // The rest is the expected state after the event. `outcome` is "taken" or the reason for a refusal. `answers` has
+    // a letter for each id of `client.asked`. `snapshot` and `deltas` are the indexes of the files to fetch next.
     const [monotonicMs, wallMs, what, at, outcome, freshMs, answers, snapshot, deltas, must = ""] = step;
     const now = { monotonicMs, wallMs };
     let found = "taken";

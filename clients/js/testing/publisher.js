@@ -28,6 +28,7 @@ export class FakePublisher {
    * a file without its last byte ("cut"), with a wrong bit ("flipped") or without an end ("flood").
    */
   trouble = null;
+  /** The `serial` of manifests and proofs. A client refuses a lower one than it has seen. */
   serial = 1000;
   now = { monotonicMs: 1_000, wallMs: 1_700_000_000_000 };
   requests = [];

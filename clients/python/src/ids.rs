@@ -6,8 +6,8 @@ use pyo3::prelude::*;
 use pyo3::sync::PyOnceLock;
 use pyo3::types::{PyBool, PyBytes, PyInt, PyString, PyType};
 
-/// Calls `ask` with the spelling of an id as bytes, and returns the result of `ask`. Raises a `TypeError` for other
-/// types.
+/// Calls `ask` with the spelling of an id (`str`, `bytes`, `int` or `uuid.UUID`) as bytes, and returns the result of
+/// `ask`. Raises a `TypeError` for any other type.
 pub(crate) fn spelled<T>(id: &Bound<'_, PyAny>, ask: impl FnOnce(&[u8]) -> T) -> PyResult<T> {
     if let Ok(text) = id.cast::<PyString>() {
         return Ok(ask(text.to_str()?.as_bytes()));
@@ -36,7 +36,7 @@ pub(crate) fn form(name: &str) -> PyResult<IdForm> {
     name.parse().map_err(PyValueError::new_err)
 }
 
-/// Returns the hash that stands for an id in filters and deltas.
+/// Returns the hash that stands for an id of this form in filters and deltas with this seed.
 #[pyfunction]
 #[pyo3(signature = (id, form = "text", seed = 0))]
 pub(crate) fn hash_id(id: &Bound<'_, PyAny>, form: &str, seed: u64) -> PyResult<u64> {

@@ -22,7 +22,8 @@ PROGRAM = os.environ.get("EDGEWARD")
 
 
 class Publisher(BaseHTTPRequestHandler):
-    """Serves golden files and injects the fault `trouble`."""
+    """Serves golden files and injects the fault `trouble`: no response ("dead"), a wrong signature ("forged") or a
+    wrong bit ("flipped")."""
 
     trouble = None
     files = {

@@ -123,7 +123,10 @@ class ScriptRun:
 
     def run(self):
         for number, step in enumerate(self.script["steps"]):
-            # Random scripts have a last column with `!` for each id that must not be answered `absent`.
+            # `at` is the index of the document or file of the event `what`; for a challenge, its bytes in hex. The
+            # columns after it are the expected state after the event. `snapshot` and `deltas` are the indexes of the
+            # files to fetch next. Random scripts have a last column with `!` for each id that must not be answered
+            # `absent`.
             monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas, *marks = step
             now, where = (monotonic, wall), f"step {number} of {self.script['client']}: {step}"
             found = "taken"

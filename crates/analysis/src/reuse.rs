@@ -2,15 +2,14 @@
 //!
 //! The *reuse distance* of a request is the total size of the distinct objects requested since the last request
 //! for the same object, including the object itself. An LRU cache of `C` bytes hits exactly the requests with a
-//! distance of at most `C` (Mattson et al., 1970). One pass therefore gives the hit ratio at every size. This
-//! also holds for an object that is larger than the cache: its distance includes its own size, so it is never a
-//! hit.
+//! distance of at most `C` (Mattson et al., 1970). One pass therefore gives the hit ratio at every size. A
+//! request for an object that is larger than the cache is never a hit, because its distance includes the object.
 //!
-//! In a sample, distances are shorter by the sampling rate, so they are divided by this rate. A few popular objects
-//! get many of the requests, and chance decides how many of these objects are sampled. The number of sampled requests
-//! therefore differs from the expected number, which is the sampling rate times the number of all requests. Like in
-//! SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to the hits at the shortest
-//! distance, because requests for popular objects have short distances.
+//! A distance in a sample is about the true distance times the sampling rate, so it is divided by this rate. A few
+//! popular objects get many of the requests, and chance decides how many of these objects are sampled. The number of
+//! sampled requests therefore differs from the expected number, which is the sampling rate times the number of all
+//! requests. Like in SHARDS (section 3.3 of the paper, see [`crate::Sample`]), the difference is added to the hits at
+//! the shortest distance, because requests for popular objects have short distances.
 
 use hashbrown::HashMap;
 
@@ -35,7 +34,7 @@ pub struct ReusePoint {
     pub byte_hit_ratio: f64,
 }
 
-/// The distinct objects requested within one interval of time.
+/// The distinct objects requested within one interval of time. The figures are estimated from a sample.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct WorkingSet {
     /// The start of the interval, in seconds since 1970.
@@ -276,8 +275,8 @@ mod tests {
 
     /// Method: generate 150,000 requests of synthetic web traffic. Compare, at every cache size, a sample that
     /// has space for all requests with a sample that has space for a third. With different seeds the largest
-    /// difference is 2 to 5 points; for a sample with space for 1/16 it is up to 13 points. In the product, the
-    /// crate `logs` keeps a million requests.
+    /// difference is 2 to 5 percentage points; for a sample with space for 1/16 it is up to 13. In the product,
+    /// the crate `logs` keeps a million requests.
     #[test]
     fn the_curve_of_a_sample_is_close_to_that_of_all_requests() {
         let workload = Preset::Web.workload().scaled_to(150_000);

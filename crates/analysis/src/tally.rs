@@ -1,4 +1,5 @@
-//! Counts the requests of a log by status, hour, method, host, type, machine and size, and samples their URLs.
+//! Counts the requests of a log by status, hour, method, host, type, machine and size, and records the
+//! texts of the most requested URLs.
 
 use edgeward_types::Timestamp;
 

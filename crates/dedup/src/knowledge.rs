@@ -1,9 +1,9 @@
 //! The chunks that this endpoint and one peer have exchanged, one bit per chunk.
 //!
 //! The peer has a chunk if it sent or received the chunk. The sender queries the knowledge before it sends a
-//! reference to a chunk. The receiver queries it before it resolves a reference: a chunk that was never
-//! exchanged with this peer is refused, even if the store has it from another peer. The knowledge may be wrong,
-//! because the peer may have lost a chunk since the exchange. The peer then answers a reference with a NAK.
+//! reference to a chunk. The receiver queries it before it resolves a reference: a reference to a chunk that was
+//! never exchanged with this peer is refused, even if the store has the chunk from another peer. The knowledge may
+//! be wrong, because the peer may have lost a chunk since the exchange. The peer then answers a reference with a NAK.
 //!
 //! The bits are grouped by container. The number of containers is limited, and the oldest ones are forgotten
 //! first. By default, a container has 1 MiB and at most 1,024 chunks, so the bits for a terabyte of containers take

@@ -148,8 +148,8 @@ impl AnyTier {
         with_tier!(self, tier => tier.digest())
     }
 
-    /// The bookkeeping beyond [`BOOKKEEPING_BYTES_CHARGED`](crate::BOOKKEEPING_BYTES_CHARGED) per resident object. A cache whose capacity is the limit of
-    /// all its memory reduces the capacity of the tier by it.
+    /// The bytes of bookkeeping beyond [`BOOKKEEPING_BYTES_CHARGED`](crate::BOOKKEEPING_BYTES_CHARGED) per resident
+    /// object. A cache whose capacity limits all its memory reduces the capacity of the tier by this number.
     pub fn uncharged_bytes(&self) -> u64 {
         match self {
             Self::Density(tier) => tier.uncharged_bytes(),

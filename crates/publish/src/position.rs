@@ -6,9 +6,8 @@
 //! ```
 //!
 //! A position is persisted only after every id before this position was journaled. If the stored position is
-//! not the newest, the feed therefore only reads some ids again. Positions are written at most once per second.
-//! A corrupt file is treated as missing. The publisher then makes no statement of completeness until a scan is
-//! complete.
+//! not the newest, the feed therefore only reads some ids again. A corrupt file is treated as
+//! missing. The publisher then makes no statement of completeness until a scan is complete.
 
 use std::fs;
 use std::io;
@@ -76,7 +75,7 @@ impl StoredPosition {
     }
 }
 
-/// Persists positions, at most once per second.
+/// The file of a feed's position. Changes of the position alone are written at most once per second.
 #[derive(Debug)]
 pub(crate) struct PositionFile {
     folder: PathBuf,
@@ -137,7 +136,7 @@ impl PositionFile {
 }
 
 const FILE: &str = "changes.json";
-/// The version of the file. A file of version 1 lacks the journal number and is ignored, so a scan is needed.
+/// The version of the file. A file of version 1 lacks the journal number (`head`) and is ignored, so a scan is needed.
 const VERSION: u32 = 2;
 
 /// The shortest time between two writes. A crash loses the positions since the last write, and the ids after the

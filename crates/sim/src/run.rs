@@ -306,12 +306,12 @@ pub struct TierInterval {
     pub disk_read_bytes: u64,
 }
 
-/// One step of the tuner.
+/// One step of AdaptSize's tuner.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Tuned {
     /// The number of the window's last request.
     pub requests_end: u64,
-    /// The chosen `c` in bytes; `None` admits every object.
+    /// The chosen parameter `c` of AdaptSize in bytes; `None` admits every object.
     pub c_bytes: Option<f64>,
     /// The predicted hit ratio with this `c`.
     pub predicted_ohr: f64,

@@ -79,6 +79,7 @@ const ADDED_P99_GOAL_US: f64 = 1000.0;
 /// The most microseconds by which a download over the link may raise the p99 of short requests.
 const RAISED_P99_GOAL_US: f64 = 5000.0;
 
+/// Measures and prints all rows, and writes the raw results to `speed.jsonl`. Returns false if a goal was missed.
 pub(super) fn run(root: &Path, plan: &Plan, corpus: &Corpus) -> anyhow::Result<bool> {
     say("\nmeasuring speed takes about two minutes\n");
     let names = ROWS.map(|row| row.name).join(";");

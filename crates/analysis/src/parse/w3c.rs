@@ -88,7 +88,7 @@ fn field_of(name: &[u8]) -> Option<Field> {
     })
 }
 
-/// The largest number of columns. CloudFront's logs have 33.
+/// The largest number of columns; further columns are ignored. CloudFront's logs have 33.
 const COLUMNS_MAX: usize = 256;
 
 #[cfg(test)]

@@ -198,10 +198,12 @@ fn send_request(tcp: &mut TcpStream) -> io::Result<[u64; 2]> {
 /// The latencies of a series of requests.
 struct Times {
     all: Quantiles,
-    /// The latencies of the requests during which no processor was paused. `None` without watchers.
+    /// The latencies of the requests during which no processor was paused. `None` if there are no such requests, or
+    /// if pauses cannot be detected.
     undisturbed: Option<Quantiles>,
     /// The number of undisturbed requests, and the number of all requests.
     count: [usize; 2],
+    /// The number of pauses during the series.
     pauses: usize,
     /// The paused time divided by the duration of the series; a pause counts once for each processor.
     paused_share: f64,

@@ -26,7 +26,7 @@ pub(super) struct Duplex {
     pub(super) host_index: usize,
     /// True if this endpoint opened the stream, false if the peer did.
     pub(super) opened_here: bool,
-    /// The outgoing one-way stream. `None` until the stream is accepted, and after the peer has restarted.
+    /// The outgoing one-way stream. `None` until a stream of the peer is accepted, and after the peer has restarted.
     pub(super) outgoing: Option<StreamId>,
     /// True while bytes may be written.
     pub(super) is_writable: bool,
@@ -34,7 +34,7 @@ pub(super) struct Duplex {
     pub(super) is_delivered: bool,
     /// The reason why the outgoing stream was stopped: by the peer, by a reset, or by a restart of the peer.
     pub(super) stop_reason: Option<u32>,
-    /// The incoming one-way stream. `None` until the peer accepts the stream.
+    /// The incoming one-way stream. `None` until the peer accepts a stream opened here, and after it has restarted.
     pub(super) incoming: Option<StreamId>,
     /// The end of the incoming body: complete, or failed with this reason. `None` until then.
     pub(super) incoming_end: Option<Result<(), u32>>,
@@ -77,7 +77,7 @@ impl Duplex {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Written {
     Bytes(usize),
-    /// No byte was accepted, because the stream has no credit or the peer has too many unacknowledged bytes. The
+    /// No byte was accepted, because the stream has no credit or too many bytes to the peer are unacknowledged. The
     /// writer's waker is woken when the writer can try again.
     Full,
     /// The stream accepts no more bytes: it was stopped with this reason, or closed.
@@ -231,8 +231,8 @@ impl Core {
         }
     }
 
-    /// Charges the written bytes to the budget. Recognised bytes cost less; `before` is the sender's counter of
-    /// recognised bytes before the write.
+    /// Charges the written bytes to the budget. Bytes that were recognised by fingerprints cost less; `before` is the
+    /// sender's counter of recognised bytes before the write.
     fn spend(&self, written: usize, before: u64, budget: &mut Budget) {
         let recognised = self.endpoint.sender().counters().recognised - before;
         budget.spend_recognised(written, usize::try_from(recognised).unwrap_or(written));

@@ -52,7 +52,7 @@ pub(super) struct PeerEntry {
     pub(super) _streams: JoinSet<()>,
 }
 
-/// The result of looking up the peer that sent a HELLO.
+/// The result of looking up the peer that sent a HELLO, the first frame of a connection.
 pub(super) enum PeerLookup {
     /// The peer is known.
     Known(Arc<Peer>),
@@ -114,7 +114,7 @@ impl Peers {
     ///
     /// If the certificate of `key` has reached `per_certificate_max`, a peer with this certificate is evicted.
     /// If only `peers_max` is reached, a peer of the certificate with the most peers is evicted. In both cases,
-    /// the peer with the oldest handshake is chosen.
+    /// the peer with the oldest handshake is chosen. Fails if all peers in question are connected.
     pub(super) fn evict_if_full(
         &mut self,
         key: &PeerKey,
@@ -162,5 +162,5 @@ impl PeerEntry {
 }
 
 /// The number of replaced sessions that are recorded for a peer. A clone reconnects within the longest delay between
-/// two attempts. It is not recognised only if the other edge restarts 16 times within this delay.
+/// two attempts. It is recognised unless the other edge restarts 16 times within this delay.
 const REPLACED_SESSIONS_MAX: usize = 16;

@@ -194,7 +194,7 @@ pub enum StateError {
     },
     /// The configuration differs from that of the saved state.
     OtherShape {
-        /// The expected keys per period of the saved state.
+        /// The expected keys per period of the saved state. `None` if the number is zero.
         saved_keys: Option<NonZeroU64>,
         /// The share of set bits at which a filter of the saved state is full.
         saved_fill_max: f64,

@@ -3,18 +3,18 @@
 mod body;
 mod connect;
 mod error;
-mod expect;
-mod h1;
+mod expect; // `Expect: 100-continue`
+mod h1; // the HTTP/1.1 client
 mod health;
-mod interim;
-mod lease;
-mod orphans;
-mod outbound;
+mod interim; // interim responses (1xx)
+mod lease; // the slots for connections
+mod orphans; // fetches that can outlive their clients
+mod outbound; // builds the request to the origin
 mod pool;
-mod queue;
-mod unfinished;
-mod upload;
-mod wait;
+mod queue; // requests that wait for a connection
+mod unfinished; // limits the number of unfinished uploads
+mod upload; // the body of a request
+mod wait; // waits for a free slot
 
 pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;

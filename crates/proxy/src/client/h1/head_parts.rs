@@ -12,7 +12,7 @@ use crate::exchange::canonical::RawHead;
 pub(super) struct HeadParts {
     pub(super) head_only: bool,
     pub(super) closes: bool,
-    host_is_canonical: bool,
+    host_is_canonical: bool, // see `RawHead::host_is_canonical`
     target: Span,
     pub(super) fields: FieldSpans,
 }
@@ -29,7 +29,7 @@ impl HeadParts {
         }
     }
 
-    /// Builds the request from `head`, the bytes that were parsed, whose memory it shares. `None` if `http` rejects it.
+    /// Builds the request, which shares the memory of `head`, the parsed bytes. `None` if the crate `http` rejects it.
     pub(super) fn read(&self, head: &Bytes) -> Option<RawHead> {
         let (start, bytes) = self.target;
         let target = PathAndQuery::from_maybe_shared(head.slice(start..start + bytes)).ok()?;

@@ -11,7 +11,7 @@ use edgeward_types::{ByteSize, KeyHash};
 use super::geometry::Identity;
 use super::*;
 
-/// Returns the identity that both bases of a key share: the lower base, and the tag.
+/// Returns the identity of a key in the index: the lower of its two bases, and its tag (see `geometry`).
 fn canonical(index: &Index, key: KeyHash) -> (u64, u64) {
     let Identity { base, tag } = index.geometry.identify(key);
     (base.min(index.geometry.partner(base, tag)), tag)

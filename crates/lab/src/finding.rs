@@ -40,7 +40,7 @@ pub fn findings(outcome: &Outcome) -> Vec<String> {
 }
 
 /// Compares the subject of the comparison with the other contenders: first the hit ratios of all, then one sentence
-/// per other contender with the figures that differ.
+/// per other contender with the figures that differ. A group is represented by its contender with the best hit ratio.
 fn add_comparison(outcome: &Outcome, findings: &mut Vec<String>) {
     let Some(compare) = &outcome.comparison else {
         return add_ranking(outcome, findings);
@@ -137,7 +137,7 @@ fn difference_phrase(
     mine: &Totals,
 ) -> Option<String> {
     let (theirs, mine) = (figure.of(theirs)?, figure.of(mine)?);
-    // A difference between at most 1 MB, or between counts of at most 100, is not worth a sentence.
+    // If both values are at most 1 MB, or both counts are at most 100, their difference is not mentioned.
     let floor = match figure.unit() {
         Unit::Bytes => 1e6,
         Unit::Count => 100.0,

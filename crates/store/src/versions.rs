@@ -72,7 +72,7 @@ pub(crate) struct Versions {
 struct Stripe {
     /// The number of changes so far.
     length: u64,
-    /// The tags of the keys of the last changes. The tag of change `n` is at `n % LOG_KEYS`.
+    /// The keys of the last changes, each as 32 bits of its hash (`tag`). Change `n` is at `n % LOG_KEYS`.
     log: Box<[u32]>,
     /// The keys of changes that are not on disk yet.
     changing: Vec<KeyHash>,

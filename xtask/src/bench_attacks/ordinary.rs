@@ -20,6 +20,7 @@ const CONNECTIONS: u32 = 8;
 /// The running control.
 pub(super) struct RunningControl {
     is_over: Arc<AtomicBool>,
+    /// The number of bodies fetched so far.
     bodies: Arc<AtomicU64>,
     cpu_time: Arc<CpuTime>,
     threads: Vec<JoinHandle<()>>,

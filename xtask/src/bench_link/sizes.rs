@@ -194,7 +194,8 @@ fn compare_tools(plan: &Plan, corpus: &Corpus, rows: &mut Vec<Value>) -> anyhow:
     ))
 }
 
-/// Returns a row for each file, with the bytes that the link sends for it after the previous files.
+/// Returns a row for each file, with the bytes that the link sends for it after the previous files. `average` is the
+/// average length of a chunk in bytes.
 fn link(plan: &Plan, average: u32, paths: &[PathBuf]) -> anyhow::Result<Vec<Value>> {
     let mut command = Command::new(&plan.savings);
     command

@@ -15,7 +15,8 @@
 //! each round the body is transferred once over the link and once through the relay, which reads and writes 128
 //! KiB at a time. `ratio` is the median of the link's speed divided by the relay's speed. It applies if each
 //! endpoint has a machine of its own. For `ratio_both`, the link's speed is the number of bits divided by the sum of
-//! both CPU times. It applies if both endpoints share one core.
+//! both CPU times. It applies if both endpoints share one core. `gbps` is the link's median speed, `plain_gbps` the
+//! relay's. `smaller` is the length of the body divided by the bytes that the gateway sent for it.
 //!
 //! Results are most stable with all threads on one core (`taskset --cpu-list 0`); the latency rows need two
 //! cores. The output is one JSON object per row on stdout.
@@ -235,7 +236,7 @@ fn measure(row: &Row, rounds: usize, text: &[u8]) -> io::Result<()> {
     let relay = Relay::start(source.addr)?;
     let mut link = LinkBed::start(source.addr, &row.features, row.bandwidth)?;
     let mut noise = Noise(SplitMix64(0x1234_5678));
-    // The rounds of the warm-up fill the stores of rows with new chunks: a full store evicts chunks to store new ones.
+    // If each round has new chunks, the warm-up fills the stores: a full store must evict chunks to store new ones.
     let warm_up = match row.body {
         Body::Noise => endpoints::STORE_BYTES as usize / BODY_BYTES + 1,
         Body::Text => endpoints::STORE_BYTES as usize / text.len().max(1) + 1,

@@ -25,8 +25,9 @@ pub(crate) struct Part {
     pub(crate) path: PathBuf,
     bytes: Bytes,
     pub(crate) description: Description,
-    /// The number of logs. It stays valid after the reports were moved out of `description`.
+    /// The number of logs. It stays valid after a merge has taken the list of logs out of `description`.
     files: u64,
+    /// The section with the tally and the sample; empty if the logs were only counted.
     figures: Section,
     /// The blocks of each partition, which contain its URLs.
     blocks: Vec<Vec<Block>>,
@@ -42,7 +43,9 @@ enum Bytes {
 
 #[derive(Clone, Copy)]
 struct Section {
+    /// The offset in the file.
     at: u64,
+    /// The length.
     bytes: u64,
     checksum: u64,
 }

@@ -11,9 +11,9 @@
 //! fixed-point iteration of the published code does not always converge and does not report a failure. `solve`
 //! brackets the root instead.
 //!
-//! A window has hundreds of thousands of objects, and a curve needs a hundred solutions. Objects with similar
-//! rates and sizes have similar probabilities. They are therefore grouped into cells of 1/8 octave by 1/8
-//! octave: a few thousand terms, with an error of the hit ratio below 0.1 points.
+//! A window has hundreds of thousands of objects, and the curve of the hit ratio over `c` needs a hundred solutions.
+//! Objects with similar rates and sizes have similar probabilities. They are therefore grouped into cells of 1/8 octave
+//! by 1/8 octave: a few thousand terms, with an error of the hit ratio below 0.1 points.
 
 /// One object of the model.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -31,7 +31,7 @@ pub struct Population {
     rates: Vec<f64>,
     sizes: Vec<f64>,
     request_rate: f64,
-    /// log2 of the lifetime that the last call found. The next search starts at this value.
+    /// log2 of the lifetime that the last call of `solve` found. The next call starts its search at this value.
     last_log2_lifetime: f64,
 }
 
@@ -161,7 +161,7 @@ pub(super) fn stationary(unrequested: f64, admitted: f64) -> f64 {
 /// Returns the root of an increasing function of log2 T. Returns `None` if the function is not positive at
 /// [`LOG2_LIFETIME_MAX`], and [`LOG2_LIFETIME_MIN`] if it is positive there.
 ///
-/// The bracket grows from `start`, because similar candidates have similar roots. The search then uses secants with
+/// The bracket grows from `start`, because similar values of `c` have similar roots. The search then uses secants with
 /// the Illinois rule, which keep the root within the bracket. It needs about six evaluations; bisection needs
 /// thirty.
 pub(super) fn root_of_increasing(start: f64, mut f: impl FnMut(f64) -> f64) -> Option<f64> {

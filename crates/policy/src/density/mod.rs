@@ -57,6 +57,7 @@ pub struct DensityTier {
     free: Vec<Index>,
     ghosts: Ghosts,
     hit_recorder: DensityHitRecorder,
+    /// Increases by two at each offer, so that the odd time after it remains for hits.
     now: Time,
     offers: u32,
     digest: Digest,
@@ -215,7 +216,8 @@ impl DensityTier {
         Ok(())
     }
 
-    /// Estimates by random draws how many objects are in each cell, and refreshes scores.
+    /// Estimates by random draws how many objects are in each cell, adds the estimate to the cell's exposure, and
+    /// refreshes scores.
     ///
     /// The draws are uniform over all entries and ghosts, used or not. A drawn object stands for `positions / draws`
     /// objects in its cell during this offer, so the expected value of the sum is the true number.
@@ -261,7 +263,7 @@ impl DensityTier {
         }
     }
 
-    /// Adds the last hit of an object to its history. Returns true if the object has moved to another queue.
+    /// Adds the last hit of an object to its history. Returns true if the object was put into a queue again.
     fn process_hit(&mut self, index: Index) -> bool {
         let last_hit = Time(self.hit_recorder.0.states.at(index).load(Relaxed));
         let entry = &mut self.entries.0[index as usize];
@@ -269,7 +271,7 @@ impl DensityTier {
         if entry.queue.is_none() || history.last == last_hit {
             return false;
         }
-        // The hit came before the next offer: it is no further request, as the module's documentation explains.
+        // No offer came since the last request, so the hit is no further request (see the module's documentation).
         if last_hit.offers_since(history.last) == 0 {
             entry.history.last = last_hit;
             return false;
@@ -446,6 +448,7 @@ impl LinkTable for Entries {
 struct Entry {
     object: Object,
     history: History,
+    /// Changes at each admission, so that a [`Slot`] of an earlier object is recognised.
     generation: u32,
     /// The number of the offer that admitted the object; see [`Digest`].
     entered_at: u32,
@@ -484,14 +487,14 @@ impl Default for Entry {
 /// higher with four.
 const GHOSTS_PER_RESIDENT: usize = 2;
 
-/// Random draws per offer that estimate the exposure.
+/// Random draws per offer that estimate the exposure of the cells.
 const EXPOSURE_DRAWS: usize = 4;
 
 /// Queues whose scores are computed again at each offer. With 8 the object hit ratio of downloads in a small cache is
 /// 0.4 points lower, with 128 it is 0.2 points higher.
 const REFRESHES: usize = 32;
 
-/// The hits that are recorded between two offers.
+/// The maximum number of objects whose hits are listed between two offers.
 const PENDING_HITS_MAX: usize = 1024;
 
 /// The maximum number of candidates that one eviction corrects. After many hits without an offer, the hits that were

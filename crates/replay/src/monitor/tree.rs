@@ -129,7 +129,7 @@ mod tests {
             .stdout(Stdio::piped())
             .spawn()
             .expect("a shell is installed");
-        // The shell prints the line after it has started the child. The child ends when its input is closed.
+        // The shell prints the line after it has started the child.
         let mut line = [0; 3];
         let stdout = shell.stdout.as_mut().expect("the output is a pipe");
         io::Read::read_exact(stdout, &mut line).expect("the shell prints a line");

@@ -28,7 +28,7 @@ pub struct Inspection {
     pub device: String,
     /// The version of the format, see docs/reference/disk-format.md.
     pub format_version: u32,
-    /// The id of the device.
+    /// The random number that the device got when it was formatted.
     pub device_id: u64,
     /// The Unix time at which the device was formatted.
     pub created_secs: u64,
@@ -200,7 +200,7 @@ struct Inspector<'a> {
     report: Inspection,
     /// The offsets of pieces that match their checksum.
     valid_pieces: HashSet<u64>,
-    /// For every extent of a commit record: the location of the record, and the extent.
+    /// For every piece that a commit record lists: the location of the commit record, and the extent of the piece.
     extents: Vec<(Location, Extent)>,
 }
 
@@ -266,8 +266,8 @@ impl Inspector<'_> {
         Ok(())
     }
 
-    /// Calls `visit` with the offset of every record of a segment that matches its checksum. Records the pieces
-    /// and the extents that were found.
+    /// Calls `visit` with the offset of every record of a segment that matches its checksum. Collects the
+    /// pieces, and the extents of commit records, for `check_extents`.
     fn visit(
         &mut self,
         segment: SegmentId,

@@ -33,8 +33,8 @@ pub(super) enum Subject {
 }
 
 impl Subject {
-    /// All measured servers. There is no variant with `aio threads`, because nginx 1.22 with cached open files
-    /// stopped responding with it, for objects of 16 KiB (`bench/runs/2026-11-21-disk`).
+    /// All measured servers. `aio threads` is left out: with it and cached open files, nginx 1.22 stopped responding to
+    /// requests for objects of 16 KiB (`bench/runs/2026-11-21-disk`).
     pub(super) const ALL: [Self; 6] = [
         Self::Edgeward,
         Self::Nginx("sendfile", "sendfile on;"),
@@ -57,7 +57,9 @@ impl fmt::Display for Subject {
 
 /// All processes for one object size.
 pub(super) struct TestServers {
+    /// The size of each object in bytes.
     pub(super) size: u64,
+    /// The number of objects. Their keys begin at 1.
     pub(super) keys: u64,
     origin: Origin,
     /// The number of calls of [`Origin::requests`], which are themselves requests to the origin.

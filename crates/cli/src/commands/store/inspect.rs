@@ -235,10 +235,13 @@ struct Store<'a> {
     segment_bytes: u64,
     segments: u64,
     unreadable_segments: u64,
+    /// The number of objects with a single record.
     objects: u64,
     objects_in_pieces: u64,
+    /// The number of records that contain a part of an object's body.
     pieces: u64,
     purges: u64,
+    /// The bytes of all records except purges.
     record_bytes: u64,
     in_use: Vec<Segment>,
     /// The result of `verify`; `None` for `inspect`.
@@ -266,7 +269,7 @@ struct Segment {
 struct Verification<'a> {
     /// The bytes of records that were read and verified.
     verified_bytes: u64,
-    /// The number of records that do not match their checksum.
+    /// The number of corrupt records, objects with a missing piece, and segments that cannot be read.
     problems: u64,
     /// Descriptions of the first problems.
     problems_shown: &'a [String],

@@ -27,7 +27,7 @@ pub(super) fn default_path(settings: &DiskSettings) -> Option<PathBuf> {
     Some(path.with_file_name(name))
 }
 
-/// Returns the rule of `spec` with the history from the file, or with an empty history if the file is not usable.
+/// Returns the rule of `spec` with the history from the file, or with an empty one. `memory` sizes the history.
 pub(super) fn restore(
     file: Option<&Path>,
     spec: DiskAdmissionSpec,

@@ -70,7 +70,7 @@ struct ClientArgs {
     )]
     gateway_connections: u8,
 
-    /// Maximum number of local connections; further connections wait
+    /// Maximum number of connections per local address; further connections wait
     #[arg(
         long = "connections-max",
         value_name = "N",

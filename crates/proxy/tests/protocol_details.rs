@@ -286,11 +286,12 @@ fn early_hints(gate: &Gate) -> Answer {
     ])
 }
 
-/// An origin may send 16 interim responses before the final one, however slowly they arrive.
+/// An origin may send 16 interim responses before the final one, however slowly they arrive. If it sends another, the
+/// edge answers 502.
 ///
 /// Method: the origin sends each interim response after the client has received the one before.
 #[test]
-fn an_origin_that_sends_interim_responses_without_end_gets_a_502() {
+fn a_response_with_more_than_16_interim_responses_is_a_502() {
     for (interims, status) in [(16, "200"), (17, "502")] {
         let bed = TestBed::start();
         let gates: Vec<Gate> = (0..interims).map(|_| Gate::new()).collect();

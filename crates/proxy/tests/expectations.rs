@@ -161,8 +161,8 @@ fn an_origin_that_ignores_expectations_gets_the_body_after_a_timeout() {
     bed.wait_for_metric("edgeward_expectations_total{end=\"timeout\"}", 1.0);
 }
 
-/// A client that sends no body after `100 Continue` is treated like any other slow upload: the edge closes its
-/// connection to the origin after the rate window.
+/// A client that sends no body after `100 Continue` is treated like any other slow upload: after the rate window it
+/// gets a 408, and the edge closes the connection to the origin.
 #[test]
 fn a_client_that_sends_no_body_after_100_continue_gets_a_408() {
     let bed = TestBed::with_config(|config| {

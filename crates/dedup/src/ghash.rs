@@ -1,4 +1,4 @@
-//! Computes GHASH for the tags of chunks, with the instruction VPCLMULQDQ, which multiplies two blocks at once.
+//! Computes GHASH for the tags (GMAC) of chunks, with the instruction VPCLMULQDQ, which multiplies two blocks at once.
 //! Tests compare the results with a bitwise definition. Tests of the link compare the complete tag with another
 //! implementation.
 //!
@@ -235,8 +235,8 @@ const PAIR_BYTES: usize = 2 * BLOCK_BYTES;
 const BLOCKS: usize = 32;
 const GROUP_BYTES: usize = BLOCKS * BLOCK_BYTES;
 
-/// The number of pairs of blocks in the last group: one pair more than in the other groups. The remaining bytes
-/// may have nearly the length of a group, and the block of lengths follows.
+/// The maximum number of pairs of blocks in the last group: one pair more than in the other groups. The remaining
+/// bytes may have nearly the length of a group, and the block of lengths follows.
 const PAIRS: usize = BLOCKS / 2 + 1;
 
 /// The polynomial of the field without x^128: x^127 + x^126 + x^121 + 1.

@@ -136,7 +136,7 @@ pub enum DeltaError {
     /// The magic bytes are missing.
     #[error("not a delta of an edgeward id filter")]
     NotADelta,
-    /// The delta was written by another version of edgeward.
+    /// The delta has a format version that this edgeward cannot read.
     #[error("the delta has format version {found}, and this edgeward reads version {VERSION}")]
     Version {
         /// The version of the delta.

@@ -48,7 +48,7 @@ pub enum SourceError {
     Columns {
         /// The number of columns returned.
         found: usize,
-        /// The expected columns.
+        /// The expected columns and parameters.
         expected: &'static str,
     },
     /// A column has a type that is not supported.

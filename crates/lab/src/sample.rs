@@ -161,7 +161,7 @@ pub(crate) struct SampleLog {
 
 impl SampleLog {
     /// Adds the sample if `is_required` is true or if the current sampling rate selects it; drops the sample
-    /// otherwise.
+    /// otherwise. Later, a required sample may be removed like any other one.
     pub(crate) fn push(&mut self, sample: Sample, is_required: bool) {
         self.offered += 1;
         if is_required || self.offered.is_multiple_of(self.stride.max(1)) {

@@ -93,7 +93,7 @@ pub enum FileProblem {
     /// The temporary file could not grow, see [`crate::Analysis::spill_error`].
     #[error("space ran out before the rest of it was read")]
     OutOfSpace,
-    /// The problem as recorded in a partial result.
+    /// A problem read from a partial result: a file with the statistics of one machine's logs.
     #[error("{what}")]
     Recorded {
         /// The text of the problem.

@@ -347,7 +347,7 @@ fn an_invalidation_is_durable_before_the_client_gets_its_response() {
     let disk = SimulatedDisk::with_content(disk.content());
     let bed = start(origin, &disk);
     assert!(bed.get("/page").is_hit());
-    // The invalidation of a page that is not stored writes nothing.
+    // `boundary` is the number of writes and syncs so far. The invalidation of a page that is not stored adds none.
     let boundary = disk.boundary();
     post(&bed, "/absent");
     assert_eq!(

@@ -1,4 +1,4 @@
-//! The stream between a client's socket and hyper's HTTP/2. It checks received frames, and gathers small frames.
+//! The stream between a client's socket and hyper's HTTP/2. It checks received frames, and gathers small sent frames.
 //!
 //! The crate h2 writes and flushes each DATA frame by itself: ten responses of 1 KiB at the same time take ten TLS
 //! records and ten calls of `writev`. [`H2Io`] collects the frames and writes them after each poll of hyper.
@@ -35,7 +35,7 @@ struct Inner<S> {
     ready_bytes: usize,
     /// True if the gate needs more bytes from the client before further bytes can pass.
     needs_bytes: bool,
-    /// True while the gate pauses: no bytes pass until hyper has accepted the requests that passed.
+    /// True while the gate pauses: after the bytes that passed, a read returns `Pending`, so hyper accepts requests.
     is_paused: bool,
     excess: Option<Excess>,
     /// Complete frames that hyper has written and that wait until they are written to the client.

@@ -115,7 +115,7 @@ impl Connection {
         self.inbox.is_empty() && self.stream.is_quiet()
     }
 
-    /// Sends a request and reads the head of its response, all within `timeout`.
+    /// Sends a request and reads the head of its response, all within `timeout`. `interims` gets the interim responses.
     pub(super) async fn exchange(
         mut self,
         request: &[u8],

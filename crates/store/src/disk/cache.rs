@@ -341,8 +341,8 @@ impl DiskCache {
         wait_for_result(&send(self.volume_of(hash), |done| Message::Sync { done })?)
     }
 
-    /// Replaces the head of an object. If the object is in pieces, only its commit record is written again. If it
-    /// is one record, the whole record is written again.
+    /// Replaces the head of an object. If the object is in pieces, only the record that lists the pieces is written
+    /// again. If it is one record, the whole record is written again.
     ///
     /// # Errors
     ///

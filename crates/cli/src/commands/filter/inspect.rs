@@ -61,6 +61,7 @@ pub(super) struct FilterReport {
     /// The time at which the reading of the ids began, in milliseconds since 1970.
     built_ms: Option<u64>,
     ids: u64,
+    /// The number of ids for which the filter has the requested rate.
     capacity_ids: u64,
     /// True if the filter has more ids than its capacity.
     overfilled: bool,

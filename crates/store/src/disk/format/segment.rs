@@ -101,6 +101,7 @@ pub(crate) struct Entry {
     /// The offset of the record from the segment's start in bytes, a multiple of
     /// [`Location::UNIT_BYTES`](crate::disk::Location::UNIT_BYTES).
     pub(crate) offset: u32,
+    /// The length of the record.
     pub(crate) record_bytes: u32,
     pub(crate) kind: RecordKind,
 }
@@ -135,7 +136,9 @@ impl Entry {
 /// The last part of a footer, at the end of the segment. The entries are right before the trailer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Trailer {
+    /// The number of entries.
     pub(crate) entries: u32,
+    /// The epoch in the header of the segment.
     pub(crate) epoch: u64,
     /// The end of the last record, in bytes from the segment's start.
     pub(crate) records_end: u64,

@@ -221,10 +221,10 @@ proptest! {
             0..8,
         ),
         quoted in any::<bool>(),
-        lines in 1_usize..4,
+        members_per_line in 1_usize..4,
     ) {
         let mut headers = HeaderMap::new();
-        for chunk in parts.chunks(lines) {
+        for chunk in parts.chunks(members_per_line) {
             let line: Vec<String> = chunk.iter().map(|(name, value)| match value {
                 Some(secs) if quoted => format!("{name}=\"{secs}\""),
                 Some(secs) => format!("{name}={secs}"),
@@ -249,9 +249,9 @@ proptest! {
         prop_assert!(directives.no_store);
     }
 
-    /// An additional line never allows more storage or reuse.
+    /// An additional line never raises or removes `max-age`, and never removes `no-store`.
     #[test]
-    fn a_second_line_only_restricts_the_lifetime(first in "[a-z0-9=\", -]{0,40}", second in "[a-z0-9=\", -]{0,40}") {
+    fn a_second_line_only_restricts(first in "[a-z0-9=\", -]{0,40}", second in "[a-z0-9=\", -]{0,40}") {
         let alone = response(&first);
         let mut with_second_line = alone.clone();
         with_second_line.add_line(second.as_bytes());

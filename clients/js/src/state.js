@@ -2,11 +2,11 @@
 // documents, files and times.
 //
 // The guarantee: for an id that was committed more than `maxStalenessMs` ago, the answer is never "absent". A client
-// answers "absent" only before a deadline. A deadline comes from a statement of the publisher whose snapshot and
-// ids have all arrived. The statement is a proof, which contains random bytes of this client's request and so was
-// made after the request, or a manifest's date if the operator guarantees the clocks
-// (docs/explanation/id-filter.md, "Freshness"). The tests with `vectors/filter/scripts.json` compare this module with
-// the Rust client.
+// answers "absent" only before a deadline. A deadline comes from a statement of the publisher, after the snapshot and
+// the ids that it refers to have arrived. There are two kinds of statements. A proof contains random bytes of this
+// client's request, so it was made after the request. A manifest's date counts only if the operator guarantees the
+// clocks (docs/explanation/id-filter.md, "Freshness"). The tests with `vectors/filter/scripts.json` compare this module
+// with the Rust client.
 
 import { IdTable, readDelta } from "./delta.js";
 import { lastHashHigh } from "./xxh3.js";
@@ -59,7 +59,12 @@ class Clock {
 export class FilterState {
   #config;
   #clock = new Clock();
+  /**
+   * The snapshot in use and the ids added to it. `base` is the journal number up to which the snapshot has all ids;
+   * `applied` is the one up to which snapshot and overlay together have all ids.
+   */
   #current = null;
+  /** The newest manifest. */
   #newest = null;
   #listedDeltas = [];
   #challenges = [];
@@ -72,6 +77,9 @@ export class FilterState {
   #highest;
 
   /**
+   * `clockErrorMs` is the largest error of the clocks that the operator guarantees, or null without a guarantee.
+   * Documents with a serial number below `serialMin` are refused.
+   *
    * @param {{set: string, maxStalenessMs: number, clockErrorMs?: number | null, serialMin?: bigint,
    *   snapshotBytesMax?: number, overlayIdsMax?: number}} config
    */
@@ -289,6 +297,7 @@ export class FilterState {
         `more than ${overlayIdsMax} ids were added since the snapshot; waiting for the next snapshot`,
       );
     }
+    // Each id takes two elements: the lower and the upper half of its hash.
     for (let n = 0; n < ids.length; n += 2) current.overlay.add(ids[n + 1], ids[n], entry.to);
     current.applied = entry.to;
     this.#applyStatements();

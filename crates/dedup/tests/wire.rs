@@ -374,7 +374,8 @@ fn fields_beyond_their_limits_are_refused() {
     assert!(!is_valid(11, &[0, 0]) && !is_valid(14, &[0, 0]));
 }
 
-/// Two endpoints compute the same terms, or the handshake reports the reason why they cannot communicate.
+/// Two endpoints compute the same terms (version, chunker, methods), or the handshake reports why they cannot
+/// communicate.
 #[test]
 fn handshakes_agree_or_report_the_reason() {
     let connector = Hello {

@@ -44,7 +44,7 @@ pub struct GatewayConfig {
     pub link: LinkConfig,
     /// The address to listen on.
     pub listen: SocketAddr,
-    /// The host and port of [`Target::Origin`], which speaks HTTP/1.1.
+    /// The host and port of [`Target::Origin`], which speaks HTTP/1.1. Streams to it are refused if this is `None`.
     pub origin: Option<HostPort>,
     /// True if the gateway requests bodies without compression from the origin.
     pub identity: bool,
@@ -288,8 +288,8 @@ impl Shared {
         let Some(knowledge_files) = &self.knowledge_files else {
             return Vec::new();
         };
-        // A peer whose key has a session is a clone. Its file would have the name of the other edge's file, so
-        // it gets no file.
+        // A peer whose key has a session is a clone: another edge has the same certificate and epoch. Both files
+        // would have the same name, so the clone gets none.
         let file_of = |(key, entry): (&PeerKey, &PeerEntry)| {
             if key.session.is_some() {
                 return None;

@@ -34,7 +34,7 @@ impl Plot {
         }
     }
 
-    /// Adds a series. If the series has no colour, it gets the next free colour.
+    /// Adds a series. The series without a colour get the colours 0, 1, 2 and so on.
     pub fn add(&mut self, series: Series) -> &mut Self {
         self.series.push(series);
         self
@@ -348,7 +348,7 @@ impl Series {
         }
     }
 
-    /// Returns the value of a horizontal line, or `None` for other series.
+    /// Returns the value of a horizontal line. Returns `None` for other series, and if the value is not finite.
     fn level_at(&self) -> Option<f64> {
         match self.shape {
             SeriesShape::Level(value) if value.is_finite() => Some(value),

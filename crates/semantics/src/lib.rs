@@ -10,7 +10,8 @@
 //! 2. [`RequestTarget`] validates the target of the request and returns its canonical path and query;
 //!    [`hop_by_hop`] removes the fields of the connection. Scheme, [`Authority`], path and query form a
 //!    [`Target`]. [`Target::write_key`] makes the primary key; [`VaryFields::write_key`] adds the secondary key
-//!    if the resource varies.
+//!    if the resource varies. [`request_fields`] normalises the field values of this key and of the forwarded
+//!    request.
 //! 3. [`StoredPolicy::reuse`] decides if the stored response is [`Reuse::Fresh`], must be revalidated, or must
 //!    be fetched again. A [`Cause`] states why the response is not fresh enough for this request.
 //! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects

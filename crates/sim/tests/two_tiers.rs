@@ -2,8 +2,9 @@
 //!
 //! Method: send small random traces through [`Run::with_disk`] and through a model that was written from the
 //! text of the rules alone. The model has lists and counts instead of tiers, filters and a log. It cannot model
-//! filter errors or full segments. The test therefore uses a memory with a very low error rate and a disk that
-//! is never full. `policy::log` tests a full disk, and so does `the_byte_counts_of_a_full_disk_agree` below.
+//! filter errors or full segments. The test therefore uses a filter of requested keys with a very low error rate,
+//! and a disk that is never full. `policy::log` tests a full disk, and so does
+//! `the_byte_counts_of_a_full_disk_agree` below.
 
 use std::collections::{HashMap, HashSet};
 use std::num::NonZeroU64;
@@ -16,11 +17,12 @@ use edgeward_trace::Record;
 use edgeward_types::{Seed, Timestamp};
 use proptest::prelude::*;
 
-/// A disk cache as documented.
+/// The model of the two tiers: memory (`ram`) and disk.
 struct Model {
     ram_bytes_max: u64,
     ram: Vec<RamObject>,
-    /// Offers to memory so far. They are the clock: hits between two offers have the same time.
+    /// The number of objects offered to memory so far, admitted or not. It is the clock: hits between two offers have
+    /// the same time.
     offers: u64,
     /// Slots of evicted objects. The last one is used next. If two objects have the same time of use, the object with
     /// the lower slot is evicted first.
@@ -36,7 +38,7 @@ struct Model {
 struct RamObject {
     key: u64,
     size: u64,
-    /// The time of admission or of the last hit. A hit is later than the offer before it.
+    /// The time of admission or of the last hit, and true for a hit. A hit is later than the offer before it.
     used: (u64, bool),
     slot: usize,
 }
@@ -224,8 +226,7 @@ proptest! {
         prop_assert_eq!(disk.done.read_operations, disk.disk_hits);
     }
 
-    /// On a full disk: an object is written at most once per miss, all bytes are accounted for, and the content
-    /// fits.
+    /// On a full disk, every resident or evicted object was written, all bytes are accounted for, and the content fits.
     #[test]
     fn the_byte_counts_of_a_full_disk_agree(
         keys in prop::collection::vec(0u64..3000, 2000..4000),

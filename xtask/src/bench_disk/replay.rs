@@ -273,7 +273,8 @@ impl Row {
         self.hot_bytes + most(|s| s.disk_memory_bytes) + most(|s| s.fill_bytes) + PROGRAM_BYTES
     }
 
-    /// Returns the upstream bytes of a part of the run. `from` and `to` are shares of the requests, from 0 to 1.
+    /// Returns the body bytes that the origin sent in a part of the run. `from` and `to` are shares of the requests,
+    /// from 0 to 1.
     fn upstream(&self, from: f64, to: f64) -> u64 {
         let all = self.growth(|s| s.requests) as f64;
         let at = |place: f64| {

@@ -134,7 +134,7 @@ proptest! {
         let open = store.open_container_number();
         let mut retained = Vec::new();
         for (&number, &location) in &known {
-            // The lookup loads the trailer of the chunk into memory, where `is_retained` needs it.
+            // The lookup loads the trailer of the chunk's container into memory, where `is_retained` needs it.
             let found = store.locate(&entry(number).id);
             let is_retained = store.is_retained(location, 1);
             let has_bytes = found == Some(location) && store.has_bytes(location);

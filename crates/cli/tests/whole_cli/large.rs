@@ -18,7 +18,7 @@ use super::run::{Server, until};
 /// Method: fetch the object from the origin no faster than the disk writes it. Request the object again, complete
 /// and by ranges; each of these responses must come from disk. Compare every byte with the pattern that the origin
 /// computes from the object's name. Read the peak of the edge's resident memory from `/proc`, and compare it with the
-/// memory tier, the disk queue and [`BASE_BYTES`].
+/// sum of the memory tier, the disk queue and [`BASE_BYTES`].
 #[test]
 fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     let (size, memory_size) = match std::env::var("EDGEWARD_LARGE_OBJECT") {
@@ -66,7 +66,8 @@ fn an_object_larger_than_the_memory_is_stored_and_served_by_ranges() {
     for (first, last) in [
         (0, 0),
         (1, 70_000),
-        // Ranges around the boundaries of pieces (1 MiB) and blocks (64 KiB).
+        // Ranges across the boundaries of the parts in which the disk stores a body (1 MiB), and of their checksummed
+        // blocks (64 KiB).
         ((1 << 20) - 1, 1 << 20),
         (size / 2 - 3_000_000, size / 2 + 3_000_000),
         (size - 100_001, size - 1),

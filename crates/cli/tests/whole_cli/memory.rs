@@ -107,7 +107,7 @@ fn churn(sizes: Sizes) -> (u64, u64) {
     (excess, HOT.bytes())
 }
 
-/// Requests new objects, and every fourth object a second time.
+/// Requests new objects. Every fourth request repeats the one before it.
 fn request_objects(addr: SocketAddr, sizes: Sizes, client: u64) {
     let stream = TcpStream::connect(addr).expect("the server accepts the connection");
     stream

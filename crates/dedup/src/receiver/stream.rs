@@ -23,7 +23,7 @@ pub(super) struct ReceivedPiece {
 pub(super) enum PieceContent {
     /// Without deduplication: the bytes are not stored.
     Plain,
-    /// As new chunks, which are stored.
+    /// As new chunks, which are stored. `cuts` are the lengths of the chunks that end in this piece.
     Chunks { cuts: Vec<u32> },
     /// As references to stored chunks. `prefix` is the part of the first chunk that belongs to earlier pieces.
     References { prefix: Vec<u8> },
@@ -37,7 +37,7 @@ pub(super) struct IncomingStream {
     pub(super) limit: u64,
     /// The user of the stream has read up to this offset.
     pub(super) read_up_to: u64,
-    /// The length and the digest from CLOSE.
+    /// The length and the digest of the body, from the CLOSE frame.
     pub(super) expected_end: Option<(u64, u128)>,
     /// Delivered bytes that are not read yet.
     pub(super) unread: VecDeque<Bytes>,

@@ -146,6 +146,7 @@ impl Life {
                 .expect("the filter is solvable")
                 .into_bytes();
             let head = self.journal.head();
+            // Some deltas from before the snapshot are kept, for clients with an older snapshot.
             let keep_from = head.saturating_sub(self.dice.below(4));
             self.journal.publish(&bytes, self.epoch, head, keep_from);
             self.files.push(bytes);
@@ -366,8 +367,7 @@ fn id(n: u64) -> edgeward_filter::IdHash {
     HASHER.hash_integer(i128::from(n))
 }
 
-/// The ids that are looked up after each step. The smallest are in the first snapshot; those from 1000 on never
-/// exist.
+/// The ids that are looked up after each step. 0 is in every snapshot; those from 1000 on never exist.
 const LOOKED_UP_IDS: [u64; 16] = [
     0, 1, 2, 3, 5, 8, 13, 21, 34, 55, 60, 70, 80, 1000, 1001, 1002,
 ];
@@ -377,6 +377,7 @@ fn client_lives_equal_the_golden_scripts() {
     let signer = Signer::from_secret([7; 32]);
     let mut scripts = Vec::new();
     let mut occurred = std::collections::BTreeSet::new();
+    // If `dated` is true, the client also accepts the dates of manifests, with clock errors of up to 500 ms.
     for (seed, dated, overlay_ids_max, snapshot_bytes_max) in [
         (1, false, 1 << 20, 1 << 30),
         (2, false, 1 << 20, 1 << 30),

@@ -118,7 +118,7 @@ impl Column {
         })
     }
 
-    /// Decodes a number.
+    /// Decodes a number or a time. NULL is an error.
     pub(super) fn as_number(&self, raw: Option<&[u8]>) -> Result<i64, SourceError> {
         let raw = raw.unwrap_or_default();
         let number = match self.encoding {
@@ -135,8 +135,8 @@ impl Column {
         number.ok_or_else(|| self.invalid(raw))
     }
 
-    /// Returns the value as the text of an SQL literal without quotes, or `None` for NULL. A resumed
-    /// ordered scan begins at this value.
+    /// Returns the value as the text of an SQL literal without quotes, or `None` for NULL. If a scan in the
+    /// order of the ids is resumed, it begins at this value.
     pub(super) fn position(&self, raw: Option<&[u8]>) -> Result<Option<Vec<u8>>, SourceError> {
         let mut buffer = IdText::default();
         Ok(match self.value(raw)? {

@@ -261,8 +261,8 @@ pub(crate) fn has_length(status: StatusCode) -> bool {
     !status.is_informational() && status != StatusCode::NO_CONTENT
 }
 
-/// The memory of the reference counts of a head and a body, in two allocations. That of the head has 32 bytes (pointer,
-/// length, count). That of the body has 48 bytes, because it also holds the body's charge.
+/// The memory of two allocations with reference counts: 32 bytes for the head (pointer, length, count), and 48 bytes
+/// for the body, because its allocation also holds the body's charge.
 const SHARED_BYTES: u64 = allocated_bytes(32) + allocated_bytes(48);
 
 #[cfg(test)]

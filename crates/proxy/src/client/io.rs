@@ -36,7 +36,7 @@ impl<S> ClientIo<S> {
         }
     }
 
-    /// Adds the fast path, which serves plain requests without hyper (see [`crate::client::h1`]).
+    /// Adds the fast path, which serves simple requests without hyper (see [`crate::client::h1`]).
     pub(crate) fn with_fast_path(mut self, worker: Rc<Worker>, client: Client) -> Self {
         let read_ahead = std::mem::take(&mut self.read_ahead);
         if !read_ahead.is_empty() {
@@ -50,7 +50,7 @@ impl<S> ClientIo<S> {
 }
 
 impl<S: ClientStream> ClientIo<S> {
-    /// Writes interim responses before hyper's next message.
+    /// Writes interim (1xx) responses before hyper's next message.
     fn poll_interims(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
             // An interim response cannot be written inside another message, so it is dropped.
@@ -63,7 +63,7 @@ impl<S: ClientStream> ClientIo<S> {
         }
     }
 
-    /// Lets the fast path serve plain requests. Resolves when hyper has to read the next bytes, or at an error.
+    /// Lets the fast path serve simple requests. Resolves when hyper has to read the next bytes, or at an error.
     pub(crate) fn poll_fast_path(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &mut self.fast_path {
             Some(fast_path) => fast_path.poll_serve(&mut self.stream, cx),

@@ -7,8 +7,9 @@ import java.util.Set;
 
 /**
  * A publisher's list of the files that together contain every id up to journal number {@code head}. All numbers are
- * unsigned. {@code coversMs} counts milliseconds since 1970: each id that was committed until then is in the journal up
- * to {@code head}, or in every snapshot from epoch {@code epochMin} on.
+ * unsigned. {@code serial} increases with each manifest. {@code lineage} is the random number of the publisher's
+ * journal, new at each start. {@code coversMs} counts milliseconds since 1970: each id that was committed until then is
+ * in the journal up to {@code head}, or in every snapshot from epoch {@code epochMin} on.
  */
 record Manifest(
         String set,
@@ -21,7 +22,10 @@ record Manifest(
         List<Entry> deltas) {
     private static final int DELTAS_MAX = 128;
 
-    /** The entry of a snapshot, a filter file with all ids up to journal number {@code base}. */
+    /**
+     * The entry of a snapshot: a filter file with the sequence number {@code epoch} and the size {@code bytes}. It
+     * contains all ids up to journal number {@code base}.
+     */
     record Snapshot(long epoch, long base, long bytes, String sha256) {}
 
     /** The entry of a delta: a file with the ids after journal number {@code from}, up to and including {@code to}. */
@@ -67,7 +71,10 @@ record Manifest(
         return manifest;
     }
 
-    /** Refuses a manifest whose snapshot and deltas do not cover the journal up to the head. */
+    /**
+     * Refuses a manifest whose snapshot and deltas do not cover the journal up to the head, or whose snapshot is older
+     * than {@code epochMin}.
+     */
     private void check() throws Refused {
         long first = deltas.isEmpty() ? head : deltas.get(0).from;
         long end = first;

@@ -75,7 +75,7 @@ func TestInvalidSpellingsAreHashedUnchanged(t *testing.T) {
 			}
 		}
 	}
-	if edge := "+" + integerMax; Hash(edge, Integer, 0) != Hash(integerMax, Text, 0) {
+	if largest := "+" + integerMax; Hash(largest, Integer, 0) != Hash(integerMax, Text, 0) {
 		t.Error("the largest integer is not parsed as an integer")
 	}
 	if beyond := "+" + integerMinAbs; Hash(beyond, Integer, 0) != Hash(beyond, Text, 0) {

@@ -1,4 +1,5 @@
-//! A saved second-hit filter is restored or rejected for any bytes. A restored filter finds the keys that are added.
+//! Any bytes are either restored as a saved second-hit filter or rejected. A restored filter finds the keys that are
+//! added.
 //!
 //! The low seven bits of the first byte select the number of keys per period. If its high bit is 0, the remaining bytes
 //! are a whole state. If the bit is 1, they are the body of a state. The target then adds a valid header and checksum,
@@ -44,4 +45,5 @@ fuzz_target!(|bytes: &[u8]| {
     assert!((0.0..=1.0).contains(&stats.false_positive_rate) && stats.primary_fill <= 1.0);
 });
 
+/// The number by which a state identifies the hash function of its keys.
 const TAG: u64 = 7;

@@ -6,9 +6,9 @@
 //! counts uncompressed. If a chunk does not fit beside it, the open block is compressed, and the chunk is accepted if
 //! it fits then. The chunk itself counts uncompressed too.
 //!
-//! For a *listed* chunk the store has the id and the length, but not the bytes. Neighbouring listed chunks are in one
-//! block without bytes. A listed chunk takes the same share of the capacity as if its bytes were stored. Without this
-//! rule, a store could list more ids than its index has slots.
+//! For a *listed* chunk the store has the id and the length, but not the bytes, because senders need only the id.
+//! Neighbouring listed chunks are in one block without bytes. A listed chunk takes the same share of the capacity as if
+//! its bytes were stored. Without this rule, a store could list more ids than its index has slots.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasherDefault, Hasher};
@@ -25,6 +25,7 @@ use crate::trailers::Sizes;
 /// The open container.
 #[derive(Debug)]
 pub(crate) struct OpenContainer {
+    /// Containers are numbered in the order in which they are written.
     pub(crate) number: u32,
     /// The id and the length of each chunk. The index of an entry is the *slot* of its chunk.
     pub(crate) entries: Vec<Entry>,
@@ -77,7 +78,7 @@ pub(crate) struct Packer {
     /// The number of following blocks that are stored without trying compression: 1, 3, 7, 15 and then 31 after
     /// consecutive failures to shorten a block. Incompressible bodies are usually long, so the number grows.
     blocks_to_skip: u32,
-    /// The number of tried blocks in a row that compression did not shorten.
+    /// The number of tried blocks in a row for which compression saved too little, at most [`SKIP_LOG2_MAX`].
     consecutive_failures: u32,
 }
 

@@ -4,7 +4,8 @@
 //! answered a question with no (for example `filter query` for an absent id), and 2 if it failed. If the reader of
 //! stdout closes the pipe early, as `head` does, the exit code is 0.
 //!
-//! Each command is one file in [`commands`] with its arguments and a `run`.
+//! Each command is one file in [`commands`] with its arguments and a `run`. `negative` and `link_edge` connect the
+//! server to id filters and to a link. `memory`, `allocator` and `descriptors` concern resources of the process.
 #![forbid(unsafe_code)]
 
 mod allocator;

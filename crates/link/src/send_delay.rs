@@ -10,8 +10,8 @@
 //! - The incomplete last chunk is held until no byte was written for [`SEND_DELAY`]. If the writer does not pause,
 //!   the chunk is held for [`SEND_DELAY_MAX`]. Most chunks are known to the peer. A complete chunk can be sent as a
 //!   reference, but the beginning of a chunk cannot.
-//! - While a writer waits for credit, the incomplete chunk is held: the writer completes it when the peer
-//!   grants more.
+//! - While a writer waits for credit (the number of bytes that the peer permits), the incomplete chunk is held: the
+//!   writer completes it when the peer grants more.
 
 use std::time::{Duration, Instant};
 

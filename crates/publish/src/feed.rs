@@ -2,7 +2,7 @@
 //!
 //! With each batch of ids a feed sends its position. The publisher replies when the ids are on the device. The
 //! publisher stores the position next to the journal, so that the feed continues at this position after a restart.
-//! Rows may be committed later with a position that the feed has already passed. The feed finds them because it reads
+//! A transaction may commit rows whose positions the feed has already passed. The feed finds them because it reads
 //! again from a position somewhat earlier (its look-back).
 
 use std::sync::Arc;
@@ -25,10 +25,11 @@ pub struct Feed {
     name: Digest,
     position: Option<i64>,
     counters: Arc<Counters>,
+    /// Wakes the builder, the thread that scans.
     wake: SyncSender<WakeReason>,
 }
 
-/// Changes of a database, in order.
+/// A batch of changes of a database. The publisher applies `removed` before `added`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Changes {
     /// Ids that were added.
@@ -78,7 +79,7 @@ impl Feed {
         let sent = commands.blocking_send(Command::BeginFeed { feed, reply });
         sent.map_err(|_| FeedError::Closed)?;
         let continues = continues.blocking_recv().map_err(|_| FeedError::Closed)?;
-        // If the queue is full, a scan is already requested.
+        // If the queue is full, earlier messages wake the builder, so the error is ignored.
         let needs_scan = !continues;
         _ = self.wake.try_send(WakeReason::FeedBegan { needs_scan });
         Ok(())

@@ -7,6 +7,7 @@ use serde_json::{Value, json};
 /// A goal and the value measured for it.
 #[derive(Clone, Debug)]
 pub(crate) struct Goal {
+    /// A description of the measured value.
     pub(crate) what: String,
     pub(crate) measured: f64,
     pub(crate) bound: Bound,

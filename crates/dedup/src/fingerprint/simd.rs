@@ -1,5 +1,6 @@
-//! Computes NH, the universal hash of units (see [`super`]), with AVX2: four pairs of words at a time. Tests compare
-//! the sums with those of the portable code.
+//! Computes NH, the universal hash of the units of a chunk (see [`super`]), with AVX2: four pairs of words at a time.
+//! NH computes two sums, called passes. The second pass uses the same key, shifted by one step. Tests compare the sums
+//! with those of the portable code.
 //!
 //! # Why `unsafe`
 //!
@@ -106,6 +107,7 @@ fn nh_along(key: &UnitKey, bytes: &[u8], lanes: &mut Lanes, blocks: &[Block]) ->
     let (along, later_steps) = steps.split_at(blocks.len() * BLOCK_STEPS);
     let (keys_along, later_keys) = keys.split_at(along.len());
     let mut sums = NhSums::new(first);
+    // The lanes of the digest, in two registers.
     let mut halves = Halves::new(lanes);
     let along = along.chunks_exact(BLOCK_STEPS);
     let keys_along = keys_along.chunks_exact(BLOCK_STEPS);
@@ -137,7 +139,7 @@ fn load(key: &[u32; PASS_WORDS]) -> __m256i {
     unsafe { _mm256_loadu_si256(key.as_ptr().cast()) }
 }
 
-/// Returns the sum of the four lanes.
+/// Returns the sum of the four 64-bit numbers of a vector.
 #[target_feature(enable = "avx2")]
 fn add_lanes(sum: __m256i) -> u64 {
     let mut lanes = [0_u64; 4];

@@ -6,9 +6,8 @@
 //! peeled is then still free, so its value can satisfy the id's equation.
 //!
 //! Ids are first sorted by the segment (a range of slots) of their first slot, so that adding them accesses the tables
-//! in order. Peeling works in rounds:
-//! the slots of a round are known before the round begins, so a CPU can process several ids at once. With a stack
-//! the CPU would finish each id before it could start the next.
+//! in order. Peeling works in rounds: the slots of a round are known before the round begins, so a CPU can process
+//! several ids at once. With a stack the CPU would finish each id before it could start the next.
 //!
 //! The first access to fresh memory costs a third of the total time with pages of 4 KiB. The code therefore
 //! uses little memory: a removed id stays in the sum of the slot from which it was peeled, and the array of use
@@ -39,7 +38,7 @@ pub(crate) enum BuildError {
     Unsolvable,
 }
 
-/// Builds a shard from lists of id hashes (`pieces`), which may contain duplicates.
+/// Builds a shard from lists of id hashes (`pieces`), which may contain duplicates. `width` is the width of a slot.
 ///
 /// The order of the hashes does not affect the false-positive rate, but it selects one of many equivalent solutions.
 /// The seeds of all attempts are derived from `seed`.
@@ -138,7 +137,7 @@ impl Workspace {
 
 /// The tables in which a shard is solved. Numbers are stored as bytes, because provided memory is a byte slice.
 struct Tables<'a> {
-    /// The mixed hashes, sorted by the segment of their first slot.
+    /// The mixed hashes (the id hashes after [`mix`] with the seed), sorted by the segment of their first slot.
     sorted: &'a mut [[u8; WORD]],
     /// For each slot the XOR of the mixed hashes that use it. After an id was peeled from the slot: the mixed
     /// hash of this id.

@@ -12,7 +12,8 @@ pub(super) fn recipe(contender: &Contender, environment: &Environment<'_>) -> Re
     let templates = etc.join("body_factory");
     let inside = |name: &str| root.join(name).display().to_string();
     let modules = modules(environment.program);
-    // All folders are inside the contender's folder, so that an installed Traffic Server is not affected.
+    // All folders except that of the plugins are inside the contender's folder, so that an installed Traffic Server is
+    // not affected.
     let mut layout = String::new();
     for (key, value) in [
         ("prefix", root.display().to_string()),

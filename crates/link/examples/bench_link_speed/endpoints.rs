@@ -32,7 +32,9 @@ pub(crate) struct Features {
     pub(crate) delta: bool,
     /// The methods by which the link may compress payloads.
     pub(crate) methods: Methods,
+    /// The average size of a chunk in bytes.
     pub(crate) chunk_bytes: u32,
+    /// The hash function of chunk ids.
     pub(crate) id_scheme: IdScheme,
 }
 
@@ -119,6 +121,7 @@ impl Relay {
         Ok(Self { addr, thread })
     }
 
+    /// Returns the CPU time of the relay in seconds.
     pub(crate) fn cpu(&self) -> f64 {
         self.thread.seconds()
     }

@@ -309,8 +309,8 @@ async fn a_hash_alone_does_not_reveal_a_chunk() {
         .hello(hello(&id_key, 99, 99))
         .await
         .expect("the gateway accepts the HELLO");
-    // Computes the hash of the first chunk of the body. An attacker with the store key who guesses the content can do
-    // this. The chunk begins at 4 KiB, because the first 4 KiB of a stream bypass deduplication.
+    // Computes the hash of the body's first chunk, which begins at 4 KiB: the first 4 KiB of a stream bypass
+    // deduplication. An attacker with the store key who guesses the content can compute it too.
     let mut chunker = edgeward_dedup::chunker::Chunker::new(gateway_hello.chunker);
     let rest = &secret[4096..];
     let length = chunker

@@ -20,7 +20,7 @@ pub(super) enum Validation {
     Mismatch,
 }
 
-/// Applies a 304 to a stored response. The old and the updated response share the body.
+/// Applies a 304 to a stored response, whose body stays. `exchange` has the times of the conditional request.
 pub(super) fn not_modified(
     worker: &Worker,
     request: &Request,

@@ -1,6 +1,6 @@
 //! The entry of the request path: makes a request canonical, looks it up, and answers it according to the outcome.
 //!
-//! All codecs call [`serve`] with the head of a request, and get a response or a future.
+//! Each codec (hyper or the HTTP/1.1 fast path) calls [`serve`] with a request's head and gets a response or a future.
 
 use std::convert::Infallible;
 use std::future::Future;

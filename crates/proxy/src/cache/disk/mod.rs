@@ -345,7 +345,7 @@ impl Drop for Claim {
     }
 }
 
-/// The memory of the tier in bytes. `verified`: the sum of `DeviceCounters::verified_bytes`; `queues_max`: the limit.
+/// The tier's memory in bytes. `verified`: see `DeviceCounters::verified_bytes`; `queues_max`: limit of write queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
     pub(crate) index: u64,

@@ -32,11 +32,11 @@ pub(super) enum HitResult {
     Complete,
     /// The outbox has the head and perhaps the first bytes of the body. The writer sends the rest.
     Started(Box<ResponseWriter>),
-    /// The request path has to answer the request. Contains the outcome of the lookup, if the request was looked up.
+    /// The request path has to answer. Contains the outcome, or `None` without a lookup or for an invalid head.
     NotServed(Option<Outcome>),
 }
 
-/// Looks a plain request up, and writes the response to `outbox` if it is a hit.
+/// Looks a plain request up, and writes a hit to `outbox`. `last_host` has the host of the connection's last request.
 pub(super) fn try_hit(
     worker: &Rc<Worker>,
     client: &Client,

@@ -94,7 +94,7 @@ impl ResponseWriter {
         }
     }
 
-    /// Continues a response whose head, and perhaps a part of its body, is in the outbox. `body` has the last `bytes`.
+    /// Continues a response whose head and perhaps first body bytes are in the outbox. `bytes` bytes of `body` remain.
     pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
         body.let_writer_count();
         Self {

@@ -291,6 +291,7 @@ fn objects_with_a_flipped_bit_are_misses_and_verify_finds_them() {
     );
     assert_eq!(cache.counters().total(|device| device.checksum_failures), 2);
     let events = events.lock().expect("no thread panics");
+    // A device reports only its first corrupt bytes as an event.
     assert!(
         matches!(events[..], [DiskEvent::Corrupt { .. }]),
         "{events:?}"

@@ -1,4 +1,5 @@
-//! Handles the messages that write objects: makes records for whole objects, pieces, commit records and new heads.
+//! Handles the messages that write objects: makes records for whole objects, pieces, commit records and new heads. A
+//! commit record lists the locations (extents) of an object's pieces and makes the object valid.
 
 use std::sync::Arc;
 

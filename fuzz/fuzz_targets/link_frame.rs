@@ -2,8 +2,10 @@
 //!
 //! Both kinds of [`Checksum`] are tested: one covers the whole payload, the other leaves out the bytes of a body.
 //!
-//! The first byte selects whether length, type and both checksums of the frame are made valid first. Otherwise the
-//! decoder would reject nearly every random frame at its header. Run: `cargo +nightly fuzz run link_frame`.
+//! The first byte selects whether the length, the type, the checksum of the header and that of the whole payload are
+//! made valid first. Otherwise the decoder would reject nearly every random frame at its header.
+//!
+//! Run: `cargo +nightly fuzz run link_frame`.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;

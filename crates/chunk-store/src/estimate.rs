@@ -93,6 +93,7 @@ pub struct Estimator {
     pool: Pool,
     store: Chunks,
     codec: Compressors,
+    /// For each open body, the last bytes, which are not in [`Savings::compressed`] yet.
     uncompressed_parts: HashMap<StreamId, Vec<u8>>,
     counters: Savings,
     frames: Vec<u8>,
@@ -224,8 +225,8 @@ impl Estimator {
         loop {
             frames.clear();
             let (sender, mut resources) = self.sender_and_resources();
-            // `true`: earlier frames still wait for the network. The sender then chooses a stronger compression, as it
-            // does on the slow networks for which links are made.
+            // `Lane::Any`: frames of all lengths. `true`: earlier frames still wait for the network. The sender then
+            // chooses a stronger compression, as it does on the slow networks for which links are made.
             if !sender.transmit(Lane::Any, true, &mut resources, &mut frames) {
                 break;
             }

@@ -20,7 +20,8 @@ pub struct FilterConfig {
     pub trust: Trust,
     /// The client never answers `Absent` for an id that was committed longer ago than this.
     pub max_staleness: Duration,
-    /// The expected form of the ids. The client does not use a filter of another form. Default: any form.
+    /// The expected form of the ids: text, UUIDs or integers. A filter of another form is not used.
+    /// Default: any form.
     pub form: Option<IdForm>,
     /// The largest difference between this machine's wall clock and the publisher's, if the operator guarantees
     /// one.

@@ -32,7 +32,8 @@ pub enum AdmissionSpec {
     Exponential(ByteSize),
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by the model of the AdaptSize paper (NSDI 2017).
     AdaptSize,
-    /// Like [`Exponential`](Self::Exponential), with `c` tuned by a finite-horizon model with calibrated rates.
+    /// Like [`Exponential`](Self::Exponential), with `c` tuned by a model that predicts the hits of the next window of
+    /// requests from the current content of the cache.
     AdaptSizeHorizon,
 }
 
@@ -50,16 +51,16 @@ pub enum EvictionSpec {
     LfuDa,
     /// Evicts large objects that were not requested recently.
     Gds,
-    /// Evicts the object with the fewest requests per byte. Rejects a new object if it would have fewer requests per
-    /// byte than an object that would be evicted for it, even if the new object already had four requests.
+    /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
+    /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
     ///
     /// The default. It has the highest object hit ratio of these rules on all available traces
     /// (docs/explanation/policies.md).
     Gdsf,
     /// Evicts the object with the fewest requests per byte: GDSF as published.
     GdsfPlain,
-    /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects an object
-    /// that has fewer than all residents.
+    /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects a new
+    /// object if an object that would be evicted for it has at least as many.
     Density,
     /// Evicts no object: the upper bound of hits for any policy.
     Never,

@@ -108,7 +108,7 @@ impl ScriptedOrigin {
     }
 
     /// Closes every connection and does not announce this by `Connection: close`. An idle connection is closed
-    /// now, and a connection with a request after its response.
+    /// now; a connection with a request under way is closed after the response.
     pub fn close_idle_connections(&self) {
         self.shared.idle_closes.send_modify(|count| *count += 1);
     }
@@ -219,6 +219,7 @@ impl Script {
 struct Shared {
     script: Mutex<Script>,
     log: Mutex<Vec<RecordedRequest>>,
+    /// Wakes the callers of `wait_until` and `until`.
     bell: Bell,
     open_connections: AtomicUsize,
     accepted: AtomicUsize,
@@ -251,7 +252,7 @@ impl Shared {
 async fn serve(listener: TcpListener, shared: Arc<Shared>, mut stopped: oneshot::Receiver<()>) {
     let listener =
         tokio::net::TcpListener::from_std(listener).expect("the runtime takes the listener");
-    // Dropping the set aborts all connections, also those that wait at a gate.
+    // Dropping the set aborts all connections, also those that wait until the test opens a gate.
     let mut connections = JoinSet::new();
     loop {
         tokio::select! {

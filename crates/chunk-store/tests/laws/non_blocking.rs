@@ -1,5 +1,5 @@
 //! Tests of non-blocking queries: after their pending reads are performed, they return the same results as blocking
-//! queries.
+//! queries. Each container on disk ends with a trailer, which lists its chunks; a lookup needs this list.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -174,7 +174,7 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     assert_eq!(non_blocking.locate(&key().id(&chunk(0))), None);
     let pending = non_blocking.into_pending();
     assert!(!pending.is_empty());
-    // During the read of the trailer, another clone overwrites all four containers.
+    // During the read of the trailer, another clone of the store overwrites all four containers.
     let mut other = store.clone();
     *device.observer().0.lock().expect("no thread panics") = Some(Box::new(move || {
         (100..220).for_each(|number| _ = store_chunk(&mut other, number));
@@ -198,8 +198,8 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
 /// later trailers of a body in consecutive containers. With read-ahead, at most three reads of trailers block a query.
 ///
 /// Method: count the blocking reads of a device. Perform the predicted reads after each chunk, like a link does after
-/// each frame. Compare the count with a run without read-ahead. `steps` runs the queries on a store, and calls its
-/// second parameter for each query.
+/// each frame. Compare the count with a run without read-ahead. `fetches` is true for the run with read-ahead.
+/// `steps` runs the queries on a store, and calls its second parameter for each query.
 #[test]
 fn read_ahead_trailers_block_no_query() {
     let blocking_reads = |fetches: bool,

@@ -2,8 +2,8 @@
 //!
 //! Equal bytes must be cut at the same positions, wherever they are in a body. Otherwise the endpoints would
 //! compute different chunk hashes for these bytes. A cut therefore depends only on the [`WINDOW_BYTES`] before
-//! the cut and on the length of the chunk: chunks shorter than a quarter of the average are not cut, cuts are
-//! rare up to the average and frequent after it, and a chunk of eight times the average is always cut. An
+//! the cut and on the length of the chunk. No cut makes a chunk shorter than a quarter of the average. Cuts are
+//! rare up to the average and frequent after it, and a chunk always ends at eight times the average. An
 //! insertion into a body moves only the cuts near the insertion.
 //!
 //! There are two tests for a position. The first test is cheap, because it is done at nearly every byte. Only

@@ -1,10 +1,10 @@
 //! Hashes eight chains of blocks at a time with AVX2. Tests compare the results with the hashes of single chains.
 //! A chain is a sequence of blocks that are hashed one after the other: a leaf or an inner node of a BLAKE3 tree.
 //!
-//! A vector has the same word of all eight chains. BLAKE3's compression (specification, section 2.2) can
-//! therefore be written as for a single chain. This code is a tenth slower than the assembly of the `blake3`
-//! crate. But the assembly requires eight chains of equal length, complete blocks, and counters that are equal or
-//! consecutive.
+//! A vector has the same word of all eight chains; the position of a chain in it is the chain's lane. BLAKE3's
+//! compression (specification, section 2.2) can therefore be written as for a single chain. This code is a tenth
+//! slower than the assembly of the `blake3` crate. But the assembly requires eight chains of equal length, complete
+//! blocks, and counters that are equal or consecutive.
 //!
 //! # Why `unsafe`
 //!

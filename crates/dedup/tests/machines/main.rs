@@ -2,6 +2,7 @@
 //! lost, stores are damaged, or endpoints restart. A lost chunk costs only one round trip.
 //!
 //! Each test with random bodies or faults makes a fixed share of `EDGEWARD_LINK_RUNS` runs (default 800).
+//! `flush` and the fields of [`Faults`] are frequencies: n means once in n ticks, frames or lookups, 0 means never.
 
 mod hostile;
 mod link;
@@ -394,11 +395,11 @@ fn a_run_can_continue_in_the_next_container() {
 }
 
 /// The sender does not keep the bytes of a reference in memory if its store has them. The limit of
-/// unacknowledged bytes then does not slow the body. If the store has only the entries of the chunks, the
-/// sender keeps the bytes in memory.
+/// unacknowledged bytes then does not slow the body. If the store has only the entries of the chunks (ids and
+/// lengths), the sender keeps the bytes in memory.
 ///
 /// Method: send a body of 240,000 bytes twice, with at most 64 KiB of unacknowledged bytes per stream. Compare the
-/// times of the second transfer.
+/// times of the second transfer between a store with the bytes and a store with only the entries.
 #[test]
 fn stored_chunks_sent_as_references_take_no_memory() {
     let [ticks_with_bytes, ticks_with_entries] = [true, false].map(|keep_sent| {
@@ -609,8 +610,8 @@ fn short_bodies_do_not_wait_behind_long_ones() {
     assert_eq!(requests.count(), 12);
 }
 
-/// With one connection per lane, the short and the long frames of a body may arrive in any order. OPEN is
-/// therefore sent on both lanes.
+/// Short and long frames are the two lanes. If each lane has its own connection, the short and the long frames of
+/// a body may arrive in any order. OPEN is therefore sent on both lanes.
 #[test]
 fn each_lane_can_open_a_stream() {
     let mut world = World::new(Plan::without_faults(10));

@@ -109,7 +109,8 @@ proptest! {
         }
     }
 
-    /// A rule that is saved and restored makes the same decisions.
+    /// A rule that is saved and restored makes the same decisions. `tag` identifies the hash function of the keys: a
+    /// state with another tag is refused.
     #[test]
     fn a_restored_rule_decides_as_the_saved_one(
         keys in prop::collection::vec(0u64..60, 0..200), which in 0usize..6, tag in any::<u64>(),

@@ -188,7 +188,7 @@ pub struct CachingConfig {
     /// Default 2 min, as in Varnish.
     pub hit_for_miss: Duration,
     /// Longest time that a follower waits for the head of its leader's response. After this time the follower sends a
-    /// request of its own. Default 10 s: with a longer wait one slow connection to the origin could delay many.
+    /// request of its own. Default 10 s: with a longer wait, one slow connection could delay many followers.
     pub collapse_wait_max: Duration,
     /// Largest response that followers share although admission does not store it. Default 8 MiB. A larger
     /// response is fetched again for each follower.

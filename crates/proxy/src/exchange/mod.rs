@@ -1,4 +1,6 @@
-//! The state of a client's connection, and its requests. Codecs build requests, and the request path handles them.
+//! A client's connection and its requests. Modules: `conn`, the requests under way, timeouts and unsent bytes of a
+//! connection (`pieces`); `client`, the facts that all its requests share; `canonical`, which makes a [`Request`] from
+//! a request as received; `field_filter`, the fields that no origin gets; `heads`, a limit of the memory of heads.
 
 pub(crate) mod canonical;
 mod client;

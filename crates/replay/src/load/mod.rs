@@ -8,8 +8,9 @@
 //! ([`ReplayPlan::settle_sizes`]), the feeder also stores this size for every object.
 //!
 //! A closed loop sends as fast as responses arrive. In an open loop ([`Pacing::Rate`], [`Pacing::TraceTime`]) each
-//! request has a due time, and its latency is measured from this time even if no connection was free. If the target
-//! stalls, the wait is therefore part of the latency of every delayed request (no coordinated omission).
+//! request has a due time (`schedule`), for which its connection waits with a precise timer (`alarm`). The latency is
+//! measured from this time even if no connection was free. If the target stalls, the wait is therefore part of the
+//! latency of every delayed request (no coordinated omission).
 //!
 //! [`Pattern`]: crate::Pattern
 
@@ -58,7 +59,7 @@ pub enum ReplayError {
     /// Reading the trace failed.
     #[error("cannot read the trace after {requests} requests")]
     Trace {
-        /// The number of requests read before.
+        /// The number of requests queued before, without skipped ones.
         requests: u64,
         /// The cause.
         source: Box<dyn error::Error + Send + Sync>,

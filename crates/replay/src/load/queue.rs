@@ -66,7 +66,7 @@ pub struct Feeder {
     first_sizes: Option<HashMap<u64, u64>>,
     /// The requests that are not in the queue yet.
     batch: Vec<Job>,
-    /// The number of requests pushed so far.
+    /// The number of requests pushed so far, without skipped ones.
     number: u64,
     feed_counts: FeedCounts,
 }
@@ -106,7 +106,7 @@ impl Feeder {
         ControlFlow::Continue(())
     }
 
-    /// Returns the number of requests pushed so far.
+    /// Returns the number of requests pushed so far, without skipped ones.
     pub fn requests(&self) -> u64 {
         self.number
     }

@@ -1,9 +1,9 @@
 //! The disk tier: objects of any size in append-only segments, found by a compact index.
 //!
-//! A device is divided into segments. A thread per device fills one segment after another and reclaims segments
-//! as a whole, oldest first. Each time a segment is opened for writing, it gets an *epoch*: a number that
-//! increases with every opening of a segment on the device. An object is stored in one record, or *in pieces*: a
-//! record for each part of its body, and a commit record that lists these parts.
+//! A device is divided into segments, which form a log. A thread per device fills one segment after another and
+//! reclaims segments as a whole, oldest first. Each time a segment is opened for writing, it gets an *epoch*: a
+//! number that increases with every opening of a segment on the device. An object is stored in one record, or *in
+//! pieces*: a record for each part of its body, and a commit record that lists these parts.
 //!
 //! The index is in RAM and takes about eight bytes per object. The full key is stored beside the object and is
 //! compared when the object is read. Every byte is verified by a checksum before it is served. If the device

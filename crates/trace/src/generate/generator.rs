@@ -1,4 +1,8 @@
 //! The generator: chooses the object and the time of each request.
+//!
+//! Each object belongs to a class, which determines sizes and popularity. The catalogue has the objects that get two
+//! requests or more, by class and popularity rank. A *birth* puts a new object at a rank, in place of the previous one.
+//! All other objects are one-hit wonders.
 
 use edgeward_types::{Seed, Timestamp};
 

@@ -13,6 +13,7 @@ pub(crate) struct BodyBuffer {
     layout: Layout,
     /// The offset in the body of the first byte in the buffer. It is zero until bytes are released.
     base: u64,
+    /// The number of bytes in the buffer.
     len: usize,
 }
 
@@ -71,7 +72,6 @@ impl BodyBuffer {
         self.base + self.len as u64
     }
 
-    /// Appends bytes.
     pub(super) fn push(&mut self, more: &Bytes) {
         let end = self.end_offset();
         self.len += more.len();
@@ -93,9 +93,7 @@ impl BodyBuffer {
     }
 
     /// Returns bytes from `position` on: one piece, or a copy of up to [`COPIED_BYTES_MAX`] bytes. The result is empty
-    /// if the buffer ends at `position`.
-    ///
-    /// Takes time logarithmic in the number of pieces.
+    /// if the buffer ends at `position`. Takes time logarithmic in the number of pieces.
     pub(super) fn read_at(&self, position: u64) -> Bytes {
         match &self.layout {
             Layout::Buffer(buffer) => copy_at(buffer, position - self.base),
@@ -138,9 +136,8 @@ impl BodyBuffer {
         self.len = (end - self.base) as usize;
     }
 
-    /// Takes the whole body in one piece. Returns `None` if the body has several pieces and more than 64 KiB.
-    ///
-    /// Must not be called after bytes were released.
+    /// Takes the whole body in one piece. Returns `None` if the body has several pieces and more than 64 KiB. Must not
+    /// be called after bytes were released.
     pub(super) fn take_complete(&mut self) -> Option<CompleteBody> {
         debug_assert_eq!(self.base, 0, "released bytes are missing");
         let whole = match &mut self.layout {

@@ -151,6 +151,7 @@ pub(super) struct RecordDraft<'a> {
     /// The table of the record: extents or tombstones. Empty for an object or a piece; the writer computes their
     /// table, the checksums of the body's blocks.
     pub(super) table: &'a [u8],
+    /// The number of items in the table.
     pub(super) item_count: u32,
     pub(super) body_bytes: u64,
     /// For a piece, its offset in the body of the object. Otherwise 0.
@@ -209,9 +210,8 @@ impl Writer {
     /// Runs until a [`Message::Close`], or until the queue is closed and empty.
     pub(crate) fn run(mut self) {
         if self.volume.settings.direct_writes != DirectWrites::Never {
-            // The priority applies to this thread only (setpriority(2), "C library/kernel differences"). The
-            // thread mostly copies bytes and computes checksums, which can wait. If the call fails, the thread
-            // only delays requests a little more.
+            // The priority applies to this thread only (setpriority(2), "C library/kernel differences"). If the call
+            // fails, the thread delays requests a little more.
             _ = rustix::process::setpriority_process(None, LOW_PRIORITY);
         }
         loop {
@@ -402,8 +402,8 @@ impl Writer {
         closed.then_some(()).ok_or(SyncError::NotWritable)
     }
 
-    /// Starts the flush timer and the sync timer, unless they run already, because data waits to be written.
-    /// The sync timer does not start at the flush, because `sync_interval` includes the time in the buffer.
+    /// Starts the flush timer and the sync timer for data that waits to be written, unless they run already. The
+    /// sync timer does not start at the flush, because `sync_interval` includes the time in the buffer.
     fn start_timers(&mut self) {
         let now = Instant::now();
         self.buffered_since.get_or_insert(now);
@@ -421,7 +421,7 @@ impl Writer {
         self.retry_at.is_some_and(|at| Instant::now() < at)
     }
 
-    /// Records the outcome of a step. Returns true if it succeeded.
+    /// Records the outcome of a step. Returns false if the device failed.
     fn record_outcome(&mut self, result: Result<(), AppendError>) -> bool {
         match result {
             Ok(()) => {

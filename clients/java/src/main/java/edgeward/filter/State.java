@@ -96,7 +96,7 @@ final class State {
         }
     }
 
-    /** {@code clockError} is null if the operator gives no guarantee for the clocks. */
+    /** {@code clockError}: the largest difference from the publisher's clock that is guaranteed, or null. */
     State(String set, Duration maxStaleness, Duration clockError, long snapshotBytesMax, int overlayIdsMax) {
         this.set = set;
         this.maxStalenessMs = maxStaleness.toMillis();
@@ -143,6 +143,7 @@ final class State {
                 + Long.toUnsignedString(current.upTo());
     }
 
+    /** The serial number of the newest manifest, or 0. */
     long serial() {
         return newest == null ? 0 : newest.serial();
     }
@@ -295,7 +296,7 @@ final class State {
             if (!isNewer) {
                 throw new Refused(Reason.OLDER, "the snapshot is not newer than the one in use");
             }
-            // The old table has all ids from the new base up to the old position.
+            // The old overlay has all ids from the new base up to the old position.
             if (Long.compareUnsigned(old.upTo(), applied) > 0) {
                 applied = old.upTo();
             }

@@ -300,6 +300,7 @@ mod tests {
         assert_eq!(ends, [1.0, 2.1, 3.1]);
     }
 
+    /// Only the last sample is required.
     #[test]
     fn a_long_series_stays_within_its_bound_and_keeps_required_samples() {
         let mut log = SampleLog::default();

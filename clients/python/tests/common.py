@@ -26,7 +26,10 @@ def line(name):
 
 
 def spelling(form, n):
-    """Returns the n-th id of a form in an unusual spelling, the same as in crates/filter/tests/vectors."""
+    """Returns the n-th id of a form (text, integer or uuid) in an unusual spelling.
+
+    crates/filter/tests/vectors has the same spellings.
+    """
     if form == "text":
         return f"résumé/{n}"
     if form == "integer":

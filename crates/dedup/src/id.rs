@@ -214,8 +214,8 @@ pub(crate) fn hash_groups<'a>(mut chunks: &'a [&'a [u8]]) -> impl Iterator<Item 
     })
 }
 
-/// The number of bytes that are hashed together. They occupy all lanes of BLAKE3, and fit into a part of a
-/// second-level cache.
+/// The number of bytes that are hashed together. They occupy all SIMD lanes of BLAKE3, and fit into a part of
+/// a second-level cache.
 pub(crate) const GROUP_BYTES: usize = 128 << 10;
 
 #[cfg(test)]

@@ -123,7 +123,8 @@ impl Slot {
         self.is_writing.store(true, Ordering::Relaxed);
     }
 
-    /// Records that the client has read `PROGRESS_BYTES`, so the connection no longer counts as waiting for its client.
+    /// Records that the client has read `PROGRESS_BYTES` of a response (see `client_stream`). The connection then no
+    /// longer counts as waiting for its client.
     pub(crate) fn resume(&self) {
         self.slots.state().table.resume(self.id);
     }

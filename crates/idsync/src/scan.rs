@@ -6,6 +6,8 @@
 //! a temporary error (the server restarts, the network is down), another attempt continues at the last
 //! position. The scan fails if the attempts read no row for [`Retry::give_up_after`].
 //!
+//! A scan consists of spans, such as the token ranges of Cassandra. The [`Ledger`] records how far each span is read.
+//!
 //! **Guarantee**: every id that was committed before the scan began and was not removed since then is delivered
 //! at least once. Ids added during the scan may be delivered. The guarantee holds for any number of attempts,
 //! because each attempt reads a later state of the database.
@@ -51,7 +53,7 @@ pub trait Source: Send + Sync + 'static {
 /// The report of a source when an attempt begins.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SourceInfo {
-    /// The form of the ids, by the type of their column.
+    /// The form of the ids (text, UUID or integer), by the type of their column.
     pub form: IdForm,
     /// The name of the column.
     pub column: String,
@@ -95,8 +97,8 @@ pub struct Retry {
     pub first: Duration,
     /// The longest pause between two attempts.
     pub longest: Duration,
-    /// The scan fails if the attempts read no row for this time. The time begins when the last attempt that read rows
-    /// failed. It is checked only when an attempt fails.
+    /// The scan fails if the attempts read no row for this time. The time begins at the start of the scan, and again
+    /// when an attempt that read rows fails. It is checked only when an attempt fails.
     pub give_up_after: Duration,
 }
 
@@ -187,7 +189,7 @@ impl ScanHandle {
             .source_info
             .as_ref()
             .and_then(|info| info.rows_estimated);
-        // The spans of a ring are read in an order that is independent of their sizes. With eight spans or more, the
+        // Cassandra's spans are read in an order that is independent of their sizes. With eight spans or more, the
         // share of completed spans is therefore an estimate of the share of rows.
         let by_spans = (spans >= 8 && done > 0).then(|| rows * spans as u64 / done as u64);
         Progress {

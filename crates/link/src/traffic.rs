@@ -73,7 +73,7 @@ impl TrafficCounters {
         index
     }
 
-    /// Counts a frame that was encoded for a stream to the host with this index, and ignores it without an index.
+    /// Counts a frame that was encoded for a stream to the host with this index. `None` counts nothing.
     /// `before` and `after` are the sender's counters before and after the encoding. `literal` in these counters is
     /// the bytes of new chunks sent without a delta, and `plain` the bytes that bypassed deduplication.
     pub(crate) fn count_sent(

@@ -20,20 +20,20 @@
 //! file's [`FileReport`] states the problem, and the other files are read.
 #![forbid(unsafe_code)]
 
-mod ahead;
+mod ahead; // decompression in separate threads
 mod analyze;
 mod checkpoint;
-mod count;
-mod find;
+mod count; // sums for each URL of a partition
+mod find; // the logs in files, folders and patterns
 mod lines;
 #[cfg(feature = "parquet")]
 mod parquet;
-mod partial;
+mod partial; // statistics of one machine, to be merged with others
 mod report;
-mod row;
-mod rows;
-mod scan;
-mod spill;
+mod row; // the data of one request in a partition
+mod rows; // the requests that one thread has read
+mod scan; // the threads that read logs
+mod spill; // partitions in memory and in the temporary file
 
 pub use analyze::{Analysis, AnalyzeError, Checkpoint, Depth, FingerprintBits, Settings, analyze};
 pub use checkpoint::CheckpointError;

@@ -1,7 +1,7 @@
 //! The edge: an HTTP reverse proxy cache on hyper, with one runtime per core.
 //!
 //! [`Edge::start`] takes an [`EdgeConfig`], and returns when the edge accepts connections. Each worker is a thread
-//! with its own runtime, listening sockets, connections to the origin, counters and log ring. The workers share the
+//! with its own runtime, listening sockets, connections to the origin and counters. The workers share the
 //! cache (`edgeward_store::hot` in memory), the table of fetches under way and a clock. `edgeward_semantics` decides
 //! what HTTP allows, and `edgeward_policy` decides which responses are stored. This crate moves the bytes.
 //!
@@ -17,13 +17,13 @@
 //! ```
 #![forbid(unsafe_code)]
 
-mod base;
-mod cache;
-mod client;
-mod edge;
-mod exchange;
-mod origin;
-mod path;
+mod base; // configuration, clock, counters, access log
+mod cache; // memory, disk, fetches that requests share
+mod client; // listeners, client connections, codecs
+mod edge; // start, stop, metrics, status
+mod exchange; // the state of connections and requests
+mod origin; // connections and requests to the origin
+mod path; // the request path, from the lookup to the response
 
 pub use base::access_log::{AccessLogError, LogReopener};
 pub use base::config::id_filter as negative;

@@ -1,4 +1,5 @@
-//! Disk hits that the fast path serves. Clients get the same responses as from hyper, also if the disk fails.
+//! Disk hits that the fast path serves: the edge's own HTTP/1.1 server, which passes requests that it does not support
+//! to hyper. Clients get the same responses from both, also if the disk fails.
 
 mod support;
 
@@ -66,9 +67,10 @@ fn mapped_bytes(bed: &TestBed) -> u64 {
         .expect("the value is a count")
 }
 
-/// Method: store bodies with lengths around every boundary: the end of the first read, of a block, and of a piece. The
-/// first read includes the head. The longest body has many pieces. For each body, compare the responses of the fast
-/// path and of hyper to GET and HEAD, before and after the store has verified the object.
+/// Method: store bodies with lengths around every boundary: the end of the first read, of a block (which has a
+/// checksum), and of a piece (which is sent at once). The first read includes the head. The longest body has many
+/// pieces. For each body, compare the responses of the fast path and of hyper to GET and HEAD, before and after the
+/// store has verified the object.
 #[test]
 fn the_fast_path_answers_a_disk_hit_like_hyper() {
     let folder = folder();

@@ -26,6 +26,7 @@ pub(crate) struct GuavaFile {
 
 /// Gathers the ids of a scan.
 pub(crate) struct GuavaGatherer {
+    /// How Guava converts an id to the bytes that it hashes.
     funnel: Funnel,
     form: IdForm,
     builder: GuavaBuilder,

@@ -152,6 +152,7 @@ struct WriteBenchmark {
     seconds: u32,
 }
 
+/// Requests per second.
 struct Rates {
     hits: f64,
     misses: f64,
@@ -173,6 +174,7 @@ struct Latencies {
 }
 
 impl WriteBenchmark {
+    /// Runs `disk_write` with `size` bytes, and returns its report.
     fn store(&self, example: &Path, size: u64) -> anyhow::Result<Value> {
         let scratch = self.synced_folder()?;
         let output = Command::new(example)
@@ -219,6 +221,7 @@ impl WriteBenchmark {
         Ok(scratch)
     }
 
+    /// Measures the three phases in each of the `runs` rounds.
     fn latencies(&self, rates: &Rates, note: &mut impl FnMut(Value)) -> anyhow::Result<Latencies> {
         let scratch = self.synced_folder()?;
         let store = scratch.path.join("store");

@@ -19,7 +19,7 @@ const MAGIC: [u8; 8] = *b"EWknown\x01";
 const WORDS_MAX: usize = 1 << 10;
 
 impl Knowledge {
-    /// Encodes the knowledge of containers before `end`.
+    /// Encodes the knowledge of the containers with numbers below `end`.
     ///
     /// Only containers that are on the device may be encoded. If a container is lost in a crash, its number is
     /// used again for other chunks, and the restored knowledge would state that the peer has these other

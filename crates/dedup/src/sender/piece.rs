@@ -192,7 +192,7 @@ pub(super) struct ChunkFinder<'a, S> {
     pub(super) may_release: bool,
 }
 
-/// Which new chunks are stored with their bytes, and not only as entries.
+/// Which new chunks are stored with their bytes, and not only as entries (hash and length).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum StoredBytes {
     /// All new chunks.
@@ -241,6 +241,7 @@ pub(super) struct PieceBuilder {
     skip: u32,
     /// The location after the last known chunk. New chunks probably resemble the chunks from this location on.
     after_match: Option<ChunkLocation>,
+    /// Predicts the chunk after the last known chunk.
     predictor: Predictor,
     /// The number of new chunks since the last known one.
     new_chunks: usize,
@@ -625,8 +626,8 @@ impl PieceBuilder {
 
 /// Returns a base for `bytes` new bytes, if there is one. The base begins with the first chunk from `location` on that
 /// is stored with its bytes. It ends before a chunk without bytes, before a chunk that the peer lacks, and at the end
-/// of the container. Otherwise it ends when it is one and a half times as long as the new bytes, because text may have
-/// been removed, and has at least 32 KiB.
+/// of the container. Otherwise it ends at one and a half times the length of the new bytes, but not below 32 KiB. It is
+/// longer than the new bytes, because these may lack text that the base has.
 fn base_for<S: ChunkStore>(
     finder: &mut ChunkFinder<'_, S>,
     location: ChunkLocation,
@@ -635,7 +636,6 @@ fn base_for<S: ChunkStore>(
     let wanted = (bytes + bytes / 2).clamp(32 << 10, PIECE_BYTES_MAX);
     let mut entries = Vec::new();
     finder.store.entries(location, CHUNKS_MAX, &mut entries);
-    // Chunks stored without their bytes cannot be a base.
     let mut has_bytes = |nth: usize| finder.store.has_bytes(location.plus(nth));
     let without_bytes = (0..entries.len())
         .take_while(|&nth| !has_bytes(nth))

@@ -1,17 +1,17 @@
-//! Encodes and decodes checkpoints of a scan: the plan lists its spans, and each batch has the hashes of ids that were
-//! read from one span.
+//! Encodes and decodes checkpoints of a scan. The plan lists the spans, which are parts of the scan that are read
+//! independently. Each batch has the hashes of ids that were read from one span.
 //!
 //! ```text
 //! header  8 "edgscan1", 16 identity (XXH3-128), 8 start of the scan (milliseconds since 1970), 8 checksum
 //! record  1 kind, 4 length of the payload, the payload, 8 checksum
-//!  plan    1 form, 4 number of spans, for each span: 4 length, bounds
+//!  plan    1 form of the ids, 4 number of spans, for each span: 4 length, bounds
 //!  batch   4 index of the span, 1 flags (1: the span ends, 2: a position follows), 8 rows, 8 malformed rows,
 //!          [4 length, position], then 8 for each hash
 //! ```
 //!
 //! The number before each field is its length in bytes. A field in brackets is optional. Numbers are little-endian.
-//! Checksums are XXH3-64. The seed of the header's checksum is 0. The seed of a record's checksum is the checksum
-//! before it in the file.
+//! Only the source can decode bounds and positions. Checksums are XXH3-64. The seed of the header's checksum is 0. The
+//! seed of a record's checksum is the checksum before it in the file.
 
 use std::io::{self, Read};
 
@@ -84,7 +84,7 @@ pub(super) fn batch_payload(progress: &SpanProgress, hashes: &[u64]) -> Vec<u8> 
 #[derive(Debug)]
 pub(super) struct Contents {
     pub(super) ledger: Ledger,
-    /// The form of the ids, or `None` if the file has no plan yet.
+    /// The form of the ids (text, UUID or integer), or `None` if the file has no plan yet.
     pub(super) form: Option<IdForm>,
     /// The start of the scan, in milliseconds since 1970.
     pub(super) began_ms: u64,

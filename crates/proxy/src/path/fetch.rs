@@ -49,7 +49,7 @@ enum FetchResult {
     Failed(OriginError),
 }
 
-/// Answers a request that needs the origin. `stale` is the stored response that the origin has to validate, if any.
+/// Answers a request that needs the origin for `reason`. `stale` is the stored response to validate, if any.
 pub(super) async fn fetch(
     reply: Reply,
     request: Rc<Request>,
@@ -60,7 +60,7 @@ pub(super) async fn fetch(
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     // A HEAD or a request for a range is passed, because its response has no complete body to store. If there is a
-    // stale response, the fetch validates that response instead.
+    // stale response, the fetch validates that response instead. Plain requests have no range.
     let wants_range = !request.plain && request.headers.contains_key(RANGE);
     if stale.is_none() && (request.method == Method::HEAD || wants_range) {
         count(&worker, reason);
@@ -189,7 +189,7 @@ async fn lead_fetch(
     };
     let is_reported = Cell::new(false);
     let mut fetch = Detachable::new(fetch.run(stale), |fetch| {
-        // Without a reported result, the client has left while the origin works for it. HTTP/2 limits count this fetch.
+        // Without a reported result, the client has left before the response began. HTTP/2 limits count such a fetch.
         let orphan = (!is_reported.get()).then(|| reply.in_flight.conn().begin_orphan());
         let fetch = async move {
             fetch.await;

@@ -1,4 +1,7 @@
 //! Tests of the whole tuner: comparison with brute force, and properties on which callers rely.
+//!
+//! The tuner chooses `c` after each window of requests: an object of `s` bytes is admitted with probability `e^(-s/c)`.
+//! The paper mode predicts the long run of the cache, and the horizon mode the next window.
 
 use edgeward_types::{KeyHash, Seed, mix64};
 use proptest::prelude::*;

@@ -32,7 +32,7 @@ pub enum Judgement {
 pub struct FilterFacts {
     /// True while the filter is recent enough to answer.
     pub fresh: bool,
-    /// Epoch of the snapshot in use.
+    /// The epoch (sequence number) of the snapshot in use.
     pub epoch: u64,
     /// Ids in the snapshot.
     pub ids: u64,
@@ -40,7 +40,7 @@ pub struct FilterFacts {
     pub overlay_ids: u64,
     /// Memory of the filter in bytes.
     pub bytes: u64,
-    /// The number of refused files, manifests and proofs of freshness.
+    /// The number of files, manifests and proofs of freshness that the filter client has refused.
     pub refused: u64,
 }
 

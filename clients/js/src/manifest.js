@@ -132,7 +132,8 @@ async function verifyLine(line, keys, kind) {
   return document;
 }
 
-// The rule for each field of a document: a function, a shape, or a list of a shape.
+// A shape has a rule for each field of an object: a function that checks the value, the shape of an inner object, or
+// a list with the shape of each member.
 const number = (value) => typeof value === "bigint" && value <= U64_MAX;
 const text = (value) => typeof value === "string";
 const digest = (value) => typeof value === "string" && fromHex(value, 32) !== null;
@@ -161,14 +162,14 @@ const PROOF = {
 };
 
 /** Checks a value against a shape. Converts digests to lower case. */
-function checkShape(value, form, path = "the document") {
-  if (Array.isArray(form)) {
+function checkShape(value, shape, path = "the document") {
+  if (Array.isArray(shape)) {
     if (!Array.isArray(value)) throw new ManifestError(`${path} is not a list`);
-    return value.map((one, n) => checkShape(one, form[0], `${path}[${n}]`));
+    return value.map((one, n) => checkShape(one, shape[0], `${path}[${n}]`));
   }
   if (!(value instanceof Map)) throw new ManifestError(`${path} is not an object`);
   const checked = {};
-  for (const [name, rule] of Object.entries(form)) {
+  for (const [name, rule] of Object.entries(shape)) {
     if (!value.has(name)) throw new ManifestError(`${path} lacks ${name}`);
     const field = value.get(name);
     if (typeof rule !== "function") {
@@ -179,7 +180,7 @@ function checkShape(value, form, path = "the document") {
       throw new ManifestError(`${name} in ${path} has an invalid value`);
     }
   }
-  if (value.size !== Object.keys(form).length) {
+  if (value.size !== Object.keys(shape).length) {
     throw new ManifestError(`${path} has a field that format version 2 does not define`);
   }
   return checked;

@@ -41,6 +41,7 @@ fn pass(bytes: &[u8], piece_bytes: usize) -> (Vec<u8>, Option<Excess>) {
             if !passed.pause {
                 break;
             }
+            // The server resumes when hyper has accepted the passed requests, this target at once.
             gate.resume();
         }
     }

@@ -32,7 +32,7 @@ macro_rules! counts {
 }
 
 counts! {
-    /// Requests for the manifest. Unless `clock_error` is set, each request also asks for a proof.
+    /// Requests for the manifest. Each also asks for a proof of freshness, unless the client has a `clock_error`.
     polls
     /// Polls and downloads that failed.
     failed

@@ -1,10 +1,10 @@
 //! Measures the time of a check-and-add of the second-hit filter and prints a table.
 //!
-//! `cargo run --release -p edgeward-policy --example second_hit_speed [-- KEYS..]`. The filter remembers a key for one
-//! to two periods; each KEYS is a number of keys per period. For each number the program measures new keys, keys that
-//! the filter has seen in the current period, and a mix like the traffic of a CDN: 70 % new keys, 30 % seen keys. Keys
-//! are hashes in random order, and the figures include about a nanosecond for making a key. The result is the best of
-//! 100 passes of about half a millisecond, because other work on the machine only adds time.
+//! `cargo run --release -p edgeward-policy --example second_hit_speed [-- KEYS..]`. The filter remembers a key for
+//! about one to two periods; each KEYS is a number of keys per period. For each number the program measures new keys,
+//! keys that the filter has seen in the current period, and a mix like the traffic of a CDN: 70 % new, 30 % seen keys.
+//! Keys are hashes in random order, and the figures include about a nanosecond for making a key. The result is the best
+//! of 100 passes of about half a millisecond, because other work on the machine only adds time.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::hint::black_box;

@@ -125,7 +125,8 @@ impl std::fmt::Display for NotStoredReason {
 
 /// Decides from both heads if a response is stored.
 ///
-/// `request` is the request as received from the client, because its `Authorization` counts.
+/// `request` is the request as received from the client, because its `Authorization` counts. `exchange` has the times
+/// at which the cache sent the request head and received the response head.
 pub fn on_response(
     rules: &Rules,
     method: &Method,

@@ -45,8 +45,8 @@ enum Client {
     Npm,
 }
 
-/// The packages. In this order, they contain Python sources, JSON descriptions of interfaces (the goals for
-/// text apply to this package), compiled libraries, and JavaScript.
+/// The packages. In this order, they contain Python sources, JSON descriptions of interfaces, compiled libraries, and
+/// JavaScript.
 const PACKAGES: [Package; 4] = [
     Package {
         name: "django",
@@ -74,7 +74,7 @@ const PACKAGES: [Package; 4] = [
     },
 ];
 
-/// The package that consists of text only.
+/// The package to which the benchmark's goals for text apply.
 pub(crate) const TEXT: &str = "api-descriptions";
 
 const SETS: usize = 3;
@@ -243,7 +243,7 @@ fn synthetic_corpus(folder: &Path) -> anyhow::Result<Corpus> {
 fn edition_text(write: fn(&mut Random, usize) -> Vec<u8>, edition: usize) -> Vec<u8> {
     let mut bytes = Vec::new();
     for section in 0..SECTIONS {
-        // The section has the text of the last edition, up to the requested one, that rewrote it; 0 if none did.
+        // The section has the text of the last edition that rewrote it. Edition 0 is the original text.
         let editions = (1..=edition).rev();
         let mut last =
             editions.filter(|edition| Random::from_seed(section * 31 + edition).below(50) == 0);

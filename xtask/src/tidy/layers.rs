@@ -43,7 +43,7 @@ pub(crate) fn parse_table(document: &str) -> anyhow::Result<Layers> {
         .filter_map(|line| line.strip_prefix("| `"))
         .map(|row| {
             let cell = row.split('|').next().unwrap_or_default();
-            // The prefix has removed the first backtick, so every second part is a name.
+            // The first backtick is removed already, so the parts number 1, 3, 5 and so on are names.
             let names = cell.split('`').step_by(2);
             names
                 .filter(|name| !name.trim().is_empty())

@@ -1,4 +1,4 @@
-//! The state of one outgoing stream: divides the body into pieces, queues frames, and handles the peer's answers.
+//! The state of one outgoing stream. It divides the body into pieces, one per frame, and handles the peer's answers.
 
 use std::collections::VecDeque;
 
@@ -42,7 +42,7 @@ pub(super) struct OutgoingStream {
     pub(super) ready: bool,
     /// True once the peer has acknowledged OPEN.
     is_open: bool,
-    /// True once OPEN was sent on the lane of long frames.
+    /// True once OPEN was sent on the connection for long frames, see [`Lane`](super::Lane).
     opened_long_lane: bool,
     /// The location of the last chunk of the body, if no piece contains its end. The peer stores this chunk when it
     /// receives CLOSE.
@@ -422,9 +422,9 @@ impl OutgoingStream {
     }
 
     /// Handles a NAK for the piece at `offset`, or for CLOSE if `offset` is `u64::MAX`. If the peer does not know the
-    /// stream, queues OPEN and the refused frame. Otherwise queues the piece before all others, in another encoding:
-    /// a run becomes a list of references; references and deltas become bytes. Returns the length of the piece if it
-    /// becomes bytes, otherwise 0.
+    /// stream, queues OPEN and the refused frame. Otherwise queues the piece before all others: a run whose chunks the
+    /// peer stores in another order as a list of references, other references and deltas as bytes. Returns the length
+    /// of the piece if it becomes bytes, otherwise 0.
     pub(super) fn handle_nak(
         &mut self,
         offset: u64,
@@ -535,10 +535,10 @@ impl BodyDigester {
         }
     }
 
-    /// Compares a chunk with a fingerprint. Returns `None` if they differ. In the same pass, the function adds `bytes`
-    /// to a copy of the digest. The caller [accepts](Self::accept) this copy, unless it rejects the chunk for another
-    /// reason. `bytes` has a part of the body that ends with the chunk, and the offset of this part. It is `None` if
-    /// bytes before the chunk can be added to the digest only later, when their frame is encoded.
+    /// Compares a chunk with a fingerprint. Returns `None` if they differ or `fingerprint` is `None`. In the same pass,
+    /// the function adds `bytes` to a copy of the digest. The caller [accepts](Self::accept) this copy, unless it
+    /// rejects the chunk for another reason. `bytes` has a part of the body that ends with the chunk, and the offset of
+    /// this part. It is `None` if bytes before the chunk can be added to the digest only when their frame is encoded.
     pub(super) fn compare(
         &self,
         id_key: &IdKey,
@@ -565,7 +565,7 @@ impl BodyDigester {
         }
     }
 
-    /// Returns the bytes that are not digested yet.
+    /// Returns the part of `bytes` that is not digested yet. `None` if the digest ends before or after `bytes`.
     fn undigested<'b>(&self, offset: u64, bytes: &'b [u8]) -> Option<&'b [u8]> {
         let digested_bytes = self.end.checked_sub(offset)?;
         bytes.get(usize::try_from(digested_bytes).ok()?..)

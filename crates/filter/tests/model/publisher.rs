@@ -17,7 +17,9 @@ use crate::world::EPOCH_MS;
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) lineage: u64,
+    /// No manifest so far has a higher serial number.
     serial: u64,
+    /// The epoch of the newest snapshot, 1 without a snapshot.
     epoch: u64,
     snapshot: Option<Snapshot>,
     deltas: Vec<Delta>,
@@ -72,8 +74,10 @@ pub(crate) struct Scan {
 pub(crate) struct Publisher {
     journal: Journal,
     lineage: u64,
+    /// Computes the time up to which all committed ids are published.
     complete: Completeness,
     config: PublisherConfig,
+    /// The epoch of the newest snapshot, 1 without a snapshot.
     epoch: u64,
     position: Option<Position>,
     /// The last position that was written to the state folder.
@@ -88,6 +92,7 @@ pub(crate) struct Publisher {
     pub(crate) manifest: Option<(String, u64)>,
     /// The deltas that the newest manifest lists.
     pub(crate) files: Vec<Vec<u8>>,
+    /// No manifest so far has a higher serial number.
     serial: u64,
     /// The time by which the wall clock is ahead of real time, in ms.
     pub(crate) wall_ahead: i64,
@@ -267,6 +272,7 @@ impl Publisher {
             .collect()
     }
 
+    /// Publishes the snapshot that a scan created. `bytes` is its file.
     pub(crate) fn publish(&mut self, scan: Scan, bytes: &[u8], now: u64) {
         // Clients with the previous snapshot still need its deltas. A delta is also kept while writers may still commit
         // its ids, because the scan could not read those ids.

@@ -8,7 +8,7 @@ use hashbrown::HashTable;
 
 use super::history::History;
 
-/// A bounded table of histories by key. An entry takes 16 bytes, and 5 to 10 bytes in the index.
+/// A bounded table of histories by key. An entry takes 16 bytes, and 6 to 11 bytes in the index.
 #[derive(Debug, Default)]
 pub(super) struct Ghosts {
     ring: Vec<Ghost>,
@@ -107,6 +107,7 @@ mod tests {
     use super::super::history::Time;
     use super::*;
 
+    /// Returns the history of an object whose only request was this offer. The unit of `Time` is half an offer.
     fn history(offer: u32) -> History {
         History::first(Time(2 * offer))
     }

@@ -29,7 +29,7 @@ pub(crate) fn fit(config: &mut EdgeConfig) -> Result<(), TooFewDescriptors> {
     let wanted = Descriptors {
         workers: config.workers.get(),
         clients: config.limits.connections_max.get(),
-        // Connections through `dial` are streams without descriptors. HTTP/2 takes one connection per worker.
+        // `dial` opens streams of a link, which take no descriptors. HTTP/2 takes one connection per worker.
         origin_per_worker: match (&config.origin.dial, config.origin.protocol) {
             (Some(_), _) => 0,
             (None, OriginProtocol::Http2) => 1,
@@ -85,7 +85,7 @@ fn other_descriptors(config: &EdgeConfig) -> usize {
         + link
 }
 
-/// The configured numbers of workers and of connections, one descriptor each, and all `others` descriptors.
+/// The configured workers and connections (a connection takes one descriptor), and all `others` descriptors.
 #[derive(Clone, Copy, Debug)]
 struct Descriptors {
     workers: usize,

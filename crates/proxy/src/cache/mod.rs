@@ -1,4 +1,5 @@
-//! The cache: responses in memory and on disk, fetches that requests share, and ids that do not exist.
+//! The cache: responses in memory (`stored`) and on disk (`disk`, `disk_body`), fetches that requests share
+//! (`collapse`, `fill`), memory that slow clients pin (`pinned`), and ids that do not exist (`negative`).
 
 pub(crate) mod collapse;
 pub(crate) mod disk;

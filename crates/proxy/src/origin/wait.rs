@@ -1,4 +1,4 @@
-//! The wait of a request for a free slot of the pool.
+//! The wait of a request for a free slot of the pool of connections to the origin.
 
 use std::future::poll_fn;
 use std::rc::Rc;

@@ -132,10 +132,9 @@ fn damaged(device: &dyn Device) -> DamagedDevice {
     }
 }
 
-/// Returns true if a segment header is found at an offset at which the first segment of a store may begin. The
-/// exact offset is lost with the superblock, and depends on the size that the device had when it was formatted.
-/// The function therefore reads one block in each 64 KiB of the range of possible offsets. This range is about
-/// a thousandth of the device.
+/// Returns true if a segment header is found at an offset at which the first segment of a store may begin. The exact
+/// offset is lost with the superblock, and depends on the size of the device when it was formatted. The function
+/// therefore reads one block in each 64 KiB of the possible offsets, which are about a thousandth of the device.
 fn was_store(device: &dyn Device) -> io::Result<bool> {
     let mut block = [0; SEGMENT_HEADER_BYTES];
     let Some(last) = device.len().checked_sub(block.len() as u64) else {
@@ -383,8 +382,8 @@ pub(super) fn recover(
     Ok((volume, log, report))
 }
 
-/// Returns the headers of the segments in use, oldest first. A segment with an epoch below the highest
-/// `oldest_used_epoch` was free when the segment with this header was opened, so it is not in use.
+/// Returns the headers of the segments in use, oldest first. Each header has the epoch of the oldest segment that was
+/// in use when its own segment was opened. Segments with an epoch below the highest of these are free.
 pub(super) fn live_segments(scan: &Scan<'_>, unreadable: &mut u32) -> Vec<SegmentHeader> {
     let mut live = Vec::new();
     let mut oldest_used_epoch = 0;
@@ -459,7 +458,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Searches a segment without a footer, and applies its records with valid bodies to the index.
+    /// Searches a segment without a footer, and applies its records with valid bodies to the index. The commit record
+    /// of an object in pieces is applied only if all pieces are stored.
     fn search(&mut self, segment: SegmentId, epoch: u64) -> io::Result<()> {
         self.searched.insert(segment);
         let scan = self.scan;

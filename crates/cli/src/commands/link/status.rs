@@ -76,8 +76,8 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
     if status["encrypted"] != true {
         writeln!(out, "NOT ENCRYPTED\n")?;
     }
-    // `raw_bytes` counts the chunks that are stored with their bytes, `listed_bytes` the chunks whose hash alone is
-    // stored.
+    // `raw_bytes` is the total size of the chunks whose bytes are stored, `listed_bytes` of the chunks whose hash alone
+    // is stored.
     let store = &status["store"];
     writeln!(
         out,
@@ -89,7 +89,7 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         number(&store["chunks"]),
         size(&store["index_bytes"]),
     )?;
-    // Only a gateway has these counters.
+    // Only a gateway has these counters. `GatewayCounters` explains each of them.
     let gateway_counts = &status["door"];
     if gateway_counts.is_object() {
         writeln!(

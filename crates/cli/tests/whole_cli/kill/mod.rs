@@ -161,14 +161,18 @@ fn check_after_start(
     }
 }
 
+/// The counts of all clients' responses.
 #[derive(Debug, Default)]
 struct Load {
+    /// Responses that arrived completely.
     complete: AtomicU64,
+    /// Responses that the edge served from disk.
     from_disk: AtomicU64,
 }
 
 impl Load {
-    /// Runs the clients until the kill, which happens `pause` after the purge client has done `rounds` rounds.
+    /// Runs the clients until the kill, which happens `pause` after the purge client has done `rounds` rounds. In a
+    /// round, it purges objects and waits until the purges are durable.
     fn run(
         &self,
         edge: &Server,
@@ -225,8 +229,8 @@ impl Load {
         let result = if kind == 0 {
             ledger.record_invalidation(id);
             let result = send_request(addr, "POST", id, None);
-            // A request that overlaps with the POST may get the old or the new object. The second call ends the
-            // generation of such requests, so that the ledger ignores them.
+            // A request that overlaps with the POST may get the old or the new object. Each call begins a new
+            // generation of the object, and the ledger ignores the generation between the two calls.
             ledger.record_invalidation(id);
             result
         } else {

@@ -130,8 +130,8 @@ fn a_smaller_false_positive_rate_costs_more_memory() {
 /// If several threads add keys, each thread finds a key that it has just added, unless the filters rotate in between.
 ///
 /// Method: four threads add keys and look them up at once, through dozens of rotations. A thread may be
-/// suspended for two rotations between its add and its lookup. Therefore only lookups in the same epoch as the
-/// add are checked.
+/// suspended for two rotations between its add and its lookup. Therefore a lookup is checked only if the filters did
+/// not rotate after the add.
 #[test]
 fn threads_find_their_recent_keys_through_rotations() {
     let filter = RotatingBloom::new(config(8_000, 1e-3));
@@ -199,7 +199,8 @@ proptest! {
     }
 }
 
-/// The estimated number of distinct keys is accurate even if keys are requested repeatedly.
+/// The estimated number of distinct keys in the primary (the filter to which new keys are added) is accurate even if
+/// keys are requested repeatedly.
 #[test]
 fn the_number_of_keys_is_estimated_from_the_fill() {
     let filter = RotatingBloom::new(config(50_000, 0.01));

@@ -176,8 +176,7 @@ fn serialize_micros<S: Serializer>(time: &Duration, serializer: S) -> Result<S::
     serializer.serialize_u64(u64::try_from(time.as_micros()).unwrap_or(u64::MAX))
 }
 
-/// Escapes `"` and `\` with a backslash and control characters as `\xhh`, as Apache httpd does, so that a client
-/// cannot end the quotes or the line.
+/// Escapes `"`, `\` and control characters as Apache httpd does, so that a client cannot end the quotes or the line.
 fn write_quoted(out: &mut impl Write, text: &str) -> io::Result<()> {
     for byte in text.bytes() {
         match byte {

@@ -8,6 +8,8 @@
 //! slot, 56 bits   hit count: 2 bits | tag and location: 54 bits together; all zero: empty
 //! ```
 //!
+//! A tag is a part of the key's hash. The location is that of the key's record on the device.
+//!
 //! Readers take no lock. They read the version, the slots and the version again, and repeat if the version was
 //! odd or has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory
 //! models?", MSPC 2012). The version of eight bits wraps around after 128 changes. A reader that is suspended
@@ -37,13 +39,13 @@ pub(super) struct CacheLine {
 }
 
 impl Bucket {
-    /// Returns the version before the slots are read. This read also fetches the cache line.
+    /// Returns the version. A reader calls this before it reads the slots. The call also fetches the cache line.
     #[inline]
     pub(super) fn version(&self) -> u8 {
         (self.words[7].load(Acquire) >> SLOT_BITS) as u8
     }
 
-    /// Returns the version after the slots were read.
+    /// Returns the version. A reader calls this after it has read the slots.
     #[inline]
     pub(super) fn version_after(&self) -> u8 {
         fence(Acquire);

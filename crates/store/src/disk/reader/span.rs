@@ -52,7 +52,7 @@ pub enum SendError {
     Lost(Miss),
 }
 
-/// A range of a body that is in the page cache.
+/// A range of a body that is in the page cache. The fields are those of [`Span`].
 #[derive(Debug)]
 pub(super) struct CachedRange {
     segment: SegmentId,
@@ -93,7 +93,7 @@ impl Span {
     }
 
     /// Returns how many bytes of the span [`send`](Self::send) offers to the socket. If the kernel has to copy the
-    /// bytes, it offers at most `copied_max` bytes.
+    /// bytes, these are at most `copied_max`.
     pub fn offered(&self, copied_max: u64) -> u64 {
         let has_sendfile = self.object.inner.volume.device.sendfile_source().is_some();
         match has_sendfile && self.may_use_sendfile(&self.range) {

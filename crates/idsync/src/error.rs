@@ -113,7 +113,9 @@ impl SourceError {
             Self::Unsupported { .. } => Some(
                 "use postgres://, sqlite:// or cassandra://, if this program was built with them; or pipe ids from another client into `--source -`",
             ),
-            Self::Columns { .. } => Some("select only the id column: SELECT id FROM resource"),
+            Self::Columns { .. } => Some(
+                "select only the id column: SELECT id FROM resource; a changes query selects the id and its number",
+            ),
             Self::ColumnType { .. } => {
                 Some("cast the column to an integer, text, UUID or bytes in the query")
             }

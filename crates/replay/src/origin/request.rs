@@ -106,7 +106,7 @@ impl<'a> OriginRequest<'a> {
                     request.status = value
                         .parse()
                         .ok()
-                        .filter(|status: &StatusCode| status.as_u16() >= 200)
+                        .filter(|status: &StatusCode| (200..600).contains(&status.as_u16()))
                         .filter(|&status| status != StatusCode::NOT_MODIFIED)
                         .ok_or_else(|| bad("status", value, "use 200 to 599, but not 304"))?;
                 }
@@ -255,6 +255,7 @@ mod tests {
             ("/o/1?size=1&cc=%0a", "visible"),
             ("/o/1?size=1&status=304", "not 304"),
             ("/o/1?size=1&status=99", "200 to 599"),
+            ("/o/1?size=1&status=600", "200 to 599"),
             ("/o/1?size=1&delay=", "0 to 600000"),
             ("/o/1?size=1&delay=1s", "0 to 600000"),
             ("/o/1?size=1&delay=600001", "0 to 600000"),

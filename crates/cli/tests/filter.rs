@@ -117,6 +117,7 @@ fn ids_are_read_from_the_named_column() {
     assert!(run(folder.path(), &["query", "f", id], "").status.success());
 }
 
+/// Also tests the errors for a missing query, and for more ids than `--ids-max` or `--capacity` allows.
 #[test]
 fn a_malformed_id_is_reported_with_its_line() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -268,6 +269,7 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
                 authorization: Bearer sixteen-or-more-characters\r\ncontent-length: 5\r\n\r\n10001";
     let posted = send(post.to_owned());
     assert!(posted.starts_with("HTTP/1.1 200"), "{posted}");
+    // `head` is the number of the newest entry of the journal, here the posted id.
     assert!(manifest().contains("\"head\":1"));
     let pid = rustix::process::Pid::from_child(&child);
     use rustix::process::{Signal, kill_process};

@@ -11,7 +11,8 @@
 //! - [`IdHasher`] defines what an id is: one canonical form for text, integers and UUIDs.
 //! - [`guava`] writes and reads the format of Guava's `BloomFilter`, for clients on the JVM.
 //! - [`delta`] and [`manifest`] are the documents with which a publisher distributes new ids between two builds.
-//!   [`journal`] is the publisher's list of these ids. [`client`] decides how long a client may rely on its filter.
+//!   [`journal`] is the publisher's list of these ids. [`complete`] computes up to which time the published ids are
+//!   complete. [`client`] decides how long a client may rely on its filter.
 //!
 //! This crate does no I/O and reads no clock: bytes and times are arguments.
 #![deny(unsafe_code)]

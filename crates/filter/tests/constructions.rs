@@ -121,8 +121,9 @@ proptest! {
     }
 }
 
-/// The false-positive rate measured with random hashes equals `exact_rate` within five standard deviations. The rate
-/// that the filter's header predicts is at most the requested one.
+/// The false-positive rate measured with random hashes equals `exact_rate` within five standard deviations. The exact
+/// rate of an updatable filter follows from its set bits. The rate that the header predicts is at most the requested
+/// one.
 #[test]
 fn the_measured_rate_is_the_exact_rate() {
     for share in [0.3, 0.03, 0.01] {
@@ -168,6 +169,7 @@ fn a_static_filter_is_at_most_15_percent_above_the_size_limit() {
     }
 }
 
+/// A static filter is built in shards, which threads can solve independently.
 #[test]
 fn shards_solved_in_any_order_give_the_same_filter() {
     let build = |backwards: bool| {

@@ -1,10 +1,10 @@
 //! The ledger of a scan: its parts (spans) and their progress.
 //!
 //! A scan consists of spans. A query to PostgreSQL or SQLite is one span; in Cassandra each token range of the
-//! ring is a span. A span is read from its start or from its last position. Reading an id twice has no effect,
+//! ring is a span. A scan that fails is continued by another attempt. Each attempt reads a span from its last recorded
+//! position, or from its start. Reading an id twice has no effect,
 //! because a filter contains each id once. For an id that is not read, the filter would answer *absent*, which
-//! is wrong. A position is therefore recorded only if all ids before this position were delivered. A span
-//! without a recorded position is read again from its start.
+//! is wrong. A position is therefore recorded only if all ids before this position were delivered.
 
 use crate::batch::SpanProgress;
 

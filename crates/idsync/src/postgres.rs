@@ -108,6 +108,7 @@ impl Postgres {
                 column: id.name.clone(),
                 rows_estimated: estimate(client, query).await,
             },
+            // One span. It covers the whole query, so its bounds are empty.
             || vec![Vec::new()],
         );
         // The query has one span. If the span is not open, an earlier attempt has read all rows.

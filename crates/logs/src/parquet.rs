@@ -77,12 +77,13 @@ pub enum ToParquetError {
     TooManyFiles,
 }
 
-/// Reads the logs and writes their requests into an empty folder.
+/// Reads the logs and writes their requests into an empty folder. `progress` is called with the number of (compressed)
+/// bytes read since its last call.
 ///
 /// # Errors
 ///
 /// Returns an error if the folder is not empty or cannot be used. Problems of single logs are reported in the
-/// [`FileReport`]s.
+/// [`FileReport`]s, and an error of writing in [`ParquetSummary::write_error`].
 pub fn to_parquet(
     sources: &[Source],
     settings: &Settings,
@@ -112,6 +113,7 @@ pub fn to_parquet(
         failed: AtomicBool::new(false),
         error: Mutex::new(None),
     };
+    // The reading never pauses.
     let pause = Pause::after(u64::MAX);
     let days = || Days::new(settings, &target);
     let mut read = read_all(sources, all_tasks(sources), settings, pause, progress, days);
@@ -139,7 +141,9 @@ struct Target {
     folder: PathBuf,
     schema: TypePtr,
     properties: WriterPropertiesPtr,
+    /// The number of the last file that was begun, from 1.
     files: AtomicU64,
+    /// True after an error in any thread. All threads then stop.
     failed: AtomicBool,
     error: Mutex<Option<ToParquetError>>,
 }

@@ -1,10 +1,10 @@
-//! Compares the model with simulation: hit ratio over `c`, window by window, as in AdaptSize's figure 9. A cache
-//! admits an object of `s` bytes with probability `e^(-s/c)`.
+//! Compares a model of AdaptSize with simulation: the object hit ratio for each `c`, window by window, as in figure 9
+//! of the AdaptSize paper. A cache admits an object of `s` bytes with probability `e^(-s/c)`.
 //!
-//! For every `c` one cache processes the whole trace. For each compared window the model makes a prediction
-//! from the window's counts, gaps and sizes and from the cache content at the start. Then the cache processes
-//! the window. A second cache processes the same window from empty. Each row also has the prediction of the
-//! paper's stationary model for the same counts.
+//! For every `c` one cache processes the whole trace. For each compared window the finite-horizon model makes a
+//! prediction. It uses the number of requests for each object, the gaps between them, the sizes, and the cache content
+//! at the start of the window. Then the cache processes the window. A second cache processes the same window from
+//! empty. Each row also has the prediction of the paper's stationary model for the same counts.
 
 use std::collections::BTreeMap;
 

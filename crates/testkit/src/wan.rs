@@ -3,8 +3,8 @@
 //! [`Wan`] is for measurements on machines where the kernel cannot emulate a network. It relays connections
 //! between two peers. For each direction of a connection, one thread reads bytes and sleeps for the time that
 //! the path needs to send them. Another thread writes the bytes when the delay has passed. The queue between
-//! the two threads is limited to twice the product of the bandwidth and the one-way delay, and to 64 KiB if that is
-//! more. Each read counts as 16 KiB, whatever its length. Further bytes stay in the socket of their sender.
+//! the two threads is limited to twice the product of the bandwidth and the one-way delay, but not to less than
+//! 64 KiB. Each read counts as 16 KiB, whatever its length. Further bytes stay in the socket of their sender.
 
 use std::io::{self, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

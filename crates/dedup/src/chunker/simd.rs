@@ -1,5 +1,6 @@
 //! The prefilter of the chunker with AVX2: tests whether 64 positions are candidates for a cut. A position is a
-//! candidate if the weighted sum of the bytes before it is small. Tests compare the results with those of [`scalar`].
+//! candidate if a weighted sum of four byte pairs ([`PAIRS`]) before it is small. Tests compare the results with those
+//! of [`scalar`].
 //!
 //! # Why `unsafe`
 //!
@@ -89,7 +90,7 @@ fn first(
     scalar::first(bytes, position..positions.end, candidate_limit, is_cut)
 }
 
-/// Returns the sums of 16 positions: `shift`, `shift + 2`, and so on.
+/// Returns the sums of 16 positions: `shift`, `shift + 2`, and so on. `near` begins 16 bytes before position 0.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {

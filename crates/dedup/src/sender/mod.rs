@@ -52,7 +52,8 @@ pub struct SenderConfig {
     pub batch_bytes: usize,
     /// The number of open streams that the peer accepts.
     pub streams_max: usize,
-    /// The initial credit of each stream, in bytes, as set by the peer.
+    /// The initial credit of each stream, as set by the peer: the number of bytes that may be written before the peer
+    /// raises the limit with CREDIT.
     pub credit: u64,
     /// The maximum number of bytes of one body that are kept until the peer acknowledges them.
     pub stream_unacked_max: usize,
@@ -83,7 +84,7 @@ impl SenderConfig {
     }
 }
 
-/// A lane: the kind of frames that may be sent on a connection.
+/// A lane: the kind of frames that may be sent on a connection. A piece is a range of a body that is sent in one frame.
 ///
 /// The operating system buffers the bytes of a connection. On the same connection as a download, a request would wait
 /// until the buffered bytes of the download are sent. Short frames therefore have a separate connection.
@@ -173,6 +174,7 @@ pub struct Sender {
     /// True after a body was reset because both stores had lost the same chunk. The sender then keeps all bytes until
     /// they are acknowledged. This ends when a body with references is delivered.
     keeps_unacked: bool,
+    /// Chooses the compression method.
     effort: Effort,
     events: VecDeque<SenderEvent>,
     counters: SenderCounters,
@@ -222,8 +224,9 @@ impl Sender {
         }
     }
 
-    /// Opens a stream. If `dedup` is false, its bytes are compressed but not deduplicated. This is for
-    /// encrypted bytes, and for a body that failed before because its digest was wrong.
+    /// Opens a stream. `label` states the purpose of the stream to the peer. If `dedup` is false, the bytes are
+    /// compressed but not deduplicated. This is for encrypted bytes, and for a body that failed before because its
+    /// digest was wrong.
     pub fn open(&mut self, label: &[u8], dedup: bool) -> Result<StreamId, SendError> {
         // The peer still counts a stream that was reset until it acknowledges the reset.
         let open_streams = self.streams.len() + self.resets.len();
@@ -353,8 +356,8 @@ impl Sender {
     }
 
     /// Stops deduplicating a body, if at most its first `bypass_bytes` were written. The caller does this if
-    /// the first bytes show that the body is encrypted. Returns false if more bytes were written: deduplication
-    /// then continues.
+    /// the first bytes show that the body is encrypted. Returns false if more bytes were written (deduplication then
+    /// continues), or if the stream does not exist.
     pub fn bypass(&mut self, stream: StreamId) -> bool {
         let outgoing = self.streams.get_mut(&stream);
         outgoing.is_some_and(OutgoingStream::bypass)
@@ -580,7 +583,7 @@ impl Sender {
         false
     }
 
-    /// Encodes one item of the next stream in round-robin order.
+    /// Encodes one item of the next stream in round-robin order. Returns false if no stream has an item for this lane.
     fn transmit_item<S: ChunkStore, C: Codec>(
         &mut self,
         lane: Lane,
@@ -610,6 +613,7 @@ impl Sender {
                     }
                     QueueItem::Close => {
                         let (length, digest) = (outgoing.written, outgoing.digest());
+                        // The peer stores the last chunk of the body when it receives CLOSE, and has it from then on.
                         outgoing
                             .tail
                             .inspect(|&location| resources.knowledge.add(location));

@@ -1,5 +1,7 @@
 //! Lookups, compiled for processors with AVX2.
 //!
+//! A lookup compares the XOR of four slots of a shard with bits of the id's hash.
+//!
 //! A batch runs the same code as [`lookup::contains_many`]; with AVX2 the compiler processes four ids at once.
 //! A single lookup is [`Shard::contains`] with its four slots side by side. Moving values to vector registers
 //! and back delays the result. This rarely costs time: the processor predicts the branch that uses the result,
@@ -76,7 +78,8 @@ fn contains_avx2(shard: &Shard, hash: u64, bytes: &[u8]) -> bool {
     let positions = _mm256_xor_si256(_mm256_and_si256(random, lanes_of(shard.masks)), start);
     // Positions are below 2^28, and a slot has at most 33 bits. Subtraction and comparison in 32 bits therefore
     // suffice, and the products fit 64 bits. `beyond` is the distance of each position from the first wide slot, and
-    // negative for a narrow slot. `wide` is the number of wide slots before the position; each adds one bit.
+    // negative for a narrow slot. `wide` is the number of wide slots before the position; each adds one bit. `bit` is
+    // the bit of the file at which the slot begins.
     let beyond = _mm256_sub_epi32(positions, lanes_of(shard.first_wide_slot));
     let wide = _mm256_max_epi32(beyond, _mm256_setzero_si256());
     let bit = _mm256_add_epi64(

@@ -74,7 +74,7 @@ impl Shares {
     }
 }
 
-/// Waiting requests by client, at most `max`. The first client in the list is served next.
+/// Waiting requests (tickets) by client, at most `max`. The first client in the list is served next.
 #[derive(Debug)]
 pub(super) struct Queue<T> {
     clients: VecDeque<(ClientNet, VecDeque<T>)>,

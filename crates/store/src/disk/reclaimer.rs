@@ -28,6 +28,7 @@ struct Resident {
     object_id: u64,
     /// The location in the index: the object's only record or its commit record.
     at: Location,
+    /// The hits on the object's record at `at`, at most 3.
     hits: u8,
     /// The bytes that a reinsertion of the object writes.
     bytes: u64,
@@ -94,7 +95,8 @@ impl Writer {
         Ok(true)
     }
 
-    /// Writes the pieces in the reclaimed segment again, then a commit record with their new locations.
+    /// Writes the pieces in the reclaimed segment again, then a commit record with their new locations. Returns the
+    /// extent of the commit record, or `None` if a piece is lost or unreadable, or the log has no space.
     fn copy_pieces(
         &mut self,
         commit: &Record,

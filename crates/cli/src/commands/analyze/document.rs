@@ -90,8 +90,11 @@ pub(super) struct TopRow {
 /// Figures that `--counts` does not compute.
 #[derive(Debug, Serialize)]
 pub(super) struct FullFigures {
+    /// The time of the earliest request (RFC 3339).
     pub(super) from: Option<String>,
+    /// The time of the latest request (RFC 3339).
     pub(super) to: Option<String>,
+    /// The bytes sent in all responses.
     pub(super) bytes: u64,
     pub(super) cache: Option<Cache>,
     pub(super) storable: Storable,
@@ -118,12 +121,15 @@ pub(super) struct Cache {
     pub(super) hit_ratio: Option<f64>,
 }
 
-/// The objects that a cache may store.
+/// The objects that a cache may store: URLs with a complete response (a GET with status 200).
 #[derive(Debug, Serialize)]
 pub(super) struct Storable {
     pub(super) objects: u64,
+    /// The sum of the sizes of the objects.
     pub(super) bytes: u64,
+    /// The number of objects that were requested once.
     pub(super) once: u64,
+    /// The sum of the sizes of the objects that were requested once.
     pub(super) once_bytes: u64,
     /// The share of bytes that need not be written if an object is stored at its second request.
     pub(super) writes_avoided: f64,
@@ -150,6 +156,7 @@ pub(super) struct SizeRow {
 
 #[derive(Debug, Serialize)]
 pub(super) struct HourRow {
+    /// The start of the hour (RFC 3339).
     pub(super) from: String,
     #[serde(flatten)]
     pub(super) share: ShareRow,
@@ -178,13 +185,15 @@ pub(super) struct NameRanking {
     pub(super) top: Vec<NamedRow>,
     /// The sum of all other names, if there are any.
     pub(super) others: Option<ShareRow>,
-    /// The largest number of requests by which a count can be too low: a full table drops names with their counts.
+    /// The number of requests by which a count in `top` may be too low. A full table drops names; if a dropped name
+    /// occurs again, its earlier requests are not in its count.
     pub(super) undercount_max: u64,
 }
 
 #[derive(Debug, Serialize)]
 pub(super) struct FileRow {
     pub(super) file: String,
+    /// The folder of the log, which is named after the machine, if the logs are in several folders.
     pub(super) machine: Option<String>,
     pub(super) compression: Option<String>,
     pub(super) format: Option<String>,
@@ -205,8 +214,11 @@ pub(super) struct FileRow {
 
 #[derive(Debug, Serialize)]
 pub(super) struct MalformedRow {
+    /// The number of the line.
     pub(super) line: u64,
+    /// The reason why the line is malformed.
     pub(super) what: String,
+    /// The beginning of the line.
     pub(super) text: String,
 }
 

@@ -2,8 +2,8 @@
 //!
 //! Header, key, head and table are the record's *metadata* (`meta` in the code), with one checksum. The content
 //! of the table depends on the kind: a checksum for each block of the body, or the extents of an object's
-//! pieces, or the hashes of purged keys. One read of the metadata is therefore enough to identify an object and
-//! to verify any part of its body later.
+//! pieces, or the hashes of purged keys. One read of the metadata is therefore enough to identify a record and
+//! to verify any part of the record's body later.
 
 use std::fmt;
 use std::ops::Range;
@@ -112,7 +112,8 @@ impl RecordHeader {
         self.head_range().end..self.meta_bytes()
     }
 
-    /// Writes the header and the checksum to the front of `meta`, which already contains key, head and table.
+    /// Writes the header and the checksum to the front of `meta`, which already contains key, head and table. `seed` is
+    /// the seed of all checksums of the device.
     pub(crate) fn seal(&self, meta: &mut [u8], seed: ChecksumSeed) {
         debug_assert_eq!(meta.len(), self.meta_bytes());
         meta[..4].copy_from_slice(&MAGIC);

@@ -23,7 +23,7 @@ pub(super) struct Destination {
     pub(super) key: Vec<u8>,
     /// The Vary marker under the primary key, if the responses vary. Lookups find the variant through it.
     pub(super) marker: Option<Arc<Stored>>,
-    /// The versions of the response's key and of the primary key.
+    /// The versions of the response's key and of the primary key. A change of the stored response makes a new version.
     pub(super) versions: KeyVersions,
     /// True if lookups find the response even if its marker is not written to disk.
     pub(super) is_findable: bool,
@@ -160,7 +160,7 @@ impl Fetch {
             && (writes || (!variants.on_disk.load(Ordering::Relaxed) && tier.contains(primary)))
         {
             if !destination.is_findable {
-                // The marker is new, and memory refused it, so an older marker in memory is removed.
+                // Memory has not stored the marker, so an older marker in memory is removed.
                 let versions = &mut destination.versions;
                 versions.primary = worker.cache.hot.remove(versions.primary)?;
             }

@@ -26,6 +26,7 @@ pub struct FileFilter {
 struct Shared {
     path: PathBuf,
     max_staleness: Option<Duration>,
+    /// The form that the ids of each file must have. `None` accepts any form.
     form: Option<IdForm>,
     clock: ClockFn,
     loaded: RwLock<LoadedFilter>,
@@ -112,7 +113,8 @@ impl FileFilter {
         })
     }
 
-    /// Looks up an id in any spelling that the filter's [`IdForm`] allows.
+    /// Looks up an id in any spelling that the filter's [`IdForm`] allows. Returns [`Answer::Ask`] if the filter is
+    /// stale.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)

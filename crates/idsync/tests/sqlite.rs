@@ -26,6 +26,7 @@ fn source(address: &str, query: &str, ordered: bool) -> Arc<dyn Source> {
     open(address, options).expect("the address is valid")
 }
 
+/// Begins a scan. `ledger` has the progress of an earlier scan; an empty ledger begins with the first id.
 fn begin(source: Arc<dyn Source>, ledger: Ledger) -> Result<Scan, SourceError> {
     let config = ScanConfig {
         batch_ids: 100,

@@ -46,7 +46,8 @@ impl TraceSource {
         Self { plan: plan.clone() }
     }
 
-    /// Calls `each` with the requests in order, until `each` returns `Break`.
+    /// Calls `each` with the requests in order, until `each` returns `Break` or the plan's number of requests is
+    /// reached. Skips objects that exceed the size limit of the plan.
     pub(crate) fn for_each(
         &self,
         mut each: impl FnMut(Record) -> ControlFlow<()>,

@@ -138,6 +138,7 @@ impl Spill {
 /// The rows of one thread, divided into partitions.
 #[derive(Debug)]
 pub(crate) struct Partitions<R> {
+    /// The size of each buffer and chunk: a multiple of the size of a row.
     chunk_bytes: usize,
     /// The buffers of all partitions, one after the other. Buffers fill at about the same rate. Without a cache
     /// line between two buffers, their write positions would fall into few sets of the CPU cache.

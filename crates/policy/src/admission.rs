@@ -15,8 +15,8 @@ pub enum Admission {
     /// Admits an object of `s` bytes with probability `e^(-s/c)`: small objects nearly always, large objects
     /// rarely.
     ///
-    /// AdaptSize is this rule with a new `c` for every window (NSDI'17, section 4). The text of the paper has
-    /// `e^(-s/c)`; its Theorem 1 prints `e^(-c·s)`, which is a misprint.
+    /// AdaptSize is this rule with a new `c` after every window of requests (NSDI'17, section 4). The text of the
+    /// paper has `e^(-s/c)`; its Theorem 1 prints `e^(-c·s)`, which is a misprint.
     Exponential {
         /// The size in bytes at which the probability is 1/e. Infinity admits every object.
         c: f64,

@@ -44,7 +44,7 @@ pub fn strip_request(request: &mut HeaderMap) -> ConnectionOptions {
 /// Removes the hop-by-hop fields of a response.
 pub fn strip_response(response: &mut HeaderMap) {
     strip(response, |name| {
-        // RFC 9111 §3.1: the last two fields are for this proxy alone.
+        // RFC 9111 §3.1: the two `Proxy-…` fields are for this proxy alone.
         is_hop_by_hop(name) || *name == PROXY_AUTHENTICATE || *name == PROXY_AUTHENTICATION_INFO
     });
 }
@@ -79,7 +79,7 @@ pub fn is_loop(request: &HeaderMap, name: &str) -> bool {
 /// The effect of `Max-Forwards` on a TRACE or OPTIONS request (§7.6.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MaxForwards {
-    /// Forward the request. If it had the field, the value was decremented.
+    /// Forward the request. A valid value was decremented.
     Forward,
     /// Respond as the final recipient, because the value was 0.
     RespondHere,

@@ -38,6 +38,7 @@ const NEED_AN_OPERATING_SYSTEM: [&str; 14] = [
 /// A row of the table.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Row {
+    /// `0` to `3`, or `tests`.
     pub(crate) ring: String,
     /// True for a crate that is planned and does not exist yet.
     planned: bool,

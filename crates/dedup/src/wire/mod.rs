@@ -65,7 +65,7 @@ pub struct Span {
     pub stream: StreamId,
     /// The offset in the body.
     pub offset: u64,
-    /// The length, at most [`PIECE_BYTES_MAX`].
+    /// The length before compression, at most [`PIECE_BYTES_MAX`].
     pub length: u32,
 }
 
@@ -123,7 +123,7 @@ pub enum Frame<'a> {
     Hello(Hello),
     /// Opens a stream. `label` states its purpose.
     Open { stream: StreamId, label: &'a [u8] },
-    /// Bytes that are delivered and not stored.
+    /// Bytes that are delivered and not stored. `method` is the compression of `payload`, here and below.
     Plain {
         span: Span,
         method: Method,

@@ -17,8 +17,8 @@ use crate::id::IdHash;
 
 /// A shard prepared for lookups.
 ///
-/// An id has one slot in each of four consecutive segments. The *position* of such a slot is the index that the slot
-/// would have if the first of the four segments were segment 0.
+/// An id has one slot in each of four consecutive segments; a *probe* reads one of them. The *position* of such a slot
+/// is the index that the slot would have if the first of the four segments were segment 0.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
     /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file.
@@ -28,12 +28,13 @@ pub(crate) struct Shard {
     /// For each of the four probes the mask of the hash: 0 for the first, the slots of a segment minus one for
     /// the others.
     pub(super) masks: [u64; ARITY],
+    /// The seed with which the hash of each id is mixed.
     pub(super) seed: u64,
     /// The number of slots that can be the first slot of an id.
     pub(super) starts: u64,
     /// The width of a narrow slot in bits.
     pub(super) bits: u64,
-    /// How the XOR of wide and of narrow slots is compared with the fingerprint.
+    /// The comparison for ids whose first slot is wide, then the comparison for other ids.
     comparison: [Comparison; 2],
 }
 
@@ -134,8 +135,7 @@ impl Shard {
     }
 
     /// Returns true if the lowest bits of `sum` equal the fingerprint. The fingerprint is the highest bits of `second`,
-    /// the number that [`fold`] derives from the mixed hash. The number of bits is the slot width of ids with this
-    /// first slot.
+    /// the number that [`fold`] derives from the mixed hash. As many bits are compared as the id's first slot has.
     #[inline(always)]
     fn is_match(&self, start: u64, sum: u64, second: u64) -> bool {
         self.is_match_of_width(start < self.first_wide_slot[0], sum, second)

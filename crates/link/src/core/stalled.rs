@@ -34,7 +34,7 @@ pub(super) struct Stalls {
 
 impl Stalls {
     /// Called after bytes of a stream were processed. `pending` has the disk reads that the sender needs, if any.
-    /// Returns true if the stream is stalled, and adds it to the list if it is not listed yet.
+    /// Returns true if the stream is stalled. Such a stream is added to `waiting`, unless it is already in a list.
     pub(super) fn add(
         &mut self,
         sender: &Sender,

@@ -85,9 +85,10 @@ pub enum DiskRejectReason {
 }
 
 impl AnyDiskAdmission {
-    /// Makes a rule with an empty memory. `memory` configures the number of keys per period and the
-    /// false-positive rate. A [`RequestCounter`] has one filter for the first requests of the keys, one for the second
-    /// requests, and so on. All filters after the first together take at most as much memory as the first.
+    /// Makes a rule with an empty memory. `memory` configures the false-positive rate and the number of keys in a
+    /// period; a key is remembered for about one to two periods. A [`RequestCounter`] has one filter for the first
+    /// requests of the keys, one for the second requests, and so on. All filters after the first together take at
+    /// most as much memory as the first.
     pub fn new(spec: DiskAdmissionSpec, memory: RotatingBloomConfig) -> Self {
         match spec {
             DiskAdmissionSpec::Always => Self::Always,

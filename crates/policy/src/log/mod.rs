@@ -4,7 +4,7 @@
 //! a time is filled from front to back. Segments are reclaimed as a whole, the oldest first. Objects of the
 //! oldest segment may be written again ([`Reinsertion`] selects them); the others are evicted.
 //!
-//! The victim is always the oldest segment. A key may have two records; the later one counts. A purge
+//! The victim (the segment to reclaim) is always the oldest. A key may have two records; the later one counts. A purge
 //! is a record too. Because segments are reclaimed in the order in which they were opened, an old record never
 //! outlives the newer record or the purge that replaced it. A purged object therefore never reappears when the
 //! log is read after a crash. Popular objects are kept by reinsertion, not by the choice of the victim.
@@ -161,7 +161,9 @@ pub struct SegmentLog {
 #[derive(Clone, Debug)]
 struct OpenSegment {
     opened: OpenedSegment,
+    /// Bytes from the start of the segment to the space that is not allocated yet.
     cursor: u64,
+    /// Footer entries of the allocated records.
     entries: u64,
 }
 

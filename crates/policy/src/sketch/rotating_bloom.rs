@@ -15,9 +15,9 @@
 //! remembered: to 7/8 of a period in the worst case.
 //!
 //! **Two errors** are in [`RotatingBloomStats`]. First, a new key may be taken for a seen one; the rate follows
-//! from the fill. Second, a seen key may be forgotten by rotation. To measure this, the counted blocks of the
-//! last cleared generation are retained. A new key that they contain is a forgotten one. This finds keys of the
-//! last forgotten period, but not of earlier periods.
+//! from the fill. Second, a seen key may be forgotten by rotation. To measure this, a copy of the
+//! counted blocks of the last cleared filter is retained. A new key in this copy is a forgotten one. This finds keys
+//! of the last forgotten period, but not of earlier periods.
 //!
 //! **Concurrency**: shared access, no lock. The epoch, one number, determines the roles. The thread whose add
 //! finds the primary full and the secondary clear increments it. A thread that still adds under the old roles
@@ -98,6 +98,7 @@ pub enum KeyStatus {
 #[derive(Debug)]
 pub struct RotatingBloom {
     config: RotatingBloomConfig,
+    /// The two filters. They swap the roles of primary and secondary.
     generations: [Bloom; 2],
     /// A copy of the counted blocks of the generation that was cleared last.
     retired: Bloom,

@@ -39,7 +39,7 @@ impl Hasher for WordHasher {
     }
 
     fn write_u64(&mut self, word: u64) {
-        // XOR both halves of the product with the odd number 2^64 / golden ratio, so that each bit affects all bits.
+        // The factor is the odd number next to 2^64 / golden ratio. With the XOR, each bit affects all bits.
         let product = u128::from(self.0 ^ word) * 0x9e37_79b9_7f4a_7c15;
         self.0 = product as u64 ^ (product >> 64) as u64;
     }

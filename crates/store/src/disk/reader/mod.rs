@@ -51,7 +51,7 @@ struct Inner {
     /// The length of the body in bytes.
     length: u64,
     layout: Layout,
-    /// The pin of the segment with the object's only record or its commit record.
+    /// The pin of the segment with the object's only record or its commit record, which lists the pieces.
     _pin: Pin,
     /// The pins of further segments that contain pieces of the object.
     _pins: Vec<Pin>,
@@ -66,6 +66,7 @@ enum Layout {
     Single(Body),
     /// The body is in pieces.
     Pieces {
+        /// The number of the object, unique among all objects ever written to the device.
         object_id: u64,
         extents: Vec<Extent>,
         /// The offset of each piece in the body.
@@ -148,9 +149,9 @@ impl DiskObject {
         self.inner.length
     }
 
-    /// Reads the body from `range.start` on, without waiting for the device. Returns at most `read_bytes` of the
-    /// settings, so the caller repeats the call for the rest of the range. The result is empty only if the range is
-    /// empty or begins after the body.
+    /// Reads the body from `range.start` on, without waiting for the device. Returns at most as many
+    /// bytes as the setting `read_bytes`, so the caller repeats the call for the rest of the range. The result is
+    /// empty only if the range is empty or begins after the body.
     pub fn read_now(&self, range: Range<u64>) -> NonBlockingRead<Bytes> {
         let result = self.inner.read(range, Wait::Never);
         self.count_would_block(&result);

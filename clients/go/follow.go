@@ -27,8 +27,8 @@ const (
 	downloadAttempts = 8
 )
 
-// Sends one long poll after another until the context ends. The publisher's signed response proves only that the client
-// was up to date when the poll was sent. A poll therefore takes at most a third of MaxStaleness.
+// Sends one long poll after another until the context ends. The publisher's signed response proves that the client was
+// up to date when the poll was sent, so a long poll gets an old proof. A poll takes at most a third of MaxStaleness.
 func (c *Client) pollForever(ctx context.Context) {
 	defer c.goroutines.Done()
 	failures := 0
@@ -94,7 +94,7 @@ func (c *Client) downloadForever(ctx context.Context) {
 
 // Polls the publisher. Returns true if the next poll should follow at once.
 func (c *Client) poll(ctx context.Context) (bool, error) {
-	// If the error of the clocks has a limit, the date of a manifest proves its freshness, so no challenge is needed.
+	// If ClockError limits the error of the clocks, a manifest's date proves that it is fresh. No challenge is needed.
 	dated := c.config.ClockError > 0
 	header, path, wait := http.Header{}, "", time.Duration(0)
 	c.mutex.Lock()

@@ -292,7 +292,7 @@ impl<R: Read> PacketReader<R> {
     }
 }
 
-/// Fills `buffer`. Returns false if the input ended before the first byte.
+/// Fills `buffer`. Returns false if the input ended before the first byte. `packets` is a number for the error.
 fn fill(input: &mut impl Read, buffer: &mut [u8], packets: u64) -> Result<bool, CaptureError> {
     let mut filled = 0;
     while filled < buffer.len() {

@@ -1,10 +1,11 @@
 //! Memory for bodies: filled once, passed on without a copy, and reused.
 //!
-//! The bytes of a body are read into a [`Buffer`]. They stay there until three parts of the program no longer use
-//! them: the sender, which waits for their acknowledgement; the connection, which writes them; and the program that
-//! reads the body. New memory from the system is slow, because the system maps and zeroes each page at its
-//! first use. Large buffers therefore come from a [`Pool`] and return to its cache. The buffer that was returned last
-//! is used first, because it may still be in a cache of the processor.
+//! The bytes of a body are read into a [`Buffer`]. They stay there until three users no longer need them: the sender,
+//! which waits for their acknowledgement; the connection, which writes them; and the code that reads the body.
+//!
+//! New memory from the system is slow, because the system maps and zeroes each page at its first use. Large buffers
+//! therefore come from a [`Pool`] and return to its cache. The buffer that was returned last is used first, because it
+//! may still be in a cache of the processor.
 
 use std::fmt;
 use std::ops::Range;

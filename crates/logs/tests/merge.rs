@@ -281,6 +281,7 @@ fn partial_results_that_cannot_be_merged_give_different_errors() {
     assert!(differs.contains("--counts"), "{differs}");
 
     let mut newer = bytes.clone();
+    // Byte 8 is the version of the format.
     newer[8] = 2;
     fs::write(&copy, &newer).expect("the file can be written");
     let version = error(&[&copy]);

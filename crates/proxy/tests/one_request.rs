@@ -1,8 +1,8 @@
 //! The edge normalizes each request once. The cache key, the `Vary` key and the forwarded request are all made
 //! from the normalized request.
 //!
-//! `for_hyper` adds a connection option that the fast path does not know, so hyper parses the request. `send_h2`
-//! returns `None` if the edge resets the stream.
+//! The fast path is the edge's own parser. `for_hyper` adds a connection option that the fast path does not know, so
+//! hyper parses the request. `send_h2` returns `None` if the edge resets the stream.
 
 #[path = "support/codecs.rs"]
 mod codecs;
@@ -78,8 +78,7 @@ fn every_spelling_of_an_authority_is_one_key_and_one_forwarded_host() {
         for request in [&fast, &for_hyper(&fast), &absolute] {
             assert_eq!(send_h1(bed.addr(), request).text(), expected, "{request}");
         }
-        // The edge forwards a pass with a head that it writes itself, so the `Host` must be normalized there
-        // too.
+        // A pass needs no key, but its `Host` is also normalized.
         let passed = format!("POST /a HTTP/1.1\r\nHost: {host}\r\nContent-Length: 0\r\n\r\n");
         assert_eq!(send_h1(bed.addr(), &passed).text(), expected, "{host}");
         let request = H2Request {

@@ -24,6 +24,7 @@ pub(crate) struct Ram {
 }
 
 impl Ram {
+    /// `window_requests` is the number of requests between two steps of the tuner, or `None` for the default.
     pub(crate) fn new(
         policy: PolicySpec,
         capacity_bytes: u64,

@@ -1,8 +1,8 @@
 //! The simulator and the server make the same decisions.
 //!
 //! Method: send one request sequence through `store::hot` (with locks, index and values) and through a
-//! simulated run. Hits and the digest of all decisions must be equal for each policy, although the server
-//! hashes the keys and the simulator does not.
+//! simulated run. Hits and the digest of all decisions must be equal for each policy. The server hashes the
+//! keys and the simulator does not, but the digest contains no keys.
 
 use std::sync::Arc;
 

@@ -59,6 +59,7 @@ impl Cassandra {
     pub(super) fn load(&self, root: &Path, table: Table) -> anyhow::Result<()> {
         let scratch = folder(&self.folder, "scratch")?;
         let conf = self.folder.join("conf");
+        // `access` has the JVM options and the class path that programs with Cassandra's classes need.
         let loaded = Command::new("java")
             .arg("-Xmx1500m")
             .arg(format!("@{}", conf.join("access").display()))

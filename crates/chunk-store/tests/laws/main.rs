@@ -24,7 +24,7 @@ use edgeward_store::disk::Device;
 use edgeward_testkit::disk::{Harm, ReadObserver, SimulatedDisk};
 use edgeward_types::Seed;
 
-/// The size of a container in bytes, without its trailer.
+/// The size of a container in bytes, without its trailer, which lists the container's chunks.
 const CONTAINER: usize = 64 << 10;
 /// The number of containers on the device of a test.
 const CONTAINERS: usize = 4;

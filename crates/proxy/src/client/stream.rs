@@ -40,9 +40,9 @@ pub(crate) trait ClientStream: AsyncRead + AsyncWrite + Unpin {
         Poll::Ready(Err(io::ErrorKind::Unsupported.into()))
     }
 
-    /// Writes `head`, then bytes of `span` from the page cache, at most `copied_max` bytes per call if the kernel has
-    /// to copy them. Returns how many bytes of head and span the socket accepted. If the span is unreadable, the
-    /// error contains a [`BrokenRead`].
+    /// Writes `head`, then `span`: a part of a stored body in the page cache. If the kernel has to copy the part, a
+    /// call writes at most `copied_max` bytes of it. Returns how many bytes of head and span the socket accepted. If
+    /// the span is unreadable, the error contains a [`BrokenRead`].
     fn poll_send_span(
         self: Pin<&mut Self>,
         _cx: &mut Context<'_>,
@@ -116,7 +116,7 @@ fn poll_send(
 }
 
 /// Returns true if the socket has space. If it has space after a short write, the file has ended or is unreadable. A
-/// wait for space could then last forever. The caller writes again at once: the call returns 0 or the read error.
+/// wait for space could then last forever, so [`poll_send`] does not wait. The next write returns 0 or the read error.
 fn has_space(stream: &TcpStream) -> bool {
     let mut polled = [PollFd::new(stream, PollFlags::OUT)];
     poll(&mut polled, Some(&Timespec::default())) != Ok(0)

@@ -20,6 +20,7 @@ use crate::exchange::{InterimSink, Request};
 pub(crate) struct Outbound<'a> {
     pub(crate) edge: EdgeInfo<'a>,
     pub(crate) request: &'a Request,
+    /// The method at the origin: GET for a fetch, even if the client's method is HEAD.
     pub(crate) method: &'a Method,
     pub(crate) conditions: Conditions<'a>,
 }
@@ -114,7 +115,7 @@ impl Outbound<'_> {
         self.request.interims.as_ref()
     }
 
-    /// Returns true if [`ordinary_head`](Self::ordinary_head) can write the head. A plain request has no `Via`.
+    /// Returns true if [`ordinary_head`](Self::ordinary_head) can write the head. No [`Request::plain`] has a `Via`.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
             && !self.edge.forwarding.forwarded
@@ -272,8 +273,7 @@ fn absolute_form(edge: EdgeInfo<'_>, request: &Request, host: &HeaderValue) -> U
         .unwrap_or_else(|_| origin_form(request))
 }
 
-/// Sets the fields that describe the client. Only a request from a trusted proxy has such fields already. The edge then
-/// appends to the lists and keeps the other values.
+/// Sets the fields that describe the client. If a trusted proxy sent them, appends to lists and keeps other values.
 fn set_forwarded_fields(edge: EdgeInfo<'_>, request: &Request, headers: &mut HeaderMap) {
     let config = edge.forwarding;
     if config.x_forwarded {

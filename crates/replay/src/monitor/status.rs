@@ -1,4 +1,4 @@
-//! Fetches a status page with one GET request and a bounded response.
+//! Fetches the status page of a server for a sample, with one GET request and a bounded response.
 
 use std::io::{self, Read, Write};
 use std::net::TcpStream;
@@ -43,7 +43,7 @@ fn parse(answer: &[u8]) -> Result<serde_json::Value, String> {
     serde_json::from_slice(&answer[end + 4..]).map_err(|error| format!("not JSON: {error}"))
 }
 
-/// The timeout for connecting and for each read and write. A late page would not match the time of its sample.
+/// The timeout for connecting and for each read and write. A late page would not match the other values of the sample.
 const TIMEOUT: Duration = Duration::from_millis(500);
 const PAGE_BYTES_MAX: u64 = 1 << 20;
 

@@ -14,6 +14,7 @@ use crate::sync::{Condvar, Mutex};
 pub(crate) struct Queue<T> {
     messages: Mutex<State<T>>,
     filled: Condvar,
+    /// Bytes that are reserved and not yet released.
     bytes: AtomicU64,
     bytes_max: u64,
     messages_max: usize,
@@ -46,10 +47,10 @@ impl<T> Queue<T> {
         }
     }
 
-    /// Counts bytes as queued. If they exceed the bound, returns false and counts no bytes.
+    /// Counts bytes as queued. If the sum exceeds the bound, returns false and counts no bytes.
     pub(crate) fn reserve_bytes(&self, bytes: u64) -> bool {
         let before = self.bytes.fetch_add(bytes, Relaxed);
-        // An empty queue accepts a message of any size, even above the bound.
+        // Exception: if no bytes are queued, a message may have any size, even above the bound.
         let fits = before == 0 || before + bytes <= self.bytes_max;
         if !fits {
             self.release_bytes(bytes);

@@ -15,8 +15,10 @@ use edgeward_filter_client::FilterClient;
 /// The lookups to send, and the settings of the connections.
 #[derive(Clone)]
 pub(super) struct Load {
+    /// The address of the edge, or of the service if the run has no edge.
     pub(super) addr: SocketAddr,
     pub(super) connections: usize,
+    /// The ids to look up.
     pub(super) lookups: Arc<Vec<String>>,
     /// The filter that a client queries before each request. `None`: the client sends a request for each lookup.
     pub(super) client: Option<Arc<FilterClient>>,

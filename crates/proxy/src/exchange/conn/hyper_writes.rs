@@ -3,7 +3,7 @@
 /// The status and the number of body bytes that hyper has written of the current response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct HyperWrites {
-    /// The status in the status line. 0 until hyper has written this line. Its status must be in one write.
+    /// The status of the response, or 0 before hyper has written the status line. The line must be in one piece.
     pub(super) status: u16,
     /// How many of the four bytes CR LF CR LF, which end a head, the last written bytes match. 4 after the head.
     end_matched: u8,

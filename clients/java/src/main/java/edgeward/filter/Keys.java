@@ -62,7 +62,8 @@ public final class Keys {
 
     /**
      * Returns the JSON document of a line {@code ed25519 KEY SIGNATURE JSON} or {@code unsigned JSON}. Verifies the
-     * signature, which covers {@code kind}, a line feed and the JSON, unless any server is trusted.
+     * signature, which covers {@code kind}, a line feed and the JSON, unless any server is trusted. {@code kind} names
+     * the format of the document, such as {@code edgeward filter manifest 1}.
      */
     String verify(byte[] line, String kind) throws Refused {
         if (line.length > LINE_BYTES_MAX) {

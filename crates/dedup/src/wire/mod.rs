@@ -34,7 +34,7 @@ pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
     [hash[0], hash[1], hash[2]]
 }
 
-/// The maximum number of bytes of a body in one frame, which is also the maximum length of a chunk.
+/// The maximum number of bytes of a body in one frame (a piece), which is also the maximum length of a chunk.
 pub const PIECE_BYTES_MAX: usize = 512 << 10;
 
 /// The maximum length of a payload: an incompressible piece with its cuts.

@@ -233,7 +233,7 @@ pub fn memory_for_disk(capacity_bytes: u64) -> RotatingBloomConfig {
     RotatingBloomConfig::new(keys, FALSE_POSITIVE_RATE_MAX)
 }
 
-/// Bytes of disk per remembered key and period.
+/// Bytes of disk for each distinct key that is expected in a period.
 pub const BYTES_PER_KEY: u64 = 32 << 10;
 
 /// The maximum share of first requests that are taken for repeated ones.

@@ -4,8 +4,8 @@
 //! the page cache, otherwise [`NonBlockingRead::WouldBlock`]. The caller then makes the blocking call on a thread that
 //! may wait.
 //!
-//! Bytes in the page cache that were verified recently are not read. They are returned as a [`Span`], which the
-//! kernel sends to a socket.
+//! [`DiskObject::piece_now`] does not read bytes that are in the page cache and were verified recently. It returns
+//! them as a [`Span`], which the kernel sends to a socket.
 //!
 //! A location from the index may be outdated, and a segment may be overwritten while it is read. The reader
 //! therefore checks all data that it reads: the checksum of the metadata, the full key, the epoch, and the

@@ -24,6 +24,8 @@ pub(crate) struct Listing {
     pub(crate) number: u32,
     /// The chunks, in order. The index of a chunk is its slot.
     pub(crate) entries: Vec<Entry>,
+    /// The blocks: neighbouring chunks that are compressed together, stored uncompressed, or only listed. The chunks of
+    /// a block without a method are only listed. Without blocks, all chunks are stored uncompressed.
     blocks: Vec<Block>,
     /// The slot after the slot of the last requested chunk. The next requested chunk is nearly always in this slot.
     next_slot: AtomicUsize,
@@ -72,7 +74,6 @@ impl Listing {
     /// Returns the sizes of the container's chunks.
     pub(crate) fn sizes(&self) -> Sizes {
         let mut sizes = Sizes::default();
-        // Without blocks, all chunks are stored uncompressed.
         if self.blocks.is_empty() {
             sizes.raw = raw_bytes(&self.entries);
             sizes.stored = sizes.raw;

@@ -3,8 +3,9 @@
 //!
 //! The endpoint has a folder with one file for each peer. The files are written periodically and at shutdown. A
 //! wrong file costs only bytes: if a peer does not have a referenced chunk, it reports this and receives the
-//! chunk. The files contain only chunks that are already durable in this endpoint's store. A crash may lose a
-//! container that is not durable, and the store would then give its number to a container with other chunks.
+//! chunk. The files refer to chunks by the numbers of their containers in this endpoint's store, and contain only
+//! chunks that are already durable there. A crash may lose a container that is not durable, and the store would then
+//! give its number to a container with other chunks.
 
 use std::collections::HashMap;
 use std::fs;
@@ -60,6 +61,7 @@ impl KnowledgeFiles {
             .saved_hashes
             .lock()
             .unwrap_or_else(PoisonError::into_inner);
+        // Only containers before the open one are encoded: the open container is not written yet.
         let end = store.open_container_number();
         let mut changed = Vec::new();
         for (name, peer) in peers {
@@ -229,6 +231,7 @@ mod tests {
         let save = |store: &Chunks| {
             files.save(&peers, store).expect("the files can be saved");
             let known = files.load("peer");
+            // The number of syncs, and of containers in the file.
             (syncs(), known.map_or(0, |known| known.containers()))
         };
         assert_eq!(save(store), (1, 0), "an empty file is written once");

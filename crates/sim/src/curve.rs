@@ -64,7 +64,7 @@ pub struct CurveRow {
 #[derive(Debug)]
 pub struct CurveStudy {
     config: CurveConfig,
-    /// One cache for each candidate; it has processed all complete windows.
+    /// One cache for each value of `c` in `candidates`; it has processed all complete windows.
     warm: Vec<Run>,
     /// The requests of the incomplete window.
     pending: Vec<Record>,

@@ -1,4 +1,5 @@
-//! Compares the models and the tuner of AdaptSize with simple implementations that share no code with them.
+//! Compares the models and the tuner of AdaptSize with simple implementations (`oracle`) that share no code with
+//! them.
 
 mod model;
 mod oracle;

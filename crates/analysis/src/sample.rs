@@ -26,6 +26,7 @@ pub struct Sample {
     /// same time are sorted by this number. Their order therefore does not depend on the thread that read a log.
     runs: Vec<Run>,
     records_max: usize,
+    /// The requests for all objects, including those that are not sampled.
     requests: u64,
 }
 

@@ -54,7 +54,8 @@ fn key() -> IdKey {
     IdKey::new([1; 32])
 }
 
-/// Settings for chunks of 4096 bytes on average, and for the epoch 77 in a new store.
+/// Settings for chunks of 4096 bytes on average, and for the epoch 77 in a new store. The store keeps two of the four
+/// trailers in memory.
 fn settings(compression: Method) -> ChunkSettings {
     ChunkSettings {
         layout: layout(),

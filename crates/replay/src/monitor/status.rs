@@ -16,6 +16,7 @@ pub fn fetch(target: &Target) -> io::Result<serde_json::Value> {
     let mut stream = TcpStream::connect_timeout(&target.addr(), TIMEOUT)?;
     stream.set_read_timeout(Some(TIMEOUT))?;
     stream.set_write_timeout(Some(TIMEOUT))?;
+    // The prefix is the path of the target's URL, without a slash at its end.
     let path = match target.prefix() {
         "" => "/",
         path => path,

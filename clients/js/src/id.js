@@ -19,6 +19,8 @@ let canonicalBytes = 0;
  *
  * @param {string | number | bigint | Uint8Array} id
  * @param {number} form an index into FORMS
+ * @param {number} seedHi the upper 32 bits of the filter's seed
+ * @param {number} seedLo the lower 32 bits
  */
 export function hashOf(id, form, seedHi, seedLo) {
   let spelling = id;
@@ -48,7 +50,7 @@ export function hashOf(id, form, seedHi, seedLo) {
   return xxh3(canonical, 0, canonicalBytes, seedHi, seedLo);
 }
 
-/** Returns the hash as a BigInt. */
+/** Returns the hash as a BigInt. `form` is a name in FORMS. */
 export function hashBigInt(id, form, seed = 0n) {
   const lo = hashOf(id, FORMS.indexOf(form), Number(seed >> 32n), Number(seed & 0xffffffffn));
   return (BigInt(lastHashHigh() >>> 0) << 32n) | BigInt(lo >>> 0);

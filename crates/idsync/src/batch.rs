@@ -6,18 +6,18 @@ use edgeward_filter::{IdForm, IdText};
 use crate::error::SourceError;
 use crate::value::{ID_BYTES_MAX, Value};
 
-/// Ids of one span of a scan, and the progress of this span after these ids.
+/// Ids of one span of a scan, and the progress that this batch makes in the span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Batch {
     /// The ids, one after another.
     bytes: Vec<u8>,
     /// The end of each id in `bytes`.
     ends: Vec<u32>,
-    /// The progress of the span after these ids.
+    /// The rows and the position of this batch.
     pub progress: SpanProgress,
 }
 
-/// The progress of a span with one batch.
+/// The progress that one batch makes in its span.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SpanProgress {
     /// The index of the span.

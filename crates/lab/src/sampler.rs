@@ -14,6 +14,7 @@ use crate::sample::Sample;
 
 /// The sources of one sample.
 pub(crate) struct Sampler<'a> {
+    /// The contender's process. Its descendants are sampled too.
     pub(crate) pid: u32,
     /// The status page that has the write operations of the disk cache.
     pub(crate) status: Option<Target>,

@@ -37,7 +37,7 @@ pub enum HandshakeError {
     /// HELLO could not be sent, or no valid HELLO was received.
     #[error("the peer sent no HELLO")]
     Hello(#[source] ConnectionError),
-    /// The endpoints have no common version, or different keys.
+    /// The endpoints have no common version, or different hash schemes or store keys.
     #[error("the two endpoints are not compatible")]
     Disagreement(#[from] Disagreement),
     /// The handshake took too long.

@@ -2,7 +2,7 @@
 //!
 //! A link stream consists of two one-way streams of the protocol, one per direction. The label of the first one-way
 //! stream contains the target. The peer then opens the second one-way stream with a label that contains the number of
-//! the first, or it stops the first with a [`refusal_reason`] reason.
+//! the first. If it refuses the target, it stops the first stream with a reason from [`refusal_reason`].
 
 use std::fmt;
 use std::str::FromStr;

@@ -107,6 +107,7 @@ struct CheckpointRun {
     _lock: File,
     /// The paths of the partial results.
     paths: Vec<PathBuf>,
+    /// The error that ended the run because space for the temporary file ran out.
     spill_error: Option<SpillError>,
     /// The size of the largest temporary file so far.
     temp: ByteSize,
@@ -208,6 +209,7 @@ impl CheckpointRun {
                     }
                     .into());
                 };
+                // The second value of a task's `rest` is the number of lines before the rest.
                 tasks[index] = match (tasks[index], file.rest) {
                     (Some(task), Some(rest)) => Some(Task {
                         rest: Some((rest, task.rest.map_or(0, |(_, lines)| lines) + file.lines)),

@@ -2,7 +2,8 @@
 //!
 //! Start at [`tier`]: a byte budget with an admission rule and a ranking for eviction. [`adaptsize`] tunes the
 //! parameter of size-aware admission. A [`PolicySpec`] is an admission rule and an eviction rule under the names
-//! that operators write.
+//! that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a disk.
+//! [`sketch`] remembers many keys in little memory. [`digest`] compares the decisions of server and simulator.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;

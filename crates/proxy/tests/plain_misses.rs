@@ -1,5 +1,7 @@
 //! Plain requests that miss the memory tier. A plain request is a GET or HEAD over HTTP/1.1 without conditions, ranges,
 //! directives or credentials. The fast path serves these requests and fetches the responses without hyper.
+//!
+//! `Answer::garbage` sends bytes as they are: here a complete response, which a test writes out.
 
 mod support;
 

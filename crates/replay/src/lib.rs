@@ -10,7 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod load;
-mod mix;
+mod mix; // deterministic pseudo-random numbers
 pub mod monitor;
 pub mod origin;
 mod pattern;

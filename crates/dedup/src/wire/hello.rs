@@ -180,7 +180,7 @@ impl Hello {
         })
     }
 
-    /// Returns the HELLO of the current version with default limits.
+    /// Returns a HELLO with the versions of this endpoint, default limits and no compression methods.
     pub fn new(key: &IdKey, chunker: ChunkerParams, session: u64, epoch: u64) -> Self {
         Self {
             version_min: VERSION_MIN,

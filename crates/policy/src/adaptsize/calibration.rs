@@ -1,7 +1,8 @@
 //! Calibrates rate estimates with the requests that followed earlier estimates.
 //!
-//! With a smoothing of 0.3, the estimate for an object with one request is 0.7 requests per window, but four of five
-//! such objects are never requested again. The mean of the requests that followed all estimates of one bin is unbiased.
+//! If past windows have a weight of 0.3, the estimate for an object with one request is 0.7 requests per window. But
+//! four of five such objects are never requested again. The mean of the requests that followed all estimates of one
+//! bin is unbiased.
 //! Storing these means takes a few hundred numbers.
 
 use super::model::Bins;
@@ -19,9 +20,11 @@ pub(super) struct Calibration {
 /// The outcomes of the estimates in one bin. Older windows have less weight in each sum.
 #[derive(Clone, Copy, Debug, Default)]
 struct Outcomes {
+    /// The number of objects with an estimate in this bin.
     objects: f64,
     /// The number of objects that were requested again.
     active: f64,
+    /// The number of these further requests.
     requests: f64,
 }
 

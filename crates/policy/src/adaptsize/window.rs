@@ -10,7 +10,8 @@ use crate::Object;
 use super::gaps::Gaps;
 use super::horizon::{ExpectedRequests, WindowModel, WindowObjects};
 
-/// Returns the finite-horizon model of exactly these requests, from their counts, gaps and sizes.
+/// Returns the finite-horizon model of exactly these requests, from their counts, gaps and sizes. A gap is the
+/// distance between two successive requests for one object.
 ///
 /// `resident` returns true if the cache had the object of a key before the first request. `idle_bytes` are the bytes of
 /// resident objects that are not requested. The last size of an object counts.
@@ -22,6 +23,7 @@ pub fn forecast_window(
 ) -> WindowModel {
     let mut object_indices: HashMap<KeyHash, usize> = HashMap::new();
     let mut objects: Vec<WindowObject> = Vec::new();
+    // Each element is the index of an object and a gap, counted in requests.
     let mut object_gaps: Vec<(usize, usize)> = Vec::new();
     for (position, request) in requests.iter().enumerate() {
         let object_index = *object_indices.entry(request.key).or_insert(objects.len());
@@ -64,5 +66,6 @@ struct WindowObject {
     key: KeyHash,
     size_bytes: u64,
     count: u32,
+    /// The index of the last request for the object.
     last: usize,
 }

@@ -29,7 +29,7 @@ impl Service<Request<Incoming>> for EdgeService {
         let (parts, body) = request.into_parts();
         let mut head = RawHead::new(parts.method, parts.uri, parts.version, parts.headers);
         if head.version == Version::HTTP_11 {
-            head.interims = Some(client.conn.begin_interims());
+            head.interims = Some(client.conn.begin_interims()); // for 1xx responses
         }
         if head.version == Version::HTTP_2 {
             match admit(worker, client, &head) {

@@ -20,7 +20,7 @@ pub(crate) enum PieceMemory {
 #[derive(Debug, Default)]
 pub(crate) struct UnsentPieces {
     pub(crate) slots: RefCell<Vec<Option<UnsentPiece>>>,
-    /// When the sweep of pinned bytes began to watch this connection, and the bytes written until then.
+    /// When the sweep of pinned bytes began to watch this connection (`None`: not watched); bytes written until then.
     pub(crate) watch_start: Cell<Option<(Timestamp, u64)>>,
 }
 

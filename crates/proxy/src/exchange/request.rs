@@ -15,7 +15,7 @@ use crate::base::access_log::{LogLine, PendingLine};
 /// A request's head in canonical form, and its client.
 pub(crate) struct Request {
     pub(crate) method: Method,
-    /// As received. Canonical: [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority).
+    /// As received. [`path_and_query`](Self::path_and_query) and [`authority`](Self::authority) are canonical.
     pub(crate) uri: Uri,
     pub(crate) version: Version,
     /// The header fields, without fields of the connection and fields that the origin must not get.
@@ -34,7 +34,7 @@ pub(crate) struct Request {
     /// `None` if the received text is canonical, as in most requests, so that a hit need not copy the text.
     pub(crate) canonical_authority: Option<Box<str>>,
     pub(crate) canonical_target: Option<Box<str>>,
-    /// The connection options in the removed hop-by-hop fields: trailers and the `Upgrade` field.
+    /// From the removed hop-by-hop fields: the `Upgrade` field, and whether the client accepts trailers.
     pub(crate) options: ConnectionOptions,
     /// `Lookup` if a stored response may answer the request.
     pub(crate) route: Route,

@@ -4,7 +4,7 @@
 //! two bits. A key may be in either of two buckets (cuckoo hashing), so more than nine of ten slots can be in
 //! use. A lookup computes the addresses of both buckets at once and reads two cache lines. The modules:
 //!
-//! - `geometry`: maps a hash to two buckets and a tag, and defines how the table grows;
+//! - `geometry`: maps a hash to two buckets and a tag, and defines how the table, a stack of layers of buckets, grows;
 //! - `bucket`: the cache line, read without a lock;
 //! - `table`: the buckets, allocated when they are first used;
 //! - `insertion`: stores entries, and moves or displaces other entries if necessary; one thread at a time writes;
@@ -151,7 +151,7 @@ impl Index {
         (self.location(slot) == at).then_some(hits(slot))
     }
 
-    /// Stores a location for a key. Replaces an entry with the same identity. The hit counter starts at 0.
+    /// Stores a location for a key. Replaces an entry with the same tag and buckets. The hit counter starts at 0.
     pub fn insert(&self, key: KeyHash, at: Location) -> InsertOutcome {
         let identity = self.geometry.identify(key);
         let slot = self.slot(identity, at, 0);
@@ -294,7 +294,7 @@ impl Index {
         found.map(|(_, slot)| slot)
     }
 
-    /// Returns the numbers of the two buckets of an identity.
+    /// Returns the numbers of the two buckets of an identity, which is the first base and the tag of a key.
     #[inline]
     fn pair(&self, identity: Identity, shape: Shape) -> [u64; 2] {
         let Identity { base, tag } = identity;

@@ -26,7 +26,7 @@ pub(super) fn decode(bytes: &[u8; RECORD_BYTES]) -> Record {
 /// sample is the whole input and not only its start.
 ///
 /// The format has no magic number. In a valid trace, time does not decrease, and the next access is -1 or
-/// greater than the number of the record.
+/// greater than the index (from 0) of the record.
 pub(super) fn check(sample: &[u8], whole_input: bool) -> Result<(), String> {
     let (records, rest) = sample.as_chunks::<RECORD_BYTES>();
     if records.is_empty() {

@@ -40,6 +40,7 @@ pub(super) struct LruRow {
 /// The distinct objects requested in one hour. `new_objects` were not requested before this hour.
 #[derive(Debug, Serialize)]
 pub(super) struct WorkingSetRow {
+    /// The start of the hour (RFC 3339).
     pub(super) from: String,
     pub(super) objects: u64,
     pub(super) bytes: u64,
@@ -56,6 +57,7 @@ pub(super) struct CacheRow {
     pub(super) disk_admission: Option<String>,
     pub(super) object_hit_ratio: f64,
     pub(super) byte_hit_ratio: f64,
+    /// Bytes written to disk, scaled from the sample to all requests.
     pub(super) disk_written_bytes: Option<u64>,
 }
 

@@ -12,7 +12,7 @@ use crate::base::field_line::members;
 use crate::base::field_spans::{FieldSpans, decimal};
 use crate::origin::interim;
 
-/// A parsed head. Its bytes were removed from the inbox.
+/// A parsed head. Its bytes were removed from the inbox, the buffer of received bytes.
 #[derive(Debug)]
 pub(super) enum Head {
     Final {
@@ -81,8 +81,8 @@ pub(super) fn parse(
     }))
 }
 
-/// Returns the lines of an interim response, if it is to be forwarded. `100 Continue` is not forwarded, because no
-/// request of this module has a body. `101 Switching Protocols` is an error: the edge requests no other protocol.
+/// Returns the lines of an interim response, if it is to be forwarded. `100 Continue` is not forwarded, because this
+/// module sends no request with a body. `101 Switching Protocols` is an error: the edge requests no other protocol.
 fn interim_lines(
     status: StatusCode,
     fields: &[httparse::Header<'_>],

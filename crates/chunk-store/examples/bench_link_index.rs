@@ -252,5 +252,7 @@ fn load_average() -> f64 {
 }
 
 const NOISE_BYTES: usize = 256 << 20;
+/// The number of lookups of each kind in one measurement.
 const LOOKUPS: u64 = 300_000;
+/// The number of measurements of each index.
 const ROUNDS: usize = 7;

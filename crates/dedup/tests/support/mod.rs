@@ -19,6 +19,7 @@ impl Random {
         usize::try_from(self.next() % limit as u64).expect("the number fits a usize")
     }
 
+    /// Returns random bytes, which no compression shortens.
     pub(crate) fn noise(&mut self, bytes: usize) -> Vec<u8> {
         let mut noise = vec![0; bytes];
         for eight in noise.chunks_mut(8) {

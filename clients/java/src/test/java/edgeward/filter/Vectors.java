@@ -36,6 +36,7 @@ final class Vectors {
         return (List<Map<String, Object>>) Json.parse(new String(file(name), StandardCharsets.UTF_8));
     }
 
+    /** Returns the form that a table names: text, uuid or integer. */
     static IdForm form(Object name) {
         return IdForm.valueOf(name.toString().toUpperCase(Locale.ROOT));
     }

@@ -36,17 +36,24 @@ export class FilterError extends Error {}
 /** A manifest or proof is not trusted or is invalid. */
 export class ManifestError extends Error {}
 
-/** Received data was not used; `reason` is the code. The previous data stays in use. */
+/** Received data was not used. The previous data stays in use. */
 export class Refused extends Error {
   readonly reason:
     | "other-set"
+    /** The serial number is lower than one received before. */
     | "replayed"
+    /** The proof matches no request in progress. */
     | "not-asked"
+    /** No manifest lists the file. */
     | "unlisted"
+    /** The delta was received before an earlier one. */
     | "early"
+    /** The snapshot is not newer than the one in use. */
     | "older"
+    /** A number of the publisher decreased within a lineage. */
     | "falling"
     | "contradiction"
+    /** The file is not a valid snapshot or delta. */
     | "broken"
     | "too-large"
     | "overlay-full";
@@ -151,7 +158,10 @@ export interface DeltaEntry {
   bytes: bigint;
   sha256: string;
 }
-/** The signed list of a snapshot and its deltas (docs/reference/filter-format.md, "Manifest and proof"). */
+/**
+ * The signed list of a snapshot and its deltas (docs/reference/filter-format.md, "Manifest and proof"). The publisher's
+ * journal is the numbered list of added ids. Its lineage is a new random number at each start of the publisher.
+ */
 export interface Manifest {
   format: bigint;
   set: string;
@@ -182,6 +192,7 @@ export interface Proof {
 
 /** A parsed public key. */
 export interface TrustedKey {
+  /** The first 16 hex digits of the key's SHA-256. */
   readonly id: string;
   readonly key: CryptoKey;
 }
@@ -202,6 +213,7 @@ export class FilterState {
     set: string;
     maxStalenessMs: number;
     clockErrorMs?: number | null;
+    /** Manifests and proofs with a lower serial number are refused as replays. Default 0. */
     serialMin?: bigint;
     snapshotBytesMax?: number;
     overlayIdsMax?: number;
@@ -224,6 +236,7 @@ export class FilterState {
   challenge(now: Now, hex: string): void;
   manifest(now: Now, manifest: Manifest): void;
   proof(now: Now, proof: Proof): void;
+  /** `filter` is null if the received bytes are not a valid filter; `error` is then the cause. */
   snapshot(now: Now, received: { sha256: string; filter: Filter | null; error?: Error }): void;
   delta(now: Now, bytes: Uint8Array, sha256: string): void;
 }

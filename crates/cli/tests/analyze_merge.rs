@@ -136,8 +136,8 @@ fn a_killed_analysis_continues_from_its_checkpoint() {
     let mut child = command(folder.path(), &args)
         .spawn()
         .expect("the process starts");
-    // The analysis checks every 1024 lines if a checkpoint is due, and 1 KiB is less than these lines. The 40th
-    // checkpoint is therefore written while the second log is read.
+    // The analysis writes a checkpoint every 1024 lines, because they have more than 1 KiB. The first log has 30,000
+    // lines and about 29 checkpoints, so the 40th is written while the second log is read.
     let checkpoint = folder.path().join("kept/000040.partial");
     let deadline = Instant::now() + Duration::from_secs(60);
     while !checkpoint.exists() && Instant::now() < deadline {

@@ -6,10 +6,12 @@
 //! before a deadline. After the deadline, callers send every request to the origin ("fail open").
 //!
 //! A deadline follows from a statement of the publisher: *each id committed by time `c` is in the journal up to
-//! number `h`, or in every snapshot of lineage `l` from epoch `e` on*. A client that has one of these
-//! snapshots, and has applied the journal up to `h`, may answer `Absent` until `c + max_staleness`. Other
-//! clients store the statement until they have these files. Within a lineage `e` and `h` never decrease; a
-//! statement with a smaller number is refused. The client converts `c` to its own clock in one of two ways:
+//! number `h`, or in every snapshot of lineage `l` from epoch `e` on*. The journal is the numbered list of
+//! added ids; its lineage is a random number, new at each start of the publisher. The epoch is the sequence number of a
+//! snapshot. A client that has one of these snapshots, and has applied the journal up to `h`, may answer `Absent` until
+//! `c + max_staleness`. Other clients store the statement until they have these files. Within a lineage `e` and `h`
+//! never decrease; a statement with a smaller number is refused. The client converts `c` to its own clock in one of two
+//! ways:
 //!
 //! - A **proof** echoes 16 random bytes of the client's request, sent at `s`. The proof states `lag`, the time
 //!   between `c` and the proof, as measured by the publisher. The proof was made after `s`, so `c ≥ s - lag`.
@@ -54,7 +56,7 @@ pub use update_error::UpdateError;
 pub struct ClientConfig {
     /// The name of the set of ids.
     pub set: String,
-    /// The statements that the client accepts.
+    /// The manifests and proofs that the client accepts: those signed with certain keys, or all.
     pub trust: Trust,
     /// The client never answers [`Answer::Absent`] for an id that was committed longer ago than this.
     pub max_staleness: Duration,

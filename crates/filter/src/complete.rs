@@ -1,12 +1,14 @@
 //! Computes up to which time a publisher's ids are complete, and which snapshots a client needs for that.
 //!
-//! The publisher states: *all ids committed by time `c` are in a snapshot of epoch `epoch_min` or later,
-//! together with the journal up to `head`*. A client that has all these ids may answer *absent* until
-//! `c + max_staleness`. Publishing a scan advances `c` and `epoch_min`, but not `head`. A client with a snapshot older
-//! than `epoch_min` may lack ids of the scan, so the new `c` does not apply to this client.
+//! The publisher states: *all ids committed by time `c` are in a snapshot of epoch `epoch_min` or later, together with
+//! the journal up to `head`*. The journal is the numbered list of added ids; `head` is its newest number. A client that
+//! has all these ids may answer *absent* until `c + max_staleness`. Publishing a scan advances `c` and `epoch_min`, but
+//! not `head`. A client with a snapshot older than `epoch_min` may lack ids of the scan, so the new `c` does not apply
+//! to this client.
 //!
-//! If a feed cannot continue at its last position, some ids are in neither the journal nor an older snapshot. The first
-//! scan that begins after the new feed contains these ids, so the epoch of this scan is the new `epoch_min`.
+//! A feed polls the changes of a database and sends their ids to the journal. If it cannot continue at its last
+//! position, some ids are in neither the journal nor an older snapshot. The first scan that begins after the new feed
+//! contains these ids, so the epoch of this scan is the new `epoch_min`.
 //!
 //! The module reads no clock. All times are those of the publisher's monotonic clock.
 

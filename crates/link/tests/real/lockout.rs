@@ -1,5 +1,5 @@
-//! Tests that edges and unknown hosts cannot use up the connections or peers of a gateway, so that other edges are
-//! locked out; and tests of denied certificates and of special addresses.
+//! Tests that no edge or unknown host can lock out other edges by using up the connections or peers of a gateway. Other
+//! tests cover denied certificates and special addresses.
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -155,6 +155,7 @@ async fn two_edges_with_one_store_identity_both_work() {
     }
     let status = gateway.status();
     assert_eq!(status.peers.len(), 2, "each edge is a separate peer");
+    // A clone is an edge that has the store identity of another connected edge.
     assert_eq!(status.counters.clones, 1);
 }
 
@@ -279,7 +280,7 @@ async fn silent_connections_do_not_lock_out_an_edge() {
     assert!(matches!(within(client.settled()).await, LinkState::Up(_)));
     let status = gateway.status();
     assert!(status.counters.displaced > 0, "{:?}", status.counters);
-    // The remaining silent connections are closed after a timeout, although no other connection needs their slots.
+    // The remaining silent connections are closed after 3 s, the default timeout for the first byte.
     for mut silent in silent {
         let mut byte = [0];
         let read = within(silent.read(&mut byte)).await;

@@ -137,7 +137,7 @@ mod tests {
 
     use super::*;
 
-    /// Released bytes of responses that are not stored count, too: every 1000, a quarter of the limit, cause a check.
+    /// The bytes of dropped shares are counted. After 1000 bytes, a quarter of `freed_bytes_max`, a check runs.
     #[test]
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {

@@ -1,4 +1,4 @@
-//! Listeners, client connections and codecs. The codecs parse requests from bytes, and write responses as bytes.
+//! Listeners and client connections: `stream` is TCP or TLS, `io` and `h2_io` connect it to hyper, `h1` needs no hyper.
 
 pub(crate) mod connection;
 pub(crate) mod h1;

@@ -1,4 +1,4 @@
-//! Tests that the simulator's disk tier and the store make the same decisions, because both use the same log.
+//! Tests that the simulator's disk tier and the store make the same decisions. Both use `edgeward_policy::log`.
 //!
 //! Method: one sequence of requests goes through the store, with real records on a simulated disk, and through
 //! `LogTier`, which knows only sizes, with the same admission policy. Both must have equal hits, and equal
@@ -73,9 +73,9 @@ fn outcome(tier: &mut impl Tier, admission: DiskAdmissionSpec, requests: &[(u64,
     let admission = AnyDiskAdmission::new(admission, memory_for_disk(DISK_BYTES as u64));
     let rules = Hierarchy::new(admission, HierarchyRules::default());
     let mut hits = 0;
-    // Recent objects that are stored in pieces, each with the number of bytes inserted after it. The store finds
-    // such an object only when its commit record is written. The simulator has no write buffer and finds the object
-    // at once. Requests for the object are therefore skipped until `WRITE_BYTES` were inserted after it.
+    // Recent large objects, whose bodies are stored in pieces, each with the number of bytes inserted after it. The
+    // store finds such an object only when its last record is written. The simulator has no write buffer and finds the
+    // object at once. Requests for the object are therefore skipped until `WRITE_BYTES` were inserted after it.
     let mut unwritten: VecDeque<(u64, u64)> = VecDeque::new();
     for &(key, bytes) in requests {
         if unwritten.iter().any(|&(other, _)| other == key) {

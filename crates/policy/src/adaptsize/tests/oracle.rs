@@ -1,5 +1,5 @@
-//! Slow and simple implementations: the chain of figure 8 and Theorem 1 of the AdaptSize paper, and a cache that is a
-//! list.
+//! Slow and simple implementations: the Markov chain of figure 8 and Theorem 1 of the AdaptSize paper, and a cache that
+//! is a list.
 
 use std::collections::BTreeMap;
 
@@ -61,7 +61,8 @@ fn theorem_1(object: ModelObject, c: f64, lifetime: f64) -> f64 {
     }
 }
 
-/// Solves equation (1) by seventy bisections of log2 T, and returns the hit ratio.
+/// Solves the paper's equation (1), by which the resident bytes equal the capacity, for the lifetime `T` by seventy
+/// bisections of log2 T. Returns the hit ratio.
 pub(super) fn hit_ratio(objects: &[ModelObject], c: f64, capacity: f64) -> f64 {
     let fitting: Vec<ModelObject> = objects
         .iter()
@@ -90,7 +91,7 @@ pub(super) fn hit_ratio(objects: &[ModelObject], c: f64, capacity: f64) -> f64 {
     hits / objects.iter().map(|object| object.rate).sum::<f64>()
 }
 
-/// The paper mode in one function: rates in ordered maps, twenty candidates per octave.
+/// Chooses `c` like the tuner with the paper's model (`Mode::Paper`), by trying twenty values of `c` per octave.
 ///
 /// `windows` are lists of (key, size). Rates are smoothed with the default weight of 0.3 for earlier windows. A value
 /// of `c` is a candidate if it admits `capacity` bytes within `fill_windows_max` windows. Returns the best predicted

@@ -241,6 +241,6 @@ const LIMITS: FlowLimits = FlowLimits {
     waiting_all_max: 64 << 20,
 };
 
-/// The number of services with their own row if a further row is the sum of all others. A sum of a single service is
-/// not made: 13 services have 13 rows.
+/// With 14 or more services, the largest 12 have rows of their own, and one row is the sum of the others. With 13
+/// services each has a row, because a sum of one service saves no row.
 const SERVICES_SHOWN_MAX: usize = 12;

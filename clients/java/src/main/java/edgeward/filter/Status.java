@@ -4,13 +4,14 @@ import java.time.Duration;
 import java.util.Optional;
 
 /**
- * The state of a client. A proof is the publisher's signed response to a random challenge of the client.
+ * The state of a client. A manifest is the publisher's signed list of the snapshot and its deltas. A proof is the
+ * publisher's signed response to a random challenge of the client.
  *
  * @param fresh true while the filter is fresh, so that the client may answer {@code ABSENT}
  * @param freshFor the time until the filter becomes stale, if no further manifest or proof arrives
  * @param facts the header of the snapshot in use
  * @param overlayIds the number of ids that deltas added since the snapshot
- * @param serial the serial number of the newest manifest; unsigned
+ * @param serial the serial number of the newest manifest, an unsigned 64-bit number
  * @param counts the counters of the client
  * @param lastError the error of the last poll or download that failed
  */

@@ -131,7 +131,7 @@ impl Routes {
                 continue;
             }
             let hash = self.config.hasher.hash_spelling(id).map_err(|error| {
-                let text = format!("line {line}: {error}; no id of the list was added");
+                let text = format!("line {line}: {error}; the whole list is rejected");
                 error_response(StatusCode::BAD_REQUEST, &text)
             })?;
             ids.push(hash);

@@ -116,10 +116,14 @@ export interface Status {
   overlayIds: number;
   /** The serial number of the newest manifest. */
   serial: bigint;
-  /** The counters since the client started; `refused` is part of `failed`. */
+  /**
+   * The counters since the client started: polls; accepted manifests, proofs, snapshots and deltas; received bytes of
+   * bodies. `failed` counts failed polls and downloads; `refused` counts those of them whose data was not accepted.
+   */
   counts: Readonly<
     Record<"polls" | "failed" | "manifests" | "proofs" | "snapshots" | "deltas" | "bytes" | "refused", number>
   >;
+  /** The error of the last poll or download that failed. */
   lastError: Error | null;
 }
 

@@ -31,6 +31,7 @@ use crate::stored_snapshot::StoredSnapshot;
 
 pub(crate) struct Refresh {
     shared: Arc<Shared>,
+    /// The files that keep the newest snapshot for the next start; `None` if it is not stored.
     stored: Option<StoredSnapshot>,
     /// Notified when a newer snapshot may be available.
     download_needed: Notify,

@@ -24,6 +24,7 @@ fuzz_target!(|bytes: &[u8]| {
 });
 
 fn trailer(input: &mut [u8], repair_checksum: bool) {
+    // The argument is the size of a container: 16 KiB, the smallest permitted size.
     let layout = Layout::new(16 << 10).expect("a power of two");
     if repair_checksum && input.len() >= 32 {
         input[..8].copy_from_slice(b"EWchunks");

@@ -71,7 +71,7 @@ pub struct FlowCounters {
     pub flows: u64,
     /// The number of bytes that were discarded: duplicates, and bytes whose gap had been skipped.
     pub repeated: u64,
-    /// The number of bytes that were skipped because they are missing from the capture or arrived too late.
+    /// The number of bytes that were skipped: the capture lacks them, or they arrived after their gap was skipped.
     pub lost: u64,
     /// The number of connections that were ended because there were too many.
     pub evicted: u64,

@@ -243,8 +243,8 @@ fn a_promoted_hit_is_complete_for_its_client_and_in_memory() {
     );
     bed.get("/a");
     wait_until_stored(&bed, 1);
-    // After these hits the store has verified the object. A disk hit is then sent from the mapping without a
-    // copy, but a promotion must copy the bytes.
+    // These hits are on disk, because the memory of this edge admits no object. The next edge starts with the same
+    // store, and its memory admits the object: its first hit is on disk and also copies the bytes to memory.
     (0..3).for_each(|_| assert!(bed.get("/a").is_hit()));
     let origin = bed.stop();
     let bed = TestBed::with_origin(origin, |config| {

@@ -83,7 +83,7 @@ pub fn by_not_modified(
     }
 }
 
-/// Applies a 200 response to a HEAD request to a stored GET response (§4.3.5).
+/// Updates a stored GET response after a HEAD request was answered with 200 (§4.3.5).
 ///
 /// All validators and the length in the HEAD response must equal the stored values.
 pub fn by_head(

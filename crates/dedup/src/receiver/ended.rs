@@ -5,7 +5,8 @@
 //!
 //! An ACK reports to the sender that a stream was delivered completely. Only the latest complete streams are
 //! remembered as complete. After a lost connection, a sender repeats frames only of streams whose end was not
-//! acknowledged. It has at most `streams_max` such streams, so older states are not needed.
+//! acknowledged. It has at most `streams_max` such streams, the permitted number of open streams. Twice as many
+//! complete streams are remembered: half of them are a reserve.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -17,7 +18,7 @@ pub(super) struct EndedStreams {
     ranges: BTreeMap<u32, u32>,
     /// The latest streams that were delivered completely.
     complete: VecDeque<StreamId>,
-    /// The maximum length of `complete`: twice the permitted number of open streams.
+    /// The maximum length of `complete`: twice `streams_max`.
     complete_max: usize,
 }
 

@@ -40,6 +40,7 @@ pub(crate) struct Plan {
     /// The settings of the same names of [`SenderConfig`]; `unacked_max` is in bytes.
     pub(crate) unacked_max: usize,
     pub(crate) delta: bool,
+    /// True if the sender stores the bytes of all new chunks, because the peer may send them back.
     pub(crate) keep_sent: bool,
     /// The number of containers of 32 KiB in each store.
     pub(crate) containers_max: usize,
@@ -350,7 +351,8 @@ impl World {
             let mut bytes = Vec::new();
             let end = &mut self.endpoints[side];
             let link_busy = self.random.below(3) > 0;
-            // Use one connection with both lanes, or one connection for each lane.
+            // Act as one connection for all frames (`Any`, twice because the array has two elements), or as one
+            // connection for short and one for long frames. The first lane with a frame to send sends it.
             let lanes = [[Lane::Any, Lane::Any], [Lane::Short, Lane::Long]][self.random.below(2)];
             let sent = lanes.into_iter().any(|lane| {
                 end.endpoint
@@ -466,6 +468,7 @@ impl World {
                 end.endpoint.filled(stream, bytes, store, codec);
                 bytes
             };
+            // `flush` sends all written bytes. `flush_whole` sends complete chunks; a partial chunk waits.
             if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
                 end.endpoint.flush(stream, &mut end.store, &mut end.codec);
             } else if self.plan.flush > 0 && self.random.below(self.plan.flush) == 0 {
@@ -558,6 +561,7 @@ fn endpoint(plan: &Plan, session: u64) -> Endpoint {
             ..SenderConfig::new(chunker, Methods::ALL)
         },
         receiver: plan.receiver,
+        // The number of containers for which the endpoint remembers which chunks the peer has.
         containers_max: 1000,
         session,
         pool: Pool::default(),

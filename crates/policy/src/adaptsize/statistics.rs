@@ -24,7 +24,8 @@ pub(super) struct Object {
     /// The bin of `past` at the start of this window: objects with similar `past` have one bin. The calibration learns
     /// how many requests follow on average in each bin. [`NO_BIN`] for a new object.
     pub(super) bin: u16,
-    /// True if the cache had the object at the last step of the tuner. Only the horizon mode sets it.
+    /// True if the cache had the object at the last step of the tuner. Only [`Mode::Horizon`](super::Mode::Horizon)
+    /// sets it: this mode predicts the next window from the current content of the cache.
     pub(super) resident: bool,
 }
 

@@ -5,9 +5,9 @@
 //! traffic (`learner`). The *class* of an object is its number of requests and the gap between its last two requests;
 //! its *cell* is the class and the time since the last request (`history`).
 //!
-//! The object with the lowest density per byte is evicted first (`queues`). A new object with the lowest density is
-//! rejected. The histories of evicted and rejected objects are remembered (`ghosts`): an object that returns is not
-//! new.
+//! The object with the lowest density per byte is evicted first (`queues`). If the tier is full and the offered object
+//! has the lowest density per byte, it is rejected. The histories of evicted and rejected objects are remembered
+//! (`ghosts`). When such an object is offered again, its density therefore depends on its earlier requests.
 //!
 //! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the
 //! same quotient. `density` differs in four points: it has ghosts; its classes include the number of requests; it
@@ -216,11 +216,11 @@ impl DensityTier {
         Ok(())
     }
 
-    /// Estimates by random draws how many objects are in each cell, adds the estimate to the cell's exposure, and
-    /// refreshes scores.
+    /// Adds one offer to the exposure of the cells, and refreshes scores. The exposure of a cell is the time that
+    /// objects spent in the cell, in objects × offers. At each offer it grows by the number of objects in the cell.
     ///
-    /// The draws are uniform over all entries and ghosts, used or not. A drawn object stands for `positions / draws`
-    /// objects in its cell during this offer, so the expected value of the sum is the true number.
+    /// This number is estimated by draws, uniform over all entries and ghosts, used or not. Each drawn object adds
+    /// `positions / draws` to its cell. The expected growth of a cell is therefore its true number of objects.
     fn learn(&mut self, size_bytes: u64) {
         let entries = self.entries.0.len();
         let positions = entries + self.ghosts.capacity();

@@ -6,7 +6,7 @@
 //! connection to the origin becomes free before the client has read the body. [`AheadRate`] limits the worker's speed.
 //!
 //! An HTTP/2 client can stall one stream while its socket accepts bytes. Each HTTP/2 stream therefore has its own
-//! [`Pace`], and only the stream that is too slow is reset. HTTP/1.1 needs only the pace of its [`ConnState`].
+//! [`Pace`], and is reset alone if its client is too slow. HTTP/1.1 needs only the pace of its [`ConnState`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
@@ -131,8 +131,8 @@ impl Delivery {
         self.pace.end_wait(now);
     }
 
-    /// Takes tokens from the stream's [`Pace`] for the time in which the edge waited for the client. If the tokens do
-    /// not suffice, the client is too slow: resets its stream and returns true.
+    /// Takes tokens from the stream's [`Pace`] for the time in which the edge waited for the client. If too few remain,
+    /// the client is too slow: resets its stream (or closes the connection if it has no handle), and returns true.
     pub(crate) fn charge(&self, now: Timestamp, rate: MinRate) -> bool {
         // While the socket accepts no bytes, all streams of the connection wait, and only the connection's pace counts.
         if !self.conn.is_h2() || self.conn.is_write_blocked() || self.is_reset.get() {

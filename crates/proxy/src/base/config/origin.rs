@@ -35,10 +35,10 @@ pub struct OriginConfig {
     /// still gets most connections. The more addresses use connections, the fewer each may use: see `origin::queue`.
     /// 100 disables the limit.
     pub client_share_percent: u32,
-    /// The percentage of a worker's connections that requests may hold before their body has arrived: bodies of
-    /// unknown length that stay incomplete for `limits.upload_buffer_wait`, and bodies announced with `Expect:
-    /// 100-continue`. Default 50: other requests keep half of the connections. Further bodies of this kind are
-    /// buffered until they end or the buffer is full.
+    /// The percentage of a worker's connections that two kinds of requests may hold before their body is complete:
+    /// those with `Expect: 100-continue`, and those whose body has no known length and is incomplete after
+    /// `limits.upload_buffer_wait`. Default 50: other requests keep half of the connections. Further bodies of these
+    /// kinds are buffered until they end or the buffer is full.
     pub unfinished_uploads_percent: u32,
     /// Requests of a worker that may wait for a connection. Default 1024, two for each connection. When more wait, a
     /// request of the address with the most waiting requests gets a 503.

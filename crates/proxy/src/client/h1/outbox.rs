@@ -312,10 +312,10 @@ const SENDFILE_BYTES_MIN: usize = 32 * 1024;
 
 /// Bodies up to this size are sent in pieces of 64 KiB, larger ones in pieces of 1 MiB.
 ///
-/// Thousands of hits per CPU-second on loopback, medians of two to four runs. Copied bodies of 128 KiB: 24.0 in pieces
-/// of 32 KiB, 26.1 in pieces of 64 KiB, 16.9 in one piece. Copied bodies of 1 MiB: 2.7 in pieces of 64 KiB, 3.2 in
-/// pieces of 256 KiB, 3.5 in one piece. Bodies sent from the arena, in pieces of 64 KiB and in one piece: 28.1 and 28.1
-/// (128 KiB), 15.8 and 11.7 (256 KiB), 8.6 and 11.6 (384 KiB), 6.8 and 8.7 (512 KiB), 3.8 and 6.0 (1 MiB).
+/// Thousands of hits per CPU-second on loopback, medians of two to four runs. By copies to the socket, 128 KiB: 24.0 in
+/// pieces of 32 KiB, 26.1 of 64 KiB, 16.9 in one piece; 1 MiB: 2.7 in pieces of 64 KiB, 3.2 of 256 KiB, 3.5 in one
+/// piece. By `sendfile` from the arena, in pieces of 64 KiB / in one piece: 28.1 / 28.1 for 128 KiB, 15.8 / 11.7 for
+/// 256 KiB, 8.6 / 11.6 for 384 KiB, 6.8 / 8.7 for 512 KiB, 3.8 / 6.0 for 1 MiB.
 const MEDIUM_BODY_BYTES_MAX: u64 = 256 * 1024;
 const MEDIUM_PIECE_BYTES: usize = 64 * 1024;
 const LARGE_PIECE_BYTES: usize = 1024 * 1024;

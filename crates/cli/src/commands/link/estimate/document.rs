@@ -20,7 +20,7 @@ pub(super) struct Document {
     store_bytes: u64,
     compression: bool,
     delta: bool,
-    /// The savings of bodies, in the order in which they were sent.
+    /// The savings of bodies: one row for each file or folder argument, several for a capture (by port).
     pub(super) rows: Vec<Row>,
     /// The packet counts of captures.
     pub(super) captures: Vec<CaptureRow>,
@@ -53,7 +53,8 @@ pub(super) struct Row {
     delta_bytes: u64,
     /// The bytes in all other new chunks.
     literal_bytes: u64,
-    /// The bytes that are not deduplicated: the first bytes of each body, and small or encrypted bodies.
+    /// The bytes that the link neither looks up nor stores, `unkept` in the table: the first bytes of each body, and
+    /// small or encrypted bodies.
     plain_bytes: u64,
 }
 
@@ -67,7 +68,7 @@ pub(super) struct CaptureRow {
     pub(super) connections: u64,
     /// The number of bytes that TCP retransmitted.
     pub(super) repeated_bytes: u64,
-    /// The number of bytes that are missing from the capture or arrived too late.
+    /// The number of bytes that are not in the estimate: the capture lacks them, or has them too far out of order.
     pub(super) lost_bytes: u64,
 }
 

@@ -141,14 +141,15 @@ impl Document {
             writeln!(
                 out,
                 "\nsaved: share of the bytes; zstd: saved by compression alone; referenced: found in the store; \
-                 delta: similar to stored data; new: neither; unkept: first bytes of bodies, small or encrypted \
-                 bodies"
+                 delta: similar to stored data; new: neither; unkept: not stored (first bytes of bodies, small \
+                 or encrypted bodies)"
             )?;
         }
         for capture in &self.captures {
             writeln!(
                 out,
-                "{}: {} packets, {} of them not TCP; {} connections; {} retransmitted by TCP, {} not captured",
+                "{}: {} packets, {} of them not TCP; {} connections; {} retransmitted by TCP, {} missing \
+                 or too far out of order",
                 capture.name,
                 count(capture.packets),
                 count(capture.not_tcp),
@@ -164,8 +165,8 @@ impl Document {
             write!(out, "{}", self.requests())?;
             writeln!(
                 out,
-                "\nrepeated: bytes for URLs that were sent before; compression and data common to several URLs save \
-                 more"
+                "\nrepeated: bytes of further responses to the same URLs, which a link would save; it also saves by \
+                 compression, and by data that several URLs share"
             )?;
         }
         out.flush()?;

@@ -38,6 +38,7 @@ func FuzzReadManifest(f *testing.F) {
 	f.Add(vector(f, "proof.txt"))
 	f.Fuzz(func(t *testing.T, line []byte) {
 		// Without keys (nil) no signature is verified. The parser therefore gets every JSON text that the fuzzer makes.
+		// Head is the newest number of the journal. A snapshot has all ids up to the number Base, so Base <= Head.
 		if manifest, err := ReadManifest(line, nil); err == nil && manifest.Snapshot.Base > manifest.Head {
 			t.Errorf("%+v", manifest)
 		}

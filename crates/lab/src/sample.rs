@@ -280,6 +280,7 @@ mod tests {
             let parts = interval_values(&series, |a, b| Some((b.requests - a.requests) as f64));
             let sum: f64 = parts.iter().map(|part| part.1).sum();
             assert_eq!(sum as u64, (length - 1) * (length - 1), "{length} samples");
+            // The maximum is `INTERVALS_MAX`; this check is looser by one.
             assert!(parts.len() <= INTERVALS_MAX + 1);
         }
     }

@@ -64,7 +64,7 @@ pub struct GatewayConfig {
     /// edges have.
     pub sharing: Sharing,
     /// True if the gateway stores all chunks that it sends, so that an edge can reference them in its own bodies.
-    /// Otherwise the gateway stores only the chunks that it needs as dictionaries for later versions.
+    /// Otherwise the gateway stores only chunks that may be compression dictionaries for new chunks in later bodies.
     pub keep_sent: bool,
 }
 
@@ -112,7 +112,7 @@ struct Shared {
 pub struct GatewayCounters {
     /// TCP connections accepted.
     pub connections: u64,
-    /// Connections refused during the handshake, but not displaced or denied: wrong key or version, or no HELLO.
+    /// Connections refused during the handshake for other reasons than the next two, such as a wrong key or version.
     pub refused: u64,
     /// Connections closed to make room for newer ones before their handshake was complete.
     pub displaced: u64,
@@ -344,6 +344,7 @@ impl Shared {
                 u64::from_le_bytes(session),
             )
             .expect("the configuration was checked at the start");
+        // The peer may open streams (`accepts`). With `probe`, encrypted and compressed bodies are not deduplicated.
         let core = CoreConfig {
             accepts: true,
             dedup: link.dedup,
@@ -365,6 +366,8 @@ impl Shared {
         let peer = Arc::new(Peer::new(core));
         let mut streams = JoinSet::new();
         streams.spawn(serve_streams(Arc::clone(&peer), Arc::clone(self)));
+        // `replaced_sessions` gets the session numbers from before each restart of this edge. `is_cloned` becomes true
+        // for the first edge of a certificate and epoch when a second edge has the same ones.
         peers.by_key.insert(
             key,
             PeerEntry {
@@ -634,6 +637,7 @@ pub(crate) async fn connect_to_target(
 /// connections are limited by the number of peers and the connections per peer.
 async fn accept(listener: TcpListener, shared: Arc<Shared>) {
     let pending_max = shared.config.pending_max;
+    // A connection is unserved while its handshake is not complete; these are all connections in `pending`.
     let pending = Slots::new(ConnectionLimits {
         connections_max: pending_max,
         unserved_max: pending_max,

@@ -219,8 +219,8 @@ fn a_post_removes_all_variants_from_disk() {
     let get = |language| bed.get_with("/v", &[("accept-language", language)]);
     get("de");
     get("fr");
-    // The two requests may each write the Vary marker, because the second request cannot find the marker before
-    // it is on the device. The test therefore counts objects, not writes.
+    // Each of the two requests may write the Vary marker: a request writes the marker if a lookup on disk does not
+    // find it yet, even if memory has it. The test therefore counts objects, not writes.
     bed.wait_until("both variants and the marker are on disk", |status| {
         status["disk"]["devices"][0]["objects"] == 3
     });
@@ -419,7 +419,7 @@ fn reads_that_have_to_wait_run_on_other_threads() {
 }
 
 /// Method: let the disk writer wait at its first write, with a write queue of 1 MiB. Then request 20 objects of
-/// 500 kB.
+/// 500 kB. A write is refused before its first byte or dropped during its body.
 #[test]
 fn a_slow_disk_delays_no_response_and_dropped_writes_are_counted() {
     let disk = SimulatedDisk::new(64 << 20);

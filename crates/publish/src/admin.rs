@@ -23,7 +23,7 @@ metrics! {
         Gauge "edgeward_publish_files" "Snapshots and deltas that clients can fetch." { published.files.len() }
     }
 
-    /// A publisher has no lag until it knows a time up to which all committed ids are published.
+    /// The metric is absent until the publisher knows a time up to which all committed ids are published.
     const LAG: Duration = |lag| {
         Gauge "edgeward_publish_lag_seconds"
             "Age of the last time at which all committed ids were known to be published." { lag.as_secs_f64() }
@@ -52,6 +52,7 @@ impl Admin {
         match published.covered_until {
             CoveredUntil::Unknown => None,
             CoveredUntil::At(at) => Some(now.saturating_sub(at)),
+            // Writers post each id before they commit it, so no committed id is missing at any time.
             CoveredUntil::Always => Some(Duration::ZERO),
         }
     }

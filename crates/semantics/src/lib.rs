@@ -17,12 +17,14 @@
 //! 4. A hit: [`conditional::evaluate`] decides between 304 and the full response, and [`range::decide`] selects
 //!    the bytes. The first is called only for requests with a condition (`If-…`), the second only for
 //!    requests with `Range`.
-//! 5. A miss: if a stored response must be revalidated, [`conditional::revalidation_request`] makes the forwarded
-//!    request conditional. [`hop_by_hop`] removes the fields of the connection from the origin's response.
+//! 5. No hit: the request is forwarded to the origin. If a stored response must be revalidated,
+//!    [`conditional::revalidation_request`] makes the forwarded request conditional. [`hop_by_hop`] removes the
+//!    fields of the connection from the origin's response.
 //! 6. The response: [`on_response`] gets the times of the fetch in an [`Exchange`]. It returns
 //!    [`Verdict::Store`] with the values that a later hit needs, or [`Verdict::Refuse`] with the reason. A 304
 //!    goes to [`freshen::by_not_modified`]. [`StoredPolicy::may_answer_followers`] decides if followers may
-//!    share the response.
+//!    share the response. After a refusal, [`answers_the_request`] states if the status concerns only this
+//!    request, not its target. Such a response does not show that a stored response is outdated.
 //! 7. An unsafe method succeeded: [`invalidation::targets`] lists the keys to remove.
 //! 8. [`CacheStatus`] tells the client what the cache did (RFC 9211).
 //!

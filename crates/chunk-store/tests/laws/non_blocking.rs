@@ -1,5 +1,7 @@
 //! Tests of non-blocking queries: after their pending reads are performed, they return the same results as blocking
 //! queries. Each container on disk ends with a trailer, which lists its chunks; a lookup needs this list.
+//!
+//! `METHODS` are the compression methods of a store; `METHODS[0]` is no compression.
 
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex};
@@ -112,7 +114,7 @@ fn a_chunk_is_not_stored_while_its_lookup_is_pending() {
         id: key().id(&bytes),
         length: bytes.len() as u32,
     };
-    // `find_or_list` would store the entry of the chunk without its bytes.
+    // `find_or_list` stores an entry without bytes only after the lookup has shown that the chunk is not stored.
     assert_eq!(non_blocking.find_or_list(entry), (None, false));
     // The pending reads of one query do not affect the next query, whose chunk is stored.
     let (location, found) = non_blocking.find_or_insert(key().id(&other), &other);
@@ -194,12 +196,13 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
     );
 }
 
-/// The store predicts two kinds of trailers: those of the containers that are overwritten next, and the third and
-/// later trailers of a body in consecutive containers. With read-ahead, at most three reads of trailers block a query.
+/// The store predicts two kinds of trailers. The first kind are the trailers of the containers that are overwritten
+/// next. The second kind: if chunks were found in two consecutive containers, the trailer of the next container.
+/// With read-ahead, at most three reads of trailers block queries in a whole run; without it, more than ten.
 ///
-/// Method: count the blocking reads of a device. Perform the predicted reads after each chunk, like a link does after
-/// each frame. Compare the count with a run without read-ahead. `fetches` is true for the run with read-ahead.
-/// `steps` runs the queries on a store, and calls its second parameter for each query.
+/// Method: count the blocking reads of a device. Perform the predicted reads between queries, like a link does
+/// between frames. Compare the count with a run without read-ahead. `fetches` is true for the run with read-ahead.
+/// `steps` runs the queries on a store, and calls its second parameter once for each query.
 #[test]
 fn read_ahead_trailers_block_no_query() {
     let blocking_reads = |fetches: bool,

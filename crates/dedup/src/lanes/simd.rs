@@ -9,8 +9,8 @@
 //! # Why `unsafe`
 //!
 //! The compiler cannot check two conditions. First, the processor must have AVX2: a value of [`Avx2`] exists
-//! only if AVX2 was detected. Second, a load or store must stay within its array: it takes a reference to an
-//! array of exactly its length, so the bounds are checked when this reference is made.
+//! only if AVX2 was detected. Second, a load or store must stay within an array. It gets a reference to an array
+//! whose length is exactly the number of bytes read or written. The bounds are checked when this reference is made.
 #![expect(
     unsafe_code,
     reason = "vector instructions; the module's doc says what makes them sound"

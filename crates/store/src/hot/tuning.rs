@@ -16,13 +16,13 @@ use crate::sync::Mutex;
 /// Selects the thread that runs the tuner.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerMode {
-    /// A separate thread. Requests never wait for the tuner. The tuner divides the requests into windows. Some
-    /// milliseconds after the end of a window it sets AdaptSize's parameter `c`.
+    /// A separate thread. Requests never wait for the tuner. The tuner divides the requests into windows. After
+    /// each window it computes a new value of AdaptSize's parameter `c`, which takes about 100 ms, and sets it.
     #[default]
     Thread,
-    /// The thread of the request that completes a window. That request waits until the tuner has chosen a new
-    /// `c`, which takes about 100 ms. This mode is for runs with one worker that must be exactly repeatable, so
-    /// that the fingerprint of decisions equals that of the simulator.
+    /// The thread of the request that completes a window. That request waits until the tuner has set the new
+    /// `c`. This mode is for runs with one worker that must be exactly repeatable: the server then makes the same
+    /// decisions as the simulator, and a digest (a hash of all decisions in order) is equal for both.
     Inline,
 }
 

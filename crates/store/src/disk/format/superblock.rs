@@ -37,11 +37,12 @@ const MAGIC: [u8; 8] = *b"edgeward";
 /// during formatting therefore leaves either no superblock or a valid one.
 const CHECKSUM_AT: usize = 512 - 8;
 
-/// The size of the smallest segment. It has space for the header, the footer, the longest key, a head of a quarter of
-/// the segment, and a part of a body of a quarter of the segment.
+/// The size of the smallest segment. It has space for the header, the footer, the longest key, a head, and a part of
+/// a body. The head may take a quarter of the segment, and the part another quarter.
 const SEGMENT_BYTES_MIN: u64 = 256 << 10;
 
-/// The size of the largest segment. The limit exists because offsets within a segment have 32 bits.
+/// The size of the largest segment. Offsets within a segment have 32 bits, which allow less than 4 GiB; the
+/// limit is the next lower power of two, 2 GiB.
 const SEGMENT_BYTES_MAX: u64 = 2 << 30;
 
 /// Returns true if segments may have this size.
@@ -129,13 +130,13 @@ impl Superblock {
 /// The reason why a block is not a valid superblock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NoValidSuperblock {
-    /// The device is blank.
+    /// All bytes of the block are zero. The device may have data elsewhere.
     Blank,
-    /// The device has data that is not a valid store.
+    /// The block has other data than a valid superblock.
     Invalid(SuperblockError),
 }
 
-/// The problem with the first block of a device.
+/// The problem with the superblock of a device.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum SuperblockError {
@@ -159,7 +160,8 @@ pub enum SuperblockError {
         /// The version of the store.
         found: u32,
     },
-    /// A copy has a wrong checksum or an impossible value, and the other copy is not valid either.
+    /// A copy has a wrong checksum or an impossible value. The parser returns this for one copy; a device has this
+    /// problem only if the other copy is not valid either.
     #[error("it was an edgeward store, and both copies of its superblock are damaged")]
     Corrupt,
 }

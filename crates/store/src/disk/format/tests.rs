@@ -19,6 +19,7 @@ fn the_simulator_and_the_format_have_the_same_sizes() {
     assert_eq!(shape.record_align_bytes, crate::disk::Location::UNIT_BYTES);
     assert_eq!(shape.record_header_bytes, RECORD_HEADER_BYTES as u64);
     assert_eq!(shape.block_bytes, BLOCK_BYTES);
+    // An extent is the location of one piece of a body; a commit record has one for each piece.
     assert_eq!(shape.extent_bytes, size_of::<u64>() as u64 * 3);
     for body_bytes in [0, 1, 65_536, 65_537, 1 << 20] {
         let header = header(RecordKind::Object, 9, 20, body_bytes);
@@ -31,6 +32,7 @@ fn header(kind: RecordKind, key_bytes: u16, head_bytes: u32, body_bytes: u64) ->
         kind,
         key_bytes,
         head_bytes,
+        // The items of an object's table are the checksums of the body's blocks.
         item_count: u32::try_from(block_count_of(body_bytes)).expect("the number is small"),
         hash: 1,
         object_id: 2,

@@ -84,6 +84,7 @@ fn check_stored_objects(cache: &DiskCache) {
 fn a_store_of_this_version_opens_after_a_crash() {
     let folder = tempfile::tempdir().expect("the folder is created");
     let (cache, _) = DiskCache::open(settings_of(folder.path())).expect("the cache opens");
+    // The last argument of `put` is true if the write states the length of the body at its start.
     (0..10).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
     put(&cache, 5, &pattern(5, 150_000), true);
     cache.close().expect("the cache closes");

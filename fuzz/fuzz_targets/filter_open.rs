@@ -47,6 +47,7 @@ fn filter(input: &[u8], repair_checksum: bool) {
         bytes[8..10].copy_from_slice(&1u16.to_le_bytes());
         let payload = bytes.len() as u64 - 128;
         bytes[64..72].copy_from_slice(&payload.to_le_bytes());
+        // The format requires zeroes here.
         bytes[80..120].fill(0);
         let checksum = edgeward_types::xxh3::xxh3_64(&bytes[..120]);
         bytes[120..128].copy_from_slice(&checksum.to_le_bytes());

@@ -49,6 +49,7 @@ fn forged(mut input: &[u8]) -> Vec<u8> {
     file.extend_from_slice(&chain.to_le_bytes());
     while let [kind, length, rest @ ..] = input {
         let (payload, rest) = rest.split_at(usize::from(*length).min(rest.len()));
+        // Kinds 1 and 2 exist; 3 is invalid.
         let mut record = vec![1 + kind % 3];
         record.extend_from_slice(&(payload.len() as u32).to_le_bytes());
         record.extend_from_slice(payload);

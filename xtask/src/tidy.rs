@@ -10,7 +10,7 @@ mod links; // links between documents
 mod modules; // files that no target includes
 mod pure; // pure crates do no I/O
 mod source; // a helper: parts of a source file
-mod text;
+mod text; // module docs, lengths of files, `allow` attributes, paths of one machine
 mod tokens; // a helper: words outside comments and strings
 mod words; // replaced words, sentences, lengths of lines
 

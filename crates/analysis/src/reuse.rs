@@ -125,7 +125,7 @@ fn size_of_step(step: usize) -> u64 {
 const STEPS_PER_DOUBLING: f64 = 4.0;
 
 /// The objects in the order of their last requests, as a Fenwick tree of sums of sizes (Fenwick, 1994). The
-/// total size of the objects above an object, which were requested later, is computed in O(log n) steps.
+/// objects above an object were requested after it. Their total size is computed in O(log n) steps.
 struct RecencyStack {
     sums: Vec<u64>,
     total: u64,
@@ -249,8 +249,8 @@ mod tests {
     }
 
     proptest! {
-        /// Method: compare with an LRU cache of each size of the curve. All objects fit, because an object that
-        /// does not fit would bypass the cache but increase the distances of others.
+        /// Method: compare with an LRU cache of each size of the curve from 17 bytes, the largest size of an object.
+        /// An object that does not fit would bypass the cache, but it would increase the distances of others.
         #[test]
         fn the_curve_equals_the_hits_of_lru_caches_of_all_sizes(
             keys in prop::collection::vec((0u64..30, Just(0u64)), 1..300)

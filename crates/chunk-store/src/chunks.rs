@@ -208,8 +208,8 @@ impl Shared {
         let state = &mut *guard;
         let raw_bytes = self.raw_bytes_expected(is_new, state);
         // The chunker cuts no chunk shorter than a quarter of the configured average, except the last chunk of
-        // a body. The mean length of the chunks is therefore an eighth higher than the configured average (9.2
-        // KB for 8 KiB). If the store has more chunks than the index has slots, old entries are dropped.
+        // a body. The mean length of the chunks is therefore above the configured average, by about an eighth (9.2
+        // KB for 8 KiB). If the store has more chunks than the index has space for, old entries are dropped.
         state.chunks = raw_bytes / (u64::from(chunk_bytes.max(1)) * 9 / 8).max(1);
         state.index = Index::for_chunks(state.chunks);
         if is_new {
@@ -315,7 +315,7 @@ impl Shared {
         if !self.read_at(&mut bytes, offset, access)? {
             return Ok(None);
         }
-        // If the trailer is longer than these 4 KiB, its rest is read too.
+        // The first 4 KiB of the trailer are read above. If the trailer is longer, its rest is read too.
         let trailer_bytes = Trailer::bytes(self.layout, &bytes).unwrap_or(0);
         let first = bytes.len();
         if trailer_bytes > first {
@@ -547,7 +547,7 @@ impl Shared {
         state.counters.forgotten += self.remove_entries(number, slots, state);
     }
 
-    /// Removes chunks of a container from the index. Returns the number of removed chunks.
+    /// Removes the chunks at these indexes of a container (`slots`) from the index. Returns their number.
     fn remove_entries(&self, number: u32, slots: Range<usize>, state: &mut State) -> u64 {
         let position = self.position(number);
         let entries = if number == state.open.number {

@@ -76,7 +76,7 @@ pub enum CheckpointError {
     /// The file is not a checkpoint.
     #[error("the file is not a checkpoint of a scan")]
     Foreign,
-    /// The checkpoint belongs to another source, query, form of ids or seed.
+    /// The checkpoint has another [`Identity`], or its ids have another form.
     #[error("the checkpoint belongs to another scan")]
     OtherScan,
     /// Another program uses the checkpoint.
@@ -359,7 +359,7 @@ mod tests {
             prop_assert!([0, 100, 1, 101, 2, 102].starts_with(&hashes), "{:?}", hashes);
         }
 
-        /// Method: append random bytes to a header. Reading them does not panic.
+        /// Method: append random bytes to a header. Reading them neither fails nor panics.
         #[test]
         fn any_bytes_are_read_without_panic(bytes: Vec<u8>) {
             let file = [header(SCAN, 1), bytes].concat();

@@ -130,11 +130,13 @@ impl Postgres {
         let copy = format!("COPY (\n{select}\n) TO STDOUT (FORMAT BINARY)");
         let stream = client.copy_out(copy.as_str()).await.map_err(fail)?;
         let mut rows = pin!(BinaryCopyOutStream::new(stream, &[Type::BYTEA]));
+        // Messages name the row number alone, without a suffix.
         let mut builder = attempt.batch_builder(number, "");
         while let Some(row) = rows.next().await {
             let row = row.map_err(fail)?;
             let RawValue(raw) = row.try_get(0).map_err(fail)?;
             if builder.add_row(id.value(raw)?)? {
+                // The batch is full.
                 let position = if self.options.ordered {
                     id.position(raw)?
                 } else {
@@ -302,7 +304,7 @@ fn server_cause(error: tokio_postgres::Error) -> crate::Cause {
     }
 }
 
-/// Returns true if a server error may be temporary, by the classes of PostgreSQL's Appendix A.
+/// Returns true if a server error may be temporary. The error classes are in Appendix A of PostgreSQL's manual.
 fn is_transient(code: &SqlState) -> bool {
     let class = &code.code()[..2];
     // 08: connection; 40: rollback, for example a recovery conflict on a standby; 53: resources, for example

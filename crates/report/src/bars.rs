@@ -114,7 +114,7 @@ impl Bars {
         out.push_str("<div class=\"bar\"><div class=\"ruler\">\n");
         for (n, &tick) in scale.ticks.iter().enumerate() {
             let left = scale.position(tick) * 100.0;
-            // The style sheet hides odd labels on narrow screens.
+            // The style sheet hides every second label (class `odd`) on narrow screens.
             let class = if n.is_multiple_of(2) { "xt" } else { "xt odd" };
             writeln!(
                 out,

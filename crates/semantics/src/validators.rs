@@ -14,7 +14,7 @@ pub struct Validators {
     pub last_modified: Option<HeaderValue>,
     /// The time of `last_modified`, or `None` if it is not a valid date.
     pub last_modified_time: Option<Timestamp>,
-    /// The time of `Date`, which replaces a missing `Last-Modified` (RFC 9111 §4.3.2).
+    /// The time of `Date`. If `Last-Modified` is missing, `If-Modified-Since` is compared with it (RFC 9111 §4.3.2).
     pub date: Option<Timestamp>,
 }
 

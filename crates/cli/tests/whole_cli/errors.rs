@@ -1,4 +1,4 @@
-//! Tests of error messages and warnings. They are printed to stderr. The exit code of an invalid command line is 2.
+//! Tests error messages and warnings, all printed to stderr. The exit code of an invalid command line is 2.
 
 use super::run::{Server, edgeward, output, text};
 

@@ -6,18 +6,18 @@ mod analyze;
 mod config;
 mod demo;
 mod demo_filter;
-mod descriptors;
+mod descriptors; // the limit of open files
 mod errors;
 mod help;
-mod kill;
+mod kill; // `serve --disk` is killed at random moments
 mod lab;
-mod large;
+mod large; // an object larger than the memory
 mod link;
 mod link_endpoints;
-mod memory;
+mod memory; // the process stays within its configured memory
 mod metrics;
-mod negative;
-mod pipes;
+mod negative; // negative rules
+mod pipes; // a closed stdout is not an error
 mod run;
 mod serve;
-mod store;
+mod store; // `edgeward store`

@@ -10,7 +10,7 @@
 //! several ids at once. With a stack the CPU would finish each id before it could start the next.
 //!
 //! The first access to fresh memory costs a third of the total time with pages of 4 KiB. The code therefore
-//! uses little memory: a removed id stays in the sum of the slot from which it was peeled, and the array of use
+//! uses little memory: a removed id stays in the XOR sum of the slot from which it was peeled, and the array of use
 //! counts later holds the slot values. The tables share one allocation that is reused for all shards. The
 //! caller may provide this memory, for example with larger pages.
 
@@ -136,6 +136,8 @@ impl Workspace {
 }
 
 /// The tables in which a shard is solved. Numbers are stored as bytes, because provided memory is a byte slice.
+///
+/// [`Shape::probe`] returns the four slots of a mixed hash, the fingerprint, and a mask of the bits that a slot stores.
 struct Tables<'a> {
     /// The mixed hashes (the id hashes after [`mix`] with the seed), sorted by the segment of their first slot.
     sorted: &'a mut [[u8; WORD]],

@@ -250,6 +250,7 @@ pub(crate) fn program(name: &str) -> Option<PathBuf> {
     candidates.find(|candidate| candidate.is_file())
 }
 
+/// Prints why the test is skipped. Panics if `EDGEWARD_REQUIRE_TOOLS` is 1.
 fn skip(why: &str) {
     let required = env::var("EDGEWARD_REQUIRE_TOOLS").is_ok_and(|value| value == "1");
     assert!(

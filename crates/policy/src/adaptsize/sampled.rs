@@ -28,7 +28,8 @@ pub(super) struct SampledCaches {
     /// The charged size of the object in each slot. A free slot is 0 and listed in `free`.
     sizes: Vec<u64>,
     free: Vec<u32>,
-    /// Per slot, the number of its last request in this window, from 1; 0 without a request.
+    /// Per slot, the number of its last request in this window, from 1; 0 without a request. A window begins at each
+    /// call of [`Self::take_gaps`].
     last_request: Vec<u32>,
     /// The gaps in this window, with the slots of their objects. A gap is the number of requests from one request for
     /// an object to the next request for it.
@@ -100,7 +101,7 @@ impl SampledCaches {
         self.requests += 1;
         // All objects larger than the cache are treated alike: they are never admitted.
         let size_bytes = size_bytes.min(self.capacity_bytes + 1);
-        // Admit if u < e^(-s/c), which is s < -c ln u: one logarithm serves all caches.
+        // Admit if a random u from 0 to 1 is below e^(-s/c), that is, if s < -c ln u: one logarithm serves all caches.
         let exponential = -(1.0 - self.rng.unit()).ln();
         let size_before = std::mem::replace(&mut self.sizes[slot as usize], size_bytes);
         for cache in &mut self.caches {
@@ -221,7 +222,7 @@ impl SampledCache {
     }
 }
 
-/// The maximum number of stored gaps, 8 MiB. A window of 250 000 requests stays below it.
+/// The maximum number of stored gaps, which take 8 MiB. A window of 250 000 requests stays below it.
 const GAPS_MAX: usize = 1 << 20;
 /// An exbibyte: sums of two sizes stay far below the limit of a u64.
 const CAPACITY_BYTES_MAX: u64 = 1 << 60;

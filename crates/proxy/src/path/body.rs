@@ -41,7 +41,7 @@ pub(crate) struct EdgeBody {
     bytes_given: u64,
     /// True if the caller counts the bytes that the socket accepts. Otherwise this body counts the given bytes.
     writer_counts: bool,
-    /// The owner of the last piece's memory.
+    /// The owner of the last piece's memory: the cache, or this client alone.
     memory: PieceMemory,
     /// Pins the memory of a body that is given in several pieces, until the last piece was sent.
     pinned_piece: Option<Rc<PinnedPiece>>,
@@ -121,7 +121,7 @@ impl EdgeBody {
                 }
             }
         };
-        let polled = body.poll_piece(&self.worker.cache, cx, true);
+        let polled = body.poll_piece(&self.worker.cache, cx, true); // with spans
         let polled = polled.map_err(Into::into);
         self.record_poll(&polled, Piece::len);
         self.memory = PieceMemory::Private;
@@ -166,7 +166,7 @@ impl EdgeBody {
             }),
             Source::Disk(body) => {
                 this.memory = PieceMemory::Private;
-                let polled = body.poll_piece(&this.worker.cache, cx, false);
+                let polled = body.poll_piece(&this.worker.cache, cx, false); // without spans
                 let frame = |piece| Frame::data(bytes_of(piece));
                 polled.map_ok(frame).map_err(Into::into)
             }
@@ -226,7 +226,7 @@ impl EdgeBody {
             Poll::Ready(Some(Ok(given))) => {
                 let bytes = bytes_of(given);
                 self.count_given(bytes);
-                self.in_flight.conn().begin_client_turn();
+                self.in_flight.conn().begin_client_turn(); // The body waits for the client.
                 if let Some(delivery) = &self.delivery {
                     delivery.record_piece(bytes, self.worker.now());
                 }
@@ -241,7 +241,7 @@ impl EdgeBody {
                 self.abort();
             }
             Poll::Pending => {
-                self.in_flight.conn().end_client_turn();
+                self.in_flight.conn().end_client_turn(); // The body waits for the origin.
                 if let Some(delivery) = &self.delivery {
                     delivery.record_origin_wait(self.worker.now());
                 }

@@ -171,6 +171,7 @@ impl FlowSender<'_> {
         }
         let service = entry.service;
         if service.protocol != StreamProtocol::Other {
+            // The link sends encrypted bytes unchanged, so all these sizes are equal.
             let saved = self.services.entry(service).or_default();
             *saved = saved.plus(&Savings {
                 bytes: bytes.len() as u64,
@@ -192,6 +193,7 @@ impl FlowSender<'_> {
             if let Some(other) = other_body {
                 estimator.flush(other);
             }
+            // The body has no label and is deduplicated.
             let begin = || estimator.begin(b"", true).ok();
             // The estimator accepts this body: `LIMITS` allows two bodies for each connection.
             body = open_body.or_else(begin);

@@ -55,7 +55,7 @@ impl Destination {
                 Offer::Pinned => worker.counters.not_stored_pinned.increment(),
             }
         }
-        worker.cache.record(self.hash, charge, false);
+        worker.cache.record(self.hash, charge, false); // not a hit
     }
 }
 

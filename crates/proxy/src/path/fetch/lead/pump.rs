@@ -23,7 +23,7 @@ use crate::path::fetch::FetchResult;
 
 impl Fetch {
     /// Moves the body into the fill and to disk, and at its end into memory. The leader gets the result `shared`.
-    /// The fill becomes a window if the body exceeds `buffer_max` bytes. `length` is that of the body, if known.
+    /// If the body exceeds `buffer_max` bytes, the fill keeps only a window of it. `length` is the body's, if known.
     #[expect(clippy::too_many_arguments, reason = "state moved into the future")]
     pub(super) async fn pump(
         mut self,
@@ -77,13 +77,13 @@ impl Fetch {
                             if let (Some(result), Some(shared)) = (result.take(), shared.take()) {
                                 result.set(Some(shared));
                             }
-                            fill.announce();
+                            fill.announce(); // wakes the readers
                             let is_written = disk_fill.as_ref().is_some_and(DiskFill::is_alive);
                             if !may_store && !is_written && !fill.has_readers() {
                                 return Poll::Ready(Pause::Unwanted);
                             }
                             fill.register_pump(cx);
-                            versions.renew(&worker.cache.hot);
+                            versions.renew(&worker.cache.hot); // Changes of other keys may outdate them.
                             return Poll::Pending;
                         }
                     }
@@ -163,7 +163,7 @@ impl Fetch {
     ) {
         let worker = Rc::clone(&self.worker);
         let cache = &worker.cache;
-        // `insert` checks the version of the response's own key. An invalidation changes only that of the primary key.
+        // An invalidation changes the version of the primary key; `insert` checks only that of the response's key.
         let is_current = cache.hot.is_current(destination.versions.primary);
         let complete = self.leader.fill.finish();
         let mut ram = None;

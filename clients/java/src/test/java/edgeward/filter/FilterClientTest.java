@@ -19,7 +19,8 @@ import org.junit.jupiter.params.provider.ValueSource;
 
 /**
  * Tests the client with a publisher in this process and clocks that only the test advances. {@code trouble} names the
- * fault that the publisher injects, see {@link FakePublisher#trouble}.
+ * fault that the publisher injects, see {@link FakePublisher#trouble}. {@code advanceClocks} advances the monotonic
+ * clock and the wall clock by milliseconds.
  */
 final class FilterClientTest {
     private static final Duration TIMEOUT = Duration.ofMinutes(3);
@@ -38,6 +39,7 @@ final class FilterClientTest {
         publisher.close();
     }
 
+    /** Starts the client with the publisher's configuration after {@code change}. */
     private void follow(UnaryOperator<FilterConfig> change) {
         client = FilterClient.start(change.apply(publisher.config()));
     }
@@ -78,7 +80,8 @@ final class FilterClientTest {
         long id = firstAbsentId();
         publisher.trouble = "dead";
         untilAPollFails();
-        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms, by which the client's clock may be late.
+        // A proof keeps the filter fresh for maxStaleness (3 s) minus 100 ms, because jitter of the clocks can hide
+        // elapsed time.
         long left = client.status().freshFor().toMillis();
         assertTrue(left > 0 && left <= 2_900, left + " ms");
         publisher.advanceClocks(left, left);

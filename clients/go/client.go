@@ -157,7 +157,7 @@ func Start(ctx context.Context, config Config) (*Client, error) {
 	return client, nil
 }
 
-// Close stops the background work and waits for its end. The client still answers, until its filter is stale.
+// Close stops the background work and waits for its end. Lookups still use the filter until it is stale.
 func (c *Client) Close() {
 	c.stop()
 	c.goroutines.Wait()

@@ -153,7 +153,7 @@ const (
 	pendingMax = 16
 	// The largest number of remembered deltas: those of the newest manifest, and equally many of earlier manifests.
 	listedMax = 2 * deltasMax
-	// The largest difference between two clocks that counts as a rounding error.
+	// The largest divergence of the monotonic and the wall clock that is tolerated, in ms.
 	jitterMS = 50
 )
 
@@ -344,6 +344,7 @@ func (s *State) Proof(now Now, proof *Proof) error {
 			return err
 		}
 		s.highest = highest{proof.Serial, proof.Lineage, proof.Head, proof.EpochMin}
+		// The publisher states that it has all ids that were committed up to LagMS before the proof.
 		if most := s.config.MaxStaleness.Milliseconds(); proof.LagMS <= uint64(most) {
 			s.addStatement(statement{proof.Lineage, proof.EpochMin, proof.Head, open.sent + most - int64(proof.LagMS)})
 		}
@@ -506,7 +507,8 @@ func (s *State) Wants() (*Snapshot, []DeltaEntry) {
 	return snapshot, nil
 }
 
-// Adds the statement of a manifest's date, if the operator guarantees the largest error of the clocks.
+// Adds the statement of a manifest's date (CoversMS: all ids committed before it are published), if the operator
+// guarantees the largest error of the clocks.
 func (s *State) considerDate(now Now, manifest *Manifest) {
 	const dateMax = 1 << 62
 	if !s.config.DatesCount || manifest.CoversMS > dateMax {

@@ -1,9 +1,9 @@
 //! Compares edgeward, nginx and Varnish: `cargo xtask bench-hits`.
 //!
 //! The figure is requests per CPU-second of the server. CPU time is the user and system time during a run,
-//! including child processes. If the client is too slow to saturate the server, the figure therefore hardly
-//! changes. The servers of one workload run at the same time, and all but the measured one are idle. The order
-//! in which they are measured changes with each round.
+//! including child processes. Idle time does not count, so the figure hardly changes if the client is too slow to
+//! saturate the server. The servers of one workload run at the same time, and all but the measured one are idle. The
+//! order in which they are measured changes with each round.
 //!
 //! The origin counts its requests. A run is valid only if no request failed, at most 0.1 % of the hits reached the
 //! origin, and at least 99 % of the misses and passes reached it.
@@ -199,8 +199,8 @@ fn tag() -> u64 {
     u64::try_from(since.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// Returns the folder for the results. Without `--out`, each run of a whole plan gets a new folder, so its results are
-/// never overwritten.
+/// Returns the folder for the results. Without `--out`, a plan that options reduce writes to the scratch folder. A
+/// whole plan gets a new folder each time, so its results are never overwritten.
 fn results_folder(plan: &Plan, root: &Path) -> anyhow::Result<PathBuf> {
     let folder = if let Some(named) = &plan.out {
         named.clone()

@@ -21,7 +21,7 @@ const BLOCK_BYTES = 32;
 const MAGIC = [0x89, 0x45, 0x57, 0x46, 0x0d, 0x0a, 0x1a, 0x0a];
 const SLOTS_MAX = 2 ** 28;
 const SEGMENT_LOG2_MAX = 16;
-// Padding, so that eight bytes can be read at the start of any slot.
+// Padding of the format after the slots of a shard. It lets readers load eight bytes at any slot; this one loads five.
 const PADDING_BYTES = 7;
 
 const SALTS = Int32Array.of(

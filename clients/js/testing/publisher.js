@@ -64,7 +64,7 @@ export class FakePublisher {
         echo: challenge,
       });
     }
-    // The client states that it has this manifest.
+    // A client with a snapshot states its position in `have`. It needs no manifest: the set never changes.
     if (searchParams.has("have") && this.trouble === null) {
       return new Response(null, { status: 204, headers });
     }

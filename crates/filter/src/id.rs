@@ -14,8 +14,8 @@
 //! An id in a path such as `/resource/{id}` usually is in canonical form already. The filter stores its [`IdForm`],
 //! so that a lookup can convert other spellings (upper case, `urn:uuid:…`, `007`) to the canonical form.
 //!
-//! The hash is XXH3-64 of the canonical form with the filter's seed. The probability that any two of 100
-//! million ids have the same hash is 1 in 3700. A collision can cause the answer "maybe" for an absent id, but
+//! The hash is XXH3-64 of the canonical form with the filter's seed. The probability that 100 million ids contain
+//! two with the same hash is 1 in 3700. A collision can cause the answer "maybe" for an absent id, but
 //! never the answer "absent" for an existing one.
 
 use std::fmt;

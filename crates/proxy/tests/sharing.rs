@@ -81,6 +81,7 @@ fn followers_get_arrived_bytes_before_the_rest_arrives() {
                 assert!(client.read_up_to(130_000) == pattern(70_000..200_000));
             }
         } else {
+            // A chunked body is compared only as a whole.
             middle.open();
             for client in &mut clients {
                 let answer = client.answer("GET");

@@ -1,8 +1,8 @@
 //! Replays one trace for each disk admission rule.
 //!
-//! Each run has a fresh folder, origin and edge. At a fixed rate (`--rate`) all runs get the same traffic in the same
-//! second, so their curves are comparable over time. In a closed loop (`--rate max`) each run goes as fast as it can,
-//! and the horizontal axis shows requests.
+//! Each run has a fresh folder, origin and edge. At a fixed rate (`--rate`) all runs send the same requests in their
+//! n-th second, so the curves of the page are comparable over time. In a closed loop (`--rate max`) each run goes as
+//! fast as it can, and the horizontal axis shows requests.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -266,8 +266,8 @@ impl Row {
         self.series.iter().map(|s| s.rss_bytes).max().unwrap_or(0)
     }
 
-    /// Returns the memory budget in bytes: the memory tier, the limit that the disk tier reports for its index and
-    /// queues, the largest sum of fills in any sample, and [`PROGRAM_BYTES`].
+    /// Returns the memory budget in bytes: the memory tier, the largest memory of the disk tier and of the fills that a
+    /// sample reports, and [`PROGRAM_BYTES`].
     pub(crate) fn rss_budget_bytes(&self) -> u64 {
         let most = |figure: fn(&Sample) -> u64| self.series.iter().map(figure).max().unwrap_or(0);
         self.hot_bytes + most(|s| s.disk_memory_bytes) + most(|s| s.fill_bytes) + PROGRAM_BYTES

@@ -116,8 +116,8 @@ proptest! {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 20, ..ProptestConfig::default() })]
 
-    /// If `is_retained` returns true for a chunk, the chunk can still be loaded after another container was
-    /// written. It returns false for listed chunks and for the chunks of the container that is overwritten next.
+    /// If `is_retained(location, 1)` returns true for one chunk, the chunk can still be loaded after another container
+    /// was written. It returns false for listed chunks and for the chunks of the container that is overwritten next.
     #[test]
     fn retained_chunks_survive_the_next_container(
         steps in vec((0_usize..90, 0..3), 1..250),
@@ -191,7 +191,7 @@ fn only_ids_of_listed_chunks_are_written() {
     );
 }
 
-/// The version of a store is raised when a container with listed chunks is written, and not earlier.
+/// Writing a container with listed chunks raises the version of the store. Opening the store does not change it.
 #[test]
 fn listing_a_chunk_raises_the_version_of_the_store() {
     let version = |disk: &SimulatedDisk| {

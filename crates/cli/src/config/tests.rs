@@ -113,6 +113,7 @@ fn a_flag_overrides_the_file() {
 fn every_default_parses_to_itself() {
     let draft = check::ConfigDraft::new();
     for key in keys::KEYS.iter() {
+        // 0 is the index of the item in a repeated table; other tables ignore it.
         let Some(text) = (key.show)(&draft, 0) else {
             continue;
         };
@@ -130,6 +131,7 @@ fn every_default_parses_to_itself() {
 fn every_key_occurs_once_and_in_a_listed_table() {
     let mut paths: Vec<&str> = keys::KEYS.iter().map(|key| key.path).collect();
     let tables: Vec<&str> = keys::TABLES.iter().map(|(table, _)| *table).collect();
+    // `nearest::tables` yields the table of each group of adjacent keys.
     assert_eq!(nearest::tables().collect::<Vec<_>>(), tables);
     paths.sort_unstable();
     let count = paths.len();
@@ -435,8 +437,8 @@ fn an_incomplete_or_repeated_disk_host_is_an_error() {
     assert!(printed.contains("there is no disk cache"), "{printed}");
 }
 
-/// Sets each word of each choice and checks that the configuration then prints the same word. This detects a setter
-/// that confuses two words.
+/// Sets each word of each choice, and each word that is permitted instead of a host. Checks that the configuration then
+/// prints the same word. This detects a setter that confuses two words.
 #[test]
 fn each_word_of_a_choice_is_shown_unchanged() {
     let mut words_shown = 0;

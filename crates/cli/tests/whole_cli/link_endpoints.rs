@@ -201,8 +201,8 @@ fn a_forwarded_port_sends_repeated_bodies_by_reference() {
     assert!(chunks > 30, "{chunks} chunks after a restart");
 }
 
-/// Without deltas, a gateway stores only the hashes of sent chunks (`listed_bytes`), with `--keep-sent on` the chunks
-/// themselves (`raw_bytes`). The second transfer of a chunk is sent by reference (`named_bytes`).
+/// With `--delta off`, a gateway stores only the hashes of sent chunks (`listed_bytes`). With `--keep-sent on`, it
+/// stores the chunks themselves (`raw_bytes`). The second transfer of a chunk is sent by reference (`named_bytes`).
 #[test]
 fn a_gateway_stores_only_hashes_of_sent_chunks_unless_it_must_keep_them() {
     let body = noise(3_000_000, 9);
@@ -440,8 +440,8 @@ fn origin(body: Vec<u8>) -> (SocketAddr, Arc<AtomicUsize>) {
     (addr, compressible)
 }
 
-/// Misses are fetched over the link, and a second body with the same bytes is sent by reference. Hits do not
-/// use the link. While the gateway is down, misses fail; after its restart, they succeed again.
+/// Misses are fetched over the link, uncompressed, and a second body with the same bytes is sent by reference. Hits do
+/// not use the link. While the gateway is down, misses fail; after its restart, they succeed again.
 #[test]
 fn misses_of_an_edge_are_fetched_over_the_link() {
     let endpoints = Endpoints::new(&[]);

@@ -225,8 +225,8 @@ pub(crate) const PADDING_BYTES: u64 = 7;
 /// A segment has at most 2¹⁶ slots, because [`Shape::probe`] takes 16 bits of the hash for a slot's position in it.
 const SEGMENT_LOG2_MAX: u8 = 16;
 
-/// The largest number of slots. It keeps sums within 32 bits. A shard has about a million ids, rarely twice as
-/// many.
+/// The largest number of slots of a shard. It keeps slot indices and byte positions within 32 bits. A shard has about a
+/// million ids, rarely twice as many.
 pub(crate) const SLOTS_MAX: u32 = 1 << 28;
 
 // The byte position of the last slot stays within 32 bits.

@@ -127,7 +127,7 @@ impl Relay {
     }
 }
 
-/// A gateway and an edge. The link forwards each connection to the edge's port to the target.
+/// A gateway and an edge. The edge accepts connections at a port, and the link forwards each of them to the target.
 pub(crate) struct LinkBed {
     /// The address of the edge's port.
     pub(crate) addr: SocketAddr,
@@ -164,6 +164,7 @@ impl LinkBed {
         let [gateway, edge] = ["gateway", "edge"].map(|endpoint| config(&keys, endpoint, features));
         let (gateway, edge) = (gateway?, edge?);
 
+        // The gateway has no origin (`None`), so the target is permitted by a rule.
         let mut config = GatewayConfig::new(
             gateway,
             "127.0.0.1:0".parse().expect("the address is valid"),
@@ -207,6 +208,7 @@ impl LinkBed {
                         .expect("the text is a host and a port"),
                 );
                 let listen = "127.0.0.1:0".parse().expect("the address is valid");
+                // At most 100 connections at the same time.
                 let listener =
                     LocalListener::bind(client.clone(), listen, ListenerTarget::Fixed(target), 100)
                         .await;

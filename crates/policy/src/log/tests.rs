@@ -17,7 +17,7 @@ fn small_shape() -> LogShape {
         block_bytes: 128,
         checksum_bytes: 8,
         piece_bytes: 512,
-        extent_bytes: 16,
+        extent_bytes: 16, // for each piece of an object, in its commit record
     }
 }
 
@@ -37,6 +37,7 @@ fn small_tier(segments: u32, reinsertion: Reinsertion) -> LogTier {
 fn records_follow_each_other_and_leave_space_for_the_footer() {
     let shape = small_shape();
     let mut log = SegmentLog::new(shape, 4, 2);
+    // The arguments are the record's bytes and the number of its footer entries.
     assert_eq!(log.allocate(10, 1), None, "no segment is open");
     let opened = log.open_next(|_| false).expect("all segments are free");
     let mut end = shape.segment_header_bytes;
@@ -59,6 +60,7 @@ fn records_follow_each_other_and_leave_space_for_the_footer() {
 
 #[test]
 fn the_largest_record_fits_an_empty_segment_and_a_larger_record_does_not() {
+    // A segment of 1 MiB, whose records are aligned to 512 bytes.
     let shape = LogShape::new(1 << 20);
     let mut log = SegmentLog::new(shape, 4, 2);
     log.open_next(|_| false);
@@ -203,10 +205,9 @@ fn an_object_too_large_for_the_log_is_rejected() {
 proptest! {
     #![proptest_config(ProptestConfig::with_cases(64))]
 
-    /// After any sequence of operations, the number of residents and their total size equal the oracle's. The size of
-    /// an object is the size of its last insert.
+    /// After any sequence of operations, the counters of residents and of their bytes equal the oracle's.
     ///
-    /// Oracle: a map from key to the last inserted size. The residents are a subset of it.
+    /// Oracle: a map from key to the last inserted size, reduced to the keys that `holds` finds.
     #[test]
     fn the_counters_agree_with_the_residents(
         steps in prop::collection::vec((0_u64..40, 0_u64..2500, 0_u8..10), 1..400),

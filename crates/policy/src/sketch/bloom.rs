@@ -265,7 +265,7 @@ mod tests {
                 .filter(|key| bloom.contains(&Probe::new(KeyHash(1 << 40 | key))))
                 .count();
             let expected = rates::false_positives(keys_per_block as f64) * lookups as f64;
-            // Five standard deviations of the count, and 2 % for this single filter.
+            // Five standard deviations of the count, and 2 % for the difference between this filter and the average.
             let slack = 5.0 * expected.sqrt() + expected * 0.02;
             assert!(
                 (wrong as f64 - expected).abs() < slack,

@@ -160,5 +160,5 @@ impl Writer {
 /// The size of one write: a few hundred lines per system call.
 const WRITE_BYTES: usize = 64 << 10;
 
-/// The longest time that a line waits in its ring. A ring of 8192 lines overflows above 160 000 lines per second.
+/// The longest time that a line waits in its ring. The default ring of 8192 lines overflows above 160 000 lines/s.
 const WRITE_INTERVAL: Duration = Duration::from_millis(50);

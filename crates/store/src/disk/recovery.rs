@@ -61,7 +61,7 @@ pub struct DeviceRecovery {
     pub searched: u32,
     /// The segments that could not be read. Their records are lost.
     pub unreadable: u32,
-    /// True if a checkpoint made it unnecessary to read older footers.
+    /// True if a checkpoint was used, so that only the footers of later segments were read.
     pub checkpoint: bool,
     /// The time that the recovery took.
     pub elapsed: Duration,
@@ -463,6 +463,7 @@ impl Replay<'_> {
     fn search(&mut self, segment: SegmentId, epoch: u64) -> io::Result<()> {
         self.searched.insert(segment);
         let scan = self.scan;
+        // `true`: compare each body with its checksums.
         scan.search(segment, epoch, true, |found| {
             if !found.has_valid_body {
                 return;
@@ -483,8 +484,7 @@ impl Replay<'_> {
         })
     }
 
-    /// Returns true if a piece is stored: its segment is in use and, if the segment was searched, the body is
-    /// valid.
+    /// Returns true if the piece at `extent` is stored: its segment is in use and, if searched, the body is valid.
     fn is_piece_stored(&self, extent: &Extent) -> bool {
         let Some(segment) = self.scan.segments.segment_at(extent.offset) else {
             return false;

@@ -183,7 +183,7 @@ pub(super) struct NamedRow {
 #[derive(Debug, Serialize)]
 pub(super) struct NameRanking {
     pub(super) top: Vec<NamedRow>,
-    /// The sum of all other names, if there are any.
+    /// The sums over all names that are not in `top`, if there are any.
     pub(super) others: Option<ShareRow>,
     /// The number of requests by which a count in `top` may be too low. A full table drops names; if a dropped name
     /// occurs again, its earlier requests are not in its count.
@@ -193,7 +193,7 @@ pub(super) struct NameRanking {
 #[derive(Debug, Serialize)]
 pub(super) struct FileRow {
     pub(super) file: String,
-    /// The folder of the log, which is named after the machine, if the logs are in several folders.
+    /// The machine that wrote the log: the name of the log's folder. `None` if all logs are in one folder.
     pub(super) machine: Option<String>,
     pub(super) compression: Option<String>,
     pub(super) format: Option<String>,
@@ -318,7 +318,7 @@ impl Document {
         findings
     }
 
-    /// The histogram of requests per URL. Each bin is twice as wide as the previous one: 1, 2, 3-4, 5-8, ….
+    /// The histogram of requests per URL, without empty bins. Each bin ends at a power of two: 1, 2, 3-4, 5-8, ….
     pub(super) fn doubling_bins(&self) -> Vec<Bin> {
         let mut bins: Vec<Bin> = Vec::new();
         for row in &self.requests_per_url {

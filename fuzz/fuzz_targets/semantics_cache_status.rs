@@ -6,6 +6,7 @@ use edgeward_semantics::CacheStatus;
 use libfuzzer_sys::fuzz_target;
 
 fuzz_target!(|line: &[u8]| {
+    // `edgeward` is the name of the cache whose member is parsed.
     let Some(status) = CacheStatus::parse(line, "edgeward") else {
         return;
     };

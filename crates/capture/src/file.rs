@@ -292,7 +292,8 @@ impl<R: Read> PacketReader<R> {
     }
 }
 
-/// Fills `buffer`. Returns false if the input ended before the first byte. `packets` is a number for the error.
+/// Fills `buffer`. Returns false if the input ended before the first byte. `packets` is the number of
+/// complete packets before, for the error.
 fn fill(input: &mut impl Read, buffer: &mut [u8], packets: u64) -> Result<bool, CaptureError> {
     let mut filled = 0;
     while filled < buffer.len() {
@@ -336,6 +337,5 @@ const ENHANCED: u32 = 6;
 /// smaller.
 const PACKET_BYTES_MAX: usize = 1 << 20;
 
-/// The maximum number of interfaces of a section. A capture on all interfaces of a large machine has a few
-/// hundred.
+/// The maximum number of interfaces of a section: far above the few hundred interfaces of a large machine.
 const INTERFACES_MAX: usize = 1 << 16;

@@ -31,6 +31,7 @@ fn main() {
     for average in [4096, 8192, 16384, 65536] {
         // The seed 0 is arbitrary: another seed moves the cuts, but not their average distance.
         let params = ChunkerParams::new(average, 0).expect("the average is a power of two");
+        // All prefilters find the same cuts, at different speeds.
         let ours = |prefilter: Prefilter| {
             move |body: &[u8]| lengths(Chunker::with_prefilter(params, prefilter), body)
         };

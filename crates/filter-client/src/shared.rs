@@ -32,8 +32,8 @@ pub(crate) struct Shared {
     client: RwLock<Client<Bytes>>,
     pub(crate) counters: Arc<Counters>,
     last_error: Mutex<Option<String>>,
-    /// Incremented after each poll and each attempt to download a snapshot, also if it failed. Wakes
-    /// [`FilterClient::wait_until`].
+    /// Incremented after each poll (requests for the manifest and its new deltas) and each attempt to download a
+    /// snapshot, also if it failed. Wakes [`FilterClient::wait_until`].
     pub(crate) changes: watch::Sender<u64>,
 }
 
@@ -65,7 +65,8 @@ pub struct Status {
     pub serial: u64,
     /// Counters since the start.
     pub counts: Counts,
-    /// The last error of a poll, a download, or storing the snapshot. A later success does not clear it.
+    /// The last error of a poll (requests for the manifest and its new deltas), of the download of a snapshot, or of
+    /// storing it. A later success does not clear it.
     pub last_error: Option<String>,
 }
 
@@ -131,8 +132,8 @@ impl FilterClient {
         self.lookup(|hasher| hasher.hash_spelling(id.as_ref()))
     }
 
-    /// Hashes and looks up an id under one lock, so that both use the same filter. A filter with another form of ids
-    /// than the configured one is not used.
+    /// Hashes and looks up an id under one lock, so that both use the same filter. If the filter has another
+    /// form of ids than the configured one, it is not used, and the answer is [`Answer::Ask`]: no decision.
     fn lookup(
         &self,
         hash: impl FnOnce(IdHasher) -> Result<IdHash, IdError>,

@@ -30,6 +30,7 @@ fn updatable_filter() -> Vec<u8> {
             .insert(IdHasher::default().hash_integer(n))
             .expect("the filter has space");
     }
+    // The argument is the epoch in the header.
     filter.to_filter(1).into_bytes()
 }
 
@@ -80,8 +81,8 @@ fn any_flipped_bit_is_detected() {
     }
 }
 
-/// Numbers that would allocate terabytes, overflow, or point outside the file are refused, because the parser
-/// compares them with the size of the file.
+/// Every wrong field is refused. Numbers that would allocate terabytes, overflow, or point outside the file are
+/// refused, because the parser compares them with the size of the file.
 #[test]
 fn a_forged_header_is_refused_without_allocating() {
     for whole in [static_filter(), updatable_filter()] {

@@ -78,7 +78,7 @@ pub enum SourceError {
         #[source]
         cause: Cause,
     },
-    /// The rows of a changes query are not in ascending order of their second column, the number.
+    /// The rows of a changes query are not in ascending order of their second column, the number of the change.
     #[error("changes are not in ascending order: {number} follows a higher number")]
     Unordered {
         /// The number that is too small.

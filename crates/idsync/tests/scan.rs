@@ -195,6 +195,7 @@ proptest! {
             let mut ids = BTreeSet::new();
             let mut each = |hashes: &[u64]| ids.extend(hashes.iter().copied());
             let identity = Identity::new(&["a script"]);
+            // The scan begins at time 0.
             let (mut checkpoint, resumed) = Checkpoint::open(&path, identity, 0).expect("the file opens");
             checkpoint.hashes(&mut each).expect("the file is readable");
             let mut scan = Scan::begin(Arc::new(source), resumed.ledger, config()).expect("the scan begins");

@@ -88,6 +88,7 @@ pub(crate) struct Builder {
     pub(crate) stop: Arc<AtomicBool>,
     /// The number of ids that the last scan found. Before the first scan, the number of ids of the last snapshot.
     pub(crate) ids_before: u64,
+    /// Passes the newest filter in Guava's format to the server; `None` until one is built.
     pub(crate) guava: watch::Sender<Option<Arc<GuavaFile>>>,
 }
 
@@ -307,5 +308,5 @@ fn build_shards(builder: StaticBuilder) -> Result<Filter<Vec<u8>>, BuildError> {
 const RETRY_FIRST: Duration = Duration::from_secs(1);
 const RETRY_MAX: Duration = Duration::from_secs(60);
 
-/// The shortest pause between two builds.
+/// The shortest pause before an early scan.
 const BUILD_PAUSE_MIN: Duration = Duration::from_millis(100);

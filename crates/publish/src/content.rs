@@ -25,8 +25,8 @@ impl Coding {
     }
 
     /// Returns the best coding that `Accept-Encoding` allows (RFC 9110 §12.5.3). A member of the list with
-    /// `q=0` allows no coding. Other weights are ignored: zstd is preferred because it is never worse. Unlike
-    /// in the RFC, `gzip;q=0, *` allows gzip, because the member `*` allows every coding.
+    /// `q=0` allows no coding. Other weights are ignored: zstd is preferred to gzip. Unlike in the RFC,
+    /// `gzip;q=0, *` allows gzip, because the member `*` allows every coding.
     fn choose(accepted: &str, has: impl Fn(Self) -> bool) -> Self {
         let accepts = |coding: Self| {
             let name = coding.name().unwrap_or_default();

@@ -215,7 +215,7 @@ mod tests {
     /// The popular keys drift, so that each key is popular for a while. Objects have 1,000 to 128,000 bytes, and
     /// about sixty fit into the cache. The trace has three windows.
     ///
-    /// This is harder than real traffic: the requests of a key first become dense and then sparse, so short
+    /// This is harder to predict than real traffic: the requests of a key first become dense and then sparse, so short
     /// gaps follow short gaps. The model assumes that the gaps of a key are independent.
     #[test]
     fn the_predicted_curve_follows_the_simulated_one_under_bursts() {
@@ -223,6 +223,7 @@ mod tests {
         let mut rng = Rng::new(seed, 0);
         let records: Vec<Record> = (0..60_000_u64)
             .map(|at| {
+                // `spread` is a hash, so the size depends on the key alone.
                 let key = at / 40 + (600.0 * rng.unit().powi(6)) as u64;
                 Record {
                     time: Timestamp::ZERO,

@@ -154,8 +154,8 @@ fn request_hits(
 }
 
 /// Requests objects with new keys from the edge, and returns the latencies in milliseconds. The admin server and the
-/// publisher have no misses: each request gets a new connection. For the gateway, each request gets a new edge of
-/// the link.
+/// publisher have no misses: each request gets a new connection. For the gateway, each request comes from a new
+/// edge over a new link.
 fn request_misses(test_servers: &TestServers, end: Instant, errors: &AtomicU64) -> Vec<f64> {
     let mut latencies = Vec::new();
     let mut connection = None;

@@ -97,7 +97,8 @@ fn table(
     out.push('\n');
 }
 
-/// Appends the goals of edgeward and the measured ratios, if there is a server to compare with.
+/// Appends the goals of edgeward with the policy LRU and the measured ratios, if there is a server to compare with.
+/// `CPU` in a row stands for the requests per CPU-second.
 fn goals(out: &mut String, runs: &[Run], workloads: &[Workload]) {
     let mut rows = String::new();
     for &workload in workloads {

@@ -12,9 +12,11 @@ use edgeward_testkit::disk::SimulatedDisk;
 
 use crate::{has_bytes, key, noise};
 
+/// The bytes of a container without its trailer. A container and its trailer of 4 KiB follow each other on the disk.
 const CONTAINER: usize = 16 << 10;
 
 fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
+    // Chunks have a mean length of 256 bytes. A new store gets the epoch 77.
     let settings = ChunkSettings {
         layout: Layout::new(CONTAINER as u32).expect("the size is supported"),
         compression,
@@ -23,6 +25,7 @@ fn open(disk: &Arc<SimulatedDisk>, compression: Method) -> Chunks {
     Chunks::open(Arc::clone(disk) as Arc<dyn Device>, settings).expect("the store opens")
 }
 
+/// Returns a blank disk with space for the superblock and three containers.
 fn disk() -> Arc<SimulatedDisk> {
     SimulatedDisk::new(4096 + 3 * (CONTAINER + 4096))
 }

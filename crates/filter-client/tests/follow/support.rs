@@ -52,6 +52,7 @@ pub(crate) fn publisher(state: &Path, table: &Table) -> RunningPublisher {
     );
     config.signer = Some(signer());
     config.token = Token::new(TOKEN).ok();
+    // Writers post each id before they commit it, so the published ids are complete at any time.
     config.coverage = Coverage::Posts;
     let publisher =
         Publisher::start(config, Box::new(table.clone())).expect("the publisher starts");

@@ -1,5 +1,6 @@
-//! Files and lines that every client must refuse: truncated, changed, forged or hostile. Forged files have valid
-//! checksums and forged lines have valid signatures, so that the client must find the wrong field itself.
+//! Files and signed lines (manifests and proofs) that every client must refuse: truncated, changed, forged or hostile.
+//! Forged files have valid checksums and forged lines have valid signatures, so that the client must find the wrong
+//! field itself.
 
 use std::hash::Hasher as _;
 
@@ -372,8 +373,8 @@ fn refused_lines_equal_the_golden_file() {
     golden("refused-lines.json", table(&rows).as_bytes());
 }
 
-/// A manifest and a proof of format version 1, which an earlier edgeward wrote. They lack the field `epoch_min`, the
-/// epoch of the oldest sufficient snapshot.
+/// A manifest and a proof of format version 1 (`form 1` in the cases), which an earlier edgeward wrote. They lack the
+/// field `epoch_min`. A snapshot suffices if its epoch is at least `epoch_min`; an older one may lack ids of a scan.
 const MANIFEST_FORM_1: &str = include_str!("../../../../fixtures/filter-manifest-v1.txt");
 const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.txt");
 

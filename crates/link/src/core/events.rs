@@ -59,6 +59,7 @@ impl Core {
                 self.endpoint.stop(stream, refusal_reason::NOT_ALLOWED);
             }
             Some(Label::Open(target)) => {
+                // `false`: the peer opened the stream.
                 let id = self.new_duplex(target, false);
                 let duplex = self
                     .duplexes
@@ -71,6 +72,7 @@ impl Core {
                 self.to_wake.extend(self.accept_waker.take());
             }
             Some(Label::Answer(to)) => {
+                // `DuplexId::MAX` is the id of no duplex stream.
                 let id = self
                     .outgoing_streams
                     .get(&to)
@@ -102,12 +104,13 @@ impl Core {
                 if self.endpoint.sender().writable_bytes(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
-                // All frames before the held bytes may be acknowledged now, so the next decision may send these bytes.
+                // All frames before the held bytes may be acknowledged now. A decision whether to send these bytes is
+                // therefore scheduled.
                 self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }
         }
-        // Wakes one writer per `SHARE_BYTES` of free bytes. A writer that cannot write waits again.
+        // Wakes one writer, and one more per `SHARE_BYTES` of free bytes. A writer that cannot write waits again.
         let unacked = self.endpoint.sender().unacked();
         let free = self.config.unacked_max.saturating_sub(unacked);
         if has_progress && free > 0 {

@@ -36,7 +36,7 @@ pub fn merge_to_partial(
     PartialMerge::open(paths)?.into_partial(out, threads)
 }
 
-/// Partial results with equal options.
+/// Partial results (parts) with equal options.
 pub(crate) struct PartialMerge {
     parts: Vec<Part>,
     pub(crate) files: Vec<FileReport>,
@@ -200,7 +200,7 @@ impl PartialMerge {
         })
     }
 
-    /// Merges the URLs of one partition of all parts, in order.
+    /// Merges the URLs of one partition of all parts, in the order of their keys.
     fn partition<F: UrlSink<u128>>(
         &self,
         partition: usize,

@@ -41,7 +41,8 @@ pub enum AnyDiskAdmission {
     SizeDensity {
         /// The number of bytes for which one more request is required.
         bytes_per_request: BytesPerRequest,
-        /// Counts the requests of objects larger than `bytes_per_request`.
+        /// Counts the requests that no tier could answer for objects larger than `bytes_per_request`, and all requests
+        /// that the disk answered.
         counter: RequestCounter,
     },
 }
@@ -152,7 +153,7 @@ impl AnyDiskAdmission {
         self.counter().map_or(0, |counter| counter.remembered(key))
     }
 
-    /// Returns the fill and the error rates of each filter. The first filter is for first requests, the second for
+    /// Returns how full each filter is, and its error rates. The first filter is for first requests, the second for
     /// second requests, and so on.
     pub fn filters(&self) -> Vec<RotatingBloomStats> {
         self.counter().map_or_else(Vec::new, RequestCounter::stats)

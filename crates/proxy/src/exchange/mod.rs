@@ -1,6 +1,6 @@
-//! A client's connection and its requests. Modules: `conn`, the requests under way, timeouts and unsent bytes of a
-//! connection (`pieces`); `client`, the facts that all its requests share; `canonical`, which makes a [`Request`] from
-//! a request as received; `field_filter`, the fields that no origin gets; `heads`, a limit of the memory of heads.
+//! A client's connection and its requests. Modules: `conn` (requests under way and timeouts of a connection), `pieces`
+//! (its unsent bytes), `client` (the facts that all its requests share), `canonical` (makes a [`Request`] from a
+//! request as received), `field_filter` (the fields that no origin gets), `heads` (limits the memory of heads).
 
 pub(crate) mod canonical;
 mod client;

@@ -96,7 +96,8 @@ fn caches_can_use_validators_ranges_and_head_requests() {
     assert!(manifest.field("vary").contains("edgeward-challenge"));
 }
 
-/// A proof echoes its challenge, is signed, and must not be cached. `lag_ms` is the age of the data that it covers.
+/// A proof echoes its challenge, is signed, and must not be cached. `lag_ms` is the age of the data that the proof
+/// covers.
 #[test]
 fn a_challenge_is_answered_by_a_proof() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -115,7 +116,7 @@ fn a_challenge_is_answered_by_a_proof() {
     assert_eq!(wrong.status, 400);
 }
 
-/// A client with the newest state waits, and gets a response as soon as an id is posted.
+/// A client with the newest state waits at most `wait` milliseconds, and gets a response as soon as an id is posted.
 #[test]
 fn a_waiting_client_gets_the_manifest_when_an_id_is_posted() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -386,7 +387,7 @@ fn a_statement_about_a_scan_names_its_snapshot() {
     }
 }
 
-/// A feed without a stored position misses the changes before it began. Only a snapshot of a later scan has them.
+/// A feed without a stored position misses the changes before it began. Only a scan that begins later has them.
 #[test]
 fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -413,8 +414,9 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
     assert!(required[1] > required[0], "{required:?}");
 }
 
-/// A folder restored from a backup lacks the ids that were acknowledged later. No proof is signed before a scan is
-/// published. Proofs have a lag until a scan is published that began at least `commit_within` after the restart.
+/// A folder restored from a backup lacks the ids that were acknowledged after the backup. No proof is signed before a
+/// scan is published. A writer commits an id at most `commit_within` after it posted the id. Proofs have a lag until a
+/// scan is published that began at least `commit_within` after the restart.
 #[test]
 fn proofs_of_a_restored_folder_have_a_lag_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());

@@ -43,7 +43,7 @@ pub(crate) struct WriteState {
     pub(crate) id: u64,
     pub(crate) key: Box<[u8]>,
     pub(crate) head: Bytes,
-    /// The extents of the pieces to which the writer has given a location so far.
+    /// The extents (location and length) of the pieces to which the writer has given a location so far.
     pub(crate) extents: Mutex<Vec<Extent>>,
     /// The length of the body. It is set when the caller has pushed the whole body.
     body_bytes: AtomicU64,

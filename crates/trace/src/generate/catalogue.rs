@@ -1,7 +1,8 @@
 //! The objects that get two requests or more. The catalogue has the object at each popularity rank, and the
 //! objects that still need requests.
 //!
-//! Each class has a row of slots, one per rank. A slot is empty until its rank is first drawn.
+//! A class is a group of objects with its own distributions of sizes and popularity. It has a row of slots, one per
+//! rank. A slot is empty until its rank is first drawn.
 //! A birth puts a new object into an occupied slot; the previous object then gets at most its pending request.
 //! Every object of the catalogue gets at least two requests. To ensure this, the catalogue counts
 //! the pending requests: two for an object without a request, one for an object with one request.

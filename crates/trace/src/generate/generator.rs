@@ -23,7 +23,7 @@ pub struct Generator {
     catalogue: Catalogue,
     /// For each class, the distribution of its requests over its ranks. `None` for a class without objects.
     zipfs: Vec<Option<Zipf>>,
-    /// The index of the current phase.
+    /// The index of the current phase: a part of the trace with its own weights of the classes.
     phase: usize,
     /// Running totals of the weights of the classes in the current phase.
     mix: Vec<f64>,

@@ -93,8 +93,8 @@ pub(super) fn exchange(addr: SocketAddr, request: &str) -> Option<(String, Vec<u
     ))
 }
 
-/// Returns true if the edge no longer listens. The test sets its flag `killed` a moment after the kill, so a
-/// client may see the end of the edge before the flag.
+/// Returns true if the edge no longer listens. A client that got an incomplete response calls this function, because
+/// the test sets its flag `killed` only a moment after the kill.
 pub(super) fn has_ended(addr: SocketAddr) -> bool {
     thread::sleep(Duration::from_millis(20));
     TcpStream::connect(addr).is_err()

@@ -29,9 +29,9 @@ type DeltaEntry struct {
 
 // Manifest lists the snapshot and the deltas that together contain every id up to journal number Head.
 //
-// Serial increases with each manifest. Lineage identifies the publisher's journal. CoversMS is a time in milliseconds
-// since 1970. A snapshot of epoch EpochMin or later, together with the journal up to Head, has all ids that were
-// committed before this time. CoversMS is 0 if the publisher does not know such a time.
+// Set is the name of the set of ids. Serial increases with each manifest. Lineage identifies the publisher's journal.
+// CoversMS is a time in milliseconds since 1970. A snapshot of epoch EpochMin or later, together with the journal up to
+// Head, has all ids that were committed before this time. CoversMS is 0 if the publisher does not know such a time.
 type Manifest struct {
 	Set                                       string
 	Serial, Lineage, CoversMS, EpochMin, Head uint64
@@ -40,15 +40,16 @@ type Manifest struct {
 }
 
 // Proof is a publisher's answer to one client's challenge. It states that a snapshot of epoch EpochMin or later,
-// together with the journal up to Head, has all ids that were committed up to LagMS milliseconds ago. Echo repeats the
-// challenge in hex.
+// together with the journal up to Head, has all ids that were committed up to LagMS milliseconds ago. Serial is the
+// number of the publisher's newest manifest. Echo repeats the challenge in hex.
 type Proof struct {
 	Set                                    string
 	Serial, Lineage, EpochMin, Head, LagMS uint64
 	Echo                                   string
 }
 
-// Keys are the trusted public keys. Without keys, a client trusts every server that answers.
+// Keys are the trusted public keys, by the first 8 bytes of their SHA-256 in hex. Without keys, a client trusts every
+// server that answers.
 type Keys map[string]ed25519.PublicKey
 
 // ParseKeys reads public keys of 64 hex digits each.
@@ -170,7 +171,8 @@ func checkFormat(text []byte) error {
 	return nil
 }
 
-// Verifies the signature of a line and returns the JSON document in the line.
+// Verifies the signature of a line and returns the JSON document in the line. The signature covers kind and the
+// document, so that a proof cannot pass for a manifest.
 func verifyLine(line []byte, keys Keys, kind string) ([]byte, error) {
 	if len(line) > lineBytesMax {
 		return nil, untrusted("a signed line of %d bytes is longer than %d", len(line), lineBytesMax)

@@ -37,7 +37,8 @@ func TestAClientFollowsARealPublisher(t *testing.T) {
 	if out, err := exec.Command(program, "filter", "keygen", "-o", at("key")).CombinedOutput(); err != nil {
 		t.Fatalf("%v: %s", err, out)
 	}
-	// With `--covered-by posts`, the filter is complete until now. With `scans`, it would be complete only until its scan.
+	// `--covered-by posts` states that writers post every id, so the filter stays fresh after its scan. With `scans`, it
+	// would have all ids only up to the time of its scan.
 	publisher := exec.Command(program, "filter", "serve", "--set", "resource", "--source", at("ids.txt"),
 		"--ids", "integer", "--key", at("key"), "--token", at("token"), "--covered-by", "posts",
 		"--state", at("state"), "--listen", "127.0.0.1:0", "--json")

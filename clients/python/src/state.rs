@@ -192,7 +192,7 @@ fn reason(why: &Why) -> &'static str {
         Why::Older => "older",
         Why::SnapshotTooLarge { .. } => "too-large",
         Why::OverlayFull { .. } => "overlay-full",
-        // `Contradiction`, and reasons that a later version of the crate may add.
+        // `Contradiction`, and reasons that a later version of `edgeward_filter` may add.
         _ => "contradiction",
     }
 }

@@ -135,6 +135,7 @@ impl Unpacker {
         }
         let mut bytes = std::mem::take(&mut self.spare);
         bytes.clear();
+        // `&[]`: blocks are compressed without a dictionary.
         let unpacked = self
             .codec
             .decompress(part.method, &[], read, part.raw_bytes, &mut bytes);

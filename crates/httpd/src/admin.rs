@@ -17,6 +17,7 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
     fn status(&self) -> String;
 
     /// Returns true if a request for `host` is meant for this server. `host` has no port and no brackets.
+    /// The default accepts every host.
     fn is_own_host(&self, host: &str) -> bool {
         _ = host;
         true

@@ -22,6 +22,7 @@ use crate::sampler::bytes_below;
 /// Enforces the capacity of one nginx.
 #[derive(Debug)]
 pub(crate) struct CapacityEnforcer {
+    /// The process id of nginx's master process.
     master: u32,
     folder: PathBuf,
     capacity_bytes: u64,

@@ -20,19 +20,19 @@
 //! read ids or among the journaled ids.
 #![forbid(unsafe_code)]
 
-mod admin;
-mod build;
+mod admin; // metrics, status and health
+mod build; // the builder
 mod config;
 mod content; // responses and their compressed forms
 mod counters;
 mod feed;
-mod guava;
+mod guava; // the same ids as a filter in Guava's format
 mod origins; // web pages that may read responses (CORS)
 mod position; // where a feed continues after a restart
 mod publisher;
-mod routes;
-mod state;
-mod token;
+mod routes; // paths and status codes
+mod state; // the state that survives a restart
+mod token; // the secret of clients that post ids
 mod workspace; // memory that builds use again
 mod writer;
 

@@ -208,6 +208,7 @@ impl Scale {
     }
 
     /// Returns the position at which bars begin: the position of zero, or the end of the axis that is nearer to zero.
+    /// On a logarithmic axis, it is the start.
     pub(crate) fn floor(&self) -> f64 {
         if self.log { 0.0 } else { self.position(0.0) }
     }

@@ -21,6 +21,8 @@ pub(super) struct Postgres {
 }
 
 impl Postgres {
+    /// Starts a server with data in a folder below `parent`; data of an earlier run is used again. The server may use
+    /// all cores.
     pub(super) fn start(parent: &Path) -> anyhow::Result<Self> {
         let folder = folder(parent, "postgres")?;
         if is_root() {
@@ -57,6 +59,7 @@ impl Postgres {
         })
     }
 
+    /// Creates the table again, with ids computed from the row numbers.
     pub(super) fn load(&self, table: Table) -> anyhow::Result<()> {
         let body = match table.body_bytes {
             0 => "NULL::bytea".to_owned(),

@@ -45,6 +45,7 @@ fn a_valid_file_is_listed_with_its_final_values() {
     );
 }
 
+/// A key that is missing has no line; its error names only the file.
 #[test]
 fn an_invalid_file_exits_with_code_1_and_every_error_names_its_line() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

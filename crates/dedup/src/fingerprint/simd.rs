@@ -38,8 +38,9 @@ impl Avx2 {
         unsafe { nh_along(key, bytes, &mut [0; _], &[]) }
     }
 
-    /// Like [`nh`](Self::nh), and adds blocks of a body to the digest state. The blocks must not have more bytes than
-    /// `bytes`. While one of the two computations waits for memory, the processor continues with the other.
+    /// Like [`nh`](Self::nh), and adds blocks of a body to the state of the body's digest (an XXH3 hash). The blocks
+    /// must not have more bytes than `bytes`. While one of the two computations waits for memory, the processor
+    /// continues with the other.
     pub(super) fn nh_along(
         self,
         key: &UnitKey,
@@ -55,7 +56,8 @@ impl Avx2 {
     }
 }
 
-/// The number of bytes of a vector: four pairs of words of 32 bits. One vector is one step.
+/// The number of bytes of a vector: four pairs of words of 32 bits. One vector is one step. Each pass uses
+/// [`PASS_WORDS`] key words per step, one for each of these eight words.
 pub(super) const STEP_BYTES: usize = 32;
 
 /// The sums of a unit so far.

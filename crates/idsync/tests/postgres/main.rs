@@ -16,6 +16,7 @@ use edgeward_idsync::{
 
 use server::Server;
 
+/// Returns the source of the query's ids. An `ordered` scan reads them in their order and can continue at a position.
 fn source(address: &str, query: &str, ordered: bool) -> Arc<dyn Source> {
     let options = Options {
         ordered,
@@ -50,6 +51,7 @@ fn texts(batch: &Batch) -> Vec<String> {
     batch.ids().map(text).collect()
 }
 
+/// Runs a whole scan: an empty ledger has no progress of an earlier scan. Returns the form of the ids, and the ids.
 fn scan(address: &str, query: &str, ordered: bool) -> Result<(IdForm, Vec<String>), SourceError> {
     let mut scan = Scan::begin(source(address, query, ordered), Ledger::default(), config())?;
     Ok((scan.source_info().form, read_rest(&mut scan)?))
@@ -260,6 +262,7 @@ fn changes_are_found_if_commits_are_out_of_order() {
             ..ChangesConfig::new(query)
         };
         let from = source(&server.address(), "SELECT id FROM resource", false);
+        // `i64::MIN` is the start position: the first poll reads all rows.
         let mut changes =
             ChangesPoller::new(from, config, i64::MIN).expect("the runtime is created");
         let mut poll = || {

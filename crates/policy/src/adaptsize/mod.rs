@@ -60,7 +60,7 @@ pub struct TunerConfig {
 
     /// Requests of the first window. Each following window is twice as long, up to `window_requests`.
     ///
-    /// A new cache thereby gets an approximate `c` long before it has processed 250,000 requests
+    /// A new cache thereby gets an approximate `c` long before the first `window_requests` requests have arrived
     /// (docs/explanation/adaptsize.md has the figures).
     pub first_window_requests: u32,
 
@@ -75,8 +75,8 @@ pub struct TunerConfig {
 
     /// The maximum number of remembered objects, at most 48 bytes each.
     ///
-    /// A window that reaches the limit ends early. At the end of a window the tuner keeps at most half of the
-    /// objects, those with the most requests.
+    /// A window that reaches the limit ends early. At the end of a window the tuner keeps at most half of this
+    /// number: the objects with the highest request rates.
     pub objects_max: usize,
 
     /// Paper mode: a value of `c` is a candidate only if it admits, within this many windows, at least as many
@@ -112,9 +112,9 @@ impl TunerConfig {
             // A smaller `c` would reject nearly all objects of 1 KiB: 256 admits them with a probability of 1.8 %.
             c_min: 256.0,
             grid_per_octave: 2,
-            // At most 2^20: more objects than four default windows can request, so windows of this length do not
-            // reach the limit. A small cache has a lower limit, one object per 256 bytes of cache but at least
-            // 65,536, so that the tuner takes little memory.
+            // At most 2^20. A window begins with at most half of them, and a default window adds at most 250,000
+            // objects, so it does not reach the limit. A small cache has a lower limit, one object per 256 bytes of
+            // cache but at least 65,536, so that the tuner takes little memory.
             objects_max: (capacity_bytes / 256).clamp(1 << 16, 1 << 20) as usize,
             fill_windows_max: 0.1,
             // A new `c` costs misses, since the cache content must change. Smaller gains are noise.

@@ -45,7 +45,7 @@ struct Counts {
 pub(crate) enum Advice {
     /// No rule applies, the path does not contain an id of the rule's form, or the filter has no answer.
     Forward,
-    /// The id may exist. The request is forwarded, and the rule with this index counts the origin's status.
+    /// The id may exist. The request is forwarded. The rule with this index counts a 404 or 410 of the origin.
     Watch(usize),
     /// The id does not exist.
     Absent,

@@ -1,17 +1,17 @@
 //! The request path: looks a request up, then answers it from the cache, fetches the response, passes or refuses it.
 
-pub(crate) mod body;
+pub(crate) mod body; // the body of a response, from memory, disk or the origin
 mod connections; // the client connections of a worker
 mod deliver; // builds responses to clients
-mod delivery; // bodies on their way to clients
+mod delivery; // bodies on their way to clients that may stop reading
 mod detachable; // exchanges that may continue without their client
-mod fetch;
-mod invalidate;
+mod fetch; // answers misses; requests for one key share a fetch
+mod invalidate; // requests with unsafe methods, which invalidate stored responses
 pub(crate) mod lookup;
-mod pass;
-mod revalidate;
-pub(crate) mod serve;
+mod pass; // requests that bypass the cache
+mod revalidate; // updates stored responses after a 304
+pub(crate) mod serve; // the entry of the request path
 pub(crate) mod sweep; // closes what exceeds a limit
-pub(crate) mod worker;
+pub(crate) mod worker; // the state that requests share
 
 pub(crate) use serve::{Serving, refuse, serve};

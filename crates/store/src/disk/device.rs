@@ -37,8 +37,8 @@ pub trait Device: Send + Sync + fmt::Debug {
     /// their number, or 0 if the read would wait.
     fn read_now_at(&self, buffer: &mut [u8], offset: u64) -> io::Result<usize>;
 
-    /// Returns true if [`read_now_at`](Self::read_now_at) can find out which bytes are available without
-    /// waiting. If it cannot, `read_now_at` always returns 0, and callers should not call it.
+    /// Returns true if [`read_now_at`](Self::read_now_at) can read without waiting. If it cannot, it always
+    /// returns 0, and callers should not call it.
     fn supports_read_now(&self) -> bool {
         true
     }
@@ -106,7 +106,8 @@ impl FileDevice {
     /// Opens the file or device at `path` and locks it. For a directory, opens the file [`FILE_NAME`] in it.
     ///
     /// A missing file is created, and a file shorter than `bytes` grows. If the file is longer, only the first
-    /// `bytes` are used, and the file is not truncated.
+    /// `bytes` are used, and the file is not truncated. If `bytes` is `None`, the file must exist, and all its
+    /// bytes are used.
     ///
     /// # Errors
     ///

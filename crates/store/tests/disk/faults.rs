@@ -116,6 +116,7 @@ fn a_start_from_a_damaged_disk_serves_no_wrong_byte() {
         let bit = 1 << test.random.below(8);
         let disk = SimulatedDisk::with_content(whole.clone());
         disk.flip(at, bit);
+        // `usize::MAX` is after every write and sync.
         let history = test.history.continued_after(usize::MAX);
         let damaged = TestCache::with_disk(disk, settings(), history, seed);
         hits += damaged.hits(&format!("bit {bit:#x} of byte {at} flipped"));
@@ -444,6 +445,7 @@ fn put(cache: &DiskCache, key: u64, length: u32) -> Result<(), BeginError> {
         .map_err(|_| BeginError::QueueFull)
 }
 
+/// Returns a version of the object. `put` stores only one per key, so the numbers of body and head are constant.
 fn version(key: u64, length: u32) -> Version {
     Version {
         key,

@@ -3,7 +3,7 @@
 use super::math::{exp, ln};
 use super::random::Random;
 
-/// The distribution of the object sizes of a class.
+/// The distribution of the object sizes of a class of traffic, such as images.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Sizes {
     /// The median of the lognormal part, in bytes.

@@ -17,7 +17,7 @@ pub struct Workload {
     /// Requests per second, averaged over a day.
     pub requests_per_second: f64,
     /// The amplitude of the rate over a day, relative to the average rate. With 0 the rate is constant; with 1
-    /// it falls to nearly zero at night.
+    /// it falls to a hundredth of the average at night.
     pub diurnal: f64,
     /// The classes of traffic.
     pub classes: Vec<Class>,
@@ -30,7 +30,7 @@ pub struct Workload {
 pub struct Class {
     /// The name in messages.
     pub name: &'static str,
-    /// The weight that determines the class's part of the catalogue.
+    /// The class's share of the catalogue is this weight divided by the sum over all classes.
     pub catalogue_weight: f64,
     /// The exponent of the Zipf distribution of the class's requests over its objects.
     pub zipf_exponent: f64,
@@ -43,7 +43,7 @@ pub struct Class {
 pub struct Phase {
     /// The share of the trace's requests after which the phase begins, 0 to 1.
     pub from: f64,
-    /// The weights with which requests are distributed over the classes.
+    /// The weights with which requests are distributed over the classes, in the order of [`Workload::classes`].
     pub weights: Vec<f64>,
 }
 

@@ -7,7 +7,7 @@ use super::error::{Problem, printable_excerpt};
 /// Parses one line at a time.
 pub(super) trait LineParser {
     /// Parses a line without its line feed. Returns `None` if the line is not a request, because it is blank, a
-    /// comment, or excluded by the options.
+    /// comment, or excluded by the parser's options.
     fn parse(&mut self, line: &[u8]) -> Result<Option<Record>, Problem>;
 }
 

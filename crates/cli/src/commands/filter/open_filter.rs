@@ -18,7 +18,9 @@ pub(super) enum OpenFilter {
 /// The facts about a Guava filter that its file does not contain.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct GuavaFormat {
+    /// The form of the ids (text, UUID or integer), by which spellings are converted to canonical text.
     pub(super) form: IdForm,
+    /// How Guava converted an id to the bytes that it hashed.
     pub(super) funnel: Funnel,
 }
 

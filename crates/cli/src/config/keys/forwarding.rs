@@ -66,6 +66,7 @@ pub(super) const REMOVED_FIELDS: Key = Key {
 pub(super) const DEFAULT_AUTHORITY: Key = Key {
     path: "forwarding.default_authority",
     flag: None,
+    // `&[]`: no words, such as `"auto"`, are allowed instead of a host.
     kind: ValueKind::Host(&[]),
     doc: "The host, and the port if it is not the default, for HTTP/1.0 requests without `Host`. Default: the \
           authority of `origin.url`.",

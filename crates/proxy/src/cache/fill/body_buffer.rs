@@ -211,7 +211,7 @@ fn copy_at(buffer: &[u8], from: u64) -> Bytes {
     Bytes::copy_from_slice(&arrived[..arrived.len().min(COPIED_BYTES_MAX)])
 }
 
-/// The most bytes that one read copies.
+/// The most bytes that one read copies, or that a body joined from pieces has. A `tail` of this size becomes a piece.
 const COPIED_BYTES_MAX: usize = 64 << 10;
 
 /// Pieces below this size are copied: a copy takes less memory than the buffer of 64 KiB that the piece would pin.

@@ -2,7 +2,7 @@
 
 use super::head::{ParsedHead, no_fields, parse};
 
-/// Parses a request's head as the fast path does. If hyper would serve the request, scans for the end of the request.
+/// Parses a request head as the fast path does. The fast path serves `Plain` requests, hyper serves `Bounded` ones.
 pub fn check_request(bytes: &[u8]) {
     match parse(bytes, &mut no_fields()) {
         ParsedHead::Plain(plain) => {

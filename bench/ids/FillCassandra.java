@@ -22,9 +22,9 @@ import org.apache.cassandra.io.sstable.CQLSSTableWriter;
  * Creates a table of random UUIDs in a Cassandra node:
  * {@code java -cp 'jars/*' FillCassandra.java CQL_PORT JMX_PORT KEYSPACE TABLE IDS BODY_BYTES SCRATCH}.
  *
- * Writes the rows as sorted SSTable files into the folder SCRATCH, and makes the node import these files. They are
- * like those of a compacted table. If BODY_BYTES is 0, the rows have no body. Ten million rows take half a minute of
- * CPU time; inserts would take many minutes.
+ * Writes the rows as sorted SSTable files into the folder SCRATCH, and makes the node import these files. The node
+ * then has SSTables like those of a compacted table. If BODY_BYTES is 0, the rows have no body. Ten million rows take
+ * half a minute of CPU time; inserts would take many minutes.
  */
 public final class FillCassandra {
     public static void main(String[] arguments) throws Exception {

@@ -21,6 +21,7 @@ fuzz_target!(|text: &str| {
         }
         Err(problems) => {
             assert!(!problems.is_empty());
+            // A problem at the end of a text that ends with a line feed is on the line after it.
             let lines = text.lines().count() + 1;
             assert!(problems.iter().all(|p| (1..=lines).contains(&p.line)));
         }

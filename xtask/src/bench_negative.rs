@@ -70,7 +70,8 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let mut raw = File::create(plan.out.join("runs.jsonl"))?;
     writeln!(raw, "{memory}")?;
     let mut runs = Vec::new();
-    // These runs are a warm-up for connections, allocators and branch predictors. Their results are dropped.
+    // These runs of one second are a warm-up for connections, allocators and branch predictors. Their results are
+    // dropped.
     for (server, kind) in MEASUREMENTS {
         measure(&plan, root, &test_servers, server, kind, 1, 0)?;
     }
@@ -148,6 +149,7 @@ fn measure(
     round: u32,
 ) -> anyhow::Result<Value> {
     let origin_before = test_servers.origin_requests()?;
+    // The CPU ticks that the host took from this virtual machine, and all ticks.
     let (stolen_before, ticks_before) = facts::stolen();
     let cpu_before = test_servers.cpu_seconds(server)?;
     let output = Command::new("taskset")

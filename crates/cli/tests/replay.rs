@@ -68,7 +68,7 @@ fn replay(trace: &str, url: &str, options: &[&str]) -> Output {
         .spawn()
         .expect("the binary runs");
     let mut stdin = child.stdin.take().expect("the stream is piped");
-    // A replay that rejects its arguments does not read stdin.
+    // A replay that rejects its arguments does not read stdin, so the write may fail.
     _ = stdin.write_all(trace.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("the process ends")

@@ -56,6 +56,7 @@ impl Delta {
             self.to,
             self.hash_seed,
             self.ids.len() as u64,
+            // The checksum, which is inserted below.
             0,
         ] {
             bytes.extend_from_slice(&field.to_le_bytes());
@@ -68,8 +69,8 @@ impl Delta {
         bytes
     }
 
-    /// Returns the length that the header of a delta states, if `bytes` begins with the header of a delta. Readers
-    /// of a file with several deltas use this.
+    /// Returns the length of a whole delta in bytes, computed from the number of ids in its header. Returns `None` if
+    /// `bytes` does not begin with such a header. Readers of a file with several deltas use this.
     pub fn stated_bytes(bytes: &[u8]) -> Option<u64> {
         let ids = bytes.starts_with(&MAGIC).then(|| bytes.get(48..56))??;
         let ids = u64::from_le_bytes(ids.try_into().expect("eight bytes"));

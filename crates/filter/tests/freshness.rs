@@ -89,6 +89,7 @@ struct World {
     covers: u64,
     /// The time by which the publisher's wall clock is ahead of real time, in ms.
     publisher_wall_ahead: i64,
+    /// The sequence number of the newest snapshot.
     epoch: u64,
     /// All published snapshots and deltas, by name.
     files: Vec<(String, Message)>,
@@ -115,10 +116,12 @@ struct Counts {
     steps: u64,
     /// The times that the publisher died or returned.
     deaths_and_returns: u64,
+    /// The polls that an attacker answered with old documents.
     replays: u64,
 }
 
 const STALENESS_MS: u64 = 5_000;
+/// The real time at the start of a run, in ms since 1970.
 const EPOCH_MS: u64 = 1_800_000_000_000;
 const HOUR_MS: i64 = 3_600_000;
 
@@ -132,6 +135,7 @@ impl World {
         if evidence == Evidence::Dates {
             config.clock_error = Some(Duration::from_secs(1));
         }
+        // In one run of ten, the overlay is so small that it may become full.
         config.overlay_ids_max = if dice.percent(10) { 50 } else { 100_000 };
         let skew = |dice: &mut Dice| dice.between(0, 500) as i64 - 250;
         let wrong_by_an_hour = |dice: &mut Dice| dice.between(0, 7_200_000) as i64 - HOUR_MS;
@@ -257,6 +261,7 @@ impl World {
 
     fn publish_manifest(&mut self) {
         let wall = EPOCH_MS as i64 + self.covers as i64 + self.publisher_wall_ahead;
+        // The statement is true for every snapshot from epoch 1 on.
         if let Some(manifest) = self.journal.manifest(wall as u64, Some(1)) {
             self.manifests
                 .push(manifest.to_line(Some(&self.signer)).into_bytes());
@@ -281,6 +286,7 @@ impl World {
                 .expect("random ids are solvable")
                 .into_bytes();
             let base = self.journal.head();
+            // The journal keeps the deltas after this number, for clients that still use the previous snapshot.
             let keep = base.saturating_sub(self.dice.between(0, 30));
             self.journal.publish(&bytes, self.epoch, base, keep);
             let name = edgeward_filter::Digest::compute(&bytes).to_string();
@@ -357,8 +363,8 @@ impl World {
                 self.alive = !self.alive;
                 self.counts.deaths_and_returns += 1;
                 if self.alive && self.dice.percent(50) {
-                    // The publisher returns without its journal and scans the database. Its serial number must not
-                    // be below the number of any earlier manifest.
+                    // The publisher returns without its journal and scans the database. `serial`, from
+                    // which it numbers its manifests, must not be below the number of any earlier manifest.
                     let earlier = self.manifests.len() as u64 * 2;
                     let serial = earlier + 1_000 * self.counts.deaths_and_returns;
                     self.journal = Journal::new("resource", self.dice.roll(), serial, 0);

@@ -2,7 +2,7 @@
 //!
 //! Certificates of the link's CA do not expire, so a key that was lost or stolen has to be denied explicitly. A
 //! deny list is a text file with the SHA-256 fingerprint of one certificate on each line. The gateway reads it
-//! again when the file changes, refuses these certificates and closes their connections.
+//! again when the file changes, refuses the listed certificates and closes their connections.
 
 use std::collections::HashSet;
 use std::fs;

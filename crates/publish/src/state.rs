@@ -1,5 +1,5 @@
-//! The state that survives a restart: the journal, the newest snapshot, and two numbers that must never
-//! decrease: the epoch of snapshots and the number of the last manifest.
+//! The state that survives a restart: the journal and the newest snapshot. Two numbers must never decrease: the
+//! epoch of snapshots and the number of the last manifest.
 //!
 //! ```text
 //! lock                 locked by the publisher that uses the folder; in a copy of the folder it has another inode
@@ -9,9 +9,10 @@
 //! changes.json         the position of the changes query: see the module `position`
 //! ```
 //!
-//! An id is journaled when its record is on the device. The ids of a truncated record at the end of the log were
-//! never acknowledged, so this record is dropped. An invalid record before a valid one means that acknowledged ids
-//! were lost. The journal then keeps only the ids before the invalid record, and needs a new scan (see below).
+//! An id is journaled when its record is on the device. Only then does the publisher acknowledge it to the client that
+//! posted it. The ids of a truncated last record were never acknowledged, so this record is dropped. An invalid record
+//! before a valid one means that acknowledged ids were lost. The journal then keeps only the ids before the invalid
+//! record, and needs a new scan (see below).
 //!
 //! **Each start begins a new lineage.** A lineage is a random number that names one history of the journal. The
 //! folder may have been restored from a backup, which the publisher cannot always detect. In the old lineage
@@ -62,12 +63,12 @@ pub(crate) struct Restored {
     /// A stored position of the changes query is valid if it has one of these lineages. If ids were lost, the list is
     /// empty, so that no stored position is valid.
     pub(crate) earlier_lineages: Vec<u64>,
-    /// True if acknowledged ids were lost.
+    /// True if the journal or the snapshot is damaged, so that acknowledged ids were lost.
     pub(crate) damaged: bool,
     /// True if the folder is a copy, for example restored from a backup.
     pub(crate) copied: bool,
-    /// True if acknowledged ids may be missing: at this start or an earlier one, the log was damaged, the
-    /// folder was a copy, or the configured coverage had changed. A complete scan clears this state.
+    /// True if acknowledged ids may be missing: at this start or an earlier one, `damaged` or `copied` was true,
+    /// or the configured [`Coverage`] had changed. A complete scan clears this state.
     pub(crate) may_miss_acknowledged_ids: bool,
 }
 
@@ -77,7 +78,7 @@ pub(crate) struct Restored {
 struct StateFile {
     version: u32,
     set: String,
-    /// The name of the form of the ids.
+    /// The form of the ids: `text`, `uuid` or `integer`.
     form: String,
     hash_seed: u64,
     /// The current lineage of the journal.
@@ -88,7 +89,8 @@ struct StateFile {
     /// The identity of the lock file. The lock file of a restored folder has another identity.
     #[serde(default)]
     lock: Option<String>,
-    /// The configured [`Coverage`] when this file was written. After a change of it, acknowledged ids may be missing.
+    /// The configured [`Coverage`] (scans, posts or a feed) when this file was written. If the operator changes it,
+    /// acknowledged ids may be missing.
     #[serde(default)]
     covered_by: Option<String>,
     /// True while clients may still commit ids that were acknowledged but are not in the journal.
@@ -243,7 +245,7 @@ impl StateFolder {
     }
 
     /// Ensures that no manifest number up to `serial` is used again after a restart. Writes the state once in a
-    /// few thousand calls.
+    /// few thousand calls, and when `state.json` was deleted.
     pub(crate) fn reserve(&mut self, serial: u64) -> io::Result<()> {
         if serial < self.stored.serial_max && !self.is_missing() {
             return Ok(());

@@ -45,7 +45,7 @@ impl fmt::Display for Json<'_> {
     }
 }
 
-/// Returns true for control characters except line feeds and tabs. The output has U+FFFD in their place.
+/// Returns true for the control characters that the output replaces by U+FFFD: all except line feeds and tabs.
 fn is_unprintable(c: char) -> bool {
     c.is_control() && c != '\n' && c != '\t'
 }

@@ -55,6 +55,7 @@ pub(super) fn start(body: Body, bytes_per_second: f64, port: u16) -> RunningCont
                 if request(&mut connection, port, &body.path(next_key())).is_ok() {
                     bodies.fetch_add(1, Ordering::Relaxed);
                 }
+                // Adds the CPU time of this thread since its previous call.
                 cpu_time.add(&mut used);
             }
         })

@@ -1,6 +1,7 @@
-//! Checks the imports between crates: compares the table in ARCHITECTURE.md with `cargo metadata`.
+//! Checks the imports between crates, the edges of the import graph: compares the table in ARCHITECTURE.md with
+//! `cargo metadata`.
 //!
-//! A ring is a layer of crates, from 0 (no I/O) to 3 (the programs). The rule reads the table from the document, so
+//! A ring is a layer of crates, from 0 (no I/O) to 3 (the programs). The check reads the table from the document, so
 //! the code has no second copy of it.
 
 use std::collections::{BTreeMap, BTreeSet};

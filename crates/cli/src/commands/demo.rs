@@ -1,7 +1,7 @@
 //! `edgeward demo`: compares the policies LRU, AdaptSize and GDSF over real HTTP.
 //!
-//! The demo starts one synthetic origin. For each policy it simulates a generated trace, starts an edge,
-//! replays the trace through the edge and compares the results. Origin and edge have their own processes, so
+//! The demo generates one trace and starts one synthetic origin. For each policy it simulates the trace, starts an
+//! edge, replays the trace through the edge and compares the results. Origin and edge have their own processes, so
 //! that the CPU time and the memory of the edge can be measured; they listen on free loopback ports. The edges
 //! run one after the other, because on a small machine they would compete for cores.
 
@@ -107,6 +107,7 @@ pub(crate) fn run(args: &DemoArgs) -> anyhow::Result<ExitCode> {
     interrupted.check()?;
 
     let origin = Process::start(&origin_command(args))?;
+    // The first line that the origin prints is JSON, and `/listen` is a JSON pointer into it.
     let origin_addr: SocketAddr = origin.first_line_text("/listen")?.parse()?;
     let overhead_bytes = object_overhead_bytes(args, origin_addr, &records)?;
     let mut edges = Vec::new();
@@ -191,6 +192,7 @@ fn generate(args: &DemoArgs) -> anyhow::Result<(Vec<Record>, TraceFacts)> {
     let mut traffic = Traffic::default();
     let records: Vec<Record> = Generator::new(workload, Seed(args.seed))?
         .map(|mut record| {
+            // Each request for an object gets the size of the first request for it.
             traffic.count_and_fix_size(&mut record);
             record
         })
@@ -357,7 +359,7 @@ fn origin_command(args: &DemoArgs) -> Vec<String> {
 }
 
 /// A flag that the first SIGINT or SIGTERM sets. The child processes have their own process groups, so Ctrl-C reaches
-/// only this process, which then stops its children in order.
+/// only this process, which then stops its children itself.
 #[derive(Clone, Debug)]
 struct InterruptFlag(Arc<AtomicBool>);
 

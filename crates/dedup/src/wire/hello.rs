@@ -42,7 +42,7 @@ pub struct Hello {
     pub chunker: ChunkerParams,
     /// The compression methods that the endpoint supports.
     pub methods: Methods,
-    /// The number of open streams that the endpoint accepts.
+    /// The highest number of open streams that the endpoint accepts.
     pub streams_max: u32,
     /// The initial credit of each stream: how many bytes the peer may send before it gets more credit.
     pub credit: u64,

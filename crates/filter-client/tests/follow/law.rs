@@ -57,6 +57,7 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
     let clocks = Clocks::default();
     let mut client_config = config(relay.addr, STALENESS);
     client_config.clock = clocks.clock();
+    // The timeout for the next bytes of a response.
     client_config.silence_max = Duration::from_millis(500);
     let client = FilterClient::start(client_config).expect("the client starts");
 
@@ -74,6 +75,7 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
         || (!covers_all_cases(skipped, publisher_stops, disconnects)
             && started.elapsed() < WAIT_MAX)
     {
+        // `post` returns true if the publisher has journaled the id. The test counts the id as committed from then on.
         if running_publisher.is_some() && post(addr, next_id) {
             committed.push((Instant::now(), next_id));
             next_id += 1;

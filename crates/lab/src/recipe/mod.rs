@@ -51,8 +51,8 @@ pub(crate) struct Recipe {
     pub(crate) enforced_capacity: Option<(PathBuf, u64)>,
 }
 
-/// Returns the recipe for a contender. `settings` are the settings of edgeward for the next part of the trace; the
-/// recipes of other servers do not use them.
+/// Returns the recipe for a contender. A plan may change settings of edgeward within the trace: `settings` are those
+/// for the next part. The recipes of other servers do not use them.
 pub(crate) fn recipe(
     contender: &Contender,
     settings: &[Setting],

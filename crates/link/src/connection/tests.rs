@@ -76,12 +76,14 @@ impl Wake for WakeCounter {
     }
 }
 
+/// Returns an endpoint with deduplication and a store for chunks of 8 KiB. `session` is its random number.
 fn endpoint(session: u64) -> (Core, LinkConfig) {
     let device =
         ScratchDevice::new(&std::env::temp_dir(), 16 << 20).expect("the file can be created");
     let store = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, session));
     let store = store.expect("the store opens");
     let config = LinkConfig::new(Encryption::Off, IdKey::new([3; 32]), store.clone());
+    // `true`: the peer may also reference chunks that this endpoint has sent.
     let endpoint = config.endpoint(Sharing::Exchanged, true, session);
     let core = CoreConfig {
         accepts: false,

@@ -34,7 +34,7 @@ pub(crate) struct Pace {
     ended_waits: Cell<Duration>,
     /// The time of the last charge.
     charged_at: Cell<Timestamp>,
-    /// Tokens missing from the bucket, in milliseconds times bytes per second.
+    /// Tokens missing from the bucket, in milliseconds times bytes per second. One byte earns 1000 of them.
     spent: Cell<u64>,
 }
 

@@ -60,6 +60,7 @@ trait Tier {
 
     fn insert(&mut self, key: u64, bytes: u64);
 
+    /// Returns the digest of all objects written, reinserted and evicted so far.
     fn digest(&self) -> u64;
 }
 
@@ -195,7 +196,7 @@ impl Tier for LogTier {
 }
 
 /// Returns random requests, as pairs of key and size. A third of the requests are for new objects, a third for
-/// 60 popular objects, and a third for 300 objects. Some objects are stored in pieces.
+/// 60 popular objects, and a third for these and 240 others. Some objects are stored in pieces.
 fn traffic(seed: u64, requests: u64) -> Vec<(u64, u64)> {
     let mut random = SplitMix64(seed);
     (0..requests)

@@ -81,6 +81,7 @@ impl SendfileServer {
     fn serve(&mut self, listener: &TcpListener) -> anyhow::Result<()> {
         listener.set_nonblocking(true)?;
         let poll = epoll::create(CreateFlags::CLOEXEC)?;
+        // The token of the listener, which is no client's index.
         let listener_data = EventData::new_u64(u64::MAX);
         epoll::add(&poll, listener, listener_data, EventFlags::IN)?;
         let mut events = [Event {

@@ -109,7 +109,8 @@ impl Prediction {
         rows.max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))
     }
 
-    /// The two simulated caches that differ only in admission to disk: `always` and `second-hit`.
+    /// The two simulated caches that differ only in admission to disk: `always` and `second-hit`. `None` if no cache
+    /// has a disk.
     pub(super) fn disk_pair(&self) -> Option<(&CacheRow, &CacheRow)> {
         let find = |rule: &str| {
             let mut rows = self.caches.iter();
@@ -191,7 +192,7 @@ fn largest_with_gain(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) 
 fn simulate(sample: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
     let policies = [PolicySpec::LRU, PolicySpec::ADAPTSIZE, PolicySpec::GDSF];
     let rows = policies.map(|policy| run(sample, policy, sizes.ram, None));
-    // `max_by` returns the last of several equal ratios, and the last policy is the default.
+    // `max_by` returns the last of several equal ratios. The last policy, GDSF, is the default of `edgeward serve`.
     let ratio = |policy: &usize| rows[*policy].object_hit_ratio;
     let best = (0..rows.len())
         .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
@@ -221,8 +222,9 @@ fn run(
         warmup_requests: 0,
         object_overhead_bytes: 0,
         seed: Seed(0),
-        // The window is scaled like the cache, but it stays large enough for the tuner's statistics.
+        // The window of AdaptSize's tuner is scaled like the cache, but it stays large enough for the statistics.
         window_requests: Some((WINDOW_REQUESTS * sample.rate).max(WINDOW_REQUESTS_MIN) as u32),
+        // One interval for the whole sample: the prediction has no time series.
         interval_requests: requests + 1,
     };
     let mut run = match disk {
@@ -291,7 +293,8 @@ const RAM_MAX: u64 = 1 << 40;
 const DISK_MIN: u64 = 16 << 20;
 const DISK_MAX: u64 = 1 << 45;
 
-/// The default reinsertion of `edgeward serve`.
+/// The eviction of the simulated disk: an object with at least two hits is written again. This is the default of
+/// `edgeward serve`.
 const EVICTION: Reinsertion = Reinsertion::Hit { hits_min: 2 };
 
 /// The share of the hits of an unlimited cache that the suggested RAM must reach.
@@ -301,7 +304,7 @@ const RAM_SHARE: f64 = 2.0 / 3.0;
 /// the size.
 const DISK_GAIN: f64 = 0.01;
 
-/// The number of requests between two runs of AdaptSize's tuner: the default of Δ in the paper.
+/// The number of requests between two runs of AdaptSize's tuner: the default of Δ in the paper on AdaptSize.
 const WINDOW_REQUESTS: f64 = 250_000.0;
 
 /// The minimum of the window after it is scaled.

@@ -97,6 +97,7 @@ fn full_facts(full: &FullFigures, row: &mut impl FnMut(&str, String)) {
         let ratio = cache.hit_ratio.map_or_else(|| "-".to_owned(), percent);
         row("hit ratio of the logged cache", ratio);
     }
+    // The objects that a cache may store, each with its size.
     row(
         "bytes of all objects",
         ByteSize(full.storable.bytes).to_string(),
@@ -202,6 +203,7 @@ fn names_table(column: &str, names: &NameRanking) -> Table {
 }
 
 fn shares_table(column: &str, rows: &[NamedRow], others: Option<&ShareRow>) -> Table {
+    // A row without hits and misses has `-` as its hit ratio.
     let shares = ShareCells::of(rows, others, "-");
     let figures = shares.columns.into_iter().map(Column::figures);
     let mut table = Table::new(

@@ -25,11 +25,12 @@ use purge_client::PurgeClient;
 use request::{has_ended, send_request, size_of};
 
 /// Method: clients request objects of 100 bytes to 2 MB, some by ranges; one request in twenty is a POST that
-/// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's
-/// sync count. After a random time the edge gets SIGKILL and is started on the same directory. Every body must
-/// be a prefix of the correct bytes, and complete unless the edge was killed meanwhile. After each start, all
-/// objects known to be durable are requested first: 99 of 100 must come from disk. No durably purged object may come
-/// from disk: half of these objects are requested after the next start, the other half after the last start.
+/// invalidates an object. A purge client purges objects that no other client requests, and reads the edge's sync
+/// count, from which it learns which objects and purges are durable. After a random time the edge gets SIGKILL and is
+/// started on the same directory. Every body must be a prefix of the correct bytes, and complete unless the edge was
+/// killed meanwhile. After each start, all objects known to be durable are requested first: 99 of 100 must come from
+/// disk. No durably purged object may come from disk: half of these objects are requested after the next start, the
+/// other half after the last start.
 #[test]
 fn an_edge_killed_under_load_serves_only_correct_bytes() {
     let kills: u64 = std::env::var("EDGEWARD_KILLS").map_or(10, |text| {
@@ -148,6 +149,7 @@ fn check_after_start(
         let object = ledger.generation_of(id);
         let result = send_request(addr, "GET", id, None);
         assert!(result.complete, "object {id} of {} bytes", size_of(id));
+        // The process was killed since the object was written, so an object on disk is durable.
         if result.from_disk {
             ledger.record_durable(object);
         }
@@ -236,6 +238,7 @@ impl Load {
         } else {
             let object = ledger.generation_of(id);
             let result = send_request(addr, "GET", id, (kind < 5).then_some((first, last)));
+            // An object on disk is written, but becomes durable only with the next sync.
             if result.from_disk {
                 ledger.record_written(object);
             }

@@ -11,7 +11,8 @@ use edgeward_types::{ByteSize, KeyHash};
 use super::geometry::Identity;
 use super::*;
 
-/// Returns the identity of a key in the index: the lower of its two bases, and its tag (see `geometry`).
+/// Returns the identity of a key in the index: the lower of its two bases, and its tag. A base is the number of a
+/// bucket within a layer of the table (see `geometry`).
 fn canonical(index: &Index, key: KeyHash) -> (u64, u64) {
     let Identity { base, tag } = index.geometry.identify(key);
     (base.min(index.geometry.partner(base, tag)), tag)
@@ -28,9 +29,12 @@ enum Change {
     Touch(u64),
     Relocate(u64, u64),
     Remove(u64),
+    /// Removes and relocates the key at a location that it does not have. The index must not change.
     RemoveElsewhere(u64),
     Purge(u64),
+    /// Keeps only the entries whose location has an even unit.
     RetainEven,
+    /// Writes a checkpoint and continues with the index that is loaded from it.
     SaveAndLoad,
 }
 
@@ -89,6 +93,7 @@ proptest! {
                 Change::Relocate(key, unit) => {
                     let key = KeyHash(key);
                     let identity = canonical(&index, key);
+                    // For an absent key, any location is wrong: 3 is arbitrary.
                     let from = map.get(&identity).map_or_else(|| location(3), |&(from, _)| from);
                     let done = index.relocate(key, from, location(unit));
                     prop_assert_eq!(done, map.contains_key(&identity));
@@ -120,6 +125,7 @@ proptest! {
                 }
                 Change::SaveAndLoad => {
                     let mut bytes = Vec::new();
+                    // 7 is the epoch, which the checkpoint contains.
                     let saved = index.save(7, &mut bytes).expect("memory can be written");
                     prop_assert_eq!(saved.entries, map.len() as u64);
                     prop_assert_eq!(saved.bytes, bytes.len() as u64);
@@ -145,8 +151,8 @@ proptest! {
     }
 }
 
-/// No entry is displaced until the index has `objects_max` objects. After the first layer is full, an object
-/// takes at most 8 bytes.
+/// No entry is displaced until the index has `objects_max` objects. The table starts with one layer of buckets. After
+/// this layer is full, an object takes at most 8 bytes.
 ///
 /// Method: grow one index to forty layers, check its size after each insertion, and look up every key at the end.
 #[test]
@@ -163,8 +169,8 @@ fn a_growing_index_takes_at_most_eight_bytes_per_object() {
             InsertOutcome::Replaced(_) => replaced += 1,
             InsertOutcome::Displaced(at) => panic!("object {n} displaced {at}"),
         }
-        // Memory is allocated in chunks. The loop checks the buckets in use, and the end of the test checks the
-        // allocated memory.
+        // A bucket has 64 bytes. The table allocates many buckets at once, so the loop checks the buckets in use, and
+        // the end of the test checks the allocated memory.
         let buckets = index.counts().buckets;
         if n > 10_000 {
             assert!(64 * buckets <= 8 * index.len(), "{buckets} for {n}");

@@ -27,12 +27,14 @@ final class PropertiesTest {
         }
     }
 
+    /** Returns a random spelling of the n-th id. */
     private static String respell(Random roll, IdForm form, long n) {
         String id = Vectors.spelling(form, n);
         return switch (form) {
             case TEXT -> id;
             case INTEGER -> (roll.nextBoolean() ? "+" : "") + "0".repeat(roll.nextInt(4)) + n;
             case UUID -> {
+                // `id` is a UUID in braces.
                 StringBuilder mixed = new StringBuilder();
                 for (char letter : id.substring(1, 37).toCharArray()) {
                     String text = String.valueOf(letter);
@@ -48,6 +50,7 @@ final class PropertiesTest {
     void longSpellingsInBytesHaveTheHashOfTheSameText() {
         for (String id : List.of("0".repeat(70) + "7", "-" + "0".repeat(200) + "12", "9".repeat(100))) {
             byte[] bytes = id.getBytes(StandardCharsets.UTF_8);
+            // The second argument of `hash` is the seed.
             assertEquals(IdForm.INTEGER.hash(id, 0), IdForm.INTEGER.hash(bytes, 0), id);
         }
     }
@@ -82,8 +85,8 @@ final class PropertiesTest {
                 // java.util.Random has only 48 bits of state, so mix its numbers with n.
                 passed += filter.mayContainHash(Filter.mix(roll.nextLong(), n)) ? 1 : 0;
             }
-            // The limit is five standard deviations above the expected number of matches. 3 further matches are
-            // for rounding.
+            // The limit is five standard deviations above the expected number of matches. The additional 3 matter only
+            // if this number is small.
             double expected = probes * filter.facts().rate();
             int most = (int) (expected + 5 * Math.sqrt(expected) + 3);
             assertTrue(passed <= most, one.get("file") + ": " + passed + " of " + probes);

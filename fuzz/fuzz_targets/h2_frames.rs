@@ -7,6 +7,7 @@
 use edgeward_proxy::h2_frames::{Excess, FrameGate, FrameLimits};
 use libfuzzer_sys::fuzz_target;
 
+/// Small limits, which short inputs can exceed.
 const LIMITS: FrameLimits = FrameLimits {
     fields_max: 20,
     block_bytes_max: 2000,
@@ -35,6 +36,7 @@ fn pass(bytes: &[u8], piece_bytes: usize) -> (Vec<u8>, Option<Excess>) {
                 Ok(passed) => passed,
                 Err(excess) => return (passed_bytes, Some(excess)),
             };
+            // hyper may read the first `ready_bytes`. Merging has shortened the buffer to `buffer_bytes`.
             assert!(passed.ready_bytes <= passed.buffer_bytes && passed.buffer_bytes <= buffer.len());
             buffer.truncate(passed.buffer_bytes);
             passed_bytes.extend(buffer.drain(..passed.ready_bytes));

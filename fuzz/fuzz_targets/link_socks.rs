@@ -1,5 +1,5 @@
 //! A proxy request is parsed the same whether it arrives at once or byte by byte. The parser consumes no more bytes
-//! than it has. From [`HEAD_BYTES_MAX`] bytes on, it does not wait for more.
+//! than it has. With [`HEAD_BYTES_MAX`] bytes or more, it does not wait for further bytes.
 //!
 //! The first byte selects whether the SOCKS greeting was already answered. Run: `cargo +nightly fuzz run link_socks`.
 #![no_main]
@@ -25,7 +25,8 @@ fuzz_target!(|bytes: &[u8]| {
     }
     match whole {
         Step::ReadMore => assert!(bytes.len() < HEAD_BYTES_MAX),
-        // The reply to a greeting selects version 5 without authentication. A greeting names 1 to 255 methods.
+        // The reply selects version 5 without authentication. A greeting has two bytes, and then 1 to 255
+        // authentication methods of one byte each.
         Step::Reply { reply, used } => {
             assert!(!is_greeted && reply == [5, 0] && (3..=257).contains(&used));
             assert!(used <= bytes.len());
@@ -37,6 +38,7 @@ fuzz_target!(|bytes: &[u8]| {
         }
         Step::Refuse(refusal) => assert!(!refusal.is_empty()),
     }
+    // The first byte is also used as the reason of a refusal: an unknown reason gets a reply too.
     for protocol in [ProxyProtocol::Socks, ProxyProtocol::Http] {
         assert!(!reply(protocol, Err(u32::from(choice))).is_empty());
     }

@@ -22,8 +22,8 @@ PROGRAM = os.environ.get("EDGEWARD")
 
 
 class Publisher(BaseHTTPRequestHandler):
-    """Serves golden files and injects the fault `trouble`: no response ("dead"), a wrong signature ("forged") or a
-    wrong bit ("flipped")."""
+    """Serves golden files and injects the fault `trouble`: no response ("dead"), a manifest with a wrong
+    signature ("forged"), or filters and deltas with a wrong bit ("flipped")."""
 
     trouble = None
     files = {
@@ -96,6 +96,7 @@ class Client(unittest.TestCase):
         client = self.follow(max_staleness=timedelta(seconds=3))
         self.assertTrue(client.wait_fresh(TIMEOUT_SECONDS))
         absent = next(id for id in range(5000, 5100) if client.answer(id) == "absent")
+        # The clock shows the date of the manifest, so `max_staleness` minus `clock_error` is left: 2.8 s.
         left = client.status().fresh_for
         self.assertTrue(0 < left <= 2.9, left)
         self.clock.advance(left)

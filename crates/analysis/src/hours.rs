@@ -67,6 +67,7 @@ impl TrafficCounts {
     }
 
     pub(crate) fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
+        // `counted` refuses numbers whose sums could overflow. Sums of `bytes` saturate, so `number` is enough.
         Ok(Self {
             requests: from.counted()?,
             bytes: from.number()?,
@@ -150,7 +151,8 @@ impl Hours {
             dropped: from.counted()?,
             ..Self::default()
         };
-        // A row has six numbers, each of which takes at least one byte.
+        // A row has six numbers of at least one byte each. `count` refuses more rows than the remaining bytes can
+        // contain.
         for _ in 0..from.count(6)? {
             let hour = from.number()?;
             if hours

@@ -96,7 +96,9 @@ pub struct Estimator {
     /// For each open body, the last bytes, which are not in [`Savings::compressed`] yet.
     uncompressed_parts: HashMap<StreamId, Vec<u8>>,
     counters: Savings,
+    /// The buffer of `transmit`, kept for its allocation.
     frames: Vec<u8>,
+    /// The buffer of `compress_alone`, kept for its allocation.
     packed: Vec<u8>,
 }
 
@@ -123,6 +125,7 @@ impl Estimator {
             // The ids stay in this process, so they need no secret key.
             id_key: IdKey::new([0; 32]),
             pool: Pool::default(),
+            // 1 is the epoch of the store, which only a real peer would compare.
             store: Chunks::open(device, ChunkSettings::new(average, 1))?,
             codec: Compressors::new(),
             uncompressed_parts: HashMap::new(),
@@ -301,6 +304,7 @@ mod tests {
     fn estimator(delta: bool) -> Estimator {
         let device =
             ScratchDevice::new(&std::env::temp_dir(), 64 << 20).expect("the file can be created");
+        // Chunks have 8 KiB on average, and the seed of their cuts is 1.
         let settings = EstimateSettings {
             chunker: ChunkerParams::new(8 << 10, 1).expect("the size is supported"),
             methods: Methods::ALL,

@@ -203,7 +203,8 @@ fn inspect_and_diff_report_the_contents_of_filters() {
     );
 }
 
-/// Tests a publisher with a key, a token and a file of ids, to which further ids are posted.
+/// Starts a publisher with a key, a token and a file of ids, and posts one more id. Tests the responses and the newest
+/// journal number in the manifest, not the contents of the filter.
 #[test]
 fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
     use std::io::{BufRead as _, BufReader, Read as _};
@@ -257,6 +258,7 @@ fn a_publisher_serves_the_ids_of_a_file_and_posted_ids() {
             .expect("the server responds");
         String::from_utf8_lossy(&response).into_owned()
     };
+    // With `wait`, the publisher responds as soon as it has a manifest, after 20 s at the latest.
     let manifest = || {
         let path = "/sets/resource?wait=20000";
         send(format!(

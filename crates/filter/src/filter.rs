@@ -228,5 +228,5 @@ pub fn bytes_limit(ids: u64, rate: f64) -> f64 {
 /// Separates the random numbers of measurements from other streams with the same seed.
 const MEASURE: u64 = 0x6d65_6173_7572_6521;
 
-/// The number of random hashes in one batch of lookups.
+/// The number of random hashes in one call of [`Filter::contains_many`].
 const MEASURE_STEP: usize = 8 * BATCH;

@@ -133,7 +133,8 @@ impl GuavaBuilder {
         self.ids.push(id);
     }
 
-    /// Builds the filter for the distinct ids at `rate`. Returns the filter and the number of distinct ids.
+    /// Builds the filter of the distinct ids with the false-positive rate `rate`. Returns the filter and the number of
+    /// distinct ids.
     pub fn finish(mut self, rate: Rate) -> Result<(GuavaFilter, u64), GuavaError> {
         self.ids.sort_unstable();
         self.ids.dedup();
@@ -309,7 +310,7 @@ mod tests {
         Rate::new(share).expect("a rate")
     }
 
-    /// The sizes that `BloomFilter.create` chooses for 620,000 ids.
+    /// The number of hash functions and the size in KiB that `BloomFilter.create` chooses for 620,000 ids.
     #[test]
     fn sizes_equal_guavas() {
         let one = GuavaFilter::with_capacity(620_000, rate(0.01)).expect("it fits");

@@ -34,7 +34,8 @@ pub(crate) enum StartError {
 }
 
 impl Server {
-    /// Starts `program` in `folder` and waits until it returns a response of the origin on `port`.
+    /// Starts `program` in `folder`, and waits until it answers a request on `port` with a response of the lab's
+    /// origin.
     ///
     /// Call this function on a thread that lives as long as the server: the kernel sends the parent-death
     /// signal to the server when the thread that started it ends.
@@ -79,8 +80,8 @@ impl Server {
     fn wait_for(&mut self, port: u16, stop: &Stop) -> Result<(), StartError> {
         let deadline = Instant::now() + READY_TIME_MAX;
         loop {
-            // Another program may listen on this port. Our server must be alive and must return a response of our
-            // origin.
+            // Another program may listen on this port. Our server must be alive and must return a response of the
+            // lab's origin.
             if let Some(status) = self.exit_status() {
                 let output = self.last_output();
                 return Err(StartError::Ended { status, output });
@@ -142,7 +143,7 @@ impl Drop for Server {
     }
 }
 
-/// Returns true if the server on `port` answers a request for an object of our origin with status 200.
+/// Returns true if the server on `port` answers a request for an object of the lab's origin with status 200.
 fn responds(port: u16) -> io::Result<bool> {
     let addr = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
     let mut stream = TcpStream::connect_timeout(&addr, RESPONSE_TIME_MAX)?;

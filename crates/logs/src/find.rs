@@ -22,7 +22,7 @@ pub struct Source {
 #[derive(Debug, thiserror::Error)]
 #[non_exhaustive]
 pub enum FindError {
-    /// The path does not exist.
+    /// The path does not exist or cannot be accessed.
     #[error("{} cannot be opened", .path.display())]
     Missing {
         /// The path that was given.
@@ -233,7 +233,7 @@ fn name_machines(sources: &mut [Source]) {
     }
 }
 
-/// The maximum number of files. A hundred machines write 72 000 hourly logs in a month.
+/// The maximum number of files, far above the 72,000 hourly logs that a hundred machines write in a month.
 const FILES_MAX: usize = 1_000_000;
 
 /// The maximum depth of subfolders that are searched. Deeper subfolders are ignored.

@@ -31,7 +31,8 @@ pub fn common_definitions() -> Vec<Definition> {
     definitions
 }
 
-/// Returns the families of a server and the common ones in the text format of Prometheus.
+/// Returns the metrics of a server and the common metrics in the text format of Prometheus. A [`Family`] is one metric
+/// with its values for all labels.
 ///
 /// The common metrics are read from `/proc`. On systems without `/proc`, only `edgeward_build_info` is added.
 pub fn encode(mut families: Vec<Family>) -> String {

@@ -16,7 +16,7 @@ use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use support::{Client, TIMEOUT, TestBed};
 
-/// The setting `rate_window`: a client may transfer no byte for this time.
+/// The setting `rate_window`: a client may pause for this time before its rate is too low.
 const WINDOW: Duration = Duration::from_millis(800);
 
 fn start_edge(change: impl FnOnce(&mut EdgeConfig)) -> TestBed {
@@ -50,6 +50,7 @@ fn upload_slowly(client: &mut Client, every: Duration, bytes: &[u8]) -> u16 {
 fn an_upload_below_the_minimum_rate_gets_a_408() {
     let bed = start_edge(|_| {});
     bed.origin.on("/up", no_store(Answer::ok("x")));
+    // One byte per 0.1 s is below the default minimum of 256 bytes per second.
     let step = WINDOW / 8;
     // The upload buffer has 64 KiB. The origin gets a request when its body is complete or the buffer is full.
     let mut client = bed.connect();
@@ -117,6 +118,8 @@ fn a_client_is_not_closed_because_its_origin_reads_slowly() {
     assert_eq!(client.answer("POST").text(), "thanks");
 }
 
+/// Each pause between events is longer than the rate window. These pauses do not count, because the edge then has
+/// no bytes to send.
 #[test]
 fn a_stream_of_rare_events_is_not_ended() {
     let bed = start_edge(|_| {});

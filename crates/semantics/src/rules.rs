@@ -37,7 +37,7 @@ impl Rules {
 /// The lifetime of a response without explicit freshness (RFC 9111 §4.2.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Heuristic {
-    /// Percentage of the time since `Last-Modified`. The RFC calls 10 % typical.
+    /// The lifetime as a percentage of the time from `Last-Modified` to `Date`. The RFC calls 10 % typical.
     pub percent: u8,
     /// The maximum heuristic lifetime. The default is one day: beyond it RFC 7234 required `Warning: 113`.
     pub lifetime_max: Duration,

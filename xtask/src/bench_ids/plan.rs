@@ -48,7 +48,9 @@ pub(super) struct Plan {
 /// A table of UUIDs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Table {
+    /// The number of rows, each with one id.
     pub(super) ids: u64,
+    /// Further bytes in each row.
     pub(super) body_bytes: u64,
 }
 

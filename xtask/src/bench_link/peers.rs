@@ -1,5 +1,5 @@
-//! Other tools that deduplicate or compress. Each tool gets the sets of the corpus one after the other, oldest first. A
-//! set has one version of each package.
+//! The peers of the benchmark: other tools that deduplicate or compress. Each tool gets the sets of the corpus one
+//! after the other, oldest first. A set has one version of each package.
 
 use std::fs;
 use std::path::{Path, PathBuf};

@@ -24,10 +24,12 @@ fn nearly_all_absent_lookups_are_skipped_and_the_present_one_is_found() {
     assert_eq!(out.status.code(), Some(0), "{}", text(&out.stderr));
     let report: Value = serde_json::from_slice(&out.stdout).expect("the text is JSON");
     let rows = report["rows"].as_array().expect("the rows are a list");
+    // The rows: without a filter, with a filter in the edge, and with a filter in the clients.
     assert_eq!(rows.len(), 3);
     for row in rows {
         let number = |name: &str| row[name].as_u64().expect("the value is a number");
         assert_eq!((number("found"), number("wrong")), (1, 0), "{row}");
+        // 4,000 lookups of absent ids, and one of the present id.
         assert_eq!(
             number("skipped") + number("service_requests"),
             4001,

@@ -31,7 +31,8 @@ impl Avx2 {
         is_x86_feature_detected!("avx2").then_some(Self(()))
     }
 
-    /// Like [`scalar::first`].
+    /// Returns the first candidate of `positions` for which `is_cut` returns true, like [`scalar::first`]. A position
+    /// is a candidate if its sum is below `candidate_limit`.
     pub(super) fn first(
         self,
         bytes: &[u8],
@@ -91,6 +92,7 @@ fn first(
 }
 
 /// Returns the sums of 16 positions: `shift`, `shift + 2`, and so on. `near` begins 16 bytes before position 0.
+/// [`PAIRS`] has the distance from a position back to the start of each pair, and the weight of the pair.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn sums(near: &[u8; NEAR], shift: usize) -> __m256i {

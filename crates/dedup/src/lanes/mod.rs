@@ -63,7 +63,7 @@ struct Chains<'a> {
     counter_high: [u32; LANES],
     flags_first: [u32; LANES],
     flags_last: [u32; LANES],
-    /// The index at which the hash of each lane is stored.
+    /// The index in `values` at which the hash of each lane is stored.
     indexes: [usize; LANES],
 }
 
@@ -135,7 +135,8 @@ struct Lanes {
     avx2: Option<simd::Avx2>,
 }
 
-/// The tree of one input. One list has the hashes of all trees; the hashes of this tree's current level are adjacent.
+/// The tree of one input. One list, `values`, has the hashes of all trees. In this list, the hashes of a tree's current
+/// level are adjacent.
 #[derive(Clone, Copy)]
 struct Tree {
     /// The index of the first hash of the current level.
@@ -325,9 +326,9 @@ mod tests {
         (0..length).map(|_| next()).collect()
     }
 
-    /// The hashes equal those of the crate for lengths on both sides of every boundary of blocks, leaves and lanes.
+    /// The hashes equal those of the crate for lengths near boundaries of blocks, leaves and lanes.
     ///
-    /// Method: call `Lanes::hash` directly. On processors without eight lanes, `keyed_hashes` would not use it.
+    /// Method: call `Lanes::hash` directly, because `keyed_hashes` does not use it for a single input.
     #[test]
     fn hashes_of_lengths_near_boundaries_are_blake3() {
         let key = [7; 32];

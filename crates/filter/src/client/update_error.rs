@@ -1,4 +1,5 @@
-//! The errors of received documents and files. After an error the client keeps its filter, its ids and its deadline.
+//! The errors of received documents (manifests and proofs) and files (snapshots and deltas). After an error the client
+//! keeps its filter, its ids and its deadline.
 
 use crate::delta::DeltaError;
 use crate::format::OpenError;
@@ -35,7 +36,7 @@ pub enum UpdateError {
     /// publishers share a key.
     #[error("the publisher's {what} decreased from {newest} to {found} within a lineage")]
     Decreased {
-        /// The name of the number: `head`, `epoch_min`, `epoch` or `base`.
+        /// The name of the number: `head` and `base` are numbers of the journal, `epoch` and `epoch_min` of snapshots.
         what: &'static str,
         /// The stated number.
         found: u64,

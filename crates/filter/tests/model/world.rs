@@ -188,9 +188,11 @@ impl World {
         let mut client_config =
             ClientConfig::new("resource", trust, Duration::from_millis(staleness));
         client_config.clock_error = dated.then(|| Duration::from_millis(clock_error_ms));
+        // In some lives, the snapshot or the overlay can exceed its limit.
         client_config.snapshot_bytes_max = dice.pick(&[1 << 30, 1 << 30, 192, 224]);
         client_config.overlay_ids_max = dice.pick(&[1 << 20, 1 << 20, 3]);
         let wall_ahead = skew(&mut dice);
+        // A lineage has 53 bits, as in the real publisher.
         let lineage = dice.roll() >> 11;
         let config = PublisherConfig {
             coverage,
@@ -272,6 +274,7 @@ impl World {
 
     fn now(&self) -> Now {
         let wall = EPOCH_MS as i64 + self.time as i64 + self.wall_ahead;
+        // The monotonic clock shows 5 s at the beginning of a life.
         Now {
             monotonic: Duration::from_millis(self.time - self.slept_before_ms + 5000),
             wall: Timestamp::from_millis(wall as u64),
@@ -633,7 +636,7 @@ impl World {
 
     /// Causes a failure with the probability [`Setup::trouble`]: the publisher is killed, restarted or restored from a
     /// backup, the database is down and may lose the position of the feed, the client's wall clock is stepped, or the
-    /// client sleeps or restarts.
+    /// client sleeps or restarts. Sometimes the state folder is copied instead, as the backup for a later failure.
     fn cause_failure(&mut self) {
         let next = self
             .dice
@@ -675,6 +678,7 @@ impl World {
             // A sleeping client neither restarts nor steps its clock: after a sleep it first reads its clocks.
             _ if self.asleep_until >= self.time => {}
             9 => self.restart_client(),
+            // With `dated`, the client's clock is not stepped and its machine does not sleep.
             _ if self.setup.dated => {}
             10 => {
                 self.wall_ahead += self.dice.between(0, 7_200_000) as i64 - 3_600_000;

@@ -85,6 +85,7 @@ pub(super) fn parse(address: &str) -> Result<(tokio_postgres::Config, Connector)
         return Ok((config, Connector::Unencrypted));
     }
     let files = TlsFiles {
+        // Errors about the file name the setting `sslrootcert`.
         roots: roots.map(|file| ("sslrootcert", file)),
         ..TlsFiles::default()
     };

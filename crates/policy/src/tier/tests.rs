@@ -15,7 +15,7 @@ fn object(key: u64, size_bytes: u64) -> Object {
     }
 }
 
-/// A tier with an index from key to slot, which together can answer requests.
+/// Answers requests with a tier and an index from key to slot.
 struct Driver<R: Ranking> {
     tier: Tier<R>,
     index: HashMap<u64, Slot>,
@@ -83,8 +83,9 @@ impl TextbookLru {
 
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
-/// `value` returns an object's rank above the inflation, from its number of requests and the inverse of its size. With
-/// `bypass`, the policy may reject an object.
+/// `value` returns an object's rank above the inflation, from its number of requests and the inverse of its size. The
+/// inflation is the rank of the last victim; a rejection may raise it further. With `bypass`, the policy may reject an
+/// object.
 ///
 /// Objects of equal rank are evicted in the order of their slots, so the table reads the slots of the tier.
 fn compare_greedy_dual<R: Ranking>(
@@ -179,7 +180,8 @@ fn size_of_key(key: u64) -> u64 {
 }
 
 proptest! {
-    /// Lazily ranked LRU has the same hits and misses as a list that moves an object at every hit.
+    /// The tier's LRU updates the order only when it looks for a victim. It has the same hits and misses as a list that
+    /// moves an object at every hit.
     ///
     /// Method: the clock ticks at every request, so that all requests have different times.
     #[test]
@@ -334,6 +336,8 @@ fn removed_objects_leave_the_queue() {
     );
 }
 
+/// The digest combines all decisions. It identifies an object by its size or by the number of its offer, not by its
+/// key. Another seed changes random admissions, and therefore the digest.
 #[test]
 fn the_digest_does_not_depend_on_key_hashes() {
     let run = |scatter: fn(u64) -> u64, seed| {

@@ -273,7 +273,7 @@ fn bind_all(config: &EdgeConfig) -> Result<(Vec<WorkerListeners>, Vec<SocketAddr
             None => None,
         };
         // An address such as 0.0.0.0 or [::] includes other addresses of the edge with the same port. Therefore only
-        // the first listener of a port refuses to share the port.
+        // the first listener of a port refuses to share the port; later ones share it with the first.
         let is_of_port = |known: &&SocketAddr| addr.port() != 0 && known.port() == addr.port();
         let shared = config.share_ports || addrs.iter().any(|known| is_of_port(&known));
         let sockets = listener::bind(addr, workers, shared).map_err(listen_error)?;
@@ -311,8 +311,8 @@ fn shared_state(
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,
-        // A generation is part of the keys of variants. The first one is random, because the disk may have variants
-        // of an earlier process, whose generations must not be used again.
+        // Each Vary marker gets the next generation, which is part of its variants' keys. The first one is random:
+        // the disk may have variants of an earlier process, whose generations must not be used again.
         next_generation: AtomicU64::new(random()),
     };
     Shared {

@@ -102,7 +102,7 @@ impl<'a> OriginRequest<'a> {
                     request.push("h", name, value.trim())?;
                 }
                 "status" => {
-                    // 1xx and 304 are not final responses to an unconditional GET.
+                    // 1xx responses are not final, and 304 answers only a conditional request.
                     request.status = value
                         .parse()
                         .ok()

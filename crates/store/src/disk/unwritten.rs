@@ -37,6 +37,7 @@ const HASH_BITS_WORDS: usize = 64;
 /// An object that is not written yet.
 #[derive(Debug)]
 pub(crate) struct UnwrittenObject {
+    /// The hash, key and head of the object, and the state of its write.
     write: Arc<WriteState>,
     /// The location at which the record will be written.
     pub(crate) location: Location,

@@ -15,7 +15,7 @@ pub struct ReadOptions {
     pub label: String,
     /// The format, or `None` to recognise it by content.
     pub format: Option<Format>,
-    /// The unit of numeric times in text, CSV and LRB.
+    /// The unit of numeric times in traces of the formats text, CSV and LRB.
     pub time_unit: TimeUnit,
     /// The CSV columns of time, key and size.
     pub columns: Columns,

@@ -18,6 +18,7 @@ type Id = [u8; 36];
 
 /// Measures all structures and returns one row for each.
 pub(super) fn measure(args: &BenchFilterArgs) -> anyhow::Result<Vec<Row>> {
+    // Present ids have even numbers, absent ids odd numbers.
     let present: Vec<Id> = (0..args.ids).map(|n| id(n << 1)).collect();
     let absent: Vec<Id> = (0..args.ids).map(|n| id(n << 1 | 1)).collect();
     let subjects = Subjects {
@@ -88,6 +89,7 @@ impl Subjects<'_> {
             filter.clone_from(&empty);
             _ = black_box(filter.insert_many(hashes));
         });
+        // 1 is the epoch in the header of the filter; queries do not use it.
         let row = self.measure_queries("blocked Bloom (updatable)", &filter.to_filter(1));
         Ok(Row {
             insert_ns,

@@ -1,4 +1,5 @@
-//! The settings of `[[negative]]`: rules that answer 404 without the origin.
+//! The settings of `[[negative]]`: rules that answer 404 without the origin. In `set` and `show`, `item` is the index
+//! of the rule.
 
 use std::time::Duration;
 

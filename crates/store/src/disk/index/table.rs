@@ -16,7 +16,7 @@ pub(super) struct Table {
     bases: u64,
     /// The largest number of buckets to which the table may grow.
     buckets_max: u64,
-    /// A packed [`Shape`], read by every lookup.
+    /// A packed [`Shape`], which determines the number of buckets in use. Every lookup reads it.
     shape: AtomicU64,
     /// The binary logarithm of the number of buckets in a chunk.
     chunk_shift: u32,
@@ -92,11 +92,13 @@ impl Table {
         self.shape.store(shape.pack(), Release);
     }
 
+    /// The size in memory now: the allocated chunks and the directory.
     pub(super) fn bytes(&self) -> u64 {
         let chunks = self.chunks_allocated.load(Relaxed);
         chunks * self.chunk_bytes() + self.directory_bytes()
     }
 
+    /// The size in memory when all chunks are allocated.
     pub(super) fn bytes_max(&self) -> u64 {
         self.chunks.len() as u64 * self.chunk_bytes() + self.directory_bytes()
     }
@@ -119,6 +121,7 @@ impl Table {
     }
 }
 
+/// The largest number of chunks, unless [`CHUNK_SHIFT_MAX`] makes more necessary.
 const CHUNKS_TARGET: u64 = 1024;
 
 /// The binary logarithm of the buckets in the smallest chunk, which takes 4 KiB.

@@ -21,13 +21,16 @@ public final class Refused extends Exception {
         NOT_ASKED,
         /** No trusted manifest lists the file. */
         UNLISTED,
-        /** An earlier delta is missing. */
+        /** An earlier delta is missing, or the snapshot of the delta's lineage. */
         EARLY,
-        /** The data in use has the same age or is newer. */
+        /**
+         * The snapshot in use has the same epoch or a higher one, has ids up to a higher number of the journal, or has
+         * another hash seed.
+         */
         OLDER,
         /** Two statements of the publisher cannot both be true. */
         CONTRADICTION,
-        /** The file is invalid, although it is the published file. */
+        /** The file is invalid, although its digest is the published one. */
         BROKEN,
         /** The snapshot is larger than the operator allows. */
         TOO_LARGE,

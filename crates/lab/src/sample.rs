@@ -303,7 +303,7 @@ mod tests {
 
     /// Only the last sample is required.
     #[test]
-    fn a_long_series_stays_within_its_bound_and_keeps_required_samples() {
+    fn a_long_series_stays_within_its_bound_and_ends_with_the_required_sample() {
         let mut log = SampleLog::default();
         for n in 0..20_000 {
             log.push(sample_at(n as f64, n), n == 19_999);

@@ -650,7 +650,8 @@ async fn accept(listener: TcpListener, shared: Arc<Shared>) {
         match listener.accept().await {
             Ok((tcp, from)) => {
                 let accepted = pending.enter(from.ip());
-                let accepted = accepted.expect("an unserved connection can always be displaced");
+                let accepted =
+                    accepted.expect("a connection in its handshake can always be displaced");
                 connections.spawn(Arc::clone(&shared).serve_connection(tcp, from, accepted));
                 // Lets the task of the connection start its handshake before the next connection is accepted, which
                 // could displace it.

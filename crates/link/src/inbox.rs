@@ -139,7 +139,7 @@ mod tests {
             while !rest.is_empty() {
                 let free = inbox.free_bytes();
                 let bytes = rest.len().min(free.len()).min(read_bytes_max);
-                assert!(bytes > 0, "the buffer is never empty");
+                assert!(bytes > 0, "the free part of the buffer is never empty");
                 free[..bytes].copy_from_slice(&rest[..bytes]);
                 rest = &rest[bytes..];
                 inbox.record_read(bytes);

@@ -26,7 +26,7 @@ metrics! {
     /// The metric is absent until the publisher knows a time up to which all committed ids are published.
     const LAG: Duration = |lag| {
         Gauge "edgeward_publish_lag_seconds"
-            "Age of the last time at which all committed ids were known to be published." { lag.as_secs_f64() }
+            "Age of the newest time up to which all committed ids are published." { lag.as_secs_f64() }
     }
 }
 

@@ -130,7 +130,7 @@ fn a_chunk_is_not_stored_while_its_lookup_is_pending() {
     assert_eq!(
         store.counters().raw_bytes - before,
         added_bytes,
-        "insert blocks until it finds the chunk"
+        "insert waits for the reads, unlike the queries, and finds the chunk"
     );
     let mut entries: Vec<FingerprintedEntry> = Vec::new();
     let location = ChunkLocation {
@@ -204,7 +204,7 @@ fn a_trailer_of_an_overwritten_container_is_not_used() {
 /// between frames. Compare the count with a run without read-ahead. `fetches` is true for the run with read-ahead.
 /// `steps` runs the queries on a store, and calls its second parameter once for each query.
 #[test]
-fn read_ahead_trailers_block_no_query() {
+fn read_ahead_avoids_most_blocking_reads_of_trailers() {
     let blocking_reads = |fetches: bool,
                           containers: usize,
                           steps: &dyn Fn(&mut Chunks, &dyn Fn())| {
@@ -235,15 +235,15 @@ fn read_ahead_trailers_block_no_query() {
         });
         reads.load(Ordering::Relaxed)
     };
-    let overwrite = |store: &mut Chunks, after: &dyn Fn()| {
+    let overwrite = |store: &mut Chunks, perform_reads: &dyn Fn()| {
         for number in 1000..1300 {
             assert!(store.insert(id(number), &body(number)).is_some());
-            after();
+            perform_reads();
         }
     };
-    let find = |store: &mut Chunks, after: &dyn Fn()| {
+    let find = |store: &mut Chunks, perform_reads: &dyn Fn()| {
         let found = (0..400).filter(|number| {
-            after();
+            perform_reads();
             store.locate(&id(*number)).is_some()
         });
         assert!(found.count() > 250, "most chunks are still stored");

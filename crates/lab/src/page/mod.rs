@@ -95,7 +95,7 @@ fn measured_text(
     after: Option<&ContenderOutcome>,
 ) -> String {
     let (Some(before), Some(after)) = (before, after) else {
-        return "a contender did not run".to_owned();
+        return "a contender did not complete the trace".to_owned();
     };
     let is_latency = matches!(
         source.figure,

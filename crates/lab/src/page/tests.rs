@@ -112,7 +112,7 @@ fn a_contender_that_did_not_finish_is_marked_and_not_compared() {
     let html = page(&outcome, "edgeward lab x.toml");
     for text in [
         "after (partial)",
-        "a contender did not run",
+        "a contender did not complete the trace",
         "ended early: the server died, with signal: 9 (SIGKILL)",
     ] {
         assert!(html.contains(text), "{text}");

@@ -141,7 +141,7 @@ impl OriginError {
             Self::HeadTooLarge => (S::BAD_GATEWAY, "http_response_header_section_size"),
             Self::Incomplete { .. } => (S::BAD_GATEWAY, "http_response_incomplete"),
             Self::Upload { .. } => (S::BAD_REQUEST, "http_request_error"),
-            Self::UploadTooLarge => (S::PAYLOAD_TOO_LARGE, "http_request_too_large"),
+            Self::UploadTooLarge => (S::PAYLOAD_TOO_LARGE, "http_request_too_large"), // not in RFC 9209
             Self::UploadTooSlow => (S::REQUEST_TIMEOUT, "http_request_error"),
         }
     }

@@ -5,9 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use edgeward_policy::hierarchy::HierarchyRules;
-use edgeward_store::disk::{
-    DamagedDevice, DiskCache, DiskCounters, DiskEvent, EventSink, OpenError,
-};
+use edgeward_store::disk::{DamagedDevice, DiskCache, DiskEvent, EventSink, OpenError};
 use edgeward_types::ByteSize;
 
 use super::admission::{Admissions, RuleSettings};
@@ -29,7 +27,8 @@ pub enum DiskError {
 }
 
 impl DiskTier {
-    /// Opens the store, restores the history of admission, and logs each step. `key_seed` is a new store's default.
+    /// Opens the store, restores the history of admission, and logs each step.
+    /// `key_seed` is the configured seed of key hashes for a new store. A store that exists keeps its own seed.
     pub(crate) fn open(
         config: &DiskConfig,
         key_seed: Option<u64>,
@@ -71,7 +70,7 @@ impl DiskTier {
                 formatted = device.formatted,
                 objects = device.objects,
                 segments = device.segments,
-                searched = device.searched,
+                searched = device.searched, // segments without a footer
                 unreadable = device.unreadable,
                 checkpoint = device.checkpoint,
                 elapsed_ms = device.elapsed.as_millis(),
@@ -85,7 +84,12 @@ impl DiskTier {
                 "the key seed of the disk cache is used instead of the configured one"
             );
         }
-        let capacity = capacity_bytes(&cache.counters());
+        let devices = cache.counters().devices;
+        let capacity = devices
+            .iter()
+            .map(|device| device.capacity_bytes)
+            .sum::<u64>();
+        // Admission remembers keys in Bloom filters, its memory, and saves them in this file.
         let memory_file = config
             .memory_file
             .clone()
@@ -114,13 +118,13 @@ impl DiskTier {
             writing: KeySet::default(),
             hot: Arc::clone(hot),
         };
-        let memory = tier.memory_bytes();
+        let ram = tier.memory_bytes();
         tracing::info!(
             capacity = %ByteSize(capacity),
-            index = %ByteSize(memory.index),
-            verified = %ByteSize(memory.verified),
-            admission = %ByteSize(memory.admission),
-            queues_max = %ByteSize(memory.queues_max),
+            index = %ByteSize(ram.index),
+            verified = %ByteSize(ram.verified), // tables of verified and of cached blocks, and cached metadata
+            admission = %ByteSize(ram.admission),
+            queues_max = %ByteSize(ram.queues_max),
             "memory of the disk cache, in addition to the budget of the memory tier"
         );
         Ok(OpenedTier {
@@ -139,7 +143,7 @@ impl DiskTier {
             .name("disk-close".to_owned())
             .spawn(move || {
                 let result = cache.close();
-                // The cache is dropped first, because another edge may open the device as soon as the result is sent.
+                // This clone keeps the device open. Another edge may open the device as soon as the result is sent.
                 drop(cache);
                 _ = done.send(result);
             });
@@ -169,10 +173,6 @@ fn log_damaged(devices: &[DamagedDevice]) {
     for device in devices {
         tracing::error!("the edge starts without a device of the disk cache: {device}");
     }
-}
-
-fn capacity_bytes(counters: &DiskCounters) -> u64 {
-    counters.devices.iter().map(|d| d.capacity_bytes).sum()
 }
 
 fn log_event(event: &DiskEvent) {

@@ -5,6 +5,7 @@ import { fileURLToPath } from "node:url";
 
 const folder = new URL("../../../vectors/filter/", import.meta.url);
 
+/** Returns the bytes of a golden file. */
 export function vector(name) {
   return new Uint8Array(readFileSync(fileURLToPath(new URL(name, folder))));
 }
@@ -21,7 +22,10 @@ export function bytes(hex) {
   return new Uint8Array(Buffer.from(hex, "hex"));
 }
 
-/** Returns the n-th id of a form, spelled as in the golden files, which crates/filter/tests/vectors writes. */
+/**
+ * Returns the n-th id of a form (`text`, `integer` or `uuid`), spelled as in the golden files, which
+ * crates/filter/tests/vectors writes.
+ */
 export function spelling(form, n) {
   if (form === "text") return `résumé/${n}`;
   if (form === "integer") return `+00${n}`;

@@ -271,7 +271,7 @@ const HEADERS_MAX: usize = 64;
 
 /// The limit of unsent bytes that the kernel buffers for a connection. The kernel may exceed it by the client's
 /// window and one segment of up to 64 KiB. Without this limit, the kernel buffers 2 to 3 MB for a client that
-/// reads no byte. For pipelined requests, the server would make more than a hundred pages of 16 KiB.
+/// reads no byte: if this client pipelined requests, the server would make more than a hundred pages of 16 KiB.
 const UNSENT_BYTES_MAX: u32 = 16 << 10;
 
 /// The minimum buffer size of hyper in bytes. hyper panics if it is set to less.

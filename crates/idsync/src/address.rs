@@ -1,4 +1,4 @@
-//! Opens a source by its address.
+//! Opens a source of ids (a database) by its address.
 
 use std::num::NonZeroU32;
 use std::sync::Arc;
@@ -32,7 +32,7 @@ impl Options {
     }
 }
 
-/// Returns true if the text is the address of a database, not a file name.
+/// Returns true if the text is the address of a database, not a file name. The database may be unsupported.
 pub fn is_database(address: &str) -> bool {
     scheme(address).is_some()
 }

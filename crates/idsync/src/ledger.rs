@@ -31,7 +31,7 @@ pub struct Span {
 }
 
 impl Ledger {
-    /// Returns a ledger with these spans, all unread.
+    /// Returns a ledger with one unread span for each of `bounds`.
     pub fn with_spans(bounds: impl IntoIterator<Item = Vec<u8>>) -> Self {
         let unread = |bounds| Span {
             bounds,

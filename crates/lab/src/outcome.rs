@@ -173,7 +173,7 @@ pub struct Totals {
     pub seconds: f64,
     /// Requests that were answered or that failed.
     pub requests: u64,
-    /// Requests that failed.
+    /// Requests that failed, also by a wrong status or a wrong body.
     pub errors: u64,
     /// Requests answered from the cache, according to the server's `Cache-Status`.
     pub hits: u64,

@@ -8,8 +8,8 @@
 //! - If the writer flushes few bytes, such as a request or a line of a terminal, they are sent at once.
 //! - Complete chunks are held for [`SEND_DELAY`].
 //! - The incomplete last chunk is held until no byte was written for [`SEND_DELAY`]. If the writer does not pause,
-//!   the chunk is held for [`SEND_DELAY_MAX`]. Most chunks are known to the peer. A complete chunk can be sent as a
-//!   reference, but the beginning of a chunk cannot.
+//!   the chunk is held for [`SEND_DELAY_MAX`]. If the peer has the chunk, this saves bytes: a complete chunk can be
+//!   sent as a reference, but the beginning of a chunk cannot.
 //! - While a writer waits for credit (the number of bytes that the peer permits), the incomplete chunk is held: the
 //!   writer completes it when the peer grants more.
 
@@ -22,7 +22,7 @@ pub(crate) const SEND_DELAY: Duration = Duration::from_micros(200);
 pub(crate) const SEND_DELAY_MAX: Duration = Duration::from_millis(2);
 
 /// The time for which the acknowledgement of few bytes is held, so that it can be sent with the response. Most
-/// targets answer within this time.
+/// targets (the servers to which a gateway connects) answer within this time.
 pub(crate) const ACK_DELAY: Duration = Duration::from_millis(1);
 
 /// Up to this many bytes are sent as soon as the writer flushes them, because a reference would save little.

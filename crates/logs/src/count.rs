@@ -1,7 +1,7 @@
 //! The second half of an analysis: sums the rows of each URL, partition by partition.
 //!
 //! The first half has stored one row for each request. A URL is identified by a fingerprint (a hash), whose top byte
-//! selects the partition of the row.
+//! selects the partition of the row. [`Key::first`] returns the first 64 bits of the fingerprint.
 //!
 //! A table has the sums of one partition. If the URLs of a partition need more memory than a thread has, the
 //! thread reads the partition in two passes. Each pass counts the URLs in one half of the range of fingerprints. If
@@ -94,7 +94,7 @@ pub(crate) fn for_each_partition<T: Send, E: Send>(
     })
 }
 
-/// Merges the statistics of all threads.
+/// Merges the statistics of all threads. The result contains the `top_max` most requested URLs.
 pub(crate) fn merge_all(results: Vec<Objects>, top_max: usize) -> Objects {
     let mut all = Objects::new(top_max);
     for objects in results {
@@ -103,8 +103,9 @@ pub(crate) fn merge_all(results: Vec<Objects>, top_max: usize) -> Objects {
     all
 }
 
-/// Returns the number of URLs that fit into memory. The estimate is three entries per URL: a table doubles at a
-/// load of 7/8 and then needs memory for both copies, and later its entries may be copied for sorting.
+/// Returns the number of URLs that fit into memory. The estimate is three entries per URL: a table whose slots
+/// are filled to 7/8 is copied into a table of twice the size. Later, when the old table is free, its memory suffices
+/// for sorting, which copies the entries.
 fn urls_max<R: Row>(memory_bytes: u64) -> usize {
     let entry = size_of::<(R::Key, R::Sum)>() + 1;
     let urls = memory_bytes / (entry as u64 * 3);
@@ -116,9 +117,10 @@ struct Counter<R: Row, F> {
     /// The sorted entries of the table, if sorting is required.
     sorted: Vec<(R::Key, R::Sum)>,
     urls_max: usize,
-    /// The binary logarithm of the number of passes. The thread begins a partition with the number of the partition
-    /// that it counted before, because partitions have similar sizes.
+    /// The binary logarithm of the number of passes. The thread begins a partition with as many passes as
+    /// the partition before it needed, because partitions have similar sizes.
     passes_log: u32,
+    /// A buffer for rows that are read from the temporary file.
     scratch: Vec<u8>,
     sink: F,
 }
@@ -231,8 +233,8 @@ fn spread(fingerprint: u64) -> u64 {
 const URLS_MIN: usize = 64;
 
 /// The maximum binary logarithm of the number of passes. Fingerprints are uniform, so this allows at least 4 million
-/// URLs per partition. If an attacker creates URLs with similar fingerprints, the table grows beyond its limit
-/// instead of the number of passes.
+/// URLs per partition (2^16 passes of [`URLS_MIN`] URLs). If an attacker creates URLs with similar fingerprints, the
+/// table grows beyond its limit instead of the number of passes.
 const PASSES_LOG_MAX: u32 = 16;
 
 #[cfg(test)]
@@ -260,6 +262,7 @@ mod tests {
             threads in 1usize..4,
         ) {
             let folder = tempfile::tempdir().expect("the folder can be created");
+            // Chunks have only 128 bytes, so that some rows are written to the temporary file.
             let spill = Spill::new(folder.path(), u64::MAX, 128);
             let mut parts = vec![Partitions::new(128), Partitions::new(128)];
             let mut exact: HashMap<u64, Object> = HashMap::new();

@@ -22,6 +22,7 @@ pub(crate) struct Lines<'b> {
     position: usize,
     number: u64,
     line_bytes_max: usize,
+    /// True after the start of a line that is too long was yielded, until the end of this line.
     inside_long_line: bool,
 }
 
@@ -42,7 +43,7 @@ impl<'b> Lines<'b> {
         self.number
     }
 
-    /// Returns the next line.
+    /// Returns the number and the content of the next line. `None` at the end of the input.
     #[inline(always)]
     pub(crate) fn next(&mut self, input: &mut dyn Read) -> Option<(u64, Line<'_>)> {
         let line = loop {

@@ -161,7 +161,7 @@ fn invalid_requests_are_rejected_with_a_hint() {
     assert!(head.starts_with("HTTP/1.1 405 "), "{head}");
     let (head, _) = ask(origin.addr(), "PUT", "/o/1?size=1", "Content-Length: 0\r\n");
     assert!(head.starts_with("HTTP/1.1 204 "), "{head}");
-    // The 404 and the 400 are counted, the 405 is not.
+    // `refused` counts the 404 and the 400, but not the 405.
     assert_eq!(origin.stats().counts().refused, 2);
 }
 

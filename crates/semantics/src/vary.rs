@@ -17,7 +17,8 @@ pub enum Vary {
 }
 
 impl Vary {
-    /// Parses every `Vary` line. An invalid field name is treated as `*`, and so are more than 32 field names.
+    /// Parses every `Vary` line. An invalid field name is treated as `*`. More than 32 names (with duplicates)
+    /// are treated as `*`, too.
     pub fn from_headers(response: &HeaderMap) -> Self {
         let mut names = Vec::new();
         for member in list::members(response, &VARY) {
@@ -67,7 +68,8 @@ impl VaryFields {
     /// (§4.1: an absent field matches only an absent field). A value contains no newline and a name no colon,
     /// so different requests have different keys.
     ///
-    /// [`request_fields::write_value`] makes the value both for the key and for the forwarded request.
+    /// [`request_fields::write_value`] makes the value both for the key and for the forwarded request. In the
+    /// key, several lines of a field without a canonical form are separated by a carriage return.
     pub fn write_key(&self, request: &HeaderMap, key: &mut Vec<u8>) {
         for name in &self.names {
             key.extend_from_slice(name.as_str().as_bytes());

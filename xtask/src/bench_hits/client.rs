@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, bail};
 
-/// One kept connection.
+/// A connection to a server on loopback, which is used for several requests.
 #[derive(Debug)]
 pub(crate) struct Client {
     stream: BufReader<TcpStream>,

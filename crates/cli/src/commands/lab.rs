@@ -74,8 +74,8 @@ pub(crate) struct LabArgs {
     print_plan: bool,
 }
 
-/// Runs the experiment. The exit code is 0 if all contenders ran and every byte was correct, otherwise 1. It is 2 if
-/// this function returns an error.
+/// Runs the experiment. The exit code is 0 if all installed contenders ran and every byte was correct, otherwise 1.
+/// It is 2 if this function returns an error.
 pub(crate) fn run(args: &LabArgs) -> anyhow::Result<ExitCode> {
     let (file, text) = read(&args.plan)?;
     if args.print_plan {
@@ -205,6 +205,7 @@ fn invalid_settings(contender: &Contender, settings: &[Setting], file: &Path) ->
         key: key.to_owned(),
         text: text.to_owned(),
     };
+    // Settings that every edge needs. Their values here are placeholders.
     let mut required = vec![
         flag("listener.address", "127.0.0.1:0"),
         flag("origin.url", "http://127.0.0.1:9"),
@@ -263,8 +264,8 @@ fn stop_by_signal() -> anyhow::Result<Stop> {
     Ok(stop)
 }
 
-/// The files of the results. [`ResultFiles::new`] returns an error if they are not writable, before the
-/// experiment runs.
+/// The files of the results. [`ResultFiles::new`] creates their folders and the report before the experiment runs, so
+/// that the command reports a wrong path at once.
 struct ResultFiles {
     report: PathBuf,
     out: Option<PathBuf>,

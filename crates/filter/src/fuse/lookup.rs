@@ -17,8 +17,8 @@ use crate::id::IdHash;
 
 /// A shard prepared for lookups.
 ///
-/// An id has one slot in each of four consecutive segments; a *probe* reads one of them. The *position* of such a slot
-/// is the index that the slot would have if the first of the four segments were segment 0.
+/// An id has one slot in each of four consecutive segments; a *probe* reads one of them. The *position* of the slot
+/// that probe `n` (0 to 3) reads is the index of the slot in the shard, minus the slots of `n` segments.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
     /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file.
@@ -128,7 +128,7 @@ impl Shard {
         self.is_match(start, sum, second)
     }
 
-    /// Returns an id's first slot: the upper half of its hash, scaled to the number of first slots.
+    /// Returns an id's first slot: the upper half of its mixed hash, scaled to the number of first slots.
     #[inline(always)]
     pub(super) fn start(&self, mixed: u64) -> u64 {
         ((mixed >> 32) * self.starts) >> 32

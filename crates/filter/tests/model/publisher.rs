@@ -24,10 +24,11 @@ pub(crate) struct Folder {
     snapshot: Option<Snapshot>,
     deltas: Vec<Delta>,
     position: Option<Position>,
+    /// The value of [`Completeness::may_miss_acknowledged_ids`].
     may_miss_acknowledged_ids: bool,
 }
 
-/// The position of the feed: all changes up to `at` (in ms) are in the journal up to `head`.
+/// The position of the feed: all changes up to `at` (in ms) are in the journal up to the journal number `head`.
 #[derive(Clone, Copy, Debug)]
 struct Position {
     at: u64,
@@ -99,11 +100,13 @@ pub(crate) struct Publisher {
 }
 
 const SET: &str = "resource";
+/// The seed of the hashes of ids.
 pub(crate) const SEED: u64 = 11;
 
 /// The configuration of a publisher.
 #[derive(Clone, Debug)]
 pub(crate) struct PublisherConfig {
+    /// The source from which the publisher knows that it has all ids: scans, posts or a feed.
     pub(crate) coverage: Coverage,
     /// The time in ms within which a writer commits a posted id.
     pub(crate) commit_within: u64,
@@ -332,6 +335,7 @@ impl Publisher {
     }
 
     /// Returns the proof for the challenge `echo`: up to which time the journal and the snapshots have every id.
+    /// `None` if this time is unknown.
     pub(crate) fn prove(&self, echo: [u8; 16], now: u64) -> Option<String> {
         let lag_ms = match self.complete.covers() {
             CoveredUntil::Unknown => return None,

@@ -188,6 +188,7 @@ fn trace(table: Table<'_>) -> Option<TracePlan> {
                 }
                 known
             });
+            // The numbers of TOML have 64 bits with a sign.
             let seed = seed
                 .as_ref()
                 .map_or(Some(1), |e| e.whole(0..=u64::MAX >> 1));
@@ -316,6 +317,7 @@ fn compare(table: Table<'_>, names: &[&str]) -> Option<ComparisonPlan> {
     })
 }
 
+/// Reads `[[source]]`: a published figure, which the report shows beside the measured one.
 fn source(table: Table<'_>, names: &[&str]) -> Option<SourceFigure> {
     let words: Vec<&'static str> = Figure::ALL.iter().map(|figure| figure.word()).collect();
     let figure = match table.entry("figure") {

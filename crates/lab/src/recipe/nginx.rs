@@ -3,6 +3,7 @@
 use super::{Environment, Recipe, words};
 use crate::plan::Contender;
 
+/// Returns the recipe. nginx stores a response at the `min_uses`-th request for it.
 pub(super) fn recipe(
     contender: &Contender,
     min_uses: u64,
@@ -52,7 +53,8 @@ pub(super) fn recipe(
 ///
 /// While the cache is too large, nginx's cache manager evicts up to 10,000 files every 50 ms. Otherwise it
 /// sleeps for up to ten seconds. If the cache becomes too large meanwhile, the module `nginx_capacity` terminates the
-/// cache manager, and nginx starts a new one. A key zone of 64 MiB has room for half a million objects.
+/// cache manager, and nginx starts a new one, which evicts before it sleeps. A key zone of 64 MiB has room for half a
+/// million objects.
 const TEMPLATE: &str = "\
 daemon off;
 @USER@

@@ -20,7 +20,7 @@
 //! of the last forgotten period, but not of earlier periods.
 //!
 //! **Concurrency**: shared access, no lock. The epoch, one number, determines the roles. The thread whose add
-//! finds the primary full and the secondary clear increments it. A thread that still adds under the old roles
+//! finds the primary full and the secondary clear increments the epoch. A thread that still adds under the old roles
 //! adds to the new secondary, where its key is remembered too.
 //!
 //! Source of the scheme: Maggs and Sitaraman, "Algorithmic Nuggets in Content Delivery", CCR 2015, section 4.
@@ -261,7 +261,8 @@ impl RotatingBloom {
         }
     }
 
-    /// Clears the share of the secondary that is due, and rotates when the primary is full.
+    /// Clears the secondary in proportion to the progress of `bits` from `clear_from_bits` to `full_bits`. `bits` is
+    /// the number of set bits in the counted blocks of the primary. Rotates when the primary is full.
     fn advance_clearing(&self, epoch: u64, bits: u64) {
         let Geometry {
             regions,
@@ -362,10 +363,10 @@ pub struct RotatingBloomStats {
     pub primary_keys: u64,
     /// The current probability that a new key is taken for a seen one, computed from the fill.
     pub false_positive_rate: f64,
-    /// The share of keys reported as new that were in fact requested in the last forgotten period. Counted on
-    /// the sampled blocks since the start.
+    /// The share of keys reported as new that were in fact requested in the last forgotten period. Measured in
+    /// the counted blocks since the start.
     pub forgotten_share: f64,
-    /// Bytes of all filters.
+    /// The result of [`RotatingBloomConfig::memory_bytes`].
     pub memory_bytes: u64,
 }
 

@@ -10,7 +10,7 @@
 //! - Consecutive small DATA frames of one stream are merged. The payload and its order do not change.
 //! - RST_STREAM, WINDOW_UPDATE and the other control frames are counted in windows of [`WINDOW_MILLIS`].
 
-/// The limits of one connection.
+/// The limits of one connection. Bytes sent to the client raise the limits of a window, see `SENT_PER_RESET`.
 #[derive(Clone, Copy, Debug)]
 pub struct FrameLimits {
     /// The most fields of a request's header block.
@@ -65,7 +65,7 @@ pub struct Passed {
 #[derive(Debug)]
 pub struct FrameGate {
     limits: FrameLimits,
-    /// Bytes of the preface or of the current frame that have not passed.
+    /// The number of further bytes of the preface or of the current frame, which pass without a check.
     unpassed_bytes: usize,
     /// The highest stream whose header block has passed.
     stream_max: u32,
@@ -217,7 +217,7 @@ impl FrameGate {
         Ok(())
     }
 
-    /// Returns the length of the header block at the front, up to END_HEADERS. `None` if the block is incomplete.
+    /// Returns the length of the header block at the front, or of its part before a wrong frame. `None` if incomplete.
     fn block_end(&self, bytes: &[u8]) -> Result<Option<usize>, Excess> {
         let mut end = 0;
         for nth in 0..BLOCK_FRAMES_MAX {

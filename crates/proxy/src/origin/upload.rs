@@ -4,9 +4,9 @@
 //! upload does not occupy a connection. If the length of a body is unknown, the client may wait for a response before
 //! it sends more. Such a body is buffered for `upload_buffer_wait`, and longer while there are too many
 //! [unfinished uploads](super::unfinished). The rest of a body is read from the client's socket only when the origin's
-//! connection accepts more bytes, so an upload of any length takes only its buffer and one piece of memory.
+//! connection accepts more bytes, so an upload of any length needs memory only for its buffer and one piece.
 //!
-//! A body that the client announced with `Expect: 100-continue` waits until the origin requests it: see [`Gate`].
+//! A body that the client announced with `Expect: 100-continue` waits for the origin or a timeout: see [`Gate`].
 
 use std::cell::{Cell, OnceCell, RefCell};
 use std::future::poll_fn;
@@ -64,7 +64,7 @@ pub(crate) struct UploadStream {
     _memory: Option<MemoryShare>,
 }
 
-/// The progress of an upload. The timeout of the response, the lease of the connection and the sweep read it.
+/// The progress of an upload. The response's timeout, the connection's lease and [`Uploads::sweep`] read it.
 #[derive(Debug)]
 pub(crate) struct UploadProgress {
     peer: SocketAddr,
@@ -232,7 +232,7 @@ impl Upload {
 }
 
 impl UploadStream {
-    /// Delays the read of the body until the origin requests the body.
+    /// Delays the read of the body until the origin requests the body or `origin.expect_timeout` has passed.
     pub(crate) fn expect_continue(&mut self, unfinished: UnfinishedUpload) {
         self.unfinished = Some(unfinished);
         let gate = Gate::new(self.uploads.expect_timeout);
@@ -435,5 +435,5 @@ impl Body for Upload {
     }
 }
 
-/// An upload that stays buffered tries again to take a connection after `upload_buffer_wait` and this time.
+/// An upload that stays buffered tries again to take a connection after `upload_buffer_wait` plus this time.
 const RETRY_INTERVAL: Duration = Duration::from_millis(100);

@@ -44,7 +44,7 @@ impl Future for Serving {
 }
 
 /// Serves a request. `body` is `Some` if the request may have a body, `outcome` if the codec has already looked the
-/// request up.
+/// request up. As final recipient, the edge answers OPTIONS and TRACE with `Max-Forwards: 0` itself.
 pub(crate) fn serve(
     worker: &Rc<Worker>,
     client: &Client,

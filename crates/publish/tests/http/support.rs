@@ -116,6 +116,7 @@ pub(crate) fn get(addr: SocketAddr, path: &str, fields: &[(&str, &str)]) -> Http
     send_request(addr, "GET", path, fields, b"")
 }
 
+/// Posts ids, one per line, with the token.
 pub(crate) fn post(addr: SocketAddr, path: &str, ids: &str) -> HttpResponse {
     let token = format!("Bearer {TOKEN}");
     send_request(

@@ -38,7 +38,8 @@ fn the_closed_form_does_not_overflow() {
     assert_eq!(stationary((-1e9_f64).exp(), 1e-3), 1.0);
     assert_eq!(stationary(1.0, 1.0), 0.0);
     assert_eq!(stationary(0.5, 0.0), 0.0);
-    // `q` = 0: the object is always requested within its lifetime, but never admitted, so it is not resident.
+    // The first argument is `q = e^(-rT)`. If `q` is 0, the object is always requested within its lifetime, but it is
+    // never admitted, so it is not resident.
     assert_eq!(stationary(0.0, 0.0), 0.0);
 }
 
@@ -71,8 +72,8 @@ proptest! {
 
     /// Bins of 1/8 octave have a small error even if a few objects determine the result.
     ///
-    /// c is at least 1/256 of the size of each object, so an object is admitted at least once in e^256 requests. A
-    /// real cache would not show lower probabilities, and below e^-745 they would be zero in floating point.
+    /// c is at least 1/256 of the size of each object, so the admission probability is at least e^-256.
+    /// Probabilities below e^-745 would be zero in floating point.
     #[test]
     fn coarse_bins_hardly_change_the_hit_ratio(objects in objects(), share in 0.02..0.9_f64, log2_c in 16.0..26.0_f64) {
         let capacity = share * objects.iter().map(|object| object.size).sum::<f64>();
@@ -196,6 +197,7 @@ fn the_horizon_curve_matches_a_simulated_window_from_cold_and_from_warm() {
                 }
             }
             let requested: std::collections::BTreeMap<u64, u64> = window.iter().copied().collect();
+            // The bytes of resident objects that the window does not request.
             let idle_bytes = cache.bytes()
                 - requested
                     .iter()

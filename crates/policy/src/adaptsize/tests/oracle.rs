@@ -118,6 +118,7 @@ pub(super) fn best_c(
             entry.0 += 0.7 * f64::from(count);
             entry.1 = size;
         }
+        // The tuner forgets these objects, too.
         rates.retain(|_, (rate, _)| *rate >= 0.1);
     }
     let objects: Vec<ModelObject> = rates

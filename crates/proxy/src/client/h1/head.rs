@@ -1,7 +1,7 @@
 //! The fast path's parser of request heads. The fast path serves plain requests ([`PlainHead`]) without hyper.
 //!
-//! hyper gets the unchanged bytes of all other requests. The fast path and hyper both parse with `httparse`, so they
-//! find the same end of a head.
+//! hyper gets the unchanged bytes of other requests, unless the target has a fragment. The fast path and hyper both
+//! parse with `httparse`, so they find the same end of a head.
 
 use std::mem::MaybeUninit;
 
@@ -29,7 +29,7 @@ pub(super) enum ParsedHead<'a, 'f> {
     Other,
 }
 
-/// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, directives or credentials.
+/// A GET or HEAD over HTTP/1.1 for one host, without conditions, ranges, cache directives or credentials.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct PlainHead<'a, 'f> {
     pub(super) bytes: &'a [u8],

@@ -137,11 +137,11 @@ pub fn detect_format(beginning: &[u8], names: &FieldNames) -> Result<Format, Unr
 pub struct UnrecognisedFormat {
     /// True if the start is not text.
     pub binary: bool,
-    /// The first line that is not blank or a comment, at most 512 bytes.
+    /// The first line that is neither blank nor a comment, at most its first 512 bytes.
     pub first_line: Vec<u8>,
 }
 
-/// Returns true if a line is empty or a comment. Every format allows these lines.
+/// Returns true if a line is blank or a comment (it begins with `#`). Every format allows these lines.
 #[inline]
 pub(crate) fn is_blank_or_comment(line: &[u8]) -> bool {
     match line.first() {
@@ -196,11 +196,11 @@ pub(crate) fn host_and_path<'l>(host: &'l [u8], url: &'l [u8]) -> (&'l [u8], &'l
     }
 }
 
-/// The number of lines in which a format is searched. It is enough for a log that starts with comments or
+/// The number of lines from which the format is detected. It is enough for a log that starts with comments or
 /// corrupt lines.
 const LINES_TRIED: usize = 64;
 
-/// The number of bytes of a line that are shown or examined.
+/// The number of bytes of the first line that an error shows, and that are searched for binary bytes.
 const BYTES_TRIED: usize = 512;
 
 #[cfg(test)]

@@ -38,8 +38,8 @@ struct LoadedFilter {
     refused: u64,
 }
 
-/// The inode, size and modification time of a file. At least one of them changes when the file is replaced or
-/// rewritten.
+/// The inode, the size, and the modification time (seconds, nanoseconds) of a file. At least one of them changes when
+/// the file is replaced or rewritten.
 type FileStamp = (u64, u64, i64, i64);
 
 /// Why the filter could not be opened at the start.
@@ -113,8 +113,8 @@ impl FileFilter {
         })
     }
 
-    /// Looks up an id in any spelling that the filter's [`IdForm`] allows. Returns [`Answer::Ask`] if the filter is
-    /// stale.
+    /// Looks up an id in any spelling that the filter's [`IdForm`] allows. A text that is not an id most likely gets
+    /// [`Answer::Absent`]. Returns [`Answer::Ask`] if the filter is stale.
     pub fn answer(&self, id: impl AsRef<[u8]>) -> Answer {
         self.lookup(|hasher| Ok::<_, IdError>(hasher.hash_query(id.as_ref())))
             .unwrap_or(Answer::Maybe)

@@ -53,7 +53,7 @@ impl Lanes {
         }
     }
 
-    /// Returns true if all bits of `hash` are set in `block`.
+    /// Returns true if all bits that `hash` selects are set in `block`.
     #[inline]
     pub(crate) fn are_set(self, hash: u64, block: &[u8; BLOCK_BYTES]) -> bool {
         #[cfg(target_arch = "x86_64")]
@@ -102,7 +102,7 @@ impl Lanes {
     }
 }
 
-/// Returns one bit for each lane.
+/// Returns the bits that `hash` selects: for each lane, a number with one set bit.
 fn bits_of(hash: u64) -> [u32; LANES] {
     // The upper half of the hash selects the block, the lower half the bits.
     let low = hash as u32;
@@ -111,8 +111,8 @@ fn bits_of(hash: u64) -> [u32; LANES] {
 
 /// Returns the block with index `at` of a file's payload.
 ///
-/// Returns `None` if `area` is too short. This cannot happen for an opened filter. The caller then answers
-/// "maybe", so that the request goes to the origin.
+/// Returns `None` if `area` is too short, which cannot happen for an opened filter. The callers answer "maybe" for
+/// `None`, so that the request goes to the origin.
 #[inline]
 fn block_at(area: &[u8], at: usize) -> Option<&[u8; BLOCK_BYTES]> {
     area.get(at * BLOCK_BYTES..)?.first_chunk()
@@ -143,7 +143,7 @@ fn set(hash: u64, blocks: &mut [Block]) -> bool {
 /// `None` if this number exceeds the file format's 32 bits.
 pub(crate) fn blocks_for(ids: u64, rate: Rate) -> Option<u32> {
     let is_within_rate = |blocks: u64| expected_rate(ids as f64 / blocks as f64) <= rate.share();
-    // Bounds of the search: blocks with 256 ids or more exceed every rate. Blocks with a quarter of an id are within
+    // Bounds of the search: 256 ids per block or more exceed every rate. A quarter of an id per block is within
     // every rate down to RATE_MIN. For fewer than 256 ids, `low` is one block, which may already suffice.
     let mut low = (ids / 256).max(1);
     let mut high = ids.saturating_mul(4).max(1);

@@ -5,8 +5,8 @@ use edgeward_types::ByteSize;
 
 use crate::plan::{Amount, Contender, DISK_BYTES_MIN, Server, Setting, Size};
 
-/// Returns the settings of a contender as text, one setting per line. A share is shown with its size in bytes, for
-/// objects with a total size of `footprint_bytes`.
+/// Returns the settings of a contender as text, one setting per line. A capacity that the plan gives as a
+/// share of `footprint_bytes`, the total size of all objects, is also shown in bytes.
 pub(crate) fn lines(contender: &Contender, footprint_bytes: u64) -> Vec<String> {
     let mut lines = Vec::new();
     let mut capacity = |what: &str, size: Option<Size>, least: u64| {

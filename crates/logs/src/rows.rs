@@ -13,7 +13,8 @@ pub(crate) struct Rows<'a, R> {
     spill: &'a Spill,
     fingerprints: Fingerprints,
     pub(crate) partitions: Partitions<R>,
-    /// The tally and the sample of a full analysis. `None` if the analysis only counts the requests for each URL.
+    /// The tally and the sample of a full analysis, for which `R::TALLIED` is true. `None` if the analysis only counts
+    /// the requests for each URL.
     pub(crate) full: Option<(Tally, Sample)>,
     pub(crate) spill_error: Option<SpillError>,
 }

@@ -87,7 +87,7 @@ fn insertions(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> 
     let mut next = 0;
     let mut insert = |batch: u64| {
         for _ in 0..batch {
-            // The first record starts at 4096 bytes (8 units), as after the header of a segment.
+            // The first record starts at 4096 bytes (8 units of 512 bytes), as after the header of a segment.
             let at = Location::from_unit(next * STRIDE_UNITS + 8);
             replaced += u64::from(index.insert(key(next), at) != InsertOutcome::New);
             next += 1;
@@ -136,6 +136,7 @@ fn lookups(index: &Index, objects: u64, out: &mut Figures) -> io::Result<()> {
     })?;
     let lookups = (absent - objects) as f64;
     out.report("false_match_rate_met", matches as f64 / lookups, "")?;
+    // `touch` counts a hit on an entry.
     out.batches("touch", LOOKUP_BATCHES, |batch| {
         for _ in 0..batch {
             n += 1;
@@ -184,6 +185,7 @@ fn checkpoint(
     out: &mut Figures,
 ) -> io::Result<()> {
     let start = Instant::now();
+    // The epoch 1 is arbitrary: this index has no log.
     let saved = index.save(1, &mut io::sink())?;
     out.report("save_to_nowhere", start.elapsed().as_secs_f64(), "s")?;
     out.report(

@@ -193,6 +193,7 @@ impl Attacker {
     /// Returns the first bytes that a new connection sends.
     fn first_bytes(&mut self) -> Vec<u8> {
         match self.attack {
+            // The argument is the initial window in bytes. A window of 0 holds all bodies back.
             Attack::PinnedH2 | Attack::ClosedWindows => h2::preface(0),
             Attack::Hpack | Attack::RapidReset | Attack::FrameFlood => h2::preface(65_535),
             Attack::PinnedH1 => {
@@ -319,7 +320,7 @@ impl Attacker {
         bytes
     }
 
-    /// Reads the responses to floods, so that the server is not blocked by a full socket. Other attacks read no
+    /// Reads and drops responses, if the server must not be blocked by a full socket. Other attacks read no
     /// response on purpose. Returns false if the server has closed the connection.
     fn read_responses(&mut self, connection: &mut AttackConnection) -> bool {
         let reads = matches!(

@@ -76,9 +76,13 @@ fn an_id_older_than_max_staleness_is_never_answered_absent() {
 #[test]
 fn each_publisher_fault_is_detected() {
     for fault in [
+        // Manifests and proofs accept any snapshot.
         Fault::AnySnapshot,
+        // A restart does not begin a new lineage.
         Fault::OneLineage,
+        // After a restored backup, the publisher states that it has every posted id.
         Fault::LostPosts,
+        // A feed that lost its position is treated as if it had continued.
         Fault::BrokenFeed,
     ] {
         let first = (0..1000).find(|&seed| World::new(seed, None, fault).run().is_err());

@@ -39,7 +39,7 @@ impl Encoding {
     }
 }
 
-/// Seconds from 1970 to 2000, the zero of PostgreSQL's times.
+/// The start of the year 2000 in seconds after 1970. PostgreSQL counts times from it.
 const YEAR_2000: i64 = 946_684_800;
 
 /// The largest offset of a time zone that is ahead of UTC.
@@ -208,7 +208,9 @@ impl<'a> FromSql<'a> for RawValue<'a> {
 /// The parameter of a changes query: a number, encoded with the width of the parameter's type.
 #[derive(Debug)]
 pub(super) struct AfterParameter<'a> {
+    /// Has the encoding of the parameter.
     pub(super) parameter: &'a Column,
+    /// The query returns only rows with a larger number or time.
     pub(super) number: i64,
 }
 

@@ -50,7 +50,7 @@ impl<'a> ProblemCollector<'a> {
         });
     }
 
-    /// Returns the problems in the order of their lines.
+    /// Returns the problems in the order of their lines, at most [`PROBLEMS_MAX`].
     pub(super) fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.line);
@@ -79,7 +79,7 @@ impl<'a> ProblemCollector<'a> {
 /// A table of the plan, with the keys that were read so far.
 pub(super) struct Table<'a> {
     problems: &'a ProblemCollector<'a>,
-    /// The path, for example `contender[1]`; empty for the document.
+    /// The path, for example `contender[1]` for the second contender; empty for the document.
     path: String,
     /// The line where the table begins.
     pub(super) line: usize,
@@ -147,12 +147,13 @@ impl<'a> Table<'a> {
         })
     }
 
-    /// Returns the table under a key.
+    /// Returns the table under a key, if the key exists. Reports a value that is not a table.
     pub(super) fn table(&self, key: &'static str) -> Option<Self> {
         self.entry(key)?.table()
     }
 
-    /// Returns the array of tables under a key.
+    /// Returns the tables of the array under a key; no tables if the key does not exist. Reports a value of
+    /// another type.
     pub(super) fn tables(&self, key: &'static str) -> Vec<Self> {
         let Some(entry) = self.entry(key) else {
             return Vec::new();

@@ -94,6 +94,8 @@ enum Body {
 /// The rows, by their names in the JSON output. `cargo xtask bench-link` prints them beside the goals and beside the
 /// figures of a commercial product.
 fn rows() -> Vec<Row> {
+    // `store` is the compression of the chunk stores, `methods` the compressions that the link may use. Most rows do
+    // not compress the stores.
     let all = Features {
         tls: true,
         store: Method::None,

@@ -1,4 +1,4 @@
-//! A disk tier without bytes for the simulator: objects in a [`SegmentLog`].
+//! A disk tier for the simulator, without the bytes of the objects. Its objects lie in a [`SegmentLog`].
 //!
 //! The tier performs the same operations as the server's store, in the same order, with sizes instead of bytes.
 //! A long body is split into pieces, and a last record completes the object. A reclaim evicts every object that
@@ -22,7 +22,7 @@ pub struct LogTierConfig {
     pub reserve: u32,
     /// The reinsertion rule.
     pub reinsertion: Reinsertion,
-    /// The mean bytes of key and head per object, because traces do not contain them.
+    /// The assumed bytes of key and head of each object. Traces do not contain them.
     pub key_and_head_bytes: u64,
     /// Records are combined into writes of at least this size. The server also writes fewer bytes after a timeout.
     /// This is not simulated, because the only time of a simulation is that of the trace.
@@ -260,6 +260,7 @@ impl LogTier {
 
     fn open_next(&mut self) -> bool {
         self.flush();
+        // No segment is being read, so any free segment may be opened.
         let opened = self.log.open_next(|_| false).is_some();
         if opened {
             self.pending_start = self.config.shape.segment_header_bytes;
@@ -285,6 +286,7 @@ impl LogTier {
     }
 
     fn write(&mut self, key: KeyHash, id: u64, bytes: u64, completes_object: bool) -> bool {
+        // One record needs one entry in the footer of its segment.
         let Some(RecordLocation { segment, offset }) = self.log.allocate(bytes, 1) else {
             return false;
         };

@@ -49,7 +49,8 @@ fn piece(object: &DiskObject, range: std::ops::Range<u64>) -> Piece {
     }
 }
 
-/// Returns the bytes that a receiver gets from a span.
+/// Returns the bytes that a receiver gets from a span. If the kernel copies bytes, each call of `send` copies at most
+/// 50,000.
 fn send_span(mut span: Span) -> Result<Vec<u8>, SendError> {
     let (ours, mut theirs) = UnixStream::pair().expect("the sockets are created");
     let mut received = Vec::new();
@@ -86,7 +87,8 @@ fn read_all(object: &DiskObject) -> (Vec<u8>, u64) {
 }
 
 /// Method: store a body shorter than a block (64 KiB), one of exactly one block, and two bodies that the store splits
-/// into two and four pieces. Read each body twice and in parts.
+/// into two and four pieces. Read each body twice and in parts. Here and in the other tests, the argument `true` of
+/// `put` announces the length of the body.
 #[test]
 fn a_body_is_sent_from_the_cache_after_its_first_read_until_the_verification_expires() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -279,6 +281,7 @@ fn spans_are_correct_or_lost_while_segments_are_overwritten() {
     check_spans_while_segments_are_overwritten(DirectWrites::Never);
 }
 
+/// The same method with writes that bypass the page cache.
 #[test]
 fn spans_are_correct_or_lost_while_direct_writes_overwrite_segments() {
     check_spans_while_segments_are_overwritten(DirectWrites::Always);

@@ -77,7 +77,7 @@ func mulFold(a, b uint64) uint64 {
 	return hi ^ lo
 }
 
-// The final mixing of XXH3. XXH3 mixes inputs of up to 3 bytes like XXH64.
+// The final mixing of inputs of more than 8 bytes. Shorter inputs are mixed in xxh3 or by avalancheXXH64.
 func avalanche(x uint64) uint64 {
 	x ^= x >> 37
 	x *= 0x165667919e3779f9
@@ -92,7 +92,7 @@ func avalancheXXH64(x uint64) uint64 {
 	return x ^ x>>32
 }
 
-// Combines the 16 bytes of b from at with the 16 bytes of the secret from k.
+// Combines 16 bytes of b, from index at, with 16 bytes of the secret, from index k, and the seed.
 func mix16(b []byte, at, k int, seed uint64) uint64 {
 	return mulFold(u64(b, at)^(key(k)+seed), u64(b, at+8)^(key(k+8)-seed))
 }

@@ -1,7 +1,8 @@
 //! Values of an id column, and the conversion to the canonical text of an id.
 //!
-//! The filter hashes the canonical text (see `edgeward_filter::IdForm`). A UUID column, a text
-//! column with UUIDs and a blob of 16 bytes therefore give the same id. An id in a URL is converted to this text too.
+//! The filter hashes the canonical text, which depends on the form of the ids (`edgeward_filter::IdForm`). With the
+//! form `uuid`, a UUID column, a text column with UUIDs and blobs of 16 bytes give the same ids. An id in a URL is
+//! converted to this text too.
 
 use edgeward_filter::{IdForm, IdText};
 
@@ -23,7 +24,7 @@ pub enum Value<'a> {
 }
 
 impl<'a> Value<'a> {
-    /// Returns the canonical id, or the reason why the value is not an id.
+    /// Returns the canonical text, or the reason why the value is not an id of this form. `buffer` may hold the text.
     pub fn canonical(self, form: IdForm, buffer: &'a mut IdText) -> Result<&'a [u8], String> {
         let canonical = match (self, form) {
             (Self::Null, _) => return Err("NULL is not an id".to_owned()),

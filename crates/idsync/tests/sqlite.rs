@@ -138,7 +138,7 @@ fn scan_from(address: &str, query: &str, position: Option<Vec<u8>>) -> BTreeSet<
         form: Some(IdForm::Text),
         ..ScanConfig::default()
     };
-    // One span, which contains all ids.
+    // A span is a part of a scan. A query to SQLite has only one, which contains all ids.
     let unread = Ledger::with_spans([Vec::new()]);
     let ledger = match position {
         Some(position) => unread.with_position(0, position),
@@ -211,6 +211,7 @@ fn a_query_that_never_ends_can_be_cancelled() {
     assert!(matches!(error, SourceError::Cancelled), "{error:?}");
 }
 
+/// `skip_to_head` reads the present rows without delivering them. The polls after it deliver only later rows.
 #[test]
 fn each_change_after_skip_to_head_is_delivered_once() {
     let folder = tempfile::tempdir().expect("the folder is created");

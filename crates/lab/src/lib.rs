@@ -17,7 +17,8 @@
 //! and `origin` are parts of the crate `replay`. `finding` states the results in sentences.
 //!
 //! The modules `plan`, `recipe`, `sample`, `outcome`, `figure`, `finding` and `page` are pure: they do no I/O.
-//! `process`, `sampler`, `contender_run` and `run` do the I/O.
+//! `process`, `sampler`, `contender_run` and `run` do the I/O. `nginx_capacity` makes nginx evict in time when a
+//! replay runs faster than real time.
 #![forbid(unsafe_code)]
 
 mod contender_run;

@@ -90,6 +90,7 @@ fn read_greeting(bytes: &[u8]) -> Step {
             reply: vec![VERSION, NO_AUTHENTICATION],
             used,
         },
+        // 255: the proxy accepts none of the client's methods.
         Some(_) => Step::Refuse(vec![VERSION, 0xff]),
     }
 }

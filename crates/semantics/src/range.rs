@@ -49,7 +49,7 @@ pub fn unsatisfied_content_range(complete_length: u64) -> HeaderValue {
 
 /// Decides which part of a complete stored body answers the request.
 ///
-/// Call this if [`conditional::evaluate`](crate::conditional::evaluate) returned `Full` (§13.2.2 step 5).
+/// Call this if [`conditional::evaluate`](crate::conditional::evaluate) returned `Evaluation::Full` (§13.2.2 step 5).
 /// Several ranges are answered with the full response, which §14.2 permits.
 pub fn decide(
     method: &Method,

@@ -25,6 +25,7 @@ fn main() -> Result<(), Box<dyn Error>> {
     };
     let mut records: Vec<Record> = edgeward_trace::open(File::open(path)?, ReadOptions::default())?
         .collect::<Result<_, _>>()?;
+    // Each object keeps the size of its first record.
     let mut traffic = Traffic::default();
     records
         .iter_mut()

@@ -17,7 +17,7 @@ use edgeward_trace::Record;
 use edgeward_types::{Seed, Timestamp};
 use proptest::prelude::*;
 
-/// The model of the two tiers: memory (`ram`) and disk.
+/// The model of the two tiers: memory (`ram`), which is an LRU cache, and disk.
 struct Model {
     ram_bytes_max: u64,
     ram: Vec<RamObject>,
@@ -156,6 +156,7 @@ fn disk_config(capacity_bytes: u64, admission: DiskAdmissionSpec) -> DiskConfig 
     DiskConfig {
         capacity_bytes,
         admission,
+        // The filter of requested keys: 20 000 keys with a false-positive rate of 1e-7.
         memory: RotatingBloomConfig::new(
             NonZeroU64::new(20_000).expect("the number is not zero"),
             1e-7,
@@ -286,8 +287,8 @@ fn the_warm_up_is_not_counted_on_disk() {
     );
 }
 
-/// The purpose of second-hit admission: if most objects are requested once, it writes few of them and has as
-/// many hits.
+/// The purpose of second-hit admission: if most objects are requested once, it writes fewer bytes than `Always` and has
+/// at least as many hits.
 #[test]
 fn second_hit_writes_less_than_always_for_the_same_hits() {
     let mut once = 1_000_000;

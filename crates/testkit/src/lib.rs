@@ -11,6 +11,7 @@
 //! use edgeward_testkit::{Answer, Gate, ScriptedOrigin};
 //!
 //! let origin = ScriptedOrigin::start();
+//! // The first request for /page gets 503, all others get 200.
 //! origin.on("/page", Answer::ok("hello").header("cache-control", "max-age=60"));
 //! origin.once("/page", Answer::status(503));
 //! let gate = Gate::new();

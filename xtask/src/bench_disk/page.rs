@@ -288,9 +288,8 @@ fn upstream_at(series: &[Sample], requests: u64) -> f64 {
     a.origin_bytes as f64 + part * b.origin_bytes.saturating_sub(a.origin_bytes) as f64
 }
 
-/// Divides the run into intervals, and computes one value per interval from the samples at the interval's ends. Returns
-/// each value with the sample at the end of its interval.
-/// A short interval at the end of the run is merged with the previous interval.
+/// Divides the run into intervals. Calls `figure` with the samples at the start and the end of each interval. Returns
+/// each value with the sample at the end. A short interval at the end of the run is merged with the previous one.
 fn interval_values(
     series: &[Sample],
     figure: impl Fn(&Sample, &Sample) -> f64,

@@ -24,13 +24,14 @@ pub(crate) struct LoadResult {
 }
 
 impl LoadResult {
+    /// Returns the p99 in microseconds, or NaN for h2load.
     pub(crate) fn p99_us(&self) -> f64 {
         self.latency_us["p99"].as_f64().unwrap_or(f64::NAN)
     }
 }
 
-/// Sends the requests of a workload to `port` for `duration`. The client runs on its own core.
-/// `tag` is part of the keys of misses and passes, so that no earlier run has used them.
+/// Sends the requests of a workload to `port` for `duration`. The client runs on its own core. `root` is the folder
+/// of the repository. `tag` is part of the keys of misses and passes, so that no earlier run has used them.
 pub(crate) fn run(
     plan: &Plan,
     root: &Path,

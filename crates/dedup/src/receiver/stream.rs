@@ -31,7 +31,7 @@ pub(super) enum PieceContent {
 
 #[derive(Debug)]
 pub(super) struct IncomingStream {
-    /// All bytes before this offset are delivered.
+    /// All bytes before this offset are delivered: they were added to `unread` in order.
     pub(super) delivered: u64,
     /// The sender may send up to this offset.
     pub(super) limit: u64,
@@ -71,7 +71,7 @@ impl IncomingStream {
         }
     }
 
-    /// Returns the size of the flow-control window: how many bytes the sender may send beyond those that are read.
+    /// Returns the size of the flow-control window: how many bytes the sender may send beyond the offset `read_up_to`.
     pub(super) fn granted(&self) -> u64 {
         self.limit - self.read_up_to
     }
@@ -198,6 +198,7 @@ impl IncomingStream {
         } else if self.digest.value() != digest {
             Err(crate::reason::DIGEST)
         } else {
+            // A shorter last chunk is not stored, because its entries in the store would be too large for it.
             if self.partial_chunk.len() >= TAIL_BYTES_MIN {
                 writer.store_chunks(&[&self.partial_chunk]);
             }

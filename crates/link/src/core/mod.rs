@@ -377,8 +377,8 @@ impl Core {
         due.is_some()
     }
 
-    /// Encodes an EPOCH frame with the current epoch, which changes no state of the peer. It shows the peer that an
-    /// idle connection still works.
+    /// Encodes an EPOCH frame with the current epoch of the store. The frame changes no state of the peer. It shows the
+    /// peer that an idle connection still works.
     pub(crate) fn keep_alive(&self, out: &mut Outbox) {
         Frame::Epoch(self.store.epoch()).encode(out.head());
     }

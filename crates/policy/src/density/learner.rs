@@ -1,8 +1,8 @@
 //! Learns from the traffic how many hits an object brings per offer of residence. An offer is a miss whose object is
 //! offered to the tier; time is counted in offers.
 //!
-//! Objects of one *class* have similar request counts and similar gaps between their last two requests. A *cell* is a
-//! class with an age bin, a range of the time since the last request.
+//! Objects of one *class* have similar request counts and similar gaps between their last two requests. The age of an
+//! object is the time since its last request; an age bin is a range of ages. A *cell* is a class and an age bin.
 //!
 //! Each cell has two sums. `hits` counts the requests of objects in the cell, and `exposure` estimates the time that
 //! objects spent in the cell, in objects × offers. Their quotient is the cell's hazard: the probability that an object
@@ -104,8 +104,8 @@ impl Learner {
 
     /// Returns the hazard of each age bin, pooled over all gaps of a class of request counts.
     ///
-    /// The prior of an object with `n` requests and age bin `b` is `PRIOR · n / 2^b`: more requests and a shorter age
-    /// mean that the next request is nearer.
+    /// Without traffic, the hazard of an object with `n` requests in age bin `b` is `PRIOR_HAZARD · n / 2^b`: the next
+    /// request is probably nearer if `n` is greater or the age is lower.
     fn pooled_hazards(&self, count_class: usize, requests: f64) -> [f64; BINS] {
         std::array::from_fn(|age_bin| {
             let (mut hits, mut exposure) = (0.0, 0.0);
@@ -187,14 +187,15 @@ const PRIOR_HITS: f64 = 5.0;
 /// 0.2 points.
 const POOLED_HITS: f64 = 20.0;
 
-/// The weight of the past after each update of the densities. 0.8 to 0.95 gave the same hit ratios within 0.1 points.
+/// The factor by which each update of the densities multiplies all sums. 0.8 to 0.95 gave the same hit ratios within
+/// 0.1 points.
 const DECAY: f64 = 0.9;
 
 /// The horizon, as a part of the offers that fill the cache once. A half instead of a quarter loses 0.5 points for
 /// videos in a large cache; an eighth gains 0.1 points there.
 const HORIZON_TURNOVERS: f64 = 0.25;
 
-/// The least horizon. Horizons of 100 to 1000 offers gave the same hit ratios within 0.6 points; short ones are better
+/// The least horizon. Minima of 100 to 1000 offers gave the same hit ratios within 0.6 points; lower ones are better
 /// for small caches.
 const HORIZON_OFFERS_MIN: f64 = 300.0;
 
@@ -222,8 +223,8 @@ mod tests {
         }
     }
 
-    /// An object that is certain to be requested soon, but not yet, is worth keeping if the request is within the
-    /// horizon.
+    /// Method: give a high hazard to age bin 10 only. This bin begins after 512 offers, so the density of a new object
+    /// must be high only if the horizon is longer.
     #[test]
     fn a_density_counts_hits_up_to_the_horizon_and_not_beyond() {
         let mut hazards = [1e-9; BINS];

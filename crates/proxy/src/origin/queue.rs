@@ -7,7 +7,7 @@
 //!   A single client gets `share` percent of the pool. The more clients use the pool, the fewer connections each
 //!   client gets, and some connections stay free for a client without a connection.
 //! - *Turns*: waiting clients take turns, and the requests of one client are served in the order of their arrival.
-//!   When the queue is full, the newest request of the client with the most waiting requests is removed.
+//!   When the queue is full, a request of a client with few waiting requests replaces the newest one of the busiest.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -143,7 +143,7 @@ impl<T> Queue<T> {
         Some(ticket)
     }
 
-    /// Takes the next request of the next client that `is_allowed` accepts.
+    /// Takes the oldest request of the first client in the list that `is_allowed` accepts.
     pub(super) fn next(&mut self, is_allowed: impl Fn(ClientNet) -> bool) -> Option<T> {
         let at = self
             .clients

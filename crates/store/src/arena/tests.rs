@@ -87,8 +87,8 @@ fn hole_range(arena: &Arena, body: &Bytes, extent_bytes: u64) -> std::ops::Range
 /// A freed body leaves a hole of whole pages in the file. If a hole covered only a part of a page, the kernel would
 /// clear this part in place, although the page may be in a socket buffer.
 ///
-/// Method: inject page sizes larger than this system's, store bodies whose sizes are not multiples of a page, and
-/// check the range that will be punched for each body.
+/// Method: inject page sizes of 4, 16 and 64 KiB, store bodies whose sizes are not multiples of a page, and check the
+/// range that will be punched for each body.
 #[test]
 fn a_hole_covers_whole_pages_whatever_the_page_size() {
     for page_bytes in [4 << 10, 16 << 10, 64 << 10_u64] {
@@ -116,7 +116,8 @@ fn a_hole_covers_whole_pages_whatever_the_page_size() {
     }
 }
 
-/// Tests both sides of the smallest size, for pages of 4 and of 64 KiB.
+/// Tests both sides of the smallest and the largest size, for pages of 4 and of 64 KiB. The caller of `insert` uses
+/// `accepts`; `insert` itself takes smaller bodies too.
 #[test]
 fn only_bodies_of_32_pages_or_more_are_accepted() {
     for (page_bytes, min) in [(4 << 10, 128 << 10), (64 << 10, 2 << 20_u64)] {

@@ -40,14 +40,14 @@ pub struct Inspection {
     pub segments: u64,
     /// The segments in use, oldest first: segments with a readable header that were not reclaimed.
     pub in_use: Vec<SegmentInspection>,
-    /// Segments whose header or footer could not be read.
+    /// Segments whose header could not be read because the device returned an error.
     pub unreadable_segments: u64,
     /// Bytes of records that were read and verified; 0 if verification was not requested.
     pub verified_bytes: u64,
     /// Records that do not match their checksum, objects with a missing piece, and segments in use whose records or
     /// footer cannot be read.
     pub problems: u64,
-    /// Descriptions of the first problems.
+    /// Descriptions of the first 100 problems.
     pub problems_shown: Vec<String>,
 }
 
@@ -154,6 +154,7 @@ pub fn inspect_device(
         Err(NoValidSuperblock::Blank) => return Err(rejected(SuperblockError::Foreign)),
         Err(NoValidSuperblock::Invalid(problem)) => return Err(rejected(problem)),
     };
+    // 0: an inspection needs no reserve of free segments.
     let count = recovery::segments_on(device, &superblock, 0)?;
     let segments = SegmentTable::new(superblock.segments_offset, superblock.segment_bytes, count);
     let mut inspector = Inspector {
@@ -200,7 +201,8 @@ struct Inspector<'a> {
     report: Inspection,
     /// The offsets of pieces that match their checksum.
     valid_pieces: HashSet<u64>,
-    /// For every piece that a commit record lists: the location of the commit record, and the extent of the piece.
+    /// For every piece that a commit record lists: the location of the commit record, and the extent of the piece (its
+    /// offset on the device and the epoch of its segment).
     extents: Vec<(Location, Extent)>,
 }
 

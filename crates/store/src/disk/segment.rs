@@ -83,7 +83,7 @@ impl SegmentTable {
     }
 
     /// Prevents a segment from being overwritten until the returned guard is dropped. Returns `None` if the
-    /// segment has another epoch. Drop the guard within microseconds, because the writer waits for that.
+    /// segment has another epoch. Drop the guard within microseconds, because the writer waits until no guard exists.
     pub(crate) fn block_overwrite(
         &self,
         segment: SegmentId,

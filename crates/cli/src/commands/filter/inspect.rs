@@ -67,7 +67,8 @@ pub(super) struct FilterReport {
     overfilled: bool,
     bytes: u64,
     bits_per_id: f64,
-    /// The size as a multiple of the information-theoretic lower bound.
+    /// The size as a multiple of the information-theoretic lower bound (the smallest size of any filter with the
+    /// expected rate and this number of ids).
     times_the_limit: f64,
     /// The false-positive rate that the builder of the filter requested.
     asked_rate: f64,

@@ -101,7 +101,7 @@ pub(crate) fn forward(args: &ForwardArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, listeners.collect())
 }
 
-/// Runs the proxy until a signal stops it.
+/// Runs the proxy, whose clients name the target of each connection, until a signal stops it.
 pub(crate) fn socks(args: &SocksArgs) -> anyhow::Result<ExitCode> {
     serve(&args.link, vec![(args.listen, ListenerTarget::Proxy)])
 }

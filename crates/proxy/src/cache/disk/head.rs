@@ -2,7 +2,7 @@
 //! request fields by which the responses of a target vary.
 //!
 //! docs/reference/disk-format.md describes the bytes. The store's checksum protects the head, so normally only a head
-//! that another version of the edge wrote fails to parse. Such an object is a miss. All values are checked
+//! of another format version fails to parse. An object with such a head is a miss. All values are checked
 //! nevertheless, because other code relies on them.
 
 use bytes::{BufMut as _, Bytes};
@@ -342,7 +342,7 @@ mod tests {
         }
     }
 
-    /// The bytes of version 1, which later versions must parse.
+    /// Later releases of the edge must parse heads of format version 1, so its bytes must not change.
     #[test]
     fn the_bytes_of_version_1_are_fixed() {
         let policy = StoredPolicy {

@@ -27,7 +27,7 @@ final class State {
     private static final int CHALLENGES_MAX = 8;
     // The largest number of stored statements that refer to ids that the client does not have yet.
     private static final int PENDING_MAX = 16;
-    // The largest number of remembered deltas: 128 of the newest manifest, its maximum, and 128 of earlier manifests.
+    // The largest number of remembered deltas: up to 128 of the newest manifest, and as many of earlier manifests.
     private static final int LISTED_MAX = 256;
     // The largest difference between two clocks that counts as a rounding error.
     static final long JITTER_MS = 50;
@@ -51,7 +51,7 @@ final class State {
     private boolean hasDeadline;
     private Highest highest = new Highest(0, 0, 0, 0);
 
-    /** The highest numbers of all trusted statements. All except the serial were stated for this lineage. */
+    /** The highest numbers of all trusted statements. {@code epochMin} and {@code head} belong to {@code lineage}. */
     private record Highest(long serial, long lineage, long epochMin, long head) {}
 
     /**
@@ -419,8 +419,8 @@ final class State {
     }
 
     /**
-     * Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can make the clock late by
-     * 2 * JITTER_MS.
+     * Stores a statement until its ids have arrived. Its deadline is reduced, because jitter can make {@link Clock} run
+     * behind by 2 * JITTER_MS.
      */
     private void state(long lineage, long epochMin, long head, long until) {
         Statement statement = new Statement(lineage, epochMin, head, until - 2 * JITTER_MS);
@@ -485,9 +485,10 @@ final class State {
     }
 
     /**
-     * One time from two clocks that may both be wrong. The time advances with the faster clock. If the clocks diverge
-     * by more than JITTER_MS, the anchor is reset. Otherwise a step back of the wall clock would hide the time of a
-     * later suspend, during which the monotonic clock may stop.
+     * One time from two clocks that may both be wrong. It was {@code anchored} at the anchor, and has advanced with the
+     * faster clock since then. If the clocks diverge by more than JITTER_MS, the anchor is set to the present.
+     * Otherwise a step back of the wall clock would hide the time of a later suspend, during which the monotonic clock
+     * may stop.
      */
     static final class Clock {
         private Now anchor;

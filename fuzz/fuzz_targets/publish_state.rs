@@ -31,14 +31,15 @@ fn check_log(bytes: &[u8]) {
     let end = usize::try_from(end).expect("within the bytes");
     let written: Vec<u8> = deltas.iter().flat_map(Delta::to_bytes).collect();
     assert_eq!(written, bytes[..end]);
+    // A record has at least 64 bytes, the length of its header.
     assert!(!has_lost_records || end + 64 < bytes.len(), "a valid record follows the end");
     // The valid part of the log contains no damage.
     let (again, same_end, has_lost_records) = read_log(&bytes[..end]);
     assert_eq!((again, same_end, has_lost_records), (deltas, end as u64, false));
 }
 
-/// Each byte below 0xf0 becomes a record with this many ids. Other bytes are inserted between records as they
-/// are.
+/// Builds a journal from the first 64 bytes of `input`. A byte below 0xf0 is the number of ids of a record. Other
+/// bytes are inserted between records unchanged.
 fn records(input: &[u8]) -> Vec<u8> {
     let mut log = Vec::new();
     for (n, &byte) in input.iter().take(64).enumerate() {

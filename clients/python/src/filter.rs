@@ -87,7 +87,8 @@ pub(crate) struct Facts {
     seed: u64,
     /// The false-positive rate that the builder was configured with.
     asked_rate: f64,
-    /// The false-positive rate that is expected from the shape or the load of the filter.
+    /// The expected false-positive rate: computed from the widths of a static filter's fingerprints, or from the
+    /// number of ids in an updatable filter.
     expected_rate: f64,
     /// The size of the whole file in bytes.
     bytes: u64,

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 
 /// The histogram of requests per URL: for each number of requests, the number of URLs that have it.
 ///
-/// The URLs of `n` requests have at most `√(2n)` different request counts, so the histogram is small: at most
-/// 14 thousand rows for a hundred million requests.
+/// The histogram is small: if a log has `n` requests in all, its URLs have at most `√(2n)` different request counts.
+/// A hundred million requests give at most 14 thousand rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Popularity {
     /// The number of URLs by request count, for counts below [`SMALL_COUNTS`].
@@ -88,7 +88,7 @@ impl Popularity {
     }
 
     /// Fits Zipf's law to the URLs with at least ten requests. If fewer than 20 URLs have ten requests, the fit uses
-    /// the URLs with at least two. Returns `None` if fewer than 20 URLs have two.
+    /// the URLs with at least two requests. Returns `None` if fewer than 20 URLs have two requests.
     ///
     /// The fit uses least squares over ranks that are evenly spaced on a logarithmic scale, so that the long tail does
     /// not dominate.

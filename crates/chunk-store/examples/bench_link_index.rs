@@ -13,7 +13,9 @@
 //! Each index is filled with the ids of a full store. Then the benchmark does the work of a full store to which
 //! bodies are added. It cuts random bytes into chunks, hashes them, looks up and inserts their ids, and removes an
 //! old id for each new one. Times are CPU time of the thread. The results are medians of several measurements,
-//! which alternate between the three indexes. The output is one JSON object per line.
+//! which alternate between the three indexes. The output is one JSON object per line. `full` is the used share of the
+//! index's slots, `dropped` the number of entries that were dropped because no slot was free for a new one, and
+//! `gb_per_tb` the GB of the index per TB of the store.
 
 use std::hint::black_box;
 use std::io::{self, Write as _};
@@ -58,7 +60,7 @@ struct FullIndex {
     store_bytes: u64,
     /// The configured average chunk size in bytes.
     average: u32,
-    /// The number of containers of the store.
+    /// The number of containers of the store. A container has 1 MiB.
     containers: u64,
     /// The number of chunks with which the index was filled.
     chunks: u64,
@@ -79,8 +81,8 @@ struct FullIndex {
 
 impl FullIndex {
     fn new(store_bytes: u64, average: u32) -> Self {
-        // The chunker cuts no chunk shorter than a quarter of the average, so the mean length is an eighth above it.
-        // `Chunks` of this crate expects the same mean length.
+        // The chunker cuts no chunk shorter than a quarter of the configured average, so the mean length is above this
+        // average: by about an eighth, as measured. `Chunks` of this crate expects the same mean length.
         let chunk_bytes = u64::from(average) * 9 / 8;
         let chunks = store_bytes / chunk_bytes;
         let before = rss_bytes();

@@ -23,7 +23,7 @@ pub(crate) struct NegativeSettings {
     pub(crate) filter: Option<FilterLocation>,
     /// The publisher's public keys. If there are no keys, signatures are not verified.
     pub(crate) keys: Vec<PublicKey>,
-    /// An id that was committed longer ago than this is never answered 404.
+    /// An id that was committed longer ago than this is never answered 404. A publisher requires this setting.
     pub(crate) max_staleness: Option<Duration>,
     /// How ids are written in the path. `None`: in the form that the filter itself names.
     pub(crate) id_kind: Option<IdKind>,
@@ -31,6 +31,7 @@ pub(crate) struct NegativeSettings {
     pub(crate) clock_error: Option<Duration>,
     /// The PEM file of the root certificates for an `https` publisher. `None`: the root certificates of the system.
     pub(crate) root_certificates: Option<PathBuf>,
+    /// The maximum size of a publisher's snapshot. `None`: the default of the filter client.
     pub(crate) snapshot_bytes_max: Option<ByteSize>,
 }
 

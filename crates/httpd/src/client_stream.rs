@@ -24,7 +24,7 @@ pub(crate) struct ClientStream<S> {
     /// stop it. If it expires, the pending write or flush fails.
     timer: Pin<Box<Sleep>>,
     timer_runs: bool,
-    /// The number of bytes written since the timer was set.
+    /// The number of bytes written since the timer started.
     bytes_written: usize,
     slot: Arc<Slot>,
     counters: Arc<ConnectionCounters>,

@@ -3,7 +3,7 @@
 //! - A [`Source`] is a database with a query that returns one column. [`open`] creates a source from an
 //!   address: `postgres://`, `sqlite://` or `cassandra://`, each behind a cargo feature.
 //! - A [`Scan`] reads all ids in [`Batch`]es of canonical ids, and continues after an outage of the database.
-//!   Its [`Ledger`] records which parts of the source are read.
+//!   Its [`Ledger`] records which parts of the source were already read.
 //! - A [`Checkpoint`] stores the ledger and the hashes of the ids in a file. After a crash, the next run of the
 //!   program continues the scan from this file.
 //! - [`ChangesPoller`] polls the database for the ids that were added after the scan began.

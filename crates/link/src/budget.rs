@@ -52,7 +52,7 @@ impl Budget {
         self.remaining_bytes == 0
     }
 
-    /// If the budget is spent, starts a new one, yields and returns true.
+    /// If the budget is spent, starts a new one, calls [`yield_now`] and returns true: the caller returns `Pending`.
     pub(crate) fn yield_if_spent(&mut self, cx: &mut Context<'_>) -> bool {
         let is_spent = self.is_spent();
         if is_spent {

@@ -153,7 +153,7 @@ impl AnyTier {
     pub fn uncharged_bytes(&self) -> u64 {
         match self {
             Self::Density(tier) => tier.uncharged_bytes(),
-            // The rankings keep 8 or 16 bytes of state for each object; the difference is ignored.
+            // The charge includes 8 bytes for the state of the ranking. A state has 8 or 16 bytes; the rest is ignored.
             _ => 0,
         }
     }

@@ -121,9 +121,9 @@ impl FieldScope {
         }
     }
 
-    /// Adds an occurrence of the directive. If its list is empty or has a member that is not a field name, the
-    /// directive applies to the whole response, because the sender intended to protect something that this
-    /// cache cannot identify.
+    /// Adds an occurrence of the directive. Without a list of fields it applies to the whole response. The same holds
+    /// for an empty list, too many fields, or a member that is not a field name: the sender intended to protect
+    /// something that this cache cannot identify.
     fn restrict(&mut self, argument: Argument<'_>) {
         if *self == Self::Whole {
             return;

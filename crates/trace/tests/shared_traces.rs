@@ -15,6 +15,7 @@ type Expected = (u64, u64, Option<u128>, u64, [u64; 5], Option<u64>);
 fn published_traces_have_their_published_figures() {
     // The large synthetic traces are read in release builds only: a debug build takes a minute.
     let reads_large = !cfg!(debug_assertions);
+    // The file, true if this build reads the file, and the expected figures.
     let table: [(&str, bool, Expected); 6] = [
         (
             "bu98-proxy.tr.zst",

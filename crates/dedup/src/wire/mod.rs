@@ -37,7 +37,7 @@ pub(crate) fn header_check(length: u32, kind: u8) -> [u8; 3] {
 /// The maximum number of bytes of a body in one frame (a piece), which is also the maximum length of a chunk.
 pub const PIECE_BYTES_MAX: usize = 512 << 10;
 
-/// The maximum length of a payload: an incompressible piece with its cuts.
+/// The maximum length of a payload: an incompressible piece, and 16 KiB for the other fields, such as cuts.
 pub const PAYLOAD_BYTES_MAX: usize = PIECE_BYTES_MAX + (16 << 10);
 
 /// The maximum number of chunks in a frame, as references or as [`cuts`](Frame::Literal), which are lengths of chunks.
@@ -160,7 +160,7 @@ pub enum Frame<'a> {
         length: u64,
         digest: u128,
     },
-    /// The sender ends the stream before the end of its body.
+    /// The sender ends the stream before the end of its body. [`reason`](crate::reason) has the codes, here and below.
     Reset { stream: StreamId, reason: u32 },
     /// The receiver ends the stream before the end of its body.
     Stop { stream: StreamId, reason: u32 },

@@ -1,4 +1,5 @@
-//! Tests a client with a real publisher and an unreliable network.
+//! Tests a client with a real publisher and an unreliable network. `hostile` tests invalid responses, and `law` tests
+//! with failures of all kinds that no id older than `max_staleness` is answered absent.
 #![forbid(unsafe_code)]
 
 mod hostile;
@@ -54,8 +55,8 @@ fn a_client_fails_open_after_its_publisher_died() {
     assert!(!client.status().fresh);
 }
 
-/// A stepped wall clock never makes a stale filter fresh. After a step, the next proof (the publisher's signed response
-/// to a request of this client) makes the filter fresh again.
+/// A step of the wall clock never makes a stale filter fresh. If a step makes a fresh filter stale, the next proof (the
+/// publisher's signed response to a request of this client) makes it fresh again.
 #[test]
 fn stepped_wall_clocks_do_not_extend_freshness() {
     let folder = tempfile::tempdir().expect("a folder");
@@ -124,7 +125,7 @@ fn a_stored_snapshot_is_not_fetched_again() {
     assert_eq!(client.answer("6000"), Answer::Maybe);
 }
 
-/// The time from the response to a post until the client answers "maybe": the 99th percentile is far below two
+/// The time from the response to a post until the client answers "maybe": the 99th percentile is below two
 /// seconds.
 #[test]
 fn a_posted_id_is_answered_maybe_within_two_seconds() {
@@ -149,7 +150,8 @@ fn a_posted_id_is_answered_maybe_within_two_seconds() {
     assert!(p99 < Duration::from_secs(2), "{p99:?}");
 }
 
-/// The relay cuts the first three responses with the snapshot in half. The client then requests the missing bytes.
+/// The relay truncates the bodies of the first three snapshot responses to half their length. The client then requests
+/// the missing bytes.
 #[test]
 fn a_broken_download_is_resumed() {
     let folder = tempfile::tempdir().expect("a folder");

@@ -14,6 +14,8 @@ use edgeward_testkit::{Wan, WanSettings};
 use crate::endpoints::{Features, LinkBed};
 use crate::watch::{Watch, now};
 
+/// All features of the link, except that the chunk stores do not compress (`store`), and that the gateway does not
+/// store all chunks that it sends (`keep_sent`).
 const ALL_FEATURES: Features = Features {
     store: Method::None,
     tls: true,
@@ -25,7 +27,7 @@ const ALL_FEATURES: Features = Features {
     id_scheme: IdScheme::Blake3,
 };
 
-/// Measures the latency over the link and through a TCP relay in turns, without network delay and other traffic.
+/// Measures the latency over the link and through a TCP relay in turns, on loopback and without other traffic.
 pub(crate) fn idle() -> io::Result<()> {
     let target = start_target()?;
     let test_link = LinkBed::start(target, &ALL_FEATURES, None)?;
@@ -127,7 +129,8 @@ const NETWORK: WanSettings = WanSettings {
 /// The number of requests of each series. At 20 ms per request, a series takes more than half a minute.
 const REQUESTS: usize = 1500;
 
-/// The shortest processor pause (see [`Watch`]) that counts if a request takes less than 1 ms, in nanoseconds.
+/// The shortest processor pause that counts if a request takes less than 1 ms, in nanoseconds. In a pause, the host of
+/// the virtual machine suspends a processor (see [`Watch`]).
 const SHORT_PAUSE_NS: u64 = 300_000;
 
 /// The shortest processor pause that counts if a request takes 20 ms, in nanoseconds. If shorter pauses counted, most

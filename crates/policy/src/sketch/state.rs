@@ -1,4 +1,5 @@
-//! Saves and restores a [`RotatingBloom`], so that a restart does not lose the memory of requests.
+//! Saves and restores a [`RotatingBloom`], so that a restart does not lose the memory of requests. Its two filters are
+//! called generations here: keys are added to the primary, and the secondary has the keys of the previous period.
 //!
 //! ```text
 //! offset  bytes
@@ -14,9 +15,6 @@
 //!      …  64·n   generation 1
 //!      …      8  XXH3-64 of all preceding bytes
 //! ```
-//!
-//! The generations are the two filters: keys are added to the primary, and the secondary has the keys of the previous
-//! period.
 //!
 //! All integers are little-endian. Keys that are added while the state is written may or may not be in it.
 

@@ -278,8 +278,8 @@ where
 }
 
 /// Ends a connection whose client may still send bytes. Closing a socket with unread bytes resets the connection, and
-/// the reset may reach the client before the response. The edge therefore half-closes the connection. It then reads and
-/// discards the client's bytes, for at most two seconds and up to 4 MiB.
+/// the reset may reach the client before the response. The edge therefore sends `last_bytes` and half-closes the
+/// connection. It then reads and discards up to 4 MiB from the client. All this takes at most two seconds.
 async fn half_close<S: ClientStream>(io: ClientIo<S>, last_bytes: &[u8]) {
     _ = tokio::time::timeout(LINGER_MAX, Box::pin(linger(io, last_bytes))).await;
 }

@@ -9,7 +9,7 @@ use super::subjects::QUERIES_PER_ROUND;
 use super::{BenchFilterArgs, Row};
 use crate::diagnostic::Diagnostic;
 
-/// Returns the results of Guava.
+/// Returns the results of Guava. `jars` is the class path of the Java program.
 pub(super) fn measure(args: &BenchFilterArgs, jars: &str) -> anyhow::Result<Row> {
     let folder = std::env::temp_dir().join(format!("edgeward-bench-{}", std::process::id()));
     std::fs::create_dir_all(&folder).context("cannot create a temporary folder")?;

@@ -119,6 +119,7 @@ pub(crate) fn run(args: &BuildArgs) -> anyhow::Result<ExitCode> {
 /// Builds a filter in edgeward's format.
 fn build_edgeward(args: &BuildArgs) -> anyhow::Result<(SourceReader<'_>, Report)> {
     let start = Instant::now();
+    // The text names the hash function: a checkpoint has hashes, and is valid only for the same function.
     let mut reading = SourceReader::begin(args, &format!("xxh3 {}", args.hash_seed))?;
     let hasher = IdHasher {
         form: reading.form,

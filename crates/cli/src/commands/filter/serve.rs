@@ -183,6 +183,7 @@ pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
 /// Returns the source that is scanned, and the polls for changes between two scans.
 fn source(args: &ServeArgs) -> anyhow::Result<(Box<dyn IdSource>, Option<PreparedPolls>)> {
     if let Some(address) = args.source.database() {
+        // The ids are read in any order (`false`), because a publisher does not resume scans from a checkpoint.
         let source = args.database.open(address, false)?;
         let config = args.database.config(Some(args.ids), args.skip_malformed);
         let polled_source = Arc::clone(&source);

@@ -28,7 +28,7 @@ pub(crate) struct Rule {
     pub(crate) spec: DiskAdmissionSpec,
     /// Decides in which tiers an object is stored. Contains the history.
     pub(crate) hierarchy: Hierarchy,
-    /// The hosts of the rule. The list is empty for the default rule.
+    /// The patterns of the hosts that are configured with this rule.
     pub(crate) hosts: Vec<HostPattern>,
     /// The file that keeps the history while the edge is down.
     file: Option<PathBuf>,
@@ -37,7 +37,7 @@ pub(crate) struct Rule {
 /// The settings that all rules share.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RuleSettings<'a> {
-    /// The size of each rule's history.
+    /// The size of the Bloom filters of each rule's history.
     pub(crate) memory: RotatingBloomConfig,
     /// The other settings of each rule's [`Hierarchy`], such as size limits.
     pub(crate) rules: HierarchyRules,

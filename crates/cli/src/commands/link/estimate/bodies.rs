@@ -14,7 +14,7 @@ impl Estimate {
     /// skipped.
     pub(super) fn files(&mut self, path: &Path) -> anyhow::Result<()> {
         let before = self.estimator.savings();
-        // The path of the argument must exist. A file inside a folder may disappear while the folder is read.
+        // The given path itself must exist. A file inside a folder may disappear while the folder is read.
         fs::metadata(path).with_context(|| format!("{}", path.display()))?;
         let mut unread_paths = vec![path.to_owned()];
         while let Some(path) = unread_paths.pop() {

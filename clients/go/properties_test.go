@@ -102,8 +102,8 @@ func TestRandomHashesMatchAtTheConfiguredRate(t *testing.T) {
 				passed++
 			}
 		}
-		// The limit is five standard deviations above the expected count, and 3 more: rounding the widths of the slots to
-		// whole bits changes the rate a little.
+		// The limit is the expected count, plus five standard deviations, plus 3. The 3 are needed because the slots of a
+		// filter have whole numbers of bits, so its rate differs a little from the configured rate.
 		expected := probes * filter.Facts().Rate
 		if float64(passed) > expected+5*math.Sqrt(expected)+3 {
 			t.Errorf("%s: %d of %d random hashes are false positives, expected %f", testCase.File, passed, probes, expected)

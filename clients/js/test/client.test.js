@@ -1,5 +1,8 @@
 // Tests the client with a publisher in this process and clocks that only the test advances. `publisher.trouble` names
-// the fault that the publisher injects, see FakePublisher.
+// the fault that the publisher injects, see FakePublisher. `publisher.pass(ms)` advances both clocks.
+//
+// The answer "ask" means that the filter is not fresh, so the caller must ask the service. The counter `failed`
+// includes `refused`: data that the client did not accept.
 
 import assert from "node:assert/strict";
 import test from "node:test";

@@ -21,7 +21,9 @@ use crate::store::ChunkLocation;
 pub struct Knowledge {
     containers: BTreeMap<u32, KnownChunks>,
     containers_max: usize,
+    /// The epoch of our store: its random number. 0 until it is set.
     own_epoch: u64,
+    /// The epoch of the peer's store. 0 until it is set.
     peer_epoch: u64,
 }
 
@@ -30,8 +32,8 @@ pub struct Knowledge {
 struct KnownChunks {
     /// The bits: bit `n % 64` of word `n / 64` is for the chunk in slot `n`.
     chunks: Vec<u64>,
-    /// True if the peer has the chunks in another order. It then cannot resolve a run: one reference to several
-    /// consecutive chunks.
+    /// True if the peer's store has the chunks in another order than our store. The peer then cannot resolve a run: one
+    /// reference to several consecutive chunks.
     disordered: bool,
 }
 
@@ -76,7 +78,7 @@ impl Knowledge {
     }
 
     /// Returns true if the peer has chunks of this container, and no NAK has reported that the peer's store has
-    /// them in another order.
+    /// them in another order than our store.
     pub fn in_order(&self, container: u32) -> bool {
         let known = self.containers.get(&container);
         known.is_some_and(|known| !known.disordered)

@@ -90,7 +90,7 @@ pub struct Proof {
     pub echo: String,
 }
 
-// The 1 in both texts is not the version of the document: see `FORMAT`.
+// The 1 is a fixed part of both signed texts. The version of the documents is `FORMAT`.
 impl Document for Manifest {
     const KIND: &'static str = "edgeward filter manifest 1";
 }
@@ -199,13 +199,14 @@ pub enum ManifestError {
         /// The version of the document.
         found: u32,
     },
-    /// The manifest lists more deltas than allowed.
+    /// The manifest lists more than [`DELTAS_MAX`] deltas.
     #[error("the manifest lists {found} deltas, more than {DELTAS_MAX}")]
     TooManyDeltas {
         /// The number of deltas.
         found: usize,
     },
-    /// Neither the snapshot nor a delta covers some numbers of the journal.
+    /// The deltas do not follow each other without gaps and overlaps up to `head`, or the first delta begins after the
+    /// snapshot's `base`, or `base` is above `head`.
     #[error("the manifest's deltas leave a gap at journal number {at}")]
     Gap {
         /// The journal number at which the check failed. It is next to the gap or in it.

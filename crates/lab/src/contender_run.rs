@@ -232,7 +232,9 @@ impl ContenderRun<'_> {
 struct PartReplay<'a> {
     run: &'a ContenderRun<'a>,
     part: &'a TracePart,
+    /// The folders, ports and limits of the server.
     environment: &'a Environment<'a>,
+    /// The folders, files and arguments with which the server was started.
     recipe: &'a Recipe,
     origin: &'a RunningOrigin,
     /// The time at which the time axis of the report begins.
@@ -285,6 +287,7 @@ impl PartReplay<'_> {
             state.log.push(sample, is_required);
         };
         take_sample(&mut sampler, state, true);
+        // nginx checks the size of its cache too rarely for a fast replay, so a thread makes it evict in time.
         let enforcer = self
             .recipe
             .enforced_capacity
@@ -450,4 +453,5 @@ const INTERVAL: Duration = Duration::from_secs(1);
 /// The time between two checks. Each check finds out if the warm-up, the replay or the server has ended.
 const POLL: Duration = Duration::from_millis(50);
 
+/// The maximum number of failed requests that an outcome describes.
 const ERROR_SAMPLES_MAX: usize = 10;

@@ -10,8 +10,9 @@
 //! The tally has the counts of all lines, for example by hour and by status. All requests for a URL are in one
 //! partition, so partitions are counted separately and their results are added. In a partition, a request takes 8
 //! bytes with [`Depth::Counts`] and 16 bytes with [`Depth::Full`]. A fingerprint of 128 bits adds 8 bytes to both.
-//! Memory holds the buffers of the partitions and one table per thread, independent of the number of URLs. The
-//! temporary file has no name, so the system always frees its space when the process ends.
+//! Memory holds the buffers of the partitions and one table per thread. The size of a table is limited: if a partition
+//! has more URLs, its thread reads the partition in several passes. The temporary file has no name, so the system
+//! always frees its space when the process ends.
 //!
 //! The tally and the counts of all URLs can be saved: as a partial result, which can be merged with those of other
 //! machines, or as a checkpoint, from which an interrupted analysis continues.
@@ -21,15 +22,15 @@
 #![forbid(unsafe_code)]
 
 mod ahead; // decompression in separate threads
-mod analyze;
-mod checkpoint;
+mod analyze; // the complete analysis
+mod checkpoint; // saved results, from which an interrupted analysis continues
 mod count; // sums for each URL of a partition
 mod find; // the logs in files, folders and patterns
-mod lines;
+mod lines; // the lines of a log
 #[cfg(feature = "parquet")]
 mod parquet;
 mod partial; // statistics of one machine, to be merged with others
-mod report;
+mod report; // what was read from each log, and its problems
 mod row; // the data of one request in a partition
 mod rows; // the requests that one thread has read
 mod scan; // the threads that read logs

@@ -137,8 +137,8 @@ fn streams_of_one_http2_connection_are_collapsed() {
 /// An HTTP/2 client can stall a stream by flow control, although its socket accepts bytes. `body_idle_timeout`
 /// applies to such a stream too, and the edge closes the connection.
 ///
-/// Method: a client with the default window reads no byte of a body of 8 MiB, so that only the edge can end the
-/// stream.
+/// Method: a client reads no byte of a body of 8 MiB. The body is larger than the client's window, so the response
+/// cannot complete, and only the edge can end the stream.
 #[test]
 fn an_http2_client_that_reads_nothing_is_closed() {
     let bed = TestBed::with_config(|config| {

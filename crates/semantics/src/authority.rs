@@ -142,7 +142,8 @@ impl fmt::Display for InvalidTarget {
 
 impl std::error::Error for InvalidTarget {}
 
-/// Splits `host[:port]`. Returns `None` if the port is not a number or an address bracket is open.
+/// Splits `host[:port]`. Returns `None` if an address bracket is not closed, or if the text after the host is not empty
+/// and not a colon with digits or nothing after it.
 fn split_port(authority: &str) -> Option<(&str, Option<&str>)> {
     let (host, rest) = match authority.strip_prefix('[') {
         Some(_) => authority.split_at(authority.find(']')? + 1),

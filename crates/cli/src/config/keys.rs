@@ -151,6 +151,7 @@ pub(super) static KEYS: &[Key] = &[
         doc: "Scheme, host and port of the origin. The path of each request is added to it.",
         set: |draft, _, value| draft.edge.origin.url = value.url(),
         show: |draft, _| {
+            // The draft begins with the placeholder `http://origin.invalid`.
             let url_or_placeholder = draft.edge.origin.url.to_string();
             (!url_or_placeholder.ends_with(".invalid")).then_some(url_or_placeholder)
         },
@@ -307,7 +308,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--hot"),
         kind: ValueKind::Size {
             min: ByteSize::mib(1),
-            max: ByteSize::gib(16 << 10),
+            max: ByteSize::gib(16 << 10), // 16 TiB
         },
         doc: "The size of the memory tier: heads, bodies, keys and the index.",
         set: |draft, _, value| draft.edge.hot.capacity = value.size(),
@@ -318,7 +319,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: None,
         kind: ValueKind::Size {
             min: ByteSize::mib(1),
-            max: ByteSize::gib(16 << 10),
+            max: ByteSize::gib(16 << 10), // 16 TiB
         },
         doc: "The largest part of `hot.capacity` that slow clients can pin: bodies that were evicted while they are \
               sent, and bytes read for clients that do not take them. Above this limit, no response is admitted, \
@@ -332,7 +333,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: None,
         kind: ValueKind::Size {
             min: ByteSize(0),
-            max: ByteSize::gib(16 << 10),
+            max: ByteSize::gib(16 << 10), // 16 TiB
         },
         doc: "The memory of freed objects that is kept for new ones, in addition to `hot.capacity`. Memory above \
               this limit is returned to the system at once, the rest after 100 ms. A smaller value costs CPU time: \

@@ -215,7 +215,8 @@ A counter only grows while the process runs. A gauge with a `state` label has on
 current state, 0 for the others.
 ";
 
-/// Method: start the three servers, read their metrics pages, and compare each metric with its definition.
+/// Method: start the three servers and read their metrics pages. Each page must have one metric that only this server
+/// has. Type and help of every metric on the page must be those of its definition.
 #[test]
 fn each_server_exposes_its_own_metrics_and_the_process_metrics() {
     let dir = tempfile::tempdir().expect("the temporary folder is created");
@@ -299,7 +300,8 @@ fn metrics_by_name(page: &str) -> BTreeMap<&str, (&str, &str)> {
     pairs.collect()
 }
 
-/// Compares the `process_*` metrics with the values that `/proc` has for the process.
+/// Compares the open files and their limit with the values in `/proc`, and checks that start time, CPU time, memory
+/// and version are plausible.
 fn check_process_metrics(server: &Server, page: &str) {
     let value = |series: &str| -> f64 {
         let line = page.lines().find_map(|line| line.strip_prefix(series));

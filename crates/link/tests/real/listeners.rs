@@ -65,6 +65,7 @@ async fn tcp_clients_reach_a_target_by_every_listener() {
     within(client.up()).await;
     let body = Random(3).text(300_000);
 
+    // The last argument of `bind` is the maximum number of connections.
     let target_of_listener = ListenerTarget::Fixed(tcp(target.addr));
     let forward = LocalListener::bind(client.clone(), loopback(), target_of_listener, 10).await;
     let forward = forward.expect("the listener can be bound");

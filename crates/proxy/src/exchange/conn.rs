@@ -409,7 +409,7 @@ impl ConnState {
         self.pending_logs.take()
     }
 
-    /// Records that the fast path was dropped with the socket, so no further bytes can be written.
+    /// Records that the fast path was dropped with the socket, if log lines are held. No more bytes can be written.
     pub(crate) fn set_fast_path_gone(&self) {
         self.fast_path_gone.set(self.holds_logs.get());
     }

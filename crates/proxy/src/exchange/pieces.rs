@@ -20,7 +20,7 @@ pub(crate) enum PieceMemory {
 #[derive(Debug, Default)]
 pub(crate) struct UnsentPieces {
     pub(crate) slots: RefCell<Vec<Option<UnsentPiece>>>,
-    /// When the sweep of pinned bytes began to watch this connection (`None`: not watched); bytes written until then.
+    /// Set while the sweep of pinned bytes watches the connection: the watch's start, and the bytes written before it.
     pub(crate) watch_start: Cell<Option<(Timestamp, u64)>>,
 }
 

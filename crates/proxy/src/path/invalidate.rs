@@ -30,7 +30,7 @@ pub(super) async fn send(
     let exchange = exchange(Rc::clone(&worker), request, attempt, upload);
     let tasks = worker.fetch_tasks.clone();
     let mut exchange = Detachable::new(exchange, move |exchange| {
-        // The exchange continues only if the origin may have received a part of the request.
+        // The client has left. The exchange continues only if the origin may have received a part of the request.
         if was_sent.get() {
             let orphan = conn.begin_orphan();
             tasks.spawn(|member| async move {

@@ -91,8 +91,8 @@ pub(super) fn refuse(
     })
 }
 
-/// Returns the body to send to the origin. Buffers the body's start, unless the client waits for `100 Continue`, the
-/// origin uses HTTP/1.1, and the number of unfinished uploads is below its limits.
+/// Returns the body to send to the origin. Its start is not buffered if the client waits for `100 Continue`, the origin
+/// uses HTTP/1.1, and the number of unfinished uploads is below its limits. Otherwise its start is buffered.
 async fn upload(
     reply: &Reply,
     request: &Request,
@@ -110,7 +110,7 @@ async fn upload(
         Some(Some(unfinished)) => stream.expect_continue(unfinished),
         expectation => {
             if expectation.is_some() {
-                origin.uploads().unfinished().record_kept_upload();
+                origin.uploads().unfinished().record_kept_upload(); // the limits are reached
             }
             stream.buffer().await?;
         }

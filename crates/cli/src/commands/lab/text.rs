@@ -79,6 +79,7 @@ pub(super) fn line(contender: &ContenderOutcome) -> String {
         RunEnd::EndedEarly { why } => format!(", ended early: {why}"),
         _ => ", ended early".to_owned(),
     };
+    // The shifts by 20 bits round the bytes down to whole MiB.
     match &contender.totals {
         Some(totals) => format!(
             "{}: {} of {} requests from the cache, {} from the origin, {:.0} s{}{early_end}",

@@ -56,7 +56,7 @@ struct KeyVersions {
 }
 
 impl KeyVersions {
-    /// Renews the versions of unchanged keys, because many changes of other keys also make a version outdated.
+    /// Renews the versions of unchanged keys. A version also becomes outdated after many changes of other keys.
     fn renew(&mut self, hot: &Hot) {
         self.key = hot.renewed(self.key).unwrap_or(self.key);
         self.primary = hot.renewed(self.primary).unwrap_or(self.primary);
@@ -75,7 +75,7 @@ impl Fetch {
                 .map(|stored| stored.response())
                 .filter(|response| response.policy.has_validator)
                 .map(|response| Validators::from_headers(&response.headers()));
-            let attempt = Attempt::without_body(true);
+            let attempt = Attempt::without_body(true); // true: the GET may be repeated
             let outbound = Outbound {
                 edge: self.worker.edge_info(),
                 request: &self.request,
@@ -270,7 +270,7 @@ impl Fetch {
                 if disk.is_none() {
                     return self.release_to_leader(parts, body, None);
                 }
-                // The body is too large for memory. The disk and the readers that have joined get it through a window.
+                // The body is too large for memory. Only a window of it is kept for the disk and the joined readers.
                 buffer_max = 0;
             }
         }

@@ -1,8 +1,8 @@
 //! Least recently used.
 //!
 //! The clock is logical. It ticks once per miss, so the server and the simulator have the same time for the
-//! same requests. All hits between two misses have the same time, which lies between the times of these misses. Their
-//! order is not known. The tests show that a tick at every request would give exactly the order of textbook LRU.
+//! same requests. All hits between two misses have the same time, which lies between the times of these misses, so
+//! their order is lost. The tests show that a tick at every request would give exactly the order of textbook LRU.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 

@@ -12,9 +12,9 @@
 //!
 //! Readers take no lock. They read the version, the slots and the version again, and repeat if the version was
 //! odd or has changed (a seqlock, H.-J. Boehm, "Can seqlocks get along with programming language memory
-//! models?", MSPC 2012). A change adds two, so the version of eight bits wraps around after 128. A reader suspended
-//! during exactly a multiple of 128 changes may accept a torn slot. It then reads a wrong record, and reports a
-//! miss because the key differs. Writers exclude each other by a lock outside the bucket.
+//! models?", MSPC 2012). A change adds two to the version of eight bits, so the version wraps around after 128
+//! changes. A reader that is suspended during exactly a multiple of 128 changes may accept a torn slot. It then reads a
+//! wrong record, and reports a miss because the key differs. Writers exclude each other by a lock outside the bucket.
 //!
 //! A reader counts a hit by one compare-and-swap on the word that contains the counter. A concurrent writer may
 //! overwrite the new count, because writers use plain stores. The hit counts only guide reinsertion, so a rare

@@ -27,6 +27,7 @@ use database::{Database, MemorySampler};
 pub(crate) use plan::HELP;
 use plan::{Plan, Table};
 
+/// Runs the benchmark. Returns true if all runs are valid.
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let plan = Plan::from_options(root, options)?;
     fs::create_dir_all(&plan.folder).with_context(|| plan.folder.display().to_string())?;

@@ -62,7 +62,7 @@ impl Ghash {
     }
 
     /// Returns the GHASH of associated data with an empty message: the last block is padded with zeroes, and a
-    /// block of the two lengths follows.
+    /// block with the lengths of data and message follows.
     pub fn hash_data(&self, bytes: &[u8]) -> [u8; BLOCK_BYTES] {
         let WideMultiply(()) = self.wide;
         // SAFETY: the processor has the instructions, because `self.wide` exists.
@@ -156,7 +156,7 @@ fn hash_pairs(powers: &Powers, sum: __m128i, pairs: &[[u8; PAIR_BYTES]]) -> __m1
     reduced(low, middle, high)
 }
 
-/// Returns the sum of both lanes.
+/// Returns the sum of both lanes: the two blocks of 128 bits in a vector.
 #[target_feature(enable = "avx2")]
 #[inline]
 fn add_lanes(sum: __m256i) -> __m128i {

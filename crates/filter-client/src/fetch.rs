@@ -89,7 +89,7 @@ impl Fetcher {
 
     /// Sends a GET for a path below the set's path and waits for the response head. `extra_wait` is the time for
     /// which the request lets the publisher delay its response. It is added to the timeout `silence_max`. If a
-    /// request fails on a reused connection, it is sent again on a new connection.
+    /// reused connection fails, the request is sent again on a new connection. After a timeout it is not sent again.
     async fn send(
         &mut self,
         subpath: &str,
@@ -136,7 +136,8 @@ impl Fetcher {
         }
     }
 
-    /// Fetches a small response as a whole.
+    /// Fetches a small response as a whole, with any status. `fields` are header fields of the request. A body of more
+    /// than `bytes_max` bytes is an error. For `extra_wait` see `send`.
     pub(crate) async fn get(
         &mut self,
         subpath: &str,

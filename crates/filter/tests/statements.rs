@@ -51,6 +51,7 @@ struct FollowedPublisher {
 
 impl FollowedPublisher {
     fn new(client: Client<Vec<u8>>) -> Self {
+        // The lineage is 5, the serial number before the first manifest is 0, and the seed of the ids' hashes is 0.
         let journal = Journal::new("resource", 5, 0, 0);
         Self {
             journal,
@@ -63,6 +64,7 @@ impl FollowedPublisher {
     /// delivers its manifest at the time `at`. Returns the snapshot.
     fn scan(&mut self, epoch: u64, ids: i128, at: u64, began: u64) -> Vec<u8> {
         let file = snapshot(epoch, ids);
+        // The snapshot contains all ids up to the journal's head. The 0 keeps all deltas.
         self.journal.publish(&file, epoch, self.journal.head(), 0);
         self.manifest(at, began, epoch)
             .expect("the manifest is newer");

@@ -128,6 +128,7 @@ impl Cassandra {
         self.fail(transient, error.into())
     }
 
+    /// Makes one attempt to read all ids, as [`Source::read`] describes.
     async fn read_all(&self, sink: &Sink) -> Result<(), SourceError> {
         let session = self.connect().await?;
         let query = without_semicolon(&self.options.query);
@@ -299,6 +300,7 @@ impl ChangesConnection for CassandraChanges {
 
     fn unit(&self) -> Unit {
         match self.number {
+            // Milliseconds since 1970, in UTC.
             Encoding::Time => Unit::Time {
                 per_second: 1000,
                 zero: 0,
@@ -499,5 +501,6 @@ fn without_semicolon(query: &str) -> &str {
     query.trim().trim_end_matches(';')
 }
 
-/// The largest number of changes of one poll. They are sorted in memory and take about 300 MB if the ids are UUIDs.
+/// The largest number of changes of one poll. The poll sorts its changes in memory; this number of changes takes about
+/// 300 MB if the ids are UUIDs.
 const CHANGES_MAX: usize = 1 << 22;

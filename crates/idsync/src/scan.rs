@@ -10,7 +10,7 @@
 //!
 //! **Guarantee**: every id that was committed before the scan began and was not removed since then is delivered
 //! at least once. Ids added during the scan may be delivered. The guarantee holds for any number of attempts,
-//! because each attempt reads a later state of the database.
+//! because no attempt reads a state of the database from before the scan began.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -71,8 +71,8 @@ pub struct ScanConfig {
     /// The number of ids in a batch. Passing a batch of several thousand ids to the caller takes little time
     /// compared with reading the ids.
     pub batch_ids: usize,
-    /// The largest number of batches in the queue. With 16 queued batches of 1 MiB, and one batch that is being read,
-    /// a scan uses 17 MiB.
+    /// The largest number of batches in the queue. If each batch takes 1 MiB, a scan with 16 queued batches and one
+    /// batch that is being read uses 17 MiB.
     pub batches_ahead: usize,
     /// The times of retries after an outage.
     pub retry: Retry,
@@ -108,7 +108,8 @@ impl Default for Retry {
             first: Duration::from_millis(250),
             // After the server has restarted, the scan continues within this time.
             longest: Duration::from_secs(15),
-            // A restart with log recovery takes minutes. A limit of an hour would report an outage too late.
+            // A restart with log recovery takes minutes, so the limit is 10 minutes. With a limit of an hour, a scan of
+            // a database that stays unavailable would fail only after an hour.
             give_up_after: Duration::from_secs(600),
         }
     }
@@ -362,7 +363,8 @@ impl Sink {
         Ok(())
     }
 
-    /// Returns a function that returns true after a cancellation. A blocking client calls this function regularly.
+    /// Returns a function that returns true after a cancellation. A source whose reads block the thread, such as
+    /// SQLite, calls this function regularly.
     pub fn cancellation(&self) -> impl Fn() -> bool + Send + 'static {
         let cancelled = self.cancelled.clone();
         move || *cancelled.borrow()

@@ -3,7 +3,8 @@
 //! Start at [`tier`]: a byte budget with an admission rule and a ranking for eviction. [`adaptsize`] tunes the
 //! parameter of size-aware admission. A [`PolicySpec`] is an admission rule and an eviction rule under the names
 //! that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a disk.
-//! [`sketch`] remembers many keys in little memory. [`digest`] compares the decisions of server and simulator.
+//! [`density`] ranks objects by their expected hits per byte and time. [`sketch`] remembers many keys in little
+//! memory. [`digest`] compares the decisions of server and simulator.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;
@@ -31,8 +32,8 @@ pub use slots::{RESIDENTS_MAX, Slot};
 pub use spec::{AdmissionSpec, EvictionSpec, ParsePolicyError, PolicySpec};
 pub use tier::{HitRecorder, Tier};
 
-/// The bookkeeping of one resident object that a cache adds to its charge: the entry of a [`Tier`] (32 bytes), its
-/// entry in the queue (16) and the state of its ranking (8).
+/// The bytes of bookkeeping that a cache adds to the charge of a resident object: the object's entry in a [`Tier`]
+/// (32 bytes), its entry in the queue (16) and its state in the ranking (8).
 ///
 /// A tier with more bookkeeping reports the rest; see [`AnyTier::uncharged_bytes`].
 pub const BOOKKEEPING_BYTES_CHARGED: u64 = 32 + 16 + 8;

@@ -337,6 +337,7 @@ fn a_client_that_reads_nothing_is_closed() {
         bed.metric("edgeward_client_connections_closed_total{cause=\"body-timeout\"}"),
         1.0
     );
+    // The kernel's socket buffers take up to 36 MiB on each side of the edge.
     let written = bed.origin.bytes_written();
     assert!(
         written < 128 << 20,
@@ -453,6 +454,7 @@ fn an_upload_beyond_the_limit_is_a_413_with_and_without_a_length() {
         .connect()
         .request("POST", "/up", &[("content-length", "1001")], b"");
     assert_eq!(got.status, 413);
+    // Two chunks of 600 bytes (hexadecimal 258), each below the limit.
     let chunk = format!("258\r\n{0}\r\n258\r\n{0}\r\n0\r\n\r\n", "a".repeat(600));
     let mut client = bed.connect();
     let got = client.request(
@@ -549,7 +551,7 @@ fn a_connection_beyond_the_limit_replaces_an_idle_one() {
             std::num::NonZeroUsize::new(3).expect("the number is not zero");
     });
     bed.origin.on("/page", Answer::ok("x"));
-    // Two connections have sent no request, and ten are idle after a response.
+    // Two connections have sent no request, and ten are idle after a response. Nine of the twelve exceed the limit.
     let mut clients: Vec<Client> = (0..2).map(|_| bed.connect()).collect();
     for _ in 0..10 {
         let mut client = bed.connect();

@@ -203,9 +203,9 @@ fn log_slot(change: u64) -> usize {
     change as usize % LOG_KEYS
 }
 
-/// The number of stripes. All logs together have the last 262 144 changes in 1 MiB, which are those of 16
-/// seconds at 16 thousand misses per second. The model checker runs with fewer stripes, because it
-/// simulates every lock, which takes time.
+/// The number of stripes. All logs together keep the last 262 144 changes in 1 MiB. If 16 thousand misses per second
+/// each cause one change, these are the changes of 16 seconds. The model checker runs with fewer stripes, because
+/// the simulation of every lock takes time.
 const STRIPES: usize = if cfg!(feature = "shuttle") { 2 } else { 256 };
 
 /// The number of changes that the log of a stripe keeps.

@@ -32,7 +32,7 @@ fn disk_with_history() -> (Arc<SimulatedDisk>, usize) {
 /// Data that was written before a sync survives every later crash. A sector that was written after the sync has
 /// one of its versions.
 ///
-/// Method: compute all kinds of crashes at all boundaries with many seeds. Each version of each sector must
+/// Method: compute all kinds of crashes (`Harm`) at all boundaries with many seeds. Each version of each sector must
 /// occur at least once.
 #[test]
 fn a_crash_keeps_synced_data_and_tears_unsynced_writes() {
@@ -142,6 +142,7 @@ fn faults_last_until_the_disk_is_healed_and_are_counted() {
     assert_eq!(disk.boundary(), boundary, "a failed sync is not recorded");
     disk.heal();
     disk.sync().expect("the fault was removed");
+    // For each of the six faults, one operation failed or returned no bytes because it must not wait.
     assert_eq!(disk.failures(), 6);
 
     disk.flip(1, 0x80);

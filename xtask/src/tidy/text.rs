@@ -6,7 +6,8 @@ use super::tokens::tokenize;
 /// The maximum number of lines of a file. A longer file usually has two topics.
 const LINES_MAX: usize = 800;
 
-/// Finds allow attributes. They hide a lint permanently; an expect attribute warns when the lint no longer applies.
+/// Finds allow attributes in the file at the path `place`. They hide a lint permanently; an expect attribute warns when
+/// the lint no longer applies.
 pub(crate) fn no_allow(place: &str, source: &str) -> Vec<Finding> {
     let tokens = tokenize(source);
     let mut findings = Vec::new();

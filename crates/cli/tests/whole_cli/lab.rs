@@ -212,7 +212,7 @@ fn an_invalid_plan_is_rejected_with_line_key_and_hint_before_anything_starts() {
 fn an_interrupted_run_keeps_its_results_and_stops_its_children() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let plan = folder.path().join("plan.toml");
-    // With this rate, the experiment does not end before the signal.
+    // At 20 requests per second, the experiment does not end before the signal.
     let slow = PLAN.replace("connections = 4", "connections = 4\nrate = 20");
     fs::write(&plan, slow).expect("the plan is written");
     let (page, caches) = (

@@ -38,7 +38,8 @@ pub(super) enum Prediction {
     Chunk(PieceChunk),
     /// More bytes are needed to compare.
     Undecided,
-    /// No chunk was predicted, the bytes differ, or the predicted chunk has no fingerprint or is too long.
+    /// No chunk was predicted, the bytes differ, or the predicted chunk cannot be used: it has no fingerprint, is too
+    /// long, or the chunker would not end it here.
     Miss,
 }
 

@@ -207,7 +207,7 @@ pub struct Setting {
     pub key: String,
     /// The value.
     pub value: SettingValue,
-    /// The line of the plan.
+    /// The line of the plan that has the key, counted from 1.
     pub line: usize,
 }
 

@@ -32,7 +32,7 @@ pub struct Tuner {
 enum ModeState {
     Paper,
     Horizon {
-        /// The mean numbers of requests that followed earlier rate estimates.
+        /// For each range of rate estimates, the mean number of requests that followed in the next window.
         calibration: Calibration,
         /// The measured times between two requests for the same object.
         gaps: Gaps,
@@ -281,6 +281,7 @@ impl Tuner {
     }
 }
 
-/// An object whose smoothed rate is below this is forgotten, as in the published code. With a smoothing of
-/// 0.3, an object with one request (rate 0.7) stays for one more window (0.21) and is forgotten after the next (0.063).
+/// An object whose smoothed rate, in requests per window, is below this is forgotten, as in the published code. With a
+/// smoothing of 0.3, an object with one request (rate 0.7) stays for one more window (0.21) and is forgotten after the
+/// next (0.063). In horizon mode, this limit does not apply to objects in the real cache or in a sampled cache.
 const RATE_MIN: f32 = 0.1;

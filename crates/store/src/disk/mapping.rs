@@ -80,8 +80,8 @@ impl Mapping {
     ///
     /// # Errors
     ///
-    /// Returns `WouldBlock` if the socket accepts no byte now, `EFAULT` (see [`is_unreadable`]) if the range
-    /// cannot be read, and otherwise the socket's error.
+    /// Returns `WouldBlock` if the socket accepts no byte now. Returns `EFAULT` (see [`is_unreadable`]) if the range
+    /// cannot be read, is empty or is not within the mapping. Other errors are errors of the socket.
     pub(crate) fn send(
         &self,
         to: BorrowedFd<'_>,

@@ -91,6 +91,7 @@ pub(crate) struct History {
 }
 
 impl History {
+    /// Returns the version of an object with a new body, whose head was not replaced yet.
     pub(crate) fn next_version(&mut self, key: u64, length: u32) -> Version {
         self.bodies += 1;
         Version {

@@ -48,7 +48,7 @@ pub(super) struct DiskArgs {
     )]
     disk_eviction: Vec<Reinsertion>,
 
-    /// Distinct keys that admission remembers in a period [default: one for each 32 KiB of disk]
+    /// Distinct keys for which each Bloom filter of admission is sized [default: one for each 32 KiB of disk]
     #[arg(long, requires = "disk", value_name = "KEYS", hide_short_help = true)]
     disk_filter_keys: Option<NonZeroU64>,
 

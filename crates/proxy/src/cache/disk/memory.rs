@@ -12,7 +12,7 @@ use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_store::disk::DiskSettings;
 
 /// Returns the default path of the file: in the first device's directory, or beside the first device if it is a file.
-/// Returns `None` for a block device.
+/// Returns `None` for a block device, or if there is no file at the device's path.
 pub(super) fn default_path(settings: &DiskSettings) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
     let metadata = fs::metadata(path).ok()?;

@@ -1,4 +1,7 @@
 //! Tests of the disk store through its public interface, each in a temporary folder.
+//!
+//! `fixture` opens a store of format version 1. `foreign_data` opens devices with data of other programs. `laws` tests
+//! single properties. `oracle` compares random operations with a map. `spans` tests sending from the page cache.
 
 use edgeward_types::{ByteSize, KeyHash};
 

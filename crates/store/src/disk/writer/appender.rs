@@ -1,5 +1,8 @@
 //! Appends records to the buffer, and writes the buffer to the device, one segment after another.
 //!
+//! A tombstone is the hash of a purged key; records of their own contain the tombstones. An [`Extent`] is the location
+//! of a record on the device, with the lengths of its metadata and body.
+//!
 //! This module ensures the order of writes and syncs on which recovery relies (see the documentation of the
 //! parent module).
 
@@ -380,7 +383,8 @@ impl Writer {
 }
 
 impl RecordDraft<'_> {
-    /// The length of the record. If the table is empty, the writer adds one checksum of 8 bytes for each item.
+    /// The length of the record. If the table is empty, the writer fills it with a checksum of 8 bytes for each block
+    /// of the body; `item_count` is then the number of blocks.
     pub(in crate::disk) fn record_bytes(&self) -> u64 {
         let table = if self.table.is_empty() {
             u64::from(self.item_count) * 8

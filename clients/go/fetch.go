@@ -1,6 +1,6 @@
 package filter
 
-// HTTP requests with bounds on size and idle time, and files that are fetched in several requests.
+// HTTP requests with limits on size and idle time, and files that are fetched in several requests.
 
 import (
 	"context"
@@ -19,7 +19,8 @@ func (s statusError) Error() string {
 	return fmt.Sprintf("the publisher responded with status %d", int(s))
 }
 
-// Fetches a file of known size. If the connection breaks, the next attempt requests the missing bytes.
+// Fetches a file of known size, with at most `attempts` requests. If the connection breaks within a response, the next
+// request asks for the missing bytes.
 func (c *Client) file(ctx context.Context, path string, size uint64, attempts int) ([]byte, error) {
 	if size > math.MaxInt32 && uint64(int(size)) != size {
 		return nil, fmt.Errorf("a file of %d bytes exceeds the address space of this machine", size)

@@ -2,8 +2,8 @@
 //!
 //! Both kinds of [`Checksum`] are tested: one covers the whole payload, the other leaves out the bytes of a body.
 //!
-//! The first byte selects whether the length, the type, the checksum of the header and that of the whole payload are
-//! made valid first. Otherwise the decoder would reject nearly every random frame at its header.
+//! The first byte of the input selects whether the length, the type, the checksum of the header and that of the
+//! whole payload are made valid first. Otherwise the decoder would reject nearly every random frame at its header.
 //!
 //! Run: `cargo +nightly fuzz run link_frame`.
 #![no_main]
@@ -21,6 +21,7 @@ fuzz_target!(|bytes: &[u8]| {
     if choice & 1 == 1 && frame.len() >= HEADER_BYTES {
         let payload = (frame.len() - HEADER_BYTES) as u32;
         frame[..4].copy_from_slice(&payload.to_le_bytes());
+        // The types of frames are 1 to 14.
         frame[4] = 1 + frame[4] % 14;
         let check = xxh3_64(&frame[..5]).to_le_bytes();
         frame[5..8].copy_from_slice(&check[..3]);

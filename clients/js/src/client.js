@@ -1,11 +1,11 @@
 // Follows a published set in the background. Queries return at once.
 //
 // The client sends one long poll after another. A poll requests the manifest: the list of the current snapshot (the
-// filter of a whole scan) and its deltas (files of ids added later). A poll contains the client's position and a
-// challenge, 16 random bytes. The publisher delays its response until it has a newer manifest. The response contains a
-// proof: it states how fresh the published ids were when the poll was sent. The longer the delay, the older is the
-// proof, so the delay is at most a third of `maxStalenessMs`. Snapshots are fetched concurrently, so that a large
-// snapshot does not delay new ids.
+// filter of a whole scan) and its deltas (files of ids added later). A poll contains a challenge, 16 random bytes, and
+// the client's position: its snapshot, and the journal number up to which it has all added ids. The publisher delays
+// its response until it has a newer manifest. The response contains a proof: it states how fresh the published ids were
+// when the poll was sent. The longer the delay, the older is the proof, so the delay is at most a third of
+// `maxStalenessMs`. Snapshots are fetched concurrently, so that a large snapshot does not delay new ids.
 //
 // If `clockErrorMs` is set, the client trusts the date of the manifest instead of a proof. Its polls then have no
 // challenge and no delay, and a cache may answer them.
@@ -89,7 +89,7 @@ export class FilterClient {
     return this.#state.answer(this.#options.now(), id);
   }
 
-  /** Returns false only if no request for the id is needed, because the id does not exist. */
+  /** Returns false if the answer is `"absent"`, otherwise true. */
   mayExist(id) {
     return this.answer(id) !== "absent";
   }
@@ -223,7 +223,8 @@ export class FilterClient {
     }
     const tooLarge = this.#state.snapshotRefused;
     if (tooLarge !== null && response.status === 200) {
-      // The client cannot load this snapshot, so the publisher answers every poll at once. The client must pause.
+      // The client cannot load this snapshot, so its position stays older than the manifest. The publisher therefore
+      // answers every poll at once, and the client must pause.
       this.#recordFailure(tooLarge, 1);
       return false;
     }

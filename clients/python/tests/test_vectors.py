@@ -1,4 +1,7 @@
-"""Tests with the golden files, which the clients in all languages must read in the same way."""
+"""Tests with the golden files, which the clients in all languages must read in the same way.
+
+The form of an id is `text`, `integer` or `uuid`.
+"""
 
 import hashlib
 import json
@@ -99,7 +102,7 @@ def respell(roll, form, n):
 
 
 class ScriptRun:
-    """Runs one script against a client."""
+    """Runs one script: a list of events, each with the state that a client must have after it."""
 
     def __init__(self, test, script):
         client = script["client"]
@@ -124,7 +127,7 @@ class ScriptRun:
     def run(self):
         for number, step in enumerate(self.script["steps"]):
             # `at` is the index of the document or file of the event `what`; for a challenge, its bytes in hex. The
-            # columns after it are the expected state after the event. `snapshot` and `deltas` are the indexes of the
+            # columns after `at` are the expected state after the event. `snapshot` and `deltas` are the indexes of the
             # files to fetch next. Random scripts have a last column with `!` for each id that must not be answered
             # `absent`.
             monotonic, wall, what, at, outcome, fresh_ms, answers, snapshot, deltas, *marks = step

@@ -132,6 +132,7 @@ impl Ranking {
             return Err(from.decode_error());
         }
         let mut ranking = Self::new(names_max);
+        // `counted` rejects numbers whose sums could overflow.
         ranking.undercount_max = from.counted()?;
         ranking.others = TrafficCounts::read_from(from)?;
         // A row takes at least 6 bytes: a name and five numbers.

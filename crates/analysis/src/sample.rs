@@ -73,7 +73,7 @@ impl Sample {
         }
     }
 
-    /// The largest number of a log.
+    /// Returns the highest number that was given to a log.
     pub fn log_max(&self) -> u32 {
         self.runs.iter().map(|run| run.log).max().unwrap_or(0)
     }
@@ -89,6 +89,7 @@ impl Sample {
         if low_bits(fingerprint) >= self.threshold {
             return;
         }
+        // The top bit marks a complete response until `finish`.
         let complete = u64::from(entry.status == 200) << 63;
         self.records.push(Record {
             time: entry.time.unwrap_or(Timestamp::ZERO),
@@ -174,6 +175,7 @@ impl Sample {
             out.number((step.cast_unsigned() << 1) ^ (step >> 63).cast_unsigned());
             before = time;
             out.fixed(record.key);
+            // The top bit becomes the lowest bit, because small numbers take fewer bytes.
             out.number(record.size.rotate_left(1));
         }
     }
@@ -186,12 +188,14 @@ impl Sample {
     pub fn read_from(from: &mut Reader<'_>) -> Result<Self, DecodeError> {
         let threshold = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
         let records_max = usize::try_from(from.number()?).map_err(|_| from.decode_error())?;
+        // `counted` rejects numbers whose sums could overflow.
         let requests = from.counted()?;
         if threshold > THRESHOLD_ALL || !(1..=RECORDS_MAX).contains(&records_max) {
             return Err(from.decode_error());
         }
         let mut runs = Vec::new();
         let mut start = 0usize;
+        // A run takes at least 2 bytes: two numbers.
         for _ in 0..from.count(2)? {
             let log = u32::try_from(from.number()?).map_err(|_| from.decode_error())?;
             runs.push(Run { log, start });
@@ -319,7 +323,7 @@ mod tests {
     }
 
     /// Method: read twelve logs with one reader, and with two readers in another order. Encode and decode the
-    /// sample of one of the two. Repeat this with samples that have space for all requests, and for a part of
+    /// sample of the second of the two. Repeat this with samples that have space for all requests, and for a part of
     /// them.
     #[test]
     fn two_merged_samples_equal_one_sample() {

@@ -213,11 +213,12 @@ pub fn type_of<'l>(entry: &Entry<'l>) -> &'l [u8] {
     }
 }
 
+// The `names_max` of each [`Ranking`]: a table drops names when it has more than twice this number.
 const METHODS_MAX: usize = 64;
 const TYPES_MAX: usize = 512;
 
-/// The maximum number of names in each of the tables of hosts and machines. Tens of thousands of names would take
-/// megabytes, and a report with all of them would be too long.
+/// The `names_max` of the tables of hosts and of machines. Tens of thousands of names would take megabytes, and a
+/// report with all of them would be too long.
 const HOSTS_MAX: usize = 4096;
 
 /// The maximum number of texts of URLs. Texts have at most 512 bytes, so they take at most 2 MiB.

@@ -119,8 +119,9 @@ impl Layout {
     pub fn containers(self, device_bytes: u64) -> u32 {
         let span = self.span();
         let fit = device_bytes.saturating_sub(SUPERBLOCK_BYTES as u64) / span;
-        // The index stores `position + 1` in 32 bits, because zero means an empty slot. Container numbers are lower
-        // than `u32::MAX - 1`. With this limit, a device has fewer containers than there are numbers.
+        // Two reasons for the limit: the index stores `position + 1` in 32 bits, because zero means an empty slot; and
+        // container numbers are lower than `u32::MAX - 1`, but a device must have fewer containers than there are
+        // numbers.
         u32::try_from(fit).unwrap_or(u32::MAX).min(u32::MAX - 2)
     }
 

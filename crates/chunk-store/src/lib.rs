@@ -29,6 +29,7 @@
 //!
 //! let folder = tempfile::tempdir()?;
 //! let device = FileDevice::open(&folder.path().join("chunks"), Some(16 << 20))?;
+//! // Chunks of about 8 KiB; if the store is new, its epoch is 42.
 //! let mut chunks = Chunks::open(Arc::new(device), ChunkSettings::new(8 << 10, 42))?;
 //! let key = IdKey::new([7; 32]);
 //! let id = key.id(b"some chunk");

@@ -1,9 +1,9 @@
 //! Access to the chunks for callers that must not block on the device.
 //!
-//! If the bytes are in the page cache, a query reads them at once. If a read would block, the query returns no
-//! result and records the read as pending. A thread that may block [performs](crate::Chunks::fetch) the pending
-//! reads, and then the caller repeats the query. If the device cannot report which bytes are cached, a query
-//! blocks.
+//! If the bytes that a query needs are in the page cache, the query reads them at once. If a read would block, the
+//! query returns no result and records the read as pending. A thread that may block
+//! [performs](crate::Chunks::fetch) the pending reads, and then the caller repeats the query. If the device cannot
+//! report which bytes are cached, a query blocks.
 
 use std::sync::Arc;
 
@@ -95,6 +95,7 @@ impl Shared {
         insert: impl FnOnce(&mut TrailerCache, u32, Arc<Listing>),
     ) {
         let state = self.state();
+        // The open container is the one that collects new chunks.
         let (epoch, open_before) = (state.superblock.epoch, state.open.number);
         if state.trailers.contains(position) {
             return;

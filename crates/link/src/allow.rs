@@ -49,6 +49,7 @@ impl FromStr for Rule {
             .strip_prefix('[')
             .and_then(|host| host.strip_suffix(']'));
         let network = Network::parse(bracketed.unwrap_or(host));
+        // An IPv6 network must be in brackets, an IPv4 network must not.
         if let Some(network) = network.filter(|network| network.is_ipv6() == bracketed.is_some()) {
             let target: HostPort = format!("any:{port_text}").parse().map_err(|_| wrong())?;
             return Ok(Self {

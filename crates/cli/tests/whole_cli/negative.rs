@@ -48,6 +48,7 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         &path("file.ids"),
     ]);
     assert!(built.status.success(), "{built:?}");
+    // `--covered-by=posts`: writers post each id before they commit it, so no committed id is missing at any time.
     let publisher = Server::start(&[
         "filter",
         "serve",
@@ -100,6 +101,7 @@ fn an_edge_uses_a_published_filter_and_a_file() {
         (!is_answered_by_filter(&format!("/o/{absent}"))).then_some(())
     });
     drop(publisher);
+    // Two ids in each attempt, because one id may be forwarded as a false positive.
     until("all ids are forwarded", || {
         id += 1;
         (!is_answered_by_filter(&format!("/o/{id}"))

@@ -1,4 +1,5 @@
-//! Opens a filter: validates its header and directory, and returns the layout of its payload.
+//! Opens a filter: validates its header and directory, and returns the layout of its payload. The directory is the
+//! list of shards at the start of a static filter's payload; an updatable filter has none.
 
 use edgeward_types::xxh3::xxh3_64;
 

@@ -225,6 +225,7 @@ mod tests {
 
     #[test]
     fn a_password_is_not_sent_unencrypted_by_default() {
+        // The second value says if the connection uses TLS; `None` if the address is rejected.
         for (address, tls) in [
             ("cassandra://a/shop", Some(false)),
             (

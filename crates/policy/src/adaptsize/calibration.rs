@@ -2,8 +2,7 @@
 //!
 //! If past windows have a weight of 0.3, the estimate for an object with one request is 0.7 requests per window. But
 //! four of five such objects are never requested again. The mean of the requests that followed all estimates of one
-//! bin is unbiased.
-//! Storing these means takes a few hundred numbers.
+//! bin is unbiased. Storing these means takes a few hundred numbers.
 
 use super::model::Bins;
 
@@ -24,7 +23,7 @@ struct Outcomes {
     objects: f64,
     /// The number of objects that were requested again.
     active: f64,
-    /// The number of these further requests.
+    /// The number of requests that followed the estimates.
     requests: f64,
 }
 
@@ -52,7 +51,7 @@ impl Calibration {
         }
     }
 
-    /// Adds the outcome of an estimate in `bin`: the object had `count` requests.
+    /// Adds the outcome of an estimate in `bin`: the object had `count` requests in the window after the estimate.
     pub(super) fn add_outcome(&mut self, bin: u16, count: u32) {
         if self.outcomes.len() <= usize::from(bin) {
             self.outcomes
@@ -87,7 +86,7 @@ impl Calibration {
     }
 }
 
-/// Bins of estimates per octave.
+/// The number of bins of estimates for each factor of two.
 const PER_OCTAVE: u32 = 4;
 const BINS_MAX: usize = 256;
 /// The prior has the weight of this many objects.

@@ -9,7 +9,7 @@ pub(crate) struct RequestError {
     pub(crate) status: StatusCode,
     /// The field `Cache-Status`. Without it, the request counts as refused.
     pub(crate) cache_status: Option<CacheStatus>,
-    /// The reason of the refusal. The body of the response is the status and this text.
+    /// The reason for the error. The body of the response is the status and this text.
     pub(crate) text: Cow<'static, str>,
     /// True if the connection is closed, because the bytes after the head cannot be parsed or are not read.
     pub(crate) close: bool,

@@ -87,7 +87,7 @@ pub(crate) struct Tally {
     pub(crate) errors: [u64; ErrorKind::ALL.len()],
     /// The first failures, ordered by request number.
     pub(crate) samples: Vec<ErrorSample>,
-    /// This and the next two: the fields of [`RequestDurations`], for all correct responses.
+    /// `total`, `first_byte` and `send_delay` of all correct responses; [`RequestDurations`] explains them.
     pub(crate) total: Histogram<u64>,
     pub(crate) first_byte: Histogram<u64>,
     pub(crate) send_delay: Histogram<u64>,

@@ -39,8 +39,8 @@ pub(crate) struct Volume {
     pub(crate) segments: Arc<SegmentTable>,
     /// Blocks that were compared with their checksums recently.
     pub(crate) verified: VerifiedBlocks,
-    /// Blocks that were in the page cache at most two seconds ago. For these blocks no query to the kernel is
-    /// needed, which would take a tenth of the time of a hit.
+    /// Blocks that were in the page cache at most two seconds ago. For these blocks a hit skips the query to the
+    /// kernel. That query takes a tenth of the time of a hit.
     pub(crate) residents: VerifiedBlocks,
     /// The metadata of records that were read recently.
     pub(crate) metadata_cache: MetadataCache,

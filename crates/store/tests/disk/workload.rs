@@ -45,6 +45,7 @@ pub(crate) struct TestCache {
     pub(crate) events: Arc<Mutex<Vec<DiskEvent>>>,
     pub(crate) history: History,
     pub(crate) random: SplitMix64,
+    /// Each operation chooses a key below this number.
     pub(crate) keys: u64,
     /// True while the disk fails. An accepted write may then still be dropped.
     pub(crate) faulty: bool,

@@ -47,7 +47,7 @@ impl IdTable {
         (0..self.ids).map(move |n| uuid(seed, n))
     }
 
-    /// Returns `absent` ids that are not in the table, and one id that is in the table.
+    /// Returns ids that are not in the table, `absent` in number, and in the middle one id that is in the table.
     pub(super) fn lookups(&self, absent: u64) -> Vec<String> {
         let first = self.ids;
         let mut lookups: Vec<_> = (first..first + absent)

@@ -15,7 +15,7 @@ pub(super) struct SourceReader<'a> {
     input: IdInput,
     /// The name of the source in messages.
     pub(super) label: String,
-    /// The form of the ids.
+    /// The form of the ids: text, UUIDs or integers.
     pub(super) form: IdForm,
     /// The time at which reading began, in milliseconds since 1970. If an earlier run is resumed, this is the time of
     /// that run. Ids added later may be missing.

@@ -129,7 +129,8 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
         segment_bytes: Some(ByteSize::kib(256)),
         ..DiskSettings::new(folder, ByteSize(2 * DEVICE_BYTES))
     };
-    // Three files are rejected in turn: no store, a store of a later version, and a store of another cache.
+    // Three files are rejected in turn: no store, a store of a newer format version, and a store of another
+    // cache.
     let path = folder.path().join(FILE_NAME);
     fs::write(&path, "not a store").expect("the write succeeds");
     assert!(DiskCache::open(larger(folder.path())).is_err());
@@ -166,10 +167,12 @@ fn a_rejected_file_keeps_its_size_and_its_bytes() {
 fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
     for fill_byte in [0, 0xa5] {
         let folders = [0, 1].map(|_| tempfile::tempdir().expect("the folder is created"));
+        // `settings` configures 1100 segments of 2 MiB, and 1 MiB for everything else.
         let mut both = settings(folders[0].path(), 1100);
         let second = settings(folders[1].path(), 1100);
         both.devices.extend(second.devices.clone());
         let (cache, _) = DiskCache::open(both.clone()).expect("the cache opens");
+        // The last argument: the write states the length of the body at its start.
         (0..20).for_each(|key| put(&cache, key, &pattern(key, 1000), true));
         cache.sync().expect("the sync succeeds");
         let hits = |cache: &DiskCache| (0..20).filter(|&key| get(cache, key).is_some()).count();
@@ -195,7 +198,6 @@ fn a_store_without_superblock_is_not_changed_and_other_devices_are_used() {
         assert!(error.to_string().contains("damaged"), "{error}");
         assert!(front(&path) == before, "the damaged device was written");
         let length = fs::metadata(&path).expect("the file exists").len();
-        // `settings` configures 1100 segments of 2 MiB, and 1 MiB for the rest.
         assert_eq!(
             length,
             (2 * 1100 + 1) << 20,

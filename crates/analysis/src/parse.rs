@@ -200,7 +200,7 @@ pub(crate) fn host_and_path<'l>(host: &'l [u8], url: &'l [u8]) -> (&'l [u8], &'l
 /// corrupt lines.
 const LINES_TRIED: usize = 64;
 
-/// The number of bytes of the first line that an error shows, and that are searched for binary bytes.
+/// The maximum number of bytes of the first line that an error shows and that are checked for control characters.
 const BYTES_TRIED: usize = 512;
 
 #[cfg(test)]

@@ -77,7 +77,7 @@ pub trait ChunkStore {
 
     /// Returns true if a lookup needs a read from the device. A non-blocking store does not wait for its device: it
     /// reports the chunk as not found, adds the read to a list, and returns true here while the list is not empty.
-    /// The caller has the reads performed and then repeats the lookup. [`insert`](Self::insert) never adds a
+    /// The caller lets a thread perform the reads and then repeats the lookup. [`insert`](Self::insert) never adds a
     /// read. A blocking store always returns `false`.
     fn has_pending_reads(&self) -> bool {
         false

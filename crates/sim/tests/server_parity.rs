@@ -49,6 +49,7 @@ fn simulated(policy: PolicySpec, requests: &[Record]) -> (u64, String) {
         object_overhead_bytes: HotCache::<u64>::OBJECT_OVERHEAD_BYTES,
         seed: Seed(11),
         window_requests: Some(WINDOW_REQUESTS),
+        // The test needs no time series, so the run is a single interval.
         interval_requests: u64::MAX,
     });
     run.feed(requests);

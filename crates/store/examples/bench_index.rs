@@ -164,6 +164,7 @@ fn during_writes(index: &Index, objects: u64, out: &mut Figures) -> io::Result<(
             }
             (thread_nanos() - start) / n as f64
         });
+        // Other numbers than the writer's: the two sequences of keys differ.
         let (mut n, mut found) = (1 << 50, 0);
         let result = out.batches("find_hit_beside_writer", LOOKUP_BATCHES, |batch| {
             for _ in 0..batch {

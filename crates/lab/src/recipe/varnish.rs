@@ -32,6 +32,7 @@ pub(super) fn recipe(environment: &Environment<'_>) -> Recipe {
         folders: Vec::new(),
         files: vec![(vcl, text)],
         arguments,
+        // Only edgeward serves `/status`.
         has_status: false,
         files_in_memory: None,
         enforced_capacity: None,

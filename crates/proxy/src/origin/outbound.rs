@@ -115,7 +115,7 @@ impl Outbound<'_> {
         self.request.interims.as_ref()
     }
 
-    /// Returns true if [`ordinary_head`](Self::ordinary_head) can write the head. A [`Request::plain`] has no `Via`.
+    /// Returns true if [`ordinary_head`](Self::ordinary_head) applies. A [plain](Request::plain) request has no `Via`.
     fn is_ordinary(&self) -> bool {
         self.request.version == Version::HTTP_11
             && !self.edge.forwarding.forwarded

@@ -1,5 +1,6 @@
-//! Every stream label that can be decoded is encoded to an equal label. The encoded bytes may differ from the decoded
-//! bytes in letter case, or be fewer. Every accepted target has a port, and its host is a host name or an IP address.
+//! Every stream label that can be decoded is encoded to bytes that decode to an equal label. These bytes may differ
+//! from the input in letter case, or be fewer. Every accepted target has a port, and its host is a host name or an IP
+//! address.
 //!
 //! Run: `cargo +nightly fuzz run link_label`.
 #![no_main]

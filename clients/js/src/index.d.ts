@@ -12,6 +12,7 @@ export type Form = "text" | "uuid" | "integer";
 
 /** The fields of a filter's header. */
 export interface Facts {
+  /** Ids can be added to an updatable filter, but not to a static one. */
   readonly construction: "static" | "updatable";
   readonly form: Form;
   /** The sequence number of the build; a later build of the set has a higher number. */
@@ -20,13 +21,13 @@ export interface Facts {
   readonly builtMs: number;
   /** The number of ids in the filter. */
   readonly ids: number;
-  /** The number of ids for which the filter was made. */
+  /** The number of ids that the filter can hold. An updatable filter refuses more. */
   readonly capacityIds: number;
   /** The seed of the ids' hashes. */
   readonly seed: bigint;
-  /** The configured false-positive rate. */
+  /** The configured false-positive rate, such as 0.01 for 1 %. */
   readonly rate: number;
-  /** The size of the file. */
+  /** The size of the file in bytes. */
   readonly bytes: number;
 }
 
@@ -39,6 +40,7 @@ export class ManifestError extends Error {}
 /** Received data was not used. The previous data stays in use. */
 export class Refused extends Error {
   readonly reason:
+    /** The manifest or proof is for another set. */
     | "other-set"
     /** The serial number is lower than one received before. */
     | "replayed"
@@ -52,10 +54,13 @@ export class Refused extends Error {
     | "older"
     /** A number of the publisher decreased within a lineage. */
     | "falling"
+    /** The content differs from an earlier statement of the publisher. */
     | "contradiction"
     /** The file is not a valid snapshot or delta. */
     | "broken"
+    /** The snapshot is larger than `snapshotBytesMax`. */
     | "too-large"
+    /** The delta has more ids than `overlayIdsMax` allows. */
     | "overlay-full";
 }
 

@@ -75,7 +75,7 @@ function finish(upperHalf, lowerHalf) {
   return lowerHalf;
 }
 
-/** The last step of XXH64. */
+/** The last step of XXH64, used for at most three bytes. Leaves the upper half in `resultHi`. */
 function avalanche64(h, l) {
   l ^= h >>> 1;
   l = mul(h, l, 0xc2b2ae3d, 0x27d4eb4f);
@@ -154,7 +154,8 @@ function upTo16(bytes, from, length, sHi, sLo) {
   return avalanche(lastHigh, l);
 }
 
-// The sum of all pieces so far: `begin` sets it, and each call of `mix16` adds a piece of 16 bytes.
+// The sum of all pieces so far: `begin` sets it, and each call of `mix16` adds a piece of 16 bytes. The parameter `key`
+// of `mix16` is an offset in the secret.
 let sumHi = 0;
 let sumLo = 0;
 

@@ -28,6 +28,7 @@ fn main() {
         let Some(expected) = NonZeroU64::new(keys) else {
             continue;
         };
+        // 0.01 is the false-positive rate.
         let config = RotatingBloomConfig::new(expected, 0.01);
         let filter = RotatingBloom::new(config);
         // Fills the filter into the middle of the second period, so that both of its Bloom filters have keys.

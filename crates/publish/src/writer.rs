@@ -198,6 +198,7 @@ impl Writer {
         let snapshot_ids = snapshot.as_ref().map_or(0, |file| snapshot_id_count(file));
         let now = (config.clock)().monotonic;
         let snapshot_epoch = snapshot.as_ref().and(listed).map(|listed| listed.epoch);
+        // Clients may still commit acknowledged ids that the journal lacks, until `commit_within` has passed.
         let may_miss_until = may_miss_acknowledged_ids.then(|| now + config.commit_within);
         let completeness = Completeness::start(config.coverage, snapshot_epoch, may_miss_until);
         let mut writer = Self {

@@ -24,7 +24,8 @@ pub struct RunConfig {
     pub object_overhead_bytes: u64,
     /// The seed of the policy's random draws.
     pub seed: Seed,
-    /// The number of requests between two steps of AdaptSize's tuner (Δ in the paper). `None` means the paper's value.
+    /// The number of requests between two steps of AdaptSize's tuner (Δ in the paper). `None` means the
+    /// paper's value, 250 000.
     pub window_requests: Option<u32>,
     /// Requests per interval of the time series.
     pub interval_requests: u64,

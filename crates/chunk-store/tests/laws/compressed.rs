@@ -44,8 +44,8 @@ fn compressed_text_takes_a_fraction() {
     let raw = stored_texts(Method::None);
     for method in COMPRESSION_METHODS {
         let compressed = stored_texts(method);
-        // The factor is at most 2: a container of 64 KiB has at most 16 blocks of 8 KiB before compression, so it
-        // holds at most 128 KiB of chunks.
+        // The factor is at most 2. The format allows one block for each 4 KiB of a container: 16 blocks in 64 KiB. A
+        // block has at most 8 KiB before compression, so a container holds at most 128 KiB of chunks.
         assert!(
             compressed * 2 >= raw * 3,
             "{method:?}: {compressed} texts, {raw} without compression"
@@ -61,6 +61,7 @@ fn noise_is_stored_uncompressed() {
         let mut store = open(&disk, method);
         (0..50).for_each(|number| _ = store_chunk(&mut store, &noise(number, 3000)));
         store.flush().expect("the disk has no faults");
+        // The containers begin after the superblock of 4096 bytes.
         disk.content()[4096..].to_vec()
     };
     let raw = written(Method::None);

@@ -29,7 +29,7 @@ const CONTAINER: usize = 64 << 10;
 /// The number of containers on the device of a test.
 const CONTAINERS: usize = 4;
 
-/// Every property holds for every compression method.
+/// All compression methods.
 const METHODS: [Method; 3] = [Method::None, Method::Lz4, Method::Zstd];
 
 /// Counts the blocking reads of a disk.
@@ -42,6 +42,7 @@ impl ReadObserver for ReadCounter {
     }
 }
 
+/// Selects a compression method for one case of a property test.
 fn methods() -> impl Strategy<Value = Method> {
     sample::select(&METHODS[..])
 }
@@ -251,7 +252,7 @@ proptest! {
     fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
         // Compression puts neighbouring chunks into blocks of up to 8 KiB. One flipped bit can corrupt all chunks of a
-        // block, and a block has fewer than four of these chunks.
+        // block. These chunks have at least 2800 bytes, so a block has fewer than four.
         let corrupt_max = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
         (0..40).for_each(|number| _ = store_chunk(&mut store, number));
@@ -283,6 +284,7 @@ fn check_crashes(method: Method) {
     let mut store = open(&disk, method);
     (0..20).for_each(|number| _ = store_chunk(&mut store, number));
     store.flush().expect("the disk has no faults");
+    // A boundary lies between two operations of the disk. The power fails at each boundary in turn.
     let flushed = disk.boundary();
     // Stores only few chunks, so that the flushed chunks are not overwritten.
     (20..40).for_each(|number| _ = store_chunk(&mut store, number));

@@ -455,7 +455,7 @@ impl PieceBuilder {
                 .is_some_and(|location| finder.knowledge.has(location));
             self.processed += chunk.length as usize;
             self.add(chunk, 0, known, finder, batch, pieces);
-            // The bytes are still in a first-level cache.
+            // The digest reads the bytes now, because they are still in a first-level cache.
             if known {
                 digest.add_early(self.offset, &self.raw[..self.chunks_bytes]);
             }
@@ -653,8 +653,8 @@ fn base_for<S: ChunkStore>(
     (usable > 0).then_some(Base { location, entries })
 }
 
-/// A piece of references ends when it has this length or more. With pieces as long as those that are compressed, the
-/// buffer would not stay in the processor's cache.
+/// A piece of references ends when it has this length or more: the smaller of the two buffer sizes. A larger buffer
+/// would not stay in the processor's cache.
 const REFERENCE_BYTES: usize = LARGE_BYTES[0];
 
 /// The space in a buffer beyond the batch, for the chunk that exceeds the batch.

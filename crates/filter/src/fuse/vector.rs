@@ -1,6 +1,7 @@
 //! Lookups, compiled for processors with AVX2.
 //!
-//! A lookup compares the XOR of four slots of a shard with bits of the id's hash.
+//! A lookup compares the XOR of four slots of a shard with bits of the id's hash. The first slots of a shard are
+//! narrow, and the others are wide: they have one more bit.
 //!
 //! A batch runs the same code as [`lookup::contains_many`]; with AVX2 the compiler processes four ids at once.
 //! A single lookup is [`Shard::contains`] with its four slots side by side. Moving values to vector registers

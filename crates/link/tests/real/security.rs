@@ -19,6 +19,7 @@ use crate::test_bed::{EDGE, Echo, TestBed, tcp, within};
 #[tokio::test]
 async fn unknown_certificates_are_refused() {
     let target = Echo::start().await;
+    // `true`: the link is encrypted.
     let mut test_bed = TestBed::new(true);
     let gateway = test_bed.gateway(target.addr).await;
     let other_ca = tempfile::tempdir().expect("the folder can be created");
@@ -166,6 +167,7 @@ fn hello(id_key: &IdKey, session: u64, epoch: u64) -> Hello {
     Hello::new(id_key, chunker, session, epoch)
 }
 
+/// Starts a target and a gateway without encryption. Returns them with the key of the chunk ids.
 async fn test_bed() -> (TestBed, Gateway, IdKey, Echo) {
     let target = Echo::start().await;
     let mut test_bed = TestBed::new(false);

@@ -106,7 +106,7 @@ pub struct AccessState {
     requests: AtomicU32,
 }
 
-/// `L`, the rank of the last victim, as the bits of a float.
+/// `L` as the bits of a float: the highest rank of a victim so far, or a higher limit of a rejection.
 #[derive(Debug, Default)]
 pub struct Inflation(AtomicU64);
 

@@ -300,9 +300,9 @@ pub struct LimitsConfig {
     /// Bytes of a response that the edge reads from the origin and buffers while the client reads none. Default
     /// 512 KiB: the origin's connection becomes free at once after a smaller body. `fill_bytes_max` includes them.
     pub read_ahead_bytes: ByteSize,
-    /// Bytes per second that a worker reads from all bodies that are more than 128 KiB ahead of their clients. For up
-    /// to 64 bodies of a worker, the limit begins at 1 MiB instead. Default 16 MiB, 134 Mbit/s, which takes about 2 %
-    /// of a worker's time. 0 disables the limit.
+    /// Bytes per second that a worker reads from all bodies that are more than 128 KiB ahead of their clients. Up to
+    /// 64 of these bodies may be 1 MiB ahead before the limit applies to them. Default 16 MiB, 134 Mbit/s, which takes
+    /// about 2 % of a worker's time. 0 disables the limit.
     pub read_ahead_rate_max: ByteSize,
     /// Largest body that may enter the cache. Default 1 TiB, so that the policy decides: size-aware policies reject
     /// large objects, and the simulator has no other limit.

@@ -60,7 +60,7 @@ impl Cache {
                     return;
                 }
                 counters.disk_evicted.increment();
-                // The newline ends the primary key of a variant. A lookup finds a variant only through its marker.
+                // A variant's key is the primary key, a newline and more. A lookup needs the marker of the primary key.
                 if let Some(end) = memchr::memchr(b'\n', value.key()) {
                     let primary = &value.key()[..end];
                     let hash = self.hash(primary);

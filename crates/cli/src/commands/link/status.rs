@@ -123,7 +123,8 @@ fn print(status: &Value, out: &mut impl std::io::Write) -> anyhow::Result<()> {
         for direction in ["sent", "received"] {
             let side = &peer[direction];
             let bytes = number(&side["bytes"]);
-            // A nak reports a reference that cannot be resolved. For received data, the endpoint counts naks by cause.
+            // A nak reports a frame with a reference that cannot be resolved. For received data, the endpoint counts
+            // the causes: the chunk is missing, was never exchanged with the peer, or has another order in the store.
             let naks = match direction {
                 "sent" => number(&side["naks"]),
                 _ => ["missing", "foreign", "disordered"]

@@ -230,10 +230,13 @@ struct Store<'a> {
     device: &'a str,
     format_version: u32,
     device_id: String,
+    /// The time at which the store was formatted, in seconds since 1970.
     created_secs: u64,
     device_bytes: u64,
     segment_bytes: u64,
+    /// The number of all segments, in use or not.
     segments: u64,
+    /// The number of segments whose header or footer cannot be read.
     unreadable_segments: u64,
     /// The number of objects with a single record.
     objects: u64,
@@ -253,6 +256,7 @@ struct Segment {
     segment: u32,
     /// Each opening of any segment increases the epoch, so a segment with a higher epoch was opened later.
     epoch: u64,
+    /// The time at which the segment was opened for writing, in seconds since 1970.
     opened_secs: u64,
     /// True if the segment is complete and has a footer.
     sealed: bool,

@@ -7,9 +7,10 @@ import java.util.Set;
 
 /**
  * A publisher's list of the files that together contain every id up to journal number {@code head}. All numbers are
- * unsigned. {@code serial} increases with each manifest. {@code lineage} is the random number of the publisher's
- * journal, new at each start. {@code coversMs} counts milliseconds since 1970: each id that was committed until then is
- * in the journal up to {@code head}, or in every snapshot from epoch {@code epochMin} on.
+ * unsigned. {@code serial} is the number of the manifest; each new manifest has a higher one. {@code lineage} is the
+ * random number of the publisher's journal, new at each start. {@code coversMs} counts milliseconds since 1970: each id
+ * that was committed until then is in the journal up to {@code head}, or in every snapshot from epoch {@code epochMin}
+ * on.
  */
 record Manifest(
         String set,
@@ -32,7 +33,8 @@ record Manifest(
     record Entry(long from, long to, long bytes, String sha256) {}
 
     /**
-     * A publisher's answer to one client's challenge, which {@code echo} repeats. Each id that was committed at least
+     * A publisher's answer to one client's challenge, which {@code echo} repeats. {@code serial} is the number of the
+     * newest manifest. Each id that was committed at least
      * {@code lagMs} milliseconds before the proof is in the journal up to {@code head}, or in every snapshot from epoch
      * {@code epochMin} on.
      */
@@ -119,9 +121,8 @@ record Manifest(
         private final Map<?, ?> values;
 
         /**
-         * Parses a document of format version 2. A document without the field {@code format} has version 1. Documents
-         * of version 1 have no {@code epoch_min}. They do not state for which snapshots they are true, so the client
-         * must not trust them.
+         * Parses a document of format version 2. A document without the field {@code format} has version 1, and is
+         * refused: without {@code epoch_min}, it does not state which snapshots contain the committed ids.
          */
         Fields(String json, String... names) throws Refused {
             this(ofFormat2(parsed(json)), names);

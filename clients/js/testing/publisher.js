@@ -1,5 +1,10 @@
 // A publisher in this process. Its `fetch` answers from memory, signs manifests and proofs, and injects faults. Its two
 // clocks are advanced only by the test.
+//
+// Fields of manifests and proofs (docs/reference/filter-format.md): a manifest covers the ids that were committed
+// before the wall-clock time `covers_ms`. A proof covers the ids that were committed at least `lag_ms` milliseconds
+// before the response. `epoch_min` is the epoch of the oldest snapshot that has all covered ids, together with the
+// journal up to the number `head`. The only snapshot of this publisher has epoch 7.
 
 import { createPrivateKey, sign } from "node:crypto";
 

@@ -66,7 +66,7 @@ impl ServerConfig {
         first_byte_timeout: Duration::from_secs(5),
         head_bytes_max: 16 << 10,
         head_timeout: Duration::from_secs(5),
-        // A client that reads 16 KiB/s reads the largest page in 5 s, a third of this time.
+        // A client must read 16 KiB in this time, about 1 kB/s. A slow client with 16 KiB/s needs 1 s for it.
         stall_timeout: Duration::from_secs(15),
         drain_timeout: Duration::ZERO,
     };

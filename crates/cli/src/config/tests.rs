@@ -131,7 +131,8 @@ fn every_default_parses_to_itself() {
 fn every_key_occurs_once_and_in_a_listed_table() {
     let mut paths: Vec<&str> = keys::KEYS.iter().map(|key| key.path).collect();
     let tables: Vec<&str> = keys::TABLES.iter().map(|(table, _)| *table).collect();
-    // `nearest::tables` yields the table of each group of adjacent keys.
+    // `nearest::tables` reads the keys in order, and yields a table whenever it differs from the previous key's table.
+    // A table that is not listed, or whose keys are not adjacent, therefore makes the two sequences differ.
     assert_eq!(nearest::tables().collect::<Vec<_>>(), tables);
     paths.sort_unstable();
     let count = paths.len();

@@ -19,9 +19,9 @@ use rustix::process::Signal;
 use fixture::{Fixture, Psql, Random, id};
 use run::until;
 
-/// The publisher finds new rows by polls, without posts of ids. A killed publisher continues from its last position:
-/// it publishes the rows that were inserted while it was down, although its scans fail. Only then do clients answer
-/// *absent* again.
+/// The publisher finds new rows by polls of the database. No writer posts ids to it by HTTP. A killed publisher
+/// continues from its last position: it publishes the rows that were inserted while it was down, although its scans
+/// fail. Only then do clients answer *absent* again.
 #[test]
 fn new_rows_of_sqlite_are_published_also_after_a_restart() {
     let fixture = Fixture::new();
@@ -251,6 +251,7 @@ fn invalid_options_of_polls_get_an_error_with_a_hint() {
     let (state, source) = (fixture.path("state"), format!("sqlite://{path}"));
     let query = "--query=SELECT id FROM resource";
     let changes = "--changes-query=SELECT id, seq FROM resource WHERE seq > ? ORDER BY seq";
+    // With `--covered-by=changes`, the polls ensure that the filter has all ids. It therefore needs a changes query.
     for (source, extra, expected) in [
         ("ids.txt", &[query, changes][..], "needs a database"),
         (&source, &[query, "--covered-by=changes"], "needs polls"),

@@ -157,7 +157,9 @@ fn curl_gets_whole_files_ranges_heads_and_not_modified_over_each_protocol() {
         assert!(!again.header("age").is_empty(), "{what}: {:?}", again.head);
         assert_eq!(again.body, body, "{what}: the body of the hit differs");
 
-        // For HEAD, curl writes the head to `--output` and prints the number of body bytes (`--write-out`).
+        // The closure's `--dump-header -` prints the head, also for HEAD. With `--head`, curl outputs the head a second
+        // time as if it were the body, so `--output` discards this copy. `--write-out` then prints the number of body
+        // bytes.
         let count = [
             "--head",
             "--output",

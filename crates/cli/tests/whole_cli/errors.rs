@@ -1,4 +1,5 @@
-//! Tests error messages and warnings, all printed to stderr. The exit code of an invalid command line is 2.
+//! Tests error messages and warnings, which are printed to stderr, and the output of `--version`. The exit code of an
+//! invalid command line is 2.
 
 use super::run::{Server, edgeward, output, text};
 

@@ -63,7 +63,8 @@ pub(super) const STEP_BYTES: usize = 32;
 /// The sums of a unit so far.
 struct NhSums {
     passes: [__m256i; PASSES],
-    /// The key words of the first pass in the next step. The second pass in the current step uses the same words.
+    /// The key words that the first pass uses in the next call of `step`. They are the words that the second pass used
+    /// in the previous call. Before the first call they are the first key words of the unit.
     near: __m256i,
 }
 

@@ -17,8 +17,9 @@ use crate::id::IdHash;
 
 /// A shard prepared for lookups.
 ///
-/// An id has one slot in each of four consecutive segments; a *probe* reads one of them. The *position* of the slot
-/// that probe `n` (0 to 3) reads is the index of the slot in the shard, minus the slots of `n` segments.
+/// An id has one slot in each of four consecutive segments; a *probe* reads one of them. The shard's segments are
+/// numbered from 0. Probe `n` (0 to 3) counts slots from the first slot of segment `n`, and the *position* of a slot is
+/// its number in this count: position 0 of probe 2 is the first slot of segment 2.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Shard {
     /// For each of the four probes the bit at which position 0 begins, counted from the first bit of the file.
@@ -44,7 +45,8 @@ struct Comparison {
     /// The number of bits in a word that do not belong to a slot. Shifting the XOR left by this number moves the
     /// bits of the slot to the highest bits, where the fingerprint is.
     unused_bits: u64,
-    /// The shifted XOR of the slots agrees with the fingerprint if the XOR of these two is below this number.
+    /// The shifted XOR is compared with a word whose highest bits are the fingerprint. The id matches if
+    /// `shifted ^ word` is below this limit: then all bits of the slot's width are equal.
     limit: u64,
 }
 

@@ -76,6 +76,8 @@ fn refused_files_equal_the_golden_file() {
             cases.push((name, why, bytes));
         }
     }
+    // The payload begins at byte 128 with a *directory*, which has one entry for each shard. An entry begins with the
+    // offset of the shard's *area* (its slots) in the payload.
     for (why, at, field) in [
         ("an area at offset 2^64 - 1", 128, &[255; 8][..]),
         ("an area within the directory", 128, &[0; 8]),
@@ -169,8 +171,12 @@ fn refused_lines_equal_the_golden_file() {
         manifest.to_line(Some(&signer()))
     };
     let long = format!("{}{}", manifest_json, " ".repeat(64 << 10));
+    // In these labels, which the golden file contains, *form* is the version of the document's format (the field
+    // `format`). A snapshot is *sufficient* if its epoch is at least the document's `epoch_min`; an older one may lack
+    // ids.
     let cases: Vec<(&str, &str, String)> = vec![
         ("manifest", "nothing at all", String::new()),
+        // The method of signing is not followed by the key's id, the signature and the JSON.
         ("manifest", "no words", "ed25519".to_owned()),
         (
             "manifest",
@@ -241,6 +247,7 @@ fn refused_lines_equal_the_golden_file() {
             "form 2 with the fields of form 1",
             changed(",\"epoch_min\":7", ""),
         ),
+        // A snapshot must have epoch 8 to suffice, but the newest snapshot has epoch 7. Only a future one can suffice.
         (
             "manifest",
             "a snapshot of the future that suffices",
@@ -374,7 +381,7 @@ fn refused_lines_equal_the_golden_file() {
 }
 
 /// A manifest and a proof of format version 1 (`form 1` in the cases), which an earlier edgeward wrote. They lack the
-/// field `epoch_min`. A snapshot suffices if its epoch is at least `epoch_min`; an older one may lack ids of a scan.
+/// field `epoch_min`.
 const MANIFEST_FORM_1: &str = include_str!("../../../../fixtures/filter-manifest-v1.txt");
 const PROOF_FORM_1: &str = include_str!("../../../../fixtures/filter-proof-v1.txt");
 

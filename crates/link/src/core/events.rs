@@ -66,6 +66,8 @@ impl Core {
                     .get_mut(&id)
                     .expect("the stream was just created");
                 duplex.incoming = Some(stream);
+                // `host_index` selects the counters of the target's host. They count each frame that this stream
+                // receives.
                 self.incoming_streams
                     .insert(stream, (id, duplex.host_index));
                 self.unaccepted.push_back(id);
@@ -104,8 +106,9 @@ impl Core {
                 if self.endpoint.sender().writable_bytes(stream) > 0 {
                     self.to_wake.extend(duplex.wake_writer());
                 }
-                // All frames before the held bytes may be acknowledged now. A decision whether to send these bytes is
-                // therefore scheduled.
+                // While the writer waits, its incomplete last chunk is held as long as frames of the stream are
+                // unacknowledged. Perhaps no such frame is left now, so the next decision about the held bytes is
+                // scheduled.
                 self.send_decisions
                     .extend(duplex.schedule_decision().map(|due| (due, *id)));
             }

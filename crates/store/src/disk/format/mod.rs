@@ -1,8 +1,8 @@
 //! The layout of a device, byte by byte. docs/reference/disk-format.md describes it in prose.
 //!
-//! All functions here convert values to bytes or back, without input or output. All numbers are little-endian.
-//! The bytes from a device may be arbitrary: a parser returns an error, or values whose lengths are within the
-//! format's limits, and never panics.
+//! All functions here convert values to bytes or back. They do not read or write the device. All numbers are
+//! little-endian. The bytes from a device may be arbitrary: a parser returns an error, or values whose lengths are
+//! within the format's limits, and never panics.
 //!
 //! Checksums are XXH3-64 with a random seed, which was chosen when the device was formatted. After a crash the
 //! log is searched for records at every sector, also within bodies. A client that does not know the seed cannot

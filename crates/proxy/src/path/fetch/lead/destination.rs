@@ -25,7 +25,7 @@ pub(super) struct Destination {
     pub(super) marker: Option<Arc<Stored>>,
     /// The versions of the response's key and of the primary key. A change of the stored response makes a new version.
     pub(super) versions: KeyVersions,
-    /// True if lookups find the response even if its marker is not written to disk.
+    /// True if lookups can find the stored response: it needs no marker, or its marker is already in memory or on disk.
     pub(super) is_findable: bool,
     pub(super) reservation: Option<Reservation<Stored>>,
 }
@@ -88,7 +88,7 @@ impl Fetch {
         let marker = known_marker.unwrap_or_else(|| {
             let variants = Variants {
                 fields: fields.clone(),
-                generation: cache.next_marker_generation(),
+                generation: cache.next_marker_generation(), // in the keys of variants, so older variants are not found
                 on_disk: AtomicBool::new(false),
                 version: None,
                 charge: OnceLock::new(),

@@ -126,7 +126,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", hide_short_help = true)]
     window_requests: Option<String>,
 
-    /// Print the first line as JSON
+    /// Print the first line of output as JSON
     #[arg(long, hide_short_help = true)]
     json: bool,
 }

@@ -140,7 +140,7 @@ pub(crate) struct ServeArgs {
     #[arg(long, value_name = "N", hide_short_help = true)]
     connections_per_client: Option<usize>,
 
-    /// Print the first line as JSON
+    /// Print the first line of output as JSON
     #[arg(long, hide_short_help = true)]
     json: bool,
 }

@@ -121,7 +121,7 @@ pub(crate) struct EndpointArgs {
     pub(crate) timeout: Duration,
 
     // The first line is the one that `announce` prints when the endpoint has started. It has the addresses.
-    /// Print the first line as JSON
+    /// Print the first line of output as JSON
     #[arg(long, hide_short_help = true)]
     pub(crate) json: bool,
 }

@@ -118,7 +118,8 @@ type highest struct {
 
 // The snapshot in use. The publisher numbers new ids in a journal. The snapshot has all ids up to the journal number
 // base. overlay has the hashes of the ids after base, each with the last journal number of its delta. Snapshot and
-// overlay together have all ids up to applied.
+// overlay together have all ids up to applied. After a restart of the publisher, overlay may also have ids with numbers
+// of the previous lineage: see adopt.
 type currentFilter struct {
 	lineage, epoch, base, applied uint64
 	sha256                        string
@@ -139,8 +140,9 @@ type challenge struct {
 	sent int64
 }
 
-// A publisher's statement: every id that was committed at least MaxStaleness before the deadline is in the journal up
-// to head, or in every snapshot whose epoch is epochMin or higher.
+// A publisher's statement about all ids that were committed before the time deadline - MaxStaleness. Each of these ids
+// is in the journal up to head, or in every snapshot whose epoch is epochMin or higher. A client that has such a
+// snapshot and the journal up to head is therefore fresh until deadline.
 type statement struct {
 	lineage, epochMin, head uint64
 	deadline                int64
@@ -168,7 +170,8 @@ func NewState(config StateConfig) *State {
 	return &State{config: config, highest: highest{serial: config.SerialMin}}
 }
 
-// Answer looks up an id in any spelling that the form of the set allows.
+// Answer looks up an id in any spelling that the form of the set allows. The form is the kind of the ids: text, UUIDs
+// or integers.
 func (s *State) Answer(now Now, id string) Answer {
 	if !s.IsFresh(now) {
 		return Ask
@@ -280,7 +283,9 @@ func (s *State) Manifest(now Now, manifest *Manifest) error {
 // Uses the current snapshot also for a new lineage, if the manifest lists the same file after a restart of the
 // publisher. The added ids and the deadline stay valid, because the client still has the same ids. The journal of the
 // new lineage may lack the added ids, but the next snapshot has them: its scan began after the restart, so it contains
-// all ids that were committed before the restart.
+// all ids that were committed before the restart. The added ids keep their numbers of the old lineage, and the function
+// Snapshot compares these numbers with a base of the new lineage. This is safe: the next snapshot has each id that
+// Snapshot drops, and an id that Snapshot keeps is merely stored twice.
 func (s *State) adopt(manifest *Manifest) {
 	current, named := s.current, manifest.Snapshot
 	if current != nil && current.lineage != manifest.Lineage && current.sha256 == named.SHA256 && current.epoch == named.Epoch {
@@ -288,6 +293,8 @@ func (s *State) adopt(manifest *Manifest) {
 	}
 }
 
+// Refuses a manifest, or a proof, with a smaller serial number than an earlier one. A proof has the serial number of
+// the manifest that was the newest when the proof was made, so the error names a manifest in both cases.
 func (s *State) checkSerial(serial uint64) error {
 	if serial < s.highest.serial {
 		return refuse(Replayed, "manifest %d is older than %d, which was received before", serial, s.highest.serial)
@@ -524,8 +531,8 @@ func (s *State) considerDate(now Now, manifest *Manifest) {
 	s.addStatement(statement{manifest.Lineage, manifest.EpochMin, manifest.Head, moment + most - age})
 }
 
-// Stores a statement until the client has all ids to which it refers. Reduces the deadline by 2 * jitterMS, because the
-// combined clock may be late by this time: the type clock tolerates a divergence of jitterMS in both directions.
+// Stores a statement until the client has all ids to which it refers. Reduces the deadline by 2 * jitterMS, the largest
+// delay of the combined clock: the type clock tolerates a divergence of jitterMS in both directions.
 func (s *State) addStatement(added statement) {
 	added.deadline -= 2 * jitterMS
 	for n := range s.pending {

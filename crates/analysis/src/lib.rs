@@ -6,7 +6,11 @@
 //! [`Objects`], which computes the histogram of requests per URL, the one-hit wonders and the popularity.
 //!
 //! A [`Sample`] stores all requests for a share of the objects. A [`ReuseCurve`], a [`WorkingSet`] or the input
-//! of a simulation is computed from a sample.
+//! of a simulation is computed from a `CompleteSample`: a finished sample, whose requests are sorted by time.
+//!
+//! `Texts` has the texts of the most requested URLs; the fingerprints of all other URLs have no text. `type_of` returns
+//! the media type of a response or, if its line has none, the extension of the path. The module `wire` is the binary
+//! encoding of statistics in files, by which the statistics of one machine are merged with those of another.
 //!
 //! All statistics can be merged: the merged results of two machines equal the result of one machine that reads
 //! both logs. Only bounded tables such as [`Ranking`] may differ, after they have dropped entries. This crate opens

@@ -12,8 +12,9 @@
 //!
 //! Each index is filled with the ids of a full store. Then the benchmark does the work of a full store to which
 //! bodies are added. It cuts random bytes into chunks, hashes them, looks up and inserts their ids, and removes an
-//! old id for each new one. Times are CPU time of the thread. The results are medians of several measurements,
-//! which alternate between the three indexes. The output is one JSON object per line. `full` is the used share of the
+//! old id for each new one. Times are CPU time of the thread, except `fill_ns`, the elapsed time per id while the index
+//! was filled. This time is measured once. The other times and the speeds are medians of several measurements, which
+//! alternate between the three indexes. The output is one JSON object per line. `full` is the used share of the
 //! index's slots, `dropped` the number of entries that were dropped because no slot was free for a new one, and
 //! `gb_per_tb` the GB of the index per TB of the store.
 
@@ -70,7 +71,7 @@ struct FullIndex {
     oldest: u64,
     /// The ids inserted after the index was filled.
     inserted: Vec<ChunkId>,
-    /// The time per insertion while the index was filled, in nanoseconds.
+    /// The elapsed time per insertion while the index was filled, in nanoseconds.
     fill_nanos: f64,
     /// The growth of the process's resident memory when the index was created.
     rss_bytes: u64,

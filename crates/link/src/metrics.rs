@@ -25,6 +25,8 @@ metrics! {
         Counter "edgeward_link_plain_bytes_total" "Body bytes sent without deduplication." { peer.sent.plain }
         Counter "edgeward_link_again_bytes_total"
             "Body bytes that were sent again after a NAK or a lost connection." { peer.sent.resent }
+        // The peer answers a frame that it cannot decode with a NAK. `sent.naks` counts the NAKs that the peer sent
+        // about frames of this endpoint.
         Counter "edgeward_link_naks_total" "Frames that the peer could not decode." { peer.sent.naks }
         Counter "edgeward_link_lost_bodies_total"
             "Bodies that were reset because both endpoints had lost a referenced chunk." { peer.sent.lost }
@@ -33,6 +35,8 @@ metrics! {
         Counter "edgeward_link_foreign_total"
             "Frames refused because they refer to a chunk that was never exchanged with the peer."
             { peer.received.foreign }
+        // A frame may refer to a run of consecutive chunks by the first hash, the number of chunks and a check of all
+        // hashes. It is refused if the chunks that follow the first one in this endpoint's store are not the same.
         Counter "edgeward_link_disordered_total"
             "Frames refused because the referenced chunks have another order in this endpoint's store."
             { peer.received.disordered }
@@ -73,6 +77,8 @@ metrics! {
         Gauge "edgeward_link_store_bytes" "Bytes of the chunks in the store, after compression." { store.stored_bytes }
         Gauge "edgeward_link_store_raw_bytes"
             "Bytes of the chunks in the store, before compression." { store.raw_bytes }
+        // The store has the hash and the length of a listed chunk, but not its bytes. Its length is subtracted from the
+        // capacity. Otherwise the store could list more chunks than its index has slots.
         Gauge "edgeward_link_store_listed_bytes"
             "Total size of the chunks whose hash alone is stored; the capacity counts these chunks as if they were stored."
             { store.listed_bytes }

@@ -635,8 +635,8 @@ mod tests {
         assert_eq!(ids(&restored), (0..10).collect::<Vec<_>>());
     }
 
-    /// After a crash, `state.json` or the journal may be from before the last start. The journal then has the
-    /// current or the previous lineage of the state.
+    /// A start writes `state.json` with a new lineage, and then the journal. After a crash between the two, the
+    /// journal still has the previous lineage, which `state.json` records too.
     ///
     /// Method: replace the journal by its copy from before a start.
     #[test]

@@ -3,7 +3,9 @@
 //! `cargo run --release -p edgeward-sim --example disk_study -- STUDY TRACE RAM_BYTES DISK_BYTES..`, where
 //! `STUDY` is one of:
 //!
-//! - `eviction`: every disk admission rule with every reinsertion rule;
+//! - `eviction`: the disk admission rules `always`, `second-hit`, `nth-hit:3` and `size-density` (with half of the
+//!   measured mean size). Each of them runs with four reinsertion rules: none, objects with at least one hit, objects
+//!   with at least two hits, and the objects with the most hits per byte;
 //! - `rules`: second-hit admission; objects evicted from memory are, or are not, offered to the disk; disk hits
 //!   are, or are not, counted by the admission;
 //! - `density`: `size-density` with half of the measured mean size and with fixed sizes, compared with `always`,
@@ -48,6 +50,7 @@ fn main() -> Result<(), Box<dyn Error>> {
         edgeward_trace::open(File::open(trace)?, ReadOptions::default())?
             .collect::<Result<_, _>>()?;
     let mut traffic = Traffic::default();
+    // Gives each request the first size of its object, so that the size of an object never changes.
     records
         .iter_mut()
         .for_each(|record| traffic.count_and_fix_size(record));
@@ -55,6 +58,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .file_name()
         .map_or_else(|| trace.clone(), |name| name.to_string_lossy().into_owned());
     let name = name.trim_end_matches(".tr.zst");
+    // `forgotten_share`: the share of supposed first requests whose object had been requested before, but was forgotten
+    // when the filter of the admission rule rotated.
     println!(
         "trace,ram_bytes,disk_bytes,admission,eviction,offer_evicted,note_disk_hits,filter_keys,filter_fill,\
          ohr_ram,ohr_disk,ohr,bhr,written_bytes,written_records,written_objects,reinserted_bytes,from_ram_bytes,\

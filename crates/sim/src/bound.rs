@@ -1,9 +1,10 @@
 //! Upper bounds of the hit ratios of any policy, even of one that knows the future.
 //!
-//! For a hit, the object has to stay in the cache from its previous request until this request. If `n` requests lie
-//! between the two, this takes `size × n` of the `capacity × requests` that the cache offers over the whole trace. The
-//! bound gives this space to the cheapest hits first. It ignores that the cache also has a limit at each moment, so
-//! no policy can have more hits. A policy with this many hits need not exist.
+//! For a hit, the object has to stay in the cache from its previous request until this request. If this request is the
+//! `n`-th after the previous one, the hit takes `size × n` of the space `capacity × requests`, which the cache offers
+//! over the whole trace. `n` is 1 if the two requests are adjacent. The bound gives this space to the cheapest hits
+//! first. It ignores that the cache also has a limit at each moment, so no policy can have more hits. A policy with
+//! this many hits need not exist.
 //!
 //! Source: PFOO-L of Berger, Beckmann, Harchol-Balter, "Practical Bounds on Optimal Caching with Variable Object
 //! Sizes", SIGMETRICS 2018, section 5. The bound of the byte hit ratio gives the space to the hits with the most bytes
@@ -51,7 +52,8 @@ struct LastRequest {
 #[derive(Clone, Copy, Debug)]
 struct Interval {
     size_bytes: u64,
-    /// Requests between the two, counted from the end of the warm-up.
+    /// The number of this request minus the number of the previous one: 1 if they are adjacent. If the previous request
+    /// was in the warm-up, the number of the first request after the warm-up is subtracted instead.
     requests: u64,
 }
 
@@ -197,7 +199,8 @@ mod tests {
         bounds.report(&[capacity_bytes]).remove(0)
     }
 
-    /// The hit on object 1 takes 10 bytes × 1 request, the hit on object 2 takes 30 bytes × 3 requests. Five requests
+    /// The hit on object 1 takes 10 bytes × 1 request, because its two requests are adjacent: the later one is counted.
+    /// The hit on object 2 takes 30 bytes × 3 requests: the two of object 1, and its own second request. Five requests
     /// with 20 bytes of capacity offer 100 bytes × requests; object 2 is larger than the cache.
     #[test]
     fn a_hit_takes_its_size_times_the_requests_between() {

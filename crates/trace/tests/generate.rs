@@ -168,6 +168,8 @@ fn the_rate_of_arrivals_varies_over_the_day() {
         let within = |secs: u64| (from..to).contains(&secs);
         all.iter().filter(|r| within(r.time.as_secs())).count() as f64
     };
+    // The requests of the first half of the day, when the rate is above the mean, and of the second half, when it is
+    // below.
     let (rising, falling) = (in_day(0, 43_200), in_day(43_200, 86_400));
     let rate = (rising + falling) / 86_400.0;
     assert!((rate / 2.0 - 1.0).abs() < 0.02, "{rate}");

@@ -247,12 +247,13 @@ proptest! {
     }
 
     /// After a bit is flipped anywhere behind the superblock, each chunk is loaded correctly, reported as corrupt, or
-    /// not found. A chunk that is stored again is loaded correctly.
+    /// not found. A body that is read from chunks therefore never has wrong bytes. A chunk that is stored again is
+    /// loaded correctly.
     #[test]
     fn a_flipped_bit_corrupts_no_body(at in any::<u64>(), bit in 0_u8..8, method in methods()) {
         let disk = disk();
         // Compression puts neighbouring chunks into blocks of up to 8 KiB. One flipped bit can corrupt all chunks of a
-        // block. These chunks have at least 2800 bytes, so a block has fewer than four.
+        // block. These chunks have at least 2800 bytes, so a block has at most two. The test permits one more.
         let corrupt_max = if method == Method::None { 1 } else { 3 };
         let mut store = open(&disk, method);
         (0..40).for_each(|number| _ = store_chunk(&mut store, number));
@@ -272,8 +273,9 @@ proptest! {
     }
 }
 
-/// After a power failure at any moment, the store opens, each chunk is loaded correctly or reported as corrupt, and
-/// flushed chunks are found. The simulated disk loses, tears or corrupts writes that were not synced.
+/// After a power failure at any moment, the store opens. Chunks that were flushed before are loaded correctly. Each
+/// other chunk is loaded correctly, reported as corrupt, or not found. The simulated disk loses, tears or corrupts
+/// writes that were not synced.
 #[test]
 fn crashes_lose_chunks_and_never_change_one() {
     METHODS.into_iter().for_each(check_crashes);
@@ -380,7 +382,8 @@ fn a_reopened_store_has_the_same_epoch() {
     assert_eq!(reopened.epoch(), 77);
 }
 
-/// When the container numbers are used up, the store begins a new epoch and continues.
+/// When the container numbers are used up, the store begins a new epoch and continues. The last number is
+/// `u32::MAX - 2`, because all container numbers are lower than `u32::MAX - 1`.
 #[test]
 fn a_new_epoch_begins_when_container_numbers_are_used_up() {
     let disk = disk();

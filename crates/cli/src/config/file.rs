@@ -21,6 +21,7 @@ pub(super) fn read(path: &Path) -> Result<String, Diagnostic> {
         .and_then(|file| file.take(FILE_BYTES_MAX + 1).read_to_end(&mut bytes))
         .map_err(|error| {
             let message = format!("the configuration {}", read_error_text(&error));
+            // An operator without a file can start with the printed list of keys and edit it.
             Diagnostic::new(message).in_file(path).hint(
                 "`edgeward check-config --reference` lists all keys, to start a new file from",
             )

@@ -50,6 +50,8 @@ fn inspect_reports_the_contents_of_a_store() {
     let (code, stores) = json(&["store", "inspect", path, "--json"]);
     assert_eq!(code, Some(0));
     assert_eq!(stores[0]["format_version"], 1);
+    // `objects` counts the objects with a single record. The purged object is one of them: its record is still in the
+    // segment. `objects_in_pieces` counts the third object, which is not in `objects`.
     assert_eq!(stores[0]["objects"], 2);
     assert_eq!(stores[0]["objects_in_pieces"], 1);
     assert_eq!(stores[0]["pieces"], 3);

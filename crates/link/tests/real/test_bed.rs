@@ -65,7 +65,7 @@ impl TestBed {
         test_bed
     }
 
-    /// Creates an encrypted test bed in a folder in which another process has generated keys.
+    /// Creates an encrypted test bed in a folder that already has generated keys.
     pub(crate) fn in_folder(folder: &Path) -> Self {
         let keys = folder.join("keys");
         let load =
@@ -110,6 +110,7 @@ impl TestBed {
             times: Times {
                 backoff_min: Duration::from_millis(5),
                 backoff_max: Duration::from_millis(100),
+                // The interval at which the knowledge is persisted in the file at `knowledge_path`.
                 knowledge: Duration::from_millis(20),
                 ..Times::default()
             },

@@ -227,7 +227,7 @@ impl Volume {
         }
     }
 
-    /// Counts a failed write. The device is read-only from now on.
+    /// Counts a failed write. A device in service becomes read-only until a later attempt to write succeeds.
     pub(crate) fn record_write_failure(&self, error: &io::Error) {
         self.counters.write_errors.increment();
         if self.health.state() == DeviceState::InService

@@ -345,11 +345,11 @@ impl Drop for Claim {
     }
 }
 
-/// The tier's memory in bytes. `verified`: see `DeviceCounters::verified_bytes`; `queues_max`: limit of write queues.
+/// The memory that the tier uses, in bytes. `queues_max` is the limit of the write queues.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct TierMemory {
     pub(crate) index: u64,
-    pub(crate) verified: u64,
+    pub(crate) verified: u64, // tables of verified blocks, of blocks in the page cache, and of cached metadata
     pub(crate) admission: u64,
     pub(crate) queues_max: u64,
 }
@@ -396,7 +396,7 @@ fn unreadable(counters: &Counters) -> DiskEntry {
 
 fn version_of(cache: &DiskCache, hot: &Hot, hash: KeyHash, object: &DiskObject) -> Option<Version> {
     // The version is read first. If the object is still current after that, it was current at this version.
-    let version = hot.settled_version(hash)?;
+    let version = hot.settled_version(hash)?; // `None` while a change of the key is not on disk yet
     cache.is_current(object).then_some(version)
 }
 
@@ -409,7 +409,7 @@ mod tests {
         let (keys, hash) = (KeySet::default(), KeyHash(1));
         let claim = keys.claim(hash);
         assert!(claim.is_some() && keys.claim(hash).is_none());
-        assert!(keys.contains(hash));
+        assert!(keys.contains(hash)); // a refused claim must not remove the key, as dropping a claim does
         drop(claim);
         assert!(!keys.contains(hash));
     }

@@ -96,7 +96,7 @@ impl ResponseWriter {
 
     /// Continues a response whose head and perhaps first body bytes are in the outbox. `bytes` bytes of `body` remain.
     pub(super) fn resume(mut body: EdgeBody, bytes: u64, closes: bool) -> Self {
-        body.let_writer_count();
+        body.let_writer_count(); // response bytes are counted when the socket accepts them, not by `body`
         Self {
             head_only: false,
             stage: Stage::Sending {
@@ -161,7 +161,7 @@ impl ResponseWriter {
                                 continue;
                             }
                             framing.put(piece, outbox)?;
-                            outbox.set_memory(body.memory());
+                            outbox.set_memory(body.memory()); // the owner of the memory of the last piece
                             if *framing == Framing::Length(0) {
                                 self.stage = Stage::Sent;
                             }
@@ -192,7 +192,7 @@ impl ResponseWriter {
         outbox: &mut Outbox,
     ) -> Stage {
         let (parts, mut body) = response.into_parts();
-        body.let_writer_count();
+        body.let_writer_count(); // response bytes are counted when the socket accepts them, not by `body`
         let status = parts.status;
         let headers = parts.headers;
         let bodiless = status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED;

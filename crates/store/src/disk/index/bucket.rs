@@ -258,6 +258,7 @@ mod tests {
                 assert_eq!(bucket.version(), version.wrapping_add(2));
                 for at in 0..SLOTS {
                     let expected = if at == changed { value } else { content(at) };
+                    // The message names the wrong slot and the slot that was changed.
                     assert_eq!(bucket.line().slot(at), expected, "slot {at} of {changed}");
                 }
             }

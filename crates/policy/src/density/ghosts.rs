@@ -47,11 +47,14 @@ impl Ghosts {
         Some(std::mem::take(&mut ring[position as usize]).history)
     }
 
-    /// Remembers the history of an object that has no entry yet.
+    /// Remembers the history of an object instead of an earlier one.
     pub(super) fn insert(&mut self, key: KeyHash, history: History) {
         if self.ring.is_empty() {
             return;
         }
+        // If a key was filled twice, both slots are evicted under it. The ring must not hold a key twice, because the
+        // index could not tell which of the two entries is replaced.
+        self.take(key);
         let position = self.oldest;
         self.oldest = (self.oldest + 1) % self.ring.len();
         let replaced = self.ring[position];
@@ -104,6 +107,8 @@ const ENTRIES_STEP: usize = 16;
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::super::history::Time;
     use super::*;
 
@@ -144,6 +149,33 @@ mod tests {
         for n in 0..40 {
             let expected = (n >= first_remembered).then(|| history(n as u32));
             assert_eq!(ghosts.take(KeyHash(n)), expected, "{n}");
+        }
+    }
+
+    proptest! {
+        /// The table equals a ring that is searched completely, also if a key is inserted again, and the index has no
+        /// other entries.
+        #[test]
+        fn the_table_equals_a_search_of_a_ring(
+            steps in prop::collection::vec((any::<bool>(), 0u64..40), 0..300),
+        ) {
+            let mut ghosts = Ghosts::default();
+            ghosts.grow_to(16);
+            let mut ring: Vec<Option<(u64, History)>> = vec![None; 16];
+            let mut inserted = 0;
+            for (offer, (is_insertion, key)) in steps.into_iter().enumerate() {
+                let known = ring.iter().position(|entry| entry.is_some_and(|entry| entry.0 == key));
+                let known = known.and_then(|position| ring[position].take());
+                if is_insertion {
+                    let history = history(offer as u32);
+                    ghosts.insert(KeyHash(key), history);
+                    ring[inserted % 16] = Some((key, history));
+                    inserted += 1;
+                } else {
+                    prop_assert_eq!(ghosts.take(KeyHash(key)), known.map(|entry| entry.1));
+                }
+                prop_assert_eq!(ghosts.index.len(), ring.iter().flatten().count());
+            }
         }
     }
 }

@@ -79,29 +79,36 @@ impl OfflineBounds {
     }
 
     /// Returns the bounds at each capacity.
-    pub fn report(&self, capacities_bytes: &[u64]) -> Vec<BoundReport> {
+    pub fn report(mut self, capacities_bytes: &[u64]) -> Vec<BoundReport> {
+        // Both orders are made in place: a copy would double the memory for a long trace.
+        let mut intervals = std::mem::take(&mut self.intervals);
         let counted_requests = self.requests.saturating_sub(self.warmup_requests);
-        let mut cheapest = self.intervals.clone();
-        cheapest.sort_unstable_by_key(|interval| self.space(interval));
-        let mut most_bytes = self.intervals.clone();
-        most_bytes.sort_unstable_by(|a, b| {
+        let space = |capacity_bytes| u128::from(capacity_bytes) * u128::from(counted_requests);
+        let fits = |interval: &Interval, capacity_bytes| self.charge(interval) <= capacity_bytes;
+
+        intervals.sort_unstable_by_key(|interval| self.space(interval));
+        let hits = |&capacity_bytes: &u64| {
+            let cheapest = intervals.iter().filter(|hit| fits(hit, capacity_bytes));
+            self.hits(space(capacity_bytes), cheapest)
+        };
+        let hits: Vec<u64> = capacities_bytes.iter().map(hits).collect();
+
+        intervals.sort_unstable_by(|a, b| {
             let space_per_byte = |interval: &Interval| {
                 self.space(interval) as f64 / interval.size_bytes.max(1) as f64
             };
             space_per_byte(a).total_cmp(&space_per_byte(b))
         });
-        let report = |&capacity_bytes: &u64| {
-            let space = u128::from(capacity_bytes) * u128::from(counted_requests);
-            let fits = |interval: &&Interval| self.charge(interval) <= capacity_bytes;
-            let hits = self.hits(space, cheapest.iter().filter(fits));
-            let hit_bytes = self.hit_bytes(space, most_bytes.iter().filter(fits));
+        let report = |(&capacity_bytes, hits): (&u64, u64)| {
+            let most_bytes = intervals.iter().filter(|hit| fits(hit, capacity_bytes));
+            let hit_bytes = self.hit_bytes(space(capacity_bytes), most_bytes);
             BoundReport {
                 capacity_bytes,
                 object_hit_ratio_max: ratio(hits, counted_requests),
                 byte_hit_ratio_max: hit_bytes / self.counted_bytes.max(1) as f64,
             }
         };
-        capacities_bytes.iter().map(report).collect()
+        capacities_bytes.iter().zip(hits).map(report).collect()
     }
 
     fn request(&mut self, record: &Record) {

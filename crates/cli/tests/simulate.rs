@@ -10,18 +10,14 @@ use serde_json::Value;
 fn bounds_are_at_least_the_hit_ratios_of_all_policies() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let trace = folder.path().join("web.tr");
-    let generated = edgeward(
-        &[
-            "trace",
-            "generate",
-            "--preset",
-            "web",
-            "--requests",
-            "20000",
-            "--output",
-        ],
-        &trace,
-    );
+    let generate = [
+        "trace",
+        "generate",
+        "--preset=web",
+        "--requests=20000",
+        "--output",
+    ];
+    let generated = edgeward(&generate, &trace);
     assert!(generated.status.success(), "{generated:?}");
 
     let simulate = ["simulate", "--capacity", "1MiB,1%", "--bounds"];

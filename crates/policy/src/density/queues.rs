@@ -14,8 +14,8 @@ use super::history::CLASSES;
 pub(super) type Index = u32;
 
 /// A queue: a class of histories and a class of sizes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct QueueId(pub(super) u16);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub(super) struct QueueId(u16);
 
 impl QueueId {
     pub(super) fn new(history_class: usize, size_bytes: u64) -> Self {

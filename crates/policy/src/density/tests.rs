@@ -71,7 +71,7 @@ impl Driver {
     /// objects, their highest score counts, because the search does not know their order in the queue.
     fn victim_score_max(&self) -> f32 {
         let tier = &self.tier;
-        let mut oldest: HashMap<u16, (u32, f32)> = HashMap::new();
+        let mut oldest: HashMap<QueueId, (u32, f32)> = HashMap::new();
         for slot in self.index.values() {
             let entry = &tier.entries.0[slot.index as usize];
             let age = tier.now.offers_since(entry.history.last);
@@ -82,7 +82,7 @@ impl Driver {
                 Some(queue),
                 "an object is in the queue of its history"
             );
-            let candidate = oldest.entry(queue.0).or_insert((age, score));
+            let candidate = oldest.entry(queue).or_insert((age, score));
             if (age, score) > *candidate {
                 *candidate = (age, score);
             }

@@ -54,8 +54,7 @@ pub enum EvictionSpec {
     /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
     /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
     ///
-    /// The default. It has the highest object hit ratio of these rules on all available traces
-    /// (docs/explanation/policies.md).
+    /// The default. docs/explanation/policies.md compares the rules.
     Gdsf,
     /// Evicts the object with the fewest requests per byte: GDSF as published.
     GdsfPlain,

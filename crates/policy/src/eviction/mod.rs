@@ -1,11 +1,14 @@
 //! The eviction rankings. Each resident object has a rank, and the object with the lowest rank is evicted
 //! first.
 //!
-//! A policy is only a rule for ranks. All policies use the same code for the queue that finds the lowest rank. The
-//! queue is *lazy*: a hit writes the new rank into the object's own state, and the queue reads that rank when the
-//! object reaches the top. If ranks never decrease while an object is resident, a lazy queue and an eager queue choose
-//! the same victims (`the_lazy_queue_chooses_the_victims_of_an_eager_one` shows it). A hit therefore costs one
-//! relaxed store and no precision is lost.
+//! A policy of this module is only a rule for ranks. [`density`](crate::density) is not: its order changes with time,
+//! also without requests.
+//!
+//! All rankings use the same code for the queue that finds the lowest rank. The queue is *lazy*: a hit writes the new
+//! rank into the object's own state, and the queue reads that rank when the object reaches the top. If ranks never
+//! decrease while an object is resident, a lazy queue and an eager queue choose the same victims
+//! (`the_lazy_queue_chooses_the_victims_of_an_eager_one` shows it). A hit therefore costs one relaxed store and no
+//! precision is lost.
 
 pub mod fixed;
 pub mod greedy_dual;

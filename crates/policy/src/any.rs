@@ -113,13 +113,13 @@ impl AnyTier {
         with_tier!(self, tier => tier.resize(capacity_bytes, evicted));
     }
 
-    /// See [`Tier::set_admission`].
-    pub fn set_admission(&mut self, admission: Admission) {
-        with_tier!(self, tier => tier.set_admission(admission));
+    /// See [`Admission::set_c`].
+    pub fn set_c(&mut self, c_bytes: f64) {
+        with_tier!(self, tier => tier.set_c(c_bytes));
     }
 
     /// See [`Tier::admission`].
-    pub fn admission(&self) -> Admission {
+    pub fn admission(&self) -> &Admission {
         with_tier!(self, tier => tier.admission())
     }
 

@@ -24,12 +24,12 @@ pub mod tier;
 
 use edgeward_types::KeyHash;
 
-pub use admission::Admission;
+pub use admission::{Admission, AdmissionSpec};
 pub use any::{AnyHitRecorder, AnyTier};
 pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
 pub use slots::{RESIDENTS_MAX, Slot};
-pub use spec::{AdmissionSpec, EvictionSpec, ParsePolicyError, PolicySpec};
+pub use spec::{EvictionSpec, ParsePolicyError, PolicySpec};
 pub use tier::{HitRecorder, Tier};
 
 /// The bytes of bookkeeping that a cache adds to the charge of a resident object: the object's entry in a [`Tier`]

@@ -3,10 +3,10 @@
 use std::fmt;
 use std::str::FromStr;
 
-use edgeward_types::{ByteSize, ParseByteSizeError, Seed};
+use edgeward_types::{ParseByteSizeError, Seed};
 
-use crate::adaptsize::{Mode, Tuner, TunerConfig};
-use crate::admission::Admission;
+use crate::adaptsize::Tuner;
+use crate::admission::{ADMISSION_NAMES, AdmissionSpec, parse_admission};
 use crate::any::AnyTier;
 
 /// A policy as written in a flag or a configuration file: an admission rule and an eviction rule.
@@ -19,22 +19,6 @@ pub struct PolicySpec {
     pub admission: AdmissionSpec,
     /// The rule that selects objects to evict.
     pub eviction: EvictionSpec,
-}
-
-/// An admission rule: `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum AdmissionSpec {
-    /// Admits every object.
-    Always,
-    /// Admits objects up to this size.
-    Threshold(ByteSize),
-    /// Admits with probability `e^(-size/c)` for a fixed `c`.
-    Exponential(ByteSize),
-    /// Like [`Exponential`](Self::Exponential), with `c` tuned by the model of the AdaptSize paper (NSDI 2017).
-    AdaptSize,
-    /// Like [`Exponential`](Self::Exponential), with `c` tuned by a model that predicts the hits of the next window of
-    /// requests from the current content of the cache.
-    AdaptSizeHorizon,
 }
 
 /// An eviction rule: `lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `density`, `infinite`.
@@ -103,21 +87,7 @@ impl PolicySpec {
 
     /// Makes a tier with this policy.
     pub fn tier(&self, capacity_bytes: u64, seed: Seed) -> AnyTier {
-        let admission = match self.admission {
-            AdmissionSpec::Always => Admission::Always,
-            AdmissionSpec::Threshold(size) => Admission::Threshold {
-                size_bytes_max: size.bytes(),
-            },
-            AdmissionSpec::Exponential(c) => Admission::Exponential {
-                c: c.bytes() as f64,
-            },
-            AdmissionSpec::AdaptSize | AdmissionSpec::AdaptSizeHorizon => {
-                let c = self
-                    .tuner(capacity_bytes, None)
-                    .map_or(f64::INFINITY, |tuner| tuner.initial_c());
-                Admission::Exponential { c }
-            }
-        };
+        let admission = self.admission.rule(capacity_bytes);
         AnyTier::new(self.eviction, capacity_bytes, admission, seed)
     }
 
@@ -126,30 +96,15 @@ impl PolicySpec {
     /// `window_requests` is the largest number of requests between two tunings (Δ in the AdaptSize paper). The default
     /// is 250,000, as in the paper. The tuner's model assumes LRU eviction.
     pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
-        let mode = match self.admission {
-            AdmissionSpec::AdaptSize => Mode::Paper,
-            AdmissionSpec::AdaptSizeHorizon => Mode::Horizon,
-            _ => return None,
-        };
-        let mut config = TunerConfig::new(mode, capacity_bytes);
-        if let Some(window_requests) = window_requests {
-            config.window_requests = window_requests;
-        }
-        Some(Tuner::new(config))
+        self.admission.tuner(capacity_bytes, window_requests)
     }
 
     /// Returns one example for each rule and one of a combination, for lists and tests.
     pub fn examples() -> Vec<Self> {
-        let admissions = [
-            AdmissionSpec::Threshold(ByteSize::kib(64)),
-            AdmissionSpec::Exponential(ByteSize::kib(64)),
-            AdmissionSpec::AdaptSize,
-            AdmissionSpec::AdaptSizeHorizon,
-        ];
         let mut examples: Vec<Self> = EVICTIONS
             .iter()
             .map(|&(_, eviction)| Self::evicting(eviction))
-            .chain(admissions.map(Self::admitting))
+            .chain(AdmissionSpec::examples().map(Self::admitting))
             .collect();
         examples.push(Self {
             admission: AdmissionSpec::AdaptSizeHorizon,
@@ -193,28 +148,6 @@ impl FromStr for PolicySpec {
     }
 }
 
-/// Returns `None` if no admission rule has this name.
-fn parse_admission(text: &str) -> Result<Option<AdmissionSpec>, ParsePolicyError> {
-    let (name, argument) = split_argument(text);
-    let size = |policy| {
-        let text = argument.ok_or(ParsePolicyError::SizeMissing { policy })?;
-        let size: ByteSize = text.parse().map_err(ParsePolicyError::Size)?;
-        if size == ByteSize(0) {
-            return Err(ParsePolicyError::SizeZero { policy });
-        }
-        Ok(size)
-    };
-    let admission = match name {
-        "threshold" => return size("threshold").map(AdmissionSpec::Threshold).map(Some),
-        "exp" => return size("exp").map(AdmissionSpec::Exponential).map(Some),
-        "adaptsize" => AdmissionSpec::AdaptSize,
-        "adaptsize-horizon" => AdmissionSpec::AdaptSizeHorizon,
-        _ => return Ok(None),
-    };
-    reject_argument(name, argument)?;
-    Ok(Some(admission))
-}
-
 /// Returns `None` if no eviction rule has this name.
 fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {
     let (name, argument) = split_argument(text);
@@ -226,14 +159,14 @@ fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> 
 }
 
 /// Splits `name:argument`.
-fn split_argument(text: &str) -> (&str, Option<&str>) {
+pub(crate) fn split_argument(text: &str) -> (&str, Option<&str>) {
     match text.split_once(':') {
         Some((name, argument)) => (name, Some(argument)),
         None => (text, None),
     }
 }
 
-fn reject_argument(name: &str, argument: Option<&str>) -> Result<(), ParsePolicyError> {
+pub(crate) fn reject_argument(name: &str, argument: Option<&str>) -> Result<(), ParsePolicyError> {
     match argument {
         None => Ok(()),
         Some(argument) => Err(ParsePolicyError::NoArgument {
@@ -251,27 +184,6 @@ impl fmt::Display for PolicySpec {
             AdmissionSpec::Always => write!(f, "{}", self.eviction),
             admission if is_implied_eviction => write!(f, "{admission}"),
             admission => write!(f, "{admission}+{}", self.eviction),
-        }
-    }
-}
-
-impl fmt::Display for AdmissionSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Writes bytes if the rounded unit would not parse back to the same size.
-        let size = |size: ByteSize| {
-            let shown = size.to_string().replace(' ', "");
-            if shown.parse() == Ok(size) {
-                shown
-            } else {
-                size.bytes().to_string()
-            }
-        };
-        match *self {
-            Self::Always => f.write_str("always"),
-            Self::Threshold(threshold) => write!(f, "threshold:{}", size(threshold)),
-            Self::Exponential(c) => write!(f, "exp:{}", size(c)),
-            Self::AdaptSize => f.write_str("adaptsize"),
-            Self::AdaptSizeHorizon => f.write_str("adaptsize-horizon"),
         }
     }
 }
@@ -353,12 +265,13 @@ impl std::error::Error for ParsePolicyError {
     }
 }
 
-/// The names of the rules, for error messages.
-const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";
+/// The names of the eviction rules, for error messages.
 const EVICTION_NAMES: &str = "lru, fifo, size, lfu-da, gds, gdsf, gdsf-plain, density, infinite";
 
 #[cfg(test)]
 mod tests {
+    use edgeward_types::ByteSize;
+
     use super::*;
 
     #[test]

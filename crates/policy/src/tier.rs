@@ -119,11 +119,9 @@ impl<R: Ranking> Tier<R> {
         self.make_room(capacity_bytes, evicted);
     }
 
-    /// Changes the admission rule. Tuners use this.
-    pub fn set_admission(&mut self, admission: Admission) {
-        if self.admission != admission {
-            self.admission = admission;
-        }
+    /// See [`Admission::set_c`].
+    pub fn set_c(&mut self, c_bytes: f64) {
+        self.admission.set_c(c_bytes);
     }
 
     /// Returns true if the object that was admitted into `slot` is still resident.
@@ -138,9 +136,9 @@ impl<R: Ranking> Tier<R> {
         self.hit_recorder.clone()
     }
 
-    /// The current admission rule.
-    pub fn admission(&self) -> Admission {
-        self.admission
+    /// The admission rule with its state.
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// The charge of all resident objects, never above the capacity.

@@ -1,7 +1,7 @@
 //! The memory tier of a simulation run: the policies of the server's tier and an index of objects, without bodies.
 
 use edgeward_policy::{
-    Admission, AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, Slot, Verdict,
+    AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, Slot, Verdict,
     adaptsize::{Tuner, Tuning},
 };
 use edgeward_types::{KeyHash, Seed, charge_bytes};
@@ -104,8 +104,7 @@ impl Ram {
                 .is_some()
         };
         let tuning = tuner.step(&resident);
-        self.tier
-            .set_admission(Admission::Exponential { c: tuning.c });
+        self.tier.set_c(tuning.c);
         Some(tuning)
     }
 

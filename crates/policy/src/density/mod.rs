@@ -131,9 +131,9 @@ impl DensityTier {
         }
     }
 
-    /// See [`Tier::set_admission`](crate::Tier::set_admission).
-    pub fn set_admission(&mut self, admission: Admission) {
-        self.admission = admission;
+    /// See [`Admission::set_c`].
+    pub fn set_c(&mut self, c_bytes: f64) {
+        self.admission.set_c(c_bytes);
     }
 
     /// See [`Tier::holds`](crate::Tier::holds).
@@ -150,8 +150,8 @@ impl DensityTier {
     }
 
     /// See [`Tier::admission`](crate::Tier::admission).
-    pub fn admission(&self) -> Admission {
-        self.admission
+    pub fn admission(&self) -> &Admission {
+        &self.admission
     }
 
     /// See [`Tier::used_bytes`](crate::Tier::used_bytes).

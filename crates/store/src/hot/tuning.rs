@@ -6,7 +6,6 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use edgeward_policy::Admission;
 use edgeward_policy::adaptsize::{self, Tuner};
 
 use super::Shared;
@@ -174,10 +173,7 @@ impl<V> TunerStep<V> {
         let index = &self.shared.index;
         let tuning = self.tuner.step(&|key| index.contains(key));
         let c = tuning.c;
-        self.shared
-            .tier
-            .lock()
-            .set_admission(Admission::Exponential { c });
+        self.shared.tier.lock().set_c(c);
         let mut status = self.status.lock();
         status.c = c;
         status.steps += 1;

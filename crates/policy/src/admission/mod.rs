@@ -1,0 +1,89 @@
+//! The admission rules. A rule decides at each miss, before any byte of the object is stored.
+//!
+//! A rule has a file with its source, its cost and its memory. [`AdmissionSpec`] has the names of the rules.
+
+mod exponential;
+mod spec;
+mod threshold;
+
+use crate::{Object, rng::Rng};
+
+pub use spec::AdmissionSpec;
+pub(crate) use spec::{ADMISSION_NAMES, parse_admission};
+
+/// An admission rule with its state.
+#[derive(Debug)]
+pub enum Admission {
+    /// Admits every object.
+    Always,
+    /// Admits objects up to a size.
+    Threshold {
+        /// The largest admitted size.
+        size_bytes_max: u64,
+    },
+    /// Admits an object of `s` bytes with probability `e^(-s/c)`: small objects nearly always, large objects
+    /// rarely.
+    Exponential {
+        /// The size in bytes at which the probability is 1/e. Infinity admits every object.
+        c: f64,
+    },
+}
+
+impl Admission {
+    /// Returns true if `object` is admitted. Draws at most one number from `rng`, and only for a random rule.
+    pub fn admits(&self, object: &Object, rng: &mut Rng) -> bool {
+        match *self {
+            Self::Always => true,
+            Self::Threshold { size_bytes_max } => threshold::admits(size_bytes_max, object),
+            Self::Exponential { c } => exponential::admits(c, object, rng),
+        }
+    }
+
+    /// Sets the size parameter of the rule: the largest admitted size of a threshold, or the `c` of AdaptSize. Other
+    /// rules have no such parameter and do not change. Tuners use this.
+    pub fn set_c(&mut self, c_bytes: f64) {
+        match self {
+            Self::Threshold { size_bytes_max } => *size_bytes_max = c_bytes as u64,
+            Self::Exponential { c } => *c = c_bytes,
+            Self::Always => {}
+        }
+    }
+
+    /// The bytes of memory of the rule's state, without the memory of its tuner.
+    pub fn memory_bytes(&self) -> u64 {
+        0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use edgeward_types::{KeyHash, Seed};
+
+    use super::*;
+
+    /// Returns the share of 40,000 offers of an object of this size that the rule admits.
+    pub(super) fn share_admitted(admission: &Admission, size_bytes: u64) -> f64 {
+        let mut rng = Rng::new(Seed(3), 0);
+        let object = Object {
+            key: KeyHash(1),
+            size_bytes,
+        };
+        let admitted = (0..40_000)
+            .filter(|_| admission.admits(&object, &mut rng))
+            .count();
+        admitted as f64 / 40_000.0
+    }
+
+    #[test]
+    fn a_tuner_changes_the_size_parameter_of_the_rule_that_has_one() {
+        let mut threshold = Admission::Threshold { size_bytes_max: 10 };
+        threshold.set_c(1000.0);
+        assert_eq!(share_admitted(&threshold, 1000), 1.0);
+        assert_eq!(share_admitted(&threshold, 1001), 0.0);
+        threshold.set_c(f64::INFINITY);
+        assert_eq!(share_admitted(&threshold, u64::MAX), 1.0);
+        let mut exponential = Admission::Exponential { c: f64::INFINITY };
+        exponential.set_c(1.0);
+        assert_eq!(share_admitted(&exponential, 1000), 0.0);
+    }
+}

@@ -234,6 +234,14 @@ bench-memory: build ## memory of an edge while objects come and go (BENCH_ARGS="
 bench-prediction: build ## hit ratio of the simulator compared with a replay (BENCH_ARGS="TRACE --requests 100000 …")
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-prediction $(BENCH_ARGS)
 
+# Without TRACE, a web trace of six million requests is generated. pip installs libCacheSim into bench/scratch.
+TRACE ?=
+
+.PHONY: bench-sim
+bench-sim: build ## speed and memory of the simulator, compared with libCacheSim (TRACE=FILE)
+	@scripts/ensure-debian referee
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-sim $(TRACE) $(BENCH_ARGS)
+
 # The databases are kept in bench/scratch/ids, so that ten million rows are loaded only once.
 .PHONY: bench-ids
 bench-ids: rust compiler ## scan ids from PostgreSQL and Cassandra and build filters (BENCH_ARGS="--ids 620000 …")

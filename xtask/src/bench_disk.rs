@@ -7,7 +7,7 @@
 //! Most figures come from outside the measured process: from the kernel's counters of the process and the device, and
 //! from the origin's request counter.
 
-mod goal;
+pub(crate) mod goal;
 mod hits;
 mod page;
 mod replay;

@@ -9,10 +9,13 @@ mod bench_link;
 mod bench_memory;
 mod bench_negative;
 mod bench_prediction;
+mod bench_sim;
 mod docs_site;
 /// Writes random test scripts for the filter clients. A script describes the life of a client: a sequence of events.
 mod lives;
 mod options;
+mod oracle_trace;
+mod referee;
 mod statistics;
 mod tidy;
 /// Rewrites the golden files under `vectors/`.
@@ -33,7 +36,7 @@ struct Subcommand {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 12] = [
+const SUBCOMMANDS: [Subcommand; 13] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
@@ -78,6 +81,11 @@ const SUBCOMMANDS: [Subcommand; 12] = [
         name: "bench-prediction",
         help: bench_prediction::HELP,
         run: bench_prediction::run,
+    },
+    Subcommand {
+        name: "bench-sim",
+        help: bench_sim::HELP,
+        run: bench_sim::run,
     },
     Subcommand {
         name: "docs-site",

@@ -143,11 +143,9 @@ mod tests {
     use edgeward_types::{KeyHash, Seed};
 
     use super::*;
-    use crate::admission::Admission;
     use crate::disk_admission::DiskAdmissionSpec;
-    use crate::eviction::{Gdsf, Lru, Ranking};
     use crate::sketch::RotatingBloomConfig;
-    use crate::{Tier, Verdict};
+    use crate::{PolicySpec, Verdict};
 
     const WRITE: DiskVerdict = DiskVerdict::Write;
 
@@ -168,8 +166,8 @@ mod tests {
     }
 
     /// Returns the object that a tier with space for one object evicts after this number of hits.
-    fn evicted_after<R: Ranking>(hits: u32) -> Evicted {
-        let mut tier = Tier::<R>::new(100, Admission::Always, Seed(0));
+    fn evicted_after(policy: PolicySpec, hits: u32) -> Evicted {
+        let mut tier = policy.tier(100, Seed(0));
         let mut evicted = Vec::new();
         let Verdict::Admit(slot) = tier.offer(&object(1), &mut evicted) else {
             panic!("the tier is empty");
@@ -195,10 +193,10 @@ mod tests {
     #[test]
     fn only_objects_hit_in_ram_are_written_to_disk_when_evicted() {
         let by_hits = [
-            (evicted_after::<Lru>(0), false),
-            (evicted_after::<Lru>(1), true),
-            (evicted_after::<Gdsf>(0), false),
-            (evicted_after::<Gdsf>(3), true),
+            (evicted_after(PolicySpec::LRU, 0), false),
+            (evicted_after(PolicySpec::LRU, 1), true),
+            (evicted_after(PolicySpec::GDSF, 0), false),
+            (evicted_after(PolicySpec::GDSF, 3), true),
         ];
         for (evicted, written) in by_hits {
             let rules = hierarchy(HierarchyRules::default());
@@ -211,7 +209,7 @@ mod tests {
     #[test]
     fn an_object_on_disk_is_not_written_again() {
         let rules = hierarchy(HierarchyRules::default());
-        let evicted = evicted_after::<Lru>(1);
+        let evicted = evicted_after(PolicySpec::LRU, 1);
         rules.miss(&object(1));
         let verdict = rules.evicted_from_ram(&evicted, 100, || true);
         assert_eq!(
@@ -245,7 +243,7 @@ mod tests {
         rules.miss(&object(1));
         assert_eq!(rules.miss(&object(1)).disk, too_large);
         assert!(!rules.disk_hit(&object(1)).offer_to_ram);
-        let evicted = evicted_after::<Lru>(1);
+        let evicted = evicted_after(PolicySpec::LRU, 1);
         assert_eq!(rules.evicted_from_ram(&evicted, 100, || false), too_large);
         // The rule of the second hit remembers at most one request of a key.
         assert_eq!(rules.admission().requests_seen(KeyHash(1)), 1);

@@ -1,41 +1,45 @@
 //! Admission and eviction policies as pure code, used by both the server and the simulator.
 //!
-//! Start at [`tier`]: a byte budget with an admission rule and a ranking for eviction. [`adaptsize`] tunes the
-//! parameter of size-aware admission. A [`PolicySpec`] is an admission rule and an eviction rule under the names
-//! that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a disk.
-//! [`density`] ranks objects by their expected hits per byte and time. [`sketch`] remembers many keys in little
-//! memory. [`digest`] compares the decisions of server and simulator.
+//! Start at [`tier`]: a byte budget with an admission rule and an eviction order. There are three kinds of orders:
+//! rankings ([`eviction`]), linked lists ([`lists`]), and [`density`]. [`admission`] has the admission rules, and
+//! [`adaptsize`] tunes the parameter of one of them. A [`PolicySpec`] is an admission rule and an eviction rule under
+//! the names that operators write. [`hierarchy`] decides between memory and disk, and [`log`] manages the space of a
+//! disk. [`sketch`] remembers many keys in little memory. [`digest`] compares the decisions of server and simulator.
 #![forbid(unsafe_code)]
 
 pub mod adaptsize;
 pub mod admission;
-mod any;
 pub mod density;
 pub mod digest;
 pub mod disk_admission;
 pub mod eviction;
 pub mod hierarchy;
+pub mod lists;
 pub mod log;
+mod ranked;
 pub mod rng;
 pub mod sketch;
 mod slots;
 mod spec;
+#[cfg(test)]
+mod test_driver;
 pub mod tier;
 
 use edgeward_types::KeyHash;
 
-pub use admission::{Admission, AdmissionSpec};
-pub use any::{AnyHitRecorder, AnyTier};
+pub use admission::{ADMISSION_NAMES, Admission, AdmissionSpec};
 pub use disk_admission::{AnyDiskAdmission, DiskAdmissionSpec, DiskRejectReason, DiskVerdict};
+pub use eviction::{EVICTION_NAMES, EvictionSpec};
 pub use hierarchy::{Hierarchy, HierarchyRules, Placement};
+pub use ranked::RankedTier;
 pub use slots::{RESIDENTS_MAX, Slot};
-pub use spec::{EvictionSpec, ParsePolicyError, PolicySpec};
-pub use tier::{HitRecorder, Tier};
+pub use spec::{ParsePolicyError, PolicySpec};
+pub use tier::{AnyTier, HitRecorder, Tier};
 
-/// The bytes of bookkeeping that a cache adds to the charge of a resident object: the object's entry in a [`Tier`]
-/// (32 bytes), its entry in the queue (16) and its state in the ranking (8).
+/// The bytes of bookkeeping that a cache adds to the charge of a resident object: in a [`RankedTier`], the object's
+/// entry (32 bytes), its entry in the queue (16) and its state in the ranking (8).
 ///
-/// A tier with more bookkeeping reports the rest; see [`AnyTier::uncharged_bytes`].
+/// A tier with more bookkeeping reports the rest; see [`Tier::uncharged_bytes`].
 pub const BOOKKEEPING_BYTES_CHARGED: u64 = 32 + 16 + 8;
 
 /// The properties of an object on which decisions depend.

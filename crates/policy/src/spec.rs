@@ -7,7 +7,8 @@ use edgeward_types::{ParseByteSizeError, Seed};
 
 use crate::adaptsize::Tuner;
 use crate::admission::{ADMISSION_NAMES, AdmissionSpec, parse_admission};
-use crate::any::AnyTier;
+use crate::eviction::{EVICTION_NAMES, EVICTIONS, EvictionSpec, parse_eviction};
+use crate::tier::AnyTier;
 
 /// A policy as written in a flag or a configuration file: an admission rule and an eviction rule.
 ///
@@ -19,34 +20,6 @@ pub struct PolicySpec {
     pub admission: AdmissionSpec,
     /// The rule that selects objects to evict.
     pub eviction: EvictionSpec,
-}
-
-/// An eviction rule: `lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `density`, `infinite`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EvictionSpec {
-    /// Evicts the least recently used object.
-    Lru,
-    /// Evicts the object that was admitted first.
-    Fifo,
-    /// Evicts the largest object.
-    Size,
-    /// Evicts the object with the fewest requests. Old requests lose weight, so that formerly popular objects
-    /// are evicted.
-    LfuDa,
-    /// Evicts large objects that were not requested recently.
-    Gds,
-    /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
-    /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
-    ///
-    /// The default. docs/explanation/policies.md compares the rules.
-    Gdsf,
-    /// Evicts the object with the fewest requests per byte: GDSF as published.
-    GdsfPlain,
-    /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects a new
-    /// object if an object that would be evicted for it has at least as many.
-    Density,
-    /// Evicts no object: the upper bound of hits for any policy.
-    Never,
 }
 
 impl Default for PolicySpec {
@@ -88,7 +61,7 @@ impl PolicySpec {
     /// Makes a tier with this policy.
     pub fn tier(&self, capacity_bytes: u64, seed: Seed) -> AnyTier {
         let admission = self.admission.rule(capacity_bytes);
-        AnyTier::new(self.eviction, capacity_bytes, admission, seed)
+        self.eviction.tier(capacity_bytes, admission, seed)
     }
 
     /// Returns the tuner of the tier's admission, if the policy has a parameter to tune.
@@ -114,19 +87,6 @@ impl PolicySpec {
     }
 }
 
-/// The eviction rules by name.
-const EVICTIONS: [(&str, EvictionSpec); 9] = [
-    ("lru", EvictionSpec::Lru),
-    ("fifo", EvictionSpec::Fifo),
-    ("size", EvictionSpec::Size),
-    ("lfu-da", EvictionSpec::LfuDa),
-    ("gds", EvictionSpec::Gds),
-    ("gdsf", EvictionSpec::Gdsf),
-    ("gdsf-plain", EvictionSpec::GdsfPlain),
-    ("density", EvictionSpec::Density),
-    ("infinite", EvictionSpec::Never),
-];
-
 impl FromStr for PolicySpec {
     type Err = ParsePolicyError;
 
@@ -146,16 +106,6 @@ impl FromStr for PolicySpec {
             },
         }
     }
-}
-
-/// Returns `None` if no eviction rule has this name.
-fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {
-    let (name, argument) = split_argument(text);
-    let Some(&(_, eviction)) = EVICTIONS.iter().find(|entry| entry.0 == name) else {
-        return Ok(None);
-    };
-    reject_argument(name, argument)?;
-    Ok(Some(eviction))
 }
 
 /// Splits `name:argument`.
@@ -185,13 +135,6 @@ impl fmt::Display for PolicySpec {
             admission if is_implied_eviction => write!(f, "{admission}"),
             admission => write!(f, "{admission}+{}", self.eviction),
         }
-    }
-}
-
-impl fmt::Display for EvictionSpec {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let entry = EVICTIONS.iter().find(|entry| entry.1 == *self);
-        f.write_str(entry.expect("every rule has a name").0)
     }
 }
 
@@ -265,9 +208,6 @@ impl std::error::Error for ParsePolicyError {
     }
 }
 
-/// The names of the eviction rules, for error messages.
-const EVICTION_NAMES: &str = "lru, fifo, size, lfu-da, gds, gdsf, gdsf-plain, density, infinite";
-
 #[cfg(test)]
 mod tests {
     use edgeward_types::ByteSize;
@@ -291,13 +231,6 @@ mod tests {
         assert_eq!(spec.admission, AdmissionSpec::Threshold(ByteSize::kib(1)));
         assert_eq!(spec.eviction, EvictionSpec::Gds);
         assert_eq!("adaptsize+lru".parse(), Ok(PolicySpec::ADAPTSIZE));
-    }
-
-    /// The names in the messages are those of the rules.
-    #[test]
-    fn the_messages_name_every_eviction_rule() {
-        let names: Vec<&str> = EVICTIONS.iter().map(|entry| entry.0).collect();
-        assert_eq!(EVICTION_NAMES, names.join(", "));
     }
 
     #[test]

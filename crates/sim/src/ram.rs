@@ -1,7 +1,7 @@
 //! The memory tier of a simulation run: the policies of the server's tier and an index of objects, without bodies.
 
 use edgeward_policy::{
-    AnyHitRecorder, AnyTier, Evicted, Object, PolicySpec, Slot, Verdict,
+    AnyTier, Evicted, HitRecorder, Object, PolicySpec, Slot, Verdict,
     adaptsize::{Tuner, Tuning},
 };
 use edgeward_types::{KeyHash, Seed, charge_bytes};
@@ -14,7 +14,7 @@ use crate::facts::spread;
 pub(crate) struct Ram {
     index: HashTable<Resident>,
     tier: AnyTier,
-    hit_recorder: AnyHitRecorder,
+    hit_recorder: HitRecorder,
     tuner: Option<Tuner>,
     evicted: Vec<Evicted>,
     /// The capacity for objects and uncharged bookkeeping.

@@ -20,13 +20,8 @@ use proptest::prelude::*;
 /// The model of the two tiers: memory (`ram`), which is an LRU cache, and disk.
 struct Model {
     ram_bytes_max: u64,
+    /// From the least to the most recently used object.
     ram: Vec<RamObject>,
-    /// The number of objects offered to memory so far, admitted or not. It is the clock: hits between two offers have
-    /// the same time.
-    offers: u64,
-    /// Slots of evicted objects. The last one is used next. If two objects have the same time of use, the object with
-    /// the lower slot is evicted first.
-    free: Vec<usize>,
     disk: HashSet<u64>,
     requests: HashMap<u64, u64>,
     spec: DiskAdmissionSpec,
@@ -38,9 +33,7 @@ struct Model {
 struct RamObject {
     key: u64,
     size: u64,
-    /// The time of admission or of the last hit, and true for a hit. A hit is later than the offer before it.
-    used: (u64, bool),
-    slot: usize,
+    was_hit: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -55,8 +48,10 @@ struct Tally {
 
 impl Model {
     fn request(&mut self, key: u64, size: u64) {
-        if let Some(object) = self.ram.iter_mut().find(|object| object.key == key) {
-            object.used = (self.offers, true);
+        if let Some(at) = self.ram.iter().position(|object| object.key == key) {
+            let mut object = self.ram.remove(at);
+            object.was_hit = true;
+            self.ram.push(object);
             self.counts.ram_hits += 1;
             return;
         }
@@ -78,28 +73,22 @@ impl Model {
     }
 
     fn offer_to_ram(&mut self, key: u64, size: u64) {
-        self.offers += 1;
         if size > self.ram_bytes_max {
             return;
         }
         while self.ram.iter().map(|object| object.size).sum::<u64>() + size > self.ram_bytes_max {
-            let order = |&at: &usize| (self.ram[at].used, self.ram[at].slot);
-            let oldest = (0..self.ram.len()).min_by_key(order).expect("not empty");
-            let evicted = self.ram.swap_remove(oldest);
-            self.free.push(evicted.slot);
-            let (_, hit) = evicted.used;
-            let offer = self.rules.offer_evicted && hit && !self.disk.contains(&evicted.key);
+            let evicted = self.ram.remove(0);
+            let offer =
+                self.rules.offer_evicted && evicted.was_hit && !self.disk.contains(&evicted.key);
             if offer && self.admitted(evicted.key, evicted.size) {
                 self.counts.from_ram_bytes += evicted.size;
                 self.write(evicted.key, evicted.size);
             }
         }
-        let slot = self.free.pop().unwrap_or(self.ram.len());
         self.ram.push(RamObject {
             key,
             size,
-            used: (self.offers, false),
-            slot,
+            was_hit: false,
         });
     }
 
@@ -197,8 +186,6 @@ proptest! {
         let mut model = Model {
             ram_bytes_max: ram_bytes,
             ram: Vec::new(),
-            offers: 0,
-            free: Vec::new(),
             disk: HashSet::new(),
             requests: HashMap::new(),
             spec,

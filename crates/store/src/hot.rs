@@ -39,7 +39,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use edgeward_policy::{
-    AnyHitRecorder, AnyTier, BOOKKEEPING_BYTES_CHARGED, Evicted, Object, PolicySpec, RejectReason,
+    AnyTier, BOOKKEEPING_BYTES_CHARGED, Evicted, HitRecorder, Object, PolicySpec, RejectReason,
     Slot, Verdict,
 };
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
@@ -540,7 +540,7 @@ pub struct HotStats {
 pub(crate) struct Shared<V> {
     index: Index<V>,
     versions: Versions,
-    hit_recorder: AnyHitRecorder,
+    hit_recorder: HitRecorder,
     tier: Mutex<AnyTier>,
     counters: Counters,
     /// The sum of the charges of all values in memory, from which the pinned bytes are computed.

@@ -47,10 +47,8 @@ pub(crate) struct ServeArgs {
 
     /// Policy of the memory tier: lru, adaptsize, …
     ///
-    /// An eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `density`, `infinite`),
-    /// an admission rule (`threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as
-    /// `adaptsize+gdsf`.
-    /// `edgeward simulate` predicts the hit ratio of each.
+    /// An eviction rule, an admission rule, or both, such as `adaptsize+gdsf`. `edgeward simulate --help` lists the
+    /// rules; `edgeward simulate` predicts the hit ratio of each.
     #[arg(long, value_name = "POLICY")]
     policy: Option<String>,
 

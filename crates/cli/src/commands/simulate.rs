@@ -18,7 +18,7 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use edgeward_policy::PolicySpec;
+use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, PolicySpec};
 use edgeward_sim::{
     BoundReport, Capacity, DiskConfig, OfflineBounds, Run, RunConfig, RunReport, TraceFacts,
     Traffic,
@@ -39,16 +39,13 @@ pub(crate) struct SimulateArgs {
     trace: TraceInputArgs,
 
     /// Policies, such as lru, gdsf or adaptsize+gdsf
-    ///
-    /// An eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, `gdsf`, `gdsf-plain`, `density`, `infinite`),
-    /// an admission rule (`threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as
-    /// `adaptsize+gdsf`.
     #[arg(
         long,
         short,
         value_delimiter = ',',
         default_value = "lru,adaptsize,gdsf,density",
-        value_name = "LIST"
+        value_name = "LIST",
+        long_help = policy_help()
     )]
     policy: Vec<PolicySpec>,
 
@@ -103,6 +100,16 @@ pub(crate) struct SimulateArgs {
     /// Write an HTML page with plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+}
+
+/// Returns the help of `--policy`, which lists all rules.
+fn policy_help() -> String {
+    format!(
+        "Policies: an eviction rule, an admission rule, or both, such as adaptsize+gdsf\n\n\
+         Eviction rules: {EVICTION_NAMES}.\n\n\
+         Admission rules: {ADMISSION_NAMES}.\n\n\
+         docs/explanation/policies.md describes them."
+    )
 }
 
 /// Runs the simulation and prints the results.

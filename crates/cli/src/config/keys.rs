@@ -346,10 +346,9 @@ pub(super) static KEYS: &[Key] = &[
         path: "hot.policy",
         flag: Some("--policy"),
         kind: ValueKind::Policy,
-        doc: "The policy of admission and eviction: an eviction rule (`lru`, `fifo`, `size`, `lfu-da`, `gds`, \
-              `gdsf`, `gdsf-plain`, `density`, `infinite`), an admission rule with LRU eviction (`threshold:SIZE`, \
-              `exp:SIZE`, `adaptsize`, `adaptsize-horizon`), or both, such as `adaptsize+gdsf`. \
-              [policies.md](../explanation/policies.md) says which policy suits which traffic.",
+        doc: "The policy of admission and eviction: an eviction rule such as `gdsf`, an admission rule with LRU \
+              eviction such as `adaptsize`, or both, such as `adaptsize+gdsf`. \
+              [policies.md](../explanation/policies.md) lists the rules and the traffic that each suits.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
     },

@@ -8,8 +8,8 @@ mod threshold;
 
 use crate::{Object, rng::Rng};
 
-pub use spec::AdmissionSpec;
-pub(crate) use spec::{ADMISSION_NAMES, parse_admission};
+pub(crate) use spec::parse_admission;
+pub use spec::{ADMISSION_NAMES, AdmissionSpec};
 
 /// An admission rule with its state.
 #[derive(Debug)]

@@ -115,4 +115,4 @@ impl fmt::Display for AdmissionSpec {
 }
 
 /// The names of the rules, for error messages.
-pub(crate) const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";
+pub const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";

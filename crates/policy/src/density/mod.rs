@@ -37,13 +37,14 @@ use crate::admission::Admission;
 use crate::digest::Digest;
 use crate::rng::Rng;
 use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
+use crate::tier::{HitRecorder, RecordHit, Tier};
 use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
 use ghosts::Ghosts;
 use history::{History, Time};
 use learner::Learner;
 use queues::{Index, LinkTable, Links, QueueId, Queues};
 
-/// One byte budget with the policy `density`. It has the methods of [`Tier`](crate::Tier).
+/// One byte budget with the policy `density`.
 #[derive(Debug)]
 pub struct DensityTier {
     capacity_bytes: u64,
@@ -56,7 +57,7 @@ pub struct DensityTier {
     entries: Entries,
     free: Vec<Index>,
     ghosts: Ghosts,
-    hit_recorder: DensityHitRecorder,
+    shared: Arc<Shared>,
     /// Increases by two at each offer, so that the odd time after it remains for hits.
     now: Time,
     offers: u32,
@@ -64,7 +65,7 @@ pub struct DensityTier {
 }
 
 impl DensityTier {
-    /// See [`Tier::new`](crate::Tier::new).
+    /// Makes an empty tier. All random decisions depend on `seed`.
     pub fn new(capacity_bytes: u64, admission: Admission, seed: Seed) -> Self {
         Self {
             capacity_bytes,
@@ -77,119 +78,11 @@ impl DensityTier {
             entries: Entries::default(),
             free: Vec::new(),
             ghosts: Ghosts::default(),
-            hit_recorder: DensityHitRecorder(Arc::new(Shared::new())),
+            shared: Arc::new(Shared::new()),
             now: Time::default(),
             offers: 0,
             digest: Digest::default(),
         }
-    }
-
-    /// See [`Tier::offer`](crate::Tier::offer). Takes O(1) amortised per evicted object.
-    pub fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
-        self.process_hits();
-        self.offers = self.offers.wrapping_add(1);
-        self.now = Time(self.now.0.wrapping_add(2));
-        self.hit_recorder.0.now.store(self.now.0, Relaxed);
-        if object.size_bytes > self.capacity_bytes {
-            return self.reject(object, RejectReason::LargerThanTier);
-        }
-        self.learn(object.size_bytes);
-        let history = match self.ghosts.take(object.key) {
-            Some(ghost) => {
-                self.learner.record_hit(ghost.cell(self.now));
-                ghost.request(self.now)
-            }
-            None => History::first(self.now),
-        };
-        match self.decide(object, history, evicted) {
-            Ok(()) => {
-                self.digest.admitted(object.size_bytes);
-                Verdict::Admit(self.enter(object, history))
-            }
-            Err(reason) => {
-                self.ghosts.insert(object.key, history);
-                self.reject(object, reason)
-            }
-        }
-    }
-
-    /// See [`Tier::remove`](crate::Tier::remove).
-    pub fn remove(&mut self, slot: Slot) -> bool {
-        if !self.holds(slot) {
-            return false;
-        }
-        self.release(slot.index);
-        true
-    }
-
-    /// See [`Tier::resize`](crate::Tier::resize).
-    pub fn resize(&mut self, capacity_bytes: u64, evicted: &mut Vec<Evicted>) {
-        self.capacity_bytes = capacity_bytes;
-        while self.used_bytes > capacity_bytes {
-            let (victim, _) = self.victim();
-            self.evict(victim, evicted);
-        }
-    }
-
-    /// See [`Admission::set_c`].
-    pub fn set_c(&mut self, c_bytes: f64) {
-        self.admission.set_c(c_bytes);
-    }
-
-    /// See [`Tier::holds`](crate::Tier::holds).
-    pub fn holds(&self, slot: Slot) -> bool {
-        self.entries
-            .0
-            .get(slot.index as usize)
-            .is_some_and(|entry| entry.queue.is_some() && entry.generation == slot.generation)
-    }
-
-    /// See [`Tier::hit_recorder`](crate::Tier::hit_recorder).
-    pub fn hit_recorder(&self) -> DensityHitRecorder {
-        self.hit_recorder.clone()
-    }
-
-    /// See [`Tier::admission`](crate::Tier::admission).
-    pub fn admission(&self) -> &Admission {
-        &self.admission
-    }
-
-    /// See [`Tier::used_bytes`](crate::Tier::used_bytes).
-    pub fn used_bytes(&self) -> u64 {
-        self.used_bytes
-    }
-
-    /// See [`Tier::capacity_bytes`](crate::Tier::capacity_bytes).
-    pub fn capacity_bytes(&self) -> u64 {
-        self.capacity_bytes
-    }
-
-    /// See [`Tier::residents`](crate::Tier::residents).
-    pub fn residents(&self) -> usize {
-        self.residents
-    }
-
-    /// See [`Tier::digest`](crate::Tier::digest).
-    pub fn digest(&self) -> u64 {
-        self.digest.value()
-    }
-
-    /// See [`Tier::bookkeeping_bytes`](crate::Tier::bookkeeping_bytes).
-    pub fn bookkeeping_bytes(&self) -> usize {
-        self.entries.0.len() * (size_of::<Entry>() + size_of::<AtomicU32>())
-            + self.free.capacity() * size_of::<Index>()
-            + self.ghosts.bookkeeping_bytes()
-            + self.queues.bookkeeping_bytes()
-            + self.learner.bookkeeping_bytes()
-            + PENDING_HITS_MAX * size_of::<AtomicU32>()
-    }
-
-    /// See [`AnyTier::uncharged_bytes`](crate::AnyTier::uncharged_bytes).
-    ///
-    /// It counts entries instead of residents, so that an eviction does not change it.
-    pub(crate) fn uncharged_bytes(&self) -> u64 {
-        let charged = BOOKKEEPING_BYTES_CHARGED * self.entries.0.len() as u64;
-        (self.bookkeeping_bytes() as u64).saturating_sub(charged)
     }
 
     /// Evicts objects until `object` fits, or returns the reason to reject it.
@@ -256,7 +149,7 @@ impl DensityTier {
 
     /// Processes the hits since the last offer.
     fn process_hits(&mut self) {
-        let shared = Arc::clone(&self.hit_recorder.0);
+        let shared = Arc::clone(&self.shared);
         let hits = shared.pending_count.swap(0, Relaxed) as usize;
         for pending in &shared.pending[..hits.min(PENDING_HITS_MAX)] {
             self.process_hit(pending.load(Relaxed));
@@ -265,7 +158,7 @@ impl DensityTier {
 
     /// Adds the last hit of an object to its history. Returns true if the object was put into a queue again.
     fn process_hit(&mut self, index: Index) -> bool {
-        let last_hit = Time(self.hit_recorder.0.states.at(index).load(Relaxed));
+        let last_hit = Time(self.shared.states.at(index).load(Relaxed));
         let entry = &mut self.entries.0[index as usize];
         let history = entry.history;
         if entry.queue.is_none() || history.last == last_hit {
@@ -310,7 +203,7 @@ impl DensityTier {
                 index,
                 generation: entry.generation,
             },
-            was_hit: self.hit_recorder.0.states.at(index).load(Relaxed) % 2 == 1,
+            was_hit: self.shared.states.at(index).load(Relaxed) % 2 == 1,
         });
     }
 
@@ -327,7 +220,7 @@ impl DensityTier {
     fn enter(&mut self, object: &Object, history: History) -> Slot {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = Index::try_from(self.entries.0.len()).expect("RESIDENTS_MAX fits 32 bits");
-            self.hit_recorder.0.states.grow_to(index);
+            self.shared.states.grow_to(index);
             self.entries.0.push(Entry::default());
             index
         });
@@ -337,7 +230,7 @@ impl DensityTier {
         entry.generation = entry.generation.wrapping_add(1);
         entry.entered_at = self.offers;
         let generation = entry.generation;
-        let last_hit = self.hit_recorder.0.states.at(index);
+        let last_hit = self.shared.states.at(index);
         last_hit.store(self.now.0, Relaxed);
         self.link(index);
         self.used_bytes += object.size_bytes;
@@ -386,29 +279,99 @@ impl DensityTier {
     }
 }
 
-/// The part of a [`DensityTier`] that hits use. Cheap to clone, without locks.
-#[derive(Clone, Debug)]
-pub struct DensityHitRecorder(Arc<Shared>);
+impl Tier for DensityTier {
+    fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
+        self.process_hits();
+        self.offers = self.offers.wrapping_add(1);
+        self.now = Time(self.now.0.wrapping_add(2));
+        self.shared.now.store(self.now.0, Relaxed);
+        if object.size_bytes > self.capacity_bytes {
+            return self.reject(object, RejectReason::LargerThanTier);
+        }
+        self.learn(object.size_bytes);
+        let history = match self.ghosts.take(object.key) {
+            Some(ghost) => {
+                self.learner.record_hit(ghost.cell(self.now));
+                ghost.request(self.now)
+            }
+            None => History::first(self.now),
+        };
+        match self.decide(object, history, evicted) {
+            Ok(()) => {
+                self.digest.admitted(object.size_bytes);
+                Verdict::Admit(self.enter(object, history))
+            }
+            Err(reason) => {
+                self.ghosts.insert(object.key, history);
+                self.reject(object, reason)
+            }
+        }
+    }
 
-impl DensityHitRecorder {
-    /// Records a hit on the object that was admitted into `slot`.
-    ///
-    /// Further hits on the object before the next offer write nothing, so the cache line of a popular object stays in
-    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hits of the others are
-    /// found when their objects would be evicted.
-    #[inline]
-    pub fn hit(&self, slot: Slot) {
-        let shared = &*self.0;
-        let hit_time = shared.now.load(Relaxed).wrapping_add(1);
-        let last_hit = shared.states.at(slot.index);
-        if last_hit.load(Relaxed) == hit_time {
-            return;
+    fn remove(&mut self, slot: Slot) -> bool {
+        if !self.holds(slot) {
+            return false;
         }
-        last_hit.store(hit_time, Relaxed);
-        let position = shared.pending_count.fetch_add(1, Relaxed);
-        if let Some(pending) = shared.pending.get(position as usize) {
-            pending.store(slot.index, Relaxed);
+        self.release(slot.index);
+        true
+    }
+
+    fn resize(&mut self, capacity_bytes: u64, evicted: &mut Vec<Evicted>) {
+        self.capacity_bytes = capacity_bytes;
+        while self.used_bytes > capacity_bytes {
+            let (victim, _) = self.victim();
+            self.evict(victim, evicted);
         }
+    }
+
+    fn set_c(&mut self, c_bytes: f64) {
+        self.admission.set_c(c_bytes);
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.entries
+            .0
+            .get(slot.index as usize)
+            .is_some_and(|entry| entry.queue.is_some() && entry.generation == slot.generation)
+    }
+
+    fn hit_recorder(&self) -> HitRecorder {
+        HitRecorder::new(Arc::clone(&self.shared))
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn residents(&self) -> usize {
+        self.residents
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    fn bookkeeping_bytes(&self) -> usize {
+        self.entries.0.len() * (size_of::<Entry>() + size_of::<AtomicU32>())
+            + self.free.capacity() * size_of::<Index>()
+            + self.ghosts.bookkeeping_bytes()
+            + self.queues.bookkeeping_bytes()
+            + self.learner.bookkeeping_bytes()
+            + PENDING_HITS_MAX * size_of::<AtomicU32>()
+    }
+
+    /// Counts entries instead of residents, so that an eviction does not change it.
+    fn uncharged_bytes(&self) -> u64 {
+        let charged = BOOKKEEPING_BYTES_CHARGED * self.entries.0.len() as u64;
+        (self.bookkeeping_bytes() as u64).saturating_sub(charged)
     }
 }
 
@@ -422,6 +385,25 @@ struct Shared {
     pending: Box<[AtomicU32]>,
     /// The number of objects that were hit since the last offer. It may exceed the length of `pending`.
     pending_count: AtomicU32,
+}
+
+impl RecordHit for Shared {
+    /// Further hits on the object before the next offer write nothing, so the cache line of a popular object stays in
+    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hits of the others are
+    /// found when their objects would be evicted.
+    #[inline]
+    fn hit(&self, slot: Slot) {
+        let hit_time = self.now.load(Relaxed).wrapping_add(1);
+        let last_hit = self.states.at(slot.index);
+        if last_hit.load(Relaxed) == hit_time {
+            return;
+        }
+        last_hit.store(hit_time, Relaxed);
+        let position = self.pending_count.fetch_add(1, Relaxed);
+        if let Some(pending) = self.pending.get(position as usize) {
+            pending.store(slot.index, Relaxed);
+        }
+    }
 }
 
 impl Shared {

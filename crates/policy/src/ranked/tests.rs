@@ -1,85 +1,13 @@
 //! Tests that a tier has the same hits and evictions as simple reference implementations of its policies.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, BTreeSet, HashMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use proptest::prelude::*;
 
 use super::*;
-use crate::eviction::{Fifo, Gds, Gdsf, GdsfPlain, LfuDa, Lru, Size};
-
-fn object(key: u64, size_bytes: u64) -> Object {
-    Object {
-        key: KeyHash(key),
-        size_bytes,
-    }
-}
-
-/// Answers requests with a tier and an index from key to slot.
-struct Driver<R: Ranking> {
-    tier: Tier<R>,
-    index: HashMap<u64, Slot>,
-    tick_each_request: bool,
-}
-
-impl<R: Ranking> Driver<R> {
-    fn new(capacity_bytes: u64, admission: Admission) -> Self {
-        Self {
-            tier: Tier::new(capacity_bytes, admission, Seed(1)),
-            index: HashMap::new(),
-            tick_each_request: false,
-        }
-    }
-
-    fn request(&mut self, key: u64, size_bytes: u64) -> bool {
-        if self.tick_each_request {
-            R::tick(&self.tier.hit_recorder.0.ranking);
-        }
-        if let Some(&slot) = self.index.get(&key) {
-            self.tier.hit_recorder().hit(slot);
-            return true;
-        }
-        let mut evicted = Vec::new();
-        let verdict = self.tier.offer(&object(key, size_bytes), &mut evicted);
-        for victim in evicted {
-            assert_eq!(self.index.remove(&victim.object.key.0), Some(victim.slot));
-        }
-        if let Verdict::Admit(slot) = verdict {
-            self.index.insert(key, slot);
-        }
-        self.check();
-        false
-    }
-
-    fn check(&self) {
-        assert!(self.tier.used_bytes() <= self.tier.capacity_bytes());
-        assert_eq!(self.tier.residents(), self.index.len());
-        assert!(self.index.values().all(|&slot| self.tier.holds(slot)));
-    }
-}
-
-/// Textbook LRU: a list in order of use.
-#[derive(Default)]
-struct TextbookLru {
-    front_to_back: VecDeque<(u64, u64)>,
-}
-
-impl TextbookLru {
-    fn request(&mut self, key: u64, size_bytes: u64, capacity_bytes: u64) -> bool {
-        if let Some(at) = self.front_to_back.iter().position(|&(k, _)| k == key) {
-            let entry = self.front_to_back.remove(at).expect("found there");
-            self.front_to_back.push_front(entry);
-            return true;
-        }
-        if size_bytes <= capacity_bytes {
-            self.front_to_back.push_front((key, size_bytes));
-            while self.front_to_back.iter().map(|&(_, s)| s).sum::<u64>() > capacity_bytes {
-                self.front_to_back.pop_back();
-            }
-        }
-        false
-    }
-}
+use crate::eviction::{Gds, Gdsf, GdsfPlain, LfuDa, Size};
+use crate::test_driver::{Driver, object, size_of_key};
 
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
@@ -94,7 +22,7 @@ fn compare_greedy_dual<R: Ranking>(
     bypass: bool,
     value: fn(f64, f64) -> f64,
 ) {
-    let mut ours = Driver::<R>::new(capacity, Admission::Always);
+    let mut ours = Driver::new(RankedTier::<R>::new(capacity, Admission::Always, Seed(1)));
     // Maps a key to its rank and its number of requests.
     let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
     let mut inflation = 0f64;
@@ -159,7 +87,7 @@ fn compare_list<R: Ranking>(
     capacity: u64,
     victim: impl Fn(&[(u64, u64, u32)]) -> usize,
 ) {
-    let mut ours = Driver::<R>::new(capacity, Admission::Always);
+    let mut ours = Driver::new(RankedTier::<R>::new(capacity, Admission::Always, Seed(1)));
     let mut list: Vec<(u64, u64, u32)> = Vec::new();
     for &key in keys {
         let size = size_of_key(key);
@@ -175,29 +103,7 @@ fn compare_list<R: Ranking>(
     }
 }
 
-fn size_of_key(key: u64) -> u64 {
-    1 + edgeward_types::mix64(key) % 40
-}
-
 proptest! {
-    /// The tier's LRU updates the order only when it looks for a victim. It has the same hits and misses as a list that
-    /// moves an object at every hit.
-    ///
-    /// Method: the clock ticks at every request, so that all requests have different times.
-    #[test]
-    fn lru_with_a_tick_per_request_equals_textbook_lru(
-        keys in prop::collection::vec(0u64..40, 0..400),
-        capacity in 1u64..300,
-    ) {
-        let mut ours = Driver::<Lru>::new(capacity, Admission::Always);
-        ours.tick_each_request = true;
-        let mut textbook = TextbookLru::default();
-        for key in keys {
-            let size = size_of_key(key);
-            prop_assert_eq!(ours.request(key, size), textbook.request(key, size, capacity));
-        }
-    }
-
     /// Each published policy of the GreedyDual family evicts the object of the lowest rank, like a table that is
     /// searched completely. The rank is `L + value`, with the inflation `L` at the object's last request.
     #[test]
@@ -220,13 +126,12 @@ proptest! {
         compare_greedy_dual::<Gdsf>(&keys, capacity, true, |f, per_byte| f * per_byte);
     }
 
-    /// FIFO evicts the object that was admitted first, SIZE the largest object.
+    /// SIZE evicts the largest object.
     #[test]
-    fn fifo_and_size_equal_a_search_of_a_list(
+    fn size_equals_a_search_of_a_list(
         keys in prop::collection::vec(0u64..40, 0..400),
         capacity in 40u64..300,
     ) {
-        compare_list::<Fifo>(&keys, capacity, |_| 0);
         compare_list::<Size>(&keys, capacity, |list| {
             let largest = list.iter().max_by_key(|entry| (entry.1, Reverse(entry.2)));
             let largest = largest.expect("an object is resident");
@@ -239,30 +144,16 @@ proptest! {
     fn the_budget_is_never_exceeded(
         steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),
     ) {
-        let mut driver = Driver::<Gdsf>::new(500, Admission::Exponential { c: 60.0 });
+        let mut driver = Driver::new(RankedTier::<Gdsf>::new(500, Admission::Exponential { c: 60.0 }, Seed(1)));
         for (step, key, number) in steps {
-            match step {
-                0..=7 => { driver.request(key, number); }
-                8 => if let Some(slot) = driver.index.remove(&key) {
-                    prop_assert!(driver.tier.remove(slot));
-                    prop_assert!(!driver.tier.remove(slot), "removed twice");
-                },
-                _ => {
-                    let mut evicted = Vec::new();
-                    driver.tier.resize(number * 10, &mut evicted);
-                    for victim in evicted {
-                        driver.index.remove(&victim.object.key.0);
-                    }
-                }
-            }
-            driver.check();
+            driver.step(step, key, number);
         }
     }
 }
 
 #[test]
 fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
-    let mut driver = Driver::<Lru>::new(100, Admission::Always);
+    let mut driver = Driver::new(RankedTier::<Size>::new(100, Admission::Always, Seed(1)));
     driver.request(1, 100);
     driver.request(2, 101);
     assert!(driver.request(1, 100));
@@ -278,13 +169,13 @@ fn an_object_larger_than_the_tier_is_refused_and_evicts_nothing() {
 /// inflation `L` to this limit.
 #[test]
 fn a_rejected_object_evicts_nothing_and_ages_the_residents() {
-    let mut driver = Driver::<Gdsf>::new(100, Admission::Always);
+    let mut driver = Driver::new(RankedTier::<Gdsf>::new(100, Admission::Always, Seed(1)));
     driver.request(1, 50);
     driver.request(2, 50);
     for _ in 0..4 {
         assert!(driver.request(1, 50));
     }
-    let offer = |driver: &mut Driver<Gdsf>| {
+    let offer = |driver: &mut Driver<RankedTier<Gdsf>>| {
         let mut evicted = Vec::new();
         (
             driver.tier.offer(&object(3, 100), &mut evicted),
@@ -305,7 +196,7 @@ fn a_rejected_object_evicts_nothing_and_ages_the_residents() {
 
 #[test]
 fn a_reused_slot_does_not_match_its_earlier_use() {
-    let mut tier = Tier::<Lru>::new(10, Admission::Always, Seed(1));
+    let mut tier = RankedTier::<Size>::new(10, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
     let Verdict::Admit(first) = tier.offer(&object(1, 10), &mut evicted) else {
         panic!("the object fits");
@@ -321,7 +212,7 @@ fn a_reused_slot_does_not_match_its_earlier_use() {
 
 #[test]
 fn removed_objects_leave_the_queue() {
-    let mut tier = Tier::<Lru>::new(u64::MAX, Admission::Always, Seed(1));
+    let mut tier = RankedTier::<Size>::new(u64::MAX, Admission::Always, Seed(1));
     let mut evicted = Vec::new();
     for key in 0..100_000 {
         let Verdict::Admit(slot) = tier.offer(&object(key, 1), &mut evicted) else {
@@ -341,7 +232,8 @@ fn removed_objects_leave_the_queue() {
 #[test]
 fn the_digest_does_not_depend_on_key_hashes() {
     let run = |scatter: fn(u64) -> u64, seed| {
-        let mut tier = Tier::<Lru>::new(2000, Admission::Exponential { c: 30.0 }, Seed(seed));
+        let mut tier =
+            RankedTier::<Size>::new(2000, Admission::Exponential { c: 30.0 }, Seed(seed));
         let mut evicted = Vec::new();
         for n in 0..1000u64 {
             let key = edgeward_types::mix64(n) % 300;

@@ -1,0 +1,126 @@
+//! Names of the eviction rules.
+
+use std::fmt;
+
+use edgeward_types::Seed;
+
+use super::{Gds, Gdsf, GdsfPlain, LfuDa, Size};
+use crate::admission::Admission;
+use crate::density::DensityTier;
+use crate::lists::{Fifo, ListTier, Lru, S4Lru, Sieve, Slru};
+use crate::ranked::RankedTier;
+use crate::spec::{ParsePolicyError, reject_argument, split_argument};
+use crate::tier::AnyTier;
+
+/// An eviction rule. [`EVICTION_NAMES`] lists the names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EvictionSpec {
+    /// Evicts the least recently used object.
+    Lru,
+    /// Evicts the object that was admitted first.
+    Fifo,
+    /// LRU with two segments: an object that was hit is evicted after the objects without hits.
+    Slru,
+    /// LRU with four segments of equal size: an object rises by one segment at each hit.
+    S4Lru,
+    /// Evicts the first object, from a moving position in the order of admission, that was not hit recently.
+    Sieve,
+    /// Evicts the largest object.
+    Size,
+    /// Evicts the object with the fewest requests. Old requests lose weight, so that formerly popular objects
+    /// are evicted.
+    LfuDa,
+    /// Evicts large objects that were not requested recently.
+    Gds,
+    /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
+    /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
+    ///
+    /// The default. docs/explanation/policies.md compares the rules.
+    Gdsf,
+    /// Evicts the object with the fewest requests per byte: GDSF as published.
+    GdsfPlain,
+    /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects a new
+    /// object if an object that would be evicted for it has at least as many.
+    Density,
+    /// Evicts no object: the upper bound of hits for any policy.
+    Never,
+}
+
+impl EvictionSpec {
+    /// Makes an empty tier with this eviction rule.
+    pub(crate) fn tier(self, capacity_bytes: u64, admission: Admission, seed: Seed) -> AnyTier {
+        /// Calls the constructor of a tier type and boxes the tier.
+        macro_rules! tier {
+            ($tier:ty, $capacity_bytes:expr) => {
+                Box::new(<$tier>::new($capacity_bytes, admission, seed))
+            };
+            ($tier:ty) => {
+                tier!($tier, capacity_bytes)
+            };
+        }
+        match self {
+            Self::Lru => tier!(ListTier<Lru>),
+            Self::Fifo => tier!(ListTier<Fifo>),
+            Self::Slru => tier!(ListTier<Slru>),
+            Self::S4Lru => tier!(ListTier<S4Lru>),
+            Self::Sieve => tier!(ListTier<Sieve>),
+            Self::Size => tier!(RankedTier<Size>),
+            Self::LfuDa => tier!(RankedTier<LfuDa>),
+            Self::Gds => tier!(RankedTier<Gds>),
+            Self::Gdsf => tier!(RankedTier<Gdsf>),
+            Self::GdsfPlain => tier!(RankedTier<GdsfPlain>),
+            Self::Density => tier!(DensityTier),
+            // FIFO in a tier that is never full evicts no object.
+            Self::Never => tier!(ListTier<Fifo>, u64::MAX),
+        }
+    }
+}
+
+/// The eviction rules by name.
+pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
+    ("lru", EvictionSpec::Lru),
+    ("fifo", EvictionSpec::Fifo),
+    ("slru", EvictionSpec::Slru),
+    ("s4lru", EvictionSpec::S4Lru),
+    ("sieve", EvictionSpec::Sieve),
+    ("size", EvictionSpec::Size),
+    ("lfu-da", EvictionSpec::LfuDa),
+    ("gds", EvictionSpec::Gds),
+    ("gdsf", EvictionSpec::Gdsf),
+    ("gdsf-plain", EvictionSpec::GdsfPlain),
+    ("density", EvictionSpec::Density),
+    ("infinite", EvictionSpec::Never),
+];
+
+/// The names of the eviction rules, for messages and help.
+pub const EVICTION_NAMES: &str =
+    "lru, fifo, slru, s4lru, sieve, size, lfu-da, gds, gdsf, gdsf-plain, density, infinite";
+
+/// Returns `None` if no eviction rule has this name.
+pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {
+    let (name, argument) = split_argument(text);
+    let Some(&(_, eviction)) = EVICTIONS.iter().find(|entry| entry.0 == name) else {
+        return Ok(None);
+    };
+    reject_argument(name, argument)?;
+    Ok(Some(eviction))
+}
+
+impl fmt::Display for EvictionSpec {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let entry = EVICTIONS.iter().find(|entry| entry.1 == *self);
+        f.write_str(entry.expect("every rule has a name").0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The names in the messages are those of the rules.
+    #[test]
+    fn the_messages_name_every_eviction_rule() {
+        let names: Vec<&str> = EVICTIONS.iter().map(|entry| entry.0).collect();
+        assert_eq!(EVICTION_NAMES, names.join(", "));
+    }
+}

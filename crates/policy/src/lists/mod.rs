@@ -1,0 +1,316 @@
+//! Tiers whose eviction order consists of linked lists: LRU and its relatives.
+//!
+//! A [`ListOrder`] holds the lists. It moves objects between them under the tier's lock: when an object is offered,
+//! admitted, evicted or removed. Hits are recorded without a lock. The next offer processes them first, in their order,
+//! so LRU evicts the same objects as a list that is changed at every hit.
+//!
+//! Memory per resident object: 24 bytes for the entry, 24 for its place in a list, and 1 for its hits.
+
+pub mod fifo;
+mod hits;
+mod links;
+pub mod lru;
+pub mod segmented;
+pub mod sieve;
+#[cfg(test)]
+mod tests;
+
+use std::fmt::Debug;
+use std::sync::Arc;
+
+use edgeward_types::{KeyHash, Seed};
+
+use crate::admission::Admission;
+use crate::digest::Digest;
+use crate::rng::Rng;
+use crate::slots::{RESIDENTS_MAX, Slot};
+use crate::tier::{HitRecorder, Tier};
+use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
+use links::Index;
+
+pub use fifo::Fifo;
+pub use hits::{HitLog, Hits};
+pub use lru::Lru;
+pub use segmented::{S4Lru, Slru};
+pub use sieve::Sieve;
+
+/// An eviction order of lists. An object is known by its index in the tier until it is evicted or removed.
+pub trait ListOrder: Debug + Send + Sized + 'static {
+    /// The hits that the order processes.
+    const HITS: Hits;
+
+    /// Makes an empty order. A tier that is resized calls [`resize`](Self::resize).
+    fn new(capacity_bytes: u64, seed: Seed) -> Self;
+
+    /// Notes that an object is offered. It may be rejected by the admission rule.
+    fn offered(&mut self, _object: &Object) {}
+
+    /// Adds an admitted object.
+    fn enter(&mut self, index: Index, object: &Object);
+
+    /// Processes one hit of a resident object, for [`Hits::InOrder`].
+    fn hit(&mut self, _index: Index) {}
+
+    /// Returns the object to evict next. It stays in its list. `incoming` is the object that needs the space, and
+    /// `None` if the tier shrinks. `None` rejects `incoming`; without `incoming`, an object is returned.
+    fn victim(&mut self, incoming: Option<&Object>, hits: &HitLog<Self>) -> Option<Index>;
+
+    /// Removes an evicted object. An order with ghosts remembers it.
+    fn evict(&mut self, index: Index, _object: &Object) {
+        self.remove(index);
+    }
+
+    /// Removes an object after a purge or a replacement.
+    fn remove(&mut self, index: Index);
+
+    /// Changes the byte budget, before victims are chosen.
+    fn resize(&mut self, _capacity_bytes: u64) {}
+
+    /// The bytes of the lists and of remembered objects.
+    fn bookkeeping_bytes(&self) -> usize;
+}
+
+/// One byte budget with an admission rule and an eviction order of lists.
+#[derive(Debug)]
+pub struct ListTier<O: ListOrder> {
+    capacity_bytes: u64,
+    used_bytes: u64,
+    residents: usize,
+    admission: Admission,
+    rng: Rng,
+    order: O,
+    entries: Vec<Entry>,
+    /// The indexes of the entries that the next objects use.
+    free: Vec<Index>,
+    hits: Arc<HitLog<O>>,
+    /// The number of calls of [`offer`](Tier::offer). It wraps around.
+    offers: u32,
+    digest: Digest,
+}
+
+impl<O: ListOrder> ListTier<O> {
+    /// Makes an empty tier. All random decisions depend on `seed`.
+    pub fn new(capacity_bytes: u64, admission: Admission, seed: Seed) -> Self {
+        Self {
+            capacity_bytes,
+            used_bytes: 0,
+            residents: 0,
+            admission,
+            rng: Rng::new(seed, 0),
+            order: O::new(capacity_bytes, seed),
+            entries: Vec::new(),
+            free: Vec::new(),
+            hits: Arc::new(HitLog::new()),
+            offers: 0,
+            digest: Digest::default(),
+        }
+    }
+
+    /// Evicts until at most `used_bytes_max` bytes are used. Returns false if the order rejects `incoming`.
+    fn make_room(
+        &mut self,
+        used_bytes_max: u64,
+        incoming: Option<&Object>,
+        evicted: &mut Vec<Evicted>,
+    ) -> bool {
+        let mut corrections_left = CORRECTIONS_MAX;
+        while self.used_bytes > used_bytes_max {
+            let Some(victim) = self.order.victim(incoming, &self.hits) else {
+                assert!(
+                    incoming.is_some(),
+                    "an object is resident while bytes are used"
+                );
+                return false;
+            };
+            if corrections_left > 0 && self.hits.take_unlisted(victim) {
+                corrections_left -= 1;
+                self.order.hit(victim);
+                continue;
+            }
+            let entry = self.entries[victim as usize];
+            self.order.evict(victim, &entry.object);
+            self.release(victim);
+            self.digest.evicted(u64::from(entry.entered_at));
+            evicted.push(Evicted {
+                object: entry.object,
+                slot: Slot {
+                    index: victim,
+                    generation: entry.generation,
+                },
+                was_hit: self.hits.was_hit(victim),
+            });
+        }
+        true
+    }
+
+    /// Frees the entry of an object that is no longer in a list.
+    fn release(&mut self, index: Index) {
+        let entry = &mut self.entries[index as usize];
+        entry.generation = entry.generation.wrapping_add(1);
+        self.used_bytes -= entry.object.size_bytes;
+        self.residents -= 1;
+        self.free.push(index);
+    }
+
+    fn enter(&mut self, object: &Object) -> Slot {
+        let index = self.free.pop().unwrap_or_else(|| {
+            let index = Index::try_from(self.entries.len()).expect("RESIDENTS_MAX fits 32 bits");
+            self.entries.push(Entry::default());
+            index
+        });
+        let entry = &mut self.entries[index as usize];
+        entry.object = *object;
+        entry.generation = entry.generation.wrapping_add(1);
+        entry.entered_at = self.offers;
+        let generation = entry.generation;
+        self.hits.enter(index);
+        self.order.enter(index, object);
+        self.used_bytes += object.size_bytes;
+        self.residents += 1;
+        Slot { index, generation }
+    }
+
+    fn process_hits(&mut self) {
+        let Self {
+            entries,
+            hits,
+            order,
+            ..
+        } = self;
+        hits.drain(|index| {
+            if entries[index as usize].is_resident() {
+                order.hit(index);
+            }
+        });
+    }
+
+    fn reject(&mut self, object: &Object, reason: RejectReason) -> Verdict {
+        self.digest.rejected(object.size_bytes);
+        Verdict::Reject(reason)
+    }
+}
+
+impl<O: ListOrder> Tier for ListTier<O> {
+    fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
+        self.offers = self.offers.wrapping_add(1);
+        self.process_hits();
+        self.order.offered(object);
+        if object.size_bytes > self.capacity_bytes {
+            return self.reject(object, RejectReason::LargerThanTier);
+        }
+        if !self.admission.admits(object, &mut self.rng) {
+            return self.reject(object, RejectReason::Admission);
+        }
+        if self.residents >= RESIDENTS_MAX {
+            return self.reject(object, RejectReason::ObjectLimit);
+        }
+        let used_bytes_max = self.capacity_bytes - object.size_bytes;
+        if !self.make_room(used_bytes_max, Some(object), evicted) {
+            return self.reject(object, RejectReason::LowRank);
+        }
+        self.digest.admitted(object.size_bytes);
+        Verdict::Admit(self.enter(object))
+    }
+
+    fn remove(&mut self, slot: Slot) -> bool {
+        if !self.holds(slot) {
+            return false;
+        }
+        self.process_hits();
+        self.order.remove(slot.index);
+        self.release(slot.index);
+        true
+    }
+
+    fn resize(&mut self, capacity_bytes: u64, evicted: &mut Vec<Evicted>) {
+        self.capacity_bytes = capacity_bytes;
+        self.process_hits();
+        self.order.resize(capacity_bytes);
+        self.make_room(capacity_bytes, None, evicted);
+    }
+
+    fn set_c(&mut self, c_bytes: f64) {
+        self.admission.set_c(c_bytes);
+    }
+
+    fn holds(&self, slot: Slot) -> bool {
+        self.entries
+            .get(slot.index as usize)
+            .is_some_and(|entry| entry.is_resident() && entry.generation == slot.generation)
+    }
+
+    fn hit_recorder(&self) -> HitRecorder {
+        HitRecorder::new(Arc::clone(&self.hits))
+    }
+
+    fn admission(&self) -> &Admission {
+        &self.admission
+    }
+
+    fn used_bytes(&self) -> u64 {
+        self.used_bytes
+    }
+
+    fn capacity_bytes(&self) -> u64 {
+        self.capacity_bytes
+    }
+
+    fn residents(&self) -> usize {
+        self.residents
+    }
+
+    fn digest(&self) -> u64 {
+        self.digest.value()
+    }
+
+    fn bookkeeping_bytes(&self) -> usize {
+        self.entries.len() * ENTRY_BYTES as usize
+            + self.free.capacity() * size_of::<Index>()
+            + self.order.bookkeeping_bytes()
+            + self.hits.bookkeeping_bytes()
+    }
+
+    fn uncharged_bytes(&self) -> u64 {
+        let entries = self.entries.len() as u64;
+        let lists = self.order.bookkeeping_bytes() as u64;
+        (entries * ENTRY_BYTES + lists).saturating_sub(entries * BOOKKEEPING_BYTES_CHARGED)
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    object: Object,
+    /// Increased by each admission and each release, so that a [`Slot`] of an earlier object is recognised. Odd while
+    /// the object is resident.
+    generation: u32,
+    /// The number of the offer that admitted the object; see [`Digest`].
+    entered_at: u32,
+}
+
+const _: () = assert!(size_of::<Entry>() == 24);
+
+impl Entry {
+    fn is_resident(&self) -> bool {
+        self.generation % 2 == 1
+    }
+}
+
+impl Default for Entry {
+    fn default() -> Self {
+        Self {
+            object: Object {
+                key: KeyHash(0),
+                size_bytes: 0,
+            },
+            generation: 0,
+            entered_at: 0,
+        }
+    }
+}
+
+/// The bytes of an entry and of its hits.
+const ENTRY_BYTES: u64 = size_of::<Entry>() as u64 + 1;
+
+/// The maximum number of candidates that one call of `make_room` moves because of hits that were not listed. Without a
+/// maximum, a million of them would hold the tier's lock for a second.
+const CORRECTIONS_MAX: u32 = 4096;

@@ -220,6 +220,11 @@ bench-hits: rust compiler ## requests per CPU-second of edgeward, nginx and Varn
 	$(CARGO) build $(LOCKED) --profile dist --package edgeward-cli
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-hits --edgeward dist $(BENCH_ARGS)
 
+.PHONY: bench-ram
+bench-ram: rust compiler ## the RAM tier beside moka and quick_cache, with 1 and 2 threads (BENCH_ARGS="--json")
+	CARGO_TARGET_DIR="$(abspath $(or $(CARGO_TARGET_DIR),target))/bench-ram" \
+		$(CARGO) run $(LOCKED) --release --quiet --manifest-path bench/ram/Cargo.toml -- $(BENCH_ARGS)
+
 .PHONY: bench-attacks
 bench-attacks: build ## hits, misses and memory of an edge while it is attacked (BENCH_ARGS="--attacks idle …")
 	@scripts/ensure-debian bench

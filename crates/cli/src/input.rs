@@ -145,14 +145,9 @@ impl Inputs {
     }
 
     /// Passes all records to `each`, in order and in batches. Then writes a warning to stderr if lines were skipped.
-    pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&mut [Record])) -> anyhow::Result<()> {
-        let mut batch: Vec<Record> = Vec::with_capacity(BATCH_RECORDS);
+    pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&[Record])) -> anyhow::Result<()> {
         let result = self.read(None, |records| {
-            batch.extend_from_slice(records);
-            if batch.len() >= BATCH_RECORDS {
-                each(&mut batch);
-                batch.clear();
-            }
+            each(records);
             Ok(())
         })?;
         if let Some(error) = result.error {
@@ -160,9 +155,6 @@ impl Inputs {
         }
         for file in &result.files {
             warn_about_skipped(&file.label, &file.skipped);
-        }
-        if !batch.is_empty() {
-            each(&mut batch);
         }
         Ok(())
     }
@@ -328,7 +320,3 @@ pub(crate) fn warn_about_skipped(label: &str, skipped: &Skipped) {
         eprintln!("  {example}");
     }
 }
-
-/// The number of records in a batch. A simulation of this number of records takes some milliseconds, which is much
-/// longer than the wake-up of a thread.
-const BATCH_RECORDS: usize = 1 << 16;

@@ -66,6 +66,37 @@ fn bounds_are_refused_for_two_tiers() {
     );
 }
 
+/// The number of threads changes the speed and no result. The trace has four batches for the three jobs.
+#[test]
+fn the_results_are_equal_for_any_number_of_threads() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let trace = folder.path().join("mixed.tr");
+    let generate = ["trace", "generate", "--requests=80000", "--output"];
+    assert!(edgeward(&generate, &trace).status.success());
+    let results = |threads: &str| {
+        let arguments = [
+            "simulate",
+            "--policy=density",
+            "--capacity=4MiB,1%",
+            "--bounds",
+            "--json",
+            "--threads",
+            threads,
+        ];
+        let output = edgeward(&arguments, &trace);
+        let mut json: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+        for run in json["runs"].as_array_mut().expect("runs are an array") {
+            run["requests_per_second"] = Value::Null;
+        }
+        json
+    };
+    let one = results("1");
+    assert_eq!(one["runs"].as_array().map(Vec::len), Some(2));
+    for threads in ["2", "16"] {
+        assert!(one == results(threads), "{threads} threads");
+    }
+}
+
 fn edgeward(arguments: &[&str], trace: &Path) -> Output {
     Command::new(env!("CARGO_BIN_EXE_edgeward"))
         .args(arguments)

@@ -15,6 +15,14 @@ pub struct Slot {
     pub(crate) generation: u32,
 }
 
+impl Slot {
+    /// The number of the slot, below [`RESIDENTS_MAX`]. A free slot with a low number is used first or reused, so a
+    /// caller may index a vector with it.
+    pub const fn index(self) -> usize {
+        self.index as usize
+    }
+}
+
 /// One state per slot, readable under shared access while the number of slots grows.
 #[derive(Debug)]
 pub(crate) struct AccessStates<S> {

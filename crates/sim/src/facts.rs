@@ -1,69 +1,65 @@
 //! The properties of a trace, with one size per object.
 
 use edgeward_trace::Record;
-use hashbrown::HashTable;
-use hashbrown::hash_table::Entry;
 use serde::Serialize;
 
-/// Counts the requests of a trace. Stores for each object its first size, and if it was requested again.
+use crate::objects::{ObjectNumbers, ObjectSet, Request};
+
+/// Counts the requests of a trace and numbers their objects. Stores the key and the first size of each object, and if
+/// it was requested again.
 ///
-/// [`count_and_fix_size`](Self::count_and_fix_size) gives each request the first size of its object, as most
-/// simulators do. The synthetic origin of a replay also has one size per object, so a simulation and a replay use the
-/// same objects. Memory: 24 bytes per object in a table that is between 7/16 and 7/8 full.
+/// Each request gets the first size of its object, as in most simulators. The synthetic origin of a replay also has
+/// one size per object, so a simulation and a replay use the same objects. Memory per object: 16 bytes, and 11 to 21
+/// bytes more if the keys of the trace are not dense numbers.
 #[derive(Debug, Default)]
 pub struct Traffic {
-    objects: HashTable<ObjectFacts>,
+    numbers: ObjectNumbers,
+    requested_again: ObjectSet,
     requests: u64,
     bytes: u64,
     footprint_bytes: u64,
-    one_hit_objects: u64,
+    repeated_objects: u64,
     resized_requests: u64,
 }
 
 impl Traffic {
-    /// Counts a request and sets its size to the first size of its object.
-    pub fn count_and_fix_size(&mut self, record: &mut Record) {
-        let key = record.key;
-        let entry = self.objects.entry(
-            spread(key),
-            |object| object.key == key,
-            |object| spread(object.key),
-        );
-        match entry {
-            Entry::Vacant(vacant) => {
-                vacant.insert(ObjectFacts {
-                    key,
-                    size: record.size,
-                    requested_again: false,
-                });
-                self.footprint_bytes = self.footprint_bytes.saturating_add(record.size);
-                self.one_hit_objects += 1;
-            }
-            Entry::Occupied(mut occupied) => {
-                let object = occupied.get_mut();
-                if !object.requested_again {
-                    object.requested_again = true;
-                    self.one_hit_objects -= 1;
-                }
-                if object.size != record.size {
-                    self.resized_requests += 1;
-                    record.size = object.size;
-                }
-            }
+    /// Counts a request. Returns it with the number and the first size of its object.
+    #[inline]
+    pub fn count(&mut self, record: &Record) -> Request {
+        let objects_before = self.numbers.len();
+        let object = self.numbers.number(record.key, record.size);
+        let mut request = Request::new(record, object);
+        if object.index() == objects_before {
+            self.footprint_bytes = self.footprint_bytes.saturating_add(record.size);
+        } else {
+            self.repeated_objects += u64::from(self.requested_again.insert(object));
+            request.size = self.numbers.first_size(object);
+            self.resized_requests += u64::from(request.size != record.size);
         }
         self.requests += 1;
-        self.bytes = self.bytes.saturating_add(record.size);
+        self.bytes = self.bytes.saturating_add(request.size);
+        request
+    }
+
+    /// Counts requests and appends them to `requests`, with the numbers and first sizes of their objects.
+    pub fn count_all(&mut self, records: &[Record], requests: &mut Vec<Request>) {
+        requests.extend(records.iter().map(|record| self.count(record)));
+    }
+
+    /// Counts a request and sets its size to the first size of its object.
+    pub fn count_and_fix_size(&mut self, record: &mut Record) {
+        record.size = self.count(record).size;
     }
 
     /// Returns the properties so far.
     pub fn facts(&self) -> TraceFacts {
-        let objects = self.objects.len() as u64;
+        let objects = self.numbers.len() as u64;
         TraceFacts {
             requests: self.requests,
             objects,
             bytes: self.bytes,
             footprint_bytes: self.footprint_bytes,
-            one_hit_share: ratio(self.one_hit_objects, objects),
+            one_hit_share: ratio(objects - self.repeated_objects, objects),
             resized_requests: self.resized_requests,
         }
     }
@@ -101,13 +97,6 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
 pub(crate) fn spread(key: u64) -> u64 {
     let wide = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)
-}
-
-#[derive(Clone, Copy, Debug)]
-struct ObjectFacts {
-    key: u64,
-    size: u64,
-    requested_again: bool,
 }
 
 #[cfg(test)]

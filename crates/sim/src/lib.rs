@@ -12,6 +12,7 @@ mod capacity;
 mod curve;
 mod disk;
 mod facts;
+mod objects;
 mod ram;
 mod run;
 
@@ -20,4 +21,5 @@ pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
 pub use curve::{CurveConfig, CurveRow, CurveStudy};
 pub use disk::{DiskConfig, DiskReport, DiskTotals};
 pub use facts::{TraceFacts, Traffic};
+pub use objects::{ObjectNumber, Request};
 pub use run::{Interval, Run, RunConfig, RunReport, TierInterval, Tuned};

@@ -5,14 +5,17 @@ use edgeward_policy::{
     adaptsize::{Tuner, Tuning},
 };
 use edgeward_types::{KeyHash, Seed, charge_bytes};
-use hashbrown::HashTable;
 
-use crate::facts::spread;
+use crate::objects::{ObjectNumber, ObjectNumbers, ObjectSet, Request};
 
 /// A tier with its index and its tuner.
 #[derive(Debug)]
 pub(crate) struct Ram {
-    index: HashTable<Resident>,
+    residents: ObjectSet,
+    /// The slot of each object that was ever admitted, by its number. Valid while the object is resident.
+    slots: Vec<Slot>,
+    /// The object of each slot that was ever used. Valid while the object is resident.
+    objects: Vec<Resident>,
     tier: AnyTier,
     hit_recorder: HitRecorder,
     tuner: Option<Tuner>,
@@ -34,7 +37,9 @@ impl Ram {
     ) -> Self {
         let tier = policy.tier(capacity_bytes, seed);
         Self {
-            index: HashTable::new(),
+            residents: ObjectSet::default(),
+            slots: Vec::new(),
+            objects: Vec::new(),
             hit_recorder: tier.hit_recorder(),
             // The tier's capacity differs from the configured one for the policy `infinite`.
             capacity_bytes: tier.capacity_bytes(),
@@ -46,64 +51,62 @@ impl Ram {
     }
 
     /// Returns true if the object is present, and records the hit.
-    pub(crate) fn hit(&self, key: KeyHash) -> bool {
-        let resident = self.find(key);
-        if let Some(resident) = resident {
-            self.hit_recorder.hit(resident.slot);
+    #[inline]
+    pub(crate) fn hit(&self, object: ObjectNumber) -> bool {
+        let resident = self.residents.contains(object);
+        if resident {
+            self.hit_recorder.hit(self.slots[object.index()]);
         }
-        resident.is_some()
+        resident
     }
 
     /// Returns true if the object is present, without recording a hit.
-    pub(crate) fn holds(&self, key: KeyHash) -> bool {
-        self.find(key).is_some()
+    pub(crate) fn holds(&self, object: ObjectNumber) -> bool {
+        self.residents.contains(object)
     }
 
     /// Offers an object that is not present. Returns the evicted objects; their `size_bytes` is the size of the
     /// object, not its charge.
-    pub(crate) fn offer(&mut self, key: KeyHash, size_bytes: u64) -> &[Evicted] {
+    pub(crate) fn offer(&mut self, request: &Request) -> &[Evicted] {
         self.evicted.clear();
         let object = Object {
-            key,
-            size_bytes: self.charge(size_bytes),
+            key: KeyHash(request.key),
+            size_bytes: self.charge(request.size),
         };
         self.reserve_bookkeeping();
         let verdict = self.tier.offer(&object, &mut self.evicted);
         for evicted in &mut self.evicted {
-            let key = evicted.object.key;
-            if let Ok(entry) = self
-                .index
-                .find_entry(spread(key.0), |resident| resident.key == key)
-            {
-                evicted.object.size_bytes = entry.remove().0.size_bytes;
-            }
+            let resident = &self.objects[evicted.slot.index()];
+            evicted.object.size_bytes = resident.size_bytes;
+            self.residents.remove(resident.object);
         }
         if let Verdict::Admit(slot) = verdict {
-            let resident = Resident {
-                key,
-                slot,
-                size_bytes,
-            };
-            self.index
-                .insert_unique(spread(key.0), resident, |resident| spread(resident.key.0));
+            self.enter(request, slot);
         }
         &self.evicted
     }
 
+    /// Returns true if requests must be passed to [`record`](Self::record).
+    pub(crate) fn is_tuned(&self) -> bool {
+        self.tuner.is_some()
+    }
+
     /// Passes a request to the tuner. Returns the result of its step if this request completed a window.
-    pub(crate) fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> Option<Tuning> {
-        let charge_bytes = self.charge(size_bytes);
+    pub(crate) fn record(&mut self, request: &Request, hit: bool) -> Option<Tuning> {
+        let charge_bytes = self.charge(request.size);
         let tuner = self.tuner.as_mut()?;
-        if !tuner.record(key, charge_bytes, hit) {
+        if !tuner.record(KeyHash(request.key), charge_bytes, hit) {
             return None;
         }
-        let index = &self.index;
-        let resident = |key: KeyHash| {
-            index
-                .find(spread(key.0), |resident| resident.key == key)
-                .is_some()
-        };
-        let tuning = tuner.step(&resident);
+        // The tuner asks by key. A step takes about 0.1 s, much longer than this table of the residents.
+        let mut residents = ObjectNumbers::default();
+        for (slot, resident) in self.objects.iter().enumerate() {
+            let number = resident.object;
+            if self.residents.contains(number) && self.slots[number.index()].index() == slot {
+                residents.number(resident.key, resident.size_bytes);
+            }
+        }
+        let tuning = tuner.step(&|key: KeyHash| residents.find(key.0).is_some());
         self.tier.set_c(tuning.c);
         Some(tuning)
     }
@@ -114,7 +117,29 @@ impl Ram {
 
     /// Bytes of bookkeeping of tier and index.
     pub(crate) fn bookkeeping_bytes(&self) -> usize {
-        self.tier.bookkeeping_bytes() + self.index.allocation_size()
+        self.tier.bookkeeping_bytes()
+            + self.residents.memory_bytes()
+            + self.slots.capacity() * size_of::<Slot>()
+            + self.objects.capacity() * size_of::<Resident>()
+    }
+
+    fn enter(&mut self, request: &Request, slot: Slot) {
+        let number = request.object;
+        self.residents.insert(number);
+        // The value of unused places is never read.
+        if number.index() >= self.slots.len() {
+            self.slots.resize(number.index() + 1, slot);
+        }
+        self.slots[number.index()] = slot;
+        let resident = Resident {
+            key: request.key,
+            size_bytes: request.size,
+            object: number,
+        };
+        if slot.index() >= self.objects.len() {
+            self.objects.resize(slot.index() + 1, resident);
+        }
+        self.objects[slot.index()] = resident;
     }
 
     /// Reduces the tier's capacity by its uncharged bookkeeping, as the server does. Without overhead, bookkeeping is
@@ -130,11 +155,6 @@ impl Ram {
         }
     }
 
-    fn find(&self, key: KeyHash) -> Option<&Resident> {
-        self.index
-            .find(spread(key.0), |resident| resident.key == key)
-    }
-
     fn charge(&self, size_bytes: u64) -> u64 {
         charge_bytes(size_bytes, self.overhead_bytes)
     }
@@ -142,8 +162,8 @@ impl Ram {
 
 #[derive(Clone, Copy, Debug)]
 struct Resident {
-    key: KeyHash,
-    slot: Slot,
+    key: u64,
     /// The size of the object, without the overhead.
     size_bytes: u64,
+    object: ObjectNumber,
 }

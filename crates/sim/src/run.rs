@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
 use crate::facts::ratio;
+use crate::objects::{ObjectNumbers, Request};
 use crate::ram::Ram;
 
 /// The settings of a run.
@@ -35,6 +36,8 @@ pub struct RunConfig {
 #[derive(Debug)]
 pub struct Run {
     config: RunConfig,
+    /// The numbers of the objects, if the run numbers them itself.
+    numbers: ObjectNumbers,
     ram: Ram,
     disk: Option<Disk>,
     seen_requests: u64,
@@ -55,6 +58,7 @@ impl Run {
     /// Makes an empty cache with memory only.
     pub fn new(config: RunConfig) -> Self {
         Self {
+            numbers: ObjectNumbers::default(),
             ram: Ram::new(
                 config.policy,
                 config.capacity_bytes,
@@ -83,11 +87,28 @@ impl Run {
         }
     }
 
-    /// Processes the next requests, in order.
+    /// Processes the next requests, in order. The run numbers their objects itself.
+    ///
+    /// A caller with several runs numbers the objects once, with [`Traffic::count`](crate::Traffic::count), and calls
+    /// [`feed_requests`](Self::feed_requests). A run gets all its requests by one of the two functions.
     pub fn feed(&mut self, records: &[Record]) {
-        for record in records {
-            let served_from = self.request(KeyHash(record.key), record.size);
-            self.count(record, served_from);
+        let numbers = &mut self.numbers;
+        let numbered = |record| Request::new(record, numbers.number(record.key, record.size));
+        let requests: Vec<Request> = records.iter().map(numbered).collect();
+        self.feed_requests(&requests);
+    }
+
+    /// Processes the next requests, in order. Their objects have numbers of one [`Traffic`](crate::Traffic).
+    pub fn feed_requests(&mut self, requests: &[Request]) {
+        let mut rest = requests;
+        while !rest.is_empty() {
+            let (part, later) = rest.split_at(self.requests_to_boundary(rest.len()));
+            let mut counts = Counts::default();
+            for request in part {
+                counts.add(request.size, self.request(request));
+            }
+            self.count(&counts, part);
+            rest = later;
         }
     }
 
@@ -128,9 +149,10 @@ impl Run {
         }
     }
 
-    /// Returns true if the object is in memory.
+    /// Returns true if the object is in memory. The run was fed by [`feed`](Self::feed).
     pub(crate) fn holds(&self, key: KeyHash) -> bool {
-        self.ram.holds(key)
+        let number = self.numbers.find(key.0);
+        number.is_some_and(|number| self.ram.holds(number))
     }
 
     /// The current charge of the memory tier in bytes.
@@ -145,51 +167,82 @@ impl Run {
 
     /// Processes one request and returns where its object was found. The tiers and the tuner are called in the same
     /// order as in the server.
-    fn request(&mut self, key: KeyHash, size_bytes: u64) -> ServedFrom {
-        let served_from = if self.ram.hit(key) {
+    #[inline]
+    fn request(&mut self, request: &Request) -> ServedFrom {
+        self.seen_requests += 1;
+        let served_from = if self.ram.hit(request.object) {
             ServedFrom::Ram
         } else {
-            self.request_below_ram(&Object { key, size_bytes })
+            self.request_below_ram(request)
         };
-        let in_ram = served_from == ServedFrom::Ram;
-        if let Some(tuning) = self.ram.record(key, size_bytes, in_ram) {
-            self.tuned.push(Tuned {
-                requests_end: self.seen_requests + 1,
-                c_bytes: tuning.c.is_finite().then_some(tuning.c),
-                predicted_ohr: tuning.predicted_ohr,
-                measured_ohr: tuning.measured_ohr,
-                model_error: tuning.model_error,
-            });
+        if self.ram.is_tuned() {
+            self.tune(request, served_from == ServedFrom::Ram);
         }
         served_from
     }
 
     /// Processes a request that memory could not answer: reads the object from disk or origin and stores it by
     /// the rules.
-    fn request_below_ram(&mut self, object: &Object) -> ServedFrom {
+    fn request_below_ram(&mut self, request: &Request) -> ServedFrom {
         let Some(disk) = &mut self.disk else {
-            self.ram.offer(object.key, object.size_bytes);
+            self.ram.offer(request);
             return ServedFrom::Origin;
         };
-        let (served_from, placement) = disk.request(object);
+        let object = Object {
+            key: KeyHash(request.key),
+            size_bytes: request.size,
+        };
+        let (served_from, placement) = disk.request(&object);
         if placement.offer_to_ram {
-            for evicted in self.ram.offer(object.key, object.size_bytes) {
+            for evicted in self.ram.offer(request) {
                 disk.evicted_from_ram(evicted);
             }
         }
         // The disk write is last, as in the server: the record is complete when the body has ended.
         if served_from == ServedFrom::Origin {
-            disk.store(object, placement.disk);
+            disk.store(&object, placement.disk);
         }
         served_from
     }
 
-    fn count(&mut self, record: &Record, served_from: ServedFrom) {
-        self.seen_requests += 1;
-        self.interval.add(record.size, served_from);
-        self.interval_end = record.time;
+    fn tune(&mut self, request: &Request, in_ram: bool) {
+        if let Some(tuning) = self.ram.record(request, in_ram) {
+            self.tuned.push(Tuned {
+                requests_end: self.seen_requests,
+                c_bytes: tuning.c.is_finite().then_some(tuning.c),
+                predicted_ohr: tuning.predicted_ohr,
+                measured_ohr: tuning.measured_ohr,
+                model_error: tuning.model_error,
+            });
+        }
+    }
+
+    /// Returns how many of the next `requests` requests precede the end of the interval and of the warm-up.
+    fn requests_to_boundary(&self, requests: usize) -> usize {
+        let interval = self
+            .config
+            .interval_requests
+            .saturating_sub(self.interval.requests)
+            .max(1);
+        let warmup = match self
+            .config
+            .warmup_requests
+            .saturating_sub(self.seen_requests)
+        {
+            0 => u64::MAX,
+            left => left,
+        };
+        usize::try_from(interval.min(warmup)).map_or(requests, |boundary| boundary.min(requests))
+    }
+
+    /// Adds the counts of requests that all lie in one interval, and all in the warm-up or all after it.
+    fn count(&mut self, counts: &Counts, requests: &[Request]) {
+        self.interval.add_all(counts);
+        if let Some(last) = requests.last() {
+            self.interval_end = last.time;
+        }
         if self.seen_requests > self.config.warmup_requests {
-            self.counted.add(record.size, served_from);
+            self.counted.add_all(counts);
         } else if self.seen_requests == self.config.warmup_requests
             && let Some(disk) = &self.disk
         {
@@ -345,6 +398,15 @@ impl Counts {
             self.disk_hits += 1;
             self.disk_hit_bytes += size_bytes;
         }
+    }
+
+    fn add_all(&mut self, other: &Self) {
+        self.requests += other.requests;
+        self.hits += other.hits;
+        self.bytes += other.bytes;
+        self.hit_bytes += other.hit_bytes;
+        self.disk_hits += other.disk_hits;
+        self.disk_hit_bytes += other.disk_hit_bytes;
     }
 }
 

@@ -2,11 +2,12 @@
 //!
 //! There is one run for each combination of policy, capacity and disk options. If an option is a share of the
 //! trace (`--capacity 1%`), the trace is first read once to measure its size. Then the trace is read once for
-//! all runs: each batch is passed to every run, and the runs are distributed over threads. With `--disk`, every
-//! run has a disk tier below its RAM tier.
+//! all runs: each batch is passed to every run, and the runs are distributed over threads (`schedule`). With `--disk`,
+//! every run has a disk tier below its RAM tier.
 
 mod disk;
 mod page;
+mod schedule;
 
 use std::num::{NonZeroU32, NonZeroUsize};
 use std::path::PathBuf;
@@ -20,12 +21,13 @@ use serde::Serialize;
 
 use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, PolicySpec};
 use edgeward_sim::{
-    BoundReport, Capacity, DiskConfig, OfflineBounds, Run, RunConfig, RunReport, TraceFacts,
-    Traffic,
+    BoundReport, Capacity, DiskConfig, OfflineBounds, Request, Run, RunConfig, RunReport,
+    TraceFacts, Traffic,
 };
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
 
+use self::schedule::feed_all;
 use super::warmup::Warmup;
 use crate::diagnostic::Diagnostic;
 use crate::input::{Inputs, TraceInputArgs};
@@ -158,12 +160,9 @@ fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     }
     let progress = Progress::new("measuring", "requests", inputs.requests_max());
     let mut traffic = Traffic::default();
-    // `count_and_fix_size` sets the size of each request to the first size of its object.
-    inputs.for_each_batch(|batch| {
-        for record in batch.iter_mut() {
-            traffic.count_and_fix_size(record);
-        }
+    for_each_batch(inputs, &mut traffic, BATCH_REQUESTS_MAX, |batch| {
         progress.advance(batch.len() as u64);
+        batch.clear();
     })?;
     Ok(traffic.facts())
 }
@@ -177,7 +176,7 @@ fn simulate(
     let warmup_requests = args.warmup.requests(requests);
     let footprint_bytes = known_facts.map_or(0, |facts| facts.footprint_bytes);
     let disks = args.disk.configs(footprint_bytes);
-    let mut runs: Vec<TimedRun> = Vec::new();
+    let mut jobs: Vec<Job> = Vec::new();
     for capacity in &args.capacity {
         for &policy in &args.policy {
             let config = RunConfig {
@@ -190,38 +189,37 @@ fn simulate(
                 interval_requests: requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1)),
             };
             if disks.is_empty() {
-                runs.push(TimedRun::new(Run::new(config)));
+                jobs.push(Job::run(Run::new(config)));
             } else {
                 let with_disk =
-                    |disk: &DiskConfig| TimedRun::new(Run::with_disk(config.clone(), disk.clone()));
-                runs.extend(disks.iter().map(with_disk));
+                    |disk: &DiskConfig| Job::run(Run::with_disk(config.clone(), disk.clone()));
+                jobs.extend(disks.iter().map(with_disk));
             }
         }
+    }
+    if args.bounds {
+        let bounds = OfflineBounds::new(warmup_requests, args.object_overhead.bytes());
+        jobs.push(Job::Bounds(Box::new(bounds)));
     }
     let threads = args
         .threads
         .or_else(|| thread::available_parallelism().ok())
-        .map_or(1, NonZeroUsize::get)
-        .min(runs.len());
+        .unwrap_or(NonZeroUsize::MIN);
     let progress = Progress::new(
         "simulating",
         "requests",
         requests.or_else(|| inputs.requests_max()),
     );
     let mut traffic = Traffic::default();
-    let mut bounds = args
-        .bounds
-        .then(|| OfflineBounds::new(warmup_requests, args.object_overhead.bytes()));
-    inputs.for_each_batch(|batch| {
-        for record in batch.iter_mut() {
-            traffic.count_and_fix_size(record);
-        }
-        feed_all(&mut runs, batch, threads);
-        if let Some(bounds) = &mut bounds {
-            bounds.feed(batch);
-        }
-        progress.advance(batch.len() as u64);
-    })?;
+    let batch_requests = (BATCH_REQUESTS_PER_JOB * jobs.len()).min(BATCH_REQUESTS_MAX);
+    let (jobs, read) = feed_all(jobs, threads, Job::feed, |schedule| {
+        for_each_batch(inputs, &mut traffic, batch_requests, |batch| {
+            let requests = batch.len() as u64;
+            schedule.push(batch);
+            progress.advance(requests);
+        })
+    });
+    read?;
     let facts = traffic.facts();
     if facts.requests == 0 {
         return Err(
@@ -230,34 +228,46 @@ fn simulate(
                 .into(),
         );
     }
-    Ok(Simulation {
-        runs: runs
-            .iter()
-            .map(|timed| timed.report(facts.requests, !args.no_series))
-            .collect(),
-        bounds: bounds.map_or_else(Vec::new, |bounds| {
-            let capacity_bytes = |capacity: &Capacity| capacity.bytes(footprint_bytes).max(1);
-            let capacities: Vec<u64> = args.capacity.iter().map(capacity_bytes).collect();
-            bounds.report(&capacities)
-        }),
+    let mut simulation = Simulation {
         trace: facts,
-    })
+        runs: Vec::new(),
+        bounds: Vec::new(),
+    };
+    for job in jobs {
+        match job {
+            Job::Run { run, run_time } => {
+                let report = report(&run, run_time, simulation.trace.requests, !args.no_series);
+                simulation.runs.push(report);
+            }
+            Job::Bounds(bounds) => {
+                let capacity_bytes = |capacity: &Capacity| capacity.bytes(footprint_bytes).max(1);
+                let capacities: Vec<u64> = args.capacity.iter().map(capacity_bytes).collect();
+                simulation.bounds = bounds.report(&capacities);
+            }
+        }
+    }
+    Ok(simulation)
 }
 
-/// Passes a batch to every run. The runs are distributed over `threads` threads.
-fn feed_all(runs: &mut [TimedRun], batch: &[Record], threads: usize) {
-    if threads <= 1 {
-        return runs.iter_mut().for_each(|run| run.feed(batch));
-    }
-    let mut groups: Vec<Vec<&mut TimedRun>> = (0..threads).map(|_| Vec::new()).collect();
-    for (n, run) in runs.iter_mut().enumerate() {
-        groups[n % threads].push(run);
-    }
-    thread::scope(|scope| {
-        for group in groups {
-            scope.spawn(move || group.into_iter().for_each(|run| run.feed(batch)));
+/// Reads the traces, counts their requests and passes them to `each` in batches of about `batch_requests`. `each`
+/// leaves the batch empty.
+fn for_each_batch(
+    inputs: &Inputs,
+    traffic: &mut Traffic,
+    batch_requests: usize,
+    mut each: impl FnMut(&mut Vec<Request>),
+) -> anyhow::Result<()> {
+    let mut batch = Vec::new();
+    inputs.for_each_batch(|records| {
+        traffic.count_all(records, &mut batch);
+        if batch.len() >= batch_requests {
+            each(&mut batch);
         }
-    });
+    })?;
+    if !batch.is_empty() {
+        each(&mut batch);
+    }
+    Ok(())
 }
 
 fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
@@ -324,39 +334,58 @@ struct Simulation {
     bounds: Vec<BoundReport>,
 }
 
-/// A run, and the time that it has taken so far.
+/// A consumer of all requests.
 #[derive(Debug)]
-struct TimedRun {
-    run: Run,
-    run_time: Duration,
+enum Job {
+    /// A simulated cache, and the time that it has taken so far.
+    Run { run: Box<Run>, run_time: Duration },
+    /// The upper bounds of the hit ratios.
+    Bounds(Box<OfflineBounds>),
 }
 
-impl TimedRun {
-    fn new(run: Run) -> Self {
-        Self {
-            run,
+impl Job {
+    fn run(run: Run) -> Self {
+        Self::Run {
+            run: Box::new(run),
             run_time: Duration::ZERO,
         }
     }
 
-    fn feed(&mut self, batch: &[Record]) {
-        let start = Instant::now();
-        self.run.feed(batch);
-        self.run_time += start.elapsed();
-    }
-
-    fn report(&self, requests: u64, series: bool) -> RunReport {
-        let mut report = self.run.report();
-        if self.run_time > Duration::ZERO {
-            report.requests_per_second = Some(requests as f64 / self.run_time.as_secs_f64());
+    fn feed(&mut self, requests: &[Request]) {
+        match self {
+            Self::Run { run, run_time } => {
+                let start = Instant::now();
+                run.feed_requests(requests);
+                *run_time += start.elapsed();
+            }
+            Self::Bounds(bounds) => {
+                let records: Vec<Record> = requests.iter().map(Request::record).collect();
+                bounds.feed(&records);
+            }
         }
-        if !series {
-            report.series.clear();
-            report.tuned.clear();
-        }
-        report
     }
 }
+
+/// Returns the report of a run over all `requests` of the trace.
+fn report(run: &Run, run_time: Duration, requests: u64, series: bool) -> RunReport {
+    let mut report = run.report();
+    if run_time > Duration::ZERO {
+        report.requests_per_second = Some(requests as f64 / run_time.as_secs_f64());
+    }
+    if !series {
+        report.series.clear();
+        report.tuned.clear();
+    }
+    report
+}
+
+/// The number of requests in a batch for each job, up to [`BATCH_REQUESTS_MAX`]. A small batch stays in the
+/// processor's cache beside the state of a single run. If many runs share the cache, each run first loads its state
+/// again, and a large batch amortises this.
+const BATCH_REQUESTS_PER_JOB: usize = 1 << 13;
+
+/// The number of requests in a batch for eight jobs and more. A batch takes 2 MiB.
+const BATCH_REQUESTS_MAX: usize = 1 << 16;
 
 /// The number of points of a series over time. A plot cannot show more points.
 const INTERVALS: u64 = 200;

@@ -252,11 +252,12 @@ impl<R: Ranking> Tier for RankedTier<R> {
     fn bookkeeping_bytes(&self) -> usize {
         self.entries.len() * (size_of::<Entry>() + QUEUE_ENTRY_BYTES + size_of::<R::AccessState>())
             + self.free.capacity() * size_of::<u32>()
+            + self.admission.memory_bytes() as usize
     }
 
     fn uncharged_bytes(&self) -> u64 {
         // The charge includes 8 bytes for the state of the ranking. A state has 8 or 16 bytes; the rest is ignored.
-        0
+        self.admission.memory_bytes()
     }
 }
 

@@ -7,6 +7,7 @@ use edgeward_types::{ParseByteSizeError, Seed};
 
 use crate::adaptsize::Tuner;
 use crate::admission::{ADMISSION_NAMES, AdmissionSpec, parse_admission};
+use crate::disk_admission::REQUESTS_MAX;
 use crate::eviction::{EVICTION_NAMES, EVICTIONS, EvictionSpec, parse_eviction};
 use crate::tier::AnyTier;
 
@@ -70,6 +71,12 @@ impl PolicySpec {
     /// is 250,000, as in the paper. The tuner's model assumes LRU eviction.
     pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
         self.admission.tuner(capacity_bytes, window_requests)
+    }
+
+    /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in filters or
+    /// sketches, whose errors depend on the hash. Equal traffic with other keys then gives slightly other decisions.
+    pub fn depends_on_key_hash(&self) -> bool {
+        self.admission.depends_on_key_hash()
     }
 
     /// Returns one example for each rule and one of a combination, for lists and tests.
@@ -160,6 +167,8 @@ pub enum ParsePolicyError {
     },
     /// The size is invalid.
     Size(ParseByteSizeError),
+    /// `nth-hit` requires a number of requests from 2 to 8.
+    Requests(String),
     /// The policy takes no argument.
     NoArgument {
         /// The policy.
@@ -191,6 +200,10 @@ impl fmt::Display for ParsePolicyError {
             Self::SizeZero { policy } => {
                 write!(f, "`{policy}:0` would admit nothing; write {policy}:64KiB")
             }
+            Self::Requests(text) => write!(
+                f,
+                "`nth-hit:{text}` needs a number of requests from 2 to {REQUESTS_MAX}; write nth-hit:3"
+            ),
             Self::Size(_) => f.write_str("the policy's size cannot be read"),
             Self::NoArgument { policy, argument } => {
                 write!(f, "`{policy}` takes no `:{argument}`; write {policy}")
@@ -244,6 +257,12 @@ mod tests {
             ("threshold", "threshold:64KiB"),
             ("exp:", "cannot be read"),
             ("exp:0", "admit nothing"),
+            ("inverse-size:0", "admit nothing"),
+            ("inverse-size", "inverse-size:64KiB"),
+            ("nth-hit", "write nth-hit:3"),
+            ("nth-hit:1", "from 2 to 8"),
+            ("nth-hit:9", "from 2 to 8"),
+            ("second-hit:2", "write second-hit"),
             ("lru:3", "write lru"),
         ] {
             let message = text.parse::<PolicySpec>().expect_err(text).to_string();

@@ -3,11 +3,14 @@
 //! A rule has a file with its source, its cost and its memory. [`AdmissionSpec`] has the names of the rules.
 
 mod exponential;
+mod inverse_size;
+mod nth_hit;
 mod spec;
 mod threshold;
 
 use crate::{Object, rng::Rng};
 
+pub use nth_hit::NthHit;
 pub(crate) use spec::parse_admission;
 pub use spec::{ADMISSION_NAMES, AdmissionSpec};
 
@@ -27,15 +30,25 @@ pub enum Admission {
         /// The size in bytes at which the probability is 1/e. Infinity admits every object.
         c: f64,
     },
+    /// Admits an object of `s` bytes with probability `size_bytes / s`, and always if `s` is not larger.
+    InverseSize {
+        /// The largest size that is always admitted.
+        size_bytes: u64,
+    },
+    /// Admits an object at its N-th remembered request.
+    NthHit(NthHit),
 }
 
 impl Admission {
-    /// Returns true if `object` is admitted. Draws at most one number from `rng`, and only for a random rule.
+    /// Returns true if `object` is admitted. Call it once per miss, because a rule may count the request. Draws at most
+    /// one number from `rng`, and only for a random rule.
     pub fn admits(&self, object: &Object, rng: &mut Rng) -> bool {
-        match *self {
+        match self {
             Self::Always => true,
-            Self::Threshold { size_bytes_max } => threshold::admits(size_bytes_max, object),
-            Self::Exponential { c } => exponential::admits(c, object, rng),
+            Self::Threshold { size_bytes_max } => threshold::admits(*size_bytes_max, object),
+            Self::Exponential { c } => exponential::admits(*c, object, rng),
+            Self::InverseSize { size_bytes } => inverse_size::admits(*size_bytes, object, rng),
+            Self::NthHit(rule) => rule.admits(object),
         }
     }
 
@@ -45,13 +58,16 @@ impl Admission {
         match self {
             Self::Threshold { size_bytes_max } => *size_bytes_max = c_bytes as u64,
             Self::Exponential { c } => *c = c_bytes,
-            Self::Always => {}
+            Self::Always | Self::InverseSize { .. } | Self::NthHit(_) => {}
         }
     }
 
     /// The bytes of memory of the rule's state, without the memory of its tuner.
     pub fn memory_bytes(&self) -> u64 {
-        0
+        match self {
+            Self::NthHit(rule) => rule.memory_bytes(),
+            _ => 0,
+        }
     }
 }
 

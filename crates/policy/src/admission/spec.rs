@@ -5,17 +5,21 @@ use std::fmt;
 use edgeward_types::ByteSize;
 
 use crate::adaptsize::{Mode, Tuner, TunerConfig};
+use crate::disk_admission::REQUESTS_MAX;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
 
-use super::Admission;
+use super::{Admission, NthHit};
 
-/// An admission rule: `threshold:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`.
+/// An admission rule: `threshold:SIZE`, `inverse-size:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`,
+/// `second-hit`, `nth-hit:N`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AdmissionSpec {
     /// Admits every object.
     Always,
     /// Admits objects up to this size.
     Threshold(ByteSize),
+    /// Admits with a probability that falls with the inverse of the size. Objects up to this size are always admitted.
+    InverseSize(ByteSize),
     /// Admits with probability `e^(-size/c)` for a fixed `c`.
     Exponential(ByteSize),
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by the model of the AdaptSize paper (NSDI 2017).
@@ -23,6 +27,10 @@ pub enum AdmissionSpec {
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by a model that predicts the hits of the next window of
     /// requests from the current content of the cache.
     AdaptSizeHorizon,
+    /// Admits an object at its second remembered request.
+    SecondHit,
+    /// Admits an object at its n-th remembered request. The number n is from 2 to [`REQUESTS_MAX`].
+    NthHit(u32),
 }
 
 impl AdmissionSpec {
@@ -33,6 +41,13 @@ impl AdmissionSpec {
             Self::Threshold(size) => Admission::Threshold {
                 size_bytes_max: size.bytes(),
             },
+            Self::InverseSize(size) => Admission::InverseSize {
+                size_bytes: size.bytes(),
+            },
+            Self::SecondHit => Admission::NthHit(NthHit::new(2, capacity_bytes)),
+            Self::NthHit(requests) => {
+                Admission::NthHit(NthHit::new(requests.clamp(2, REQUESTS_MAX), capacity_bytes))
+            }
             Self::Exponential(c) => Admission::Exponential {
                 c: c.bytes() as f64,
             },
@@ -59,6 +74,11 @@ impl AdmissionSpec {
         Some(Tuner::new(config))
     }
 
+    /// See [`PolicySpec::depends_on_key_hash`](crate::PolicySpec::depends_on_key_hash).
+    pub(crate) fn depends_on_key_hash(self) -> bool {
+        matches!(self, Self::SecondHit | Self::NthHit(_))
+    }
+
     /// Returns one example for each rule that rejects objects.
     pub(crate) fn examples() -> impl Iterator<Item = Self> {
         [
@@ -66,6 +86,9 @@ impl AdmissionSpec {
             Self::Exponential(ByteSize::kib(64)),
             Self::AdaptSize,
             Self::AdaptSizeHorizon,
+            Self::InverseSize(ByteSize::kib(16)),
+            Self::SecondHit,
+            Self::NthHit(3),
         ]
         .into_iter()
     }
@@ -84,6 +107,19 @@ pub(crate) fn parse_admission(text: &str) -> Result<Option<AdmissionSpec>, Parse
     };
     let admission = match name {
         "threshold" => return size("threshold").map(AdmissionSpec::Threshold).map(Some),
+        "inverse-size" => {
+            return size("inverse-size")
+                .map(AdmissionSpec::InverseSize)
+                .map(Some);
+        }
+        "nth-hit" => {
+            let text = argument.unwrap_or_default();
+            return match text.parse() {
+                Ok(requests @ 2..=REQUESTS_MAX) => Ok(Some(AdmissionSpec::NthHit(requests))),
+                _ => Err(ParsePolicyError::Requests(text.to_owned())),
+            };
+        }
+        "second-hit" => AdmissionSpec::SecondHit,
         "exp" => return size("exp").map(AdmissionSpec::Exponential).map(Some),
         "adaptsize" => AdmissionSpec::AdaptSize,
         "adaptsize-horizon" => AdmissionSpec::AdaptSizeHorizon,
@@ -108,6 +144,9 @@ impl fmt::Display for AdmissionSpec {
             Self::Always => f.write_str("always"),
             Self::Threshold(threshold) => write!(f, "threshold:{}", size(threshold)),
             Self::Exponential(c) => write!(f, "exp:{}", size(c)),
+            Self::InverseSize(at) => write!(f, "inverse-size:{}", size(at)),
+            Self::SecondHit => f.write_str("second-hit"),
+            Self::NthHit(requests) => write!(f, "nth-hit:{requests}"),
             Self::AdaptSize => f.write_str("adaptsize"),
             Self::AdaptSizeHorizon => f.write_str("adaptsize-horizon"),
         }
@@ -115,4 +154,5 @@ impl fmt::Display for AdmissionSpec {
 }
 
 /// The names of the rules, for error messages.
-pub const ADMISSION_NAMES: &str = "threshold:SIZE, exp:SIZE, adaptsize, adaptsize-horizon";
+pub const ADMISSION_NAMES: &str = "threshold:SIZE, inverse-size:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, \
+     second-hit, nth-hit:N";

@@ -365,6 +365,7 @@ impl Tier for DensityTier {
             + self.ghosts.bookkeeping_bytes()
             + self.queues.bookkeeping_bytes()
             + self.learner.bookkeeping_bytes()
+            + self.admission.memory_bytes() as usize
             + PENDING_HITS_MAX * size_of::<AtomicU32>()
     }
 

@@ -268,12 +268,14 @@ impl<O: ListOrder> Tier for ListTier<O> {
             + self.free.capacity() * size_of::<Index>()
             + self.order.bookkeeping_bytes()
             + self.hits.bookkeeping_bytes()
+            + self.admission.memory_bytes() as usize
     }
 
     fn uncharged_bytes(&self) -> u64 {
         let entries = self.entries.len() as u64;
         let lists = self.order.bookkeeping_bytes() as u64;
-        (entries * ENTRY_BYTES + lists).saturating_sub(entries * BOOKKEEPING_BYTES_CHARGED)
+        let tier = entries * ENTRY_BYTES + lists + self.admission.memory_bytes();
+        tier.saturating_sub(entries * BOOKKEEPING_BYTES_CHARGED)
     }
 }
 

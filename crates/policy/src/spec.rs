@@ -5,8 +5,7 @@ use std::str::FromStr;
 
 use edgeward_types::{ParseByteSizeError, Seed};
 
-use crate::adaptsize::Tuner;
-use crate::admission::{ADMISSION_NAMES, AdmissionSpec, parse_admission};
+use crate::admission::{ADMISSION_NAMES, AdmissionSpec, AdmissionTuner, parse_admission};
 use crate::disk_admission::REQUESTS_MAX;
 use crate::eviction::{EVICTION_NAMES, EVICTIONS, EvictionSpec, parse_eviction};
 use crate::tier::AnyTier;
@@ -68,9 +67,14 @@ impl PolicySpec {
     /// Returns the tuner of the tier's admission, if the policy has a parameter to tune.
     ///
     /// `window_requests` is the largest number of requests between two tunings (Δ in the AdaptSize paper). The default
-    /// is 250,000, as in the paper. The tuner's model assumes LRU eviction.
-    pub fn tuner(&self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
-        self.admission.tuner(capacity_bytes, window_requests)
+    /// for AdaptSize is 250,000, as in the paper. The models of AdaptSize assume LRU eviction.
+    pub fn tuner(
+        &self,
+        capacity_bytes: u64,
+        window_requests: Option<u32>,
+    ) -> Option<Box<dyn AdmissionTuner>> {
+        self.admission
+            .tuner(self.eviction, capacity_bytes, window_requests)
     }
 
     /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in filters or
@@ -169,6 +173,8 @@ pub enum ParsePolicyError {
     Size(ParseByteSizeError),
     /// `nth-hit` requires a number of requests from 2 to 8.
     Requests(String),
+    /// `threshold-percentile` requires a number from 1 to 99.
+    Percentile(String),
     /// The policy takes no argument.
     NoArgument {
         /// The policy.
@@ -203,6 +209,10 @@ impl fmt::Display for ParsePolicyError {
             Self::Requests(text) => write!(
                 f,
                 "`nth-hit:{text}` needs a number of requests from 2 to {REQUESTS_MAX}; write nth-hit:3"
+            ),
+            Self::Percentile(text) => write!(
+                f,
+                "`threshold-percentile:{text}` needs a whole number from 1 to 99; write threshold-percentile:90"
             ),
             Self::Size(_) => f.write_str("the policy's size cannot be read"),
             Self::NoArgument { policy, argument } => {
@@ -263,6 +273,11 @@ mod tests {
             ("nth-hit:1", "from 2 to 8"),
             ("nth-hit:9", "from 2 to 8"),
             ("second-hit:2", "write second-hit"),
+            ("threshold-percentile", "write threshold-percentile:90"),
+            ("threshold-percentile:0", "from 1 to 99"),
+            ("threshold-percentile:100", "from 1 to 99"),
+            ("hill-climbing:2", "write hill-climbing"),
+            ("adaptsize-code:2", "write adaptsize-code"),
             ("lru:3", "write lru"),
         ] {
             let message = text.parse::<PolicySpec>().expect_err(text).to_string();

@@ -59,8 +59,8 @@ pub trait Tier: Debug + Send {
     fn bookkeeping_bytes(&self) -> usize;
 
     /// The bytes of bookkeeping beyond [`BOOKKEEPING_BYTES_CHARGED`](crate::BOOKKEEPING_BYTES_CHARGED) per resident
-    /// object, and the state of the admission rule. A cache whose capacity limits all its memory reduces the capacity of
-    /// the tier by this number.
+    /// object, and the state of the admission rule. A cache whose capacity limits all its memory reduces the capacity
+    /// of the tier by this number.
     fn uncharged_bytes(&self) -> u64;
 }
 

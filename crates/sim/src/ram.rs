@@ -1,8 +1,10 @@
 //! The memory tier of a simulation run: the policies of the server's tier and an index of objects, without bodies.
 
+use std::cell::OnceCell;
+
 use edgeward_policy::{
-    AnyTier, Evicted, HitRecorder, Object, PolicySpec, Slot, Verdict,
-    adaptsize::{Tuner, Tuning},
+    AnyTier, Evicted, HitRecorder, Object, PolicySpec, Slot, Verdict, adaptsize::Tuning,
+    admission::AdmissionTuner,
 };
 use edgeward_types::{KeyHash, Seed, charge_bytes};
 
@@ -18,7 +20,7 @@ pub(crate) struct Ram {
     objects: Vec<Resident>,
     tier: AnyTier,
     hit_recorder: HitRecorder,
-    tuner: Option<Tuner>,
+    tuner: Option<Box<dyn AdmissionTuner>>,
     evicted: Vec<Evicted>,
     /// The capacity for objects and uncharged bookkeeping.
     capacity_bytes: u64,
@@ -91,24 +93,25 @@ impl Ram {
         self.tuner.is_some()
     }
 
-    /// Passes a request to the tuner. Returns the result of its step if this request completed a window.
+    /// Passes a request to the tuner. Returns the result of its step if this request completed a window and the tuner
+    /// has a model.
     pub(crate) fn record(&mut self, request: &Request, hit: bool) -> Option<Tuning> {
         let charge_bytes = self.charge(request.size);
         let tuner = self.tuner.as_mut()?;
         if !tuner.record(KeyHash(request.key), charge_bytes, hit) {
             return None;
         }
-        // The tuner asks by key. A step takes about 0.1 s, much longer than this table of the residents.
-        let mut residents = ObjectNumbers::default();
-        for (slot, resident) in self.objects.iter().enumerate() {
-            let number = resident.object;
-            if self.residents.contains(number) && self.slots[number.index()].index() == slot {
-                residents.number(resident.key, resident.size_bytes);
-            }
-        }
-        let tuning = tuner.step(&|key: KeyHash| residents.find(key.0).is_some());
-        self.tier.set_c(tuning.c);
-        Some(tuning)
+        // AdaptSize's horizon mode asks by key. Its step takes about 0.1 s, much longer than this table of the
+        // residents.
+        let by_key = OnceCell::new();
+        let (objects, residents, slots) = (&self.objects, &self.residents, &self.slots);
+        let is_resident = |key: KeyHash| {
+            let by_key = by_key.get_or_init(|| residents_by_key(objects, residents, slots));
+            by_key.find(key.0).is_some()
+        };
+        let step = tuner.step(&is_resident);
+        self.tier.set_c(step.c);
+        step.tuning
     }
 
     pub(crate) fn tier(&self) -> &AnyTier {
@@ -158,6 +161,17 @@ impl Ram {
     fn charge(&self, size_bytes: u64) -> u64 {
         charge_bytes(size_bytes, self.overhead_bytes)
     }
+}
+
+fn residents_by_key(objects: &[Resident], residents: &ObjectSet, slots: &[Slot]) -> ObjectNumbers {
+    let mut by_key = ObjectNumbers::default();
+    for (slot, resident) in objects.iter().enumerate() {
+        let number = resident.object;
+        if residents.contains(number) && slots[number.index()].index() == slot {
+            by_key.number(resident.key, resident.size_bytes);
+        }
+    }
+    by_key
 }
 
 #[derive(Clone, Copy, Debug)]

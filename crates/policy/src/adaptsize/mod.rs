@@ -10,6 +10,7 @@
 //!   The objects' request rates are calibrated: earlier estimates are compared with the requests that followed. The
 //!   predicted hit ratio is corrected by small simulated caches, which see the requests for a sample of the objects.
 //!   Use this mode in production.
+//! - [`Mode::Code`] is the published code of the paper's authors, with its approximations (`code`).
 //!
 //! The tuner reads neither a clock nor the bits of a key. The server and the simulator, which hash keys differently,
 //! therefore get the same `c`. The server runs the tuner outside the request path.
@@ -19,6 +20,7 @@
 //! made here, and measurements.
 
 mod calibration;
+mod code;
 mod correction;
 mod gaps;
 mod horizon;
@@ -44,6 +46,8 @@ pub enum Mode {
     Paper,
     /// The next window from the current cache content, with calibrated rates and a correction by measurements.
     Horizon,
+    /// The paper's model with the approximations of the authors' published simulator, to reproduce its figures.
+    Code,
 }
 
 /// The settings of a tuner. [`TunerConfig::new`] gives each field a justified default.

@@ -3,6 +3,7 @@
 use edgeward_types::{KeyHash, Seed};
 
 use super::calibration::Calibration;
+use super::code;
 use super::correction::Correction;
 use super::gaps::Gaps;
 use super::horizon::{ExpectedRequests, WindowObjects};
@@ -10,6 +11,7 @@ use super::model::{BINS_PER_OCTAVE, ObjectRate, Population};
 use super::search;
 use super::statistics::{NO_BIN, Object, Statistics};
 use super::{CurvePoint, Mode, TunerConfig, Tuning};
+use crate::admission::{AdmissionTuner, TunerStep};
 
 /// Chooses `c` for a cache that admits an object of `s` bytes with probability `e^(-s/c)`.
 ///
@@ -31,6 +33,10 @@ pub struct Tuner {
 #[derive(Clone, Debug)]
 enum ModeState {
     Paper,
+    Code {
+        /// True after the first step.
+        has_stepped: bool,
+    },
     Horizon {
         /// For each range of rate estimates, the mean number of requests that followed in the next window.
         calibration: Calibration,
@@ -63,13 +69,14 @@ impl Tuner {
             length: config.first_window_requests.min(config.window_requests),
             mode_state: match config.mode {
                 Mode::Paper => ModeState::Paper,
+                Mode::Code => ModeState::Code { has_stepped: false },
                 Mode::Horizon => ModeState::Horizon {
                     calibration: Calibration::new(config.smoothing),
                     gaps: Gaps::default(),
                     correction: Box::new(Correction::new(&config, Seed(0))),
                 },
             },
-            c: f64::INFINITY,
+            c: Self::initial_c(config.mode),
             predicted_ohr: None,
             config,
         }
@@ -77,9 +84,12 @@ impl Tuner {
 
     /// The `c` of the first window. It is infinity, which admits every object, because the traffic is unknown.
     ///
-    /// The published code starts at the capacity of the cache or at 32 KiB; the paper has no value.
-    pub fn initial_c(&self) -> f64 {
-        f64::INFINITY
+    /// The published code starts at the capacity of the cache or, as [`Mode::Code`], at 32 KiB; the paper has no value.
+    pub fn initial_c(mode: Mode) -> f64 {
+        match mode {
+            Mode::Paper | Mode::Horizon => f64::INFINITY,
+            Mode::Code => code::INITIAL_C,
+        }
     }
 
     /// Records one request with the object's charged size, hit or miss. Returns true if the window is complete
@@ -100,7 +110,14 @@ impl Tuner {
             }
             None => self.window.untracked += 1,
         }
-        self.window.requests >= u64::from(self.length) || self.statistics.is_full()
+        let requests = self.window.requests;
+        let is_complete = match self.mode_state {
+            ModeState::Code { has_stepped } => {
+                code::is_step_due(&self.config, &self.statistics, requests, !has_stepped)
+            }
+            _ => requests >= u64::from(self.length),
+        };
+        is_complete || self.statistics.is_full()
     }
 
     /// Chooses the next `c` from the counts of the window that ended and of earlier windows, smoothed. Then starts
@@ -136,6 +153,7 @@ impl Tuner {
         } else {
             match self.config.mode {
                 Mode::Paper => self.step_paper(),
+                Mode::Code => self.step_code(),
                 Mode::Horizon => self.step_horizon(resident, window.requests, measured_ohr),
             }
         };
@@ -159,7 +177,7 @@ impl Tuner {
     pub fn memory_bytes(&self) -> usize {
         self.statistics.memory_bytes()
             + match &self.mode_state {
-                ModeState::Paper => 0,
+                ModeState::Paper | ModeState::Code { .. } => 0,
                 ModeState::Horizon { correction, .. } => correction.memory_bytes(),
             }
     }
@@ -186,6 +204,16 @@ impl Tuner {
             (reachable || c.is_infinite())
                 .then(|| population.solve(c, capacity_bytes).object_hit_ratio)
         })
+    }
+
+    /// The tuning policy of the published code.
+    fn step_code(&mut self) -> (Vec<CurvePoint>, CurvePoint) {
+        self.mode_state = ModeState::Code { has_stepped: true };
+        code::smooth(&mut self.statistics, self.config.smoothing);
+        self.forget(|object| object.past >= RATE_MIN);
+        let choice = code::choose(&self.config, &self.statistics, self.c);
+        self.statistics.begin_window(|_| 0);
+        choice
     }
 
     /// Chooses `c` in horizon mode. The finite-horizon model predicts hit ratios from calibrated counts and measured
@@ -254,7 +282,7 @@ impl Tuner {
             keep(object) || correction.is_some_and(|correction| correction.holds(object))
         };
         let mut correction = match &mut self.mode_state {
-            ModeState::Paper => None,
+            ModeState::Paper | ModeState::Code { .. } => None,
             ModeState::Horizon { correction, .. } => Some(correction),
         };
         let mut rates: Vec<f32> = self
@@ -278,6 +306,24 @@ impl Tuner {
             }
             kept
         });
+    }
+}
+
+impl AdmissionTuner for Tuner {
+    fn record(&mut self, key: KeyHash, size_bytes: u64, hit: bool) -> bool {
+        self.record(key, size_bytes, hit)
+    }
+
+    fn step(&mut self, resident: &dyn Fn(KeyHash) -> bool) -> TunerStep {
+        let tuning = self.step(resident);
+        TunerStep {
+            c: tuning.c,
+            tuning: Some(tuning),
+        }
+    }
+
+    fn memory_bytes(&self) -> usize {
+        self.memory_bytes()
     }
 }
 

@@ -3,16 +3,22 @@
 //! A rule has a file with its source, its cost and its memory. [`AdmissionSpec`] has the names of the rules.
 
 mod exponential;
+mod hill_climbing;
 mod inverse_size;
 mod nth_hit;
+mod percentile;
 mod spec;
 mod threshold;
+mod tuner;
 
 use crate::{Object, rng::Rng};
 
+pub use hill_climbing::HillClimbing;
 pub use nth_hit::NthHit;
+pub use percentile::PercentileTuner;
 pub(crate) use spec::parse_admission;
 pub use spec::{ADMISSION_NAMES, AdmissionSpec};
+pub use tuner::{AdmissionTuner, TunerStep};
 
 /// An admission rule with its state.
 #[derive(Debug)]
@@ -59,6 +65,16 @@ impl Admission {
             Self::Threshold { size_bytes_max } => *size_bytes_max = c_bytes as u64,
             Self::Exponential { c } => *c = c_bytes,
             Self::Always | Self::InverseSize { .. } | Self::NthHit(_) => {}
+        }
+    }
+
+    /// The size parameter that a tuner may set, in bytes. `None` if the rule has no such parameter.
+    pub fn c(&self) -> Option<f64> {
+        match *self {
+            Self::Threshold { size_bytes_max } if size_bytes_max == u64::MAX => Some(f64::INFINITY),
+            Self::Threshold { size_bytes_max } => Some(size_bytes_max as f64),
+            Self::Exponential { c } => Some(c),
+            Self::Always | Self::InverseSize { .. } | Self::NthHit(_) => None,
         }
     }
 

@@ -6,18 +6,23 @@ use edgeward_types::ByteSize;
 
 use crate::adaptsize::{Mode, Tuner, TunerConfig};
 use crate::disk_admission::REQUESTS_MAX;
+use crate::eviction::EvictionSpec;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
 
-use super::{Admission, NthHit};
+use super::{Admission, AdmissionTuner, HillClimbing, NthHit, PercentileTuner};
 
-/// An admission rule: `threshold:SIZE`, `inverse-size:SIZE`, `exp:SIZE`, `adaptsize`, `adaptsize-horizon`,
-/// `second-hit`, `nth-hit:N`.
+/// An admission rule: `threshold:SIZE`, `threshold-percentile:P`, `hill-climbing`, `inverse-size:SIZE`, `exp:SIZE`,
+/// `adaptsize`, `adaptsize-horizon`, `adaptsize-code`, `second-hit`, `nth-hit:N`.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum AdmissionSpec {
     /// Admits every object.
     Always,
     /// Admits objects up to this size.
     Threshold(ByteSize),
+    /// Admits objects up to this percentile, from 1 to 99, of the sizes that were requested recently.
+    ThresholdPercentile(u8),
+    /// Admits objects up to a size that is tuned by hill climbing with two shadow caches.
+    HillClimbing,
     /// Admits with a probability that falls with the inverse of the size. Objects up to this size are always admitted.
     InverseSize(ByteSize),
     /// Admits with probability `e^(-size/c)` for a fixed `c`.
@@ -27,6 +32,8 @@ pub enum AdmissionSpec {
     /// Like [`Exponential`](Self::Exponential), with `c` tuned by a model that predicts the hits of the next window of
     /// requests from the current content of the cache.
     AdaptSizeHorizon,
+    /// Like [`AdaptSize`](Self::AdaptSize), with the approximations of the code that the paper's authors published.
+    AdaptSizeCode,
     /// Admits an object at its second remembered request.
     SecondHit,
     /// Admits an object at its n-th remembered request. The number n is from 2 to [`REQUESTS_MAX`].
@@ -36,6 +43,9 @@ pub enum AdmissionSpec {
 impl AdmissionSpec {
     /// Returns the rule for a tier of this capacity, in its first state.
     pub(crate) fn rule(self, capacity_bytes: u64) -> Admission {
+        let adaptsize = |mode| Admission::Exponential {
+            c: Tuner::initial_c(mode),
+        };
         match self {
             Self::Always => Admission::Always,
             Self::Threshold(size) => Admission::Threshold {
@@ -51,32 +61,53 @@ impl AdmissionSpec {
             Self::Exponential(c) => Admission::Exponential {
                 c: c.bytes() as f64,
             },
-            Self::AdaptSize | Self::AdaptSizeHorizon => {
-                let tuner = self.tuner(capacity_bytes, None);
-                Admission::Exponential {
-                    c: tuner.map_or(f64::INFINITY, |tuner| tuner.initial_c()),
-                }
-            }
+            Self::ThresholdPercentile(_) => Admission::Threshold {
+                size_bytes_max: u64::MAX,
+            },
+            Self::HillClimbing => Admission::Threshold {
+                size_bytes_max: HillClimbing::initial_c(capacity_bytes) as u64,
+            },
+            Self::AdaptSize => adaptsize(Mode::Paper),
+            Self::AdaptSizeHorizon => adaptsize(Mode::Horizon),
+            Self::AdaptSizeCode => adaptsize(Mode::Code),
         }
     }
 
     /// See [`PolicySpec::tuner`](crate::PolicySpec::tuner).
-    pub(crate) fn tuner(self, capacity_bytes: u64, window_requests: Option<u32>) -> Option<Tuner> {
-        let mode = match self {
-            Self::AdaptSize => Mode::Paper,
-            Self::AdaptSizeHorizon => Mode::Horizon,
-            _ => return None,
+    pub(crate) fn tuner(
+        self,
+        eviction: EvictionSpec,
+        capacity_bytes: u64,
+        window_requests: Option<u32>,
+    ) -> Option<Box<dyn AdmissionTuner>> {
+        let adaptsize = |mode| -> Box<dyn AdmissionTuner> {
+            let mut config = TunerConfig::new(mode, capacity_bytes);
+            if let Some(window_requests) = window_requests {
+                config.window_requests = window_requests;
+            }
+            Box::new(Tuner::new(config))
         };
-        let mut config = TunerConfig::new(mode, capacity_bytes);
-        if let Some(window_requests) = window_requests {
-            config.window_requests = window_requests;
-        }
-        Some(Tuner::new(config))
+        Some(match self {
+            Self::ThresholdPercentile(percent) => Box::new(PercentileTuner::new(percent)),
+            Self::HillClimbing => {
+                let tuner = HillClimbing::new(eviction, capacity_bytes, window_requests);
+                Box::new(tuner)
+            }
+            Self::AdaptSize => adaptsize(Mode::Paper),
+            Self::AdaptSizeHorizon => adaptsize(Mode::Horizon),
+            Self::AdaptSizeCode => adaptsize(Mode::Code),
+            Self::Always
+            | Self::Threshold(_)
+            | Self::InverseSize(_)
+            | Self::Exponential(_)
+            | Self::SecondHit
+            | Self::NthHit(_) => return None,
+        })
     }
 
     /// See [`PolicySpec::depends_on_key_hash`](crate::PolicySpec::depends_on_key_hash).
     pub(crate) fn depends_on_key_hash(self) -> bool {
-        matches!(self, Self::SecondHit | Self::NthHit(_))
+        matches!(self, Self::SecondHit | Self::NthHit(_) | Self::HillClimbing)
     }
 
     /// Returns one example for each rule that rejects objects.
@@ -86,6 +117,9 @@ impl AdmissionSpec {
             Self::Exponential(ByteSize::kib(64)),
             Self::AdaptSize,
             Self::AdaptSizeHorizon,
+            Self::AdaptSizeCode,
+            Self::ThresholdPercentile(90),
+            Self::HillClimbing,
             Self::InverseSize(ByteSize::kib(16)),
             Self::SecondHit,
             Self::NthHit(3),
@@ -119,6 +153,15 @@ pub(crate) fn parse_admission(text: &str) -> Result<Option<AdmissionSpec>, Parse
                 _ => Err(ParsePolicyError::Requests(text.to_owned())),
             };
         }
+        "threshold-percentile" => {
+            let text = argument.unwrap_or_default();
+            return match text.parse() {
+                Ok(percent @ 1..=99) => Ok(Some(AdmissionSpec::ThresholdPercentile(percent))),
+                _ => Err(ParsePolicyError::Percentile(text.to_owned())),
+            };
+        }
+        "hill-climbing" => AdmissionSpec::HillClimbing,
+        "adaptsize-code" => AdmissionSpec::AdaptSizeCode,
         "second-hit" => AdmissionSpec::SecondHit,
         "exp" => return size("exp").map(AdmissionSpec::Exponential).map(Some),
         "adaptsize" => AdmissionSpec::AdaptSize,
@@ -145,6 +188,9 @@ impl fmt::Display for AdmissionSpec {
             Self::Threshold(threshold) => write!(f, "threshold:{}", size(threshold)),
             Self::Exponential(c) => write!(f, "exp:{}", size(c)),
             Self::InverseSize(at) => write!(f, "inverse-size:{}", size(at)),
+            Self::ThresholdPercentile(percent) => write!(f, "threshold-percentile:{percent}"),
+            Self::HillClimbing => f.write_str("hill-climbing"),
+            Self::AdaptSizeCode => f.write_str("adaptsize-code"),
             Self::SecondHit => f.write_str("second-hit"),
             Self::NthHit(requests) => write!(f, "nth-hit:{requests}"),
             Self::AdaptSize => f.write_str("adaptsize"),
@@ -154,5 +200,5 @@ impl fmt::Display for AdmissionSpec {
 }
 
 /// The names of the rules, for error messages.
-pub const ADMISSION_NAMES: &str = "threshold:SIZE, inverse-size:SIZE, exp:SIZE, adaptsize, adaptsize-horizon, \
-     second-hit, nth-hit:N";
+pub const ADMISSION_NAMES: &str = "threshold:SIZE, threshold-percentile:P, hill-climbing, inverse-size:SIZE, \
+     exp:SIZE, adaptsize, adaptsize-horizon, adaptsize-code, second-hit, nth-hit:N";

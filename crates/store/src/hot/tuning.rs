@@ -1,4 +1,4 @@
-//! Runs the tuner of AdaptSize on a separate thread, or on the threads of requests if runs must be repeatable.
+//! Runs the tuner of an admission rule on a separate thread, or on the threads of requests if runs must be repeatable.
 
 use std::fmt;
 use std::sync::Arc;
@@ -6,7 +6,8 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use edgeward_policy::adaptsize::{self, Tuner};
+use edgeward_policy::adaptsize;
+use edgeward_policy::admission::{self, AdmissionTuner};
 
 use super::Shared;
 use super::recorder::{RING_REQUESTS, Recorder, Request};
@@ -16,7 +17,8 @@ use crate::sync::Mutex;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TunerMode {
     /// A separate thread. Requests never wait for the tuner. The tuner divides the requests into windows. After
-    /// each window it computes a new value of AdaptSize's parameter `c`, which takes about 100 ms, and sets it.
+    /// each window it computes a new value of AdaptSize's parameter `c`, which takes about 100 ms, and sets it. Other
+    /// tuners take less time.
     #[default]
     Thread,
     /// The thread of the request that completes a window. That request waits until the tuner has set the new
@@ -28,10 +30,10 @@ pub enum TunerMode {
 /// The state of the tuner for operators.
 #[derive(Clone, Debug, Default)]
 pub struct TuningStatus {
-    /// The outcome of the last step, the choice of `c` at the end of a window. `None` before the first window is
-    /// full.
+    /// The outcome of AdaptSize's last step, the choice of `c` at the end of a window. `None` before the first window
+    /// is full, and for tuners without a model.
     pub last: Option<adaptsize::Tuning>,
-    /// The current value of the parameter `c` of AdaptSize, in bytes.
+    /// The current size parameter in bytes: `c` of AdaptSize, or the largest size that a tuned threshold admits.
     pub c: f64,
     /// The number of windows evaluated.
     pub steps: u64,
@@ -58,12 +60,13 @@ enum TunerRunner {
 
 impl Tuning {
     pub(super) fn start<V: Send + Sync + 'static>(
-        tuner: Tuner,
+        tuner: Box<dyn AdmissionTuner>,
         mode: TunerMode,
         shared: Arc<Shared<V>>,
     ) -> Self {
+        let c = shared.tier.lock().admission().c();
         let status = Arc::new(Mutex::new(TuningStatus {
-            c: tuner.initial_c(),
+            c: c.unwrap_or(f64::INFINITY),
             ..TuningStatus::default()
         }));
         let step = TunerStep {
@@ -155,7 +158,7 @@ impl<V: Send + Sync + 'static> Inline for Mutex<TunerStep<V>> {
 
 /// The tuner, and the cache that it tunes.
 struct TunerStep<V> {
-    tuner: Tuner,
+    tuner: Box<dyn AdmissionTuner>,
     shared: Arc<Shared<V>>,
     status: Arc<Mutex<TuningStatus>>,
 }
@@ -171,13 +174,15 @@ impl<V> TunerStep<V> {
             return;
         }
         let index = &self.shared.index;
-        let tuning = self.tuner.step(&|key| index.contains(key));
-        let c = tuning.c;
-        self.shared.tier.lock().set_c(c);
+        let admission::TunerStep { c, tuning } = self.tuner.step(&|key| index.contains(key));
+        // Some tuners step often. The requests' threads need the tier's lock, so it is taken only for a change.
+        if self.status.lock().c != c {
+            self.shared.tier.lock().set_c(c);
+        }
         let mut status = self.status.lock();
         status.c = c;
         status.steps += 1;
-        status.last = Some(tuning);
+        status.last = tuning;
     }
 }
 

@@ -20,7 +20,11 @@ fn config(mode: Mode, capacity_bytes: u64, window_requests: u32) -> TunerConfig 
 /// Drives a cache and its tuner. `rename` maps the keys that the tuner gets.
 fn drive(config: TunerConfig, requests: &[(u64, u64)], rename: fn(u64) -> u64) -> Vec<Tuning> {
     let mut tuner = Tuner::new(config);
-    let mut cache = ListCache::new(config.capacity_bytes, tuner.initial_c(), Seed(4));
+    let mut cache = ListCache::new(
+        config.capacity_bytes,
+        Tuner::initial_c(config.mode),
+        Seed(4),
+    );
     let mut tunings = Vec::new();
     for &(key, size) in requests {
         let hit = cache.request(key, size);

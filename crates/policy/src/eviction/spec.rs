@@ -7,7 +7,9 @@ use edgeward_types::Seed;
 use super::{Gds, Gdsf, GdsfPlain, LfuDa, Size};
 use crate::admission::Admission;
 use crate::density::DensityTier;
-use crate::lists::{Fifo, ListTier, Lru, S4Lru, Sieve, Slru};
+use crate::lists::{
+    AdaptiveReplacement, Fifo, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve, Slru, TwoQ,
+};
 use crate::ranked::RankedTier;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
 use crate::tier::AnyTier;
@@ -25,6 +27,14 @@ pub enum EvictionSpec {
     S4Lru,
     /// Evicts the first object, from a moving position in the order of admission, that was not hit recently.
     Sieve,
+    /// FIFO with a small queue for new objects, a main queue for objects with several hits, and ghosts.
+    S3Fifo,
+    /// A FIFO queue for new objects, and LRU for objects that return after their eviction.
+    TwoQ,
+    /// LRU for objects with one request and for objects with several; their shares adapt to the traffic.
+    Arc,
+    /// Evicts the object whose last request but one is the oldest.
+    LruK,
     /// Evicts the largest object.
     Size,
     /// Evicts the object with the fewest requests. Old requests lose weight, so that formerly popular objects
@@ -64,6 +74,10 @@ impl EvictionSpec {
             Self::Slru => tier!(ListTier<Slru>),
             Self::S4Lru => tier!(ListTier<S4Lru>),
             Self::Sieve => tier!(ListTier<Sieve>),
+            Self::S3Fifo => tier!(ListTier<S3Fifo>),
+            Self::TwoQ => tier!(ListTier<TwoQ>),
+            Self::Arc => tier!(ListTier<AdaptiveReplacement>),
+            Self::LruK => tier!(ListTier<LruK>),
             Self::Size => tier!(RankedTier<Size>),
             Self::LfuDa => tier!(RankedTier<LfuDa>),
             Self::Gds => tier!(RankedTier<Gds>),
@@ -83,6 +97,10 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("slru", EvictionSpec::Slru),
     ("s4lru", EvictionSpec::S4Lru),
     ("sieve", EvictionSpec::Sieve),
+    ("s3-fifo", EvictionSpec::S3Fifo),
+    ("2q", EvictionSpec::TwoQ),
+    ("arc", EvictionSpec::Arc),
+    ("lru-k", EvictionSpec::LruK),
     ("size", EvictionSpec::Size),
     ("lfu-da", EvictionSpec::LfuDa),
     ("gds", EvictionSpec::Gds),
@@ -93,8 +111,8 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
 ];
 
 /// The names of the eviction rules, for messages and help.
-pub const EVICTION_NAMES: &str =
-    "lru, fifo, slru, s4lru, sieve, size, lfu-da, gds, gdsf, gdsf-plain, density, infinite";
+pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, gdsf, \
+     gdsf-plain, density, infinite";
 
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {

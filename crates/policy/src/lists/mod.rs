@@ -4,16 +4,22 @@
 //! admitted, evicted or removed. Hits are recorded without a lock. The next offer processes them first, in their order,
 //! so LRU evicts the same objects as a list that is changed at every hit.
 //!
-//! Memory per resident object: 24 bytes for the entry, 24 for its place in a list, and 1 for its hits.
+//! Memory per resident object: 24 bytes for the entry, 24 for its place in a list, and 1 for its hits. Some orders
+//! have ghosts: the keys of evicted objects, bounded by bytes and number.
 
+pub mod arc;
 pub mod fifo;
+mod ghosts;
 mod hits;
 mod links;
 pub mod lru;
+pub mod lru_k;
+pub mod s3_fifo;
 pub mod segmented;
 pub mod sieve;
 #[cfg(test)]
 mod tests;
+pub mod two_q;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -28,11 +34,15 @@ use crate::tier::{HitRecorder, Tier};
 use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
 use links::Index;
 
+pub use arc::AdaptiveReplacement;
 pub use fifo::Fifo;
 pub use hits::{HitLog, Hits};
 pub use lru::Lru;
+pub use lru_k::LruK;
+pub use s3_fifo::S3Fifo;
 pub use segmented::{S4Lru, Slru};
 pub use sieve::Sieve;
+pub use two_q::TwoQ;
 
 /// An eviction order of lists. An object is known by its index in the tier until it is evicted or removed.
 pub trait ListOrder: Debug + Send + Sized + 'static {
@@ -45,7 +55,11 @@ pub trait ListOrder: Debug + Send + Sized + 'static {
     /// Notes that an object is offered. It may be rejected by the admission rule.
     fn offered(&mut self, _object: &Object) {}
 
-    /// Adds an admitted object.
+    /// Prepares for an object that the admission rule admits. An order with ghosts takes the object's ghost here,
+    /// before victims become ghosts.
+    fn prepare(&mut self, _object: &Object) {}
+
+    /// Adds the object that was passed to [`prepare`](Self::prepare).
     fn enter(&mut self, index: Index, object: &Object);
 
     /// Processes one hit of a resident object, for [`Hits::InOrder`].
@@ -204,6 +218,7 @@ impl<O: ListOrder> Tier for ListTier<O> {
         if self.residents >= RESIDENTS_MAX {
             return self.reject(object, RejectReason::ObjectLimit);
         }
+        self.order.prepare(object);
         let used_bytes_max = self.capacity_bytes - object.size_bytes;
         if !self.make_room(used_bytes_max, Some(object), evicted) {
             return self.reject(object, RejectReason::LowRank);

@@ -1,5 +1,7 @@
 //! Tests that a tier of lists has the same hits and evictions as simple reference implementations of its policies.
 
+mod with_ghosts;
+
 use std::collections::VecDeque;
 
 use edgeward_types::Seed;
@@ -115,7 +117,16 @@ impl Oracle for TextbookSegments {
     }
 }
 
-fn compare<O: ListOrder>(mut oracle: impl Oracle, keys: &[u64], capacity_bytes: u64) {
+fn compare<O: ListOrder>(oracle: impl Oracle, keys: &[u64], capacity_bytes: u64) {
+    compare_with_sizes::<O>(oracle, keys, capacity_bytes, size_of_key);
+}
+
+fn compare_with_sizes<O: ListOrder>(
+    mut oracle: impl Oracle,
+    keys: &[u64],
+    capacity_bytes: u64,
+    size_of_key: fn(u64) -> u64,
+) {
     let tier = ListTier::<O>::new(capacity_bytes, Admission::Always, Seed(1));
     let mut ours = Driver::new(tier);
     for &key in keys {

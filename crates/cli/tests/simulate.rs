@@ -10,15 +10,7 @@ use serde_json::Value;
 fn bounds_are_at_least_the_hit_ratios_of_all_policies() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
     let trace = folder.path().join("web.tr");
-    let generate = [
-        "trace",
-        "generate",
-        "--preset=web",
-        "--requests=20000",
-        "--output",
-    ];
-    let generated = edgeward(&generate, &trace);
-    assert!(generated.status.success(), "{generated:?}");
+    generate(&trace);
 
     let simulate = ["simulate", "--capacity", "1MiB,1%", "--bounds"];
     let table = edgeward(&simulate, &trace);
@@ -95,6 +87,82 @@ fn the_results_are_equal_for_any_number_of_threads() {
     for threads in ["2", "16"] {
         assert!(one == results(threads), "{threads} threads");
     }
+}
+
+/// Offline policies are ordinary rows, in the order of the options. The page's headline names a policy that can serve.
+#[test]
+fn offline_policies_have_rows_beside_the_policies_that_serve() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let trace = folder.path().join("web.tr");
+    generate(&trace);
+    let page = folder.path().join("page.html");
+    let report = format!("--report={}", page.display());
+    let output = edgeward(
+        &[
+            "simulate",
+            "--capacity=1MiB,8MiB",
+            "--policy=belady,lru,belady-size,size-opt:4000,infinite",
+            "--warmup=10%",
+            "--json",
+            &report,
+        ],
+        &trace,
+    );
+    let json: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+    let runs = json["runs"].as_array().expect("runs are an array");
+    let names: Vec<&str> = runs
+        .iter()
+        .filter_map(|run| run["policy"].as_str())
+        .collect();
+    let expected = ["belady", "lru", "belady-size", "size-opt:4000", "infinite"];
+    assert_eq!(names, [expected, expected].concat());
+    for run in runs {
+        assert_eq!(run["requests"], 18_000, "{run}");
+        assert_eq!(run["series"].as_array().map(Vec::len), Some(200), "{run}");
+    }
+    let hits = |row: usize| runs[row]["hits"].as_u64();
+    assert!(
+        hits(1) <= hits(3) && hits(3) <= hits(2) && hits(2) <= hits(4),
+        "{runs:?}"
+    );
+
+    let page = std::fs::read_to_string(page).expect("the page was written");
+    assert!(
+        page.contains("With 1 MiB, lru answers"),
+        "the headline names lru"
+    );
+}
+
+#[test]
+fn offline_policies_are_refused_for_two_tiers_and_for_a_server() {
+    let simulate = [
+        "simulate",
+        "--capacity=1MiB",
+        "--disk=1GiB",
+        "--policy=belady",
+    ];
+    let demo = ["demo", "--policy=belady"];
+    for (arguments, reason) in [
+        (&simulate[..], "cannot run above a disk tier"),
+        (&demo[..], "runs only in `edgeward simulate`"),
+    ] {
+        let output = edgeward(arguments, Path::new("no.tr"));
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
+fn generate(trace: &Path) {
+    let generate = [
+        "trace",
+        "generate",
+        "--preset=web",
+        "--requests=20000",
+        "--output",
+    ];
+    let generated = edgeward(&generate, trace);
+    assert!(generated.status.success(), "{generated:?}");
 }
 
 fn edgeward(arguments: &[&str], trace: &Path) -> Output {

@@ -111,9 +111,14 @@ impl FromStr for PolicySpec {
             }),
             None => match parse_admission(text)? {
                 Some(admission) => Ok(Self::admitting(admission)),
-                None => parse_eviction(text)?
-                    .map(Self::evicting)
-                    .ok_or_else(|| ParsePolicyError::Unknown(text.to_owned())),
+                None => parse_eviction(text)?.map(Self::evicting).ok_or_else(|| {
+                    let (name, _) = split_argument(text);
+                    if OFFLINE_NAMES.contains(&name) {
+                        ParsePolicyError::Offline(text.to_owned())
+                    } else {
+                        ParsePolicyError::Unknown(text.to_owned())
+                    }
+                }),
             },
         }
     }
@@ -155,6 +160,8 @@ impl fmt::Display for PolicySpec {
 pub enum ParsePolicyError {
     /// No rule has this name.
     Unknown(String),
+    /// The policy knows all future requests, so it cannot serve.
+    Offline(String),
     /// The part before `+` is not an admission rule.
     UnknownAdmission(String),
     /// The part after `+` is not an eviction rule.
@@ -191,6 +198,10 @@ impl fmt::Display for ParsePolicyError {
                 f,
                 "unknown policy `{text}`; use lru, gdsf, adaptsize+gdsf or another policy of \
                  `edgeward simulate --help`"
+            ),
+            Self::Offline(text) => write!(
+                f,
+                "`{text}` knows all future requests, so it runs only in `edgeward simulate`"
             ),
             Self::UnknownAdmission(text) => write!(
                 f,
@@ -230,6 +241,9 @@ impl std::error::Error for ParsePolicyError {
         }
     }
 }
+
+/// The names of the simulator's offline policies, for error messages.
+const OFFLINE_NAMES: [&str; 3] = ["belady", "belady-size", "size-opt"];
 
 #[cfg(test)]
 mod tests {

@@ -13,6 +13,7 @@ mod curve;
 mod disk;
 mod facts;
 mod objects;
+mod offline;
 mod ram;
 mod run;
 
@@ -22,4 +23,8 @@ pub use curve::{CurveConfig, CurveRow, CurveStudy};
 pub use disk::{DiskConfig, DiskReport, DiskTotals};
 pub use facts::{TraceFacts, Traffic};
 pub use objects::{ObjectNumber, Request};
+pub use offline::{
+    OFFLINE_NAMES, OfflineConfig, OfflinePolicy, ParseOfflinePolicyError,
+    ParseSimulatedPolicyError, RecordedTrace, SimulatedPolicy, TraceRecorder, TraceTooLong,
+};
 pub use run::{Interval, Run, RunConfig, RunReport, TierInterval, Tuned};

@@ -387,7 +387,7 @@ pub(crate) struct Counts {
 }
 
 impl Counts {
-    fn add(&mut self, size_bytes: u64, served_from: ServedFrom) {
+    pub(crate) fn add(&mut self, size_bytes: u64, served_from: ServedFrom) {
         self.requests += 1;
         self.bytes += size_bytes;
         if served_from != ServedFrom::Origin {

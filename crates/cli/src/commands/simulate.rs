@@ -3,9 +3,10 @@
 //! There is one run for each combination of policy, capacity and disk options. If an option is a share of the
 //! trace (`--capacity 1%`), the trace is first read once to measure its size. Then the trace is read once for
 //! all runs: each batch is passed to every run, and the runs are distributed over threads (`schedule`). With `--disk`,
-//! every run has a disk tier below its RAM tier.
+//! every run has a disk tier below its RAM tier. Policies that know the future run after the pass (`offline`).
 
 mod disk;
+mod offline;
 mod page;
 mod schedule;
 
@@ -19,10 +20,10 @@ use anyhow::Context;
 use clap::Args;
 use serde::Serialize;
 
-use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, PolicySpec};
+use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES};
 use edgeward_sim::{
-    BoundReport, Capacity, DiskConfig, OfflineBounds, Request, Run, RunConfig, RunReport,
-    TraceFacts, Traffic,
+    BoundReport, Capacity, DiskConfig, OFFLINE_NAMES, OfflineBounds, OfflineConfig, Request, Run,
+    RunConfig, RunReport, SimulatedPolicy, TraceFacts, TraceRecorder, Traffic,
 };
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
@@ -49,7 +50,7 @@ pub(crate) struct SimulateArgs {
         value_name = "LIST",
         long_help = policy_help()
     )]
-    policy: Vec<PolicySpec>,
+    policy: Vec<SimulatedPolicy>,
 
     /// RAM tier sizes: bytes (64MiB) or a share of the trace's footprint (1%)
     #[arg(
@@ -110,12 +111,15 @@ fn policy_help() -> String {
         "Policies: an eviction rule, an admission rule, or both, such as adaptsize+gdsf\n\n\
          Eviction rules: {EVICTION_NAMES}.\n\n\
          Admission rules: {ADMISSION_NAMES}.\n\n\
+         Three policies know all future requests and cannot serve: {OFFLINE_NAMES}. They take 8 bytes of memory per \
+         request.\n\n\
          docs/explanation/policies.md describes them."
     )
 }
 
 /// Runs the simulation and prints the results.
 pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
+    offline::check_disk(&args.policy, &args.disk)?;
     let inputs = args.trace.inputs()?;
     let facts = if args.needs_facts() {
         Some(measure(&inputs)?)
@@ -176,17 +180,36 @@ fn simulate(
     let warmup_requests = args.warmup.requests(requests);
     let footprint_bytes = known_facts.map_or(0, |facts| facts.footprint_bytes);
     let disks = args.disk.configs(footprint_bytes);
+    let interval_requests = requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1));
     let mut jobs: Vec<Job> = Vec::new();
+    // Offline runs, each with the position of its row.
+    let mut offline_runs: Vec<(usize, OfflineConfig)> = Vec::new();
     for capacity in &args.capacity {
+        let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
         for &policy in &args.policy {
+            let policy = match policy {
+                SimulatedPolicy::Online(policy) => policy,
+                SimulatedPolicy::Offline(policy) => {
+                    let config = OfflineConfig {
+                        policy,
+                        capacity_bytes,
+                        warmup_requests,
+                        object_overhead_bytes: args.object_overhead.bytes(),
+                        seed: Seed(args.seed),
+                        interval_requests,
+                    };
+                    offline_runs.push((jobs.len() + offline_runs.len(), config));
+                    continue;
+                }
+            };
             let config = RunConfig {
                 policy,
-                capacity_bytes: capacity.bytes(footprint_bytes).max(1),
+                capacity_bytes,
                 warmup_requests,
                 object_overhead_bytes: args.object_overhead.bytes(),
                 seed: Seed(args.seed),
                 window_requests: args.window.map(NonZeroU32::get),
-                interval_requests: requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1)),
+                interval_requests,
             };
             if disks.is_empty() {
                 jobs.push(Job::run(Run::new(config)));
@@ -196,6 +219,9 @@ fn simulate(
                 jobs.extend(disks.iter().map(with_disk));
             }
         }
+    }
+    if !offline_runs.is_empty() {
+        jobs.push(Job::Recorder(Box::default()));
     }
     if args.bounds {
         let bounds = OfflineBounds::new(warmup_requests, args.object_overhead.bytes());
@@ -220,6 +246,7 @@ fn simulate(
         })
     });
     read?;
+    drop(progress);
     let facts = traffic.facts();
     if facts.requests == 0 {
         return Err(
@@ -233,11 +260,16 @@ fn simulate(
         runs: Vec::new(),
         bounds: Vec::new(),
     };
+    let mut offline_reports = Vec::new();
     for job in jobs {
         match job {
             Job::Run { run, run_time } => {
                 let report = report(&run, run_time, simulation.trace.requests, !args.no_series);
                 simulation.runs.push(report);
+            }
+            Job::Recorder(recorder) => {
+                let trace = recorder.finish()?;
+                offline_reports = offline::run_all(&trace, &offline_runs, threads);
             }
             Job::Bounds(bounds) => {
                 let capacity_bytes = |capacity: &Capacity| capacity.bytes(footprint_bytes).max(1);
@@ -245,6 +277,12 @@ fn simulate(
                 simulation.bounds = bounds.report(&capacities);
             }
         }
+    }
+    for (row, mut report) in offline_reports {
+        if args.no_series {
+            report.series.clear();
+        }
+        simulation.runs.insert(row, report);
     }
     Ok(simulation)
 }
@@ -339,6 +377,8 @@ struct Simulation {
 enum Job {
     /// A simulated cache, and the time that it has taken so far.
     Run { run: Box<Run>, run_time: Duration },
+    /// The trace, for policies that know the future.
+    Recorder(Box<TraceRecorder>),
     /// The upper bounds of the hit ratios.
     Bounds(Box<OfflineBounds>),
 }
@@ -358,6 +398,7 @@ impl Job {
                 run.feed_requests(requests);
                 *run_time += start.elapsed();
             }
+            Self::Recorder(recorder) => recorder.feed(requests),
             Self::Bounds(bounds) => {
                 let records: Vec<Record> = requests.iter().map(Request::record).collect();
                 bounds.feed(&records);

@@ -73,6 +73,11 @@ pub(super) struct DiskArgs {
 }
 
 impl DiskArgs {
+    /// Returns true if the runs have a disk tier.
+    pub(super) fn is_present(&self) -> bool {
+        !self.disk.is_empty()
+    }
+
     /// Returns true if a disk size is a share of the trace's footprint. The trace is then read once before the
     /// simulation, to measure the footprint.
     pub(super) fn needs_footprint(&self) -> bool {

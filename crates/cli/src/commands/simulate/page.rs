@@ -3,7 +3,7 @@
 mod disk;
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
-use edgeward_sim::RunReport;
+use edgeward_sim::{OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
 use super::Simulation;
@@ -58,13 +58,13 @@ pub(super) fn render(simulation: &Simulation, label: &str) -> String {
     page.render()
 }
 
-/// Returns a sentence about the policy with the highest object hit ratio at the smallest capacity, except `infinite`.
-/// If LRU ran too, the sentence compares the two.
+/// Returns a sentence about the policy with the highest object hit ratio at the smallest capacity, among the policies
+/// that can serve. If LRU ran too, the sentence compares the two.
 fn finding(runs: &[RunReport]) -> Option<String> {
     let capacity = capacities(runs).into_iter().next()?;
     let candidates = || {
         runs.iter()
-            .filter(move |run| run.capacity_bytes == capacity && run.policy != "infinite")
+            .filter(move |run| run.capacity_bytes == capacity && can_serve(run))
     };
     let best = candidates().max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))?;
     let ratio = output::percent(best.object_hit_ratio);
@@ -80,6 +80,10 @@ fn finding(runs: &[RunReport]) -> Option<String> {
             best.policy
         ),
     })
+}
+
+fn can_serve(run: &RunReport) -> bool {
+    run.policy != "infinite" && run.policy.parse::<OfflinePolicy>().is_err()
 }
 
 fn ratio_bars(simulation: &Simulation) -> Bars {

@@ -1,0 +1,59 @@
+//! The runs of policies that know the future.
+
+use std::num::NonZeroUsize;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Instant;
+
+use edgeward_sim::{OfflineConfig, RecordedTrace, RunReport, SimulatedPolicy};
+
+use super::disk::DiskArgs;
+use crate::diagnostic::Diagnostic;
+use crate::output::Progress;
+
+/// Executes runs on several threads. Each run has the position of its row. Returns the reports in the order of their
+/// rows.
+pub(super) fn run_all(
+    trace: &RecordedTrace,
+    runs: &[(usize, OfflineConfig)],
+    threads: NonZeroUsize,
+) -> Vec<(usize, RunReport)> {
+    let progress = Progress::new("offline policies", "runs", Some(runs.len() as u64));
+    let taken = AtomicUsize::new(0);
+    let work = || {
+        let mut reports = Vec::new();
+        while let Some((row, config)) = runs.get(taken.fetch_add(1, Ordering::Relaxed)) {
+            let start = Instant::now();
+            let mut report = trace.run(config);
+            let seconds = start.elapsed().as_secs_f64();
+            report.requests_per_second = Some(trace.requests() as f64 / seconds);
+            reports.push((*row, report));
+            progress.advance(1);
+        }
+        reports
+    };
+    let mut reports: Vec<(usize, RunReport)> = thread::scope(|scope| {
+        let workers: Vec<_> = (0..threads.get().min(runs.len()))
+            .map(|_| scope.spawn(work))
+            .collect();
+        let join = |worker: thread::ScopedJoinHandle<'_, Vec<_>>| {
+            worker.join().expect("a worker does not panic")
+        };
+        workers.into_iter().flat_map(join).collect()
+    });
+    reports.sort_by_key(|&(row, _)| row);
+    reports
+}
+
+/// Refuses an offline policy with a disk tier.
+pub(super) fn check_disk(policies: &[SimulatedPolicy], disk: &DiskArgs) -> anyhow::Result<()> {
+    let is_offline = |policy: &&SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
+    match policies.iter().find(is_offline) {
+        Some(policy) if disk.is_present() => Err(Diagnostic::new(format!(
+            "the policy `{policy}` knows all future requests and cannot run above a disk tier"
+        ))
+        .hint("run it without --disk")
+        .into()),
+        _ => Ok(()),
+    }
+}

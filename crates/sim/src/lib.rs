@@ -16,6 +16,7 @@ mod objects;
 mod offline;
 mod ram;
 mod run;
+mod warmup;
 
 pub use bound::{BoundReport, OfflineBounds};
 pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
@@ -28,3 +29,4 @@ pub use offline::{
     ParseSimulatedPolicyError, RecordedTrace, SimulatedPolicy, TraceRecorder, TraceTooLong,
 };
 pub use run::{Interval, Run, RunConfig, RunReport, TierInterval, Tuned};
+pub use warmup::{ParseWarmupError, Warmup};

@@ -1,5 +1,5 @@
-//! The commands. Each has a file with its arguments and a `run` function. `flag_values` and `warmup` parse values of
-//! flags that several commands have.
+//! The commands. Each has a file with its arguments and a `run` function. `flag_values` parses values of flags that
+//! several commands have.
 //!
 //! To add a command: write a file with `pub(crate) struct XArgs` (`#[derive(clap::Args)]`) and
 //! `pub(crate) fn run(args: XArgs) -> anyhow::Result<ExitCode>`; add a variant and a match arm here.
@@ -21,7 +21,6 @@ mod serve;
 mod simulate;
 mod store;
 mod trace;
-mod warmup;
 
 use std::process::ExitCode;
 

@@ -15,10 +15,10 @@ use clap::Args;
 
 use edgeward_replay::ReplayReport;
 use edgeward_replay::load::{self, Feeder, Pacing, ReplayError, ReplayPlan, Target};
+use edgeward_sim::Warmup;
 use edgeward_types::ByteSize;
 
 use super::flag_values::duration;
-use super::warmup::Warmup;
 use crate::diagnostic::Diagnostic;
 use crate::input::{Inputs, TraceInputArgs};
 use crate::output::{self, Progress};

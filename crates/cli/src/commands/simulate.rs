@@ -23,13 +23,12 @@ use serde::Serialize;
 use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES};
 use edgeward_sim::{
     BoundReport, Capacity, DiskConfig, OFFLINE_NAMES, OfflineBounds, OfflineConfig, Request, Run,
-    RunConfig, RunReport, SimulatedPolicy, TraceFacts, TraceRecorder, Traffic,
+    RunConfig, RunReport, SimulatedPolicy, TraceFacts, TraceRecorder, Traffic, Warmup,
 };
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
 
 use self::schedule::feed_all;
-use super::warmup::Warmup;
 use crate::diagnostic::Diagnostic;
 use crate::input::{Inputs, TraceInputArgs};
 use crate::output::{self, Column, Progress, Table};

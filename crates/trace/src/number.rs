@@ -36,7 +36,7 @@ pub fn whole(field: &[u8]) -> Option<u64> {
 ///
 /// `7` and `007` are therefore different keys.
 #[inline]
-pub(crate) fn key(field: &[u8]) -> u64 {
+pub fn key(field: &[u8]) -> u64 {
     match whole(field) {
         Some(id) if field[0] != b'0' || field.len() == 1 => id,
         _ => crate::hash_key(field),

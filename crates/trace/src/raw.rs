@@ -5,5 +5,5 @@
 //! [`printable_excerpt`] quotes a line in a message.
 
 pub use crate::compression::{Decoder, Encoder};
-pub use crate::number::{access_log_time, iso8601, rfc3339, whole};
+pub use crate::number::{access_log_time, iso8601, key, rfc3339, whole};
 pub use crate::read::{AccessLogLine, Buffer, printable_excerpt, split_absolute};

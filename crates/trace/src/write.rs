@@ -62,6 +62,29 @@ impl WriteOptions {
             oracle_records_max: 1 << 28,
         }
     }
+
+    /// Options for a file with this name. The last extension selects the compression: `.zst`, `.zstd`, `.gz`, `.bz2`,
+    /// otherwise none. The extension before it selects the format: `.csv`, `.lrb`, `.log` (the combined log format),
+    /// `.oracleGeneral`, otherwise text.
+    pub fn for_file_name(name: &str) -> Self {
+        let (name, compression) = match name.rsplit_once('.') {
+            Some((rest, "zst" | "zstd")) => (rest, Compression::Zstd),
+            Some((rest, "gz")) => (rest, Compression::Gzip),
+            Some((rest, "bz2")) => (rest, Compression::Bzip2),
+            _ => (name, Compression::None),
+        };
+        let format = match name.rsplit_once('.').map(|(_, ending)| ending) {
+            Some("csv") => OutputFormat::Csv,
+            Some("lrb") => OutputFormat::Lrb,
+            Some("log") => OutputFormat::Combined,
+            Some("oracleGeneral") => OutputFormat::OracleGeneral,
+            _ => OutputFormat::Text,
+        };
+        Self {
+            compression,
+            ..Self::new(format)
+        }
+    }
 }
 
 /// Writes records. The output is incomplete until [`Writer::finish`] returns.
@@ -243,3 +266,34 @@ const BLOCK_BYTES: usize = 64 << 10;
 
 /// The maximum length of a line. The longest lines are those of logs: three numbers of 20 digits and 250 bytes of text.
 const LINE_BYTES_MAX: usize = 320;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Method: names with no, one and both extensions, and a name that is only the extension of a compression.
+    #[test]
+    fn the_file_name_selects_format_and_compression() {
+        for (name, format, compression) in [
+            ("trace", OutputFormat::Text, Compression::None),
+            ("a.txt.gz", OutputFormat::Text, Compression::Gzip),
+            ("a.csv", OutputFormat::Csv, Compression::None),
+            ("a.b.csv.zst", OutputFormat::Csv, Compression::Zstd),
+            ("access.log.bz2", OutputFormat::Combined, Compression::Bzip2),
+            (
+                "t.oracleGeneral",
+                OutputFormat::OracleGeneral,
+                Compression::None,
+            ),
+            ("t.lrb.zstd", OutputFormat::Lrb, Compression::Zstd),
+            (".gz", OutputFormat::Text, Compression::Gzip),
+        ] {
+            let options = WriteOptions::for_file_name(name);
+            assert_eq!(
+                (options.format, options.compression),
+                (format, compression),
+                "{name}"
+            );
+        }
+    }
+}

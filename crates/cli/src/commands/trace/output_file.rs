@@ -79,40 +79,26 @@ impl OutputArgs {
 
     fn options(&self, path: &Path) -> WriteOptions {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
-        let (name, named_compression) = match name.rsplit_once('.') {
-            Some((rest, "zst" | "zstd")) => (rest, Compression::Zstd),
-            Some((rest, "gz")) => (rest, Compression::Gzip),
-            Some((rest, "bz2")) => (rest, Compression::Bzip2),
-            _ => (&*name, Compression::None),
-        };
-        let format = self.to.map_or_else(
-            || match name.rsplit_once('.').map(|(_, ending)| ending) {
-                Some("csv") => OutputFormat::Csv,
-                Some("lrb") => OutputFormat::Lrb,
-                Some("log") => OutputFormat::Combined,
-                Some("oracleGeneral") => OutputFormat::OracleGeneral,
-                _ => OutputFormat::Text,
-            },
-            |choice| match choice {
+        let mut options = WriteOptions::for_file_name(&name);
+        options.oracle_records_max = self.oracle_records_max;
+        if let Some(choice) = self.to {
+            options.format = match choice {
                 FormatChoice::Text => OutputFormat::Text,
                 FormatChoice::Csv => OutputFormat::Csv,
                 FormatChoice::OracleGeneral => OutputFormat::OracleGeneral,
                 FormatChoice::Lrb => OutputFormat::Lrb,
                 FormatChoice::Combined => OutputFormat::Combined,
-            },
-        );
-        WriteOptions {
-            compression: self
-                .compress
-                .map_or(named_compression, |choice| match choice {
-                    CompressionChoice::None => Compression::None,
-                    CompressionChoice::Gzip => Compression::Gzip,
-                    CompressionChoice::Zstd => Compression::Zstd,
-                    CompressionChoice::Bzip2 => Compression::Bzip2,
-                }),
-            oracle_records_max: self.oracle_records_max,
-            ..WriteOptions::new(format)
+            };
         }
+        if let Some(choice) = self.compress {
+            options.compression = match choice {
+                CompressionChoice::None => Compression::None,
+                CompressionChoice::Gzip => Compression::Gzip,
+                CompressionChoice::Zstd => Compression::Zstd,
+                CompressionChoice::Bzip2 => Compression::Bzip2,
+            };
+        }
+        options
     }
 }
 

@@ -112,7 +112,7 @@ test: tools check docs docs-site ## everything CI runs
 		$(CARGO) test $(LOCKED) --workspace --no-fail-fast
 	@SHUTTLE_RANDOM_SEED=$(SEED) $(STEP) "model of the cache's tiers (shuttle)" \
 		$(CARGO) test $(LOCKED) --package edgeward-store --features shuttle --lib model
-	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go BUILT=1
+	@EDGEWARD_REQUIRE_TOOLS=1 $(MAKE) test-client-js test-client-go test-python BUILT=1
 
 # Tests the clients in other languages with the golden files of vectors/ and a publisher on loopback.
 .PHONY: test-clients test-client-js test-client-go test-client-python test-client-java program
@@ -158,6 +158,37 @@ test-client-java: program lives
 	@scripts/ensure-debian client-java
 	@cd clients/java && EDGEWARD="$(PROGRAM)" SEED=$(SEED) LIVES="$(LIVES_FILE)" $(abspath $(STEP)) "Java client (mvn test)" \
 		mvn --batch-mode --quiet test
+
+# The Python package edgeward-sim. pip installs maturin and what the tests need in an environment of their own.
+PYTHON_VENV := $(abspath $(or $(CARGO_TARGET_DIR),target)/python-venv)
+PYTHON_WHEELS := $(abspath $(or $(CARGO_TARGET_DIR),target)/wheels)
+MATURIN := $(PYTHON_VENV)/bin/maturin build $(LOCKED) --quiet --manifest-path python/Cargo.toml
+
+.PHONY: python test-python python-notebook python-venv python-installed
+python: rust compiler python-venv ## the Python package edgeward-sim as a wheel, for Python 3.11 and later: target/wheels
+	$(MATURIN) --release --out $(PYTHON_WHEELS)
+	@ls $(PYTHON_WHEELS)/edgeward_sim-*.whl
+
+python-venv:
+	@scripts/ensure-debian python
+	@scripts/ensure-python-packages $(PYTHON_VENV) python/tests/requirements.txt
+
+# The debug build is fast enough for tests, and most of it exists already.
+python-installed: rust compiler python-venv
+	@rm -rf $(PYTHON_WHEELS)/debug
+	@$(STEP) "Python package (maturin, pip)" sh -c '$(MATURIN) --profile dev --out $(PYTHON_WHEELS)/debug && \
+		$(PYTHON_VENV)/bin/pip install --quiet --disable-pip-version-check --no-index --no-deps --force-reinstall \
+		$(PYTHON_WHEELS)/debug/*.whl'
+
+test-python: program python-installed ## the Python package: types (mypy), then tests (pytest) that also run the notebook
+	@cd python && $(abspath $(STEP)) "types of the Python package (mypy, stubtest)" sh -c \
+		'$(PYTHON_VENV)/bin/mypy --cache-dir $(PYTHON_VENV)/mypy-cache -p edgeward_sim && \
+		$(PYTHON_VENV)/bin/stubtest edgeward_sim._native --mypy-config-file pyproject.toml'
+	@cd python && EDGEWARD="$(PROGRAM)" $(abspath $(STEP)) "tests of the Python package (pytest)" \
+		$(PYTHON_VENV)/bin/pytest -q -p no:cacheprovider
+
+python-notebook: python-installed ## runs the notebook of figures: target/python-notebook has it with its figures as PNG
+	$(PYTHON_VENV)/bin/python python/notebooks/execute.py python/notebooks/figures.ipynb $(dir $(PYTHON_VENV))python-notebook
 
 # `make test` skips this target, because it needs a JDK, Maven, 2 GB of memory and some minutes.
 CASSANDRA_IDS ?= 620000

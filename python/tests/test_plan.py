@@ -1,0 +1,92 @@
+"""Plans: every executor has the results of `simulate`."""
+
+from concurrent.futures import Future, ThreadPoolExecutor
+
+import pytest
+from conftest import optional
+from edgeward_sim import Plan, RayExecutor, Trace, simulate
+
+POLICIES, CAPACITIES = ["lru", "gdsf"], ["1%", "4%"]
+
+
+@pytest.fixture(scope="module")
+def plan(trace, files) -> Plan:
+    return Plan({"memory": trace, "file": files / "t.csv"}, POLICIES, CAPACITIES, warmup="10%", bounds=True)
+
+
+def rows_of(frame_rows: list[dict]) -> list[dict]:
+    return [{name: value for name, value in row.items() if name != "requests_per_second"} for row in frame_rows]
+
+
+@pytest.fixture(scope="module")
+def expected(trace) -> list[dict]:
+    rows = rows_of(simulate(trace, POLICIES, CAPACITIES, warmup="10%", bounds=True, frame="records"))
+    return [{"trace": label} | row for label in ("memory", "file") for row in rows]
+
+
+def test_a_plan_in_processes_has_the_results_of_simulate(plan, expected):
+    assert rows_of(plan.run(frame="records")) == expected
+
+
+def test_a_plan_in_an_executor_of_the_caller_has_the_results_of_simulate(plan, expected):
+    with ThreadPoolExecutor(3) as executor:
+        assert rows_of(plan.run(executor, frame="records")) == expected
+
+
+def test_a_plan_on_a_dask_cluster_has_the_results_of_simulate(plan, expected):
+    distributed = optional("distributed")
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": False, "dashboard_address": None}
+    with distributed.LocalCluster(**options) as cluster, distributed.Client(cluster) as client:
+        assert rows_of(plan.run(client, frame="records")) == expected
+
+
+def test_a_plan_on_a_ray_cluster_has_the_results_of_simulate(plan, expected):
+    ray = optional("ray")
+    ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
+    try:
+        assert rows_of(plan.run(RayExecutor(num_cpus=1), frame="records")) == expected
+    finally:
+        ray.shutdown()
+
+
+def test_a_series_has_the_rows_of_each_trace(trace):
+    pandas = optional("pandas")
+    with ThreadPoolExecutor(1) as executor:
+        found = Plan(trace, POLICIES, CAPACITIES, bounds=True).run(executor, series=True)
+    rows = simulate(trace, POLICIES, CAPACITIES, series=True)
+    rows.insert(0, "trace", "web")
+    pandas.testing.assert_frame_equal(found, rows)
+
+
+class Waiting:
+    """An executor that runs the first task at once, and leaves the others pending."""
+
+    def __init__(self) -> None:
+        self.futures: list[Future] = []
+
+    def submit(self, function, /, *arguments):
+        self.futures.append(Future())
+        if len(self.futures) == 1:
+            try:
+                self.futures[0].set_result(function(*arguments))
+            except ValueError as error:
+                self.futures[0].set_exception(error)
+        return self.futures[-1]
+
+
+def test_after_an_error_the_pending_tasks_are_cancelled(trace):
+    executor = Waiting()
+    with pytest.raises(ValueError, match="unknown policy `nonsense`"):
+        Plan(trace, ["nonsense", "lru", "fifo"], "1%").run(executor)
+    assert [future.cancelled() for future in executor.futures] == [False, True, True]
+
+
+def test_the_arguments_of_read_apply_to_files(trace, files):
+    executor = ThreadPoolExecutor(1)
+    rows = Plan(files / "t.csv", "lru", "1%", read={"requests": 100}).run(executor, frame="records")
+    assert [(row["trace"], row["requests"]) for row in rows] == [(str(files / "t.csv"), 100)]
+
+
+def test_two_traces_of_one_name_need_labels(trace):
+    with pytest.raises(ValueError, match="two traces have the name `web`"):
+        Plan([trace, Trace.generate("web", 1000)], "lru", "1%")

@@ -13,6 +13,7 @@ pub mod density;
 pub mod digest;
 pub mod disk_admission;
 pub mod eviction;
+mod ghosts;
 pub mod hierarchy;
 pub mod lists;
 pub mod log;

@@ -21,7 +21,6 @@
 //! and 14 comparisons per changed queue. Memory: 44 bytes per resident object, about 24 bytes per ghost (at least two
 //! ghosts for each resident object), and 0.4 MB of tables.
 
-mod ghosts;
 mod history;
 mod learner;
 mod queues;
@@ -35,11 +34,11 @@ use edgeward_types::{KeyHash, Seed};
 
 use crate::admission::Admission;
 use crate::digest::Digest;
+use crate::ghosts::Ghosts;
 use crate::rng::Rng;
 use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
 use crate::tier::{HitRecorder, RecordHit, Tier};
 use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
-use ghosts::Ghosts;
 use history::{History, Time};
 use learner::Learner;
 use queues::{Index, LinkTable, Links, QueueId, Queues};
@@ -56,7 +55,7 @@ pub struct DensityTier {
     queues: Queues,
     entries: Entries,
     free: Vec<Index>,
-    ghosts: Ghosts,
+    ghosts: Ghosts<History>,
     shared: Arc<Shared>,
     /// Increases by two at each offer, so that the odd time after it remains for hits.
     now: Time,

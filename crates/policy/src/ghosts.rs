@@ -2,16 +2,16 @@
 //!
 //! A ring of entries with an index by key. A new entry replaces the oldest entry. The keys do not influence which entry
 //! is replaced, so a server that hashes URLs and a simulator that reads ids make the same decisions.
+//!
+//! A history is any small value. The default value is the empty history, which no object has.
 
 use edgeward_types::{KeyHash, mix64};
 use hashbrown::HashTable;
 
-use super::history::History;
-
 /// A bounded table of histories by key. An entry takes 16 bytes, and 6 to 11 bytes in the index.
 #[derive(Debug, Default)]
-pub(super) struct Ghosts {
-    ring: Vec<Ghost>,
+pub(crate) struct Ghosts<H> {
+    ring: Vec<Ghost<H>>,
     /// The position of each key in the ring.
     index: HashTable<u32>,
     /// The position of the oldest entry, which the next insertion replaces.
@@ -19,27 +19,25 @@ pub(super) struct Ghosts {
 }
 
 #[derive(Clone, Copy, Debug, Default)]
-struct Ghost {
+struct Ghost<H> {
     key: u64,
     /// Empty if the entry is not in use.
-    history: History,
+    history: H,
 }
 
-const _: () = assert!(size_of::<Ghost>() == 16);
-
-impl Ghosts {
+impl<H: Copy + Default + PartialEq> Ghosts<H> {
     /// The number of entries, used or unused.
-    pub(super) fn capacity(&self) -> usize {
+    pub(crate) fn capacity(&self) -> usize {
         self.ring.len()
     }
 
     /// Returns the history at `position`, which is below the capacity. An unused entry has an empty history.
-    pub(super) fn at(&self, position: usize) -> History {
+    pub(crate) fn at(&self, position: usize) -> H {
         self.ring[position].history
     }
 
     /// Removes the history of an object.
-    pub(super) fn take(&mut self, key: KeyHash) -> Option<History> {
+    pub(crate) fn take(&mut self, key: KeyHash) -> Option<H> {
         let ring = &mut self.ring;
         let same_key = |&position: &u32| ring[position as usize].key == key.0;
         let entry = self.index.find_entry(mix64(key.0), same_key).ok()?;
@@ -48,7 +46,7 @@ impl Ghosts {
     }
 
     /// Remembers the history of an object instead of an earlier one.
-    pub(super) fn insert(&mut self, key: KeyHash, history: History) {
+    pub(crate) fn insert(&mut self, key: KeyHash, history: H) {
         if self.ring.is_empty() {
             return;
         }
@@ -58,7 +56,7 @@ impl Ghosts {
         let position = self.oldest;
         self.oldest = (self.oldest + 1) % self.ring.len();
         let replaced = self.ring[position];
-        if !replaced.history.is_empty() {
+        if replaced.history != H::default() {
             self.take(KeyHash(replaced.key));
         }
         self.ring[position] = Ghost {
@@ -73,7 +71,7 @@ impl Ghosts {
 
     /// Enlarges the table if it has fewer entries than wanted. It grows by at least a quarter, so that the amortised
     /// work per object is constant.
-    pub(super) fn grow_to(&mut self, entries_min: usize) {
+    pub(crate) fn grow_to(&mut self, entries_min: usize) {
         if self.ring.len() >= entries_min {
             return;
         }
@@ -82,20 +80,20 @@ impl Ghosts {
             .next_multiple_of(ENTRIES_STEP)
             .min(u32::MAX as usize);
         let (newer, older) = self.ring.split_at(self.oldest);
-        let in_order: Vec<Ghost> = older.iter().chain(newer).copied().collect();
+        let in_order: Vec<Ghost<H>> = older.iter().chain(newer).copied().collect();
         self.ring = vec![Ghost::default(); entries];
         self.index.clear();
         self.oldest = 0;
         for ghost in in_order {
-            if !ghost.history.is_empty() {
+            if ghost.history != H::default() {
                 self.insert(KeyHash(ghost.key), ghost.history);
             }
         }
     }
 
     /// Bytes of the tables. The size of the index depends on the keys, so its mean is used.
-    pub(super) fn bookkeeping_bytes(&self) -> usize {
-        self.ring.len() * (size_of::<Ghost>() + INDEX_BYTES)
+    pub(crate) fn bookkeeping_bytes(&self) -> usize {
+        self.ring.len() * (size_of::<Ghost<H>>() + INDEX_BYTES)
     }
 }
 
@@ -109,17 +107,16 @@ const ENTRIES_STEP: usize = 16;
 mod tests {
     use proptest::prelude::*;
 
-    use super::super::history::Time;
     use super::*;
 
-    /// Returns the history of an object whose only request was this offer. The unit of `Time` is half an offer.
-    fn history(offer: u32) -> History {
-        History::first(Time(2 * offer))
+    /// Returns a history that is not empty.
+    fn history(number: u32) -> u32 {
+        number + 1
     }
 
     #[test]
     fn a_remembered_history_is_taken_once() {
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = Ghosts::<u32>::default();
         ghosts.grow_to(100);
         ghosts.insert(KeyHash(0), history(5));
         assert_eq!(ghosts.take(KeyHash(0)), Some(history(5)));
@@ -128,7 +125,7 @@ mod tests {
 
     #[test]
     fn a_table_without_entries_remembers_nothing() {
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = Ghosts::<u32>::default();
         ghosts.insert(KeyHash(1), history(1));
         assert_eq!(ghosts.take(KeyHash(1)), None);
     }
@@ -138,7 +135,7 @@ mod tests {
     /// Method: insertions beyond the capacity, compared with the last keys in order.
     #[test]
     fn a_full_table_forgets_the_oldest_entry() {
-        let mut ghosts = Ghosts::default();
+        let mut ghosts = Ghosts::<u32>::default();
         ghosts.grow_to(16);
         (0..21).for_each(|n| ghosts.insert(KeyHash(n), history(n as u32)));
         ghosts.grow_to(17);
@@ -159,15 +156,15 @@ mod tests {
         fn the_table_equals_a_search_of_a_ring(
             steps in prop::collection::vec((any::<bool>(), 0u64..40), 0..300),
         ) {
-            let mut ghosts = Ghosts::default();
+            let mut ghosts = Ghosts::<u32>::default();
             ghosts.grow_to(16);
-            let mut ring: Vec<Option<(u64, History)>> = vec![None; 16];
+            let mut ring: Vec<Option<(u64, u32)>> = vec![None; 16];
             let mut inserted = 0;
-            for (offer, (is_insertion, key)) in steps.into_iter().enumerate() {
+            for (number, (is_insertion, key)) in steps.into_iter().enumerate() {
                 let known = ring.iter().position(|entry| entry.is_some_and(|entry| entry.0 == key));
                 let known = known.and_then(|position| ring[position].take());
                 if is_insertion {
-                    let history = history(offer as u32);
+                    let history = history(number as u32);
                     ghosts.insert(KeyHash(key), history);
                     ring[inserted % 16] = Some((key, history));
                     inserted += 1;

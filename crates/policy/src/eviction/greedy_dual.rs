@@ -8,12 +8,16 @@
 //! |---|---|---|
 //! | [`Gds`] | `1 / s` | object hit ratio |
 //! | [`LfuDa`] | `f` | byte hit ratio |
-//! | [`GdsfPlain`], [`Gdsf`] | `f / s` | object hit ratio |
+//! | [`GdsfPlain`], [`Gdsf`], [`GdsfGhosts`] | `f / s` | object hit ratio |
 //!
 //! The published policies admit every object: GDSF may evict a thousand small objects for a large one that it
 //! evicts next. [`Gdsf`] has a *bypass*: it rejects a new object of size `s` if an object that would be evicted for it
 //! has an `H` above `L + 4 / s`. A rejection raises `L` to this limit. Without this, the resident objects would not age
 //! while only large objects are requested, and every large object would be rejected.
+//!
+//! [`GdsfGhosts`] also has the bypass. It keeps `f` after an eviction or a rejection, for two objects per resident
+//! object. An object that returns continues with its count; with `f` > 4, its limit is `L + f / s`. The byte hit ratio
+//! is higher than with [`Gdsf`]. The object hit ratio is higher if objects return after a long absence.
 //!
 //! Sources: Cao and Irani, "Cost-Aware WWW Proxy Caching Algorithms", USITS 1997 (GDS with a cost of 1); Arlitt,
 //! Cherkasova, Dilley, Friedrich and Jin, "Evaluating Content Management Techniques for Web Proxy Caches", HP Labs
@@ -21,6 +25,7 @@
 //! Caching Policy", HP Labs 1998.
 //!
 //! Cost: O(log n) per eviction, a few relaxed stores per hit, 16 bytes per object beside the queue.
+//! [`GdsfGhosts`] takes about 24 bytes more for each of two ghosts per object.
 
 use std::fmt::Debug;
 use std::marker::PhantomData;
@@ -41,6 +46,9 @@ pub type GdsfPlain = GreedyDual<RequestsPerByte>;
 /// GreedyDual-Size with Frequency that rejects an object which is worth much less per byte than one of its victims.
 pub type Gdsf = GreedyDual<RequestsPerByteWithBypass>;
 
+/// [`Gdsf`] that keeps the number of requests of evicted and rejected objects.
+pub type GdsfGhosts = GreedyDual<RequestsPerByteWithGhosts>;
+
 /// Ranks by the value `V` plus the inflation at the last request.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct GreedyDual<V>(PhantomData<V>);
@@ -49,6 +57,9 @@ pub struct GreedyDual<V>(PhantomData<V>);
 pub trait Value: Debug + Send + 'static {
     /// True if an object of low value is rejected.
     const BYPASS: bool = false;
+
+    /// True if the number of requests is kept after an eviction or a rejection.
+    const KEEPS_REQUESTS: bool = false;
 
     /// Returns the value of an object with this number of requests and `per_byte` = `1 / s`.
     fn of(requests: u32, per_byte: f32) -> f64;
@@ -69,6 +80,10 @@ pub struct RequestsPerByte;
 /// The value `f / s`; objects of low value are rejected.
 #[derive(Debug)]
 pub struct RequestsPerByteWithBypass;
+
+/// The value `f / s`; objects of low value are rejected, and `f` is kept after an eviction or a rejection.
+#[derive(Debug)]
+pub struct RequestsPerByteWithGhosts;
 
 impl Value for PerByte {
     fn of(_requests: u32, per_byte: f32) -> f64 {
@@ -96,6 +111,15 @@ impl Value for RequestsPerByteWithBypass {
     }
 }
 
+impl Value for RequestsPerByteWithGhosts {
+    const BYPASS: bool = true;
+    const KEEPS_REQUESTS: bool = true;
+
+    fn of(requests: u32, per_byte: f32) -> f64 {
+        RequestsPerByte::of(requests, per_byte)
+    }
+}
+
 /// The request count and the rank of one object. A hit updates both.
 #[derive(Debug, Default)]
 pub struct AccessState {
@@ -103,6 +127,7 @@ pub struct AccessState {
     rank: AtomicU64,
     /// `1 / s` as the bits of a float.
     per_byte: AtomicU32,
+    /// The number of requests and [`WAS_HIT`].
     requests: AtomicU32,
 }
 
@@ -114,27 +139,32 @@ impl<V: Value> Ranking for GreedyDual<V> {
     type AccessState = AccessState;
     type Shared = Inflation;
 
+    const KEEPS_REQUESTS: bool = V::KEEPS_REQUESTS;
+
     fn tick(_: &Inflation) {}
 
-    fn victim_rank_max(inflation: &Inflation, object: &Object) -> Option<u64> {
-        V::BYPASS.then(|| rank::<V>(inflation, NEW_OBJECT_REQUESTS, per_byte(object)))
+    fn victim_rank_max(inflation: &Inflation, object: &Object, requests: u32) -> Option<u64> {
+        let requests = requests.max(OFFERED_REQUESTS_MIN);
+        V::BYPASS.then(|| rank::<V>(inflation, requests, per_byte(object)))
     }
 
     fn rejected(inflation: &Inflation, victim_rank_max: u64) {
         inflation.0.fetch_max(victim_rank_max, Relaxed);
     }
 
-    fn enter(inflation: &Inflation, state: &AccessState, object: &Object) {
+    fn enter(inflation: &Inflation, state: &AccessState, object: &Object, requests: u32) {
         let per_byte = per_byte(object);
         state.per_byte.store(per_byte.to_bits(), Relaxed);
-        state.requests.store(1, Relaxed);
-        state.rank.store(rank::<V>(inflation, 1, per_byte), Relaxed);
+        state.requests.store(requests.min(REQUESTS_MAX), Relaxed);
+        state
+            .rank
+            .store(rank::<V>(inflation, requests, per_byte), Relaxed);
     }
 
     #[inline]
     fn touch(inflation: &Inflation, state: &AccessState) {
-        let requests = state.requests.load(Relaxed).saturating_add(1);
-        state.requests.store(requests, Relaxed);
+        let requests = (Self::requests(state) + 1).min(REQUESTS_MAX);
+        state.requests.store(requests | WAS_HIT, Relaxed);
         let per_byte = f32::from_bits(state.per_byte.load(Relaxed));
         state
             .rank
@@ -145,8 +175,12 @@ impl<V: Value> Ranking for GreedyDual<V> {
         state.rank.load(Relaxed)
     }
 
+    fn requests(state: &AccessState) -> u32 {
+        state.requests.load(Relaxed) & REQUESTS_MAX
+    }
+
     fn was_hit(state: &AccessState) -> bool {
-        state.requests.load(Relaxed) > 1
+        state.requests.load(Relaxed) & WAS_HIT != 0
     }
 
     fn evicted(inflation: &Inflation, rank: u64) {
@@ -156,13 +190,17 @@ impl<V: Value> Ranking for GreedyDual<V> {
     }
 }
 
-/// The request count with which a new object is compared with its victims.
+/// The bit of `requests` that says if the object was hit since its admission.
+const WAS_HIT: u32 = 1 << 31;
+const REQUESTS_MAX: u32 = WAS_HIT - 1;
+
+/// The minimum number of requests with which an offered object is compared with its victims.
 ///
 /// A new object has one request, but may become popular. With 1 instead of 4, the object hit ratio is up to 0.7
 /// percentage points higher in very small caches and 0.3 points lower for downloads. In large caches, more large
 /// objects are rejected and more bytes come from the origin: with 32 GiB, 4.0 % instead of 1.8 % of the bytes of the
 /// trace tc0.
-const NEW_OBJECT_REQUESTS: u32 = 4;
+const OFFERED_REQUESTS_MIN: u32 = 4;
 
 /// Returns `1 / s`.
 fn per_byte(object: &Object) -> f32 {

@@ -27,13 +27,13 @@ impl Ranking for Size {
 
     fn tick((): &()) {}
 
-    fn victim_rank_max((): &(), _: &Object) -> Option<u64> {
+    fn victim_rank_max((): &(), _: &Object, _requests: u32) -> Option<u64> {
         None
     }
 
     fn rejected((): &(), _: u64) {}
 
-    fn enter((): &(), state: &AccessState, object: &Object) {
+    fn enter((): &(), state: &AccessState, object: &Object, _requests: u32) {
         // The largest object has the lowest rank.
         state.rank.store(u64::MAX - object.size_bytes, Relaxed);
         state.was_hit.store(false, Relaxed);

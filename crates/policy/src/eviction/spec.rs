@@ -4,7 +4,7 @@ use std::fmt;
 
 use edgeward_types::Seed;
 
-use super::{Gds, Gdsf, GdsfPlain, LfuDa, Size};
+use super::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa, Size};
 use crate::admission::Admission;
 use crate::density::DensityTier;
 use crate::lists::{
@@ -47,6 +47,8 @@ pub enum EvictionSpec {
     ///
     /// The default. docs/explanation/policies.md compares the rules.
     Gdsf,
+    /// Like [`Gdsf`](Self::Gdsf), but the requests of an evicted or rejected object count when it returns.
+    GdsfGhosts,
     /// Evicts the object with the fewest requests per byte: GDSF as published.
     GdsfPlain,
     /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects a new
@@ -82,6 +84,7 @@ impl EvictionSpec {
             Self::LfuDa => tier!(RankedTier<LfuDa>),
             Self::Gds => tier!(RankedTier<Gds>),
             Self::Gdsf => tier!(RankedTier<Gdsf>),
+            Self::GdsfGhosts => tier!(RankedTier<GdsfGhosts>),
             Self::GdsfPlain => tier!(RankedTier<GdsfPlain>),
             Self::Density => tier!(DensityTier),
             // FIFO in a tier that is never full evicts no object.
@@ -105,14 +108,15 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("lfu-da", EvictionSpec::LfuDa),
     ("gds", EvictionSpec::Gds),
     ("gdsf", EvictionSpec::Gdsf),
+    ("gdsf-ghosts", EvictionSpec::GdsfGhosts),
     ("gdsf-plain", EvictionSpec::GdsfPlain),
     ("density", EvictionSpec::Density),
     ("infinite", EvictionSpec::Never),
 ];
 
 /// The names of the eviction rules, for messages and help.
-pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, gdsf, \
-     gdsf-plain, density, infinite";
+pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, \
+     gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
 
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {

@@ -6,14 +6,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use proptest::prelude::*;
 
 use super::*;
-use crate::eviction::{Gds, Gdsf, GdsfPlain, LfuDa, Size};
+use crate::eviction::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa, Size};
 use crate::test_driver::{Driver, object, size_of_key};
 
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
 /// `value` returns an object's rank above the inflation, from its number of requests and the inverse of its size. The
 /// inflation is the rank of the last victim; a rejection may raise it further. With `bypass`, the policy may reject an
-/// object.
+/// object. If the ranking keeps numbers of requests, so does the table, with ghosts that have a test of their own.
 ///
 /// Objects of equal rank are evicted in the order of their slots, so the table reads the slots of the tier.
 fn compare_greedy_dual<R: Ranking>(
@@ -26,6 +26,7 @@ fn compare_greedy_dual<R: Ranking>(
     // Maps a key to its rank and its number of requests.
     let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
     let mut inflation = 0f64;
+    let mut ghosts: Ghosts<u32> = Ghosts::default();
     for &key in keys {
         let size = size_of_key(key);
         // The inverse of the size, rounded as in the tier.
@@ -38,9 +39,10 @@ fn compare_greedy_dual<R: Ranking>(
             *h = inflation + value(f64::from(*f), per_byte);
             continue;
         }
-        // With `bypass`, the object is rejected if a victim has a higher rank than the object would have at four
-        // requests.
-        let rank_max = inflation + value(4.0, per_byte);
+        let requests = ghosts.take(KeyHash(key)).unwrap_or(0) + 1;
+        // With `bypass`, the object is rejected if a victim has a higher rank than the object would have at four or
+        // more requests.
+        let rank_max = inflation + value(f64::from(requests.max(4)), per_byte);
         let mut used: u64 = table.keys().map(|&key| size_of_key(key)).sum();
         let mut order: VecDeque<(f64, u64)> =
             table.iter().map(|(&key, &(h, _))| (h, key)).collect();
@@ -64,14 +66,23 @@ fn compare_greedy_dual<R: Ranking>(
             if admitted {
                 for (h, victim) in batch {
                     inflation = inflation.max(h);
-                    table.remove(&victim);
+                    let (_, requests) = table.remove(&victim).expect("it was resident");
+                    ghosts.insert(KeyHash(victim), requests);
                 }
             } else {
                 inflation = inflation.max(rank_max);
             }
         }
         if admitted {
-            table.insert(key, (inflation + value(1.0, per_byte), 1));
+            table.insert(
+                key,
+                (inflation + value(f64::from(requests), per_byte), requests),
+            );
+            if R::KEEPS_REQUESTS {
+                ghosts.grow_to(2 * table.len());
+            }
+        } else {
+            ghosts.insert(KeyHash(key), requests);
         }
         assert!(
             table.keys().eq(ours.index.keys().collect::<BTreeSet<_>>()),
@@ -124,6 +135,7 @@ proptest! {
         capacity in 40u64..600,
     ) {
         compare_greedy_dual::<Gdsf>(&keys, capacity, true, |f, per_byte| f * per_byte);
+        compare_greedy_dual::<GdsfGhosts>(&keys, capacity, true, |f, per_byte| f * per_byte);
     }
 
     /// SIZE evicts the largest object.
@@ -144,11 +156,41 @@ proptest! {
     fn the_budget_is_never_exceeded(
         steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),
     ) {
-        let mut driver = Driver::new(RankedTier::<Gdsf>::new(500, Admission::Exponential { c: 60.0 }, Seed(1)));
-        for (step, key, number) in steps {
-            driver.step(step, key, number);
-        }
+        exercise::<Gdsf>(&steps);
+        exercise::<GdsfGhosts>(&steps);
     }
+}
+
+fn exercise<R: Ranking>(steps: &[(u8, u64, u64)]) {
+    let tier = RankedTier::<R>::new(500, Admission::Exponential { c: 60.0 }, Seed(1));
+    let mut driver = Driver::new(tier);
+    for &(step, key, number) in steps {
+        driver.step(step, key, number);
+    }
+}
+
+/// With ghosts, an object that was evicted continues with its number of requests. Without, it begins again.
+///
+/// Method: an object with four requests is evicted and returns. It then stays while two objects of its size, which are
+/// requested once, are offered.
+#[test]
+fn a_ghost_keeps_the_number_of_requests() {
+    fn survives<R: Ranking>() -> bool {
+        let mut driver = Driver::new(RankedTier::<R>::new(100, Admission::Always, Seed(1)));
+        for key in [1, 1, 1, 1, 2] {
+            driver.request(key, 50);
+        }
+        let mut evicted = Vec::new();
+        driver.tier.resize(0, &mut evicted);
+        driver.index.clear();
+        driver.tier.resize(100, &mut evicted);
+        for key in [1, 3, 4] {
+            driver.request(key, 50);
+        }
+        driver.index.contains_key(&1)
+    }
+    assert!(survives::<GdsfGhosts>());
+    assert!(!survives::<Gdsf>());
 }
 
 #[test]

@@ -8,7 +8,7 @@ use super::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa, Size};
 use crate::admission::Admission;
 use crate::density::DensityTier;
 use crate::lists::{
-    AdaptiveReplacement, Fifo, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve, Slru, TwoQ,
+    AdaptiveReplacement, Camp, Fifo, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve, Slru, TwoQ,
 };
 use crate::ranked::RankedTier;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
@@ -42,6 +42,8 @@ pub enum EvictionSpec {
     LfuDa,
     /// Evicts large objects that were not requested recently.
     Gds,
+    /// Like [`Gds`](Self::Gds), with sizes rounded so that queues replace the heap.
+    Camp,
     /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
     /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
     ///
@@ -83,6 +85,7 @@ impl EvictionSpec {
             Self::Size => tier!(RankedTier<Size>),
             Self::LfuDa => tier!(RankedTier<LfuDa>),
             Self::Gds => tier!(RankedTier<Gds>),
+            Self::Camp => tier!(ListTier<Camp>),
             Self::Gdsf => tier!(RankedTier<Gdsf>),
             Self::GdsfGhosts => tier!(RankedTier<GdsfGhosts>),
             Self::GdsfPlain => tier!(RankedTier<GdsfPlain>),
@@ -107,6 +110,7 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("size", EvictionSpec::Size),
     ("lfu-da", EvictionSpec::LfuDa),
     ("gds", EvictionSpec::Gds),
+    ("camp", EvictionSpec::Camp),
     ("gdsf", EvictionSpec::Gdsf),
     ("gdsf-ghosts", EvictionSpec::GdsfGhosts),
     ("gdsf-plain", EvictionSpec::GdsfPlain),
@@ -115,7 +119,7 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
 ];
 
 /// The names of the eviction rules, for messages and help.
-pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, \
+pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, camp, \
      gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
 
 /// Returns `None` if no eviction rule has this name.

@@ -16,7 +16,7 @@ struct Node {
     older: Index,
     size_bytes: u64,
     /// The number of the object's list, or [`NO_LIST`].
-    list: u8,
+    list: u16,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -61,7 +61,7 @@ impl<const N: usize> Lists<N> {
             newer: NO_INDEX,
             older,
             size_bytes,
-            list: list as u8,
+            list: list as u16,
         };
     }
 
@@ -149,7 +149,7 @@ fn some(index: Index) -> Option<Index> {
 }
 
 const NO_INDEX: Index = Index::MAX;
-const NO_LIST: u8 = u8::MAX;
+const NO_LIST: u16 = u16::MAX;
 
 const _: () = assert!(size_of::<Node>() == 24);
 

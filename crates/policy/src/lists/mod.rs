@@ -1,4 +1,4 @@
-//! Tiers whose eviction order consists of linked lists: LRU and its relatives.
+//! Tiers whose eviction order consists of linked lists, LRU and its relatives, or of random draws.
 //!
 //! A [`ListOrder`] holds the lists. It moves objects between them under the tier's lock: when an object is offered,
 //! admitted, evicted or removed. Hits are recorded without a lock. The next offer processes them first, in their order,
@@ -8,6 +8,7 @@
 //! have ghosts: the keys of evicted objects, bounded by bytes and number.
 
 pub mod arc;
+pub mod camp;
 pub mod fifo;
 mod ghosts;
 mod hits;
@@ -35,6 +36,7 @@ use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
 use links::Index;
 
 pub use arc::AdaptiveReplacement;
+pub use camp::Camp;
 pub use fifo::Fifo;
 pub use hits::{HitLog, Hits};
 pub use lru::Lru;

@@ -117,6 +117,59 @@ impl Oracle for TextbookSegments {
     }
 }
 
+/// CAMP on a vector in order of the last requests: `(key, size, rank)`.
+#[derive(Default)]
+struct TextbookCamp {
+    oldest_to_newest: Vec<(u64, u64, f64)>,
+    inflation: f64,
+}
+
+impl TextbookCamp {
+    /// `1 / s`, rounded down to five significant bits.
+    fn ratio(size_bytes: u64) -> f64 {
+        let ratio = 1.0 / size_bytes as f64;
+        let unit = (ratio.log2().floor() - 4.0).exp2();
+        (ratio / unit).floor() * unit
+    }
+
+    /// The position of the object with the lowest rank: of several, the smallest, and then the oldest.
+    fn lowest(&self) -> Option<usize> {
+        let entries = self.oldest_to_newest.iter().enumerate();
+        let rank = |entry: &(u64, u64, f64)| (entry.2, -Self::ratio(entry.1));
+        let lowest = entries.min_by(|a, b| rank(a.1).partial_cmp(&rank(b.1)).expect("no NaN"));
+        lowest.map(|(position, _)| position)
+    }
+}
+
+impl Oracle for TextbookCamp {
+    fn request(&mut self, key: u64, size_bytes: u64, capacity_bytes: u64) -> bool {
+        let known = self
+            .oldest_to_newest
+            .iter()
+            .position(|entry| entry.0 == key);
+        if let Some(at) = known {
+            self.oldest_to_newest.remove(at);
+            if let Some(lowest) = self.lowest() {
+                self.inflation = self.oldest_to_newest[lowest].2;
+            }
+        }
+        while self
+            .oldest_to_newest
+            .iter()
+            .map(|entry| entry.1)
+            .sum::<u64>()
+            + size_bytes
+            > capacity_bytes
+        {
+            let lowest = self.lowest().expect("bytes are used");
+            self.inflation = self.oldest_to_newest.remove(lowest).2;
+        }
+        let rank = self.inflation + Self::ratio(size_bytes);
+        self.oldest_to_newest.push((key, size_bytes, rank));
+        known.is_some()
+    }
+}
+
 fn compare<O: ListOrder>(oracle: impl Oracle, keys: &[u64], capacity_bytes: u64) {
     compare_with_sizes::<O>(oracle, keys, capacity_bytes, size_of_key);
 }
@@ -166,6 +219,11 @@ proptest! {
     }
 
     #[test]
+    fn camp_equals_a_search_for_the_lowest_rank(keys in requests(), capacity in 40u64..300) {
+        compare::<Camp>(TextbookCamp::default(), &keys, capacity);
+    }
+
+    #[test]
     fn segmented_lru_equals_deques(keys in requests(), capacity in 40u64..300) {
         compare::<Slru>(TextbookSegments::new(2, 80), &keys, capacity);
         compare::<S4Lru>(TextbookSegments::new(4, 75), &keys, capacity);
@@ -181,6 +239,7 @@ proptest! {
         exercise::<Slru>(&steps);
         exercise::<S4Lru>(&steps);
         exercise::<Sieve>(&steps);
+        exercise::<Camp>(&steps);
     }
 }
 

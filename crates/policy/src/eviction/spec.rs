@@ -8,7 +8,8 @@ use super::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa, Size};
 use crate::admission::Admission;
 use crate::density::DensityTier;
 use crate::lists::{
-    AdaptiveReplacement, Camp, Fifo, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve, Slru, TwoQ,
+    AdaptiveReplacement, Camp, Fifo, Hyperbolic, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve, Slru,
+    TwoQ,
 };
 use crate::ranked::RankedTier;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
@@ -44,6 +45,8 @@ pub enum EvictionSpec {
     Gds,
     /// Like [`Gds`](Self::Gds), with sizes rounded so that queues replace the heap.
     Camp,
+    /// Evicts one of 64 random objects: the one with the fewest requests per byte and time since its admission.
+    Hyperbolic,
     /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
     /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
     ///
@@ -86,6 +89,7 @@ impl EvictionSpec {
             Self::LfuDa => tier!(RankedTier<LfuDa>),
             Self::Gds => tier!(RankedTier<Gds>),
             Self::Camp => tier!(ListTier<Camp>),
+            Self::Hyperbolic => tier!(ListTier<Hyperbolic>),
             Self::Gdsf => tier!(RankedTier<Gdsf>),
             Self::GdsfGhosts => tier!(RankedTier<GdsfGhosts>),
             Self::GdsfPlain => tier!(RankedTier<GdsfPlain>),
@@ -111,6 +115,7 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("lfu-da", EvictionSpec::LfuDa),
     ("gds", EvictionSpec::Gds),
     ("camp", EvictionSpec::Camp),
+    ("hyperbolic", EvictionSpec::Hyperbolic),
     ("gdsf", EvictionSpec::Gdsf),
     ("gdsf-ghosts", EvictionSpec::GdsfGhosts),
     ("gdsf-plain", EvictionSpec::GdsfPlain),
@@ -120,7 +125,7 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
 
 /// The names of the eviction rules, for messages and help.
 pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, camp, \
-     gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
+     hyperbolic, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
 
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {

@@ -240,6 +240,7 @@ proptest! {
         exercise::<S4Lru>(&steps);
         exercise::<Sieve>(&steps);
         exercise::<Camp>(&steps);
+        exercise::<Hyperbolic>(&steps);
     }
 }
 

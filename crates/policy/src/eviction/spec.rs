@@ -8,8 +8,8 @@ use super::{Gds, Gdsf, GdsfGhosts, GdsfPlain, LfuDa, Size};
 use crate::admission::Admission;
 use crate::density::DensityTier;
 use crate::lists::{
-    AdaptiveReplacement, Camp, Fifo, Hyperbolic, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve, Slru,
-    TwoQ,
+    AdaptiveReplacement, Camp, Fifo, Hyperbolic, Lhd, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve,
+    Slru, TwoQ,
 };
 use crate::ranked::RankedTier;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
@@ -47,6 +47,8 @@ pub enum EvictionSpec {
     Camp,
     /// Evicts one of 64 random objects: the one with the fewest requests per byte and time since its admission.
     Hyperbolic,
+    /// Evicts one of some random objects: the one with the fewest expected hits per byte and time.
+    Lhd,
     /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
     /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
     ///
@@ -90,6 +92,7 @@ impl EvictionSpec {
             Self::Gds => tier!(RankedTier<Gds>),
             Self::Camp => tier!(ListTier<Camp>),
             Self::Hyperbolic => tier!(ListTier<Hyperbolic>),
+            Self::Lhd => tier!(ListTier<Lhd>),
             Self::Gdsf => tier!(RankedTier<Gdsf>),
             Self::GdsfGhosts => tier!(RankedTier<GdsfGhosts>),
             Self::GdsfPlain => tier!(RankedTier<GdsfPlain>),
@@ -116,6 +119,7 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("gds", EvictionSpec::Gds),
     ("camp", EvictionSpec::Camp),
     ("hyperbolic", EvictionSpec::Hyperbolic),
+    ("lhd", EvictionSpec::Lhd),
     ("gdsf", EvictionSpec::Gdsf),
     ("gdsf-ghosts", EvictionSpec::GdsfGhosts),
     ("gdsf-plain", EvictionSpec::GdsfPlain),
@@ -125,7 +129,7 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
 
 /// The names of the eviction rules, for messages and help.
 pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, camp, \
-     hyperbolic, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
+     hyperbolic, lhd, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
 
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {

@@ -244,6 +244,22 @@ proptest! {
     }
 }
 
+/// The budget of LHD; its tables are large, so one sequence suffices.
+#[test]
+fn the_budget_of_lhd_is_never_exceeded() {
+    let number = |n: u64, below: u64| edgeward_types::mix64(n) % below;
+    let steps: Vec<(u8, u64, u64)> = (0..20_000)
+        .map(|n| {
+            (
+                number(3 * n, 10) as u8,
+                number(3 * n + 1, 60),
+                1 + number(3 * n + 2, 99),
+            )
+        })
+        .collect();
+    exercise::<Lhd>(&steps);
+}
+
 /// If more objects are hit between two offers than the list of hits has room for, the others are not evicted before
 /// objects without hits.
 #[test]

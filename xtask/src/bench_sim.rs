@@ -22,7 +22,7 @@ use crate::say;
 use crate::statistics::median;
 
 pub(crate) const HELP: &str = "\
-Compares the speed and memory of the simulator with libCacheSim.
+Compares speed and memory of the simulator and libCacheSim.
 
 usage: cargo xtask bench-sim [TRACE] [options]
 

@@ -23,6 +23,7 @@
 #![forbid(unsafe_code)]
 
 mod bars;
+mod boxes;
 mod colour;
 mod page;
 mod plot;
@@ -32,6 +33,7 @@ mod text;
 mod unit;
 
 pub use bars::Bars;
+pub use boxes::Boxes;
 pub use page::Page;
 pub use plot::{Plot, Series};
 pub use scale::Axis;

@@ -278,6 +278,11 @@ bench-sim: build ## speed and memory of the simulator, compared with libCacheSim
 	@scripts/ensure-debian referee
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-sim $(TRACE) $(BENCH_ARGS)
 
+.PHONY: bench-robustness
+bench-robustness: rust compiler ## hits after changes of traffic, compared with SIZE-OPT (BENCH_ARGS="--randomised 5 …")
+	$(CARGO) build $(LOCKED) --release --package edgeward-sim --example robustness
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-robustness $(BENCH_ARGS)
+
 # The databases are kept in bench/scratch/ids, so that ten million rows are loaded only once.
 .PHONY: bench-ids
 bench-ids: rust compiler ## scan ids from PostgreSQL and Cassandra and build filters (BENCH_ARGS="--ids 620000 …")

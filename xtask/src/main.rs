@@ -9,6 +9,7 @@ mod bench_link;
 mod bench_memory;
 mod bench_negative;
 mod bench_prediction;
+mod bench_robustness;
 mod bench_sim;
 mod docs_site;
 /// Writes random test scripts for the filter clients. A script describes the life of a client: a sequence of events.
@@ -36,7 +37,7 @@ struct Subcommand {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 13] = [
+const SUBCOMMANDS: [Subcommand; 14] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
@@ -81,6 +82,11 @@ const SUBCOMMANDS: [Subcommand; 13] = [
         name: "bench-prediction",
         help: bench_prediction::HELP,
         run: bench_prediction::run,
+    },
+    Subcommand {
+        name: "bench-robustness",
+        help: bench_robustness::HELP,
+        run: bench_robustness::run,
     },
     Subcommand {
         name: "bench-sim",

@@ -1,7 +1,7 @@
 //! A size threshold at a percentile of the sizes that were requested recently.
 //!
-//! Source: the threshold by percentile of the AdaptSize paper's related work (Berger, Sitaraman, Harchol-Balter, NSDI
-//! 2017), where operators choose the percentile. Each request counts, so the sizes of popular objects weigh more.
+//! Source: none; it is a fixed threshold for operators who know the share of requests that they want to admit, and not
+//! the sizes. Each request counts, so the sizes of popular objects weigh more.
 //!
 //! The tuner counts sizes in bins of a quarter octave. Old counts lose one percent of their weight after each 1,000
 //! requests, so the last 100,000 requests have about two thirds of the weight. The threshold is the upper edge of the

@@ -1,8 +1,7 @@
 //! A fixed size threshold: objects up to this size are admitted.
 //!
-//! Source: the rule `Threshold` of the AdaptSize paper (Berger, Sitaraman, Harchol-Balter, NSDI 2017, table 2), and
-//! before it LRU-THOLD of Abrams et al., "Caching Proxies: Limitations and Potentials", WWW 1995. Cost: one
-//! comparison. Memory: none per object.
+//! Source: LRU-THOLD of Abrams et al., "Caching Proxies: Limitations and Potentials", WWW 1995. Cost: one comparison.
+//! Memory: none per object.
 
 use crate::Object;
 

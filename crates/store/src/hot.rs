@@ -29,6 +29,7 @@
 //! Lock order: first the policy tier, then one index shard or one stripe of versions. A thread that holds the
 //! lock of a shard or a stripe takes no further lock.
 
+mod fragmentation;
 mod freed;
 mod index;
 mod ledger;
@@ -46,8 +47,9 @@ use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
 use crate::versions::{ChangeGuard, Version, Versions};
-pub use freed::FreedPages;
+pub use fragmentation::Slabs;
 use freed::freed_max_bytes;
+pub use freed::{AllocatorState, FreedPages};
 use index::Index;
 use ledger::{Ledger, pinned_free_bytes};
 use tuning::Tuning;
@@ -85,9 +87,9 @@ pub struct HotConfig {
     /// capacity, at least 2 MiB.
     pub freed_bytes_max: Option<ByteSize>,
 
-    /// A function that returns freed pages to the system if these pages take more bytes than the argument. The
-    /// function returns true if pages were returned. With `None` the allocator decides when to return pages.
-    pub return_freed_pages: Option<fn(u64) -> bool>,
+    /// A function that returns freed pages to the system if these pages take more bytes than the argument.
+    /// Fragmentation that it measures may reduce the capacity. With `None` the allocator decides when to return pages.
+    pub return_freed_pages: Option<fn(u64) -> AllocatorState>,
 }
 
 impl HotConfig {
@@ -154,6 +156,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
                 Arc::new(FreedPages::new(
                     return_freed_pages,
                     config.freed_bytes_max(),
+                    capacity_bytes,
                 ))
             }),
         });
@@ -214,7 +217,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let mut rounds_left = PINNED_ROUNDS_MAX;
         let verdict = loop {
             let mut tier = shared.tier.lock();
-            let pinned_room = shared.make_room_for_pinned(&mut tier, &mut evicted);
+            let pinned_room = shared.adjust_capacity(&mut tier, &mut evicted);
             let verdict = match pinned_room {
                 PinnedRoom::Fits => Some(tier.offer(&object, &mut evicted)),
                 PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
@@ -378,6 +381,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
     pub fn stats(&self) -> HotStats {
         let counters = &self.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Relaxed);
+        let freed = self.shared.freed.as_deref();
         let tier = self.shared.tier.lock();
         HotStats {
             capacity_bytes: load(&self.shared.capacity_bytes),
@@ -394,11 +398,8 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             evicted: load(&counters.evicted),
             evicted_bytes: load(&counters.evicted_bytes),
             abandoned: load(&counters.abandoned),
-            freed_pages_returns: self
-                .shared
-                .freed
-                .as_ref()
-                .map_or(0, |freed| freed.freed_pages_returns()),
+            freed_pages_returns: freed.map_or(0, FreedPages::freed_pages_returns),
+            fragmentation_bytes: freed.map_or(0, FreedPages::reduction_bytes),
             digest: tier.digest(),
             tuning: self.tuning.as_ref().map(Tuning::status),
         }
@@ -530,6 +531,8 @@ pub struct HotStats {
     pub abandoned: u64,
     /// The number of times that freed pages were returned to the system because they exceeded their limit.
     pub freed_pages_returns: u64,
+    /// The number of bytes by which fragmentation of the allocator reduces the budget.
+    pub fragmentation_bytes: u64,
     /// A fingerprint of all decisions of the policy. It equals that of the simulator for the same requests and seed.
     pub digest: u64,
     /// The tuner's state, if the policy has a tuner.
@@ -545,26 +548,28 @@ pub(crate) struct Shared<V> {
     counters: Counters,
     /// The sum of the charges of all values in memory, from which the pinned bytes are computed.
     ledger: Arc<Ledger>,
-    /// The byte budget. The tier's own capacity is smaller while readers pin bytes.
+    /// The byte budget. The tier's own capacity is smaller while readers pin bytes or memory is fragmented.
     capacity_bytes: AtomicU64,
     pinned_bytes_max: u64,
     freed: Option<Arc<FreedPages>>,
 }
 
 impl<V> Shared<V> {
-    /// Reduces the tier's capacity by the pinned bytes above `pinned_free_bytes`, and by the bookkeeping that no object
-    /// is charged for.
+    /// Reduces the tier's capacity by the pinned bytes above `pinned_free_bytes`, by fragmentation, and by the
+    /// bookkeeping that no object is charged for.
     ///
     /// Only the pinned bytes up to `pinned_bytes_max` count. Without this limit, clients that read all residents
     /// slowly could empty the cache.
-    fn make_room_for_pinned(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
+    fn adjust_capacity(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());
         let taken = pinned
             .min(self.pinned_bytes_max)
             .saturating_sub(pinned_free_bytes(budget_bytes));
+        let fragmentation_bytes = self.freed.as_ref().map_or(0, |it| it.reduction_bytes());
         let capacity_bytes = budget_bytes
             .saturating_sub(taken)
+            .saturating_sub(fragmentation_bytes)
             .saturating_sub(tier.uncharged_bytes());
         if tier.capacity_bytes() != capacity_bytes {
             tier.resize(capacity_bytes, evicted);
@@ -607,7 +612,7 @@ impl<V> Shared<V> {
     }
 }
 
-/// The result of `make_room_for_pinned`: states if an object may be offered to the policy.
+/// The result of `adjust_capacity`: states if an object may be offered to the policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PinnedRoom {
     /// The residents and the pinned bytes fit into the budget.

@@ -27,10 +27,15 @@ pub const fn size_class(bytes: u64) -> u64 {
 pub const fn allocated_bytes(bytes: u64) -> u64 {
     let class = size_class(bytes);
     if class <= SLAB_CLASS_MAX {
-        class + class / SLAB_SHARE
+        class + empty_slab_bytes_charged(class)
     } else {
         class
     }
+}
+
+/// Returns the charge of [`allocated_bytes`] for empty parts of slabs, if allocations of `slab_bytes` are in slabs.
+pub const fn empty_slab_bytes_charged(slab_bytes: u64) -> u64 {
+    slab_bytes / SLAB_SHARE
 }
 
 /// Returns the charge of an object in memory: the memory of its body, and `overhead_bytes` for its key, its

@@ -12,7 +12,7 @@ pub mod xxh3;
 use std::fmt;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-pub use allocation::{allocated_bytes, charge_bytes, size_class};
+pub use allocation::{allocated_bytes, charge_bytes, empty_slab_bytes_charged, size_class};
 pub use byte_size::{ByteSize, ParseByteSizeError};
 // A `ClientNet` is what the limits of connections count as one client: an IPv4 address, or an IPv6 network with a
 // prefix of 64 bits, because one host can use all addresses of such a network.

@@ -132,7 +132,7 @@ impl Drop for MemoryShare {
 
 #[cfg(test)]
 mod tests {
-    use edgeward_store::hot::{HotCache, HotConfig};
+    use edgeward_store::hot::{AllocatorState, HotCache, HotConfig};
     use edgeward_types::ByteSize;
 
     use super::*;
@@ -142,7 +142,10 @@ mod tests {
     fn a_share_that_ends_counts_towards_the_next_check_of_freed_pages() {
         let hot: Arc<HotCache<()>> = HotCache::new(HotConfig {
             freed_bytes_max: Some(ByteSize(4000)),
-            return_freed_pages: Some(|_| true),
+            return_freed_pages: Some(|_| AllocatorState {
+                were_returned: true,
+                ..AllocatorState::default()
+            }),
             ..HotConfig::new(ByteSize(10_000))
         });
         let budget = MemoryBudget::new(5000, hot.freed_pages());

@@ -62,6 +62,9 @@ metrics! {
         Counter "edgeward_hot_freed_given_back_total"
             "Times that pages of freed objects exceeded `hot.freed_bytes_max` and were returned to the system."
             { stats.freed_pages_returns }
+        Gauge "edgeward_hot_fragmentation_bytes"
+            "Bytes by which the budget is reduced because memory of freed objects cannot be returned to the system."
+            { stats.fragmentation_bytes }
         Counter "edgeward_hot_refused_total" "Objects that were not admitted to memory, by reason." ["reason":
             "admission" = stats.refused_by_admission,
             "larger-than-cache" = stats.refused_too_large,

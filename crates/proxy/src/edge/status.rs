@@ -47,6 +47,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
             "evicted_bytes": stats.evicted_bytes,
             "abandoned": stats.abandoned,
             "freed_given_back": stats.freed_pages_returns,
+            "fragmentation_bytes": stats.fragmentation_bytes,
             // A fingerprint of the policy's decisions, as text: a JSON number keeps only 53 of the 64 bits.
             "decision_digest": format!("{:016x}", stats.digest),
             "tuning": stats.tuning.as_ref().map(tuning),

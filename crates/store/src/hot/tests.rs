@@ -326,6 +326,38 @@ fn a_promotion_makes_no_new_version_and_replaces_nothing() {
     assert!(cache.is_current(version));
 }
 
+/// The objects and the capacity of the policy follow the measured fragmentation, in steps.
+///
+/// Method: a cache of 64 MiB is filled with values of 1 MiB. Each offer measures the same slabs, whose empty parts
+/// exceed their charge and the allowance of 2 MiB by 8 MiB. Then the slabs have no empty parts.
+#[test]
+fn fragmentation_evicts_objects_until_it_ends() {
+    static EMPTY_BYTES: AtomicU64 = AtomicU64::new(10 << 20);
+    let cache: Arc<HotCache<u64>> = HotCache::new(HotConfig {
+        policy: PolicySpec::LRU,
+        return_freed_pages: Some(|_| AllocatorState {
+            were_returned: false,
+            slabs: Some(Slabs {
+                allocated_bytes: 0,
+                empty_bytes: EMPTY_BYTES.load(Relaxed),
+            }),
+        }),
+        ..HotConfig::new(ByteSize::mib(64))
+    });
+    let mut offers = 0..;
+    let mut mib_after = |count: usize| {
+        for key in offers.by_ref().take(count) {
+            fill(&cache, key, 1 << 20);
+        }
+        let stats = cache.stats();
+        (stats.used_bytes >> 20, stats.fragmentation_bytes >> 20)
+    };
+    assert_eq!(mib_after(64), (56, 8));
+    EMPTY_BYTES.store(0, Relaxed);
+    assert_eq!(mib_after(3), (59, 5));
+    assert_eq!(mib_after(61), (64, 0));
+}
+
 /// Five values of 500 bytes are offered. A quarter of the limit is 1000 bytes, so the pages are checked twice.
 #[test]
 fn freed_pages_are_checked_each_time_a_quarter_of_their_limit_is_offered() {
@@ -336,7 +368,10 @@ fn freed_pages_are_checked_each_time_a_quarter_of_their_limit_is_offered() {
         return_freed_pages: Some(|bytes_max| {
             let mut bounds = BOUNDS.lock().expect("the lock is not poisoned");
             bounds.push(bytes_max);
-            bounds.len() > 1
+            AllocatorState {
+                were_returned: bounds.len() > 1,
+                slabs: None,
+            }
         }),
         ..HotConfig::new(ByteSize(10_000))
     });

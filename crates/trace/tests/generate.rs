@@ -33,6 +33,8 @@ proptest! {
         one_hit_share in 0.0f64..0.99,
         extra_requests in prop_oneof![Just(0u64), 0u64..10, 0u64..20_000],
         churn in prop_oneof![Just(0.0), Just(1.0), 0.0f64..1.0],
+        scans in prop_oneof![Just(0u32), 1u32..5, Just(5000)],
+        recurring_days in 0u32..4,
     ) {
         let one_hit = (objects as f64 * one_hit_share + 0.5) as u64;
         prop_assume!(one_hit < objects);
@@ -41,6 +43,8 @@ proptest! {
             objects,
             one_hit_share,
             churn,
+            scans,
+            recurring_days,
             ..Preset::Mixed.workload()
         };
         let got = summary(workload.clone(), Seed(seed));
@@ -60,6 +64,9 @@ fn a_seed_always_gives_the_same_trace() {
         (Preset::Mixed, 0x6c0c_d76a_84a7_091b),
         (Preset::Switch, 0x6343_bb1a_c5c9_1dcf),
         (Preset::Small, 0xd42e_0fc2_fa51_4b3f),
+        (Preset::Chunks, 0xaa21_8073_83a5_2812),
+        (Preset::Scan, 0x0e21_63f2_8bb4_4bd9),
+        (Preset::Recurring, 0x2a40_1b96_a19c_be3e),
     ] {
         let workload = preset.workload().scaled_to(20_000);
         let digest = digest(records(workload.clone(), Seed(42)));
@@ -125,6 +132,48 @@ fn with_churn_popular_objects_lose_their_requests() {
     let (fixed, churned) = (survivors(0.0), survivors(0.8));
     assert!(fixed > 0.95, "{fixed}");
     assert!(churned < 0.6, "{churned}");
+}
+
+/// Method: in each tenth of the trace, find the first request for an object with one request. All requests from there to
+/// the end of the tenth are for such objects.
+#[test]
+fn a_scan_is_a_run_of_requests_for_one_hit_wonders() {
+    let all: Vec<Record> = records(Preset::Scan.workload().scaled_to(100_000), Seed(1)).collect();
+    let mut counts: HashMap<u64, u32> = HashMap::new();
+    for record in &all {
+        *counts.entry(record.key).or_default() += 1;
+    }
+    for tenth in all.chunks(10_000) {
+        let once: Vec<bool> = tenth.iter().map(|r| counts[&r.key] == 1).collect();
+        let begin = once.iter().position(|once| *once);
+        let begin = begin.expect("each tenth has a scan");
+        assert!(once[begin..].iter().all(|once| *once));
+        // One-hit wonders are 70 % of 15,000 objects, in ten scans.
+        assert_eq!(once.len() - begin, 1050);
+    }
+}
+
+/// The popular objects of the first part of a day have most of their requests in this part of every day.
+#[test]
+fn popular_objects_recur_in_the_same_part_of_each_day() {
+    let workload = Workload {
+        churn: 0.0,
+        ..Preset::Recurring.workload().scaled_to(160_000)
+    };
+    let all: Vec<Record> = records(workload, Seed(1)).collect();
+    let parts: Vec<&[Record]> = all.chunks(160_000 / 32).collect();
+    let mut counts: HashMap<u64, u32> = HashMap::new();
+    for record in parts[0] {
+        *counts.entry(record.key).or_default() += 1;
+    }
+    let requests_in = |part: usize| {
+        let popular = |r: &&Record| counts.get(&r.key).is_some_and(|count| *count >= 10);
+        parts[part].iter().filter(popular).count()
+    };
+    for day in 1..8 {
+        let (same, next) = (requests_in(4 * day), requests_in(4 * day + 1));
+        assert!(same > 10 * next, "day {day}: {same}, {next}");
+    }
 }
 
 #[test]

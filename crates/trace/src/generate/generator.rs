@@ -107,11 +107,16 @@ impl Generator {
             });
     }
 
-    /// Chooses a one-hit wonder or an object of the catalogue, and returns its key and size. Selection sampling
-    /// spreads the one-hit wonders evenly over the trace, and their number is exact.
+    /// Chooses a one-hit wonder or an object of the catalogue, and returns its key and size. Without scans, selection
+    /// sampling spreads the one-hit wonders evenly over the trace. Their number is exact.
     fn choose(&mut self) -> (u64, u64) {
         let requests_left = self.workload.requests - self.requests_made;
-        if self.random.below(requests_left) < self.one_hits_left {
+        let one_hit = if self.workload.scans == 0 {
+            self.random.below(requests_left) < self.one_hits_left
+        } else {
+            self.is_scanned() || self.one_hits_left == requests_left
+        };
+        if one_hit {
             self.one_hits_left -= 1;
             let class = pick(&self.mix, &mut self.random);
             return self.create_object(class);
@@ -124,6 +129,24 @@ impl Generator {
                 (key, size)
             }
         }
+    }
+
+    /// Returns true if the next request belongs to a scan. The trace has one interval for each scan, and the scan is at
+    /// its end, when the cache is full of popular objects.
+    fn is_scanned(&self) -> bool {
+        let scans = u64::from(self.workload.scans);
+        let interval = (self.workload.requests / scans).max(1);
+        let scanned = self.workload.one_hit_objects() / scans;
+        self.one_hits_left > 0 && self.requests_made % interval >= interval.saturating_sub(scanned)
+    }
+
+    /// Returns the slot that has a popularity rank at present. Each part of a recurring day moves the ranks to other
+    /// slots of the class.
+    fn slot_of_rank(&self, rank: u64, ranks: u64) -> u64 {
+        let parts = f64::from(self.workload.recurring_days) * f64::from(DAY_PARTS);
+        let part = self.requests_made as f64 / self.workload.requests as f64 * parts;
+        let part = part as u64 % u64::from(DAY_PARTS);
+        (rank + part * ranks / u64::from(DAY_PARTS)) % ranks
     }
 
     /// Chooses a request for an object of the catalogue. `left` is the number of remaining requests for the
@@ -144,7 +167,8 @@ impl Generator {
             // The square prefers popular ranks: new objects are often popular.
             let u = self.random.unit();
             let rank = ((u * u * ranks as f64) as u64).min(ranks - 1);
-            let request = self.catalogue.request_new(class, rank);
+            let slot = self.slot_of_rank(rank, ranks);
+            let request = self.catalogue.request_new(class, slot);
             self.births_left = self.catalogue.births_left();
             return request;
         }
@@ -153,7 +177,9 @@ impl Generator {
             .as_ref()
             .expect("classes without a catalogue have no weight");
         let rank = zipf.draw(&mut self.random);
-        self.catalogue.request(class, rank)
+        let ranks = u64::from(self.catalogue.rows()[class].ranks);
+        let slot = self.slot_of_rank(rank, ranks);
+        self.catalogue.request(class, slot)
     }
 
     /// Draws a class by weight and returns it if it has births left. Otherwise returns the first class with
@@ -250,3 +276,6 @@ fn daily_deviation(day: f64) -> f64 {
 }
 
 const DAY_SECS: f64 = 86_400.0;
+
+/// The parts of a recurring day, such as morning and evening.
+const DAY_PARTS: u32 = 4;

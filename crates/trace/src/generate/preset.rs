@@ -21,16 +21,25 @@ pub enum Preset {
     /// A small workload, whose replay over HTTP takes less than a minute on two cores. Its sizes vary enough to
     /// show the effect of admission by size.
     Small,
+    /// Downloads in chunks, all of 1 MiB: an order by size has nothing to decide by.
+    Chunks,
+    /// Pages, images and API responses, interrupted by crawlers that request objects without further requests.
+    Scan,
+    /// The objects of `Video`. Other objects are popular in each part of a day, and they return every day.
+    Recurring,
 }
 
 impl Preset {
     /// Every preset.
-    pub const ALL: [Self; 5] = [
+    pub const ALL: [Self; 8] = [
         Self::Web,
         Self::Video,
         Self::Mixed,
         Self::Switch,
         Self::Small,
+        Self::Chunks,
+        Self::Scan,
+        Self::Recurring,
     ];
 
     /// The name on the command line.
@@ -41,6 +50,9 @@ impl Preset {
             Self::Mixed => "mixed",
             Self::Switch => "switch",
             Self::Small => "small",
+            Self::Chunks => "chunks",
+            Self::Scan => "scan",
+            Self::Recurring => "recurring",
         }
     }
 
@@ -59,6 +71,8 @@ impl Preset {
             // In practice 70 to 80 % of the objects at a CDN edge have one request.
             one_hit_share: 0.7,
             churn: 0.2,
+            scans: 0,
+            recurring_days: 0,
             requests_per_second: 10.0,
             diurnal: 0.5,
             classes: Vec::new(),
@@ -108,6 +122,21 @@ impl Preset {
                 diurnal: 0.0,
                 classes: small_classes(),
                 phases: single_phase(&[6.0, 3.0, 1.0]),
+                ..base
+            },
+            Self::Chunks => Workload {
+                one_hit_share: 0.4,
+                classes: vec![chunks()],
+                phases: single_phase(&[1.0]),
+                ..base
+            },
+            Self::Scan => Workload {
+                scans: 10,
+                ..Self::Web.workload()
+            },
+            Self::Recurring => Workload {
+                recurring_days: 8,
+                ..Self::Video.workload()
             },
         }
     }
@@ -134,7 +163,9 @@ impl FromStr for Preset {
 
 /// The text is not the name of a preset.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("`{text}` is not a preset; use web, video, mixed, switch or small")]
+#[error(
+    "`{text}` is not a preset; use web, video, mixed, switch, small, chunks, scan or recurring"
+)]
 pub struct ParsePresetError {
     text: String,
 }
@@ -236,6 +267,21 @@ fn api(catalogue_weight: f64) -> Class {
             sigma: 1.6,
             tail: None,
             min_bytes: 10,
+            max_bytes: 1 << 20,
+        },
+    }
+}
+
+fn chunks() -> Class {
+    Class {
+        name: "chunks",
+        catalogue_weight: 1.0,
+        zipf_exponent: 0.8,
+        sizes: Sizes {
+            median_bytes: 1024.0 * KIB,
+            sigma: 0.0,
+            tail: None,
+            min_bytes: 1 << 20,
             max_bytes: 1 << 20,
         },
     }

@@ -14,6 +14,12 @@ pub struct Workload {
     /// The share of the catalogue (the objects with two requests or more) that appears during the trace. Each
     /// of these objects replaces an object that gets no further requests. With 0 the catalogue is fixed.
     pub churn: f64,
+    /// The number of scans. A scan is a run of consecutive requests for one-hit wonders, as by a crawler; the scans are
+    /// evenly spaced and have all one-hit wonders. With 0 the one-hit wonders are spread over the trace.
+    pub scans: u32,
+    /// The number of days in which the popular objects recur. A day has four parts with different popular objects, which
+    /// are popular again in the same part of the next day. With 0 popularity does not depend on the time.
+    pub recurring_days: u32,
     /// Requests per second, averaged over a day.
     pub requests_per_second: f64,
     /// The amplitude of the rate over a day, relative to the average rate. With 0 the rate is constant; with 1

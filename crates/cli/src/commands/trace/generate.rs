@@ -15,11 +15,12 @@ use crate::output::{self, Progress};
 /// Generate a trace: Zipf popularity, one-hit wonders, churn, all sizes
 ///
 /// The same options and seed give the same trace on every machine. Presets: web (pages, images, API), video,
-/// mixed (web, video and downloads), switch (as mixed, in phases), small (replays over HTTP within a minute).
+/// mixed (web, video and downloads), switch (as mixed, in phases), small (replays over HTTP within a minute),
+/// chunks (downloads in chunks of 1 MiB), scan (web with crawlers), recurring (video that returns every day).
 #[derive(Args, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct GenerateArgs {
-    /// Type of traffic: web, video, mixed, switch, small
+    /// Type of traffic: web, mixed, … (--help lists all)
     #[arg(long, short, default_value = "mixed", value_name = "NAME")]
     preset: Preset,
 

@@ -283,6 +283,14 @@ bench-robustness: rust compiler ## hits after changes of traffic, compared with 
 	$(CARGO) build $(LOCKED) --release --package edgeward-sim --example robustness
 	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-robustness $(BENCH_ARGS)
 
+# TRACES is a folder with *.tr.zst. A run with traces of six million requests takes hours; the next run continues it.
+TRACES ?=
+
+.PHONY: bench-ohr
+bench-ohr: build ## hit ratios of all policies, compared with libCacheSim and bounds (TRACES=FOLDER BENCH_ARGS=--few)
+	@scripts/ensure-debian referee
+	$(CARGO) run $(LOCKED) --quiet --package xtask -- bench-ohr $(if $(TRACES),--traces "$(TRACES)") $(BENCH_ARGS)
+
 # The databases are kept in bench/scratch/ids, so that ten million rows are loaded only once.
 .PHONY: bench-ids
 bench-ids: rust compiler ## scan ids from PostgreSQL and Cassandra and build filters (BENCH_ARGS="--ids 620000 …")

@@ -8,7 +8,6 @@
 use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::{Value, json};
@@ -17,7 +16,9 @@ use crate::bench_disk::goal::{Bound, Goal};
 use crate::bench_hits::facts;
 use crate::options::Options;
 use crate::oracle_trace::OracleTrace;
-use crate::referee::{Measured, PACKAGE, Referee, known_policies, measure, shortened_command};
+use crate::referee::{
+    Limits, Measured, PACKAGE, Referee, known_policies, measure, shortened_command,
+};
 use crate::say;
 use crate::statistics::median;
 
@@ -73,9 +74,6 @@ const GRID_POLICIES: [&str; 18] = [
 ];
 const GRID_SIZES: &str = "0.1%,1%,10%";
 const GRID_SECONDS_MAX: f64 = 60.0;
-
-/// The time limit of a process.
-const LIMIT: Duration = Duration::from_secs(900);
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
     let bench = Bench::from_options(root, options)?;
@@ -297,8 +295,8 @@ impl Bench {
     }
 
     fn measure(&self, words: &[OsString]) -> anyhow::Result<Measured> {
-        let measured = measure(&self.root, words, LIMIT)?;
-        ensure!(!measured.timed_out, "{words:?} took more than {LIMIT:?}");
+        let measured = measure(&self.root, words, Limits::default())?;
+        ensure!(!measured.timed_out, "{words:?} took too long");
         ensure!(measured.success, "{words:?} failed");
         Ok(measured)
     }

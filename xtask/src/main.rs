@@ -8,6 +8,7 @@ mod bench_ids;
 mod bench_link;
 mod bench_memory;
 mod bench_negative;
+mod bench_ohr;
 mod bench_prediction;
 mod bench_robustness;
 mod bench_sim;
@@ -37,7 +38,7 @@ struct Subcommand {
 }
 
 /// All commands except `bench-disk`, which has subcommands.
-const SUBCOMMANDS: [Subcommand; 14] = [
+const SUBCOMMANDS: [Subcommand; 15] = [
     Subcommand {
         name: "tidy",
         help: tidy::HELP,
@@ -77,6 +78,11 @@ const SUBCOMMANDS: [Subcommand; 14] = [
         name: "bench-negative",
         help: bench_negative::HELP,
         run: bench_negative::run,
+    },
+    Subcommand {
+        name: "bench-ohr",
+        help: bench_ohr::HELP,
+        run: bench_ohr::run,
     },
     Subcommand {
         name: "bench-prediction",

@@ -6,7 +6,6 @@ use std::ffi::OsString;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
-use std::time::Duration;
 
 use anyhow::{Context as _, ensure};
 use serde_json::Value;
@@ -89,7 +88,7 @@ impl Referee {
 pub(crate) struct Measured {
     /// The JSON document on stdout, or null.
     pub(crate) json: Value,
-    /// True if the process was killed at its time limit.
+    /// True if the process was killed at its limit of CPU time.
     pub(crate) timed_out: bool,
     pub(crate) success: bool,
     pub(crate) wall_seconds: f64,
@@ -99,15 +98,29 @@ pub(crate) struct Measured {
     pub(crate) rss_bytes: f64,
 }
 
-/// Runs a command to its end or to the time limit.
-pub(crate) fn measure(
-    root: &Path,
-    words: &[OsString],
-    limit: Duration,
-) -> anyhow::Result<Measured> {
+/// The limits of a measured process.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Limits {
+    /// User and system time.
+    pub(crate) cpu_seconds: u64,
+    /// Address space. Some policies of the referee allocate memory in proportion to the capacity of the cache.
+    pub(crate) bytes: u64,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            cpu_seconds: 900,
+            bytes: 10 << 30,
+        }
+    }
+}
+
+/// Runs a command to its end or to one of its limits.
+pub(crate) fn measure(root: &Path, words: &[OsString], limits: Limits) -> anyhow::Result<Measured> {
     let output = Command::new("python3")
         .arg(root.join("bench/ohr/measure.py"))
-        .arg(limit.as_secs().to_string())
+        .args([limits.cpu_seconds.to_string(), limits.bytes.to_string()])
         .args(words)
         .stderr(Stdio::null())
         .output()

@@ -134,8 +134,8 @@ fn with_churn_popular_objects_lose_their_requests() {
     assert!(churned < 0.6, "{churned}");
 }
 
-/// Method: in each tenth of the trace, find the first request for an object with one request. All requests from there to
-/// the end of the tenth are for such objects.
+/// Method: in each tenth of the trace, find the first request for an object with one request. All requests from there
+/// to the end of the tenth are for such objects.
 #[test]
 fn a_scan_is_a_run_of_requests_for_one_hit_wonders() {
     let all: Vec<Record> = records(Preset::Scan.workload().scaled_to(100_000), Seed(1)).collect();

@@ -17,7 +17,7 @@ pub struct Workload {
     /// The number of scans. A scan is a run of consecutive requests for one-hit wonders, as by a crawler; the scans are
     /// evenly spaced and have all one-hit wonders. With 0 the one-hit wonders are spread over the trace.
     pub scans: u32,
-    /// The number of days in which the popular objects recur. A day has four parts with different popular objects, which
+    /// The number of days in which the popular objects recur. A day has four parts with different popular objects. They
     /// are popular again in the same part of the next day. With 0 popularity does not depend on the time.
     pub recurring_days: u32,
     /// Requests per second, averaged over a day.

@@ -1,0 +1,132 @@
+//! The policies of both simulators.
+
+/// The program that runs a policy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Simulator {
+    Edgeward,
+    Referee,
+}
+
+impl Simulator {
+    pub(super) const fn name(self) -> &'static str {
+        match self {
+            Self::Edgeward => "edgeward",
+            Self::Referee => "libcachesim",
+        }
+    }
+}
+
+/// A policy of a simulator.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Policy {
+    pub(super) simulator: Simulator,
+    pub(super) name: &'static str,
+    /// True if the policy knows the future.
+    pub(super) offline: bool,
+    /// True if the policy belongs to the short bench.
+    pub(super) few: bool,
+}
+
+impl Policy {
+    /// Returns true for the pseudo-policy that stands for the upper bounds.
+    pub(super) fn is_bound(&self) -> bool {
+        self.name == BOUND
+    }
+}
+
+/// The name under which the upper bounds are kept.
+pub(super) const BOUND: &str = "upper-bound";
+
+const fn online(simulator: Simulator, name: &'static str) -> Policy {
+    Policy {
+        simulator,
+        name,
+        offline: false,
+        few: false,
+    }
+}
+
+const fn few(policy: Policy) -> Policy {
+    Policy {
+        few: true,
+        ..policy
+    }
+}
+
+const fn offline(policy: Policy) -> Policy {
+    Policy {
+        offline: true,
+        ..policy
+    }
+}
+
+const fn ours(name: &'static str) -> Policy {
+    online(Simulator::Edgeward, name)
+}
+
+const fn theirs(name: &'static str) -> Policy {
+    online(Simulator::Referee, name)
+}
+
+/// Our policies. Those that the binary does not know are skipped.
+pub(super) const OURS: [Policy; 31] = [
+    few(offline(ours(BOUND))),
+    few(ours("density")),
+    few(ours("gdsf")),
+    few(ours("gdsf-plain")),
+    few(ours("lru")),
+    ours("fifo"),
+    ours("slru"),
+    ours("s4lru"),
+    ours("2q"),
+    ours("lru-k"),
+    ours("arc"),
+    few(ours("s3-fifo")),
+    ours("sieve"),
+    ours("w-tinylfu"),
+    few(ours("lhd")),
+    ours("hyperbolic"),
+    ours("camp"),
+    ours("gds"),
+    ours("lfu-da"),
+    ours("size"),
+    ours("adaptsize"),
+    ours("adaptsize-code"),
+    ours("adaptsize-horizon"),
+    ours("size-tinylfu"),
+    ours("second-hit"),
+    ours("lru-s"),
+    ours("hill-climbing"),
+    ours("adaptsize-horizon+gdsf"),
+    offline(ours("belady")),
+    offline(ours("belady-size")),
+    offline(ours("size-opt")),
+];
+
+/// The referee's policies, the slow ones last.
+pub(super) const REFEREE: [Policy; 13] = [
+    few(theirs("LRU")),
+    few(theirs("GDSF")),
+    few(offline(theirs("BeladySize"))),
+    few(theirs("ThreeLCache")),
+    theirs("FIFO"),
+    theirs("SLRU"),
+    few(theirs("S3FIFO")),
+    theirs("Sieve"),
+    few(theirs("LHD")),
+    theirs("GLCache"),
+    offline(theirs("Belady")),
+    theirs("WTinyLFU"),
+    theirs("LRB"),
+];
+
+/// Our policy, the referee's, and the largest difference in points that counts as agreement.
+pub(super) const COUNTERPARTS: [(&str, &str, f64); 7] = [
+    ("lru", "LRU", 0.005),
+    ("fifo", "FIFO", 0.005),
+    ("gdsf", "GDSF", 0.5),
+    ("s3-fifo", "S3FIFO", 0.5),
+    ("sieve", "Sieve", 0.5),
+    ("lhd", "LHD", 0.5),
+    ("slru", "SLRU", 0.5),
+];

@@ -2,7 +2,7 @@
 //!
 //! The Python files beside this crate have the public interface. This module exchanges columns with them as bytes of
 //! 64-bit numbers, and results as the JSON document of `edgeward simulate --json`. Work that takes long runs on threads
-//! of its own, without the interpreter's lock ([`interrupt`]).
+//! of its own, without the interpreter's lock (module `interrupt`).
 
 mod interrupt;
 mod simulation;

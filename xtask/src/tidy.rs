@@ -216,6 +216,7 @@ fn check(root: &Path) -> anyhow::Result<(Vec<Finding>, layers::Order)> {
         };
         let place = file.display().to_string();
         findings.extend(text::no_machine_paths(&place, &text));
+        findings.extend(text::no_conflict_marks(&place, &text));
         findings.extend(words::check(&replaced, file, &text));
         match extension {
             Some("rs") => {

@@ -91,9 +91,9 @@ pub(crate) fn ratio(part: u64, whole: u64) -> f64 {
     }
 }
 
-/// Returns a hash of a trace key for a [`HashTable`]. Keys are often dense ids. One multiplication distributes them
-/// over all bits. The table takes the bucket from the low bits of a hash, and compares two keys only if the highest
-/// bits of their hashes are equal.
+/// Returns a hash of a trace key for a table of `hashbrown`. Keys are often dense ids. One multiplication distributes
+/// them over all bits. The table takes the bucket from the low bits of a hash, and compares two keys only if the
+/// highest bits of their hashes are equal.
 pub(crate) fn spread(key: u64) -> u64 {
     let wide = u128::from(key ^ 0x9e37_79b9_7f4a_7c15) * 0xd6e8_feb8_6659_fd93_u128;
     (wide as u64) ^ ((wide >> 64) as u64)

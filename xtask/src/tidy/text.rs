@@ -91,9 +91,36 @@ pub(crate) fn no_machine_paths(place: &str, text: &str) -> Vec<Finding> {
     findings
 }
 
+/// Finds the marks that a merge leaves around a conflict.
+pub(crate) fn no_conflict_marks(place: &str, text: &str) -> Vec<Finding> {
+    let marks = ["<", ">"].map(|mark| format!("{} ", mark.repeat(7)));
+    let has_mark = |line: &str| marks.iter().any(|mark| line.starts_with(mark.as_str()));
+    let lines = text.lines().enumerate().filter(|(_, line)| has_mark(line));
+    lines
+        .map(|(at, _)| {
+            let what = "the mark of a conflict".to_owned();
+            let hint = "choose one of the versions, or combine them";
+            Finding::new("conflicts", format!("{place}:{}", at + 1), what, hint)
+        })
+        .collect()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_mark_of_a_conflict_is_found_at_the_start_of_a_line() {
+        let mark = "<".repeat(7);
+        assert_eq!(
+            no_conflict_marks("a", &format!("x\n{mark} HEAD\ny")).len(),
+            1
+        );
+        assert_eq!(
+            no_conflict_marks("a", &format!("a shift {mark} by")).len(),
+            0
+        );
+    }
 
     #[test]
     fn allow_is_found_on_items_and_on_files() {

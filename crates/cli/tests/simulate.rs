@@ -143,7 +143,7 @@ fn offline_policies_are_refused_for_two_tiers_and_for_a_server() {
     ];
     let demo = ["demo", "--policy=belady"];
     for (arguments, reason) in [
-        (&simulate[..], "cannot run above a disk tier"),
+        (&simulate[..], "does not support --disk"),
         (&demo[..], "runs only in `edgeward simulate`"),
     ] {
         let output = edgeward(arguments, Path::new("no.tr"));
@@ -151,6 +151,86 @@ fn offline_policies_are_refused_for_two_tiers_and_for_a_server() {
         let message = String::from_utf8_lossy(&output.stderr);
         assert!(message.contains(reason), "{message}");
     }
+}
+
+/// The curve of LRU from stack distances has the miss ratios of simulated caches that are larger than every object, and
+/// a sample is near them. The CSV file has a row for each point.
+#[test]
+fn a_curve_has_the_miss_ratios_of_simulated_caches() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let (trace, csv) = (
+        folder.path().join("web.tr"),
+        folder.path().join("curve.csv"),
+    );
+    generate(&trace);
+    let json = |arguments: &[&str]| -> Value {
+        let output = edgeward(&[&["simulate", "--json"], arguments].concat(), &trace);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("the output is JSON")
+    };
+    let csv_flag = format!("--csv={}", csv.display());
+    let curves = json(&["-c=64MiB,1GiB", "--curve=5", "-p=lru,gdsf", &csv_flag]);
+    let sampled = json(&["-c=64MiB,1GiB", "--curve=5", "-p=lru,gdsf", "--sample=50%"]);
+    let sizes = "-c=64MiB,128MiB,256MiB,512MiB,1GiB";
+    let runs = json(&[sizes, "-p=lru,gdsf", "--no-series"]);
+    let methods = ["stack-distances", "simulation"];
+    for (policy, method) in methods.into_iter().enumerate() {
+        let curve = &curves["curves"][policy];
+        assert_eq!(curve["method"], method);
+        for point in 0..5 {
+            let run = &runs["runs"][2 * point + policy];
+            let at = |curves: &Value| {
+                let point = &curves["curves"][policy]["points"][point];
+                assert_eq!(point["capacity_bytes"], run["capacity_bytes"]);
+                point["object_miss_ratio"].as_f64().expect("a ratio")
+            };
+            let missed = 1.0 - run["object_hit_ratio"].as_f64().expect("a ratio");
+            assert!(
+                (at(&curves) - missed).abs() < 0.01,
+                "{run}: {}",
+                at(&curves)
+            );
+            assert!(
+                (at(&sampled) - missed).abs() < 0.15,
+                "{run}: {}",
+                at(&sampled)
+            );
+        }
+    }
+    let rows = std::fs::read_to_string(csv).expect("the file was written");
+    assert_eq!(rows.lines().count(), 1 + 2 * 5, "{rows}");
+    assert!(rows.starts_with("trace,policy,method,"), "{rows}");
+}
+
+/// Delayed hits are listed apart from hits; metadata takes space.
+#[test]
+fn fetch_latency_and_metadata_reduce_the_hits() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let (trace, csv) = (folder.path().join("web.tr"), folder.path().join("runs.csv"));
+    generate(&trace);
+    let run = |flags: &[&str]| -> Value {
+        let simulate = ["simulate", "-p=lru", "-c=16MiB", "--json", "--no-series"];
+        let output = edgeward(&[&simulate[..], flags].concat(), &trace);
+        let json: Value = serde_json::from_slice(&output.stdout).expect("the output is JSON");
+        json["runs"][0].clone()
+    };
+    let hits = |run: &Value| run["hits"].as_u64().expect("hits are a number");
+    let plain = run(&[]);
+    let csv_flag = format!("--csv={}", csv.display());
+    let slow = run(&["--fetch-latency=60000", &csv_flag]);
+    let delayed = slow["fetches"]["delayed_hits"].as_u64();
+    assert!(hits(&slow) < hits(&plain) && delayed > Some(0), "{slow}");
+    assert_eq!(plain["fetches"], Value::Null);
+    assert!(hits(&run(&["--count-metadata=20000"])) < hits(&plain));
+    let rows = std::fs::read_to_string(csv).expect("the file was written");
+    assert_eq!(rows.lines().count(), 2, "{rows}");
+
+    let table = edgeward(&["simulate", "-c=1MiB", "--fetch-latency=100"], &trace);
+    assert!(String::from_utf8_lossy(&table.stdout).contains("delayed hits"));
+    let one_size = edgeward(&["simulate", "-c=1MiB", "--curve=9"], &trace);
+    assert_eq!(one_size.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&one_size.stderr).into_owned();
+    assert!(message.contains("two different sizes"), "{message}");
 }
 
 fn generate(trace: &Path) {

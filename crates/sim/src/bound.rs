@@ -24,6 +24,7 @@ use crate::facts::{ratio, spread};
 pub struct OfflineBounds {
     warmup_requests: u64,
     object_overhead_bytes: u64,
+    metadata_bytes: u64,
     requests: u64,
     counted_bytes: u64,
     last_requests: HashTable<LastRequest>,
@@ -64,11 +65,19 @@ impl OfflineBounds {
         Self {
             warmup_requests,
             object_overhead_bytes,
+            metadata_bytes: 0,
             requests: 0,
             counted_bytes: 0,
             last_requests: HashTable::new(),
             intervals: Vec::new(),
         }
+    }
+
+    /// Charges each object `bytes` in addition; see [`Run::with_metadata_bytes`](crate::Run::with_metadata_bytes).
+    #[must_use]
+    pub fn with_metadata_bytes(mut self, bytes: u64) -> Self {
+        self.metadata_bytes = bytes;
+        self
     }
 
     /// Processes the next requests, in order.
@@ -179,6 +188,7 @@ impl OfflineBounds {
 
     fn charge(&self, interval: &Interval) -> u64 {
         charge_bytes(interval.size_bytes, self.object_overhead_bytes)
+            .saturating_add(self.metadata_bytes)
     }
 }
 

@@ -55,6 +55,11 @@ impl fmt::Display for Capacity {
 pub struct Share(f64);
 
 impl Share {
+    /// The share as a number from 0 to 1.
+    pub const fn fraction(&self) -> f64 {
+        self.0
+    }
+
     /// Returns this share of `whole`, rounded.
     pub fn of(&self, whole: u64) -> u64 {
         (whole as f64 * self.0).round() as u64

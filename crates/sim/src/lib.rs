@@ -12,6 +12,8 @@ mod capacity;
 mod curve;
 mod disk;
 mod facts;
+mod fetches;
+mod miss_ratio;
 mod objects;
 mod offline;
 mod ram;
@@ -23,6 +25,8 @@ pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
 pub use curve::{CurveConfig, CurveRow, CurveStudy};
 pub use disk::{DiskConfig, DiskReport, DiskTotals};
 pub use facts::{TraceFacts, Traffic};
+pub use fetches::FetchReport;
+pub use miss_ratio::{CurvePoint, LruCurve, Sampler, curve_capacities};
 pub use objects::{ObjectNumber, Request};
 pub use offline::{
     OFFLINE_NAMES, OfflineConfig, OfflinePolicy, ParseOfflinePolicyError,

@@ -26,6 +26,8 @@ pub(crate) struct Ram {
     capacity_bytes: u64,
     /// Bytes charged per object in addition to its body; see [`charge_bytes`].
     overhead_bytes: u64,
+    /// Bytes charged per object in addition to its body, without rounding.
+    metadata_bytes: u64,
 }
 
 impl Ram {
@@ -49,7 +51,12 @@ impl Ram {
             tuner: policy.tuner(capacity_bytes, window_requests),
             evicted: Vec::new(),
             overhead_bytes,
+            metadata_bytes: 0,
         }
+    }
+
+    pub(crate) fn set_metadata_bytes(&mut self, bytes: u64) {
+        self.metadata_bytes = bytes;
     }
 
     /// Returns true if the object is present, and records the hit.
@@ -159,7 +166,7 @@ impl Ram {
     }
 
     fn charge(&self, size_bytes: u64) -> u64 {
-        charge_bytes(size_bytes, self.overhead_bytes)
+        charge_bytes(size_bytes, self.overhead_bytes).saturating_add(self.metadata_bytes)
     }
 }
 

@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
 use crate::facts::ratio;
+use crate::fetches::{FetchReport, Fetches};
 use crate::objects::{ObjectNumbers, Request};
 use crate::ram::Ram;
 
@@ -40,6 +41,8 @@ pub struct Run {
     numbers: ObjectNumbers,
     ram: Ram,
     disk: Option<Disk>,
+    /// `None` if fetches take no time.
+    fetches: Option<Fetches>,
     seen_requests: u64,
     counted: Counts,
     /// The totals of the disk at the end of the warm-up.
@@ -67,6 +70,7 @@ impl Run {
                 config.seed,
             ),
             disk: None,
+            fetches: None,
             seen_requests: 0,
             counted: Counts::default(),
             disk_before: DiskTotals::default(),
@@ -85,6 +89,22 @@ impl Run {
             disk: Some(Disk::new(disk)),
             ..Self::new(config)
         }
+    }
+
+    /// Charges each object `bytes` in addition to its body and to [`RunConfig::object_overhead_bytes`], without
+    /// rounding the body.
+    #[must_use]
+    pub fn with_metadata_bytes(mut self, bytes: u64) -> Self {
+        self.ram.set_metadata_bytes(bytes);
+        self
+    }
+
+    /// Lets each fetch from the origin take this time. Requests for an object that is being fetched are delayed hits.
+    /// The run has no disk.
+    #[must_use]
+    pub fn with_fetch_latency_ms(mut self, latency_ms: u64) -> Self {
+        self.fetches = Some(Fetches::new(latency_ms));
+        self
     }
 
     /// Processes the next requests, in order. The run numbers their objects itself.
@@ -139,6 +159,10 @@ impl Run {
                 .disk
                 .as_ref()
                 .map(|disk| disk.report(&self.counted, disk.totals().since(&self.disk_before))),
+            fetches: self
+                .fetches
+                .as_ref()
+                .map(|fetches| fetches.report(requests)),
             series: self
                 .series
                 .iter()
@@ -170,6 +194,12 @@ impl Run {
     #[inline]
     fn request(&mut self, request: &Request) -> ServedFrom {
         self.seen_requests += 1;
+        if let Some(fetches) = &mut self.fetches {
+            fetches.advance_to(request.time.as_millis());
+            while let Some(fetched) = fetches.next_ended() {
+                self.ram.offer(&fetched);
+            }
+        }
         let served_from = if self.ram.hit(request.object) {
             ServedFrom::Ram
         } else {
@@ -185,7 +215,13 @@ impl Run {
     /// the rules.
     fn request_below_ram(&mut self, request: &Request) -> ServedFrom {
         let Some(disk) = &mut self.disk else {
-            self.ram.offer(request);
+            match &mut self.fetches {
+                None => _ = self.ram.offer(request),
+                Some(fetches) => {
+                    let counted = self.seen_requests > self.config.warmup_requests;
+                    fetches.request(request, counted);
+                }
+            }
             return ServedFrom::Origin;
         };
         let object = Object {
@@ -321,6 +357,9 @@ pub struct RunReport {
     /// The disk tier, if any. The hits and ratios above then include both tiers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskReport>,
+    /// Delayed hits, if fetches take time.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub fetches: Option<FetchReport>,
     /// Hit ratios over time, including the warm-up.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub series: Vec<Interval>,
@@ -412,7 +451,10 @@ impl Counts {
 
 #[cfg(test)]
 mod tests {
+    use std::collections::HashMap;
+
     use edgeward_types::ByteSize;
+    use proptest::prelude::*;
 
     use super::*;
     use crate::facts::spread;
@@ -463,6 +505,71 @@ mod tests {
         lru.feed(&records(&[(1, 10), (2, 10), (1, 10), (2, 10)]));
         let report = lru.report();
         assert_eq!((report.requests, report.hits), (2, 2));
+    }
+
+    /// Metadata is charged as given; the overhead of a server also rounds the body up.
+    #[test]
+    fn metadata_is_charged_without_rounding() {
+        let requests = records(&[(1, 100), (2, 101), (1, 100), (2, 101)]);
+        let hits = |capacity_bytes, metadata_bytes| {
+            let mut lru =
+                run(PolicySpec::LRU, capacity_bytes, 0).with_metadata_bytes(metadata_bytes);
+            lru.feed(&requests);
+            (lru.report().hits, lru.report().used_bytes)
+        };
+        assert_eq!(hits(201 + 2 * 7, 7), (2, 201 + 2 * 7));
+        assert_eq!(hits(201 + 2 * 7 - 1, 7).0, 0);
+    }
+
+    /// A fetch takes 10 ms. The second request waits for the rest of it, the third finds the object. After the eviction
+    /// of object 1, the next request for it is a miss again.
+    #[test]
+    fn a_request_during_a_fetch_is_a_delayed_hit() {
+        let mut lru = run(PolicySpec::LRU, 10, 0).with_fetch_latency_ms(10);
+        let requests: Vec<Record> = [(0, 1), (4, 1), (10, 1), (10, 2), (19, 1), (21, 2), (30, 1)]
+            .into_iter()
+            .map(|(ms, key)| Record {
+                time: Timestamp::from_millis(ms),
+                key,
+                size: 10,
+            })
+            .collect();
+        lru.feed(&requests);
+        let report = lru.report();
+        assert_eq!(report.hits, 3, "at 10, 19 and 21 ms");
+        let fetches = report.fetches.expect("fetches take time");
+        assert_eq!((fetches.fetch_latency_ms, fetches.delayed_hits), (10, 1));
+        assert_eq!(fetches.delayed_hit_ratio, 1.0 / 7.0);
+        assert_eq!(fetches.mean_wait_ms, (10.0 + 6.0 + 10.0 + 10.0) / 7.0);
+    }
+
+    proptest! {
+        /// In a cache that evicts no object, the requests for an object within the latency after its first request are
+        /// delayed, and all later ones are hits. With a latency of 0 no request is delayed.
+        #[test]
+        fn only_requests_within_the_latency_of_the_first_are_delayed(
+            requests in prop::collection::vec((0u64..8, 0u64..6), 1..200),
+            latency_ms in 0u64..12,
+        ) {
+            let mut time = 0;
+            let mut first: HashMap<u64, u64> = HashMap::new();
+            let (mut delayed, mut hits) = (0, 0);
+            let mut records = Vec::new();
+            for (key, gap) in requests {
+                time += gap;
+                records.push(Record { time: Timestamp::from_millis(time), key, size: 1 });
+                match first.get(&key) {
+                    None => _ = first.insert(key, time),
+                    Some(first) if time < first + latency_ms => delayed += 1,
+                    Some(_) => hits += 1,
+                }
+            }
+            let mut run = run(PolicySpec::INFINITE, 1, 0).with_fetch_latency_ms(latency_ms);
+            run.feed(&records);
+            let report = run.report();
+            prop_assert_eq!(report.hits, hits);
+            prop_assert_eq!(report.fetches.map(|fetches| fetches.delayed_hits), Some(delayed));
+        }
     }
 
     #[test]

@@ -5,13 +5,15 @@
 //! all runs: each batch is passed to every run, and the runs are distributed over threads (`schedule`). With `--disk`,
 //! every run has a disk tier below its RAM tier. Policies that know the future run after the pass (`offline`).
 
+mod csv;
+mod curve;
 mod disk;
 mod offline;
 mod page;
 mod schedule;
 
 use std::num::{NonZeroU32, NonZeroUsize};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -22,8 +24,9 @@ use serde::Serialize;
 
 use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES};
 use edgeward_sim::{
-    BoundReport, Capacity, DiskConfig, OFFLINE_NAMES, OfflineBounds, OfflineConfig, Request, Run,
-    RunConfig, RunReport, SimulatedPolicy, TraceFacts, TraceRecorder, Traffic, Warmup,
+    BoundReport, Capacity, DiskConfig, OFFLINE_NAMES, OfflineBounds, OfflineConfig,
+    ParseShareError, Request, Run, RunConfig, RunReport, Share, SimulatedPolicy, TraceFacts,
+    TraceRecorder, Traffic, Warmup,
 };
 use edgeward_trace::Record;
 use edgeward_types::{ByteSize, Seed};
@@ -73,6 +76,52 @@ pub(crate) struct SimulateArgs {
     #[arg(long, default_value = "0", value_name = "SIZE", hide_short_help = true)]
     object_overhead: ByteSize,
 
+    /// Bytes per object in addition to its body, without rounding, as in the literature
+    ///
+    /// Use --object-overhead instead to predict a live edge.
+    #[arg(
+        long,
+        value_name = "SIZE",
+        default_value = "0",
+        conflicts_with = "object_overhead",
+        hide_short_help = true
+    )]
+    count_metadata: ByteSize,
+
+    /// Milliseconds that a fetch from the origin takes; requests during it are delayed hits
+    ///
+    /// A delayed hit waits for the fetch of an earlier request. It costs the origin no request and is not counted as a
+    /// hit. The times are those of the trace.
+    #[arg(
+        long,
+        value_name = "MS",
+        conflicts_with = "disk",
+        hide_short_help = true
+    )]
+    fetch_latency: Option<u64>,
+
+    /// Compute miss-ratio curves of this number of sizes, from the smallest to the largest --capacity
+    ///
+    /// The curve of lru is computed from stack distances in one pass. Each other policy is simulated at each size.
+    #[arg(
+        long,
+        value_name = "POINTS",
+        value_parser = clap::value_parser!(u16).range(2..=1000),
+        conflicts_with_all = ["disk", "bounds", "fetch_latency"],
+        hide_short_help = true
+    )]
+    curve: Option<u16>,
+
+    /// Share of the objects from which curves are estimated, such as 1% (SHARDS, miniature simulation)
+    #[arg(
+        long,
+        value_name = "SHARE",
+        value_parser = sample_share,
+        requires = "curve",
+        hide_short_help = true
+    )]
+    sample: Option<Share>,
+
     /// Seed of the policies' random numbers
     #[arg(long, default_value_t = 0, hide_short_help = true)]
     seed: u64,
@@ -102,6 +151,22 @@ pub(crate) struct SimulateArgs {
     /// Write an HTML page with plots
     #[arg(long, value_name = "FILE")]
     report: Option<PathBuf>,
+
+    /// Write the results as CSV
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    csv: Option<PathBuf>,
+}
+
+/// Parses the share of objects in a sample, which is more than 0.
+fn sample_share(text: &str) -> Result<Share, String> {
+    let share: Share = text
+        .parse()
+        .map_err(|error: ParseShareError| error.to_string())?;
+    if share.fraction() > 0.0 {
+        Ok(share)
+    } else {
+        Err("a sample has objects; write 1%".to_owned())
+    }
 }
 
 /// Returns the help of `--policy`, which lists all rules.
@@ -118,8 +183,11 @@ fn policy_help() -> String {
 
 /// Runs the simulation and prints the results.
 pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
-    offline::check_disk(&args.policy, &args.disk)?;
+    offline::check(&args)?;
     let inputs = args.trace.inputs()?;
+    if let Some(points) = args.curve {
+        return draw_curves(&args, &inputs, usize::from(points));
+    }
     let facts = if args.needs_facts() {
         Some(measure(&inputs)?)
     } else {
@@ -127,18 +195,43 @@ pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
     };
     let simulation = simulate(&args, &inputs, facts.as_ref())?;
     if let Some(path) = &args.report {
-        let html = page::render(&simulation, &inputs.label());
-        std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+        write_page(path, &page::render(&simulation, &inputs.label()), args.json)?;
+    }
+    if let Some(path) = &args.csv {
+        csv::rows(&simulation, &inputs.label()).write(path)?;
     }
     if args.json {
         output::print_json(&simulation)?;
     } else {
         print_table(&simulation)?;
-        if let Some(path) = &args.report {
-            eprintln!("report: {}", path.display());
-        }
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Computes miss-ratio curves and prints them.
+fn draw_curves(args: &SimulateArgs, inputs: &Inputs, points: usize) -> anyhow::Result<ExitCode> {
+    let curves = curve::compute(args, inputs, points)?;
+    if let Some(path) = &args.report {
+        write_page(path, &curves.page(&inputs.label()), args.json)?;
+    }
+    if let Some(path) = &args.csv {
+        curves.csv(&inputs.label()).write(path)?;
+    }
+    if args.json {
+        output::print_json(&curves)?;
+    } else {
+        curves.print()?;
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the page, and its path to stderr unless the results are printed for a program.
+fn write_page(path: &Path, html: &str, json: bool) -> anyhow::Result<()> {
+    std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
+    if !json {
+        eprintln!("report: {}", path.display());
+    }
+    Ok(())
 }
 
 impl SimulateArgs {
@@ -210,11 +303,18 @@ fn simulate(
                 window_requests: args.window.map(NonZeroU32::get),
                 interval_requests,
             };
+            let metadata_bytes = args.count_metadata.bytes();
             if disks.is_empty() {
-                jobs.push(Job::run(Run::new(config)));
+                let mut run = Run::new(config).with_metadata_bytes(metadata_bytes);
+                if let Some(latency_ms) = args.fetch_latency {
+                    run = run.with_fetch_latency_ms(latency_ms);
+                }
+                jobs.push(Job::run(run));
             } else {
-                let with_disk =
-                    |disk: &DiskConfig| Job::run(Run::with_disk(config.clone(), disk.clone()));
+                let with_disk = |disk: &DiskConfig| {
+                    let run = Run::with_disk(config.clone(), disk.clone());
+                    Job::run(run.with_metadata_bytes(metadata_bytes))
+                };
                 jobs.extend(disks.iter().map(with_disk));
             }
         }
@@ -223,13 +323,11 @@ fn simulate(
         jobs.push(Job::Recorder(Box::default()));
     }
     if args.bounds {
-        let bounds = OfflineBounds::new(warmup_requests, args.object_overhead.bytes());
+        let bounds = OfflineBounds::new(warmup_requests, args.object_overhead.bytes())
+            .with_metadata_bytes(args.count_metadata.bytes());
         jobs.push(Job::Bounds(Box::new(bounds)));
     }
-    let threads = args
-        .threads
-        .or_else(|| thread::available_parallelism().ok())
-        .unwrap_or(NonZeroUsize::MIN);
+    let threads = threads(args);
     let progress = Progress::new(
         "simulating",
         "requests",
@@ -248,11 +346,7 @@ fn simulate(
     drop(progress);
     let facts = traffic.facts();
     if facts.requests == 0 {
-        return Err(
-            Diagnostic::new(format!("{} contains no requests", inputs.label()))
-                .hint("`edgeward trace info` shows the contents of a trace")
-                .into(),
-        );
+        return Err(no_requests(inputs));
     }
     let mut simulation = Simulation {
         trace: facts,
@@ -284,6 +378,19 @@ fn simulate(
         simulation.runs.insert(row, report);
     }
     Ok(simulation)
+}
+
+fn no_requests(inputs: &Inputs) -> anyhow::Error {
+    Diagnostic::new(format!("{} contains no requests", inputs.label()))
+        .hint("`edgeward trace info` shows the contents of a trace")
+        .into()
+}
+
+/// The number of threads, from `--threads` or the number of cores.
+fn threads(args: &SimulateArgs) -> NonZeroUsize {
+    args.threads
+        .or_else(|| thread::available_parallelism().ok())
+        .unwrap_or(NonZeroUsize::MIN)
 }
 
 /// Reads the traces, counts their requests and passes them to `each` in batches of about `batch_requests`. `each`
@@ -325,6 +432,9 @@ fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
         out.flush()?;
         return Ok(());
     }
+    if let Some(table) = delayed_hits(&simulation.runs) {
+        writeln!(out, "{table}")?;
+    }
     let mut table = Table::new([
         Column::words("policy"),
         Column::figures("capacity"),
@@ -359,6 +469,34 @@ fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
     write!(out, "{table}")?;
     out.flush()?;
     Ok(())
+}
+
+/// Returns the table of `--fetch-latency`, or `None` if fetches take no time.
+fn delayed_hits(runs: &[RunReport]) -> Option<Table> {
+    let mut table = Table::new([
+        Column::words("policy"),
+        Column::figures("capacity"),
+        Column::figures("fetch latency"),
+        Column::figures("delayed hits"),
+        Column::figures("of requests"),
+        Column::figures("mean wait"),
+    ]);
+    let mut rows = 0;
+    for run in runs {
+        let Some(fetches) = &run.fetches else {
+            continue;
+        };
+        rows += 1;
+        table.row([
+            run.policy.clone(),
+            ByteSize(run.capacity_bytes).to_string(),
+            format!("{} ms", output::count(fetches.fetch_latency_ms)),
+            output::count(fetches.delayed_hits),
+            output::percent(fetches.delayed_hit_ratio),
+            format!("{:.2} ms", fetches.mean_wait_ms),
+        ]);
+    }
+    (rows > 0).then_some(table)
 }
 
 /// The results of all runs. They are also the JSON document of `--json`.
@@ -438,6 +576,7 @@ Examples:
   edgeward simulate access.log.gz --capacity 256MiB,1GiB
   edgeward simulate day.tr.zst -p lru,gdsf,adaptsize -c 0.1%,1% --warmup 20% --report sim.html
   edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
+  edgeward simulate day.tr.zst -p lru,gdsf -c 0.1%,20% --curve 30 --sample 1% --report curves.html
   edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
 
 With --object-overhead the results predict a live edge, which uses the same policies. The

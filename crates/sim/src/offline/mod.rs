@@ -183,6 +183,7 @@ impl RecordedTrace {
             residents: content.residents,
             digest: format!("{:016x}", content.digest.value()),
             disk: None,
+            fetches: None,
             series,
             tuned: Vec::new(),
         }

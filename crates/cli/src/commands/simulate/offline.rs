@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use edgeward_sim::{OfflineConfig, RecordedTrace, RunReport, SimulatedPolicy};
 
-use super::disk::DiskArgs;
+use super::SimulateArgs;
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 
@@ -45,15 +45,24 @@ pub(super) fn run_all(
     reports
 }
 
-/// Refuses an offline policy with a disk tier.
-pub(super) fn check_disk(policies: &[SimulatedPolicy], disk: &DiskArgs) -> anyhow::Result<()> {
+/// Refuses an offline policy with an option that it does not support.
+pub(super) fn check(args: &SimulateArgs) -> anyhow::Result<()> {
     let is_offline = |policy: &&SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
-    match policies.iter().find(is_offline) {
-        Some(policy) if disk.is_present() => Err(Diagnostic::new(format!(
-            "the policy `{policy}` knows all future requests and cannot run above a disk tier"
+    let Some(policy) = args.policy.iter().find(is_offline) else {
+        return Ok(());
+    };
+    let options = [
+        (args.disk.is_present(), "--disk"),
+        (args.count_metadata.bytes() > 0, "--count-metadata"),
+        (args.fetch_latency.is_some(), "--fetch-latency"),
+        (args.curve.is_some(), "--curve"),
+    ];
+    match options.into_iter().find(|(is_given, _)| *is_given) {
+        Some((_, option)) => Err(Diagnostic::new(format!(
+            "the policy `{policy}` knows all future requests and does not support {option}"
         ))
-        .hint("run it without --disk")
+        .hint(format!("run it without {option}"))
         .into()),
-        _ => Ok(()),
+        None => Ok(()),
     }
 }

@@ -160,23 +160,23 @@ fn the_suggested_configuration_is_valid_and_is_shown_on_the_page() {
     let caches = prediction["caches"]
         .as_array()
         .expect("the caches are a list");
-    assert_eq!(caches.len(), 5, "{caches:?}");
+    assert_eq!(caches.len(), 6, "{caches:?}");
     let written = |index: usize| {
         caches[index]["disk_written_bytes"]
             .as_u64()
             .expect("the cache has a disk")
     };
-    assert!(written(4) < written(3), "second-hit writes less");
+    assert!(written(5) < written(4), "second-hit writes less");
     assert_eq!(
-        (&caches[2]["policy"], &caches[3]["policy"]),
-        (&"gdsf".into(), &"gdsf".into()),
+        (&caches[3]["policy"], &caches[4]["policy"]),
+        (&"density".into(), &"density".into()),
         "the policy with the highest hit ratio is used with the disk: {caches:?}"
     );
 
     let settings = prediction["config"]
         .as_str()
         .expect("the configuration is a string");
-    assert!(settings.contains("policy = \"gdsf\""), "{settings}");
+    assert!(settings.contains("policy = \"density\""), "{settings}");
     let config = folder.path().join("edgeward.toml");
     let front = "[[listener]]\naddress = \"127.0.0.1:0\"\n[origin]\nurl = \"http://127.0.0.1:9\"\n";
     fs::write(&config, format!("{front}{settings}")).expect("the file is written");

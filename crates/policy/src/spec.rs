@@ -24,7 +24,7 @@ pub struct PolicySpec {
 
 impl Default for PolicySpec {
     fn default() -> Self {
-        Self::GDSF
+        Self::DENSITY
     }
 }
 
@@ -39,6 +39,8 @@ impl PolicySpec {
     pub const GDSF: Self = Self::evicting(EvictionSpec::Gdsf);
     /// [`EvictionSpec::GdsfPlain`] alone.
     pub const GDSF_PLAIN: Self = Self::evicting(EvictionSpec::GdsfPlain);
+    /// [`EvictionSpec::Density`] alone.
+    pub const DENSITY: Self = Self::evicting(EvictionSpec::Density);
     /// Admits every object and evicts none.
     pub const INFINITE: Self = Self::evicting(EvictionSpec::Never);
 

@@ -1,4 +1,4 @@
-//! `edgeward demo`: compares the policies LRU, AdaptSize and GDSF over real HTTP.
+//! `edgeward demo`: compares the policies LRU, AdaptSize, GDSF and `density` over real HTTP.
 //!
 //! The demo generates one trace and starts one synthetic origin. For each policy it simulates the trace, starts an
 //! edge, replays the trace through the edge and compares the results. Origin and edge have their own processes, so
@@ -45,7 +45,7 @@ pub(crate) struct DemoArgs {
         long,
         short,
         value_delimiter = ',',
-        default_value = "lru,adaptsize,gdsf",
+        default_value = "lru,adaptsize,gdsf,density",
         value_name = "LIST"
     )]
     policy: Vec<PolicySpec>,
@@ -53,7 +53,7 @@ pub(crate) struct DemoArgs {
     /// Requests in the trace
     #[arg(
         long,
-        default_value_t = 200_000,
+        default_value_t = 150_000,
         value_parser = clap::value_parser!(u64).range(1000..=10_000_000),
         value_name = "N"
     )]

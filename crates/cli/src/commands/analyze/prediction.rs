@@ -187,12 +187,17 @@ fn largest_with_gain(min: u64, max: u64, gain: f64, ratio: impl Fn(u64) -> f64) 
         .last()
 }
 
-/// Simulates LRU, AdaptSize and GDSF in RAM alone. Then simulates the best policy with a disk, once with the
+/// Simulates LRU, AdaptSize, GDSF and `density` in RAM alone. Then simulates the best policy with a disk, once with the
 /// admission rule `always` and once with `second-hit`.
 fn simulate(sample: &CompleteSample, sizes: CacheSizes) -> Vec<CacheRow> {
-    let policies = [PolicySpec::LRU, PolicySpec::ADAPTSIZE, PolicySpec::GDSF];
+    let policies = [
+        PolicySpec::LRU,
+        PolicySpec::ADAPTSIZE,
+        PolicySpec::GDSF,
+        PolicySpec::DENSITY,
+    ];
     let rows = policies.map(|policy| run(sample, policy, sizes.ram, None));
-    // `max_by` returns the last of several equal ratios. The last policy, GDSF, is the default of `edgeward serve`.
+    // `max_by` returns the last of several equal ratios. The last policy, `density`, is the default of the edge.
     let ratio = |policy: &usize| rows[*policy].object_hit_ratio;
     let best = (0..rows.len())
         .max_by(|a, b| ratio(a).total_cmp(&ratio(b)))
@@ -350,14 +355,19 @@ mod tests {
     fn suitable_sizes_follow_the_repeated_requests() {
         let prediction = Prediction::of(&test_sample(), RequestedSizes::default())
             .expect("the sample is large enough");
-        let [lru, adaptsize, gdsf, always, second_hit] = &prediction.caches[..] else {
-            panic!("five caches: {:?}", prediction.caches);
+        let [lru, adaptsize, gdsf, density, always, second_hit] = &prediction.caches[..] else {
+            panic!("six caches: {:?}", prediction.caches);
         };
         // The 2,000 popular objects have 20 MB together, and most requests for them are for a tenth of them.
         assert!((2 << 20..=32 << 20).contains(&lru.ram_bytes), "{lru:?}");
         assert_eq!(
-            [&lru.policy, &adaptsize.policy, &gdsf.policy],
-            ["lru", "adaptsize", "gdsf"]
+            [
+                &lru.policy,
+                &adaptsize.policy,
+                &gdsf.policy,
+                &density.policy
+            ],
+            ["lru", "adaptsize", "gdsf", "density"]
         );
         let written = |row: &CacheRow| row.disk_written_bytes.expect("the cache has a disk");
         assert!(written(second_hit) * 2 < written(always), "{second_hit:?}");

@@ -126,7 +126,7 @@ impl ValueKind {
             Self::Filter => "\"resource.ids\" or \"https://HOST/sets/NAME\"".to_owned(),
             Self::PublicKeys => "its 64 hex digits in quotes".to_owned(),
             Self::Hosts => "\"edge-1.example,edge-1\"".to_owned(),
-            Self::Policy => "\"gdsf\"".to_owned(),
+            Self::Policy => "\"density\"".to_owned(),
             Self::Networks => "\"10.0.0.0/8, 2001:db8::/32\"".to_owned(),
             Self::FieldNames => "\"x-original-url, x-rewrite-url\"".to_owned(),
         }

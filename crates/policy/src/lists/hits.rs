@@ -13,8 +13,8 @@ use crate::tier::RecordHit;
 pub enum Hits {
     /// No hits.
     Ignored,
-    /// Each hit in its order. Beyond 1024 hits between two offers, only the fact that an object was hit is recorded. It
-    /// is processed when the object would be evicted.
+    /// Each hit in its order. Beyond 65,536 hits between two offers, only the fact that an object was hit is recorded.
+    /// It is processed when the object would be evicted.
     InOrder,
     /// The number of hits of each object, up to this maximum (at most 63).
     Counted(u8),
@@ -134,5 +134,8 @@ const UNLISTED: u8 = 0x40;
 /// The bits of the state that count hits.
 const COUNT: u8 = 0x3f;
 
-/// The maximum number of hits in the list.
-const PENDING_HITS_MAX: usize = 1024;
+/// The maximum number of hits in the list, which takes 256 KiB. To process them takes about half a millisecond.
+///
+/// Traffic of downloads has up to 12,748 hits between two misses (trace tc0, 2 GiB). With 1024, LRU had .8307 there
+/// instead of .8326.
+const PENDING_HITS_MAX: usize = 1 << 16;

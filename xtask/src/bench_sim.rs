@@ -62,7 +62,7 @@ const GRID_POLICIES: [&str; 18] = [
     "density",
     "2q",
     "arc",
-    "w-tinylfu",
+    "gdsf-ghosts",
     "lhd",
     "lfu-da",
     "camp",

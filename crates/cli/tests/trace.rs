@@ -202,7 +202,7 @@ fn errors_state_their_cause() {
         ),
         (
             &["trace", "generate", "--preset", "nope"],
-            "web, video, mixed, switch or small",
+            "web, video, mixed, switch, small, chunks, scan or recurring",
         ),
         (
             &["trace", "info", "--format", "parquet", "-"],

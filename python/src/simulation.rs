@@ -1,7 +1,7 @@
 //! Simulates policies over a trace in memory, with several threads.
 //!
-//! The objects are numbered once for all runs, which takes 32 bytes per request until the simulation ends.
-//! A thread takes the next run and feeds it the whole trace. Each thread therefore has one simulated cache at a time,
+//! The objects are numbered once for all runs. The numbered requests take 32 bytes each until the simulation ends.
+//! A thread takes the next run and passes it the whole trace. Each thread therefore has one simulated cache at a time,
 //! and runs never wait for each other.
 
 use std::sync::Mutex;
@@ -104,7 +104,7 @@ struct Results {
 }
 
 impl Study {
-    /// Returns the results. They are incomplete if `stop` was set; then no caller reads them.
+    /// Returns the results. If `stop` was set, they are incomplete, and no caller reads them.
     fn run(&self, records: &[Record], stop: &StopFlag) -> PyResult<Results> {
         let mut traffic = Traffic::default();
         let mut requests = Vec::with_capacity(records.len());
@@ -198,7 +198,7 @@ impl Study {
         self.complete(run.report(), requests.len(), start)
     }
 
-    /// Returns the trace for policies that know all future requests, if there is one.
+    /// Returns the trace for policies that know all future requests, or `None` if the study has no such policy.
     fn future(&self, requests: &[Request], stop: &StopFlag) -> PyResult<Option<RecordedTrace>> {
         let is_offline = |policy: &SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
         if !self.policies.iter().any(is_offline) {
@@ -214,7 +214,7 @@ impl Study {
             .map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
-    /// Adds the speed to a report, and removes the series that the caller does not want.
+    /// Adds the speed to a report. Removes the time series if the caller did not request it.
     fn complete(&self, mut report: RunReport, requests: usize, start: Instant) -> RunReport {
         report.requests_per_second =
             Some(requests as f64 / start.elapsed().as_secs_f64().max(1e-9));
@@ -226,7 +226,7 @@ impl Study {
     }
 }
 
-/// The work of one thread at a time.
+/// A unit of work, which one thread executes from start to end.
 enum Job {
     Bounds,
     Run(RunConfig),
@@ -238,7 +238,7 @@ enum Report {
     Run(Box<RunReport>),
 }
 
-/// Returns the batches of `items` until `stop` is set.
+/// Iterates over the batches of `items` until `stop` is set.
 fn batches<'a, T>(items: &'a [T], stop: &'a StopFlag) -> impl Iterator<Item = &'a [T]> {
     items.chunks(BATCH).take_while(move |_| !stop.is_set())
 }
@@ -275,9 +275,9 @@ fn next_job<'a, J>(next: &AtomicUsize, jobs: &'a [J]) -> Option<(usize, &'a J)> 
     jobs.get(index).map(|job| (index, job))
 }
 
-/// The number of points of a series over time, as in `edgeward simulate`.
+/// The intended number of points of a time series, as in `edgeward simulate`.
 const INTERVALS: u64 = 200;
 
-/// The number of requests between two checks of the flag. A simulation of this number of requests takes some
+/// The number of requests between two checks of the stop flag. A simulation of this number of requests takes some
 /// milliseconds.
 const BATCH: usize = 1 << 15;

@@ -117,7 +117,7 @@ def test_invalid_arguments_that_only_python_has_are_refused(trace, arguments):
 
 
 def test_ctrl_c_ends_a_simulation_within_a_second(tmp_path):
-    """Method: a process starts a simulation of minutes, and its thread interrupts it."""
+    """Method: a process starts a simulation that would take minutes, and its second thread sends SIGINT."""
     script = tmp_path / "long.py"
     script.write_text(
         "import os, signal, threading, time\n"
@@ -138,7 +138,7 @@ def test_ctrl_c_ends_a_simulation_within_a_second(tmp_path):
 
 
 def test_other_threads_run_during_a_simulation(trace):
-    """Method: counts in this thread while another one simulates; the lock of the interpreter would stop the count."""
+    """Method: this thread counts while another one simulates without the lock of the interpreter."""
     running = threading.Thread(target=lambda: simulate(trace, ["lru"] * 20, "1%", threads=1))
     counted = 0
     running.start()

@@ -13,7 +13,7 @@ use serde_json::{Value, json};
 
 const RECORD_BYTES: usize = 24;
 
-/// A trace in which each object has one size.
+/// A trace file in which each object has one size.
 #[derive(Clone, Debug)]
 pub(crate) struct OracleTrace {
     pub(crate) name: String,
@@ -24,7 +24,7 @@ pub(crate) struct OracleTrace {
 }
 
 impl OracleTrace {
-    /// Converts a trace of any format. The file is kept in `folder` for later runs.
+    /// Converts a trace of any format, unless `folder` has a converted trace of the same name from an earlier run.
     pub(crate) fn convert(edgeward: &Path, source: &Path, folder: &Path) -> anyhow::Result<Self> {
         let file = source.file_name().context("the trace has no file name")?;
         let file = file.to_string_lossy();
@@ -38,7 +38,7 @@ impl OracleTrace {
         })
     }
 
-    /// Generates a trace with the arguments of `edgeward trace generate`.
+    /// Generates a trace with these arguments of `edgeward trace generate`, unless `folder` has a trace of this name.
     pub(crate) fn generate(
         edgeward: &Path,
         name: &str,
@@ -72,7 +72,7 @@ impl OracleTrace {
         let mut records = fs::read(&path)?;
         let facts = keep_first_sizes(&mut records);
         fs::write(&path, records)?;
-        // The facts are written last: without them, an interrupted run makes the trace again.
+        // The facts are written last. If this run is interrupted before, the next run makes the trace again.
         fs::write(&facts_path, facts.to_string())?;
         Self::from_facts(name, path, &facts)
     }

@@ -1,6 +1,7 @@
-//! The referee of the simulator: libCacheSim, through its Python package, in a virtual environment of its own.
+//! The referee: libCacheSim, whose results are compared with those of edgeward's simulator. Its Python package is
+//! installed in a virtual environment of its own.
 //!
-//! Both programs read the same oracleGeneral file, and `bench/ohr/measure.py` measures both.
+//! Both simulators read the same oracleGeneral file, and `bench/ohr/measure.py` measures both.
 
 use std::ffi::OsString;
 use std::fs;
@@ -12,7 +13,7 @@ use serde_json::Value;
 
 use crate::say;
 
-/// The version of the package. The figures in the documentation apply to it.
+/// The package and its version. The figures in the documentation apply to this version.
 pub(crate) const PACKAGE: &str = "libcachesim==0.3.5";
 
 /// The installed package.
@@ -55,6 +56,7 @@ impl Referee {
         None
     }
 
+    /// Returns true if Python can load the library.
     fn works(&self) -> bool {
         let output = Command::new(&self.python)
             .arg(&self.script)
@@ -88,22 +90,22 @@ impl Referee {
 pub(crate) struct Measured {
     /// The JSON document on stdout, or null.
     pub(crate) json: Value,
-    /// True if the process was killed at its limit of CPU time.
+    /// True if the process was killed at its limit of CPU time, or after 20 times this limit of wall time.
     pub(crate) timed_out: bool,
     pub(crate) success: bool,
     pub(crate) wall_seconds: f64,
-    /// User and system time of all threads.
+    /// The user and system time of all threads.
     pub(crate) cpu_seconds: f64,
-    /// The peak resident set.
+    /// The peak resident set. The least value is about 10 MB, the memory of `measure.py`.
     pub(crate) rss_bytes: f64,
 }
 
 /// The limits of a measured process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// User and system time.
+    /// The maximum user and system time.
     pub(crate) cpu_seconds: u64,
-    /// Address space. Some policies of the referee allocate memory in proportion to the capacity of the cache.
+    /// The maximum address space. Some policies of the referee allocate memory in proportion to the cache's capacity.
     pub(crate) bytes: u64,
 }
 
@@ -116,7 +118,7 @@ impl Default for Limits {
     }
 }
 
-/// Runs a command to its end or to one of its limits.
+/// Runs a command until it ends or reaches a limit. `words` are the program and its arguments.
 pub(crate) fn measure(root: &Path, words: &[OsString], limits: Limits) -> anyhow::Result<Measured> {
     let output = Command::new("python3")
         .arg(root.join("bench/ohr/measure.py"))
@@ -139,7 +141,7 @@ pub(crate) fn measure(root: &Path, words: &[OsString], limits: Limits) -> anyhow
     })
 }
 
-/// Returns those of the policies that the binary knows.
+/// Returns those of `policies` that the program `edgeward` accepts. Writes a small trace to `scratch` for this test.
 pub(crate) fn known_policies<'a>(
     edgeward: &Path,
     scratch: &Path,

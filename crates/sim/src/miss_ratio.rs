@@ -3,13 +3,13 @@
 //! [`LruCurve`] computes the curve of LRU in one pass. The *stack distance* of a request is the charge of the distinct
 //! objects requested since the last request for the same object, including the object itself. An LRU cache hits
 //! exactly the requests whose distance is at most its capacity. Source: Mattson, Gecsei, Slutz, Traiger, "Evaluation
-//! Techniques for Storage Hierarchies", IBM Systems Journal 1970. An object that is larger than a cache bypasses this
-//! cache, but counts in the distances of others; only curves at sizes below single objects are affected. Cost:
-//! O(log n) per request for `n` objects; memory: 28 to 52 bytes per object.
+//! Techniques for Storage Hierarchies", IBM Systems Journal 1970. A cache never stores an object that is larger than
+//! its capacity, but the object counts in the distances of others. The curve is therefore exact only at capacities that
+//! are at least the largest charge. Cost: O(log n) per request for `n` objects. Memory: 36 to 68 bytes per object.
 //!
 //! A [`Sampler`] selects a share of the objects by a hash of their keys. A cache of this share of the capacity has
 //! nearly the same miss ratio for the requests of these objects. Source for LRU: Waldspurger, Park, Garthwaite, Ahmad,
-//! "Efficient MRC Construction with SHARDS", FAST 2015. For any policy, in small caches: Waldspurger, Saemundsson,
+//! "Efficient MRC Construction with SHARDS", FAST 2015. Source for simulations of any policy: Waldspurger, Saemundsson,
 //! Ahmad, Park, "Cache Modeling and Optimization using Miniature Simulations", USENIX ATC 2017.
 
 use edgeward_types::mix64;
@@ -29,7 +29,8 @@ pub struct CurvePoint {
     pub byte_miss_ratio: f64,
 }
 
-/// Returns `points` sizes from `from` to `to` bytes at equal ratios, without duplicates.
+/// Returns up to `points` sizes from `from` to `to` bytes, in ascending order. Neighbours have the same ratio, except
+/// for rounding; duplicates are removed.
 pub fn curve_capacities(from: u64, to: u64, points: usize) -> Vec<u64> {
     let (first, last) = (from.max(1).min(to) as f64, to.max(1) as f64);
     let steps = points.saturating_sub(1).max(1) as f64;
@@ -75,13 +76,14 @@ impl Sampler {
         (hash >> 11) as f64 * 2f64.powi(-53) < self.rate
     }
 
-    /// Returns a size in the scale of the sample, at least 1.
+    /// Returns `value` multiplied by the rate and rounded, at least 1.
     pub fn scale(self, value: u64) -> u64 {
         ((value as f64 * self.rate).round() as u64).max(1)
     }
 
-    /// Returns the point of a simulated cache of [`scale(capacity_bytes)`](Self::scale) that processed the sampled
-    /// requests. `requests` is the number of all requests after the warm-up.
+    /// Returns the point of the curve at `capacity_bytes`. `run` is the report of a cache of
+    /// [`scale(capacity_bytes)`](Self::scale) that processed the sampled requests. `requests` is the number of all
+    /// requests after the warm-up, sampled or not.
     pub fn point(self, capacity_bytes: u64, run: &RunReport, requests: u64) -> CurvePoint {
         let hit_bytes = run.byte_hit_ratio;
         self.adjusted(
@@ -93,10 +95,12 @@ impl Sampler {
         )
     }
 
-    /// The expected number of sampled requests is the rate times the number of all requests. A few popular objects get
-    /// many requests, and chance decides how many of them are sampled. As in SHARDS, section 3.3, the difference is
-    /// added to the hits, because popular objects are hit in caches of nearly all sizes. `hit_share_of_bytes` is the
-    /// byte hit ratio of the sample.
+    /// Returns the point of the curve at `capacity_bytes`, corrected for the random number of sampled requests.
+    ///
+    /// A few popular objects get many requests, so the number of sampled requests may differ from its expected value:
+    /// the rate times the number of all requests. As in SHARDS, section 3.3, the difference is added to the hits,
+    /// because popular objects are hit in caches of nearly all sizes. `hit_share_of_bytes` is the byte hit ratio of the
+    /// sample.
     fn adjusted(
         self,
         capacity_bytes: u64,
@@ -107,7 +111,7 @@ impl Sampler {
     ) -> CurvePoint {
         let sampled = (sampled_requests as f64).max(1.0);
         let expected = (requests as f64 * self.rate).max(1.0);
-        // The difference, as a share of the sampled requests. Its requests have the mean size.
+        // The difference as a share of the sampled requests. The added hits are assumed to have the mean size.
         let difference = (expected - sampled) / sampled;
         let hit_ratio = (hits / sampled + difference) / (1.0 + difference);
         let byte_hit_ratio = (hit_share_of_bytes + difference) / (1.0 + difference);
@@ -125,15 +129,17 @@ pub struct LruCurve {
     capacities_bytes: Vec<u64>,
     sampler: Sampler,
     metadata_bytes: u64,
-    /// Sampled requests that are not counted.
+    /// The number of sampled requests in the warm-up.
     warmup_requests: u64,
-    /// For each capacity, the requests whose distance fits it and not the next smaller one.
+    /// For each capacity, the hits that a cache of the next smaller capacity does not have.
     hits: Vec<Hits>,
     seen_requests: u64,
+    /// The sampled requests after the warm-up, hits and misses.
     counted: Hits,
     stack: RecencyStack,
 }
 
+/// A number of requests and the bytes of their objects.
 #[derive(Clone, Copy, Debug, Default)]
 struct Hits {
     requests: u64,
@@ -141,8 +147,9 @@ struct Hits {
 }
 
 impl LruCurve {
-    /// Makes an empty curve with these capacities in ascending order. Each object is charged `metadata_bytes` in
-    /// addition to its body. `warmup_requests` counts all requests, including those of objects outside the sample.
+    /// Makes a curve without requests. The capacities must be in ascending order. Each object is charged
+    /// `metadata_bytes` in addition to its body. `warmup_requests` is a number of requests of the whole trace, sampled
+    /// or not.
     pub fn new(
         capacities_bytes: Vec<u64>,
         sampler: Sampler,
@@ -184,7 +191,7 @@ impl LruCurve {
         }
     }
 
-    /// Returns the points. `requests` is the number of all requests after the warm-up.
+    /// Returns one point per capacity. `requests` is the number of all requests after the warm-up, sampled or not.
     pub fn points(&self, requests: u64) -> Vec<CurvePoint> {
         let (mut hits, mut hit_bytes) = (0, 0);
         let bytes = self.counted.bytes.max(1) as f64;
@@ -210,7 +217,7 @@ impl LruCurve {
 /// The objects in the order of their last requests, as a Fenwick tree of sums of charges (Fenwick, 1994).
 ///
 /// Each request takes a new position at the end. When all positions are used, the objects move to the first positions,
-/// and the tree grows to twice the number of objects: amortised O(1) per request.
+/// and the tree gets twice as many positions as objects. These moves take amortised O(1) per request.
 #[derive(Debug, Default)]
 struct RecencyStack {
     /// The position of each object's last request, by its number; [`NONE`] for an object without a request.
@@ -250,7 +257,7 @@ impl RecencyStack {
         distance
     }
 
-    /// Adds to the charge at a position. A negative number is its two's complement.
+    /// Adds `charge_bytes` to the charge at a position. Two's complement represents a negative number.
     fn add(&mut self, position: usize, charge_bytes: u64) {
         self.total = self.total.wrapping_add(charge_bytes);
         let mut node = position + 1;
@@ -260,7 +267,7 @@ impl RecencyStack {
         }
     }
 
-    /// Returns the sum of the charges from the first position to this one.
+    /// Returns the sum of the charges from the first position to this one, inclusive.
     fn sum_to(&self, position: usize) -> u64 {
         let (mut sum, mut node) = (0u64, position + 1);
         while node > 0 {
@@ -270,7 +277,7 @@ impl RecencyStack {
         sum
     }
 
-    /// Moves the objects to the first positions, in their order.
+    /// Moves the objects to the first positions, in their order, and builds a tree with free positions.
     fn compact(&mut self) {
         self.objects.retain(|(_, charge)| charge.is_some());
         let positions = (2 * self.live_objects).max(POSITIONS_MIN);
@@ -291,6 +298,7 @@ impl RecencyStack {
     }
 }
 
+/// The position of an object without a request.
 const NONE: u32 = u32::MAX;
 
 const POSITIONS_MIN: usize = 64;
@@ -337,8 +345,8 @@ mod tests {
     }
 
     proptest! {
-        /// The curve equals direct simulations of LRU at every capacity that each object fits, with metadata and
-        /// warm-up.
+        /// The curve equals direct simulations of LRU, with metadata and warm-up, at capacities into which every
+        /// object fits.
         #[test]
         fn the_curve_of_all_objects_equals_simulations(
             keys in prop::collection::vec(0u64..60, 1..500),
@@ -364,11 +372,11 @@ mod tests {
         }
     }
 
-    /// The mean error of a sample of a quarter of the objects is below five percentage points: LRU by distances, and
-    /// LRU and GDSF in small caches.
+    /// With a quarter of the objects, the mean error is below five percentage points. This holds for LRU by distances,
+    /// and for LRU and GDSF in small caches.
     ///
-    /// Method: 60,000 requests of generated web traffic, four sizes. The sample has about 15,000 requests. Larger
-    /// samples have smaller errors; chance decides if the most popular objects are among the sampled ones.
+    /// Method: 60,000 requests of generated web traffic, four sizes. The sample has about 15,000 requests. It has a
+    /// larger error than a larger sample, because chance decides if the most popular objects are sampled.
     #[test]
     fn sampled_curves_are_close_to_simulations() {
         let workload = Preset::Web.workload().scaled_to(60_000);

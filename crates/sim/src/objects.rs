@@ -52,25 +52,25 @@ impl ObjectNumber {
 
 /// A table that gives each key a number.
 ///
-/// Many traces use the numbers themselves as keys: key `n` for the `n`-th new object, from 0. Such a key has no
-/// bucket, because its object is found at its own number. All other keys are in a hash table with open addressing.
-/// Memory: 16 bytes per object and 8 bytes per bucket; between 3/8 and 3/4 of the buckets are used.
+/// In many traces, the key of an object equals its number. Such a key has no bucket: a lookup of key `n` first checks
+/// if object `n` has this key. All other keys are in a hash table with open addressing. Memory: 16 bytes per object and
+/// 8 bytes per bucket; between 3/8 and 3/4 of the buckets are used.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ObjectNumbers {
-    /// The key and the first size of each object.
+    /// The object of each number.
     objects: Vec<NumberedObject>,
     buckets: Box<[Bucket]>,
     used_buckets: usize,
 }
 
-/// A request reads both fields, so they are neighbours in memory.
+/// The key and the first size of an object, side by side in memory because a request reads both.
 #[derive(Clone, Copy, Debug)]
 struct NumberedObject {
     key: u64,
     first_size: u64,
 }
 
-/// An object's number plus one in the low half, and the high half of the key's hash. 0 is an empty bucket.
+/// The high half of the key's hash, and the object's number plus one in the low half. 0 is an empty bucket.
 #[derive(Clone, Copy, Debug, Default)]
 struct Bucket(u64);
 
@@ -103,7 +103,7 @@ impl ObjectNumbers {
         self.bucket_of(key, spread(key)).ok().map(ObjectNumber)
     }
 
-    /// Returns the number of an object. A new object gets the next number and this size.
+    /// Returns the number of an object. A new object gets the next number, and `size` as its first size.
     #[inline]
     pub(crate) fn number(&mut self, key: u64, size: u64) -> ObjectNumber {
         match self.find(key) {
@@ -127,7 +127,7 @@ impl ObjectNumbers {
             .is_some_and(|object| object.key == key)
     }
 
-    /// Returns the number of a key that has a bucket, or the empty bucket in which the search ended.
+    /// Returns the number of a key that has a bucket, or `Err` with the empty bucket at which the search ended.
     #[inline]
     fn bucket_of(&self, key: u64, hash: u64) -> Result<u32, usize> {
         let mask = self.buckets.len() - 1;
@@ -163,6 +163,7 @@ impl ObjectNumbers {
         ObjectNumber(number)
     }
 
+    /// Writes a key that has no bucket, with its number, to an empty bucket.
     fn enter(&mut self, key: u64, number: u32) {
         let hash = spread(key);
         let at = self
@@ -172,7 +173,7 @@ impl ObjectNumbers {
         self.used_buckets += 1;
     }
 
-    /// Doubles the buckets and enters all keys again.
+    /// Doubles the number of buckets, and enters all keys that have a bucket again.
     fn double(&mut self) {
         let buckets = (self.buckets.len() * 2).max(BUCKETS_MIN);
         let old = std::mem::replace(&mut self.buckets, vec![Bucket(0); buckets].into());
@@ -209,7 +210,7 @@ impl ObjectSet {
         is_new
     }
 
-    /// Removes an object of the set.
+    /// Removes an object that was added before.
     #[inline]
     pub(crate) fn remove(&mut self, object: ObjectNumber) {
         self.words[object.index() / 64] &= !(1 << (object.0 % 64));
@@ -234,8 +235,8 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// Each key has the number of distinct keys before it, whether keys are dense, sparse or equal to numbers of
-        /// other objects.
+        /// The number of a key is the number of distinct keys before it. Keys may be dense, sparse or equal to the
+        /// numbers of other objects.
         #[test]
         fn a_key_has_the_number_of_distinct_keys_before_it(
             keys in prop::collection::vec(

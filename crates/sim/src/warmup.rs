@@ -15,7 +15,8 @@ pub enum Warmup {
 }
 
 impl Warmup {
-    /// The number of requests of the warm-up. `total` is the number of requests of the trace; only a share needs it.
+    /// The number of requests of the warm-up. `total` is the number of requests of the trace. Only a share needs it;
+    /// without it, a share returns 0.
     pub fn requests(self, total: Option<u64>) -> u64 {
         match self {
             Self::Requests(requests) => requests,
@@ -43,9 +44,9 @@ impl FromStr for Warmup {
 /// Why a text is not the length of a warm-up.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ParseWarmupError {
-    /// The text ends in `%` but is not a percentage.
+    /// The text ends in `%` but is not a percentage from 0 % to 100 %.
     Share(ParseShareError),
-    /// The text is not a number.
+    /// The text is neither a percentage nor a whole number.
     NoNumber(String),
 }
 

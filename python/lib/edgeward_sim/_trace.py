@@ -26,13 +26,13 @@ class TraceFacts(TypedDict):
     """The properties of a trace."""
 
     requests: int
-    """Requests."""
+    """The number of requests."""
     objects: int
-    """Distinct objects."""
+    """The number of distinct objects."""
     bytes: int
     """Bytes of all requests."""
     footprint_bytes: int
-    """Bytes of all distinct objects. A capacity of 1% is a share of it."""
+    """Bytes of all distinct objects. A capacity such as "1%" is a share of this number."""
     one_hit_share: float
     """The share of objects with exactly one request."""
     resized_requests: int
@@ -72,8 +72,8 @@ class Trace:
         keys: whole numbers or texts. A text that is a number without leading zeros is this number, as in the formats
             text and CSV. Any other text is hashed to 64 bits.
         sizes: bytes of the object.
-        times: seconds, or dates (``datetime``, ``datetime64``); dates without a time zone are in UTC. Milliseconds are
-            kept. Without times, every request is at time 0.
+        times: seconds, or dates (``datetime``, ``datetime64``); dates without a time zone are in UTC. Times are stored
+            in milliseconds. Without times, every request is at time 0.
         """
         columns = _columns.keys(keys), _columns.sizes(sizes)
         times = _columns.times(times, len(columns[0]) // 8)
@@ -91,8 +91,8 @@ class Trace:
     ) -> Trace:
         """Makes a trace from the named columns of a pandas or Polars frame, one row per request.
 
-        Without ``time``, the column ``time`` has the times, if the frame has this column. ``from_arrays`` describes the
-        values.
+        If ``time`` is None, the times are read from a column named "time", if the frame has one. ``from_arrays``
+        describes the values.
         """
         present = list(frame.columns)
         if time is None and "time" in present:
@@ -122,13 +122,13 @@ class Trace:
 
         The parameters have the names and defaults of the flags of ``edgeward simulate``, which error messages mention.
 
-        format: the format, if it is not recognised.
+        format: the format, for files whose format is not recognised.
         columns: the columns of a CSV file, such as ``{"key": "url", "size": 3}``.
         time_unit: the unit of numeric times.
         methods, statuses: the lines of an access log that count as requests.
         cut_query: removes the query from the keys of an access log.
         skip_malformed: skips malformed lines with a warning, instead of raising ``ValueError`` at the first.
-        requests: reads only this number of requests.
+        requests: reads at most this number of requests of all files together.
         """
         paths = [path] if isinstance(path, (str, os.PathLike)) else list(path)
         named = ",".join(f"{field}={column}" for field, column in columns.items()) if columns else None
@@ -141,7 +141,7 @@ class Trace:
 
     @classmethod
     def generate(cls, preset: Preset = "mixed", requests: Optional[int] = None, seed: int = 1) -> Trace:
-        """Generates CDN-like traffic, the same as ``edgeward trace generate`` with these options."""
+        """Generates CDN-like traffic: the trace of ``edgeward trace generate`` with these options."""
         return cls(_native.Trace.generate(preset, requests, seed), preset)
 
     def facts(self) -> TraceFacts:

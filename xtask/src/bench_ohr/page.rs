@@ -1,4 +1,4 @@
-//! The HTML report.
+//! The HTML report of the hit ratios.
 
 use edgeward_report::{Axis, Column, Page, Plot, Series, Table, Unit};
 use serde_json::Value;
@@ -6,7 +6,7 @@ use serde_json::Value;
 use super::findings::{CellResults, Verdict, cells_of, label, ratios_text, rows, traces};
 use super::policies::{BOUND, Policy};
 
-/// The policies of the plots. A table below each plot has all policies.
+/// The policies of the plots. The position of a policy selects its colour. A table below each plot has all policies.
 const PLOTTED: [&str; 10] = [
     BOUND,
     "BeladySize",
@@ -57,7 +57,7 @@ pub(super) fn render(table: &[CellResults], verdicts: &[Verdict], document: &Val
     page.render()
 }
 
-/// Returns the object hit ratio of the plotted policies over the capacity.
+/// Returns a plot of the object hit ratios of the [`PLOTTED`] policies over the capacity.
 fn plot(cells: &[&CellResults]) -> Plot {
     let mut plot = Plot::new(
         "Object hit ratio",

@@ -1,9 +1,9 @@
 //! `edgeward simulate`: runs a trace through the server's cache policies.
 //!
-//! There is one run for each combination of policy, capacity and disk options. If an option is a share of the
-//! trace (`--capacity 1%`), the trace is first read once to measure its size. Then the trace is read once for
+//! Each combination of policy, capacity and disk options is one run. If an option is a share of the
+//! trace (`--capacity 1%`), a first pass over the trace measures its size. Then the trace is read once for
 //! all runs: each batch is passed to every run, and the runs are distributed over threads (`schedule`). With `--disk`,
-//! every run has a disk tier below its RAM tier. Policies that know the future run after the pass (`offline`).
+//! every run has a disk tier below its memory tier. Policies that know the future run after this pass (`offline`).
 
 mod csv;
 mod curve;
@@ -157,7 +157,7 @@ pub(crate) struct SimulateArgs {
     csv: Option<PathBuf>,
 }
 
-/// Parses the share of objects in a sample, which is more than 0.
+/// Parses the share of objects in a sample, which must be more than 0.
 fn sample_share(text: &str) -> Result<Share, String> {
     let share: Share = text
         .parse()
@@ -225,7 +225,7 @@ fn draw_curves(args: &SimulateArgs, inputs: &Inputs, points: usize) -> anyhow::R
     Ok(ExitCode::SUCCESS)
 }
 
-/// Writes the page, and its path to stderr unless the results are printed for a program.
+/// Writes the page to `path`. Also prints the path to stderr, unless stdout has the JSON document.
 fn write_page(path: &Path, html: &str, json: bool) -> anyhow::Result<()> {
     std::fs::write(path, html).with_context(|| format!("cannot write {}", path.display()))?;
     if !json {
@@ -235,7 +235,7 @@ fn write_page(path: &Path, html: &str, json: bool) -> anyhow::Result<()> {
 }
 
 impl SimulateArgs {
-    /// Returns true if an option is a share of the trace. Then the trace must first be read to measure its size.
+    /// Returns true if an option is a share of the trace. The trace must then be read once before the simulation.
     fn needs_facts(&self) -> bool {
         let is_share = |capacity: &Capacity| matches!(capacity, Capacity::OfFootprint(_));
         self.capacity.iter().any(is_share)
@@ -244,8 +244,7 @@ impl SimulateArgs {
     }
 }
 
-/// Reads the trace once and returns its facts. Options that are shares are computed from the number of requests and the
-/// footprint.
+/// Reads the trace once and returns its facts. Options that are shares need the number of requests and the footprint.
 fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
@@ -274,7 +273,7 @@ fn simulate(
     let disks = args.disk.configs(footprint_bytes);
     let interval_requests = requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1));
     let mut jobs: Vec<Job> = Vec::new();
-    // Offline runs, each with the position of its row.
+    // Offline runs, each with the position of its report among all reports.
     let mut offline_runs: Vec<(usize, OfflineConfig)> = Vec::new();
     for capacity in &args.capacity {
         let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
@@ -393,8 +392,8 @@ fn threads(args: &SimulateArgs) -> NonZeroUsize {
         .unwrap_or(NonZeroUsize::MIN)
 }
 
-/// Reads the traces, counts their requests and passes them to `each` in batches of about `batch_requests`. `each`
-/// leaves the batch empty.
+/// Reads the traces, counts their requests and passes them to `each`, which must empty the batch. All batches but the
+/// last have at least `batch_requests` requests.
 fn for_each_batch(
     inputs: &Inputs,
     traffic: &mut Traffic,
@@ -471,7 +470,7 @@ fn print_table(simulation: &Simulation) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// Returns the table of `--fetch-latency`, or `None` if fetches take no time.
+/// Returns the table of `--fetch-latency`, or `None` without this option.
 fn delayed_hits(runs: &[RunReport]) -> Option<Table> {
     let mut table = Table::new([
         Column::words("policy"),
@@ -512,7 +511,7 @@ struct Simulation {
 /// A consumer of all requests.
 #[derive(Debug)]
 enum Job {
-    /// A simulated cache, and the time that it has taken so far.
+    /// A simulated cache, and the processing time of its requests so far.
     Run { run: Box<Run>, run_time: Duration },
     /// The trace, for policies that know the future.
     Recorder(Box<TraceRecorder>),
@@ -544,7 +543,7 @@ impl Job {
     }
 }
 
-/// Returns the report of a run over all `requests` of the trace.
+/// Returns the report of a run, with its speed: `requests` per second. Without `series`, removes the time series.
 fn report(run: &Run, run_time: Duration, requests: u64, series: bool) -> RunReport {
     let mut report = run.report();
     if run_time > Duration::ZERO {
@@ -557,18 +556,18 @@ fn report(run: &Run, run_time: Duration, requests: u64, series: bool) -> RunRepo
     report
 }
 
-/// The number of requests in a batch for each job, up to [`BATCH_REQUESTS_MAX`]. A small batch stays in the
-/// processor's cache beside the state of a single run. If many runs share the cache, each run first loads its state
-/// again, and a large batch amortises this.
+/// A batch has this number of requests for each job, up to [`BATCH_REQUESTS_MAX`]. A small batch stays in the
+/// processor's cache beside the state of a single run. If many runs share this cache, each run must load its state
+/// again for each batch; a large batch amortises this cost.
 const BATCH_REQUESTS_PER_JOB: usize = 1 << 13;
 
-/// The number of requests in a batch for eight jobs and more. A batch takes 2 MiB.
+/// The number of requests in a batch for eight jobs and more: 2 MiB.
 const BATCH_REQUESTS_MAX: usize = 1 << 16;
 
-/// The number of points of a series over time. A plot cannot show more points.
+/// The intended number of points of a time series. A plot cannot show more points.
 const INTERVALS: u64 = 200;
 
-/// The number of requests between two points of a series if the length of the trace is unknown.
+/// The number of requests between two points of a time series if the length of the trace is unknown.
 const INTERVAL_REQUESTS: u64 = 50_000;
 
 const EXAMPLES: &str = "\

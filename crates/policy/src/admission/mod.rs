@@ -1,6 +1,6 @@
 //! The admission rules. A rule decides at each miss, before any byte of the object is stored.
 //!
-//! A rule has a file with its source, its cost and its memory. [`AdmissionSpec`] has the names of the rules.
+//! The file of a rule states its source, its cost and its memory. [`AdmissionSpec`] has the names of the rules.
 
 mod exponential;
 mod hill_climbing;
@@ -36,18 +36,18 @@ pub enum Admission {
         /// The size in bytes at which the probability is 1/e. Infinity admits every object.
         c: f64,
     },
-    /// Admits an object of `s` bytes with probability `size_bytes / s`, and always if `s` is not larger.
+    /// Admits an object of `s` bytes with probability `size_bytes / s`, and always if `s` is at most `size_bytes`.
     InverseSize {
         /// The largest size that is always admitted.
         size_bytes: u64,
     },
-    /// Admits an object at its N-th remembered request.
+    /// Admits an object at its N-th remembered miss and at later ones.
     NthHit(NthHit),
 }
 
 impl Admission {
-    /// Returns true if `object` is admitted. Call it once per miss, because a rule may count the request. Draws at most
-    /// one number from `rng`, and only for a random rule.
+    /// Returns true if `object` is admitted. Call this function once per miss, because a rule may count the request.
+    /// Only a random rule draws from `rng`, one number per call.
     pub fn admits(&self, object: &Object, rng: &mut Rng) -> bool {
         match self {
             Self::Always => true,
@@ -58,8 +58,8 @@ impl Admission {
         }
     }
 
-    /// Sets the size parameter of the rule: the largest admitted size of a threshold, or the `c` of AdaptSize. Other
-    /// rules have no such parameter and do not change. Tuners use this.
+    /// Sets the size parameter of the rule: the largest admitted size of a threshold, or `c` of the exponential rule.
+    /// Other rules have no such parameter and do not change. Tuners call this function.
     pub fn set_c(&mut self, c_bytes: f64) {
         match self {
             Self::Threshold { size_bytes_max } => *size_bytes_max = c_bytes as u64,

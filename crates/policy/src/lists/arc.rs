@@ -1,18 +1,19 @@
-//! ARC: two LRU lists whose shares adapt to the requests of ghosts.
+//! ARC: two LRU lists whose shares of the capacity adapt to the requests for ghosts.
 //!
-//! `T1` has the objects with one request, `T2` those with several. `B1` and `B2` are the ghosts of objects evicted from
-//! them. `p` is the target of `T1`: if `T1` exceeds it, the least recently used object of `T1` is evicted, otherwise
-//! that of `T2`. A request of a ghost in `B1` increases `p`, one in `B2` decreases it. The object then enters `T2`.
+//! `T1` has the objects with one request, `T2` those with several. `B1` has the ghosts of objects evicted from `T1`,
+//! `B2` those of `T2`. `p` is the target size of `T1`: if `T1` is larger, its least recently used object is evicted,
+//! otherwise that of `T2`. If `T1` has exactly `p` bytes, an object with a ghost in `B2` also evicts from `T1`. A
+//! request for a ghost in `B1` increases `p`; a request for a ghost in `B2` decreases `p`. The object then enters `T2`.
 //!
-//! The paper has pages of one size. Here all sizes are bytes:
+//! The paper has pages of one size. Here all sizes are in bytes:
 //!
 //! - The budget is `c`. `T1` and `B1` together have at most `c` bytes, all four lists at most `2c`. The oldest ghosts
-//!   are dropped until both hold, first those of `B1`, then those of `B2`.
+//!   of `B1`, then those of `B2`, are dropped until both limits hold.
 //! - A ghost of `s` bytes in `B1` increases `p` by `s · max(1, |B2| / |B1|)`, and one in `B2` decreases it by
 //!   `s · max(1, |B1| / |B2|)`.
 //! - Objects are evicted from `T1` or `T2` until the new object fits.
 //!
-//! If all objects have one size, the evictions are those of the paper.
+//! If all objects have one size, the evictions are those of the paper, with changes of `p` rounded down to bytes.
 //!
 //! Source: Megiddo and Modha, "ARC: A Self-Tuning, Low Overhead Replacement Cache", FAST 2003. Cost: O(1). Memory: 49
 //! bytes per object, 44 bytes per ghost.
@@ -35,7 +36,7 @@ pub struct AdaptiveReplacement {
     capacity_bytes: u64,
     /// `p`.
     once_bytes_target: u64,
-    /// The list of the ghost of the object that is offered.
+    /// The list that had a ghost of the offered object, or `None` without a ghost.
     ghost_list: Option<usize>,
 }
 
@@ -115,6 +116,7 @@ impl ListOrder for AdaptiveReplacement {
 }
 
 impl AdaptiveReplacement {
+    /// Drops the oldest ghosts until both limits of bytes hold.
     fn trim_ghosts(&mut self) {
         let [once, again] = [ONCE, AGAIN].map(|list| self.residents.bytes(list));
         let residents = self.residents.objects(ONCE) + self.residents.objects(AGAIN);
@@ -128,14 +130,14 @@ impl AdaptiveReplacement {
     }
 }
 
-/// Returns the change of the target for a ghost of this size. `same` are the bytes of all ghosts in its list, with its
-/// own, and `other` those of the other list.
+/// Returns the change of the target in bytes for a request for a ghost of `size_bytes`. `same` is the sum of the sizes
+/// in the ghost's list, including this ghost; `other` is the sum in the other list of ghosts.
 fn step_bytes(size_bytes: u64, other: u64, same: u64) -> u64 {
     let step = u128::from(size_bytes) * u128::from(other.max(same)) / u128::from(same.max(1));
     u64::try_from(step).unwrap_or(u64::MAX)
 }
 
-/// `T1` and `B1`.
+/// The number of the lists `T1` and `B1`.
 const ONCE: usize = 0;
-/// `T2` and `B2`.
+/// The number of the lists `T2` and `B2`.
 const AGAIN: usize = 1;

@@ -1,6 +1,6 @@
-//! Doubly linked lists of resident objects, from the newest to the oldest.
+//! Doubly linked lists of resident objects or ghosts, from the newest to the oldest.
 
-/// The number of a resident object in its tier.
+/// The number of a resident object in its tier, or of a ghost in its table.
 pub(crate) type Index = u32;
 
 /// `N` lists. An object is in at most one of them. All operations take O(1); an object takes 24 bytes.
@@ -97,12 +97,12 @@ impl<const N: usize> Lists<N> {
         }
     }
 
-    /// The oldest object of a list.
+    /// The oldest object of a list, or `None` if the list is empty.
     pub(crate) fn oldest(&self, list: usize) -> Option<Index> {
         some(self.lists[list].oldest)
     }
 
-    /// The next newer object in the same list.
+    /// The next newer object in the same list, or `None` for the newest object.
     pub(crate) fn newer(&self, index: Index) -> Option<Index> {
         some(self.nodes[index as usize].newer)
     }
@@ -113,12 +113,12 @@ impl<const N: usize> Lists<N> {
         (list != NO_LIST).then_some(usize::from(list))
     }
 
-    /// The size with which an object was added.
+    /// The size with which an object was added to its list.
     pub(crate) fn size_bytes(&self, index: Index) -> u64 {
         self.nodes[index as usize].size_bytes
     }
 
-    /// The bytes of all objects of a list.
+    /// The sum of the sizes of the objects of a list.
     pub(crate) fn bytes(&self, list: usize) -> u64 {
         self.lists[list].bytes
     }
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     proptest! {
-        /// The lists equal two deques that are searched. The front of a deque is the oldest object.
+        /// The lists have the same objects and order as two deques, whose front is the oldest object.
         #[test]
         fn the_lists_equal_deques(
             steps in prop::collection::vec((0usize..3, 0u32..20, 0usize..2), 0..300),

@@ -11,9 +11,10 @@ use crate::test_driver::{Driver, object, size_of_key};
 
 /// Compares a tier with a table of all residents that is sorted at each miss.
 ///
-/// `value` returns an object's rank above the inflation, from its number of requests and the inverse of its size. The
-/// inflation is the rank of the last victim; a rejection may raise it further. With `bypass`, the policy may reject an
-/// object. If the ranking keeps numbers of requests, so does the table, with ghosts that have a test of their own.
+/// `value` computes an object's rank minus the inflation, from its number of requests and the inverse of its size. The
+/// inflation is the highest rank of a victim so far; a rejection may raise it further. With `bypass`, the policy may
+/// reject an object. If the ranking keeps the number of requests of evicted objects, the table does so too, in
+/// [`Ghosts`], which have a test of their own.
 ///
 /// Objects of equal rank are evicted in the order of their slots, so the table reads the slots of the tier.
 fn compare_greedy_dual<R: Ranking>(
@@ -23,7 +24,7 @@ fn compare_greedy_dual<R: Ranking>(
     value: fn(f64, f64) -> f64,
 ) {
     let mut ours = Driver::new(RankedTier::<R>::new(capacity, Admission::Always, Seed(1)));
-    // Maps a key to its rank and its number of requests.
+    // Maps a key to its rank `h` and its number of requests `f`.
     let mut table: BTreeMap<u64, (f64, u32)> = BTreeMap::new();
     let mut inflation = 0f64;
     let mut ghosts: Ghosts<u32> = Ghosts::default();
@@ -40,8 +41,8 @@ fn compare_greedy_dual<R: Ranking>(
             continue;
         }
         let requests = ghosts.take(KeyHash(key)).unwrap_or(0) + 1;
-        // With `bypass`, the object is rejected if a victim has a higher rank than the object would have at four or
-        // more requests.
+        // With `bypass`, the object is rejected if a victim has a rank above `rank_max`. This is the object's own rank,
+        // computed with at least four requests.
         let rank_max = inflation + value(f64::from(requests.max(4)), per_byte);
         let mut used: u64 = table.keys().map(|&key| size_of_key(key)).sum();
         let mut order: VecDeque<(f64, u64)> =
@@ -115,8 +116,8 @@ fn compare_list<R: Ranking>(
 }
 
 proptest! {
-    /// Each published policy of the GreedyDual family evicts the object of the lowest rank, like a table that is
-    /// searched completely. The rank is `L + value`, with the inflation `L` at the object's last request.
+    /// Each published policy of the GreedyDual family evicts the object with the lowest rank in a complete table. The
+    /// rank is `L + value`, where `L` is the inflation at the object's last request.
     #[test]
     fn the_greedy_dual_family_equals_a_search_for_the_lowest_rank(
         keys in prop::collection::vec(0u64..40, 0..300),
@@ -128,7 +129,7 @@ proptest! {
     }
 
     /// GDSF with bypass evicts the objects of the lowest rank `L + f/s`: inflation, number of requests and size. It
-    /// rejects a new object of size `s` if one of its victims has a rank above `L + 4/s`.
+    /// rejects a new object if one of its victims has a rank above `L + max(f, 4)/s`.
     #[test]
     fn gdsf_equals_a_search_for_the_lowest_rank_with_rejection(
         keys in prop::collection::vec(0u64..80, 0..400),
@@ -151,7 +152,7 @@ proptest! {
         });
     }
 
-    /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.
+    /// Any sequence of offers, hits, removals and resizes keeps the tier within its budget and its counts correct.
     #[test]
     fn the_budget_is_never_exceeded(
         steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),
@@ -169,10 +170,10 @@ fn exercise<R: Ranking>(steps: &[(u8, u64, u64)]) {
     }
 }
 
-/// With ghosts, an object that was evicted continues with its number of requests. Without, it begins again.
+/// With ghosts, an evicted object that is stored again keeps its number of requests. Without ghosts, it starts at one.
 ///
-/// Method: an object with four requests is evicted and returns. It then stays while two objects of its size, which are
-/// requested once, are offered.
+/// Method: an object with four requests is evicted and stored again. Then two objects of its size are offered once.
+/// With ghosts, the first object is still resident.
 #[test]
 fn a_ghost_keeps_the_number_of_requests() {
     fn survives<R: Ranking>() -> bool {
@@ -270,7 +271,7 @@ fn removed_objects_leave_the_queue() {
 }
 
 /// The digest combines all decisions. It identifies an object by its size or by the number of its offer, not by its
-/// key. Another seed changes random admissions, and therefore the digest.
+/// key. A different seed changes random admissions, and therefore the digest.
 #[test]
 fn the_digest_does_not_depend_on_key_hashes() {
     let run = |scatter: fn(u64) -> u64, seed| {

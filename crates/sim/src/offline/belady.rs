@@ -1,14 +1,16 @@
 //! Belady's rule, with and without sizes.
 //!
-//! The score of an object is the number of requests until its next request, times its charge in the form for sizes. The
-//! object with the highest score is evicted first. A new object is rejected, and no object evicted, if its score is at
-//! least that of one of its victims. An object without a further request is never stored; a resident one is removed at
-//! its last hit. If all objects have one size, no policy has more hits than the form without sizes.
+//! The score of an object is the number of requests until its next request. With sizes, this number is multiplied by
+//! the charge. The object with the highest score is evicted first. A new object is rejected if its score is at least
+//! that of one of its victims; then no object is evicted. An object without a further request is never stored; a
+//! resident object is removed at its last hit. If all objects have one size, no policy has more hits than the form
+//! without sizes.
 //!
 //! Source of the rule: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal
-//! 1966. libCacheSim has both forms, without the rejection. The form for sizes takes the highest of 128 sampled objects
-//! there. Here, objects of similar sizes share a heap, and the highest of all heaps is taken. In a heap the product of
-//! an object is at most 1/8 higher than that of the first object.
+//! 1966. libCacheSim has both forms, without the rejection. Its form with sizes evicts the object with the highest
+//! score of 128 sampled objects. Here, objects of similar sizes share a heap, ordered by the next request. The victim
+//! has the highest score of the first objects of all heaps. Another object's score is at most 1/8 higher than the score
+//! of the first object in its heap.
 //!
 //! Cost: O(log n) for each request and O(classes) for each eviction. Memory: 9 bytes per object of the trace, and
 //! 8 to 16 bytes per resident object.
@@ -19,7 +21,7 @@ use edgeward_policy::digest::Digest;
 
 use super::{Content, NEVER, OfflineCache, OfflineConfig, RecordedTrace};
 
-/// A cache that evicts by the next request.
+/// A cache that evicts objects by their next requests.
 #[derive(Debug)]
 pub(super) struct Belady<'a> {
     trace: &'a RecordedTrace,
@@ -31,19 +33,20 @@ pub(super) struct Belady<'a> {
     classes: Vec<Class>,
     /// True for each resident object.
     resident: Vec<bool>,
-    /// The victims of the current request. The allocation is kept.
+    /// The victims of the current request. Empty between requests; kept for its allocation.
     victims: Vec<Candidate>,
     digest: Digest,
 }
 
-/// The resident objects of one class, the furthest next request first. Entries up to the current request are obsolete:
-/// their objects were hit since.
+/// The resident objects of one class, the furthest next request first. An entry whose next request has passed is
+/// obsolete, because that request was a hit.
 #[derive(Debug, Default)]
 struct Class {
     queue: BinaryHeap<Candidate>,
     residents: usize,
 }
 
+/// An object with the number of its next request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Candidate {
     next_request: u32,
@@ -51,7 +54,7 @@ struct Candidate {
 }
 
 impl<'a> Belady<'a> {
-    /// With `by_size`, the score is multiplied by the charge.
+    /// Makes an empty cache. With `by_size`, the score is multiplied by the charge.
     pub(super) fn new(trace: &'a RecordedTrace, config: &OfflineConfig, by_size: bool) -> Self {
         let charges = trace.charges(config.object_overhead_bytes);
         Self {
@@ -122,7 +125,7 @@ impl<'a> Belady<'a> {
         !is_rejected
     }
 
-    /// Removes a resident object, except its entry in a queue.
+    /// Removes a resident object. Its entry in a queue, if any, remains.
     fn remove(&mut self, object: u32) {
         let class = self.class(object);
         self.classes[class].residents -= 1;
@@ -131,7 +134,8 @@ impl<'a> Belady<'a> {
         self.digest.evicted(object.into());
     }
 
-    /// Removes the object with the highest score from its queue.
+    /// Takes the object with the highest score of the first objects of all queues from its queue. Returns the score and
+    /// the object.
     fn pop_highest(&mut self, now: u32) -> Option<(u128, Candidate)> {
         let mut highest: Option<(u128, usize)> = None;
         for (class, Class { queue, .. }) in self.classes.iter().enumerate() {
@@ -150,7 +154,7 @@ impl<'a> Belady<'a> {
         candidate.map(|candidate| (score, candidate))
     }
 
-    /// Adds a resident object to its queue. Removes obsolete entries when they are half of the queue.
+    /// Adds a resident object to its queue. Removes obsolete entries when they are more than half of the queue.
     fn push(&mut self, now: u32, candidate: Candidate) {
         let class = self.class(candidate.object);
         let Class { queue, residents } = &mut self.classes[class];
@@ -168,8 +172,8 @@ impl<'a> Belady<'a> {
         }
     }
 
-    /// Returns the class of an object: eight classes for each power of two, as the exponent and the three bits below
-    /// the highest bit of the charge.
+    /// Returns the class of an object. Each power of two has eight classes: the class consists of the exponent of the
+    /// charge and the three bits below its highest bit.
     fn class(&self, object: u32) -> usize {
         if !self.by_size {
             return 0;
@@ -211,5 +215,5 @@ impl OfflineCache for Belady<'_> {
     }
 }
 
-/// The obsolete entries of a queue that are always tolerated.
+/// The number of obsolete entries that a queue may have in addition to one per resident object.
 const QUEUE_SLACK: usize = 64;

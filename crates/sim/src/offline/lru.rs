@@ -1,9 +1,9 @@
-//! An LRU cache of numbered objects that can be copied, to try an admission rule on a part of the future.
+//! An LRU cache of numbered objects. Its content can be copied to try an admission rule on the next requests.
 
-/// The resident objects in the order of their last requests: a circular list through an array.
+/// The resident objects in the order of their last requests, as a circular doubly linked list in an array.
 #[derive(Debug)]
 pub(super) struct LruList {
-    /// One link per object, then the link that joins the ends of the list.
+    /// One link per object, by its number. One more link at the end joins the newest and the oldest object.
     links: Vec<Link>,
     capacity_bytes: u64,
     used_bytes: u64,
@@ -12,7 +12,7 @@ pub(super) struct LruList {
 
 #[derive(Clone, Copy, Debug)]
 struct Link {
-    /// The object that was requested next after this one, or [`ABSENT`].
+    /// The next more recently used resident object; [`ABSENT`] if this object is not resident.
     newer: u32,
     older: u32,
 }
@@ -45,7 +45,7 @@ impl LruList {
         self.residents = other.residents;
     }
 
-    /// Returns true if the object is resident. It is then the most recently used object.
+    /// Returns true if the object is resident, and makes it the most recently used object.
     pub(super) fn hit(&mut self, object: u32) -> bool {
         let is_resident = self.links[object as usize].newer != ABSENT;
         if is_resident {
@@ -55,7 +55,8 @@ impl LruList {
         is_resident
     }
 
-    /// Stores an object that is not resident. The least recently used objects are evicted for it.
+    /// Stores an object that is not resident, unless its charge exceeds the capacity. Evicts the least recently used
+    /// objects for it, and calls `evicted` for each.
     pub(super) fn store(&mut self, object: u32, charges: &[u64], mut evicted: impl FnMut(u32)) {
         let charge_bytes = charges[object as usize];
         if charge_bytes > self.capacity_bytes {
@@ -87,13 +88,14 @@ impl LruList {
         self.links.len() * size_of::<Link>()
     }
 
+    /// Takes an object out of the list.
     fn unlink(&mut self, object: u32) {
         let Link { newer, older } = self.links[object as usize];
         self.links[newer as usize].older = older;
         self.links[older as usize].newer = newer;
     }
 
-    /// Makes the object the newest.
+    /// Adds an object that is not in the list as the newest.
     fn link(&mut self, object: u32) {
         let ends = self.links.len() as u32 - 1;
         let newest = self.links[ends as usize].older;
@@ -106,5 +108,5 @@ impl LruList {
     }
 }
 
-/// The link of an object that is not resident. Fewer objects than this have numbers.
+/// [`Link::newer`] of an object that is not resident. All numbers of objects are smaller.
 const ABSENT: u32 = u32::MAX;

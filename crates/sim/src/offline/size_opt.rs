@@ -2,15 +2,17 @@
 //!
 //! The AdaptSize paper (NSDI 2017, sections 6.1 and 6.3) defines SIZE-OPT in one sentence: it tunes the size threshold
 //! with a priori knowledge of the next one million requests. Here, each candidate starts from the present content of
-//! the cache and processes the next `lookahead` requests. The candidate with the most hits decides the admissions of
-//! the first quarter of these requests; then the selection is repeated. The candidates are a threshold (admit up to
-//! `c` bytes) and the paper's probability `e^(-size/c)`, each with `c` = 1, 2, 4, … bytes from the smallest object to
-//! the capacity, and the admission of every object. The paper does not say which of the two forms SIZE-OPT has; with
-//! both, it has at least as many hits in the requests that it knows.
+//! the cache and processes the next `lookahead_requests` requests. The candidate with the most hits decides the
+//! admissions of the first quarter of these requests; then the selection is repeated.
+//!
+//! A candidate is a threshold (admit up to `c` bytes), the paper's probability `e^(-size/c)`, or the admission of every
+//! object. `c` takes each power of two from the smallest object to the capacity. The paper does not say if SIZE-OPT has
+//! a threshold or a probability. The best of both has at least as many hits in the known requests as the best of one.
 //!
 //! SIZE-OPT is not an upper bound: another eviction rule can have more hits.
 //!
-//! Cost: 4 × candidates × requests of LRU, about 50 candidates at 1 GiB. Memory: 33 bytes per object of the trace.
+//! Cost: each request is simulated 4 times for each of about 50 candidates (at 1 GiB). Memory: 24 bytes per object of
+//! the trace.
 
 use std::num::NonZeroU32;
 
@@ -31,12 +33,14 @@ pub(super) struct SizeOpt<'a> {
     /// The cache in which candidates are tried.
     trial: LruList,
     candidates: Vec<Candidate>,
+    /// The selected candidate.
     admission: Candidate,
     /// The number of the request before which the admission is selected again.
     next_selection: u32,
     digest: Digest,
 }
 
+/// An admission rule that can be selected.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Candidate {
     /// Admits every object.
@@ -75,8 +79,8 @@ impl<'a> SizeOpt<'a> {
         }
     }
 
-    /// Selects the candidate with the most hits in the requests from `now`. If several candidates have as many, the
-    /// current one is preferred, then the first.
+    /// Selects the candidate with the most hits in the known requests from `now` on. If several candidates have the
+    /// most hits, the current one is preferred, then the first.
     fn select(&mut self, now: u32) {
         let mut hits_max = self.hits(now, self.admission);
         for n in 0..self.candidates.len() {
@@ -90,7 +94,7 @@ impl<'a> SizeOpt<'a> {
         self.next_selection = now.saturating_add(step);
     }
 
-    /// Returns the hits of a candidate in the requests that are known from `now`.
+    /// Returns the hits of a candidate in `lookahead_requests` requests, from number `now` on.
     fn hits(&mut self, now: u32, candidate: Candidate) -> u64 {
         self.trial.copy_from(&self.cache);
         let known = self.trace.objects[now as usize..]
@@ -140,7 +144,8 @@ impl OfflineCache for SizeOpt<'_> {
 }
 
 impl Candidate {
-    /// The draw depends only on the seed and the number of the request, so all candidates have the same draws.
+    /// Returns true if an object is admitted at request `number`. The random draw depends only on the seed and this
+    /// number, so all candidates have the same draws.
     fn admits(self, charge_bytes: u64, seed: Seed, number: u32) -> bool {
         match self {
             Self::Always => true,
@@ -154,5 +159,5 @@ impl Candidate {
     }
 }
 
-/// The number of selections in the time of one lookahead.
+/// The number of selections per `lookahead_requests` requests.
 const STEPS_PER_LOOKAHEAD: u32 = 4;

@@ -13,14 +13,14 @@ pub(super) struct Rows {
 }
 
 impl Rows {
-    /// Makes a table without rows.
+    /// Makes a table with this header and no rows.
     pub(super) fn new<const N: usize>(names: [&str; N]) -> Self {
         Self {
             lines: vec![names.map(str::to_owned).to_vec()],
         }
     }
 
-    /// Adds a row. It has as many fields as the header.
+    /// Adds a row, which must have as many fields as the header.
     pub(super) fn add<const N: usize>(&mut self, fields: [String; N]) {
         self.lines.push(fields.to_vec());
     }
@@ -36,7 +36,7 @@ impl Rows {
     }
 }
 
-/// Returns one row for each run and for each upper bound. A field that a row does not have is empty.
+/// Returns one row for each run and for each upper bound. A field without a value is empty.
 pub(super) fn rows(simulation: &Simulation, label: &str) -> Rows {
     let mut rows = Rows::new([
         "trace",

@@ -1,4 +1,4 @@
-//! Tests of the orders that remember evicted objects. The front of each deque is its newest entry.
+//! Tests of the eviction orders that remember evicted objects. The front of each deque is its newest entry.
 
 use std::collections::VecDeque;
 
@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::super::*;
 use super::{Oracle, compare, compare_with_sizes, exercise, requests};
 
-/// Entries `(key, size)`.
+/// Entries `(key, size)`, from the newest to the oldest.
 type Queue = VecDeque<(u64, u64)>;
 
 fn bytes(queue: &Queue) -> u64 {
@@ -19,7 +19,8 @@ fn remove(queue: &mut Queue, key: u64) -> Option<(u64, u64)> {
     queue.remove(at)
 }
 
-/// Adds a ghost and drops the oldest ghosts, unless the object is larger than all ghosts may be.
+/// Adds a ghost, and drops the oldest ghosts until at most `bytes_max` bytes remain. Ignores an object that is larger
+/// than `bytes_max`.
 fn remember(ghosts: &mut Queue, entry: (u64, u64), bytes_max: u64) {
     if entry.1 <= bytes_max {
         ghosts.push_front(entry);
@@ -84,7 +85,7 @@ impl Oracle for TextbookS3Fifo {
     }
 }
 
-/// 2Q, the full version.
+/// The full version of 2Q.
 #[derive(Default)]
 struct TextbookTwoQ {
     a1_in: Queue,
@@ -222,7 +223,7 @@ impl Oracle for PublishedArc {
         );
         let (b1, b2) = (self.b1.len() as f64, self.b2.len() as f64);
         if in_b1 {
-            // Whole bytes, as in the tier.
+            // Each change of `p` is rounded down to whole bytes, as in the tier.
             self.p = (self.p + (b2 / b1).max(1.0).floor()).min(c as f64);
             self.replace(false);
         } else if in_b2 {
@@ -256,11 +257,11 @@ impl Oracle for PublishedArc {
     }
 }
 
-/// LRU-2 with the times of all requests of each remembered object: `(key, size, times)`.
+/// LRU-2 with entries `(key, size, times)`. The times are those of all requests that are remembered.
 #[derive(Default)]
 struct TextbookLru2 {
     residents: Vec<(u64, u64, Vec<u64>)>,
-    /// From the oldest eviction to the newest.
+    /// The evicted objects, from the oldest eviction to the newest.
     history: Vec<(u64, u64, Vec<u64>)>,
     now: u64,
 }
@@ -273,13 +274,13 @@ impl Oracle for TextbookLru2 {
             return true;
         }
         let remembered = self.history.iter().position(|entry| entry.0 == key);
-        // The history keeps one request of each object.
+        // Only the newest request of an evicted object is remembered.
         let last = remembered.and_then(|at| self.history.remove(at).2.pop());
         let times = last.into_iter().chain([self.now]).collect();
         let bytes =
             |entries: &[(u64, u64, Vec<u64>)]| entries.iter().map(|entry| entry.1).sum::<u64>();
         while bytes(&self.residents) + size_bytes > capacity_bytes {
-            // The second-newest time, or 0, then the newest time.
+            // Objects are ordered by the second-newest time, or 0 without one, then by the newest time.
             let distance = |entry: &(u64, u64, Vec<u64>)| {
                 let mut newest = entry.2.iter().rev().copied();
                 let last = newest.next();
@@ -323,7 +324,7 @@ proptest! {
         compare::<LruK>(TextbookLru2::default(), &keys, capacity);
     }
 
-    /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.
+    /// Any sequence of offers, hits, removals and resizes keeps the tier within its budget and its counts correct.
     #[test]
     fn the_budget_is_never_exceeded(
         steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),

@@ -1,8 +1,8 @@
-//! Compares the hit ratios of cache policies with those of libCacheSim and with upper bounds.
+//! Compares the hit ratios of cache policies with those of libCacheSim, the referee, and with upper bounds.
 //!
 //! A cell is a trace and a capacity. In each cell, `edgeward simulate` runs our policies and computes the bounds, and
 //! libCacheSim runs its policies over the same file. Each run is a process with limits of CPU time and memory. Results
-//! are kept in a file, so an interrupted bench continues.
+//! are kept in a file, so the next run continues an interrupted bench.
 
 mod cells;
 mod findings;
@@ -81,6 +81,7 @@ struct Bench {
     out: PathBuf,
     cells: Vec<Cell>,
     policies: Vec<Policy>,
+    /// True if a policy of the referee is selected.
     referee: bool,
 }
 
@@ -125,7 +126,7 @@ impl Bench {
         })
     }
 
-    /// Returns the referee, or `None` if it is not wanted or cannot be installed.
+    /// Returns the referee, or `None` if none of its policies is selected or it cannot be installed.
     fn referee(&self) -> Option<Referee> {
         self.referee.then(|| Referee::install(&self.root)).flatten()
     }

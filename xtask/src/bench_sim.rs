@@ -1,9 +1,9 @@
 //! Compares the speed and the memory of the simulator with libCacheSim.
 //!
-//! The figure is requests per CPU-second of the whole process, including reading the trace. Both programs read the same
-//! oracleGeneral file. A pair of runs is one of each program, one after the other; the order alternates. The result is
-//! the median of the pairs, because the machine may be busy with other work. libCacheSim runs in Python: the CPU time
-//! and the memory of a process that only loads the library are subtracted from its figures.
+//! The speed is requests per CPU-second of the whole process, including reading the trace. Both programs read the same
+//! oracleGeneral file. A pair of runs has one run of each program; the order alternates from pair to pair. Results are
+//! medians over the pairs, because other work on the machine disturbs some runs. libCacheSim, the referee, runs in
+//! Python: the CPU time and the memory of a process that only loads the library are subtracted from its figures.
 
 use std::ffi::OsString;
 use std::fs;
@@ -38,7 +38,7 @@ usage: cargo xtask bench-sim [TRACE] [options]
 The goals are those of bench/README.md. The exit code is 1 if one is missed.
 ";
 
-/// Our policy, the referee's counterpart, and the required ratio of requests per CPU-second.
+/// Our policy, libCacheSim's counterpart, and the required ratio of our requests per CPU-second to its requests.
 const PAIRS: [(&str, &str, f64); 6] = [
     ("lru", "LRU", 2.0),
     ("sieve", "Sieve", 2.0),
@@ -48,10 +48,10 @@ const PAIRS: [(&str, &str, f64); 6] = [
     ("density", "GDSF", 5.0),
 ];
 
-/// The maximum ratio of our memory to the referee's.
+/// The maximum ratio of our peak memory to that of libCacheSim.
 const MEMORY_SHARE_MAX: f64 = 0.5;
 
-/// The policies of the grid, in order of preference: the first twelve that the binary knows.
+/// The candidates for the grid, in order of preference. The grid has the first twelve that the binary knows.
 const GRID_POLICIES: [&str; 18] = [
     "lru",
     "fifo",
@@ -221,7 +221,7 @@ impl Bench {
         Ok(goals)
     }
 
-    /// Runs a policy and its counterpart alternately.
+    /// Runs a policy and its counterpart alternately. Returns the measured runs of each.
     fn pairs(
         &self,
         policy: &str,
@@ -243,7 +243,7 @@ impl Bench {
         Ok((ours, theirs))
     }
 
-    /// Runs twelve policies with three sizes in one command.
+    /// Runs twelve policies with three sizes in one command. Returns `None` if the binary knows fewer than twelve.
     fn grid(&self) -> anyhow::Result<Option<Goal>> {
         let mut policies = known_policies(&self.edgeward, &self.out, &GRID_POLICIES)?;
         policies.truncate(12);
@@ -275,6 +275,7 @@ impl Bench {
         }))
     }
 
+    /// Returns the command that simulates these policies at these capacities.
     fn simulate(&self, policies: &str, capacities: &str) -> Vec<OsString> {
         let mut words: Vec<OsString> = vec![self.edgeward.clone().into()];
         words.extend(

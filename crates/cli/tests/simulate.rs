@@ -1,4 +1,4 @@
-//! Tests `edgeward simulate` as a user runs it.
+//! Tests of the command `edgeward simulate`.
 
 use std::path::Path;
 use std::process::{Command, Output};
@@ -58,7 +58,7 @@ fn bounds_are_refused_for_two_tiers() {
     );
 }
 
-/// The number of threads changes the speed and no result. The trace has four batches for the three jobs.
+/// The results do not depend on the number of threads. The trace has four batches for the three jobs.
 #[test]
 fn the_results_are_equal_for_any_number_of_threads() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -89,7 +89,8 @@ fn the_results_are_equal_for_any_number_of_threads() {
     }
 }
 
-/// Offline policies are ordinary rows, in the order of the options. The page's headline names a policy that can serve.
+/// Offline policies have rows like other policies, in the order of `--policy`. The page's headline names a policy that
+/// can serve.
 #[test]
 fn offline_policies_have_rows_beside_the_policies_that_serve() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -153,8 +154,8 @@ fn offline_policies_are_refused_for_two_tiers_and_for_a_server() {
     }
 }
 
-/// The curve of LRU from stack distances has the miss ratios of simulated caches that are larger than every object, and
-/// a sample is near them. The CSV file has a row for each point.
+/// The curves have nearly the miss ratios of simulated caches, also that of LRU from stack distances, if the caches are
+/// larger than every object. The curves of a sample are close to them. The CSV file has a row for each point.
 #[test]
 fn a_curve_has_the_miss_ratios_of_simulated_caches() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");
@@ -202,7 +203,8 @@ fn a_curve_has_the_miss_ratios_of_simulated_caches() {
     assert!(rows.starts_with("trace,policy,method,"), "{rows}");
 }
 
-/// Delayed hits are listed apart from hits; metadata takes space.
+/// A fetch latency turns some hits into delayed hits, which are listed separately. Metadata takes capacity, so it
+/// reduces the hits. A curve with a single size is refused.
 #[test]
 fn fetch_latency_and_metadata_reduce_the_hits() {
     let folder = tempfile::tempdir().expect("the temporary folder is created");

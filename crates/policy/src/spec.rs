@@ -1,4 +1,4 @@
-//! Parsing of policy names.
+//! Policies as text: parsing, display and errors.
 
 use std::fmt;
 use std::str::FromStr;
@@ -68,8 +68,9 @@ impl PolicySpec {
 
     /// Returns the tuner of the tier's admission, if the policy has a parameter to tune.
     ///
-    /// `window_requests` is the largest number of requests between two tunings (Δ in the AdaptSize paper). The default
-    /// for AdaptSize is 250,000, as in the paper. The models of AdaptSize assume LRU eviction.
+    /// `window_requests` is the number of requests between two tunings (Δ in the AdaptSize paper); the first windows
+    /// may differ. `None` means the default of the rule: 250,000 for AdaptSize, as in the paper. The models of
+    /// AdaptSize assume LRU eviction.
     pub fn tuner(
         &self,
         capacity_bytes: u64,
@@ -79,13 +80,13 @@ impl PolicySpec {
             .tuner(self.eviction, capacity_bytes, window_requests)
     }
 
-    /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in filters or
-    /// sketches, whose errors depend on the hash. Equal traffic with other keys then gives slightly other decisions.
+    /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in Bloom filters
+    /// or samples them by hash. The same traffic with different keys then leads to slightly different decisions.
     pub fn depends_on_key_hash(&self) -> bool {
         self.admission.depends_on_key_hash()
     }
 
-    /// Returns one example for each rule and one of a combination, for lists and tests.
+    /// Returns one example of each rule and one combination of two rules, for lists and tests.
     pub fn examples() -> Vec<Self> {
         let mut examples: Vec<Self> = EVICTIONS
             .iter()
@@ -126,7 +127,7 @@ impl FromStr for PolicySpec {
     }
 }
 
-/// Splits `name:argument`.
+/// Splits `name:argument` at the first colon. The argument is `None` without a colon.
 pub(crate) fn split_argument(text: &str) -> (&str, Option<&str>) {
     match text.split_once(':') {
         Some((name, argument)) => (name, Some(argument)),
@@ -134,6 +135,7 @@ pub(crate) fn split_argument(text: &str) -> (&str, Option<&str>) {
     }
 }
 
+/// Returns an error if the rule `name`, which takes no argument, has one.
 pub(crate) fn reject_argument(name: &str, argument: Option<&str>) -> Result<(), ParsePolicyError> {
     match argument {
         None => Ok(()),
@@ -156,11 +158,11 @@ impl fmt::Display for PolicySpec {
     }
 }
 
-/// Why a text is not a policy.
+/// The reason why a text is not a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParsePolicyError {
-    /// No rule has this name.
+    /// No rule has the name in this text.
     Unknown(String),
     /// The policy knows all future requests, so it cannot serve.
     Offline(String),

@@ -4,6 +4,7 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Simulator {
     Edgeward,
+    /// libCacheSim.
     Referee,
 }
 
@@ -21,9 +22,9 @@ impl Simulator {
 pub(super) struct Policy {
     pub(super) simulator: Simulator,
     pub(super) name: &'static str,
-    /// True if the policy knows the future.
+    /// True if the policy knows all future requests.
     pub(super) offline: bool,
-    /// True if the policy belongs to the short bench.
+    /// True if the policy belongs to the short bench, `--few`.
     pub(super) few: bool,
 }
 
@@ -103,7 +104,7 @@ pub(super) const OURS: [Policy; 31] = [
     offline(ours("size-opt")),
 ];
 
-/// The referee's policies, the slow ones last.
+/// The referee's policies. The slow ones are last, because runs start in this order.
 pub(super) const REFEREE: [Policy; 13] = [
     few(theirs("LRU")),
     few(theirs("GDSF")),
@@ -120,7 +121,8 @@ pub(super) const REFEREE: [Policy; 13] = [
     theirs("LRB"),
 ];
 
-/// Our policy, the referee's, and the largest difference in points that counts as agreement.
+/// Our policy, the referee's, and the largest difference of their object hit ratios that counts as agreement, in
+/// percentage points.
 pub(super) const COUNTERPARTS: [(&str, &str, f64); 7] = [
     ("lru", "LRU", 0.005),
     ("fifo", "FIFO", 0.005),

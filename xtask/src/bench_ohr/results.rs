@@ -24,8 +24,9 @@ pub(super) struct Outcome {
     /// The object hit ratio and the byte hit ratio. `None` if the process did not finish.
     pub(super) ratios: Option<(f64, f64)>,
     pub(super) cpu_seconds: f64,
+    /// The peak resident set of the process.
     pub(super) rss_bytes: f64,
-    /// `ok`, `time limit`, or `failed`; a policy that needs too much memory fails.
+    /// `ok`, `time limit` or `failed`. A process that exceeds its limit of memory fails.
     pub(super) ending: String,
 }
 
@@ -81,16 +82,18 @@ impl Outcome {
     }
 }
 
-/// Runs what is not known from earlier runs.
+/// Runs the policies that have no kept result of an earlier run.
 pub(super) struct Runner {
     root: PathBuf,
     edgeward: PathBuf,
-    /// The hash of the binary. Results of another binary do not count.
+    /// The hash of the binary. Results of another binary are ignored.
     edgeward_hash: String,
     referee: Option<Referee>,
     limits: Limits,
     jobs: usize,
+    /// True if no policy is run, and only kept results are returned (`--cached`).
     only_cached: bool,
+    /// The file of the results, one JSON object per line.
     cache: PathBuf,
 }
 
@@ -118,8 +121,8 @@ impl Runner {
         })
     }
 
-    /// Returns the outcomes of all policies for each cell, in the order of the arguments. `None` stands for a policy
-    /// that did not run.
+    /// Returns the outcomes of all policies for each cell, in the order of the arguments. `None` means that the policy
+    /// has no result and was not run.
     pub(super) fn outcomes(
         &self,
         cells: &[Cell],
@@ -139,7 +142,7 @@ impl Runner {
         if self.only_cached {
             return Ok(outcomes);
         }
-        // The slow policies are last in the list, so all cells have the results of the others early.
+        // Each policy runs in all cells before the next policy. The slow ones are last, so most results are early.
         let mut missing = Vec::new();
         for (p, policy) in policies.iter().enumerate() {
             for (c, cell) in cells.iter().enumerate() {
@@ -174,7 +177,7 @@ impl Runner {
         Ok(outcomes)
     }
 
-    /// Returns the command of a run, or `None` without the referee.
+    /// Returns the command of a run, or `None` if it needs the referee and there is no referee.
     fn words(&self, cell: &Cell, policy: Policy) -> Option<Vec<OsString>> {
         if policy.simulator == Simulator::Referee {
             let referee = self.referee.as_ref()?;
@@ -194,7 +197,7 @@ impl Runner {
         Some(words)
     }
 
-    /// Returns the text that identifies a run. A trace of the same name and footprint is the same trace.
+    /// Returns the text that identifies a run. Traces with equal names and footprints are considered equal.
     fn key(&self, cell: &Cell, policy: Policy) -> String {
         let program = match policy.simulator {
             Simulator::Edgeward => &self.edgeward_hash,

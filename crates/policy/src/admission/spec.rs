@@ -1,4 +1,4 @@
-//! The names of the admission rules.
+//! Admission rules as text, and the rule and tuner of each.
 
 use std::fmt;
 
@@ -19,11 +19,12 @@ pub enum AdmissionSpec {
     Always,
     /// Admits objects up to this size.
     Threshold(ByteSize),
-    /// Admits objects up to this percentile, from 1 to 99, of the sizes that were requested recently.
+    /// Admits objects up to this percentile (1 to 99) of the sizes of recently requested objects.
     ThresholdPercentile(u8),
     /// Admits objects up to a size that is tuned by hill climbing with two shadow caches.
     HillClimbing,
-    /// Admits with a probability that falls with the inverse of the size. Objects up to this size are always admitted.
+    /// Admits an object of `s` bytes with probability `min(1, SIZE/s)`: always up to this size, then in proportion to
+    /// `1/s`.
     InverseSize(ByteSize),
     /// Admits with probability `e^(-size/c)` for a fixed `c`.
     Exponential(ByteSize),
@@ -41,7 +42,7 @@ pub enum AdmissionSpec {
 }
 
 impl AdmissionSpec {
-    /// Returns the rule for a tier of this capacity, in its first state.
+    /// Returns the rule for a tier of this capacity, with its initial parameter if a tuner changes it.
     pub(crate) fn rule(self, capacity_bytes: u64) -> Admission {
         let adaptsize = |mode| Admission::Exponential {
             c: Tuner::initial_c(mode),
@@ -110,7 +111,7 @@ impl AdmissionSpec {
         matches!(self, Self::SecondHit | Self::NthHit(_) | Self::HillClimbing)
     }
 
-    /// Returns one example for each rule that rejects objects.
+    /// Returns one example of each rule that can reject objects.
     pub(crate) fn examples() -> impl Iterator<Item = Self> {
         [
             Self::Threshold(ByteSize::kib(64)),
@@ -128,7 +129,7 @@ impl AdmissionSpec {
     }
 }
 
-/// Returns `None` if no admission rule has this name.
+/// Parses `NAME` or `NAME:ARGUMENT`. Returns `None` if no admission rule has this name.
 pub(crate) fn parse_admission(text: &str) -> Result<Option<AdmissionSpec>, ParsePolicyError> {
     let (name, argument) = split_argument(text);
     let size = |policy| {
@@ -174,7 +175,7 @@ pub(crate) fn parse_admission(text: &str) -> Result<Option<AdmissionSpec>, Parse
 
 impl fmt::Display for AdmissionSpec {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        // Writes bytes if the rounded unit would not parse back to the same size.
+        // Writes a number of bytes if the size, rounded in its unit, would parse to a different size.
         let size = |size: ByteSize| {
             let shown = size.to_string().replace(' ', "");
             if shown.parse() == Ok(size) {

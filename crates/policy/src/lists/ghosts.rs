@@ -8,14 +8,15 @@ use hashbrown::HashTable;
 use super::links::{Index, Lists};
 use crate::Object;
 
-/// `N` lists of ghosts. A key has at most one ghost in all lists.
+/// `N` lists of ghosts. A key has at most one ghost in all lists. An [`Index`] is here the number of a ghost.
 #[derive(Debug)]
 pub(super) struct Ghosts<const N: usize> {
     lists: Lists<N>,
+    /// The key of each ghost, by the number of the ghost.
     keys: Vec<KeyHash>,
-    /// The index of each key.
+    /// Finds the number of the ghost of a key.
     index: HashTable<Index>,
-    /// The indexes that the next ghosts use.
+    /// The numbers of removed ghosts, which the next ghosts use again.
     free: Vec<Index>,
 }
 
@@ -37,10 +38,9 @@ impl<const N: usize> Ghosts<N> {
         }
     }
 
-    /// Adds an object as the newest ghost of `list`. Returns the index of the ghost, which stays the same until the
-    /// ghost is removed.
+    /// Adds an object as the newest ghost of `list`. Returns the number of the ghost, which it has until it is removed.
     pub(super) fn insert(&mut self, list: usize, object: &Object) -> Index {
-        // If a key was filled twice, both objects are evicted under it.
+        // A key that was filled twice has two objects. Only the last one evicted has a ghost.
         self.take(object.key);
         let index = self.free.pop().unwrap_or_else(|| {
             self.keys.push(object.key);
@@ -54,7 +54,7 @@ impl<const N: usize> Ghosts<N> {
         index
     }
 
-    /// Removes the ghost of a key.
+    /// Removes and returns the ghost of a key, if it has one.
     pub(super) fn take(&mut self, key: KeyHash) -> Option<Ghost> {
         let keys = &self.keys;
         let entry = self
@@ -72,8 +72,8 @@ impl<const N: usize> Ghosts<N> {
         })
     }
 
-    /// Removes the oldest ghosts of `list` until it has at most `bytes_max` bytes, and at most as many ghosts as a tier
-    /// with this number of residents may have.
+    /// Removes the oldest ghosts of `list` until their objects had at most `bytes_max` bytes, and the list has at most
+    /// `GHOSTS_PER_RESIDENT` ghosts per resident and `GHOSTS_MIN` more.
     pub(super) fn trim(&mut self, list: usize, bytes_max: u64, residents: usize) {
         let ghosts_max = GHOSTS_PER_RESIDENT * residents + GHOSTS_MIN;
         while self.lists.bytes(list) > bytes_max || self.lists.objects(list) > ghosts_max {
@@ -82,12 +82,12 @@ impl<const N: usize> Ghosts<N> {
         }
     }
 
-    /// The bytes of the objects whose ghosts are in `list`.
+    /// Returns the bytes of the objects whose ghosts are in `list`.
     pub(super) fn bytes(&self, list: usize) -> u64 {
         self.lists.bytes(list)
     }
 
-    /// The bytes of the tables. The size of the index depends on the keys, so its mean is used.
+    /// Returns the bytes of the tables. The fill of the index varies, so its mean size per entry is used.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
         self.lists.bookkeeping_bytes()
             + self.keys.len() * (size_of::<KeyHash>() + INDEX_BYTES + size_of::<Index>())
@@ -98,7 +98,7 @@ impl<const N: usize> Ghosts<N> {
 /// mean size. Without a maximum, many small ghosts would take much memory.
 const GHOSTS_PER_RESIDENT: usize = 2;
 
-/// The number of ghosts that a list may have in addition. It takes 45 KB.
+/// The number of ghosts that a list may have without any resident. They take 45 KB.
 const GHOSTS_MIN: usize = 1024;
 
 /// The mean size of an entry in the index: 4 bytes and a control byte, at a fill of 44 to 88 %.
@@ -112,7 +112,7 @@ mod tests {
     use crate::test_driver::object;
 
     proptest! {
-        /// The ghosts equal vectors that are searched. The first element of a vector is the oldest ghost.
+        /// The ghosts equal those of a reference implementation: a vector of keys per list, from the oldest.
         #[test]
         fn the_ghosts_equal_vectors(
             steps in prop::collection::vec((0u8..4, 0u64..30, 0usize..2), 0..300),

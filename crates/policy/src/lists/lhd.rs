@@ -1,20 +1,22 @@
-//! LHD: evicts the object with the lowest hit density, the expected hits per byte and time in the cache.
+//! LHD: evicts the object with the lowest hit density: expected hits per byte and per unit of time in the cache.
 //!
-//! The age of an object is the number of requests since its last request, coarsened to 20,000 values. Its class is the
-//! sum of its ages at the last two hits, in powers of two. For each class and age, the order counts hits and evictions.
-//! From the counts it computes the hit density at age `a`: the share of the objects that reach age `a` and are hit
-//! later, divided by their mean time from `a` until the hit or the eviction.
+//! The age of an object is the number of requests since its last request, coarsened to 20,000 values. Its class depends
+//! on the sum of its ages at the last two hits: half the sum gives the next higher class. For each class and age, the
+//! order counts hits and evictions. A reconfiguration computes the hit densities from these counts. The density at age
+//! `a` is the share of objects hit later, among those that reach `a`, divided by their mean time from `a` until the hit
+//! or the eviction.
 //!
-//! An eviction compares random objects. It also compares the last eight admitted objects whose density was below the
-//! mean density of victims, because the published code does not reject objects. Explorers may take one percent of the
-//! capacity. They are not evicted, so that hits at high ages are seen.
+//! An eviction compares random objects. The published code rejects no object. Therefore an eviction also compares the
+//! last eight admitted objects whose density was below the mean density of victims. Explorers are objects drawn at
+//! random; they may take about one percent of the capacity. They are kept until the last age, so that hits at high ages
+//! are counted.
 //!
 //! Source: Beckmann, Chen and Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018, with the
-//! parameters of the published code. Left out: classes of applications, and concurrent counters. The published code
-//! computes densities every 2^20 requests. Before, the density is a constant of the class divided by the age.
+//! parameters of the published code. Left out: classes of applications, and concurrent counters. A reconfiguration
+//! occurs every 2^20 requests. Before the first one, the density is a constant of the class divided by the age.
 //!
-//! Cost: O(1), with 8 or 32 random reads per eviction. Each 2^20 requests, 320,000 densities are computed. Memory: 32
-//! bytes per object for the order, and 3.8 MB of tables.
+//! Cost: O(1), with 8 or 32 random reads per eviction. A reconfiguration computes 320,000 densities. Memory: 32 bytes
+//! per object for the order, and 3.8 MB of tables.
 
 use edgeward_types::Seed;
 
@@ -24,7 +26,7 @@ use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 use crate::rng::Rng;
 
-/// Evicts the object with the lowest hit density of some random objects.
+/// Evicts the object with the lowest hit density among random objects.
 #[derive(Debug)]
 pub struct Lhd {
     parameters: Parameters,
@@ -34,31 +36,32 @@ pub struct Lhd {
     classes: Vec<Class>,
     /// The number of hits and admissions so far.
     now: u64,
-    /// An age is the number of requests shifted right by this.
+    /// An age is a number of requests, shifted right by this number of bits.
     age_shift: u32,
-    /// How often densities were computed.
+    /// The number of reconfigurations so far.
     reconfigurations: u32,
-    /// The mean number of residents at the last reconfigurations, and its weight.
+    /// The weighted sum of the numbers of residents at reconfigurations, and the sum of the weights.
     mean_residents: (f64, f64),
-    /// The last admitted objects of low density.
+    /// The last admitted objects of low density, or `NO_INDEX`.
     recent: [Index; RECENT],
     next_recent: usize,
-    /// The mean density of the last victims.
+    /// The mean density of the victims, with decaying weights.
     victim_density: f64,
-    /// The bytes that objects with `is_explorer` may still take.
+    /// The bytes that further explorers may take. Negative if the last explorer was larger than the rest.
     explorer_bytes_left: i64,
     capacity_bytes: u64,
 }
 
-/// The parameters of the published code. Tests use others.
+/// The parameters of LHD. The defaults are those of the published code; tests use others.
 #[derive(Clone, Copy, Debug)]
 struct Parameters {
+    /// The number of requests between two reconfigurations.
     reconfiguration_requests: u64,
     /// The number of ages. An object of the last age is evicted before all others.
     ages: usize,
-    /// The number of random objects that an eviction compares: at the start, and later.
+    /// The number of random objects that an eviction compares: at first, and later (`SAMPLES_RISE_AFTER`).
     samples: [usize; 2],
-    /// One of this number of requests makes its object an explorer.
+    /// On average, one request in this number draws its object as an explorer.
     requests_per_explorer: u64,
 }
 
@@ -77,7 +80,7 @@ impl Default for Parameters {
 struct State {
     last_request: u64,
     size_bytes: u64,
-    /// The ages at the last two hits.
+    /// The ages at the last hit and at the hit before it.
     hit_ages: [u16; 2],
     is_explorer: bool,
 }
@@ -99,7 +102,7 @@ impl ListOrder for Lhd {
         self.states[at] = State {
             last_request: self.now,
             size_bytes: object.size_bytes.max(1),
-            // An object without hits is in class 0, with the objects of the highest ages at their hits.
+            // These ages give class 0, which has the objects with the highest ages at their hits.
             hit_ages: [0, self.parameters.ages as u16],
             is_explorer: false,
         };
@@ -199,6 +202,7 @@ impl Lhd {
         usize::try_from(requests >> self.age_shift).map_or(age_max, |age| age.min(age_max))
     }
 
+    /// Returns the class of an object. Higher classes have lower sums of the ages at the last two hits.
     fn class(&self, index: Index) -> usize {
         let ages = self.states[index as usize].hit_ages;
         let mut sum = u32::from(ages[0]) + u32::from(ages[1]);
@@ -213,7 +217,7 @@ impl Lhd {
         class
     }
 
-    /// The hit density per byte. It is negative for objects of the last age, and above 1 for explorers.
+    /// Returns the hit density per byte. It is negative at the last age, and at least 1 for other explorers.
     fn density(&self, index: Index) -> f64 {
         let state = &self.states[index as usize];
         let age = self.age(index);
@@ -224,9 +228,10 @@ impl Lhd {
         density / state.size_bytes as f64 + f64::from(u8::from(state.is_explorer))
     }
 
-    /// Draws if an object becomes an explorer after its request. Returns the result of the draw.
+    /// Draws at random whether an object becomes an explorer after its request. Returns true if the object is drawn.
     ///
-    /// As in the published code, an object that is drawn while no bytes are left does not become an explorer.
+    /// As in the published code, the result is also true for a drawn object that does not become an explorer, because
+    /// no bytes are left or exploration has ended.
     fn decide_explorer(&mut self, index: Index) -> bool {
         let is_drawn = self
             .rng
@@ -242,6 +247,7 @@ impl Lhd {
         is_drawn
     }
 
+    /// Ends the exploration of an object, if it is an explorer, and returns its bytes to the other explorers.
     fn end_exploration(&mut self, index: Index) {
         let state = &mut self.states[index as usize];
         if std::mem::take(&mut state.is_explorer) {
@@ -249,6 +255,7 @@ impl Lhd {
         }
     }
 
+    /// Counts a hit or an admission. Every `reconfiguration_requests` of them, adapts ages and computes the densities.
     fn advance(&mut self) {
         self.now += 1;
         if self
@@ -262,10 +269,10 @@ impl Lhd {
         }
     }
 
-    /// Chooses the coarsening of ages for the number of residents. Counts keep their ages approximately.
+    /// Sets `age_shift` for the mean number of residents and converts the counts to the new ages, approximately.
     ///
-    /// An age then takes at most a two-hundredth of the number of residents: a hundredth of an error, divided by the
-    /// number of ages, as in the published code.
+    /// As in the published code, an age is at least `residents / (AGE_ERROR * ages)` requests, rounded up to a power of
+    /// two. With the default parameters, this is a two-hundredth of the number of residents.
     fn adapt_age_shift(&mut self) {
         let (sum, weight) = &mut self.mean_residents;
         *sum = *sum * DECAY + self.residents.len() as f64;
@@ -279,7 +286,7 @@ impl Lhd {
             rescale(&mut class.hits, self.age_shift, shift);
             rescale(&mut class.evictions, self.age_shift, shift);
         }
-        // The ages at earlier hits keep their old unit, as in the published code.
+        // As in the published code, the `hit_ages` of residents are not converted to the new unit.
         self.age_shift = shift;
     }
 }
@@ -293,10 +300,11 @@ struct Class {
 }
 
 impl Class {
-    /// Makes a class without counts. Its density falls with the age, and rises with the class, as hits become frequent.
+    /// Makes a class without counts. Its first density falls with the age and rises with the class, because objects of
+    /// higher classes had hits at lower ages.
     ///
-    /// The published code numbers the classes of all applications; those of the referee's only application begin at 17.
-    /// With 1 instead, the object hit ratio on short traces is up to 2 points higher.
+    /// The published code numbers the classes of all applications together. In libCacheSim, the numbers of the only
+    /// application begin at 17. With numbers from 1, the object hit ratio on short traces is up to 2 points higher.
     fn new(class: usize, ages: usize) -> Self {
         let density = |age: usize| (FIRST_CLASS_NUMBER + class) as f32 / (age + 1) as f32;
         Self {
@@ -306,13 +314,14 @@ impl Class {
         }
     }
 
+    /// Reduces the weight of the counts so far.
     fn decay(&mut self) {
         let counts = self.hits.iter_mut().chain(&mut self.evictions);
         counts.for_each(|count| *count *= DECAY as f32);
     }
 
-    /// Computes the densities. The density at age `a` is the number of hits at age `a` and above, divided by the time
-    /// that all objects which reached `a` spend from `a` on, up to their hit or eviction.
+    /// Computes the densities. The density at age `a` is the number of hits at age `a` and above, divided by a time.
+    /// This time is the sum, over all objects that reach `a`, of the times from `a` to their hit or eviction.
     fn model(&mut self) {
         let (mut hits, mut events, mut time) = (0.0, 0.0, 0.0);
         for age in (0..self.densities.len()).rev() {
@@ -327,7 +336,7 @@ impl Class {
     }
 }
 
-/// Changes the unit of the ages of `counts`. Counts of the last age stay there.
+/// Converts `counts` from ages of `old_shift` to ages of `new_shift`. Counts of the last age stay there.
 fn rescale(counts: &mut [f32], old_shift: u32, new_shift: u32) {
     let last = counts.len() - 1;
     let old: Vec<f32> = counts[..last].to_vec();
@@ -351,29 +360,37 @@ fn explorer_bytes(capacity_bytes: u64) -> i64 {
 }
 
 const CLASSES: usize = 16;
+
+/// The number of class 0 in the first densities; see `Class::new`.
 const FIRST_CLASS_NUMBER: usize = 17;
 
-/// The weight that counts and means keep at each step.
+/// The factor by which the weight of earlier counts and values falls at each step.
 const DECAY: f64 = 0.9;
 
-/// Fewer hits and evictions give no density.
+/// The density is zero if at most this weight of hits and evictions was counted.
 const EVENTS_MIN: f64 = 1e-5;
 
+/// Evictions compare more random objects after more than this number of reconfigurations.
 const SAMPLES_RISE_AFTER: u32 = 50;
+
+/// The number of reconfigurations after which no further object becomes an explorer.
 const EXPLORATION_ENDS_AFTER: u32 = 50;
 
 /// The number of admitted objects that each eviction compares beside the samples.
 const RECENT: usize = 8;
 
+/// The `age_shift` until the first adaptation.
 const FIRST_AGE_SHIFT: u32 = 10;
+
+/// The parameter of the coarsening of ages; see `Lhd::adapt_age_shift`.
 const AGE_ERROR: f64 = 0.01;
 
-/// The reconfigurations after which the coarsening of ages is adapted.
+/// The next reconfiguration after each of these numbers of reconfigurations adapts the coarsening of ages.
 const ADAPTATIONS_AT: [u32; 2] = [5, 25];
 
 const NO_INDEX: Index = Index::MAX;
 
-/// The random numbers of the draws; the admission rule uses stream 0.
+/// The stream of random numbers for draws and samples; the admission rule uses stream 0.
 const DRAWS_STREAM: u64 = 1;
 
 #[cfg(test)]

@@ -1,9 +1,9 @@
-//! LRU-K for K = 2: evicts the object whose last request but one is the oldest.
+//! LRU-K for K = 2: evicts the object whose second-to-last request is the oldest.
 //!
 //! An object with a single known request is evicted before all others; among these, the least recently used one is
-//! evicted first. The last request of an evicted object is remembered in a bounded history: objects with the bytes of
-//! the budget. An object that returns from the history therefore has two known requests. As in the paper's experiments,
-//! each request counts: the period of correlated references is zero.
+//! evicted first. A history keeps the time of the last request of evicted objects, which together had at most the bytes
+//! of the budget. An object that is admitted again while it is in the history therefore has two known requests. As in
+//! the paper's experiments, each request counts: the period of correlated references is zero.
 //!
 //! Source: O'Neil, O'Neil and Weikum, "The LRU-K Page Replacement Algorithm for Database Disk Buffering", SIGMOD 1993.
 //! Cost: O(log n). Memory: about 71 bytes per object, 52 bytes per object of the history.
@@ -17,25 +17,25 @@ use super::links::Index;
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Evicts by the time of the last request but one.
+/// Evicts the object whose second-to-last request is the oldest.
 #[derive(Debug, Default)]
 pub struct LruK {
-    /// The residents; the first is evicted next.
+    /// The residents by the times of their requests; the first is evicted next.
     order: BTreeMap<Requests, Index>,
-    /// The requests of each resident, by its index.
+    /// The times of the requests of each resident, by its index.
     requests: Vec<Requests>,
     history: History,
     capacity_bytes: u64,
-    /// The number of requests so far.
+    /// The number of requests so far, which is the time of the current request.
     now: u64,
-    /// The last request of the object that is offered, from the history.
+    /// The time of the last request of the offered object, if the history had it.
     remembered: Option<u64>,
 }
 
-/// The times of an object's last two requests. Objects are ordered by the older one, then by the newer one.
+/// The times of an object's last two requests. Objects are ordered by the older time, then by the newer one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 struct Requests {
-    /// Zero if only one request is known.
+    /// The time of the second-to-last request, or zero if only one request is known.
     last_but_one: u64,
     last: u64,
 }
@@ -116,11 +116,11 @@ impl LruK {
     }
 }
 
-/// The last requests of evicted objects.
+/// The times of the last requests of evicted objects.
 #[derive(Debug)]
 struct History {
     ghosts: Ghosts<1>,
-    /// The time of each ghost's last request, by the index of the ghost.
+    /// The time of each ghost's last request, by the number of the ghost.
     last: Vec<u64>,
 }
 
@@ -153,5 +153,5 @@ impl Default for History {
     }
 }
 
-/// The mean size of an entry in the tree: 20 bytes, in nodes that are two thirds full.
+/// The mean bytes of an entry in `LruK::order`: 20 bytes, in nodes that are two thirds full.
 const TREE_ENTRY_BYTES: usize = 30;

@@ -1,16 +1,17 @@
 //! S3-FIFO: a small FIFO queue for new objects, a main queue and a ghost queue.
 //!
-//! A new object enters the small queue, 10 % of the budget. The oldest object of this queue moves to the main queue if
-//! it was hit at least twice; otherwise it is evicted and becomes a ghost. An object whose ghost is known enters the
-//! main queue. The oldest object of the main queue is evicted if it has no hits left; otherwise it loses one hit and
-//! becomes the newest. Hits are counted up to three. Ghosts have the bytes of the main queue.
+//! A new object enters the small queue, which has 10 % of the budget. The oldest object of this queue moves to the main
+//! queue if it was hit at least twice; otherwise it is evicted and becomes a ghost. An object with a ghost enters the
+//! main queue. The oldest object of the main queue is evicted if its count of hits is zero; otherwise the count falls
+//! by one and the object becomes the newest. Hits are counted up to three. The objects of the ghosts had at most the
+//! bytes of the main queue.
 //!
-//! Sizes are bytes instead of objects. An object larger than the small queue would evict all other objects of that
-//! queue. It is rejected unless there is free space or its ghost is known. libCacheSim rejects it always.
+//! Queues are measured in bytes, in the paper in objects. An object larger than the small queue would evict all other
+//! objects of that queue. It is rejected unless it has a ghost or fits into free space. libCacheSim always rejects it.
 //!
 //! Source: Yang, Zhang, Qiu, Yue and Rashmi, "FIFO Queues are All You Need for Cache Eviction", SOSP 2023. Cost:
-//! amortised O(1) per eviction, because each object that stays was hit; one relaxed store for each of the first three
-//! hits. Memory: 49 bytes per object, 44 bytes per ghost.
+//! amortised O(1) per eviction, because each examined object that stays was hit; one relaxed store for each of the
+//! first three hits. Memory: 49 bytes per object, 44 bytes per ghost.
 
 use edgeward_types::Seed;
 
@@ -19,14 +20,14 @@ use super::links::{Index, Lists};
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Evicts new objects without two hits soon, and other objects in FIFO order once they are no longer hit.
+/// Soon evicts new objects with fewer than two hits; evicts other objects in FIFO order when they are no longer hit.
 #[derive(Debug)]
 pub struct S3Fifo {
     queues: Lists<2>,
     ghosts: Ghosts<1>,
     small_bytes_max: u64,
     main_bytes_max: u64,
-    /// True if the object that is offered was a ghost.
+    /// True if the object to admit had a ghost.
     was_ghost: bool,
 }
 
@@ -91,7 +92,7 @@ impl ListOrder for S3Fifo {
 }
 
 impl S3Fifo {
-    /// Returns the first object of the small queue that has too few hits. The objects before it move to the main queue.
+    /// Returns the oldest object of the small queue with too few hits. Older objects move to the main queue.
     fn victim_of_small(&mut self, hits: &HitLog<Self>) -> Option<Index> {
         loop {
             let oldest = self.queues.oldest(SMALL)?;
@@ -103,9 +104,9 @@ impl S3Fifo {
         }
     }
 
-    /// Returns the first object of the main queue that has no hits left.
+    /// Returns the first object of the main queue whose count of hits is zero.
     fn victim_of_main(&mut self, hits: &HitLog<Self>) -> Option<Index> {
-        // Each round takes one hit from each object. Concurrent hits may add some, so visits are counted.
+        // Each round reduces each count by one. Concurrent hits may raise counts, so the number of visits is limited.
         let mut visits_left = (usize::from(HITS_MAX) + 1) * self.queues.objects(MAIN);
         loop {
             let oldest = self.queues.oldest(MAIN)?;
@@ -131,7 +132,7 @@ const MAIN: usize = 1;
 /// The small queue has one tenth of the budget, as in the paper.
 const SMALL_SHARE: u64 = 10;
 
-/// The hits with which an object moves from the small queue to the main queue.
+/// The least number of hits with which an object moves from the small queue to the main queue.
 const PROMOTION_HITS: u8 = 2;
 
 /// Hits are counted up to this number.

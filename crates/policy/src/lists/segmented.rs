@@ -6,7 +6,7 @@
 //!
 //! Sources: Karedla, Love and Wherry, "Caching Strategies to Improve Disk System Performance", IEEE Computer 1994
 //! ([`Slru`]); Huang, Birman, van Renesse, Lloyd, Kumar and Li, "An Analysis of Facebook Photo Caching", SOSP 2013
-//! ([`S4Lru`]). Cost: amortised O(1), at most one demotion per segment for each hit of equal size.
+//! ([`S4Lru`]). Cost: amortised O(1); for objects of equal size, a hit causes at most one demotion per segment.
 
 use edgeward_types::Seed;
 
@@ -14,17 +14,17 @@ use super::links::{Index, Lists};
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Two segments; the higher has 80 % of the budget.
+/// Segmented LRU with two segments; the higher has at most 80 % of the budget.
 pub type Slru = SegmentedLru<2, 80>;
 
-/// Four segments of equal size.
+/// Segmented LRU with four segments; each of the upper three has at most 25 % of the budget.
 pub type S4Lru = SegmentedLru<4, 75>;
 
-/// `N` segments. The segments above the lowest have `UPPER_PERCENT` of the budget, in equal shares.
+/// Segmented LRU with `N` segments. Those above the lowest have `UPPER_PERCENT` of the budget, in equal shares.
 #[derive(Debug)]
 pub struct SegmentedLru<const N: usize, const UPPER_PERCENT: u64> {
     segments: Lists<N>,
-    /// The maximum of each segment above the lowest.
+    /// The maximum bytes of each segment above the lowest.
     segment_bytes_max: u64,
 }
 
@@ -74,7 +74,7 @@ impl<const N: usize, const UPPER_PERCENT: u64> ListOrder for SegmentedLru<N, UPP
 }
 
 impl<const N: usize, const UPPER_PERCENT: u64> SegmentedLru<N, UPPER_PERCENT> {
-    /// Demotes the oldest objects of this segment and of those below it until each keeps its maximum.
+    /// Demotes the oldest objects of segment `highest` and of those below it, until each has at most its maximum bytes.
     fn demote(&mut self, highest: usize) {
         for segment in (1..=highest).rev() {
             while self.segments.bytes(segment) > self.segment_bytes_max {

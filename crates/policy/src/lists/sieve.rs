@@ -1,12 +1,12 @@
-//! SIEVE: a FIFO queue with a hand that passes over visited objects.
+//! SIEVE: a FIFO queue with a hand that skips objects with hits.
 //!
-//! The hand moves from the oldest object to the newest and then begins again. It clears the mark of each object that
-//! was hit since the last visit, and evicts the first object without a mark. Survivors stay in their place, so new
-//! objects without hits are evicted soon.
+//! The hand moves from the oldest object to the newest and then begins again at the oldest. A hit marks an object. The
+//! hand clears the mark of each object that it skips, and evicts the first object without a mark. Skipped objects keep
+//! their position in the queue, so new objects without hits are evicted soon.
 //!
 //! Source: Zhang, Yang, Yue, Vigfusson and Rashmi, "SIEVE is Simpler than LRU: an Efficient Turn-Key Eviction Algorithm
-//! for Web Caches", NSDI 2024. Cost: amortised O(1) per eviction, because each passed object was hit; one relaxed store
-//! for the first hit after a visit.
+//! for Web Caches", NSDI 2024. Cost: amortised O(1) per eviction, because each skipped object was hit; one relaxed
+//! store for the first hit after a visit of the hand.
 
 use edgeward_types::Seed;
 
@@ -14,11 +14,11 @@ use super::links::{Index, Lists};
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Evicts the first object from the hand on that was not hit since the hand passed it.
+/// Evicts the first object, starting at the hand, that was not hit since the last visit of the hand.
 #[derive(Debug)]
 pub struct Sieve {
     queue: Lists<1>,
-    /// The object that is examined next. `None` means the oldest.
+    /// The object that is examined next, or `None` for the oldest.
     hand: Option<Index>,
 }
 
@@ -37,8 +37,8 @@ impl ListOrder for Sieve {
     }
 
     fn victim(&mut self, _incoming: Option<&Object>, hits: &HitLog<Self>) -> Option<Index> {
-        // Two rounds suffice, because the first clears all marks. Concurrent hits may set marks again, so rounds are
-        // counted.
+        // Two rounds suffice, because the first clears all marks. Concurrent hits may set marks again, so the number
+        // of visits is limited.
         let mut visits_left = 2 * self.queue.objects(0);
         loop {
             let candidate = self.hand.or_else(|| self.queue.oldest(0))?;

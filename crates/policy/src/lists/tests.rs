@@ -1,4 +1,4 @@
-//! Tests that a tier of lists has the same hits and evictions as simple reference implementations of its policies.
+//! Tests that a tier of lists has the same hits as simple reference implementations of its policies.
 
 mod with_ghosts;
 
@@ -10,9 +10,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::test_driver::{Driver, object, size_of_key};
 
-/// A reference implementation. It answers requests for objects that fit into the tier.
+/// A reference implementation of a policy. Each requested object must fit into the tier.
 trait Oracle {
-    /// Returns true for a hit.
+    /// Processes a request. Returns true for a hit.
     fn request(&mut self, key: u64, size_bytes: u64, capacity_bytes: u64) -> bool;
 }
 
@@ -66,7 +66,7 @@ impl Oracle for TextbookSieve {
             }
         }
         queue.push((key, size_bytes, false));
-        // A hand beyond the newest object begins again at the oldest, also if objects were added meanwhile.
+        // A hand that passed the newest object restarts at the oldest, not at the object just added.
         if self.hand + 1 >= queue.len() {
             self.hand = 0;
         }
@@ -132,7 +132,8 @@ impl TextbookCamp {
         (ratio / unit).floor() * unit
     }
 
-    /// The position of the object with the lowest rank: of several, the smallest, and then the oldest.
+    /// Returns the position of the object with the lowest rank. Among equal ranks, the smallest object is first; among
+    /// these, the oldest.
     fn lowest(&self) -> Option<usize> {
         let entries = self.oldest_to_newest.iter().enumerate();
         let rank = |entry: &(u64, u64, f64)| (entry.2, -Self::ratio(entry.1));
@@ -229,7 +230,7 @@ proptest! {
         compare::<S4Lru>(TextbookSegments::new(4, 75), &keys, capacity);
     }
 
-    /// The budget holds and the counts agree for any sequence of offers, hits, removals and resizes.
+    /// The tier keeps its budget, and its counts agree, for any sequence of offers, hits, removals and resizes.
     #[test]
     fn the_budget_is_never_exceeded(
         steps in prop::collection::vec((0u8..10, 0u64..60, 1u64..100), 0..500),
@@ -244,7 +245,7 @@ proptest! {
     }
 }
 
-/// The budget of LHD; its tables are large, so one sequence suffices.
+/// LHD keeps its budget. Its tables are large, so a single sequence of steps is tested.
 #[test]
 fn the_budget_of_lhd_is_never_exceeded() {
     let number = |n: u64, below: u64| edgeward_types::mix64(n) % below;
@@ -260,8 +261,8 @@ fn the_budget_of_lhd_is_never_exceeded() {
     exercise::<Lhd>(&steps);
 }
 
-/// If more objects are hit between two offers than the list of hits has room for, the others are not evicted before
-/// objects without hits.
+/// A hit protects its object even if the list of hits between two offers is full: objects without hits are evicted
+/// first.
 #[test]
 fn a_hit_beyond_the_list_of_hits_protects_the_object() {
     let objects = 4000;

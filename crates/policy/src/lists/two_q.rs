@@ -1,11 +1,11 @@
 //! 2Q: a FIFO queue for new objects, ghosts of the objects that left it, and an LRU list for those that return.
 //!
-//! A new object enters the queue `A1in`; hits do not move it there. If `A1in` exceeds 25 % of the budget, its oldest
+//! A new object enters the queue `A1in`, in which hits do not move it. If `A1in` exceeds 25 % of the budget, its oldest
 //! object is evicted and becomes a ghost in `A1out`. Otherwise the least recently used object of the list `Am` is
-//! evicted. An object with a ghost enters `Am`. `A1out` remembers objects with 50 % of the bytes of the budget.
+//! evicted. An object with a ghost enters `Am`. The objects of `A1out` had at most 50 % of the bytes of the budget.
 //!
-//! Sizes are bytes instead of pages. An object larger than the share of `A1in` would evict all other objects of that
-//! queue and then objects of `Am`. It is rejected unless there is free space or its ghost is known.
+//! Queues are measured in bytes, in the paper in pages. An object larger than the share of `A1in` would evict all other
+//! objects of that queue and then objects of `Am`. It is rejected unless it has a ghost or fits into free space.
 //!
 //! Source: the full version in Johnson and Shasha, "2Q: A Low Overhead High Performance Buffer Management Replacement
 //! Algorithm", VLDB 1994. Cost: O(1). Memory: 49 bytes per object, 44 bytes per ghost.
@@ -20,11 +20,12 @@ use crate::Object;
 /// Evicts new objects in FIFO order; objects that were requested again after their eviction are kept in LRU order.
 #[derive(Debug)]
 pub struct TwoQ {
+    /// The lists `A1_IN` and `AM`.
     queues: Lists<2>,
     a1_out: Ghosts<1>,
     a1_in_bytes_max: u64,
     a1_out_bytes_max: u64,
-    /// True if the object that is offered was a ghost.
+    /// True if the object to admit had a ghost.
     was_ghost: bool,
 }
 

@@ -1,4 +1,4 @@
-//! The names of offline policies, and of all policies that a simulation can run.
+//! Offline policies as text, and all policies that a simulation can run.
 
 use std::fmt;
 use std::num::NonZeroU32;
@@ -9,15 +9,16 @@ use edgeward_policy::{ParsePolicyError, PolicySpec};
 /// A policy that knows all future requests: `belady`, `belady-size`, `size-opt`, `size-opt:REQUESTS`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfflinePolicy {
-    /// Evicts the object whose next request is furthest in the future. Rejects a new object whose next request is
-    /// further still. If all objects have one size, no policy has more hits.
+    /// Evicts the object whose next request is the latest. Rejects a new object whose next request is not earlier than
+    /// those of all its victims. If all objects have the same size, no policy has more hits.
     Belady,
-    /// Evicts the object with the largest product of size and requests until the next request. Rejects a new object
-    /// whose product is larger still.
+    /// Evicts the object with about the largest product of its size and the number of requests until its next request.
+    /// Rejects a new object whose product is not less than those of all its victims.
     BeladySize,
-    /// SIZE-OPT of the AdaptSize paper: LRU with the admission by size that has the most hits in the next requests.
+    /// SIZE-OPT of the AdaptSize paper: LRU eviction. The admission by size that has the most hits in the next requests
+    /// is selected repeatedly.
     SizeOpt {
-        /// The number of future requests by which the admission is selected: a million in the paper.
+        /// The number of next requests by which an admission is selected: a million in the paper.
         lookahead_requests: NonZeroU32,
     },
 }
@@ -60,7 +61,7 @@ impl fmt::Display for OfflinePolicy {
     }
 }
 
-/// Why a text is not an offline policy.
+/// The reason why a text is not an offline policy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseOfflinePolicyError {
@@ -117,13 +118,13 @@ impl fmt::Display for SimulatedPolicy {
     }
 }
 
-/// Why a text is not a policy of a simulation.
+/// The reason why a text is not a policy of a simulation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum ParseSimulatedPolicyError {
     /// The text is neither a policy that can serve nor an offline policy.
     Online(ParsePolicyError),
-    /// The text has the name of an offline policy, and an invalid argument.
+    /// The text names an offline policy, but its argument is invalid.
     Offline(ParseOfflinePolicyError),
 }
 
@@ -148,7 +149,7 @@ impl std::error::Error for ParseSimulatedPolicyError {
 /// The names of the offline policies, for help and error messages.
 pub const OFFLINE_NAMES: &str = "belady, belady-size, size-opt, size-opt:REQUESTS";
 
-/// The value of the paper, section 6.1.
+/// The default lookahead of SIZE-OPT, from section 6.1 of the AdaptSize paper.
 const LOOKAHEAD_REQUESTS: u32 = 1_000_000;
 
 #[cfg(test)]
@@ -184,7 +185,7 @@ mod tests {
         }
     }
 
-    /// Commands that need a policy that can serve reject the names of offline policies with the reason.
+    /// A command that needs a policy for serving rejects an offline policy, and its message has the reason.
     #[test]
     fn an_offline_policy_is_not_a_policy_that_can_serve() {
         for text in ["belady", "belady-size", "size-opt", "size-opt:5"] {

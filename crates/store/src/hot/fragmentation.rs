@@ -1,9 +1,10 @@
-//! Decides by how many bytes fragmentation of the allocator reduces the capacity of the cache.
+//! Computes the number of bytes by which fragmentation of the allocator reduces the capacity of the cache.
 //!
 //! The allocator places small allocations of one size class together in slabs. It returns a slab to the system when
 //! no allocation is left in it. If the sizes of the stored values change, for example because small values replace
-//! large ones, many slabs are partly empty for some time. Values are charged for a fixed empty share in advance
-//! (`edgeward_types::allocated_bytes`). While the measured share is larger, the cache stores fewer bytes.
+//! large ones, many slabs are partly empty for some time. The charge of each value includes a fixed share for empty
+//! parts of slabs (`edgeward_types::allocated_bytes`). If the measured empty bytes exceed these charges and an
+//! allowance, the cache stores fewer bytes.
 
 use edgeward_types::empty_slab_bytes_charged;
 
@@ -16,10 +17,10 @@ pub struct Slabs {
     pub empty_bytes: u64,
 }
 
-/// Returns the number of bytes by which the capacity is reduced after a measurement. `previous` is the number before
-/// the measurement.
+/// Returns the number of bytes by which the capacity is reduced after a measurement. `previous` is the result of the
+/// previous measurement.
 ///
-/// The result approaches the empty bytes that are neither charged nor allowed. It is at most half of the capacity.
+/// The result approaches, in steps, the empty bytes that are neither charged nor allowed, up to half of the capacity.
 pub(super) fn next_reduction_bytes(previous: u64, slabs: Slabs, capacity_bytes: u64) -> u64 {
     let uncharged_bytes = slabs
         .empty_bytes
@@ -33,19 +34,19 @@ pub(super) fn next_reduction_bytes(previous: u64, slabs: Slabs, capacity_bytes: 
 
 /// Returns the number of uncharged empty bytes that do not reduce the capacity: 1/32 of the capacity, at least 2 MiB.
 ///
-/// Operators plan 10 % more than the capacity. These bytes, the freed pages (1/32) and the pinned bytes that do not
-/// reduce the capacity (1/32) take 9.4 %. The minimum is for a small cache, because the measurement includes the slabs
-/// of the whole process.
+/// Operators plan memory for 10 % more than the capacity. These bytes (1/32), the freed pages (1/32) and the pinned
+/// bytes that do not reduce the capacity (1/32) are 9.4 % of it. The minimum is for small caches, because the
+/// measurement includes the slabs of the whole process.
 fn allowed_bytes(capacity_bytes: u64) -> u64 {
     (capacity_bytes / 32).max(2 << 20)
 }
 
-/// One divided by the largest share of the capacity that is removed. The bench `bench-memory` with small objects needs
-/// a third of the capacity, when `density` replaces objects of one class of histories by others.
+/// The largest reduction is the capacity divided by this. `bench-memory` with small objects needs a reduction by a
+/// third, when `density` replaces objects of one class of histories by those of another.
 const REDUCTION_SHARE: u64 = 2;
 
-/// One divided by the largest share of the capacity by which one measurement changes the reduction. An eviction leaves
-/// empty bytes at first, so a large step would evict more objects than necessary.
+/// One measurement changes the reduction by at most the capacity divided by this. An eviction leaves empty bytes in
+/// slabs at first, so a large step would evict more objects than necessary.
 const STEP_SHARE: u64 = 64;
 
 #[cfg(test)]
@@ -73,9 +74,9 @@ mod tests {
     }
 
     proptest! {
-        /// A repeated measurement leads to the same reduction from any start, in at most 32 steps of 1/64 of the
-        /// capacity. Then the residents and the uncharged empty bytes take at most the capacity and the allowance,
-        /// unless the reduction is at its limit.
+        /// If the measurement stays the same, the reduction becomes constant after at most 32 steps of 1/64 of the
+        /// capacity. The reduced capacity and the uncharged empty bytes then take at most the capacity and the
+        /// allowance, unless the reduction is at its limit.
         #[test]
         fn a_reduction_converges_to_the_uncharged_empty_bytes(
             start in 0..=CAPACITY / 2,

@@ -1,8 +1,8 @@
 //! `simulate --curve`: miss-ratio curves.
 //!
-//! The curve of LRU follows from stack distances in one pass. The curve of any other policy has one simulated cache for
-//! each size. With `--sample`, all curves are computed from the requests for a share of the objects, in caches that are
-//! smaller by this share.
+//! The curve of LRU is computed from stack distances in one pass. The curve of any other policy needs one simulated
+//! cache for each size. With `--sample`, all curves are computed from the requests for a share of the objects, and
+//! capacities are multiplied by this share.
 
 use std::io::Write as _;
 use std::num::NonZeroU32;
@@ -42,6 +42,7 @@ struct Curve {
 
 /// A consumer of the sampled requests.
 enum Job {
+    /// A whole curve of LRU, from stack distances.
     Distances(Box<LruCurve>),
     /// One simulated cache of a curve.
     Cache(Box<Run>),
@@ -273,8 +274,8 @@ impl Curves {
     }
 }
 
-/// Returns true if the curve of the policy follows from stack distances. With the overhead of a server, charges are not
-/// in proportion to a sampled cache's capacity, so LRU is simulated, too.
+/// Returns true if the curve of the policy is computed from stack distances: LRU without `--object-overhead`. With an
+/// overhead, bodies are rounded up and bookkeeping takes capacity, so LRU is simulated, too.
 fn by_distances(args: &SimulateArgs, policy: PolicySpec) -> bool {
     policy == PolicySpec::LRU && args.object_overhead.bytes() == 0
 }
@@ -292,7 +293,8 @@ fn online(policies: &[SimulatedPolicy]) -> anyhow::Result<Vec<PolicySpec>> {
     policies.iter().map(online).collect()
 }
 
-/// The window of AdaptSize's tuner is scaled like the cache, but stays large enough for the statistics.
+/// Returns the window of AdaptSize's tuner, or `None` for its default. In a sample, the window is multiplied by the
+/// share of the objects, but has at least the requests that its statistics need.
 fn window_requests(args: &SimulateArgs, sampler: Sampler) -> Option<u32> {
     let window = args.window.map(NonZeroU32::get);
     if sampler == Sampler::ALL {

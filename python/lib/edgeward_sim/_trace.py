@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 Path = Union[str, "os.PathLike[str]"]
 Format = Literal["text", "csv", "oracle-general", "lrb", "ncsa"]
 TimeUnit = Literal["s", "ms", "us", "ns"]
-Preset = Literal["web", "video", "mixed", "switch", "small"]
+Preset = Literal["web", "video", "mixed", "switch", "small", "chunks", "scan", "recurring"]
 
 
 class TraceFacts(TypedDict):

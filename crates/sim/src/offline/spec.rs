@@ -10,10 +10,10 @@ use edgeward_policy::{ParsePolicyError, PolicySpec};
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfflinePolicy {
     /// Evicts the object whose next request is the latest. Rejects a new object whose next request is not earlier than
-    /// those of all its victims. If all objects have the same size, no policy has more hits.
+    /// that of one of its victims. If all objects have the same size, no policy has more hits.
     Belady,
     /// Evicts the object with about the largest product of its size and the number of requests until its next request.
-    /// Rejects a new object whose product is not less than those of all its victims.
+    /// Rejects a new object whose product is not less than that of one of its victims.
     BeladySize,
     /// SIZE-OPT of the AdaptSize paper: LRU eviction. The admission by size that has the most hits in the next requests
     /// is selected repeatedly.

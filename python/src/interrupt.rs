@@ -1,4 +1,4 @@
-//! Runs work without the interpreter's lock, so that Ctrl-C ends the call.
+//! Runs work on another thread and without the interpreter's lock, so that Ctrl-C can end the call.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,12 +9,12 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// Says whether work must end early.
+/// A flag that is set if work must end early.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct StopFlag(Arc<AtomicBool>);
 
 impl StopFlag {
-    /// Returns true if the caller does not wait for the result any more.
+    /// Returns true if the caller no longer waits for the result.
     pub(crate) fn is_set(&self) -> bool {
         self.0.load(Ordering::Relaxed)
     }
@@ -58,9 +58,10 @@ pub(crate) fn run<T: Send + 'static>(
     }
 }
 
+/// Waits for the result, for at most [`SIGNAL_INTERVAL`], without the interpreter's lock.
 fn wait<T: Send>(py: Python<'_>, receiver: &mut Receiver<T>) -> Result<T, RecvTimeoutError> {
     py.detach(move || receiver.recv_timeout(SIGNAL_INTERVAL))
 }
 
-/// The time between two checks for signals. It is too short to be noticed after Ctrl-C.
+/// The time between two checks for signals. A user does not notice this delay after Ctrl-C.
 const SIGNAL_INTERVAL: Duration = Duration::from_millis(50);

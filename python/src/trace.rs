@@ -25,7 +25,7 @@ pub(crate) struct Trace {
     records: Arc<Vec<Record>>,
 }
 
-/// Three columns of a trace: times in ms, keys and sizes, each as native 64-bit numbers.
+/// Three columns of a trace: times in ms, keys, and sizes in bytes. The numbers have 64 bits in native byte order.
 type Columns<'py> = (
     Bound<'py, PyByteArray>,
     Bound<'py, PyByteArray>,
@@ -102,7 +102,7 @@ impl Trace {
         Ok((Self::of(records), warnings))
     }
 
-    /// Generates a trace from a preset and a seed. Without a number of requests, the preset has its own.
+    /// Generates a trace from a preset and a seed. If `requests` is `None`, the preset determines their number.
     #[staticmethod]
     fn generate(py: Python<'_>, preset: &str, requests: Option<u64>, seed: u64) -> PyResult<Self> {
         let preset: Preset = preset
@@ -138,7 +138,7 @@ impl Trace {
         ))
     }
 
-    /// Writes the trace to a file. Its name selects format and compression.
+    /// Writes the trace to a file. The file name selects format and compression.
     fn write(&self, py: Python<'_>, path: PathBuf) -> PyResult<()> {
         let records = self.records();
         interrupt::run(py, move |stop| write_file(&records, &path, stop))?
@@ -169,14 +169,14 @@ impl Trace {
         }
     }
 
-    /// The requests, which another thread may keep.
+    /// Returns the requests, for use by another thread.
     pub(crate) fn records(&self) -> Arc<Vec<Record>> {
         Arc::clone(&self.records)
     }
 }
 
-/// Returns the keys of texts, as the readers of text and CSV do: the number if the text is a number without leading
-/// zeros, otherwise the hash of the text. `keys` yields `str` or `bytes`.
+/// Returns the keys of texts, as the readers of text and CSV compute them. A number without leading zeros is its own
+/// key; the key of any other text is its hash. `keys` yields `str` or `bytes`.
 #[pyfunction]
 pub(crate) fn hash_keys<'py>(
     py: Python<'py>,
@@ -279,13 +279,13 @@ fn refusal(error: &ReadError) -> PyErr {
 /// Returns an `OSError` with the file name, for example a `FileNotFoundError`.
 fn os_error(error: &io::Error, path: &Path) -> PyErr {
     match error.raw_os_error() {
-        // Python selects the class by the first of the arguments and writes the last one beside the message.
+        // Python selects the class by the code and adds the path to the message.
         Some(code) => PyOSError::new_err((code, strerror(error), path.as_os_str().to_owned())),
         None => PyOSError::new_err(error.to_string()),
     }
 }
 
-/// Returns the message without the code, which Python adds.
+/// Returns the message of an error without its code, because Python adds the code.
 fn strerror(error: &io::Error) -> String {
     let message = error.to_string();
     match message.split_once(" (os error") {
@@ -294,6 +294,7 @@ fn strerror(error: &io::Error) -> String {
     }
 }
 
+/// Writes the requests in the format of the file name. The file is incomplete if `stop` is set.
 fn write_file(records: &[Record], path: &Path, stop: &StopFlag) -> PyResult<()> {
     let name = path.file_name().unwrap_or_default().to_string_lossy();
     let failed = |error: WriteError| match error {

@@ -1,4 +1,4 @@
-"""Plans: every executor has the results of `simulate`."""
+"""Plans: with every executor, a plan has the results of `simulate`."""
 
 from concurrent.futures import Future, ThreadPoolExecutor
 
@@ -59,7 +59,7 @@ def test_a_series_has_the_rows_of_each_trace(trace):
 
 
 class Waiting:
-    """An executor that runs the first task at once, and leaves the others pending."""
+    """An executor that runs the first task at once, and leaves all later tasks pending."""
 
     def __init__(self) -> None:
         self.futures: list[Future] = []

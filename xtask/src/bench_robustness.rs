@@ -37,15 +37,16 @@ The goals are those of bench/README.md. The exit code is 1 if one is missed.
 /// The policies of the table, in this order. All are compared with [`REFERENCE`].
 const POLICIES: [&str; 5] = ["lru", "adaptsize", "adaptsize-horizon", "gdsf", "density"];
 
-/// The beginning of the reference's name; the number of requests that it knows follows.
+/// The first part of the reference's name. The number of future requests that the reference knows follows it.
 const REFERENCE: &str = "size-opt";
 
+/// The kinds of changes of the traffic mix.
 const KINDS: [&str; 2] = ["randomised", "adversarial"];
 
 /// The share of SIZE-OPT's hits that `density` must reach at the 5th percentile.
 const SHARE_MIN: f64 = 0.95;
 
-/// How far the object hit ratio of `adaptsize-horizon` may be below that of LRU.
+/// The maximum by which the object hit ratio of `adaptsize-horizon` may be below that of LRU.
 const LOSS_MAX: f64 = 0.01;
 
 pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
@@ -107,6 +108,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
 /// A line of the program's output.
 struct Row<'a> {
     kind: &'a str,
+    /// The number of the experiment or phase, from 0.
     number: u64,
     seed: u64,
     policy: &'a str,
@@ -181,7 +183,7 @@ impl Distribution {
         percentile(&self.shares, percent)
     }
 
-    /// The lowest difference to the object hit ratio of LRU.
+    /// Returns the smallest of the `gains`. It is negative if the policy is worse than LRU in an experiment.
     fn gain_min(&self) -> f64 {
         percentile(&self.gains, 0.0)
     }

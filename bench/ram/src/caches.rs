@@ -1,7 +1,7 @@
 //! The caches that are compared, behind one trait.
 //!
-//! All caches hash nothing: keys are hashes already. A value is an `Arc`, and its size is declared instead of
-//! allocated, so the benchmark measures the caches and not the allocator.
+//! No cache hashes its keys, because they are hashes already. A value is an `Arc` of its declared size. No memory of
+//! this size is allocated, so the benchmark measures the caches and not the allocator.
 
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
@@ -12,22 +12,24 @@ use edgeward_types::{ByteSize, KeyHash};
 use hashbrown::HashMap;
 use parking_lot::RwLock;
 
-/// A value with its declared size.
+/// A value: its declared size in bytes.
 pub type Value = Arc<u64>;
 
 /// A cache with a byte budget.
 pub trait Cache: Send + Sync {
-    /// Returns true for a hit.
+    /// Looks up a key, and returns true for a hit.
     fn lookup(&self, key: u64) -> bool;
 
     /// Stores a value after a miss.
     fn insert(&self, key: u64, size_bytes: u64);
 }
 
-/// A cache's name and a function that makes it with room for this number of bytes and objects.
+/// The name of a cache, and a function that makes it. The arguments are its capacity in bytes and the expected number
+/// of objects.
 pub type Candidate = (&'static str, fn(u64, usize) -> Box<dyn Cache>);
 
-/// The caches in the order of the report. The first is the upper limit for hits: a table without any policy.
+/// The caches in the order of the report. The first, a table without any policy, is the upper limit for the throughput
+/// of hits.
 pub const CANDIDATES: [Candidate; 7] = [
     ("sharded map", |_, _| Box::new(ShardedMap::new())),
     ("edgeward density", |bytes, _| {
@@ -48,7 +50,7 @@ pub const CANDIDATES: [Candidate; 7] = [
     }),
 ];
 
-/// The RAM tier of edgeward.
+/// The memory tier of edgeward.
 struct Edgeward(Arc<HotCache<u64>>);
 
 impl Edgeward {
@@ -73,7 +75,7 @@ impl Cache for Edgeward {
     }
 }
 
-/// A hash map in 64 shards, each under a shared lock. It never evicts.
+/// A hash map in 64 shards, each with a reader-writer lock. It never evicts.
 struct ShardedMap(Box<[RwLock<HashMap<u64, Value, Identity>>]>);
 
 impl ShardedMap {
@@ -153,7 +155,7 @@ impl Cache for Quick {
     }
 }
 
-/// A hasher for keys that are hashes.
+/// Hashes a key to itself, because keys are hashes already.
 type Identity = BuildHasherDefault<IdentityHasher>;
 
 #[derive(Default)]

@@ -1,9 +1,9 @@
 //! Throughput of in-memory caches: `make bench-ram`.
 //!
-//! Two workloads. `hits`: all objects fit, and every request is a hit. `mixed`: the budget is 10 % of the bytes of all
-//! objects, and a miss inserts its object. The caches take turns in each round, so that other load on the machine
+//! In the workload `hits`, all objects fit, and every request is a hit. In `mixed`, the budget is 10 % of the bytes of
+//! all objects, and a miss inserts its object. The caches take turns in each round, so that other load on the machine
 //! affects all of them. A figure is the median of the rounds. The map of the first row never evicts; in `mixed` it
-//! holds all objects after the first pass.
+//! holds all requested objects after the first pass.
 
 mod caches;
 mod workload;
@@ -39,20 +39,23 @@ enum Workload {
     Mixed,
 }
 
-/// One cache's result.
+/// The result of one cache with one workload and number of threads.
 #[derive(Debug, Serialize)]
 struct Row {
     workload: Workload,
     threads: usize,
     cache: &'static str,
-    /// Requests of all threads per second of the clock: the median over the rounds.
+    /// Requests of all threads per second of wall-clock time: the median over the rounds.
     requests_per_second: f64,
     /// Requests per second of CPU time: the median over the rounds.
     requests_per_cpu_second: f64,
     /// Requests per CPU-second, divided by those of the sharded map in the same round: the median of the ratios.
     share_of_sharded_map: f64,
+    /// The smallest of these ratios.
     share_min: f64,
+    /// The largest of these ratios.
     share_max: f64,
+    /// The hit ratio of the first measured round.
     hit_ratio: f64,
 }
 
@@ -76,7 +79,7 @@ fn measure(workload: Workload, threads: usize) -> Vec<Row> {
             // The first pass fills the cache.
             run(&*cache, &requests);
             let measured = run(&*cache, &requests);
-            // Round 0 warms the processor and the allocator.
+            // Round 0 warms the processor and the allocator, and is not measured.
             if round > 0 {
                 rounds[n].push(measured);
             }
@@ -112,6 +115,7 @@ struct Measured {
     hit_ratio: f64,
 }
 
+/// Sends each sequence of requests to the cache, from a thread of its own. A miss inserts its object.
 fn run(cache: &dyn Cache, requests: &[Requests]) -> Measured {
     let hits = AtomicU64::new(0);
     let cpu_nanoseconds = AtomicU64::new(0);
@@ -149,7 +153,7 @@ fn run(cache: &dyn Cache, requests: &[Requests]) -> Measured {
     }
 }
 
-/// The CPU time of the calling thread.
+/// Returns the CPU time of the calling thread.
 fn thread_cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -180,13 +184,13 @@ fn print(rows: &[Row]) {
     }
 }
 
-/// Objects of a workload.
+/// The number of objects of a workload.
 const OBJECTS: usize = 200_000;
 
-/// Requests of each thread.
+/// The number of requests of each thread in one pass.
 const REQUESTS: usize = 1_000_000;
 
 const ZIPF_EXPONENT: f64 = 0.9;
 
-/// Measured rounds.
+/// The number of measured rounds.
 const ROUNDS: usize = 5;

@@ -6,8 +6,8 @@ use crate::colour;
 use crate::scale::Axis;
 use crate::text::Html;
 
-/// A box plot. The box of a category is from the 25th to the 75th percentile, with a gap at the median. The line is
-/// from the 5th to the 95th percentile.
+/// A box plot. The box of a category extends from the 25th to the 75th percentile, with a gap at the median. A line
+/// extends from the 5th to the 95th percentile.
 #[derive(Clone, Debug)]
 pub struct Boxes {
     title: String,
@@ -20,7 +20,7 @@ pub struct Boxes {
 type Percentiles = [f64; 5];
 
 impl Boxes {
-    /// Makes a plot without boxes, with values along `axis`.
+    /// Makes a plot without boxes. `axis` is the horizontal axis of the values.
     pub fn new(title: impl Into<String>, axis: Axis) -> Self {
         Self {
             title: title.into(),
@@ -30,7 +30,7 @@ impl Boxes {
         }
     }
 
-    /// Sets an explanation below the title.
+    /// Sets the explanation below the title.
     #[must_use]
     pub fn note(mut self, note: impl Into<String>) -> Self {
         self.note = Some(note.into());

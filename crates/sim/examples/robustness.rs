@@ -1,14 +1,14 @@
-//! Changes of the traffic mix, as in section 6.3 of the AdaptSize paper (NSDI 2017), at a tenth of its requests.
+//! Changes of the traffic mix, as in section 6.3 of the AdaptSize paper (NSDI 2017), with a tenth of its requests.
 //!
-//! - `randomised`: 500,000 requests of the preset `mixed`, then a million requests. Each second request of the million
-//!   is for one of 200 to 1,000 objects that were drawn from all objects of the trace. The figure is the object hit
-//!   ratio of the million requests. Each experiment has a seed of its own.
+//! - `randomised`: 500,000 requests of the preset `mixed`, then a million requests. Every second request of the
+//!   million is for one of 200 to 1,000 objects, drawn from all objects of the trace. The figure is the object hit
+//!   ratio of the million requests. Experiment `n`, from 0, has the seed `SEED + 1 + n`.
 //! - `adversarial`: one trace of phases of 300,000 requests. In each phase 90 % of the requests are for one class of
 //!   objects: small, medium, large, medium, small and so on. The figure is the object hit ratio of each phase.
 //!
 //! Prints CSV: kind, number of the experiment or phase, seed, policy, requests, hits.
-//! `cargo run --release -p edgeward-sim --example robustness -- RANDOMISED ADVERSARIAL SEED`, with the numbers of
-//! experiments and phases.
+//! `cargo run --release -p edgeward-sim --example robustness -- RANDOMISED ADVERSARIAL SEED` runs it. The first
+//! two arguments are the numbers of experiments and of phases.
 #![expect(clippy::print_stdout, reason = "a program whose result is its output")]
 
 use std::collections::HashMap;
@@ -25,13 +25,13 @@ use edgeward_trace::Record;
 use edgeward_trace::generate::{Class, Generator, Phase, Preset, Sizes, Workload};
 use edgeward_types::Seed;
 
-/// A tenth of the memory cache of the paper is 123 MiB. Large objects need a few times as much, so that several fit.
+/// A tenth of the paper's memory cache is 123 MiB. This is about four times as much, so that several large objects fit.
 const CAPACITY_BYTES: u64 = 512 << 20;
 
 /// Requests between two steps of AdaptSize's tuner: a tenth of the paper's.
 const WINDOW_REQUESTS: u32 = 25_000;
 
-/// The future requests that SIZE-OPT knows: a tenth of the paper's.
+/// The number of future requests that SIZE-OPT knows: a tenth of the paper's.
 const LOOKAHEAD_REQUESTS: NonZeroU32 = NonZeroU32::new(100_000).expect("not zero");
 
 const STABLE_REQUESTS: usize = 500_000;
@@ -58,7 +58,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         return Err("usage: robustness RANDOMISED ADVERSARIAL SEED".into());
     };
     let mut jobs: Vec<Box<dyn Fn() -> Vec<String> + Send + Sync>> = Vec::new();
-    // The long trace is first, and SIZE-OPT the first of its policies, so that the threads end at about the same time.
+    // The longest jobs are first, so that all threads end at about the same time: the long trace, and for it SIZE-OPT.
     for &policy in POLICIES.iter().rev().filter(|_| adversarial > 0) {
         jobs.push(Box::new(move || {
             adversarial_rows(adversarial as usize, Seed(seed), policy)
@@ -167,7 +167,7 @@ fn adversarial_rows(phases: usize, seed: Seed, policy: SimulatedPolicy) -> Vec<S
     hits.iter().enumerate().map(row).collect()
 }
 
-/// Returns the hits of a policy in each part of a trace. `ends` has the number of requests at the end of each part.
+/// Returns the hits of a policy in each part of a trace. `ends` has the index after the last request of each part.
 fn hits(policy: SimulatedPolicy, records: &[Record], ends: &[usize]) -> Vec<u64> {
     let totals: Vec<u64> = match policy {
         SimulatedPolicy::Online(policy) => {
@@ -222,5 +222,6 @@ fn hits(policy: SimulatedPolicy, records: &[Record], ends: &[usize]) -> Vec<u64>
         .collect()
 }
 
-/// Divides the lengths of all parts.
+/// The length of an interval in reports of offline policies. It divides the lengths of all parts, so that each part
+/// consists of whole intervals.
 const INTERVAL_REQUESTS: usize = 100_000;

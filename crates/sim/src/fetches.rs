@@ -4,8 +4,8 @@
 //! request, but the client waits for the rest of the latency. Source: Atre, Sherry, Wang, Berger, "Caching with
 //! Delayed Hits", SIGCOMM 2020.
 //!
-//! The object is offered to the tier when its fetch ends, before the next request at this time or later. All times are
-//! those of the trace. If a trace has whole seconds, all requests of a second happen at once.
+//! When a fetch ends, its object is offered to the tier, before any request of the same time or later. All times are
+//! those of the trace. If the times of a trace are whole seconds, all requests of a second have the same time.
 
 use std::collections::VecDeque;
 
@@ -21,11 +21,12 @@ pub(crate) struct Fetches {
     latency_ms: u64,
     /// The fetches that have not ended, in the order of their ends.
     pending: VecDeque<Fetch>,
-    /// For each object that is being fetched, by its number, the time at which the fetch ends.
+    /// The time at which the fetch of an object ends, by the number of the object.
     ends_ms: HashMap<u32, u64>,
     /// The latest time so far. The times of a trace may decrease slightly.
     now_ms: u64,
     delayed_hits: u64,
+    /// The sum of the waiting times of all counted requests.
     wait_ms: u64,
 }
 
@@ -35,17 +36,17 @@ struct Fetch {
     request: Request,
 }
 
-/// The effect of the time that fetches take.
+/// The effects of the latency of fetches.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct FetchReport {
-    /// The latency of a fetch.
+    /// The latency of a fetch in ms.
     pub fetch_latency_ms: u64,
-    /// Requests that waited for a fetch of an earlier request. They are not among the hits.
+    /// Requests that waited for a fetch which an earlier request started. They are not among the hits.
     pub delayed_hits: u64,
     /// Delayed hits per request.
     pub delayed_hit_ratio: f64,
-    /// The mean waiting time of all requests: 0 for a hit, the latency for a miss, and the rest of it for a delayed
-    /// hit.
+    /// The mean waiting time of all requests: 0 for a hit, the latency for a miss, and the rest of the latency for a
+    /// delayed hit.
     pub mean_wait_ms: f64,
 }
 
@@ -61,7 +62,7 @@ impl Fetches {
         }
     }
 
-    /// Sets the time to that of the next request.
+    /// Advances the time to that of the next request. An earlier time has no effect.
     pub(crate) fn advance_to(&mut self, time_ms: u64) {
         self.now_ms = self.now_ms.max(time_ms);
     }
@@ -79,6 +80,7 @@ impl Fetches {
     }
 
     /// Processes a request whose object is not in the cache: joins the fetch of the object, or starts one.
+    /// `counted` is false during the warm-up.
     pub(crate) fn request(&mut self, request: &Request, counted: bool) {
         let end_ms = self.ends_ms.get(&request.object.0).copied();
         let wait_ms = match end_ms {

@@ -20,14 +20,14 @@ pub struct RunConfig {
     pub capacity_bytes: u64,
     /// Requests of the warm-up, which fill the cache and are not counted.
     pub warmup_requests: u64,
-    /// Bytes charged per object in addition to its body. With 0 the charge is the size of the
-    /// body, as in the literature. With any other value, the body is also rounded up as the server's allocator does;
-    /// see [`edgeward_types::charge_bytes`].
+    /// Bytes charged per object in addition to its body. With 0, the charge is the size of the body, as in the
+    /// literature. With any other value, the body is also rounded up as the server's allocator does (see
+    /// [`edgeward_types::charge_bytes`]), and large bookkeeping of a policy reduces the capacity.
     pub object_overhead_bytes: u64,
     /// The seed of the policy's random draws.
     pub seed: Seed,
-    /// The number of requests between two steps of AdaptSize's tuner (Δ in the paper). `None` means the
-    /// paper's value, 250 000.
+    /// The number of requests between two steps of AdaptSize's tuner (Δ in the paper). `None` means the paper's value,
+    /// 250,000.
     pub window_requests: Option<u32>,
     /// Requests per interval of the time series.
     pub interval_requests: u64,
@@ -37,13 +37,14 @@ pub struct RunConfig {
 #[derive(Debug)]
 pub struct Run {
     config: RunConfig,
-    /// The numbers of the objects, if the run numbers them itself.
+    /// The numbers of the objects, if [`feed`](Self::feed) numbers them.
     numbers: ObjectNumbers,
     ram: Ram,
     disk: Option<Disk>,
     /// `None` if fetches take no time.
     fetches: Option<Fetches>,
     seen_requests: u64,
+    /// The counts since the end of the warm-up.
     counted: Counts,
     /// The totals of the disk at the end of the warm-up.
     disk_before: DiskTotals,
@@ -99,8 +100,8 @@ impl Run {
         self
     }
 
-    /// Lets each fetch from the origin take this time. Requests for an object that is being fetched are delayed hits.
-    /// The run has no disk.
+    /// Makes each fetch from the origin take this time. Requests for an object that is being fetched are delayed hits.
+    /// A run with a disk ignores this setting.
     #[must_use]
     pub fn with_fetch_latency_ms(mut self, latency_ms: u64) -> Self {
         self.fetches = Some(Fetches::new(latency_ms));
@@ -110,7 +111,7 @@ impl Run {
     /// Processes the next requests, in order. The run numbers their objects itself.
     ///
     /// A caller with several runs numbers the objects once, with [`Traffic::count`](crate::Traffic::count), and calls
-    /// [`feed_requests`](Self::feed_requests). A run gets all its requests by one of the two functions.
+    /// [`feed_requests`](Self::feed_requests). A run must get all its requests by only one of the two functions.
     pub fn feed(&mut self, records: &[Record]) {
         let numbers = &mut self.numbers;
         let numbered = |record| Request::new(record, numbers.number(record.key, record.size));
@@ -118,7 +119,8 @@ impl Run {
         self.feed_requests(&requests);
     }
 
-    /// Processes the next requests, in order. Their objects have numbers of one [`Traffic`](crate::Traffic).
+    /// Processes the next requests, in order. One [`Traffic`](crate::Traffic) must have numbered all objects of the
+    /// run.
     pub fn feed_requests(&mut self, requests: &[Request]) {
         let mut rest = requests;
         while !rest.is_empty() {
@@ -173,18 +175,18 @@ impl Run {
         }
     }
 
-    /// Returns true if the object is in memory. The run was fed by [`feed`](Self::feed).
+    /// Returns true if the object is in memory. The run must get its requests by [`feed`](Self::feed).
     pub(crate) fn holds(&self, key: KeyHash) -> bool {
         let number = self.numbers.find(key.0);
         number.is_some_and(|number| self.ram.holds(number))
     }
 
-    /// The current charge of the memory tier in bytes.
+    /// Returns the current charge of the memory tier in bytes.
     pub(crate) fn used_bytes(&self) -> u64 {
         self.ram.tier().used_bytes()
     }
 
-    /// Counted hits so far.
+    /// Returns the number of hits since the end of the warm-up.
     pub(crate) fn hits(&self) -> u64 {
         self.counted.hits
     }
@@ -253,7 +255,8 @@ impl Run {
         }
     }
 
-    /// Returns how many of the next `requests` requests precede the end of the interval and of the warm-up.
+    /// Returns how many of the next `requests` requests lie before the end of the interval and of the warm-up,
+    /// whichever is first.
     fn requests_to_boundary(&self, requests: usize) -> usize {
         let interval = self
             .config
@@ -271,7 +274,7 @@ impl Run {
         usize::try_from(interval.min(warmup)).map_or(requests, |boundary| boundary.min(requests))
     }
 
-    /// Adds the counts of requests that all lie in one interval, and all in the warm-up or all after it.
+    /// Adds the counts of `requests`. They lie in one interval, and either all in the warm-up or all after it.
     fn count(&mut self, counts: &Counts, requests: &[Request]) {
         self.interval.add_all(counts);
         if let Some(last) = requests.last() {
@@ -371,7 +374,7 @@ pub struct RunReport {
 /// Hit ratios of one interval of requests.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Interval {
-    /// The number of the interval's last request, from 1 for the first request of the trace.
+    /// The number of the interval's last request; the first request of the trace has the number 1.
     pub requests_end: u64,
     /// Hits per request.
     pub object_hit_ratio: f64,
@@ -406,9 +409,9 @@ pub struct Tuned {
     pub requests_end: u64,
     /// The chosen parameter `c` of AdaptSize in bytes; `None` admits every object.
     pub c_bytes: Option<f64>,
-    /// The predicted hit ratio with this `c`.
+    /// The object hit ratio that is predicted for the next window with this `c`.
     pub predicted_ohr: f64,
-    /// The hit ratio of the past window.
+    /// The object hit ratio of the past window.
     pub measured_ohr: f64,
     /// The hit ratio that the previous step predicted for the past window, minus the measured hit ratio.
     pub model_error: Option<f64>,

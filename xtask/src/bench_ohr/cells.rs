@@ -1,4 +1,4 @@
-//! The traces and the capacities of the cache.
+//! The traces, and the capacities of the cache for each trace.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -16,8 +16,8 @@ pub(super) struct Cell {
     pub(super) capacity_bytes: u64,
 }
 
-/// The generated traces, with arguments of `edgeward trace generate`. `density` was tuned with the presets `mixed`,
-/// `switch` and `web` and their default seed; none of these traces is among them.
+/// The generated traces: names, and arguments of `edgeward trace generate`. `density` was tuned with other traces:
+/// those of the presets `mixed`, `switch` and `web` with their default seed.
 const GENERATED: [(&str, &str); 6] = [
     ("web", "--preset web --seed 21"),
     ("recurring-video", "--preset recurring --seed 22"),
@@ -35,7 +35,7 @@ const GENERATED_REQUESTS_FEW: u64 = 100_000;
 /// Capacities of generated traces, in parts per million of the footprint: 0.01 %, 0.3 % and 3 %.
 const GENERATED_PPM: [u64; 3] = [100, 3_000, 30_000];
 
-/// Capacities of all other traces: 0.1 %, 1 % and 10 %.
+/// Capacities of the traces of a folder, in the same unit: 0.1 %, 1 % and 10 %.
 const GIVEN_PPM: [u64; 3] = [1_000, 10_000, 100_000];
 
 /// Additional capacities of traces for which results of other simulators are known.
@@ -46,7 +46,10 @@ const KNOWN_SIZES: [(&str, [u64; 3]); 4] = [
     ("bu98-proxy", [256 << 10, 2 << 20, 32 << 20]),
 ];
 
-/// Returns the cells of all traces, or of the traces named in `only`. Traces are made in `folder`.
+/// Returns the cells of the generated traces and of the traces in the folder `given`. If `only` is not empty, traces
+/// that it does not name are omitted. Generated and converted traces are kept in `folder`.
+///
+/// With `few`, the generated traces are shorter and have one capacity, and `given` is ignored.
 pub(super) fn cells(
     edgeward: &Path,
     given: Option<&Path>,
@@ -100,6 +103,7 @@ fn shares(trace: &OracleTrace, parts_per_million: &[u64]) -> Vec<Cell> {
     parts_per_million.iter().map(cell).collect()
 }
 
+/// Returns the paths of the `*.tr.zst` files of a folder, sorted.
 fn compressed_traces(folder: &Path) -> anyhow::Result<Vec<PathBuf>> {
     let entries = fs::read_dir(folder).with_context(|| folder.display().to_string())?;
     let mut paths = Vec::new();

@@ -1,4 +1,4 @@
-//! Tables of the results, and the goals.
+//! The tables of the results, and the check of the goals.
 
 use std::fmt::{self, Write as _};
 
@@ -12,6 +12,7 @@ use crate::statistics::median;
 /// The outcomes of all policies in one cell.
 pub(super) struct CellResults {
     pub(super) trace: String,
+    /// The capacity as the tables show it.
     pub(super) size: String,
     pub(super) capacity_bytes: u64,
     pub(super) results: Vec<(Policy, Outcome)>,
@@ -46,7 +47,7 @@ impl CellResults {
         Some(self.outcome(Simulator::Referee, name)?.ratios?.0)
     }
 
-    /// Returns the online policy with the highest object hit ratio, and this ratio. `density` does not count.
+    /// Returns the online policy with the highest object hit ratio, and this ratio. `density` is excluded.
     pub(super) fn best_other(&self) -> Option<(Policy, f64)> {
         let online = self.results.iter().filter(|(policy, _)| {
             !policy.offline && (policy.simulator, policy.name) != (Simulator::Edgeward, "density")
@@ -55,18 +56,19 @@ impl CellResults {
         ratios.max_by(|a, b| a.1.total_cmp(&b.1))
     }
 
-    /// Returns the distance of `density` to the best other online policy, in points; negative below it.
+    /// Returns the object hit ratio of `density` minus that of the best other online policy, in percentage points.
     pub(super) fn distance_points(&self) -> Option<f64> {
         Some((self.ours("density")? - self.best_other()?.1) * 100.0)
     }
 
+    /// Returns the object hit ratio of Belady-Size: the referee's, or ours if the referee has no result.
     pub(super) fn belady_size(&self) -> Option<f64> {
         self.theirs("BeladySize")
             .or_else(|| self.ours("belady-size"))
     }
 
-    /// Returns the share of the distance from GDSF as published to Belady-Size that `density` closes. Returns `None` if
-    /// Belady-Size is not at least 0.05 points better: it is not a bound.
+    /// Returns the difference between `density` and GDSF as published, divided by the difference between Belady-Size
+    /// and GDSF. Returns `None` if Belady-Size is less than 0.05 points above GDSF and therefore no bound.
     pub(super) fn share_closed(&self) -> Option<f64> {
         let gdsf = self.ours("gdsf-plain")?;
         let room = self.belady_size()? - gdsf;
@@ -96,7 +98,7 @@ impl CellResults {
     }
 }
 
-/// Returns the name of a policy in tables. `lcs` marks the referee's.
+/// Returns the name of a policy in tables. The prefix `lcs` marks policies of the referee.
 pub(super) fn label(policy: Policy) -> String {
     match policy.simulator {
         Simulator::Edgeward => policy.name.to_owned(),
@@ -109,6 +111,7 @@ pub(super) struct Verdict {
     pub(super) goal: String,
     /// `None` if no cell has the required results.
     pub(super) met: Option<bool>,
+    /// The measured values, as text.
     pub(super) figures: String,
 }
 
@@ -136,7 +139,7 @@ impl fmt::Display for Verdict {
     }
 }
 
-/// Checks that `margin`, in points, is at least `least` in each cell that has it.
+/// Checks that `margin`, in percentage points, is at least `least` in each cell for which it has a value.
 fn in_every_cell(
     goal: &str,
     table: &[CellResults],
@@ -159,6 +162,7 @@ fn in_every_cell(
     }
 }
 
+/// Checks all goals.
 pub(super) fn verdicts(table: &[CellResults]) -> Vec<Verdict> {
     let mut verdicts = vec![
         in_every_cell(
@@ -203,7 +207,7 @@ pub(super) fn verdicts(table: &[CellResults]) -> Vec<Verdict> {
     verdicts
 }
 
-/// The object hit ratios of the prototype of `density`, rounded to three digits.
+/// The object hit ratios of the prototype of `density`: trace, capacity, and the ratio rounded to three digits.
 const PROTOTYPE: [(&str, &str, f64); 12] = [
     ("akamai-w-web", "256MiB", 0.849),
     ("akamai-w-web", "2GiB", 0.885),
@@ -261,8 +265,8 @@ pub(super) fn cells_of<'a>(table: &'a [CellResults], trace: &str) -> Vec<&'a Cel
     cells
 }
 
-/// Returns the policies of a trace by object hit ratio in the middle cell, the best first, with the outcomes in each
-/// cell.
+/// Returns the policies of one trace, each with its outcome in every cell. They are sorted by their object hit ratio in
+/// the middle cell, the highest first.
 pub(super) fn rows<'a>(cells: &[&'a CellResults]) -> Vec<(Policy, Vec<Option<&'a Outcome>>)> {
     let mut rows: Vec<(Policy, Vec<Option<&Outcome>>)> = Vec::new();
     for (n, cell) in cells.iter().enumerate() {
@@ -343,6 +347,7 @@ pub(super) fn text(table: &[CellResults]) -> String {
     text
 }
 
+/// Returns CSV with one line per cell and policy.
 pub(super) fn csv(table: &[CellResults]) -> String {
     let mut text = String::from(
         "trace,size,capacity_bytes,simulator,policy,object_hit_ratio,byte_hit_ratio,cpu_seconds,rss_bytes,ending\n",
@@ -374,7 +379,7 @@ mod tests {
     use super::super::policies::{OURS, REFEREE};
     use super::*;
 
-    /// Returns a cell with these object hit ratios of policies of either simulator.
+    /// Returns a cell in which the named policies, of either simulator, have these object hit ratios.
     fn cell(ratios: &[(&str, f64)]) -> CellResults {
         let result = |(name, ratio): &(&str, f64)| {
             let mut policies = OURS.into_iter().chain(REFEREE);

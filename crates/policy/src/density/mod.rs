@@ -1,9 +1,9 @@
 //! The policy `density`: keeps the objects that are expected to bring the most hits per byte and time.
 //!
 //! Time is counted in offers: misses whose objects are offered to the tier. The *density* of an object is the expected
-//! number of its hits, divided by the expected number of offers for which it stays. The tier learns densities from the
-//! traffic (`learner`). The *class* of an object is its number of requests and the gap between its last two requests;
-//! its *cell* is the class and the time since the last request (`history`).
+//! number of its hits, divided by the expected number of offers during which it stays. The tier learns densities from
+//! the traffic (`learner`). The *class* of an object is its number of requests and the gap between its last two
+//! requests; its *cell* is its class and its age, the time since its last request (`history`).
 //!
 //! The object with the lowest density per byte is evicted first (`queues`). If the tier is full and the offered object
 //! has the lowest density per byte, it is rejected. The histories of evicted and rejected objects are remembered
@@ -18,7 +18,7 @@
 //!
 //! Cost: the first hit on an object after an offer stores a time and an entry in a list, and increments the length of
 //! the list. Later hits before the next offer only read. An offer takes O(1): four random draws, 32 refreshed scores,
-//! and 14 comparisons per changed queue. Memory: 44 bytes per resident object, about 24 bytes per ghost (at least two
+//! and 14 comparisons per changed queue. Memory: 52 bytes per resident object, about 24 bytes per ghost (at least two
 //! ghosts for each resident object), and 0.4 MB of tables.
 
 mod history;
@@ -43,7 +43,7 @@ use history::{History, Time};
 use learner::Learner;
 use queues::{Index, LinkTable, Links, QueueId, Queues};
 
-/// One byte budget with the policy `density`.
+/// A tier with one byte budget and the policy `density`.
 #[derive(Debug)]
 pub struct DensityTier {
     capacity_bytes: u64,
@@ -57,7 +57,7 @@ pub struct DensityTier {
     free: Vec<Index>,
     ghosts: Ghosts<History>,
     shared: Arc<Shared>,
-    /// Increases by two at each offer, so that the odd time after it remains for hits.
+    /// The time of the last offer. It increases by two at each offer; the odd time that follows is that of hits.
     now: Time,
     offers: u32,
     digest: Digest,
@@ -111,8 +111,8 @@ impl DensityTier {
     /// Adds one offer to the exposure of the cells, and refreshes scores. The exposure of a cell is the time that
     /// objects spent in the cell, in objects × offers. At each offer it grows by the number of objects in the cell.
     ///
-    /// This number is estimated by draws, uniform over all entries and ghosts, used or not. Each drawn object adds
-    /// `positions / draws` to its cell. The expected growth of a cell is therefore its true number of objects.
+    /// This number is estimated by random draws of positions from the entries and the ghosts, used or not. Each drawn
+    /// object adds `positions / draws` to its cell. The expected growth of a cell is therefore its number of objects.
     fn learn(&mut self, size_bytes: u64) {
         let entries = self.entries.0.len();
         let positions = entries + self.ghosts.capacity();
@@ -163,7 +163,7 @@ impl DensityTier {
         if entry.queue.is_none() || history.last == last_hit {
             return false;
         }
-        // No offer came since the last request, so the hit is no further request (see the module's documentation).
+        // No offer lies between the last request and the hit, so both count as one (see the module's documentation).
         if last_hit.offers_since(history.last) == 0 {
             entry.history.last = last_hit;
             return false;
@@ -272,7 +272,7 @@ impl DensityTier {
         score
     }
 
-    /// The density per byte, now.
+    /// Returns the density per byte at the current time.
     fn score(&self, history: History, size_bytes: u64) -> f32 {
         self.learner.density(history.cell(self.now)) / size_bytes.max(1) as f32
     }
@@ -368,13 +368,14 @@ impl Tier for DensityTier {
             + PENDING_HITS_MAX * size_of::<AtomicU32>()
     }
 
-    /// Counts entries instead of residents, so that an eviction does not change it.
+    /// Counts entries instead of residents, so that an eviction does not change the capacity for objects.
     fn uncharged_bytes(&self) -> u64 {
         let charged = BOOKKEEPING_BYTES_CHARGED * self.entries.0.len() as u64;
         (self.bookkeeping_bytes() as u64).saturating_sub(charged)
     }
 }
 
+/// The state that hits change without the tier's lock.
 #[derive(Debug)]
 struct Shared {
     /// The time of the last offer; even.
@@ -389,8 +390,8 @@ struct Shared {
 
 impl RecordHit for Shared {
     /// Further hits on the object before the next offer write nothing, so the cache line of a popular object stays in
-    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hits of the others are
-    /// found when their objects would be evicted.
+    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hit of each further object
+    /// is processed when the object would be evicted.
     #[inline]
     fn hit(&self, slot: Slot) {
         let hit_time = self.now.load(Relaxed).wrapping_add(1);
@@ -465,15 +466,15 @@ impl Default for Entry {
     }
 }
 
-/// Ghosts for each resident object. The object hit ratio is up to 0.9 points lower with one, and up to 0.3 points
-/// higher with four.
+/// The number of ghosts for each resident object. The object hit ratio is up to 0.9 points lower with one, and up to
+/// 0.3 points higher with four.
 const GHOSTS_PER_RESIDENT: usize = 2;
 
-/// Random draws per offer that estimate the exposure of the cells.
+/// The number of random draws per offer that estimate the exposure of the cells.
 const EXPOSURE_DRAWS: usize = 4;
 
-/// Queues whose scores are computed again at each offer. With 8 the object hit ratio of downloads in a small cache is
-/// 0.4 points lower, with 128 it is 0.2 points higher.
+/// The number of queues whose scores are computed again at each offer. With 8, the object hit ratio of downloads in a
+/// small cache is 0.4 points lower; with 128, it is 0.2 points higher.
 const REFRESHES: usize = 32;
 
 /// The maximum number of objects whose hits are listed between two offers.

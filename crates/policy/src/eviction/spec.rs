@@ -1,4 +1,4 @@
-//! Names of the eviction rules.
+//! The eviction rules and their names.
 
 use std::fmt;
 
@@ -26,40 +26,42 @@ pub enum EvictionSpec {
     Slru,
     /// LRU with four segments of equal size: an object rises by one segment at each hit.
     S4Lru,
-    /// Evicts the first object, from a moving position in the order of admission, that was not hit recently.
+    /// FIFO with a moving position. Evicts the next object that was not hit since the position last passed it.
     Sieve,
     /// FIFO with a small queue for new objects, a main queue for objects with several hits, and ghosts.
     S3Fifo,
-    /// A FIFO queue for new objects, and LRU for objects that return after their eviction.
+    /// A FIFO queue for new objects, and LRU for objects that are requested again after their eviction.
     TwoQ,
-    /// LRU for objects with one request and for objects with several; their shares adapt to the traffic.
+    /// Two LRU lists, for objects with one request and for objects with several. Their sizes adapt to the traffic.
     Arc,
-    /// Evicts the object whose last request but one is the oldest.
+    /// Evicts the object whose second-last request is the oldest.
     LruK,
     /// Evicts the largest object.
     Size,
     /// Evicts the object with the fewest requests. Old requests lose weight, so that formerly popular objects
     /// are evicted.
     LfuDa,
-    /// Evicts large objects that were not requested recently.
+    /// GreedyDual-Size: prefers to evict large objects and objects that were not requested recently.
     Gds,
     /// Like [`Gds`](Self::Gds), with sizes rounded so that queues replace the heap.
     Camp,
-    /// Evicts one of 64 random objects: the one with the fewest requests per byte and time since its admission.
+    /// Compares 64 random objects, and evicts the one with the fewest requests per byte and time since its admission.
     Hyperbolic,
-    /// Evicts one of some random objects: the one with the fewest expected hits per byte and time.
+    /// Compares several random objects, and evicts the one with the fewest expected hits per byte and time.
     Lhd,
     /// Evicts the object with the fewest requests per byte. Rejects a new object if an object that would be
-    /// evicted for it has more requests per byte; in this comparison, the new object counts with four requests.
-    ///
-    /// The default. docs/explanation/policies.md compares the rules.
+    /// evicted for it has more requests per byte; in this comparison, the new object counts with at least four
+    /// requests.
     Gdsf,
-    /// Like [`Gdsf`](Self::Gdsf), but the requests of an evicted or rejected object count when it returns.
+    /// Like [`Gdsf`](Self::Gdsf), but the earlier requests of an evicted or rejected object count when it is
+    /// offered again.
     GdsfGhosts,
     /// Evicts the object with the fewest requests per byte: GDSF as published.
     GdsfPlain,
     /// Evicts the object with the fewest expected hits per byte and time, learned from the traffic. Rejects a new
     /// object if an object that would be evicted for it has at least as many.
+    ///
+    /// The rule of the default policy. docs/explanation/policies.md compares the rules.
     Density,
     /// Evicts no object: the upper bound of hits for any policy.
     Never,

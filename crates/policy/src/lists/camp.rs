@@ -1,16 +1,16 @@
 //! CAMP: GreedyDual-Size with LRU queues.
 //!
-//! GreedyDual-Size evicts the object with the lowest rank `H = L + 1 / s`. `s` is the size of the object, and `L` was
-//! the lowest rank at its last request. CAMP rounds `1 / s` down to five significant bits. Objects with the same
-//! rounded ratio form an LRU queue. `L` never decreases, so the head of a queue has its lowest rank, and only the heads
-//! have to be compared.
+//! GreedyDual-Size evicts the object with the lowest rank `H = L + 1 / s`. `s` is the size of the object, and `L` is
+//! the lowest rank in the cache at the time of the object's last request. CAMP rounds `1 / s` down to five significant
+//! bits. Objects with the same rounded ratio form an LRU queue. `L` never decreases, so the least recently used object
+//! of a queue, its head, has the lowest rank of the queue. Only the heads have to be compared.
 //!
 //! Source: Ghandeharizadeh, Irani, Lam and Yap, "CAMP: A Cost Adaptive Multi-Queue Eviction Policy for Key-Value
-//! Stores", Middleware 2014; the cost of a miss is 1. The paper makes ratios integers before it rounds them. Here,
-//! ratios are rounded as floating-point numbers, so large objects are distinguished as well as small ones.
+//! Stores", Middleware 2014; the cost of a miss is 1. The paper converts ratios to integers before it rounds them.
+//! Here, ratios are rounded as floating-point numbers, so large objects are distinguished as precisely as small ones.
 //!
 //! Cost: O(log q) for each hit and each eviction, with at most q = 1025 queues. Memory: 8 bytes per object more than
-//! LRU, and 25 KB.
+//! LRU, and 25 KB for the queues.
 
 use std::collections::BTreeSet;
 
@@ -20,14 +20,14 @@ use super::links::{Index, Lists};
 use super::{HitLog, Hits, ListOrder};
 use crate::Object;
 
-/// Evicts large objects that were not requested recently.
+/// Prefers to evict large objects and objects that were not requested recently.
 #[derive(Debug)]
 pub struct Camp {
     queues: Lists<QUEUES>,
-    /// The rank of each object.
+    /// The rank of each object, by its index.
     ranks: Vec<f64>,
-    /// The rank of the head of each queue in use, as the bits of a float, and the queue. The bits of non-negative
-    /// floats have the same order as the floats.
+    /// One element per queue that has objects: the rank of its head as the bits of a float, and the number of the
+    /// queue. The bits of non-negative floats have the same order as the floats.
     heads: BTreeSet<(u64, u16)>,
     /// `L` in the paper.
     inflation: f64,
@@ -90,7 +90,7 @@ impl ListOrder for Camp {
 }
 
 impl Camp {
-    /// Adds an object to the queue of its size, with its rank at this time.
+    /// Adds an object to the queue of its size. The current `L` determines its rank.
     fn push(&mut self, index: Index, size_bytes: u64) {
         let (queue, ratio) = queue_and_ratio(size_bytes);
         self.ranks[index as usize] = self.inflation + ratio;
@@ -100,6 +100,7 @@ impl Camp {
         }
     }
 
+    /// Returns the element of `heads` for a queue whose head is this object.
     fn head(&self, queue: usize, index: Index) -> (u64, u16) {
         (self.ranks[index as usize].to_bits(), queue as u16)
     }
@@ -115,14 +116,14 @@ fn queue_and_ratio(size_bytes: u64) -> (usize, f64) {
     )
 }
 
-/// The significant bits of a rounded ratio. On three traces, the object hit ratios are within 0.1 points of those with
-/// exact ratios (`gds`).
+/// The number of significant bits of a rounded ratio. On three traces, the object hit ratios are within 0.1 points of
+/// those with exact ratios (`gds`).
 const PRECISION_BITS: u32 = 5;
 
-/// The low bits of the mantissa that rounding drops. The first significant bit is not stored.
+/// The number of low bits of the mantissa that rounding drops. A float does not store its first significant bit.
 const DROPPED_BITS: u32 = f64::MANTISSA_DIGITS - PRECISION_BITS;
 
-/// Ratios from 2⁻⁶⁴ to 1.
+/// The number of different rounded ratios from 2⁻⁶⁴ to 1.
 const QUEUES: usize = (64 << (PRECISION_BITS - 1)) + 1;
 
 #[cfg(test)]

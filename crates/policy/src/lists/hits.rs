@@ -1,4 +1,4 @@
-//! Hits between two offers. They are recorded without a lock, and processed at the next offer.
+//! The hits between two offers. They are recorded without a lock, and processed at the next offer.
 
 use std::marker::PhantomData;
 use std::sync::atomic::{AtomicU8, AtomicU32, Ordering::Relaxed};
@@ -8,13 +8,13 @@ use super::links::Index;
 use crate::slots::{AccessStates, Slot};
 use crate::tier::RecordHit;
 
-/// The hits that an order processes.
+/// The kind of hits that an eviction order needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Hits {
     /// No hits.
     Ignored,
-    /// Each hit in its order. Beyond 65,536 hits between two offers, only the fact that an object was hit is recorded.
-    /// It is processed when the object would be evicted.
+    /// Each hit, in the order of the hits. After 65,536 hits without an offer, a further hit only sets a flag of its
+    /// object. When the object would be evicted, the flag is processed as one hit.
     InOrder,
     /// The number of hits of each object, up to this maximum (at most 63).
     Counted(u8),
@@ -27,7 +27,7 @@ pub struct HitLog<O> {
     states: AccessStates<AtomicU8>,
     /// The objects that were hit since the last offer, for [`Hits::InOrder`].
     pending: Box<[AtomicU32]>,
-    /// The number of recorded hits in `pending`. It may exceed the length of `pending`.
+    /// The number of hits in `pending`. Concurrent hits may raise it above the length of `pending`.
     pending_count: AtomicU32,
     order: PhantomData<fn(O)>,
 }
@@ -78,7 +78,7 @@ impl<O: ListOrder> HitLog<O> {
         self.states.at(index).load(Relaxed) & WAS_HIT != 0
     }
 
-    /// The number of hits of an object, for [`Hits::Counted`].
+    /// Returns the number of hits of an object, for [`Hits::Counted`].
     pub fn count(&self, index: Index) -> u8 {
         self.states.at(index).load(Relaxed) & COUNT
     }
@@ -90,7 +90,7 @@ impl<O: ListOrder> HitLog<O> {
         state.store((bits & !COUNT) | count, Relaxed);
     }
 
-    /// The bytes of the list of hits. The states take one more byte per object.
+    /// Returns the bytes of the list of hits. The states take one more byte per object, which is not included.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
         self.pending.len() * size_of::<AtomicU32>()
     }
@@ -134,8 +134,8 @@ const UNLISTED: u8 = 0x40;
 /// The bits of the state that count hits.
 const COUNT: u8 = 0x3f;
 
-/// The maximum number of hits in the list, which takes 256 KiB. To process them takes about half a millisecond.
+/// The maximum number of hits in the list, which takes 256 KiB. Processing them takes about half a millisecond.
 ///
-/// Traffic of downloads has up to 12,748 hits between two misses (trace tc0, 2 GiB). With 1024, LRU had .8307 there
-/// instead of .8326.
+/// Traffic of downloads has up to 12,748 hits between two misses (trace tc0, 2 GiB). With a maximum of 1024, the
+/// object hit ratio of LRU was 0.8307 there instead of 0.8326.
 const PENDING_HITS_MAX: usize = 1 << 16;

@@ -1,10 +1,11 @@
-//! Tiers whose eviction order consists of linked lists, LRU and its relatives, or of random draws.
+//! Tiers that keep objects in linked lists, such as LRU and its relatives, or draw their victims at random.
 //!
 //! A [`ListOrder`] holds the lists. It moves objects between them under the tier's lock: when an object is offered,
-//! admitted, evicted or removed. Hits are recorded without a lock. The next offer processes them first, in their order,
-//! so LRU evicts the same objects as a list that is changed at every hit.
+//! admitted, evicted or removed. Hits are recorded without a lock. The next offer, removal or resize processes them
+//! first, in their order. LRU therefore evicts the same objects as a list that is changed at every hit, if at most
+//! 65,536 hits lie between two offers.
 //!
-//! Memory per resident object: 24 bytes for the entry, 24 for its place in a list, and 1 for its hits. Some orders
+//! Memory per resident object: 24 bytes for the entry, 24 for its node in a list, and 1 for its hits. Some orders
 //! have ghosts: the keys of evicted objects, bounded by bytes and number.
 
 pub mod arc;
@@ -51,19 +52,20 @@ pub use segmented::{S4Lru, Slru};
 pub use sieve::Sieve;
 pub use two_q::TwoQ;
 
-/// An eviction order of lists. An object is known by its index in the tier until it is evicted or removed.
+/// The order in which a tier evicts its objects. An object is identified by its index in the tier until it is evicted
+/// or removed.
 pub trait ListOrder: Debug + Send + Sized + 'static {
-    /// The hits that the order processes.
+    /// The kind of hits that the order needs.
     const HITS: Hits;
 
-    /// Makes an empty order. A tier that is resized calls [`resize`](Self::resize).
+    /// Makes an empty order. Later changes of the capacity call [`resize`](Self::resize).
     fn new(capacity_bytes: u64, seed: Seed) -> Self;
 
-    /// Notes that an object is offered. It may be rejected by the admission rule.
+    /// Notes that an object is offered. The tier may still reject the object.
     fn offered(&mut self, _object: &Object) {}
 
-    /// Prepares for an object that the admission rule admits. An order with ghosts takes the object's ghost here,
-    /// before victims become ghosts.
+    /// Prepares for an object that the admission rule has admitted. An order with ghosts removes the object's ghost
+    /// here, before the victims become ghosts.
     fn prepare(&mut self, _object: &Object) {}
 
     /// Adds the object that was passed to [`prepare`](Self::prepare).
@@ -72,11 +74,13 @@ pub trait ListOrder: Debug + Send + Sized + 'static {
     /// Processes one hit of a resident object, for [`Hits::InOrder`].
     fn hit(&mut self, _index: Index) {}
 
-    /// Returns the object to evict next. It stays in its list. `incoming` is the object that needs the space, and
-    /// `None` if the tier shrinks. `None` rejects `incoming`; without `incoming`, an object is returned.
+    /// Returns the object to evict next, and leaves it in its list. `incoming` is the object that needs the space, or
+    /// `None` if the tier shrinks.
+    ///
+    /// Returns `None` to reject `incoming`. If the tier shrinks, the function must return an object.
     fn victim(&mut self, incoming: Option<&Object>, hits: &HitLog<Self>) -> Option<Index>;
 
-    /// Removes an evicted object. An order with ghosts remembers it.
+    /// Removes an evicted object. An order with ghosts keeps its key.
     fn evict(&mut self, index: Index, _object: &Object) {
         self.remove(index);
     }
@@ -87,11 +91,11 @@ pub trait ListOrder: Debug + Send + Sized + 'static {
     /// Changes the byte budget, before victims are chosen.
     fn resize(&mut self, _capacity_bytes: u64) {}
 
-    /// The bytes of the lists and of remembered objects.
+    /// Returns the bytes of the lists and of the ghosts.
     fn bookkeeping_bytes(&self) -> usize;
 }
 
-/// One byte budget with an admission rule and an eviction order of lists.
+/// A tier with one byte budget, an admission rule and a [`ListOrder`].
 #[derive(Debug)]
 pub struct ListTier<O: ListOrder> {
     capacity_bytes: u64,
@@ -101,7 +105,7 @@ pub struct ListTier<O: ListOrder> {
     rng: Rng,
     order: O,
     entries: Vec<Entry>,
-    /// The indexes of the entries that the next objects use.
+    /// The indexes of unused entries, which the next objects get.
     free: Vec<Index>,
     hits: Arc<HitLog<O>>,
     /// The number of calls of [`offer`](Tier::offer). It wraps around.
@@ -332,9 +336,9 @@ impl Default for Entry {
     }
 }
 
-/// The bytes of an entry and of its hits.
+/// The bytes of an entry and of the state of its hits.
 const ENTRY_BYTES: u64 = size_of::<Entry>() as u64 + 1;
 
-/// The maximum number of candidates that one call of `make_room` moves because of hits that were not listed. Without a
-/// maximum, a million of them would hold the tier's lock for a second.
+/// The maximum number of victims that one call of `make_room` spares because of hits that were not listed (see
+/// [`Hits::InOrder`]). Without a maximum, a million of them would hold the tier's lock for a second.
 const CORRECTIONS_MAX: u32 = 4096;

@@ -1,8 +1,8 @@
 //! Distributes batches of requests to jobs on several threads.
 //!
-//! Each job processes all batches in order. A free thread takes the job that has processed the fewest batches, so a
-//! slow job never waits for a fast one. The thread that reads the trace adds batches. While enough batches wait, it
-//! processes jobs too.
+//! Each job processes all batches in order. A free thread takes the job that has processed the fewest batches, so slow
+//! jobs have priority. The thread that reads the trace adds batches. While too many batches wait, it processes jobs
+//! too.
 
 use std::collections::VecDeque;
 use std::num::NonZeroUsize;
@@ -11,8 +11,8 @@ use std::thread;
 
 use edgeward_sim::Request;
 
-/// Calls `read`, and passes the batches that it pushes to every job. Returns the jobs in their order and the result of
-/// `read`.
+/// Calls `read`, which adds batches to the schedule, and passes each batch to every job. Returns the jobs in their
+/// order and the result of `read`.
 ///
 /// `threads` is the number of threads, including the calling thread.
 pub(super) fn feed_all<J: Send, R>(
@@ -32,7 +32,7 @@ pub(super) fn feed_all<J: Send, R>(
             panicked: false,
         }),
         changed: Condvar::new(),
-        // Without other threads, a waiting batch would only leave the processor's cache.
+        // Without other threads no batch waits, because waiting would only evict it from the processor's cache.
         batches_max: if helpers == 0 { 0 } else { BATCHES_MAX },
         process,
     };
@@ -58,9 +58,9 @@ pub(super) fn feed_all<J: Send, R>(
 /// The jobs and the batches that they have not processed.
 pub(super) struct Schedule<J> {
     state: Mutex<State<J>>,
-    /// A batch was added or processed, or reading has ended.
+    /// Notified when a batch was added or processed, when reading has ended, and when a job has panicked.
     changed: Condvar,
-    /// The number of batches that may wait.
+    /// The maximum number of batches that wait after [`push`](Self::push) has returned.
     batches_max: usize,
     process: fn(&mut J, &[Request]),
 }
@@ -69,7 +69,7 @@ struct State<J> {
     jobs: Vec<Job<J>>,
     /// The batches that at least one job has not processed.
     batches: VecDeque<Arc<Vec<Request>>>,
-    /// The number of the first of these batches, counted from 0.
+    /// The number of the first of these batches. All batches are numbered from 0.
     first_batch: usize,
     /// Empty batches, kept for their allocations.
     spare: Vec<Vec<Request>>,
@@ -87,7 +87,7 @@ struct Job<J> {
 }
 
 impl<J> Schedule<J> {
-    /// Passes a batch to every job, and replaces it with an empty batch. First processes jobs while too many batches
+    /// Adds a batch for every job, and replaces `batch` with an empty one. Then processes jobs while too many batches
     /// wait.
     ///
     /// # Panics
@@ -174,7 +174,7 @@ impl<J> State<J> {
     }
 }
 
-/// Tells the threads at its end that no further batch will be added.
+/// When dropped, informs all threads that no further batch will be added.
 struct End<'a, J>(&'a Schedule<J>);
 
 impl<J> Drop for End<'_, J> {
@@ -184,7 +184,7 @@ impl<J> Drop for End<'_, J> {
     }
 }
 
-/// Ends all threads if the current thread panics while it processes a job.
+/// When dropped by a panic of a job, ends all threads.
 struct PanicGuard<'a, J>(&'a Schedule<J>);
 
 impl<J> Drop for PanicGuard<'_, J> {
@@ -196,8 +196,8 @@ impl<J> Drop for PanicGuard<'_, J> {
     }
 }
 
-/// The number of batches that may wait while other threads process jobs. The fastest and the slowest job are at most
-/// this number of batches and one apart.
+/// The maximum number of batches that wait while other threads process jobs. The fastest job is at most one batch more
+/// than this number ahead of the slowest.
 const BATCHES_MAX: usize = 3;
 
 #[cfg(test)]

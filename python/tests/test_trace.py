@@ -1,4 +1,4 @@
-"""Traces: arrays, frames and files hold the same requests."""
+"""Tests traces: arrays, frames and files of the same requests give the same trace."""
 
 import pickle
 from array import array
@@ -124,6 +124,7 @@ def test_dates_and_seconds_are_the_same_times():
         ([2**64], [1], None, "more than 64 bits"),
         ([1], [1], [-1], "time 0 is -1"),
         ([1], [1], [float("nan")], "time 0 is nan"),
+        ([1], [1], [2**61], "time 0 is 2305843009213693952"),
         ([1], [1], ["now"], "time 0 is now"),
         ([1, 2], [1], None, "2 keys and 1 sizes"),
     ],

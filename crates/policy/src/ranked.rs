@@ -17,9 +17,9 @@ use crate::{Evicted, Object, RejectReason, Verdict};
 /// One byte budget with an admission rule and a ranking for eviction.
 ///
 /// The budget is not divided into shards: a shard with its own budget would reject or thrash on objects that
-/// are large compared to the shard. Memory per object: 32 bytes for the entry, 16 bytes in the queue, and the
-/// state of the ranking (16 bytes). A ranking that keeps numbers of requests takes about 24
-/// bytes more for each of two ghosts per object.
+/// are large compared to the shard. Memory per object: 32 bytes for the entry, 16 bytes in the queue, and 8 or 16
+/// bytes for the state of the ranking. A ranking with [`Ranking::KEEPS_REQUESTS`] also has two ghosts per object, of
+/// about 24 bytes each.
 #[derive(Debug)]
 pub struct RankedTier<R: Ranking> {
     capacity_bytes: u64,
@@ -29,13 +29,13 @@ pub struct RankedTier<R: Ranking> {
     rng: Rng,
     queue: LazyQueue,
     entries: Vec<Entry>,
-    /// The indexes of the entries that the next objects use.
+    /// The indexes of unused entries.
     free: Vec<u32>,
     /// The victims of the offer that is being decided. Empty between offers; kept for its allocation.
     batch: Vec<Victim>,
     /// Removed objects whose entries are still in the queue.
     removed_in_queue: usize,
-    /// The numbers of requests of objects that are not resident, for [`Ranking::KEEPS_REQUESTS`].
+    /// The request counts of evicted, removed and rejected objects. Empty without [`Ranking::KEEPS_REQUESTS`].
     ghosts: Ghosts<u32>,
     shared: Arc<Shared<R>>,
     /// The number of calls of [`offer`](Self::offer). It wraps around.
@@ -145,7 +145,7 @@ impl<R: Ranking> RankedTier<R> {
         });
     }
 
-    /// Ends the residence of an object.
+    /// Marks an object as not resident. Its request count becomes a ghost if the ranking keeps requests.
     fn release(&mut self, index: u32) {
         let entry = &mut self.entries[index as usize];
         entry.resident = false;
@@ -183,6 +183,7 @@ impl<R: Ranking> RankedTier<R> {
         Ok(())
     }
 
+    /// Stores an admitted object, for which there is space, and returns its slot.
     fn enter(&mut self, object: &Object, requests: u32) -> Slot {
         let index = self.free.pop().unwrap_or_else(|| {
             let index = u32::try_from(self.entries.len()).expect("RESIDENTS_MAX fits 32 bits");
@@ -241,7 +242,7 @@ impl<R: Ranking> Tier for RankedTier<R> {
         }
         self.release(slot.index);
         self.removed_in_queue += 1;
-        // Removed objects are swept when they outnumber the residents: amortised O(1) per removal.
+        // A sweep when removed objects outnumber the residents costs amortised O(1) per removal.
         if self.removed_in_queue > self.residents + SWEEP_OBJECTS_MIN {
             let entry_state = entry_state::<R>(&self.entries, &self.shared);
             self.queue.sweep(entry_state, |index| self.free.push(index));
@@ -297,7 +298,8 @@ impl<R: Ranking> Tier for RankedTier<R> {
     }
 
     fn uncharged_bytes(&self) -> u64 {
-        // The charge includes 8 bytes for the state of the ranking. A state has 8 or 16 bytes; the rest is ignored.
+        // The charge of an object includes 8 bytes for its state in the ranking. A state may have 8 more, which are
+        // ignored.
         self.admission.memory_bytes() + self.ghosts.bookkeeping_bytes() as u64
     }
 }
@@ -318,7 +320,7 @@ impl<R: Ranking> RecordHit for Shared<R> {
 #[derive(Clone, Copy, Debug)]
 struct Entry {
     object: Object,
-    /// Increased by each admission into this slot, so that a [`Slot`] of an earlier object is recognised.
+    /// The number of admissions into this slot. It distinguishes the [`Slot`] of an earlier object.
     generation: u32,
     /// The number of the offer that admitted the object. It identifies the object in the digest independently
     /// of its key hash.
@@ -360,17 +362,17 @@ fn entry_state<'a, R: Ranking>(
     }
 }
 
-/// A sweep needs this many more removed objects than residents. A sweep of few objects costs more time than their
-/// memory is worth.
+/// A sweep starts if there are more removed objects than residents plus this number. A sweep of fewer objects would
+/// save too little memory for its time.
 const SWEEP_OBJECTS_MIN: usize = 1024;
 
-/// Victims are evicted in batches of this number while an object may still be rejected.
+/// The largest number of victims that are evicted at once while the offered object may still be rejected.
 ///
 /// The batch size limits the work for a rejected object. Batches of 16, 256 and a million victims gave the same
 /// object hit ratios within 0.0005 on seven traces. Batches of 16 halved the time of the slowest run.
 const BATCH_VICTIMS: usize = 16;
 
-/// Ghosts for each resident object, as in [`density`](crate::density).
+/// The number of ghosts for each resident object, as in [`density`](crate::density).
 const GHOSTS_PER_RESIDENT: usize = 2;
 
 const QUEUE_ENTRY_BYTES: usize = 16;

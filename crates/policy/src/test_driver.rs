@@ -1,4 +1,4 @@
-//! A driver of tiers for tests.
+//! Sends requests to a tier, for tests.
 
 use std::collections::HashMap;
 
@@ -20,7 +20,7 @@ impl<T: Tier> Driver<T> {
         }
     }
 
-    /// Returns true for a hit.
+    /// Requests an object and offers it to the tier after a miss. Returns true for a hit.
     pub(crate) fn request(&mut self, key: u64, size_bytes: u64) -> bool {
         if let Some(&slot) = self.index.get(&key) {
             self.tier.hit_recorder().hit(slot);
@@ -38,8 +38,8 @@ impl<T: Tier> Driver<T> {
         false
     }
 
-    /// One step of a random sequence of offers, hits, removals and resizes. `number` is the size of the object or a
-    /// tenth of the capacity.
+    /// Does one step of a random sequence of requests, removals and resizes. `step` selects the kind of the step.
+    /// `number` is the size of the object or a tenth of the new capacity.
     pub(crate) fn step(&mut self, step: u8, key: u64, number: u64) {
         match step {
             0..=7 => {
@@ -62,6 +62,7 @@ impl<T: Tier> Driver<T> {
         self.check();
     }
 
+    /// Checks that the tier is within its capacity and has the objects of the index.
     pub(crate) fn check(&self) {
         assert!(self.tier.used_bytes() <= self.tier.capacity_bytes());
         assert_eq!(self.tier.residents(), self.index.len());

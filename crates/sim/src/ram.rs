@@ -1,4 +1,4 @@
-//! The memory tier of a simulation run: the policies of the server's tier and an index of objects, without bodies.
+//! The memory tier of a simulation run: the tier of the server and an index of its objects, but no bodies.
 
 use std::cell::OnceCell;
 
@@ -26,7 +26,7 @@ pub(crate) struct Ram {
     capacity_bytes: u64,
     /// Bytes charged per object in addition to its body; see [`charge_bytes`].
     overhead_bytes: u64,
-    /// Bytes charged per object in addition to its body, without rounding.
+    /// Bytes charged per object in addition to its charge by [`charge_bytes`].
     metadata_bytes: u64,
 }
 
@@ -108,8 +108,8 @@ impl Ram {
         if !tuner.record(KeyHash(request.key), charge_bytes, hit) {
             return None;
         }
-        // AdaptSize's horizon mode asks by key. Its step takes about 0.1 s, much longer than this table of the
-        // residents.
+        // Only AdaptSize's horizon mode queries residents, by key. Its step takes about 0.1 s, much longer than
+        // building this table.
         let by_key = OnceCell::new();
         let (objects, residents, slots) = (&self.objects, &self.residents, &self.slots);
         let is_resident = |key: KeyHash| {
@@ -125,7 +125,7 @@ impl Ram {
         &self.tier
     }
 
-    /// Bytes of bookkeeping of tier and index.
+    /// Returns the bytes of bookkeeping of the tier and the index.
     pub(crate) fn bookkeeping_bytes(&self) -> usize {
         self.tier.bookkeeping_bytes()
             + self.residents.memory_bytes()
@@ -136,7 +136,7 @@ impl Ram {
     fn enter(&mut self, request: &Request, slot: Slot) {
         let number = request.object;
         self.residents.insert(number);
-        // The value of unused places is never read.
+        // The value at an unused position is never read.
         if number.index() >= self.slots.len() {
             self.slots.resize(number.index() + 1, slot);
         }
@@ -152,8 +152,8 @@ impl Ram {
         self.objects[slot.index()] = resident;
     }
 
-    /// Reduces the tier's capacity by its uncharged bookkeeping, as the server does. Without overhead, bookkeeping is
-    /// not charged at all.
+    /// Reduces the tier's capacity by its uncharged bookkeeping, as the server does. If the overhead is 0, bookkeeping
+    /// is not charged at all.
     fn reserve_bookkeeping(&mut self) {
         if self.overhead_bytes > 0 {
             let capacity_bytes = self
@@ -170,6 +170,7 @@ impl Ram {
     }
 }
 
+/// Returns a table of the keys of the resident objects.
 fn residents_by_key(objects: &[Resident], residents: &ObjectSet, slots: &[Slot]) -> ObjectNumbers {
     let mut by_key = ObjectNumbers::default();
     for (slot, resident) in objects.iter().enumerate() {
@@ -181,6 +182,7 @@ fn residents_by_key(objects: &[Resident], residents: &ObjectSet, slots: &[Slot])
     by_key
 }
 
+/// The object of a slot.
 #[derive(Clone, Copy, Debug)]
 struct Resident {
     key: u64,

@@ -21,7 +21,10 @@ _MASK = (1 << 64) - 1
 
 
 def keys(column: Column) -> Bytes:
-    """Returns the keys of objects. A text is hashed unless it is a number; a negative number counts as 64 bits."""
+    """Returns the keys of objects. A negative number is taken as the unsigned number with the same 64 bits.
+
+    A text is hashed, unless it is an unsigned 64-bit number without leading zeros.
+    """
     values = _values(column)
     kind = _kind(values)
     if kind == "u":
@@ -59,6 +62,10 @@ def times(column: Column, requests: int) -> Bytes:
     if kind == "M":
         millis = values.astype("datetime64[ms]").astype("int64")
     elif kind in ("u", "i"):
+        invalid = (values < 0) | (values >= _SECONDS_MAX)
+        if invalid.any():
+            index = int(invalid.argmax())
+            raise _bad_time(index, values[index])
         millis = values.astype("int64") * 1000
     elif kind == "f":
         return _bytes_of(_checked_seconds(values), "uint64")
@@ -71,7 +78,7 @@ def times(column: Column, requests: int) -> Bytes:
 
 
 def _values(column: Column) -> Any:
-    """Returns the values as an array of NumPy if the column has one, otherwise as a sequence."""
+    """Returns the values as an array of NumPy if the column can be converted to one, otherwise as a sequence."""
     if getattr(getattr(column, "dtype", None), "tz", None) is not None:
         # An array of NumPy has no time zone; pandas converts the times to UTC.
         return column.to_numpy(dtype="datetime64[ms]")
@@ -86,12 +93,12 @@ def _values(column: Column) -> Any:
 
 
 def _kind(values: Any) -> str:
-    """Returns the kind of a NumPy array: u, i, f, M (dates), O (objects), or an empty text for other sequences."""
+    """Returns the kind of a NumPy array, such as u, i, f, M (dates) or O (objects); an empty text for a sequence."""
     return str(getattr(getattr(values, "dtype", None), "kind", ""))
 
 
 def _bytes_of(values: Any, dtype: str) -> bytes:
-    """Returns the numbers of a NumPy array in this type and in the byte order of the machine."""
+    """Returns the bytes of a NumPy array, converted to this type, in the byte order of the machine."""
     data: bytes = values.astype(dtype).tobytes()
     return data
 
@@ -113,7 +120,7 @@ def _size(index: int, value: Any) -> int:
 
 
 def _checked_seconds(seconds: Any) -> Any:
-    """Returns an array of seconds in ms."""
+    """Converts an array of seconds to ms. Raises an error if a time is negative, too large or not a number."""
     valid = (seconds >= 0) & (seconds < _SECONDS_MAX)
     if not valid.all():
         index = int((~valid).argmax())
@@ -122,7 +129,7 @@ def _checked_seconds(seconds: Any) -> Any:
 
 
 def _millis(index: int, value: Any) -> int:
-    """Returns one time in ms."""
+    """Converts one time to ms: a date, or a number of seconds."""
     if isinstance(value, datetime):
         zoned = value if value.tzinfo else value.replace(tzinfo=timezone.utc)
         seconds = zoned.timestamp()
@@ -139,5 +146,5 @@ def _bad_time(index: int, value: object) -> ValueError:
     return ValueError(f"time {index} is {value}; a time is a number of seconds, at least 0, or a date from 1970 on")
 
 
-# The time in ms must have at most 63 bits.
+# The limit of a time in seconds: in ms, it must have at most 63 bits.
 _SECONDS_MAX = (1 << 63) // 1000

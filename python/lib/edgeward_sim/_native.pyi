@@ -1,4 +1,4 @@
-"""The Rust module. Bytes of a column are unsigned 64-bit numbers in the byte order of the machine."""
+"""The Rust module. The bytes of a column are unsigned 64-bit numbers in the byte order of the machine."""
 
 from collections.abc import Iterable
 from os import PathLike
@@ -38,7 +38,7 @@ class Trace:
         """Returns the columns: times in ms, keys and sizes."""
 
     def write(self, path: _Path) -> None:
-        """Writes the trace to a file. Its name selects format and compression."""
+        """Writes the trace to a file. The name of the file selects format and compression."""
 
     def facts(self) -> str:
         """Returns the properties of the trace as JSON."""
@@ -46,7 +46,7 @@ class Trace:
     def __len__(self) -> int: ...
 
 def hash_keys(keys: Iterable[Union[str, bytes]]) -> bytearray:
-    """Returns the keys of texts, as the readers of text and CSV do."""
+    """Returns the keys of texts, which are those of the readers of text and CSV files."""
 
 def simulate(
     trace: Trace,

@@ -39,7 +39,7 @@ class Executor(Protocol):
 class Plan:
     """Runs each policy at each capacity over each trace.
 
-    A task is one policy over one trace, at all capacities, in one thread. The bounds of a trace are a task too.
+    A task runs one policy over one trace, at all capacities, in one thread. The bounds of a trace are another task.
     """
 
     def __init__(
@@ -79,14 +79,14 @@ class Plan:
     ) -> Any:
         """Runs the plan. Returns the frame of ``simulate`` with the column ``trace`` before the others.
 
-        executor: by default a ``ProcessPoolExecutor`` with one new process per core. A script that uses the default
-            must start its work below ``if __name__ == "__main__":``, because each process imports the script.
+        executor: by default a ``ProcessPoolExecutor`` with at most one new process per core. A script that uses the
+            default must start its work below ``if __name__ == "__main__":``, because each process imports the script.
         series, frame: as in ``simulate``.
         """
         if executor is not None:
             return frame_of(self._collect(executor, series), frame)
         tasks = len(self._traces) * (len(self._policies) + self._bounds)
-        # A fork of a process with threads may stop for ever, and this package has threads.
+        # A forked child of a process with threads may deadlock, and this package has threads.
         pool = ProcessPoolExecutor(min(tasks, os.cpu_count() or 1), multiprocessing.get_context("spawn"))
         try:
             rows = self._collect(pool, series)
@@ -131,8 +131,8 @@ class Plan:
 class RayExecutor:
     """Runs the tasks of a plan on a Ray cluster: ``Plan(...).run(RayExecutor(num_cpus=1))``.
 
-    Connects to the cluster of ``ray.init`` or of the environment; without one, starts Ray on this machine. The options
-    are those of ``ray.remote``.
+    Uses the cluster to which ``ray.init`` is connected, or that of the environment. Without a cluster, starts Ray on
+    this machine. The options are those of ``ray.remote``.
     """
 
     def __init__(self, **options: Any) -> None:
@@ -167,6 +167,7 @@ def bounds_task(
 
 
 def _trace_of(source: Source, read: Mapping[str, Any]) -> Trace:
+    """Returns the trace, which is read if the source is a path."""
     if isinstance(source, Trace):
         return source
     path = os.fspath(source)
@@ -176,12 +177,15 @@ def _trace_of(source: Source, read: Mapping[str, Any]) -> Trace:
 
 @lru_cache(maxsize=1)
 def _read_once(path: str, _mtime_ns: int, _size: int, read: bytes) -> Trace:
-    """Reads a file. Keeps the last trace of the process, because its next task is likely to need it too."""
+    """Reads a file. Keeps the last trace for the next task of this process, which is likely to need it.
+
+    ``_mtime_ns`` and ``_size`` are only part of the key of the cache, so that a changed file is read again.
+    """
     return Trace.read(path, **pickle.loads(read))
 
 
 def _by_label(traces: Iterable[Source]) -> dict[str, Source]:
-    """Returns the traces by their names or paths."""
+    """Returns the traces in a dict by their names or paths."""
     labelled: dict[str, Source] = {}
     for trace in traces:
         label = trace.name if isinstance(trace, Trace) else os.fspath(trace)

@@ -25,7 +25,7 @@ DEFAULT_POLICIES = ("lru", "adaptsize", "gdsf", "density")
 
 
 class Settings(TypedDict, total=False):
-    """The settings of a simulation that a plan has too."""
+    """The settings that ``simulate`` and ``Plan`` share."""
 
     warmup: Amount
     object_overhead: Amount
@@ -34,7 +34,7 @@ class Settings(TypedDict, total=False):
 
 
 class AllSettings(Settings, total=False):
-    """The settings of ``simulate``."""
+    """All settings of ``simulate``."""
 
     bounds: bool
     series: bool
@@ -94,10 +94,11 @@ def simulate(
     warmup: requests that fill the cache and are not counted: a number, or a text such as "20%".
     object_overhead: bytes that an object takes in addition to its body.
     seed: the seed of the policies' random numbers.
-    window: requests between two runs of AdaptSize's tuner; None means 250,000, as in the paper.
+    window: requests between two steps of the tuner of AdaptSize or ``hill-climbing``. None means 250,000 for AdaptSize,
+        as in the paper, and 50,000 for ``hill-climbing``.
     bounds: adds ``object_hit_ratio_max`` and ``byte_hit_ratio_max``, which no policy can exceed at this capacity.
-    series: returns the hit ratios over time instead, one row per run and interval. ``requests_end`` is the number of
-        the interval's last request.
+    series: returns the hit ratios over time instead, one row per run and interval, without bounds. ``requests_end`` is
+        the number of the interval's last request.
     threads: the number of threads; None means one per core.
     frame: "pandas", "polars", or "records" for a list of dicts. None means the first of them that is installed.
     """
@@ -195,9 +196,10 @@ def capacity_texts(capacities: Capacities) -> list[str]:
 
 
 def _text(amount: Amount) -> str:
-    """Returns a number of bytes or requests, or a text, as on the command line."""
+    """Returns an amount as a text of the command line."""
     return amount if isinstance(amount, str) else str(operator.index(amount))
 
 
 def _limits(bound: Row) -> Row:
+    """Returns the upper bounds of the hit ratios, without their capacity."""
     return {name: value for name, value in bound.items() if name != "capacity_bytes"}

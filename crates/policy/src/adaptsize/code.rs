@@ -1,21 +1,21 @@
-//! AdaptSize as its authors published it in code: the class `AdaptSize` of their simulator webcachesim, rebuilt from a
-//! reading of it. [`Mode::Code`](super::Mode::Code) exists to reproduce published figures.
+//! The AdaptSize of its authors' published code: the class `AdaptSize` of their simulator webcachesim, implemented
+//! again here. [`Mode::Code`](super::Mode::Code) exists to reproduce published figures.
 //!
 //! It differs from [`Mode::Paper`](super::Mode::Paper) in these points:
 //!
 //! - `c` is 32 KiB until the first step. The first step comes after two windows, 500,000 requests, and later steps
 //!   after one window each. A step waits until the known objects have more than three times the bytes of the cache.
-//! - An object that is new in a window starts with its full count. For other objects the count has the weight 0.7.
+//! - The rate of an object that is new in a window is its full count. For other objects the count has the weight 0.7.
 //! - `T` comes from ten rounds of a fixed point, `T ← K·T / C(T)`, without a test of convergence.
 //! - The hit ratio of an object is computed with the [4/3] Padé approximant of the exponential function. Its
 //!   denominator is negative for `rT` above 5.65, so the resulting probability is clamped to 0 or 1 there.
-//! - The candidates for `c` are 2^2, 2^6, 2^10 and so on up to the capacity. Golden sections of the larger side of the
-//!   best candidate follow, without a comparison with that candidate. `c = ∞` is no candidate.
+//! - The candidates for `c` are 2^2, 2^6, 2^10 and so on below the capacity. A golden-section search from 1 byte to the
+//!   capacity follows. It starts with the best candidate and a point on its larger side. `c = ∞` is no candidate.
 //!
-//! One difference to webcachesim remains: an object is identified by its key, and not by its key and size.
+//! One difference from webcachesim remains: an object is identified by its key, and not by its key and size.
 //!
-//! Cost: a step takes up to 24 evaluations of ten passes over the known objects, about 1 s for 250,000 objects. Memory:
-//! at most 48 bytes per known object, and 24 during a step.
+//! Cost: a step evaluates the model up to 24 times for a cache of 16 GiB, with ten passes over the known objects each.
+//! A step takes about 1 s for 250,000 objects. Memory: at most 48 bytes per known object, and 24 more during a step.
 
 use super::statistics::{NO_BIN, Statistics};
 use super::{CurvePoint, TunerConfig};
@@ -35,11 +35,10 @@ struct Model {
     admitted: Vec<f64>,
 }
 
-/// The `c` before the first step.
+/// The parameter `c` before the first step, in bytes.
 pub(super) const INITIAL_C: f64 = 32768.0;
 
-/// Returns true if a step is due after this many requests since the last step. `is_first` is true before the first
-/// step.
+/// Returns true if a step is due. `requests` counts from the last step; `is_first` is true before the first step.
 pub(super) fn is_step_due(
     config: &TunerConfig,
     statistics: &Statistics,
@@ -51,13 +50,14 @@ pub(super) fn is_step_due(
     if requests < due {
         return false;
     }
-    // A step that has to wait is tried again after 10,000 requests (of a window of 250,000).
+    // If the known objects have too few bytes, the next attempt is 10,000 requests later (for a window of 250,000).
     let retry = (window / 25).max(1);
     (requests - due).is_multiple_of(retry)
         && known_bytes(statistics) > 3 * u128::from(config.capacity_bytes)
 }
 
-/// Updates the rates after a window. An object with a smoothed rate below `rate_min` is forgotten afterwards.
+/// Updates the rates after a window. `weight` is the weight of the earlier rate. The caller then removes the objects
+/// with rates below `rate_min`.
 pub(super) fn smooth(statistics: &mut Statistics, weight: f64) {
     for object in statistics.objects_mut() {
         if object.bin == NO_BIN {
@@ -93,7 +93,7 @@ pub(super) fn choose(
             (best, best_hits) = (log2_c, hits);
         }
     }
-    // The bracket a < x < y < b; `x` or `y` is the best candidate, the other is in the larger of its two sides.
+    // The bracket has a < x < y < b. The best candidate is `x` or `y`; the other point is on the larger side of it.
     let (mut a, mut b) = (0.0, high);
     let (mut x, mut y, mut at_x, mut at_y);
     if b - best > best - a {
@@ -150,7 +150,7 @@ impl Model {
         }
     }
 
-    /// Returns the predicted hits per window. 0 if no object is admitted.
+    /// Returns the predicted hits per window, or 0 if no object is admitted.
     fn hits(&mut self, log2_c: f64) -> f64 {
         let c = log2_c.exp2();
         let admitted = self.demands.iter().map(|d| (-d.size_bytes / c).exp());
@@ -177,7 +177,8 @@ impl Model {
     }
 }
 
-/// Theorem 1 with `x = rT`: `P = (e^x - 1) p / (1 + (e^x - 1) p)`.
+/// Returns the probability that an object is in the cache, by theorem 1 of the paper with `x = rT`:
+/// `P = (e^x - 1) p / (1 + (e^x - 1) p)`.
 fn present(x: f64, admitted: f64) -> f64 {
     if x > EXPONENT_MAX {
         return 1.0;
@@ -186,7 +187,8 @@ fn present(x: f64, admitted: f64) -> f64 {
     odds / (1.0 + odds)
 }
 
-/// The same with the [4/3] Padé approximant of `e^x`, `N/D`: `P = (N - D) p / (D + (N - D) p)`, clamped to 0..=1.
+/// Returns the probability of [`present`], with the [4/3] Padé approximant `N/D` instead of `e^x`:
+/// `P = (N - D) p / (D + (N - D) p)`, clamped to 0..=1.
 ///
 /// `N = 840 + 480x + 120x² + 16x³ + x⁴`, `D = 840 - 360x + 60x² - 4x³`, so `N - D = x (840 + 60x + 20x² + x³)`.
 fn present_by_pade(x: f64, admitted: f64) -> f64 {
@@ -210,10 +212,10 @@ const TOLERANCE: f64 = 3.0e-8;
 
 const FIXED_POINT_ROUNDS: usize = 10;
 
-/// Above this lifetime, in windows, the fixed point ends.
+/// The iteration of the fixed point ends above this lifetime, in windows.
 const LIFETIME_MAX: f64 = 1e70;
 
-/// For larger exponents an object counts as always present, because the power would lose all digits.
+/// For larger exponents, an object counts as always present.
 const EXPONENT_MAX: f64 = 150.0;
 
 #[cfg(test)]
@@ -224,8 +226,8 @@ mod tests {
     use super::*;
     use crate::adaptsize::{Mode, Tuner};
 
-    /// The first step comes after two windows, and not before the known objects have three times the capacity. A
-    /// step that waits is tried again after 1/25 of a window.
+    /// The first step comes after two windows, and not before the known objects exceed three times the capacity. If
+    /// they do not, the next attempt is 1/25 of a window later.
     #[test]
     fn the_first_step_waits_for_two_windows_and_three_capacities() {
         for (size_bytes, expected) in [(10, [3_040, 4_040]), (20, [2_000, 3_000])] {
@@ -263,7 +265,7 @@ mod tests {
     }
 
     proptest! {
-        /// Below exponent 2 the approximant and the power agree. The error of [4/3] is of order x⁸.
+        /// Below exponent 2, both forms agree. The error of the approximant [4/3] is of order x⁸.
         #[test]
         fn the_approximant_equals_the_power_for_small_exponents(
             x in 0.0f64..2.0,
@@ -274,8 +276,8 @@ mod tests {
         }
     }
 
-    /// The denominator has its root at 5.6485: beyond it, a rarely admitted object has a negative probability, clamped
-    /// to 0, where the exact probability is nearly 1.
+    /// The denominator has its root at 5.6485. Above it, the probability of a rarely admitted object is negative and
+    /// clamped to 0, although the exact probability is nearly 1.
     #[test]
     fn the_approximant_fails_above_its_root_as_in_the_published_code() {
         let admitted = 0.001;

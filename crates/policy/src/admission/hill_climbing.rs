@@ -4,17 +4,17 @@
 //! threshold moves one step towards the shadow that had more hits.
 //!
 //! Source: the comparison `HillClimb` of Berger, Sitaraman, Harchol-Balter, "AdaptSize", NSDI 2017; the idea of shadow
-//! caches is from Cliffhanger (Cidon, Eisenman, Alizadeh, Katti, NSDI 2016). The paper states no step, window or start,
-//! so they are chosen here, see the constants.
+//! caches is from Cliffhanger (Cidon, Eisenman, Alizadeh, Katti, NSDI 2016). The AdaptSize paper states no step, window
+//! or first threshold; the constants below are our choice.
 //!
-//! A shadow is a tier with the same eviction rule and without bodies. It receives the requests for a sample of the keys
-//! and has the same share of the capacity. The sample is chosen by a hash of the key, so equal traffic with other keys
-//! gives other samples.
+//! A shadow is a tier with the same eviction rule and without bodies. It receives the requests for a sample of the
+//! keys. If the sample has 1/n of the keys, the shadow has 1/n of the capacity. The sample is chosen by a hash of the
+//! key, so equal traffic with other keys gives other samples.
 //!
-//! The search is local: it can stay at a lower maximum of the hit ratio over the threshold. If both shadows have equal
-//! hits, as where no size lies between their thresholds, the threshold rises.
+//! The search is local: it can stay at a maximum of the hit ratio that is not the highest. If both shadows have equally
+//! many hits, for example because no size lies between their thresholds, the threshold rises.
 //!
-//! Cost: a hit or miss costs one write to the ring of its worker. The tuner's thread pays two simulated requests per
+//! Cost: a hit or miss costs one write to the ring of its worker. The tuner's thread simulates two requests for each
 //! sampled request. Memory: each shadow has the entries and the index of a tier, about 80 bytes per object of its
 //! sample. The sample has all objects in caches below 32 MiB, a quarter at 64 MiB, and 1/64 from 1 GiB on.
 
@@ -34,10 +34,11 @@ use crate::{Evicted, Object, Verdict};
 pub struct HillClimbing {
     /// The threshold of the cache, as a number of steps from 1 byte.
     position: u32,
+    /// The position of the capacity.
     position_max: u32,
     smaller: Shadow,
     larger: Shadow,
-    /// One key in this many is sampled. A power of two.
+    /// One of `sample_one_in` keys is sampled. A power of two.
     sample_one_in: u64,
     window_requests: u32,
     /// Requests since the last step.
@@ -65,7 +66,7 @@ impl HillClimbing {
         tuner
     }
 
-    /// The threshold before the first step.
+    /// Returns the threshold before the first step, in bytes.
     pub(super) fn initial_c(capacity_bytes: u64) -> f64 {
         threshold(START_BYTES.ilog2() * STEPS_PER_OCTAVE).min(capacity_bytes as f64)
     }
@@ -95,8 +96,7 @@ impl AdmissionTuner for HillClimbing {
         self.requests = 0;
         let smaller = std::mem::take(&mut self.smaller.hits);
         let larger = std::mem::take(&mut self.larger.hits);
-        // Equal shadows say that both thresholds are below or above all sizes. The larger one rejects nothing for no
-        // gain.
+        // With equally many hits, a larger threshold is preferred: objects are not rejected without a gain.
         self.position = if smaller > larger {
             self.position.saturating_sub(1)
         } else {
@@ -112,7 +112,7 @@ impl AdmissionTuner for HillClimbing {
     }
 }
 
-/// A tier with the index of its objects, and the hits of the window.
+/// A simulated cache: a tier, the index of its objects, and its hits since the last step.
 #[derive(Debug)]
 struct Shadow {
     tier: AnyTier,
@@ -157,7 +157,7 @@ impl Shadow {
     }
 }
 
-/// The threshold in bytes at a position.
+/// Returns the threshold in bytes at a position.
 fn threshold(position: u32) -> f64 {
     (f64::from(position) / f64::from(STEPS_PER_OCTAVE)).exp2()
 }
@@ -166,7 +166,7 @@ fn prev_power_of_two(number: u64) -> u64 {
     number.checked_ilog2().map_or(0, |log2| 1 << log2)
 }
 
-/// Requests between two steps. A window of 1/64 of the requests then has about 800 in each shadow.
+/// Requests between two steps. With a sample of 1/64, each shadow receives about 800 of them.
 const WINDOW_REQUESTS: u32 = 50_000;
 
 /// A step changes the threshold by a factor of √2.
@@ -175,10 +175,10 @@ const STEPS_PER_OCTAVE: u32 = 2;
 /// The shadows have half and twice the threshold of the cache.
 const SHADOW_STEPS: u32 = 2;
 
-/// The first threshold: most objects of web pages are smaller, most chunks of downloads are larger.
+/// The first threshold. Most objects of web pages are smaller; most chunks of downloads are larger.
 const START_BYTES: u64 = 128 << 10;
 
-/// Shadows have at least this capacity, unless the cache is smaller, so that they have room for large objects.
+/// The least capacity of a shadow, unless the cache is smaller. A shadow needs space for large objects.
 const SHADOW_BYTES_MIN: u64 = 16 << 20;
 
 const SAMPLE_ONE_IN_MAX: u64 = 64;
@@ -218,7 +218,8 @@ mod tests {
     }
 
     proptest! {
-        /// The thresholds are those of two textbook LRU lists with half and twice the threshold.
+        /// The threshold after each step is that of a search with two textbook LRU caches. They have half and twice
+        /// the threshold.
         #[test]
         fn the_threshold_moves_to_the_better_of_two_textbook_caches(
             keys in prop::collection::vec(0u64..60, 0..600),

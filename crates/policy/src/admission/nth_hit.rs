@@ -1,12 +1,13 @@
-//! An object is admitted at its N-th remembered request that memory cannot answer.
+//! Admits an object at the N-th of its misses that the rule remembers.
 //!
 //! Sources: `proxy_cache_min_uses N` of nginx; for N = 2, "cache on second hit" of Maggs and Sitaraman, "Algorithmic
-//! Nuggets in Content Delivery", CCR 2015, section 4. nginx counts each request and forgets an object with its file;
-//! this rule counts misses only, and rotation forgets them, also those of evicted objects.
+//! Nuggets in Content Delivery", CCR 2015, section 4. nginx counts each request, and forgets the count of an object
+//! when it removes the file. This rule counts misses only. An eviction keeps the count; rotations of the filters forget
+//! it.
 //!
 //! A [`RequestCounter`] counts with rotating Bloom filters, as the disk tier does: one pair of filters for first
-//! requests, a pair of half the size for second requests, and so on. At most one percent of the new keys are taken for
-//! keys with one request.
+//! requests, a pair of half the size for second requests, and so on. At most one percent of the new keys are falsely
+//! counted as keys with one request.
 //!
 //! Cost: up to N-1 lookups in filters, each of one cache line. Memory: none per object; the filters take about 0.1 %
 //! of the capacity for N = 2, and at most 0.2 % for larger N.
@@ -17,7 +18,7 @@ use crate::Object;
 use crate::disk_admission::{FALSE_POSITIVE_RATE_MAX, RequestCounter};
 use crate::sketch::RotatingBloomConfig;
 
-/// The rule with its memory of requests.
+/// The rule with its counter of requests.
 #[derive(Debug)]
 pub struct NthHit {
     counter: RequestCounter,
@@ -48,13 +49,14 @@ impl NthHit {
     }
 }
 
-/// Bytes of capacity for each distinct key that is remembered in a period.
+/// The filters have space for one distinct key per this number of bytes of the capacity.
 const CAPACITY_BYTES_PER_KEY: u64 = 4 << 10;
 
-/// Fewer keys would save little memory: this many take 0.2 MB.
+/// The least number of keys, which takes 0.2 MB. Fewer keys would save little memory.
 const KEYS_MIN: u64 = 1 << 16;
 
-/// More keys help no trace that was measured, and this many take 0.8 GB. The policy `infinite` has a capacity of 2^64.
+/// The greatest number of keys, which takes 0.8 GB. More keys improved no measured trace. The limit is needed because
+/// the policy `infinite` has a capacity of nearly 2^64 bytes.
 const KEYS_MAX: u64 = 1 << 28;
 
 #[cfg(test)]
@@ -90,7 +92,7 @@ mod tests {
         }
     }
 
-    /// Method: request one key, then many others. The boundaries are those of two rotations of the filters.
+    /// Method: request one key, then many others. Half a period of others keeps the key; three periods forget it.
     #[test]
     fn a_request_is_remembered_for_a_period_and_forgotten_after_a_few() {
         for (others, remembered) in [(KEYS_MIN / 2, true), (3 * KEYS_MIN, false)] {
@@ -103,7 +105,7 @@ mod tests {
         }
     }
 
-    /// The documentation states shares of the capacity.
+    /// docs/explanation/policies.md states the shares of the capacity.
     #[test]
     fn the_memory_is_a_small_share_of_the_capacity() {
         let share =

@@ -1,12 +1,12 @@
 //! A size threshold at a percentile of the sizes that were requested recently.
 //!
-//! Source: none; it is a fixed threshold for operators who know the share of requests that they want to admit, and not
-//! the sizes. Each request counts, so the sizes of popular objects weigh more.
+//! Source: none. The rule is for operators who know the share of requests that they want to admit, but not the sizes.
+//! Each request counts, so the sizes of popular objects have more weight.
 //!
 //! The tuner counts sizes in bins of a quarter octave. Old counts lose one percent of their weight after each 1,000
-//! requests, so the last 100,000 requests have about two thirds of the weight. The threshold is the upper edge of the
-//! bin in which the percentile lies: at most 19 % above the exact percentile. Until the first 1,000 requests have
-//! arrived, every object is admitted.
+//! requests, so the last 100,000 requests have about two thirds of the weight. The threshold is the largest size of the
+//! bin in which the percentile lies, at most 19 % above the exact percentile. Every object is admitted until 1,000
+//! requests have arrived.
 //!
 //! Cost: a hit or miss costs one write to the ring of its worker, an addition in the tuner's thread, and 1/1000 of a
 //! pass over the bins. Memory: 2 KiB, none per object.
@@ -19,14 +19,14 @@ use super::tuner::{AdmissionTuner, TunerStep};
 #[derive(Debug)]
 pub struct PercentileTuner {
     percent: u8,
-    /// For each quarter octave of the size, the number of requests, where old requests have less weight.
+    /// The number of requests in each bin of sizes. Old requests have less weight.
     counts: [f64; BINS],
     /// Requests since the last step.
     requests: u32,
 }
 
 impl PercentileTuner {
-    /// Makes a tuner that admits up to this percentile, from 1 to 99.
+    /// Makes a tuner that admits objects up to this percentile of the sizes, from 1 to 99.
     pub fn new(percent: u8) -> Self {
         Self {
             percent,
@@ -62,7 +62,7 @@ impl AdmissionTuner for PercentileTuner {
     }
 }
 
-/// Returns the bin of a size. Bin 0 has the sizes 0 and 1.
+/// Returns the bin of a size: a quarter octave. Bin 0 has the sizes 0 and 1.
 fn bin(size_bytes: u64) -> usize {
     let octaves = (size_bytes.max(1) as f64).log2();
     ((octaves * BINS_PER_OCTAVE) as usize).min(BINS - 1)
@@ -75,7 +75,7 @@ fn size_bytes_max(bin: usize) -> f64 {
 
 const BINS_PER_OCTAVE: f64 = 4.0;
 
-/// Sizes have up to 64 bits.
+/// The number of bins for sizes of up to 64 bits.
 const BINS: usize = 4 * 64;
 
 /// Requests between two steps.
@@ -117,7 +117,7 @@ mod tests {
             prop_assert!(threshold < (exact + 1.0) * 1.19, "{exact} {threshold}");
         }
 
-        /// Each size lies in the bin whose largest size is the next one at or above it.
+        /// A size is at most the largest size of its bin, and above that of the bin before.
         #[test]
         fn a_bin_ends_at_its_largest_size(octave in 0.0f64..50.0) {
             let size = octave.exp2() as u64;

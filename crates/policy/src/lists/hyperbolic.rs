@@ -1,12 +1,11 @@
-//! Hyperbolic caching: evicts the object with the fewest requests per byte and time in the cache.
+//! Hyperbolic caching: of 64 random objects, evicts the one with the fewest requests per byte and time in the cache.
 //!
 //! The priority of an object is `n / (t s)`: its requests, divided by the time since it entered the cache and by its
-//! size. Time is counted in requests. The priority falls at each request for another object, at a different rate for
-//! each object, so no queue can keep the order. Each eviction draws 64 random objects and evicts the one with the
-//! lowest priority.
+//! size. Time is counted in requests. Each request for another object lowers the priority, at a different rate for each
+//! object, so no queue can keep the order. An eviction therefore compares random objects only.
 //!
-//! The priority of a new object would be far too high, because `t` is 1. The initial priority is therefore a tenth of
-//! it, plus nine tenths of the priority of the last victim. The initial `n` follows from this priority.
+//! The priority of a new object would be far too high, because `t` is 1. Its initial priority is therefore a tenth of
+//! this value, plus nine tenths of the priority of the last victim. The initial `n` is computed from this priority.
 //!
 //! Source: Blankstein, Sen and Freedman, "Hyperbolic Caching: Flexible Caching for Web Applications", USENIX ATC 2017,
 //! with the size-aware priority and the weight of 0.1 of its published code. Expiry and classes of costs are left out.
@@ -37,7 +36,7 @@ pub struct Hyperbolic {
 struct State {
     /// `1 / s`.
     per_byte: f32,
-    /// `n`: the initial value and one for each hit.
+    /// `n`: the initial value, plus one for each hit.
     requests: f32,
     entered_at: u64,
 }
@@ -114,13 +113,13 @@ impl Hyperbolic {
     }
 }
 
-/// The objects that an eviction compares.
+/// The number of objects that an eviction compares.
 const SAMPLES: usize = 64;
 
-/// The weight of a new object's own priority; the priority of the last victim has the rest.
+/// The weight of a new object's own priority. The priority of the last victim has the remaining weight.
 const NEW_WEIGHT: f64 = 0.1;
 
-/// The random numbers of the draws; the admission rule uses stream 0.
+/// The number of the random stream for the draws. The admission rule uses stream 0.
 const DRAWS_STREAM: u64 = 1;
 
 #[cfg(test)]
@@ -136,7 +135,7 @@ mod tests {
     type Table = Vec<(u64, f64, u64)>;
 
     proptest! {
-        /// With fewer objects than samples, the victims are those of a table that is searched completely.
+        /// With fewer objects than samples, the victims are those of a search over all objects.
         #[test]
         fn the_victim_has_the_lowest_priority(
             keys in prop::collection::vec(0u64..60, 0..400),
@@ -158,7 +157,7 @@ mod tests {
                     entry.1 / (size_of_key(entry.0) as f64 * (now - entry.2 + 1) as f64)
                 };
                 while table.iter().map(|entry| size_of_key(entry.0)).sum::<u64>() + size > capacity {
-                    // Ties, and priorities that differ by rounding only, follow the tier.
+                    // If priorities are equal or differ by rounding only, the table takes the victim of the tier.
                     let lowest = table.iter().map(priority).fold(f64::INFINITY, f64::min);
                     let is_victim = |entry: &(u64, f64, u64)| {
                         priority(entry) <= lowest * (1.0 + 1e-5) && !ours.index.contains_key(&entry.0)

@@ -1,4 +1,4 @@
-//! The resident objects of an order without lists, to draw from.
+//! The set of resident objects from which an order without lists draws random objects.
 
 use super::links::Index;
 use crate::rng::Rng;
@@ -7,7 +7,7 @@ use crate::rng::Rng;
 #[derive(Debug, Default)]
 pub(crate) struct Residents {
     indexes: Vec<Index>,
-    /// The position of each object in `indexes`.
+    /// The position of each object in `indexes`, by its index. Valid while the object is resident.
     positions: Vec<u32>,
 }
 
@@ -34,7 +34,8 @@ impl Residents {
         self.indexes.len()
     }
 
-    /// Returns `draws` random objects, with repetitions, or each object once if there are at most `draws`.
+    /// Returns `draws` random objects, with repetitions. If the set has at most `draws` objects, returns each of them
+    /// once.
     pub(crate) fn sample(&self, draws: usize, rng: &mut Rng) -> impl Iterator<Item = Index> {
         let objects = self.indexes.len();
         (0..draws.min(objects)).map(move |n| {
@@ -62,7 +63,7 @@ mod tests {
     use crate::rng::Rng;
 
     proptest! {
-        /// Few objects are all returned; of many, each draw is one of them.
+        /// A sample of a small set has all its objects; each draw from a large set is one of its objects.
         #[test]
         fn a_sample_consists_of_residents(
             steps in prop::collection::vec(0u32..40, 0..200),

@@ -1,4 +1,4 @@
-//! Policies that know all future requests. They cannot serve; they show how far a policy is from what is possible.
+//! Policies that know all future requests. A server cannot use them; they show how much a better policy could gain.
 //!
 //! A [`TraceRecorder`] collects the requests. The [`RecordedTrace`] then runs each [`OfflinePolicy`] at each capacity;
 //! runs share the trace, so they can use several threads. Memory: 8 bytes per request and 8 bytes per object of the
@@ -52,8 +52,8 @@ impl TraceRecorder {
         }
     }
 
-    /// Processes the next requests, in order. Their objects have the numbers and sizes of one
-    /// [`Traffic`](crate::Traffic).
+    /// Processes the next requests, in order. All requests must come from one [`Traffic`](crate::Traffic), which
+    /// numbers the objects.
     pub fn feed(&mut self, requests: &[Request]) {
         for request in requests {
             if self.objects.len() as u64 >= self.requests_max {
@@ -67,7 +67,7 @@ impl TraceRecorder {
         }
     }
 
-    /// Finds the next request of each request's object.
+    /// Returns the recorded trace. For each request, it has the next request of the same object.
     ///
     /// # Errors
     ///
@@ -91,7 +91,7 @@ impl TraceRecorder {
     }
 }
 
-/// A whole trace in memory. For each request, the next request of the same object is known.
+/// A whole trace in memory, with the next request of the same object for each request.
 #[derive(Debug)]
 pub struct RecordedTrace {
     /// The size of each object.
@@ -196,7 +196,7 @@ impl RecordedTrace {
     }
 }
 
-/// A trace has more requests than can be recorded.
+/// The error of a trace with more requests than can be recorded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TraceTooLong;
 
@@ -216,11 +216,11 @@ trait OfflineCache {
     /// Processes the next request. Returns true if it is a hit.
     fn request(&mut self, number: u32, object: u32) -> bool;
 
-    /// Returns the present content.
+    /// Returns the current content.
     fn content(&self) -> Content;
 }
 
-/// The content of a cache at the end of a run.
+/// Figures of the content of a cache, and the digest of its decisions.
 struct Content {
     used_bytes: u64,
     residents: u64,
@@ -228,7 +228,7 @@ struct Content {
     digest: Digest,
 }
 
-/// The number of the next request of an object that has none.
+/// Stands for the next request of an object that is not requested again.
 const NEVER: u32 = u32::MAX;
 
 /// Request numbers have 32 bits and are less than [`NEVER`].

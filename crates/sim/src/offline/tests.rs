@@ -54,7 +54,7 @@ fn hits(records: &[Record], policy: OfflinePolicy, capacity_bytes: u64) -> u64 {
     recorded(records).run(&config(policy, capacity_bytes)).hits
 }
 
-/// Returns the most hits that any policy can have, found by trying every set of resident objects. Keys are below 16.
+/// Returns the most hits that any policy can have, found by trying every set of resident objects. Keys are below 5.
 fn optimum(records: &[Record], capacity_bytes: u64) -> u64 {
     let size = |set: u32| -> u64 {
         let mut sizes = [0; 16];
@@ -89,8 +89,8 @@ fn optimum(records: &[Record], capacity_bytes: u64) -> u64 {
         .expect("the empty cache is always possible")
 }
 
-/// Belady's rule by its definition, with a list of residents that is searched for each victim. Returns for each request
-/// if it is a hit.
+/// Runs Belady's rule by its definition, with a list of residents that is sorted at each miss. Returns true for each
+/// request that is a hit.
 fn naive_belady(records: &[Record], capacity_bytes: u64, by_size: bool) -> Vec<bool> {
     let next_request = |now: usize, key: u64| {
         let later = records[now + 1..]
@@ -114,7 +114,7 @@ fn naive_belady(records: &[Record], capacity_bytes: u64, by_size: bool) -> Vec<b
         let Some(own_score) = score(now, record) else {
             continue;
         };
-        // The highest score first; of equal scores the smaller object.
+        // The highest score is first. Among equal scores, the smallest object is first.
         residents.sort_by_key(|resident| (std::cmp::Reverse(score(now, resident)), resident.size));
         let used =
             |residents: &[Record]| residents.iter().map(|resident| resident.size).sum::<u64>();
@@ -165,7 +165,8 @@ proptest! {
         prop_assert!(optimum as f64 <= bound * keys.len() as f64 + 1e-9);
     }
 
-    /// Both forms of Belady's rule make the same decisions as their definition. Each class of sizes has one size here.
+    /// Both forms of Belady's rule make the decisions of their definition. Here, all objects of a size class have one
+    /// size, because the policy compares the sizes of a class only approximately.
     #[test]
     fn belady_agrees_with_its_definition(
         keys in prop::collection::vec(0u64..40, 1..200),
@@ -241,7 +242,7 @@ proptest! {
         }
     }
 
-    /// The list evicts in the order of last requests.
+    /// The list evicts objects in the order of their last requests.
     #[test]
     fn the_lru_list_agrees_with_a_queue(
         objects in prop::collection::vec(0u32..20, 1..200),
@@ -275,8 +276,8 @@ proptest! {
     }
 }
 
-/// SIZE-OPT follows a change of traffic, which no fixed threshold does: small objects in a cycle next to large ones
-/// requested once, then large objects in a cycle next to other large ones.
+/// SIZE-OPT follows a change of traffic, which no fixed threshold does. At first, small objects in a cycle alternate
+/// with large ones that are requested once. Then two large objects are requested in turn.
 #[test]
 fn size_opt_selects_the_admission_again() {
     let small = |n: u64| {
@@ -292,8 +293,8 @@ fn size_opt_selects_the_admission_again() {
     let policy = OfflinePolicy::SizeOpt {
         lookahead_requests: NonZeroU32::new(100).expect("not zero"),
     };
-    // All requests but the first of each object in a cycle: 200 - 8 and 400 - 2. Before the change, the lookahead
-    // includes requests of both kinds.
+    // At most all requests but the first of each object in a cycle are hits: 200 - 8 and 400 - 2. Some are missed,
+    // because the lookahead before the change includes requests of both kinds.
     let hits = hits(&records, policy, 100);
     assert!((570..=590).contains(&hits), "{hits}");
 }
@@ -310,7 +311,7 @@ fn the_overhead_is_charged() {
             })
             .hits
     };
-    // A body of 10 bytes takes 17, so two objects of 18 do not fit in 20.
+    // With an overhead, a body of 10 bytes is charged 17 bytes. Two objects of 17 + 1 bytes do not fit in 20 bytes.
     assert_eq!((with_overhead(0), with_overhead(1)), (2, 1));
 }
 

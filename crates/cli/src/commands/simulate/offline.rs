@@ -1,4 +1,4 @@
-//! The runs of policies that know the future.
+//! Runs the policies that know all future requests.
 
 use std::num::NonZeroUsize;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,8 +11,8 @@ use super::SimulateArgs;
 use crate::diagnostic::Diagnostic;
 use crate::output::Progress;
 
-/// Executes runs on several threads. Each run has the position of its row. Returns the reports in the order of their
-/// rows.
+/// Executes runs on several threads. The number of a run is its row in the table of results. Returns the reports in
+/// the order of their rows.
 pub(super) fn run_all(
     trace: &RecordedTrace,
     runs: &[(usize, OfflineConfig)],
@@ -45,7 +45,7 @@ pub(super) fn run_all(
     reports
 }
 
-/// Refuses an offline policy with an option that it does not support.
+/// Returns an error if an offline policy is combined with an option that it does not support.
 pub(super) fn check(args: &SimulateArgs) -> anyhow::Result<()> {
     let is_offline = |policy: &&SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
     let Some(policy) = args.policy.iter().find(is_offline) else {

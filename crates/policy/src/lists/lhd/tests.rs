@@ -6,7 +6,8 @@ use crate::lists::ListTier;
 use crate::test_driver::{Driver, size_of_key};
 use crate::tier::Tier;
 
-/// Learns every 64 requests, compares all objects, and has few ages, so that a short test reaches all code.
+/// Parameters for short tests: densities are computed every 64 requests, evictions compare all objects, and the ages
+/// are few.
 const SMALL: Parameters = Parameters {
     reconfiguration_requests: 64,
     ages: 200,
@@ -21,7 +22,8 @@ fn small_tier(capacity_bytes: u64) -> ListTier<Lhd> {
     tier
 }
 
-/// The density of the definition: hits from `age` on, divided by the time from `age` to each hit or eviction.
+/// Returns the density by its definition: the hits from `age` on, divided by the sum of the times from `age` to each
+/// hit or eviction.
 fn expected_density(class: &Class, age: usize) -> f64 {
     let from = |counts: &[f32], weight: fn(usize) -> f64| {
         let counts = counts[age..].iter().enumerate();
@@ -96,7 +98,7 @@ proptest! {
         }
     }
 
-    /// A new unit of ages keeps the sum of the counts.
+    /// A change of the unit of ages keeps the sum of the counts.
     #[test]
     fn rescaled_counts_keep_their_sum(
         counts in prop::collection::vec(0u8..100, 2..60),
@@ -130,7 +132,7 @@ fn the_order_learns_which_objects_return() {
     assert!(hits[1] > 2000 * 3 / 10, "{hits:?} of 2000 each");
 }
 
-/// Explorers take at most one percent of the capacity, plus the last of them, and return their bytes.
+/// Explorers take at most one percent of the capacity, and their bytes are available again when they end.
 #[test]
 fn explorers_take_a_small_part_of_the_capacity() {
     let mut driver = Driver::new(small_tier(10_000));

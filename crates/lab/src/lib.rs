@@ -8,9 +8,9 @@
 //! measured ones.
 //!
 //! ```text
-//! plan ─▶ recipe ─▶ process ◀ sampler ─▶ sample ─▶ outcome ─▶ finding, page
-//!                      ▲                  ▲
-//!                    replay ─────────── origin
+//! settings:  plan ─▶ recipe ─▶ process
+//! requests:  replay ─▶ process ─▶ origin
+//! counters:  process, replay, origin ─▶ sampler ─▶ sample ─▶ outcome ─▶ finding, page
 //! ```
 //!
 //! A `recipe` is how one server is configured and started: texts of configuration files and arguments. `replay`

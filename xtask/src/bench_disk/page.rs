@@ -233,7 +233,7 @@ impl HorizontalAxis {
     }
 
     /// Plots the upstream bytes of each rule except the first, minus those of the first rule after the same number of
-    /// requests.
+    /// requests. The difference is negative if the rule has saved bytes.
     fn saved(self, rows: &[Row]) -> Plot {
         let mut plot = self
             .plot("Upstream bytes so far, beyond those of the first rule", "bytes", Unit::Bytes)

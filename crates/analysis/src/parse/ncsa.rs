@@ -27,8 +27,8 @@ impl NcsaParser {
         }
     }
 
-    /// Parses a line of the most common form: a GET request by HTTP/1, without escapes and without virtual
-    /// host. Returns `None` for other lines. Takes two thirds of the time of [`Self::parse_any`].
+    /// Parses a line of the most common form: a GET request with a version like `HTTP/1.1`, without escapes and
+    /// without virtual host. Returns `None` for other lines. Takes two thirds of the time of [`Self::parse_any`].
     #[inline(always)]
     pub(super) fn parse_common<'l>(&mut self, line: &'l [u8]) -> Option<Entry<'l>> {
         let (_, rest) = line.split_at_checked(first_bracket_or_colon(line)?)?;
@@ -148,8 +148,9 @@ fn first_bracket_or_colon(line: &[u8]) -> Option<usize> {
 #[inline(always)]
 fn digits(text: &[u8]) -> usize {
     if let Some(beginning) = text.first_chunk::<8>() {
-        // The upper half of a digit is 3, and adding six to the lower half does not overflow into it. Bytes
-        // after the first non-digit may be classified wrongly.
+        // The exclusive or maps the digits to 0 to 9. Adding 0x76 to a byte from 0x0a to 0x89 sets its top bit;
+        // larger bytes have this bit already. The addition may carry, so bytes after the first non-digit may be
+        // classified wrongly.
         let word = u64::from_le_bytes(*beginning) ^ (ONES * u64::from(b'0'));
         let others = (word | word.wrapping_add(ONES * 0x76)) & (ONES * 0x80);
         if others != 0 {
@@ -295,6 +296,7 @@ mod tests {
         }
     }
 
+    /// The host in an absolute URL is the host of the entry.
     #[test]
     fn the_host_of_an_absolute_url_is_the_host() {
         let line = r#"h - - [17/May/2015:10:05:03 +0000] "GET http://a.example HTTP/1.1" 200 -"#;

@@ -196,14 +196,15 @@ fn setting(flag: &str, key: &str, text: &str) -> FlagSetting {
     }
 }
 
-/// Runs the edge until a signal stops it. Exit codes: 0 all requests in progress were finished, 1 a second
-/// signal ended the wait for them.
+/// Runs the edge until a signal stops it. Exit codes: 0 the requests in progress were finished or the drain timeout
+/// ended, 1 a second signal ended the wait for them.
 pub(crate) fn run(args: &ServeArgs) -> anyhow::Result<ExitCode> {
     let checked = config::load(args.config.as_deref(), &args.settings()?)?;
     descriptors::raise_limit();
     memory::warn_if_hot_exceeds_memory(checked.edge.hot.capacity);
     let mut edge_config = checked.edge;
-    // The memory tier calls this function after evictions, to return freed memory to the system.
+    // The memory tier calls this function before evictions. It returns the freed memory to the system if this memory
+    // exceeds a limit in bytes, the function's argument.
     edge_config.hot.return_freed_pages = Some(allocator::return_pages_above);
     edge_config.negative = negative::start(&checked.negative)?;
     let link = checked.link.as_ref().map(EdgeLink::start).transpose()?;

@@ -17,7 +17,7 @@ use crate::world::EPOCH_MS;
 #[derive(Clone, Debug)]
 pub(crate) struct Folder {
     pub(crate) lineage: u64,
-    /// No manifest so far has a higher serial number.
+    /// An upper bound of the serial numbers of all manifests so far.
     serial: u64,
     /// The epoch of the newest snapshot, 1 without a snapshot.
     epoch: u64,
@@ -45,7 +45,7 @@ pub(crate) enum FolderCondition {
     Restored,
 }
 
-/// Faults that a publisher could have. The model must detect each of them.
+/// Faults that the simulated publisher can have. The simulated runs must detect each of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     None,
@@ -93,7 +93,7 @@ pub(crate) struct Publisher {
     pub(crate) manifest: Option<(String, u64)>,
     /// The deltas that the newest manifest lists.
     pub(crate) files: Vec<Vec<u8>>,
-    /// No manifest so far has a higher serial number.
+    /// An upper bound of the serial numbers of all manifests so far.
     serial: u64,
     /// The time by which the wall clock is ahead of real time, in ms.
     pub(crate) wall_ahead: i64,
@@ -184,6 +184,7 @@ impl Publisher {
         .with_lineage(lineage);
         let may_miss =
             folder_condition == FolderCondition::Restored || folder.may_miss_acknowledged_ids;
+        // If acknowledged ids may be lost: the time before which their writers commit them to the database.
         let lost_until =
             (may_miss && fault != Fault::LostPosts).then(|| ms(now + config.commit_within));
         let stored_epoch = folder.snapshot.map(|snapshot| snapshot.epoch);
@@ -206,6 +207,8 @@ impl Publisher {
     pub(crate) fn begin_feed(&mut self, now: u64) -> Option<u64> {
         let stored = self.journal.snapshot().map(|snapshot| snapshot.epoch);
         let position = self.position;
+        // The epoch of the stored snapshot if the feed continues: this snapshot and the journal have all ids that were
+        // committed before the position.
         let continues = position.filter(|position| position.complete).and(stored);
         let continues = match self.config.fault {
             Fault::BrokenFeed => stored,

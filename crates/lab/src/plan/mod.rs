@@ -189,7 +189,8 @@ impl Server {
     pub const WORDS: [&str; 4] = ["edgeward", "nginx", "varnish", "trafficserver"];
 }
 
-/// A change of settings during the run. The server is restarted with the new settings and keeps its disk cache.
+/// A switch from a contender's settings to other settings during the run. The server is restarted with the new settings
+/// and keeps its disk cache.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SettingsSwitch {
     /// The part of the trace before the change.
@@ -259,7 +260,7 @@ impl Size {
     }
 }
 
-/// A published figure.
+/// A published comparison of two values, from the source in `citation`. The page shows it beside the measured result.
 #[derive(Clone, Debug, PartialEq)]
 pub struct SourceFigure {
     /// The figure that was measured.

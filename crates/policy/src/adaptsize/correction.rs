@@ -1,9 +1,10 @@
 //! Corrects the model with measurements: the hits of sampled caches and of the real cache.
 //!
 //! The model predicts the curve of the object hit ratio over AdaptSize's parameter `c`, also between and beyond the
-//! measured points. The sampled caches measure the hit ratio at a few values of `c`, up to the sampling error. The
-//! corrected curve is the model plus its error. The error is known at the sampled `c` and interpolated over log c
-//! between them. The whole curve is then shifted to agree with the hit ratio of the real cache under its current `c`.
+//! measured points. The sampled caches measure the hit ratio at a few values of `c`, up to the sampling error. There,
+//! the measured minus the predicted hit ratio is the model's error. The error is interpolated over log c between these
+//! values, and the corrected curve is the prediction plus this error. The whole curve is then shifted to agree with
+//! the hit ratio of the real cache under its current `c`.
 
 use edgeward_types::Seed;
 
@@ -54,6 +55,8 @@ impl Correction {
     ///
     /// `position` is the number of the request in the window, from 1.
     pub(super) fn request(&mut self, object: &mut Object, position: u32) {
+        // An object without a bin was not known when the window began. A count of 1 means that this request is its
+        // first.
         if object.bin == NO_BIN && object.count == 1 {
             object.sample = self.caches.try_sample();
         }

@@ -162,7 +162,7 @@ impl Statistics {
     }
 }
 
-/// `Object::bin` of a new object.
+/// `Object::bin` of a new object: one that was not known at the start of the window.
 pub(super) const NO_BIN: u16 = u16::MAX;
 
 const EMPTY: u32 = u32::MAX;

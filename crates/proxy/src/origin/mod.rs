@@ -11,10 +11,10 @@ mod lease; // the slots for connections
 mod orphans; // fetches that can outlive their clients
 mod outbound; // builds the request to the origin
 mod pool;
-mod queue; // requests that wait for a connection
+mod queue; // the order of waiting requests, and each client's share of the connections
 mod unfinished; // limits the number of unfinished uploads
 mod upload; // the body of a request
-mod wait; // waits for a free slot
+mod wait; // the wait of one request for a slot, with a timeout
 
 pub(crate) use body::OriginBody;
 pub(crate) use connect::Connector;

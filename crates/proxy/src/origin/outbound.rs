@@ -228,8 +228,9 @@ fn origin_form(request: &Request) -> Uri {
     Uri::from(target)
 }
 
-/// Returns the header fields by which the origin selects a variant: the client's fields, with the values that the edge
-/// writes. The map is copied only if the response varies by a field that the edge writes, which is rare.
+/// Returns header fields in which each of `fields` has the value that the origin receives: the client's value, or the
+/// value that the edge writes. The origin selects a variant by these values. The map is copied only if the response
+/// varies by a field that the edge writes, which is rare.
 pub(crate) fn as_origin_sees<'a>(
     edge: EdgeInfo<'_>,
     request: &'a Request,

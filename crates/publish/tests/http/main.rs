@@ -3,7 +3,7 @@
 
 mod pages;
 mod support;
-mod trouble;
+mod trouble; // slow, silent and hostile clients
 
 use std::time::Duration;
 
@@ -96,8 +96,8 @@ fn caches_can_use_validators_ranges_and_head_requests() {
     assert!(manifest.field("vary").contains("edgeward-challenge"));
 }
 
-/// A proof echoes its challenge, is signed, and must not be cached. `lag_ms` is the age of the data that the proof
-/// covers.
+/// A proof echoes its challenge, is signed, and must not be cached. The proof covers all ids that
+/// were committed at least `lag_ms` before it.
 #[test]
 fn a_challenge_is_answered_by_a_proof() {
     let folder = tempfile::tempdir().expect("the folder is created");
@@ -415,8 +415,8 @@ fn a_feed_that_cannot_continue_requires_a_later_snapshot() {
 }
 
 /// A folder restored from a backup lacks the ids that were acknowledged after the backup. No proof is signed before a
-/// scan is published. A writer commits an id at most `commit_within` after it posted the id. Proofs have a lag until a
-/// scan is published that began at least `commit_within` after the restart.
+/// scan is published. The writers of the lost ids commit them at most `commit_within` after the restart. Only a scan
+/// that begins after this time finds all of them, so proofs have a lag until such a scan is published.
 #[test]
 fn proofs_of_a_restored_folder_have_a_lag_until_a_scan_after_commit_within() {
     let (folder, backup) = (tempfile::tempdir(), tempfile::tempdir());

@@ -24,7 +24,7 @@ pub struct RequestTimes {
     pub due: Option<Duration>,
     /// The time when the request was passed to the connection.
     pub sent: Duration,
-    /// The time when the head of the response was complete.
+    /// The time when the head of the response was complete. The HTTP client does not report an earlier time.
     pub first_byte: Duration,
     /// The time when the last byte of the body arrived.
     pub end: Duration,
@@ -33,7 +33,7 @@ pub struct RequestTimes {
 /// The durations of a request. The first two begin at the due time, or at the send time in a closed loop.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestDurations {
-    /// The time until the head of the response was complete.
+    /// The time until the head of the response was complete, as in [`RequestTimes::first_byte`].
     pub first_byte: Duration,
     /// The time until the end of the body.
     pub total: Duration,

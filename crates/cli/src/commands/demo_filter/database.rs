@@ -75,6 +75,7 @@ impl IdSource for TableSource {
     ) -> Result<(), ScanError> {
         let failed = |error: SourceError| ScanError::Source(error.into());
         let source = Arc::clone(&self.0);
+        // An empty ledger records no progress of an earlier scan, so the scan reads the whole table.
         let mut scan =
             Scan::begin(source, Ledger::default(), ScanConfig::default()).map_err(failed)?;
         while let Some(batch) = scan.next_batch().map_err(failed)? {

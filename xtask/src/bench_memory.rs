@@ -38,7 +38,7 @@ usage: cargo xtask bench-memory [options]
                      full [60]
   --connections N    connections of the clients [16]
   --workers N        workers of the edge [2]
-  --policy NAME      policy of the edge [gdsf]
+  --policy NAME      policy of the edge [density]
   --edgeward NAME    a cargo profile or a path to the binary [release]
   --out FOLDER       for samples.jsonl and summary.md [bench/scratch/memory]
 ";
@@ -114,7 +114,7 @@ pub(crate) fn run(root: &Path, options: &Options) -> anyhow::Result<bool> {
         seconds: options.count("--seconds", 60)?,
         connections: options.count("--connections", 16)?,
         workers: options.count("--workers", 2)?,
-        policy: options.text("--policy", "gdsf"),
+        policy: options.text("--policy", "density"),
         edgeward: options.edgeward(root, "release")?,
         out: options.path("--out", root, "bench/scratch/memory"),
     };

@@ -16,8 +16,9 @@ use edgeward_sim::{
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
+use super::runs::{BATCH_REQUESTS_MAX, measure, no_requests};
 use super::schedule::feed_all;
-use super::{BATCH_REQUESTS_MAX, SimulateArgs, csv, measure, no_requests, threads};
+use super::{SimulateArgs, csv};
 use crate::diagnostic::Diagnostic;
 use crate::input::Inputs;
 use crate::output::{self, Column, Progress, Table};
@@ -109,7 +110,7 @@ pub(super) fn compute(
         requests.or_else(|| inputs.requests_max()),
     );
     let mut traffic = Traffic::default();
-    let (jobs, read) = feed_all(jobs, threads(args), Job::feed, |schedule| {
+    let (jobs, read) = feed_all(jobs, args.threads(), Job::feed, |schedule| {
         let (mut counted, mut sample) = (Vec::new(), Vec::new());
         inputs.for_each_batch(|records| {
             traffic.count_all(records, &mut counted);

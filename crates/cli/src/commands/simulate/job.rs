@@ -1,0 +1,54 @@
+//! The consumers of a trace: simulated caches, and others that need all requests.
+
+use std::time::{Duration, Instant};
+
+use edgeward_sim::{OfflineBounds, Request, Run, RunReport, TraceRecorder};
+use edgeward_trace::Record;
+
+/// A consumer of all requests.
+#[derive(Debug)]
+pub(super) enum Job {
+    /// A simulated cache, and the processing time of its requests so far.
+    Run { run: Box<Run>, run_time: Duration },
+    /// The trace, for policies that know the future.
+    Recorder(Box<TraceRecorder>),
+    /// The upper bounds of the hit ratios.
+    Bounds(Box<OfflineBounds>),
+}
+
+impl Job {
+    pub(super) fn run(run: Run) -> Self {
+        Self::Run {
+            run: Box::new(run),
+            run_time: Duration::ZERO,
+        }
+    }
+
+    pub(super) fn feed(&mut self, requests: &[Request]) {
+        match self {
+            Self::Run { run, run_time } => {
+                let start = Instant::now();
+                run.feed_requests(requests);
+                *run_time += start.elapsed();
+            }
+            Self::Recorder(recorder) => recorder.feed(requests),
+            Self::Bounds(bounds) => {
+                let records: Vec<Record> = requests.iter().map(Request::record).collect();
+                bounds.feed(&records);
+            }
+        }
+    }
+}
+
+/// Returns the report of a run, with its speed: `requests` per second. Without `series`, removes the time series.
+pub(super) fn report(run: &Run, run_time: Duration, requests: u64, series: bool) -> RunReport {
+    let mut report = run.report();
+    if run_time > Duration::ZERO {
+        report.requests_per_second = Some(requests as f64 / run_time.as_secs_f64());
+    }
+    if !series {
+        report.series.clear();
+        report.tuned.clear();
+    }
+    report
+}

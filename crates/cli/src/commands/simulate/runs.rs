@@ -1,0 +1,210 @@
+//! The runs over one trace: each combination of policy, capacity and disk options.
+//!
+//! If an option is a share of the trace (`--capacity 1%`), a first pass over the trace measures its size. Then the
+//! trace is read once for all runs: each batch is passed to every run, and the runs are distributed over threads
+//! ([`schedule`](super::schedule)). With `--disk`, every run has a disk tier below its memory tier. Policies that know
+//! the future run after this pass ([`offline`](super::offline)).
+
+use std::num::NonZeroU32;
+
+use serde::Serialize;
+
+use edgeward_sim::{
+    BoundReport, Capacity, DiskConfig, OfflineBounds, OfflineConfig, Request, Run, RunConfig,
+    RunReport, SimulatedPolicy, TraceFacts, Traffic,
+};
+use edgeward_types::Seed;
+
+use super::args::SimulateArgs;
+use super::job::{Job, report};
+use super::offline;
+use super::schedule::feed_all;
+use crate::diagnostic::Diagnostic;
+use crate::input::Inputs;
+use crate::output::Progress;
+
+/// Reads the trace once and returns its facts. Options that are shares need the number of requests and the footprint.
+pub(super) fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
+    if inputs.contains_stdin() {
+        return Err(Diagnostic::new(
+            "a share of the trace needs two passes, and stdin can be read only once",
+        )
+        .hint("give --capacity in bytes and --warmup in requests, or put the trace in a file")
+        .into());
+    }
+    let progress = Progress::new("measuring", "requests", inputs.requests_max());
+    let mut traffic = Traffic::default();
+    for_each_batch(inputs, &mut traffic, BATCH_REQUESTS_MAX, |batch| {
+        progress.advance(batch.len() as u64);
+        batch.clear();
+    })?;
+    Ok(traffic.facts())
+}
+
+pub(super) fn simulate(
+    args: &SimulateArgs,
+    inputs: &Inputs,
+    known_facts: Option<&TraceFacts>,
+) -> anyhow::Result<Simulation> {
+    let requests = known_facts.map(|facts| facts.requests);
+    let warmup_requests = args.warmup.requests(requests);
+    let footprint_bytes = known_facts.map_or(0, |facts| facts.footprint_bytes);
+    let disks = args.disk.configs(footprint_bytes);
+    let interval_requests = requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1));
+    let mut jobs: Vec<Job> = Vec::new();
+    // Offline runs, each with the position of its report among all reports.
+    let mut offline_runs: Vec<(usize, OfflineConfig)> = Vec::new();
+    for capacity in &args.capacity {
+        let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
+        for &policy in &args.policy {
+            let policy = match policy {
+                SimulatedPolicy::Online(policy) => policy,
+                SimulatedPolicy::Offline(policy) => {
+                    let config = OfflineConfig {
+                        policy,
+                        capacity_bytes,
+                        warmup_requests,
+                        object_overhead_bytes: args.object_overhead.bytes(),
+                        seed: Seed(args.seed),
+                        interval_requests,
+                    };
+                    offline_runs.push((jobs.len() + offline_runs.len(), config));
+                    continue;
+                }
+            };
+            let config = RunConfig {
+                policy,
+                capacity_bytes,
+                warmup_requests,
+                object_overhead_bytes: args.object_overhead.bytes(),
+                seed: Seed(args.seed),
+                window_requests: args.window.map(NonZeroU32::get),
+                interval_requests,
+            };
+            let metadata_bytes = args.count_metadata.bytes();
+            if disks.is_empty() {
+                let mut run = Run::new(config).with_metadata_bytes(metadata_bytes);
+                if let Some(latency_ms) = args.fetch_latency {
+                    run = run.with_fetch_latency_ms(latency_ms);
+                }
+                jobs.push(Job::run(run));
+            } else {
+                let with_disk = |disk: &DiskConfig| {
+                    let run = Run::with_disk(config.clone(), disk.clone());
+                    Job::run(run.with_metadata_bytes(metadata_bytes))
+                };
+                jobs.extend(disks.iter().map(with_disk));
+            }
+        }
+    }
+    if !offline_runs.is_empty() {
+        jobs.push(Job::Recorder(Box::default()));
+    }
+    if args.bounds {
+        let bounds = OfflineBounds::new(warmup_requests, args.object_overhead.bytes())
+            .with_metadata_bytes(args.count_metadata.bytes());
+        jobs.push(Job::Bounds(Box::new(bounds)));
+    }
+    let threads = args.threads();
+    let progress = Progress::new(
+        "simulating",
+        "requests",
+        requests.or_else(|| inputs.requests_max()),
+    );
+    let mut traffic = Traffic::default();
+    let batch_requests = (BATCH_REQUESTS_PER_JOB * jobs.len()).min(BATCH_REQUESTS_MAX);
+    let (jobs, read) = feed_all(jobs, threads, Job::feed, |schedule| {
+        for_each_batch(inputs, &mut traffic, batch_requests, |batch| {
+            let requests = batch.len() as u64;
+            schedule.push(batch);
+            progress.advance(requests);
+        })
+    });
+    read?;
+    drop(progress);
+    let facts = traffic.facts();
+    if facts.requests == 0 {
+        return Err(no_requests(inputs));
+    }
+    let mut simulation = Simulation {
+        trace: facts,
+        runs: Vec::new(),
+        bounds: Vec::new(),
+    };
+    let mut offline_reports = Vec::new();
+    for job in jobs {
+        match job {
+            Job::Run { run, run_time } => {
+                let report = report(&run, run_time, simulation.trace.requests, !args.no_series);
+                simulation.runs.push(report);
+            }
+            Job::Recorder(recorder) => {
+                let trace = recorder.finish()?;
+                offline_reports = offline::run_all(&trace, &offline_runs, threads);
+            }
+            Job::Bounds(bounds) => {
+                let capacity_bytes = |capacity: &Capacity| capacity.bytes(footprint_bytes).max(1);
+                let capacities: Vec<u64> = args.capacity.iter().map(capacity_bytes).collect();
+                simulation.bounds = bounds.report(&capacities);
+            }
+        }
+    }
+    for (row, mut report) in offline_reports {
+        if args.no_series {
+            report.series.clear();
+        }
+        simulation.runs.insert(row, report);
+    }
+    Ok(simulation)
+}
+
+pub(super) fn no_requests(inputs: &Inputs) -> anyhow::Error {
+    Diagnostic::new(format!("{} contains no requests", inputs.label()))
+        .hint("`edgeward trace info` shows the contents of a trace")
+        .into()
+}
+
+/// Reads the traces, counts their requests and passes them to `each`, which must empty the batch. All batches but the
+/// last have at least `batch_requests` requests.
+fn for_each_batch(
+    inputs: &Inputs,
+    traffic: &mut Traffic,
+    batch_requests: usize,
+    mut each: impl FnMut(&mut Vec<Request>),
+) -> anyhow::Result<()> {
+    let mut batch = Vec::new();
+    inputs.for_each_batch(|records| {
+        traffic.count_all(records, &mut batch);
+        if batch.len() >= batch_requests {
+            each(&mut batch);
+        }
+    })?;
+    if !batch.is_empty() {
+        each(&mut batch);
+    }
+    Ok(())
+}
+
+/// The results of all runs. They are also the JSON document of `--json`.
+#[derive(Debug, Serialize)]
+pub(super) struct Simulation {
+    pub(super) trace: TraceFacts,
+    pub(super) runs: Vec<RunReport>,
+    /// Upper bounds for any policy, one per capacity.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) bounds: Vec<BoundReport>,
+}
+
+/// A batch has this number of requests for each job, up to [`BATCH_REQUESTS_MAX`]. A small batch stays in the
+/// processor's cache beside the state of a single run. If many runs share this cache, each run must load its state
+/// again for each batch; a large batch amortises this cost.
+const BATCH_REQUESTS_PER_JOB: usize = 1 << 13;
+
+/// The number of requests in a batch for eight jobs and more: 2 MiB.
+pub(super) const BATCH_REQUESTS_MAX: usize = 1 << 16;
+
+/// The intended number of points of a time series. A plot cannot show more points.
+const INTERVALS: u64 = 200;
+
+/// The number of requests between two points of a time series if the length of the trace is unknown.
+const INTERVAL_REQUESTS: u64 = 50_000;

@@ -4,20 +4,23 @@
 //! ignores unknown directives (§5.2.3). If a directive occurs twice, the more restrictive value counts. In
 //! a response, an invalid number of seconds is read as 0 (§4.2.1: the response counts as stale).
 //!
-//! The targeted field of RFC 9213 is not supported yet. All code of this crate reads directives with
-//! [`ResponseDirectives::from_headers`], so the targeted field will need a change in this function only.
+//! A targeted field (RFC 9213) replaces `Cache-Control` of a response. It is a structured field with a strict parser:
+//! `targeted.rs`.
 
 use http::header::{CACHE_CONTROL, HeaderMap, HeaderName, PRAGMA};
 
 use crate::list::{self, Members};
 
+mod targeted;
 #[cfg(test)]
 mod tests;
+
+pub use targeted::TARGETED_FIELDS;
 
 /// Larger numbers of seconds are read as this value: 2^31, about 68 years (§1.2.2).
 pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
 
-/// The `Cache-Control` directives of a response (§5.2.2), from all header lines.
+/// The directives of a response (§5.2.2): those of a targeted field (RFC 9213), else those of all `Cache-Control` lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `max-age` (§5.2.2.1) in seconds. An invalid number is read as 0.
@@ -46,11 +49,16 @@ pub struct ResponseDirectives {
     pub no_transform: bool,
     /// `immutable` (RFC 8246). It concerns reloads in private caches. The edge does not use it.
     pub immutable: bool,
+    /// True if a targeted field gave the directives. `Expires` is then ignored (RFC 9213 §2.2).
+    pub is_targeted: bool,
 }
 
 impl ResponseDirectives {
-    /// Parses every `Cache-Control` line of a response.
+    /// Parses the first usable one of [`TARGETED_FIELDS`], or else every `Cache-Control` line of a response.
     pub fn from_headers(headers: &HeaderMap) -> Self {
+        if let Some(directives) = targeted::directives(headers) {
+            return directives;
+        }
         let mut directives = Self::default();
         for line in headers.get_all(CACHE_CONTROL) {
             directives.add_line(line.as_bytes());
@@ -58,34 +66,32 @@ impl ResponseDirectives {
         directives
     }
 
-    /// Parses one more line of directives.
+    /// Parses one more line of `Cache-Control`.
     pub fn add_line(&mut self, line: &[u8]) {
         for (name, argument) in directives(line) {
-            // A restrictive directive counts with any argument. A permissive directive counts only in the form
-            // that the RFC defines.
-            match name.as_str() {
-                "max-age" => restrict(&mut self.max_age, argument.seconds().unwrap_or(0)),
-                "s-maxage" => restrict(&mut self.s_maxage, argument.seconds().unwrap_or(0)),
-                "no-store" => self.no_store = true,
-                "no-cache" => self.no_cache.restrict(argument),
-                "private" => self.private.restrict(argument),
-                "must-revalidate" => self.must_revalidate = true,
-                "proxy-revalidate" => self.proxy_revalidate = true,
-                "no-transform" => self.no_transform = true,
-                "public" => self.public |= argument.is_absent(),
-                "must-understand" => self.must_understand |= argument.is_absent(),
-                "immutable" => self.immutable |= argument.is_absent(),
-                "stale-while-revalidate" => {
-                    restrict(
-                        &mut self.stale_while_revalidate,
-                        argument.seconds().unwrap_or(0),
-                    );
-                }
-                "stale-if-error" => {
-                    restrict(&mut self.stale_if_error, argument.seconds().unwrap_or(0));
-                }
-                _ => {}
-            }
+            self.add(name.as_str(), argument);
+        }
+    }
+
+    /// Adds a directive, whose name is in lower case. A restrictive directive counts with any argument. A permissive
+    /// directive counts only in the form that the RFC defines.
+    fn add(&mut self, name: &str, argument: Argument<'_>) {
+        let seconds = || argument.seconds().unwrap_or(0);
+        match name {
+            "max-age" => restrict(&mut self.max_age, seconds()),
+            "s-maxage" => restrict(&mut self.s_maxage, seconds()),
+            "no-store" => self.no_store = true,
+            "no-cache" => self.no_cache.restrict(argument),
+            "private" => self.private.restrict(argument),
+            "must-revalidate" => self.must_revalidate = true,
+            "proxy-revalidate" => self.proxy_revalidate = true,
+            "no-transform" => self.no_transform = true,
+            "public" => self.public |= argument.is_absent(),
+            "must-understand" => self.must_understand |= argument.is_absent(),
+            "immutable" => self.immutable |= argument.is_absent(),
+            "stale-while-revalidate" => restrict(&mut self.stale_while_revalidate, seconds()),
+            "stale-if-error" => restrict(&mut self.stale_if_error, seconds()),
+            _ => {}
         }
     }
 

@@ -41,8 +41,8 @@ impl LifetimeSource {
 
 impl Lifetime {
     /// Returns the first of `s-maxage`, `max-age` and `Expires` that is present. Otherwise returns the heuristic
-    /// lifetime if `rules` and the response permit it, or else zero. `response_time`, at which the response arrived,
-    /// replaces a missing or invalid `Date`.
+    /// lifetime if `rules` and the response permit it, or else zero. `Expires` is ignored if a targeted field gave
+    /// `directives`. `response_time`, at which the response arrived, replaces a missing or invalid `Date`.
     pub fn compute(
         rules: &Rules,
         status: StatusCode,
@@ -61,7 +61,7 @@ impl Lifetime {
             return from_secs(secs, LifetimeSource::MaxAge);
         }
         let date = date_field(response, &DATE).unwrap_or(response_time);
-        if response.contains_key(EXPIRES) {
+        if !directives.is_targeted && response.contains_key(EXPIRES) {
             return Self {
                 millis: expires_after_ms(response, date),
                 source: LifetimeSource::Expires,
@@ -174,6 +174,14 @@ mod tests {
             ),
             (
                 "{date}\nlast-modified: Sun, 06 Nov 1994 08:49:00 GMT",
+                0,
+                Nothing,
+            ),
+            // RFC 9213 §2.2: a targeted field replaces both fields.
+            ("cdn-cache-control: max-age=5\n{expires}", 5_000, MaxAge),
+            ("cdn-cache-control: public\n{expires}", 0, Nothing),
+            (
+                "cdn-cache-control: public\ncache-control: max-age=5",
                 0,
                 Nothing,
             ),

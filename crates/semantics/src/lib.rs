@@ -59,7 +59,7 @@ mod vary;
 pub use age::Exchange;
 pub use authority::{Authority, InvalidTarget};
 pub use cache_control::{
-    DELTA_SECONDS_MAX, FieldScope, MaxStale, RequestDirectives, ResponseDirectives,
+    DELTA_SECONDS_MAX, FieldScope, MaxStale, RequestDirectives, ResponseDirectives, TARGETED_FIELDS,
 };
 pub use cache_key::Target;
 pub use cache_status::{CacheStatus, Forward, Outcome};

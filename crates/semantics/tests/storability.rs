@@ -6,6 +6,8 @@ use edgeward_types::Timestamp;
 use http::header::{AUTHORIZATION, CACHE_CONTROL, ETAG, EXPIRES, SET_COOKIE, VARY};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode};
 
+const CDN: HeaderName = HeaderName::from_static("cdn-cache-control");
+
 const NOW: Timestamp = Timestamp::from_secs(784_111_777);
 
 fn verdict(
@@ -131,6 +133,21 @@ fn the_golden_table_of_storability_holds() {
             "authorization, proxy-revalidate",
             &[(AUTHORIZATION, "x")],
             cc("max-age=60, proxy-revalidate"),
+        ),
+        (
+            "no-store, but cdn max-age=60",
+            &[],
+            vec![(CACHE_CONTROL, "no-store"), (CDN, "max-age=60")],
+        ),
+        (
+            "max-age=60, but cdn no-store",
+            &[],
+            vec![(CACHE_CONTROL, "max-age=60"), (CDN, "no-store")],
+        ),
+        (
+            "max-age=60, cdn invalid",
+            &[],
+            vec![(CACHE_CONTROL, "max-age=60"), (CDN, "no-store,")],
         ),
         (
             "request no-store (ignored)",

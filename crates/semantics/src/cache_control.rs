@@ -20,7 +20,7 @@ pub use targeted::TARGETED_FIELDS;
 /// Larger numbers of seconds are read as this value: 2^31, about 68 years (§1.2.2).
 pub const DELTA_SECONDS_MAX: u32 = 1 << 31;
 
-/// The directives of a response (§5.2.2): those of a targeted field (RFC 9213), else those of all `Cache-Control` lines.
+/// The directives of a response (§5.2.2), from a targeted field (RFC 9213) or from all `Cache-Control` lines.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResponseDirectives {
     /// `max-age` (§5.2.2.1) in seconds. An invalid number is read as 0.

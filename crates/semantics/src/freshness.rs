@@ -231,8 +231,8 @@ mod tests {
             ),
             (
                 200,
-                // The weekday is wrong, so the date is invalid and counts as absent.
-                "last-modified: Sun, 06 Nov 1984 08:49:37 GMT".to_owned(),
+                // The day does not exist, so the date is invalid and counts as absent.
+                "last-modified: Sun, 31 Nov 1984 08:49:37 GMT".to_owned(),
                 7_000,
                 Estimate,
             ),

@@ -1,5 +1,6 @@
 """Plans: with every executor, a plan has the results of `simulate`."""
 
+import json
 from concurrent.futures import Future, ThreadPoolExecutor
 
 import pytest
@@ -53,7 +54,7 @@ def test_a_series_has_the_rows_of_each_trace(trace):
     pandas = optional("pandas")
     with ThreadPoolExecutor(1) as executor:
         found = Plan(trace, POLICIES, CAPACITIES, bounds=True).run(executor, series=True)
-    rows = simulate(trace, POLICIES, CAPACITIES, series=True)
+    rows = simulate(trace, POLICIES, CAPACITIES, bounds=True, series=True)
     rows.insert(0, "trace", "web")
     pandas.testing.assert_frame_equal(found, rows)
 
@@ -90,3 +91,46 @@ def test_the_arguments_of_read_apply_to_files(trace, files):
 def test_two_traces_of_one_name_need_labels(trace):
     with pytest.raises(ValueError, match="two traces have the name `web`"):
         Plan([trace, Trace.generate("web", 1000)], "lru", "1%")
+
+
+SWEEP = """
+policies = ["lru", "density"]
+capacities = ["1%", "4MiB"]
+seeds = [1, 2]
+warmup = "10%"
+bounds = true
+
+[traces]
+whole = ["t.csv"]
+cut = { file = "t.oracleGeneral", requests = 5000 }
+
+[read]
+requests = 10000
+"""
+
+
+def test_a_plan_from_a_file_has_the_results_of_the_command(edgeward, files):
+    (files / "sweep.toml").write_text(SWEEP)
+    with ThreadPoolExecutor(2) as executor:
+        rows = Plan.from_file(files / "sweep.toml").run(executor, frame="records")
+    document = json.loads(edgeward("simulate", "--plan", files / "sweep.toml", "--json", "--quiet"))
+    columns = ("policy", "capacity_bytes", "seed", "requests", "hits", "digest")
+    expected = [
+        [trace["name"], *(run[column] for column in columns)] for trace in document["traces"] for run in trace["runs"]
+    ]
+    assert [[row["trace"], *(row[column] for column in columns)] for row in rows] == expected
+    assert {row["trace"]: row["requests"] for row in rows} == {"whole": 9000, "cut": 4500}
+    bounds = [bound["object_hit_ratio_max"] for trace in document["traces"] for bound in trace["bounds"]]
+    assert [row["object_hit_ratio_max"] for row in rows[::4]] == bounds
+
+
+def test_a_file_with_an_unsupported_key_is_refused(tmp_path):
+    for text, message in (
+        ('capacities = "1%"\ndisk = "1GiB"\n[traces]\na = "t"', "the key `disk` is not supported here"),
+        ('[traces]\na = "t"', "the key `capacities` is missing"),
+        ('capacities = "1%"', "the key `traces` is missing"),
+        ('capacities = "1%"\n[traces]\na = {}', "the key `traces.a.file` is missing"),
+    ):
+        (tmp_path / "p.toml").write_text(text)
+        with pytest.raises(ValueError, match=message):
+            Plan.from_file(tmp_path / "p.toml")

@@ -32,7 +32,7 @@ def test_the_results_are_those_of_the_command(edgeward, trace, files):
         expected.pop("tuned", None)
         bound = document["bounds"][index // len(POLICIES)]
         assert without_speed(runs[index]) == without_speed(expected) | bound
-        cell = {"policy": expected["policy"], "capacity_bytes": expected["capacity_bytes"]}
+        cell = {name: expected[name] for name in ("policy", "capacity_bytes", "seed")}
         found = [row for row in series if cell.items() <= row.items()]
         assert [without_speed(row) for row in found] == [cell | point for point in points]
     assert len(runs) == len(document["runs"]) == 2 * len(POLICIES)

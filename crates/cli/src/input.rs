@@ -144,10 +144,14 @@ impl Inputs {
         })
     }
 
-    /// Passes all records to `each`, in order and in batches. Then writes a warning to stderr if lines were skipped.
-    pub(crate) fn for_each_batch(&self, mut each: impl FnMut(&[Record])) -> anyhow::Result<()> {
-        let result = self.read(None, |records| {
-            each(records);
+    /// Passes all records to `each`, in order and in batches, each with the number of bytes read so far. Then writes a
+    /// warning to stderr if lines were skipped.
+    pub(crate) fn for_each_batch(
+        &self,
+        mut each: impl FnMut(&[Record], u64),
+    ) -> anyhow::Result<()> {
+        let result = self.read_counted(|records, bytes_read| {
+            each(records, bytes_read);
             Ok(())
         })?;
         if let Some(error) = result.error {
@@ -170,6 +174,20 @@ impl Inputs {
         &self,
         progress: Option<&Progress>,
         mut each: impl FnMut(&[Record]) -> anyhow::Result<()>,
+    ) -> anyhow::Result<ReadResult> {
+        self.read_counted(|records, bytes_read| {
+            each(records)?;
+            if let Some(progress) = progress {
+                progress.set(bytes_read);
+            }
+            Ok(())
+        })
+    }
+
+    /// Passes all records to `each` as they are read, with the number of bytes read so far.
+    fn read_counted(
+        &self,
+        mut each: impl FnMut(&[Record], u64) -> anyhow::Result<()>,
     ) -> anyhow::Result<ReadResult> {
         let bytes_read = Arc::new(AtomicU64::new(0));
         let mut remaining = self.0.requests_max.unwrap_or(u64::MAX);
@@ -203,10 +221,7 @@ impl Inputs {
                 let take =
                     usize::try_from(remaining).map_or(records.len(), |n| records.len().min(n));
                 remaining -= take as u64;
-                each(&records[..take])?;
-                if let Some(progress) = progress {
-                    progress.set(bytes_read.load(Ordering::Relaxed));
-                }
+                each(&records[..take], bytes_read.load(Ordering::Relaxed))?;
             }
             result.files.push(FileRead {
                 label,

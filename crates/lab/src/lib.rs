@@ -47,6 +47,11 @@ pub use plan::{
     Amount, ComparisonPlan, Contender, Generated, LoadPlan, Order, Plan, Problem, Server, Setting,
     SettingValue, SettingsSwitch, Size, SourceFigure, TraceOrigin, TracePlan,
 };
+/// Reads the TOML file of a plan with positions, for any command with plans.
+pub mod plan_file {
+    pub use crate::plan::{Entry, Problem, Table, read_document};
+}
+
 pub use run::{LabError, LabPaths, ProgressObserver, run};
 pub use sample::Sample;
 pub use source::TraceError;

@@ -148,6 +148,7 @@ impl Run {
         RunReport {
             policy: self.config.policy.to_string(),
             capacity_bytes: self.config.capacity_bytes,
+            seed: self.config.seed.0,
             requests,
             hits,
             object_hit_ratio: ratio(hits, requests),
@@ -339,6 +340,8 @@ pub struct RunReport {
     pub policy: String,
     /// The capacity of the memory tier in bytes.
     pub capacity_bytes: u64,
+    /// The seed of the policy's random draws.
+    pub seed: u64,
     /// Counted requests, without the warm-up.
     pub requests: u64,
     /// Hits among the counted requests.

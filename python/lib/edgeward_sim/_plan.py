@@ -5,13 +5,23 @@ from __future__ import annotations
 import multiprocessing
 import os
 import pickle
+import tomllib
 from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ProcessPoolExecutor
 from functools import lru_cache
+from pathlib import Path as FilePath
 from typing import TYPE_CHECKING, Any, Optional, Protocol, Union
 
 from ._frames import FrameKind, Row, frame_of
-from ._simulate import Capacities, Policies, bounds_by_capacity, capacity_texts, policy_names, run_rows
+from ._simulate import (
+    DEFAULT_POLICIES,
+    Capacities,
+    Policies,
+    bounds_by_capacity,
+    capacity_texts,
+    policy_names,
+    run_rows,
+)
 from ._trace import Path, Trace
 
 if TYPE_CHECKING:
@@ -19,7 +29,8 @@ if TYPE_CHECKING:
 
     from ._simulate import Settings
 
-Source = Union[Trace, Path]
+# A trace, a file, or files that are read as one trace.
+Source = Union[Trace, Path, list[str]]
 
 
 class Future(Protocol):
@@ -48,15 +59,17 @@ class Plan:
         policies: Policies,
         capacities: Capacities,
         *,
+        seeds: Optional[Iterable[int]] = None,
         bounds: bool = False,
         read: Optional[Mapping[str, Any]] = None,
         **settings: Unpack[Settings],
     ) -> None:
         """Checks the arguments, which are those of ``simulate``. Traces are read when the plan runs.
 
-        traces: traces or paths of files, or a dict with a label for each. A task reads its file itself, so each
-            machine of a cluster needs the file under this path. A ``Trace`` is sent with each of its tasks, 24 bytes
-            per request.
+        traces: traces or paths of files, or a dict with a label for each. In a dict, a list of paths is one trace.
+            A task reads its file itself, so each machine of a cluster needs the file under this path. A ``Trace`` is
+            sent with each of its tasks, 24 bytes per request.
+        seeds: seeds of random numbers; each is a run of its own. They replace ``seed``.
         read: arguments of ``Trace.read`` for the files, such as ``{"cut_query": True}``.
         """
         if isinstance(traces, (Trace, str, os.PathLike)):
@@ -66,9 +79,47 @@ class Plan:
         self._traces: dict[str, Source] = dict(traces)
         self._policies = policy_names(policies)
         self._capacities = list(dict.fromkeys(capacity_texts(capacities)))
-        self._read = dict(read or {})
+        read = dict(read or {})
+        self._reads = dict.fromkeys(self._traces, read)
+        self._seeds = [settings.pop("seed", 0)] if seeds is None else list(seeds)
+        if not self._seeds:
+            raise ValueError("the list of seeds is empty")
         self._bounds = bounds
         self._settings = settings
+
+    @classmethod
+    def from_file(cls, path: Path) -> Plan:
+        """Reads a plan of ``edgeward simulate --plan``, a TOML file (docs/how-to/plans.md).
+
+        The paths of traces start at the folder of the file.
+        """
+        with open(path, "rb") as file:
+            document = tomllib.load(file)
+        tables = {name: document.pop(name, {}) for name in ("traces", "read")}
+        unknown = [key for key in document if key not in FILE_KEYS]
+        if unknown:
+            known = ", ".join(FILE_KEYS)
+            raise ValueError(f"{os.fspath(path)}: the key `{unknown[0]}` is not supported here; the keys are {known}")
+        for key, is_present in (("traces", tables["traces"]), ("capacities", "capacities" in document)):
+            if not is_present:
+                raise ValueError(f"{os.fspath(path)}: the key `{key}` is missing")
+        folder = FilePath(path).parent
+        traces, reads = {}, {}
+        for name, entry in tables["traces"].items():
+            reads[name] = dict(tables["read"])
+            if isinstance(entry, dict):
+                reads[name] |= {key: value for key, value in entry.items() if key != "file"}
+                if "file" not in entry:
+                    raise ValueError(f"{os.fspath(path)}: the key `traces.{name}.file` is missing")
+                entry = entry["file"]
+            columns = reads[name].get("columns")
+            if isinstance(columns, str):
+                reads[name]["columns"] = dict(pair.split("=", 1) for pair in columns.split(","))
+            files = [entry] if isinstance(entry, str) else entry
+            traces[name] = [str(folder / file) for file in files]
+        plan = cls(traces, document.pop("policies", DEFAULT_POLICIES), document.pop("capacities"), **_lists(document))
+        plan._reads = reads
+        return plan
 
     def run(
         self,
@@ -85,7 +136,7 @@ class Plan:
         """
         if executor is not None:
             return frame_of(self._collect(executor, series), frame)
-        tasks = len(self._traces) * (len(self._policies) + self._bounds)
+        tasks = len(self._traces) * (len(self._policies) * len(self._seeds) + self._bounds)
         # A forked child of a process with threads may deadlock, and this package has threads.
         pool = ProcessPoolExecutor(min(tasks, os.cpu_count() or 1), multiprocessing.get_context("spawn"))
         try:
@@ -97,20 +148,22 @@ class Plan:
         return frame_of(rows, frame)
 
     def _collect(self, executor: Executor, series: bool) -> list[Row]:
-        """Submits all tasks and returns their rows, in the order of traces, capacities and policies."""
+        """Submits all tasks and returns their rows, in the order of traces, capacities, policies and seeds."""
         submitted: list[Future] = []
 
-        def submit(task: Callable[..., Any], source: Source, *arguments: Any) -> Future:
-            future: Future = executor.submit(task, source, self._read, self._capacities, self._settings, *arguments)
+        def submit(task: Callable[..., Any], label: str, *arguments: Any) -> Future:
+            source, read = self._traces[label], self._reads[label]
+            future: Future = executor.submit(task, source, read, self._capacities, self._settings, *arguments)
             submitted.append(future)
             return future
 
         try:
             pending = []
-            for label, source in self._traces.items():
+            for label in self._traces:
                 # The bounds take longer than most runs, so they start first.
-                bounds = submit(bounds_task, source) if self._bounds and not series else None
-                runs = [submit(run_task, source, policy, series) for policy in self._policies]
+                bounds = submit(bounds_task, label) if self._bounds else None
+                cells = [(policy, seed) for policy in self._policies for seed in self._seeds]
+                runs = [submit(run_task, label, policy, seed, series) for policy, seed in cells]
                 pending.append((label, runs, bounds))
             rows: list[Row] = []
             for label, runs, bounds in pending:
@@ -126,6 +179,16 @@ class Plan:
                 if cancel is not None:
                     cancel()
             raise
+
+
+# The keys of a file beside ``[traces]`` and ``[read]``.
+FILE_KEYS = ("policies", "capacities", "seeds", "warmup", "object_overhead", "window", "bounds")
+
+
+def _lists(document: dict[str, Any]) -> dict[str, Any]:
+    """Returns the settings of a file. A single seed becomes a list."""
+    seeds = document.get("seeds")
+    return document | {"seeds": [seeds]} if isinstance(seeds, int) else document
 
 
 class RayExecutor:
@@ -153,10 +216,12 @@ def run_task(
     capacities: list[str],
     settings: Settings,
     policy: str,
+    seed: int,
     series: bool,
 ) -> list[Row]:
-    """Runs one policy over one trace. Returns the rows of its runs."""
-    return run_rows(_trace_of(source, read), [policy], capacities, series=series, threads=1, **settings)
+    """Runs one policy with one seed over one trace. Returns the rows of its runs."""
+    seeded: Settings = {**settings, "seed": seed}
+    return run_rows(_trace_of(source, read), [policy], capacities, series=series, threads=1, **seeded)
 
 
 def bounds_task(
@@ -170,25 +235,29 @@ def _trace_of(source: Source, read: Mapping[str, Any]) -> Trace:
     """Returns the trace, which is read if the source is a path."""
     if isinstance(source, Trace):
         return source
-    path = os.fspath(source)
-    status = os.stat(path)
-    return _read_once(path, status.st_mtime_ns, status.st_size, pickle.dumps(read))
+    paths = source if isinstance(source, list) else [os.fspath(source)]
+    states = [os.stat(path) for path in paths]
+    versions = tuple((state.st_mtime_ns, state.st_size) for state in states)
+    return _read_once(tuple(paths), versions, pickle.dumps(read))
 
 
 @lru_cache(maxsize=1)
-def _read_once(path: str, _mtime_ns: int, _size: int, read: bytes) -> Trace:
-    """Reads a file. Keeps the last trace for the next task of this process, which is likely to need it.
+def _read_once(paths: tuple[str, ...], _versions: tuple[tuple[int, int], ...], read: bytes) -> Trace:
+    """Reads files as one trace. Keeps the last trace for the next task of this process, which is likely to need it.
 
-    ``_mtime_ns`` and ``_size`` are only part of the key of the cache, so that a changed file is read again.
+    ``_versions`` is only part of the key of the cache, so that a changed file is read again.
     """
-    return Trace.read(path, **pickle.loads(read))
+    return Trace.read(list(paths), **pickle.loads(read))
 
 
 def _by_label(traces: Iterable[Source]) -> dict[str, Source]:
     """Returns the traces in a dict by their names or paths."""
     labelled: dict[str, Source] = {}
     for trace in traces:
-        label = trace.name if isinstance(trace, Trace) else os.fspath(trace)
+        if isinstance(trace, Trace):
+            label = trace.name
+        else:
+            label = ", ".join(trace) if isinstance(trace, list) else os.fspath(trace)
         if label in labelled:
             raise ValueError(f"two traces have the name `{label}`; give a dict with a label for each")
         labelled[label] = trace

@@ -85,7 +85,7 @@ def simulate(
     """Runs each policy at each capacity over the trace. Returns a frame with one row per run.
 
     The columns are those of the runs in the JSON document of ``edgeward simulate``, which has the same results:
-    ``policy``, ``capacity`` (as given), ``capacity_bytes``, ``requests``, ``hits``, ``object_hit_ratio``,
+    ``policy``, ``capacity`` (as given), ``capacity_bytes``, ``seed``, ``requests``, ``hits``, ``object_hit_ratio``,
     ``byte_hit_ratio`` and others. Ctrl-C ends the call.
 
     trace: a trace, or the path of a file.
@@ -96,9 +96,10 @@ def simulate(
     seed: the seed of the policies' random numbers.
     window: requests between two steps of the tuner of AdaptSize or ``hill-climbing``. None means 250,000 for AdaptSize,
         as in the paper, and 50,000 for ``hill-climbing``.
-    bounds: adds ``object_hit_ratio_max`` and ``byte_hit_ratio_max``, which no policy can exceed at this capacity.
-    series: returns the hit ratios over time instead, one row per run and interval, without bounds. ``requests_end`` is
-        the number of the interval's last request.
+    bounds: adds ``object_hit_ratio_max`` and ``byte_hit_ratio_max``, which no policy can exceed at this capacity over
+        the whole trace without its warm-up.
+    series: returns the hit ratios over time instead, one row per run and interval. ``requests_end`` is the number of
+        the interval's last request.
     threads: the number of threads; None means one per core.
     frame: "pandas", "polars", or "records" for a list of dicts. None means the first of them that is installed.
     """
@@ -134,12 +135,17 @@ def run_rows(
     cells = [(text, index) for index, text in enumerate(texts) for _ in names]
     rows: list[Row] = []
     for run, (capacity, index) in zip(document["runs"], cells, strict=True):
-        cell = {"policy": run.pop("policy"), "capacity": capacity, "capacity_bytes": run.pop("capacity_bytes")}
+        cell = {
+            "policy": run.pop("policy"),
+            "capacity": capacity,
+            "capacity_bytes": run.pop("capacity_bytes"),
+            "seed": run.pop("seed"),
+        }
+        limits = _limits(document["bounds"][index]) if bounds else {}
         if series:
-            rows.extend(cell | interval for interval in run["series"])
+            rows.extend(cell | interval | limits for interval in run["series"])
             continue
         figures = {name: value for name, value in run.items() if not isinstance(value, (list, dict))}
-        limits = _limits(document["bounds"][index]) if bounds else {}
         rows.append(cell | figures | limits)
     return rows
 

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Serve(serve::ServeArgs),
     Gateway(gateway::GatewayArgs),
     Analyze(analyze::AnalyzeArgs),
-    Simulate(simulate::SimulateArgs),
+    Simulate(simulate::SimulateCommand),
     Origin(origin::OriginArgs),
     Replay(replay::ReplayArgs),
     Trace(trace::TraceArgs),

@@ -1,15 +1,19 @@
-//! `edgeward simulate`: runs a trace through the server's cache policies.
+//! `edgeward simulate`: runs traces through the server's cache policies.
 //!
-//! `args` has the options, `runs` the runs over a trace. The results are printed (`table`) or written as JSON, CSV
-//! (`csv`) or a page with plots (`page`). With `--curve`, the result is a miss-ratio curve for each policy (`curve`).
+//! `command` and `args` have the options, `plan` reads a plan, `runs` executes the runs over a trace. The results are
+//! printed (`table`) or written as JSON, CSV (`rows`) or a page with plots (`page`). With `--curve`, the result is a
+//! miss-ratio curve for each policy (`curve`).
 
 mod args;
-mod csv;
+mod command;
 mod curve;
 mod disk;
 mod job;
 mod offline;
 mod page;
+mod pass;
+mod plan;
+mod rows;
 mod runs;
 mod schedule;
 mod table;
@@ -18,37 +22,113 @@ use std::path::Path;
 use std::process::ExitCode;
 
 use anyhow::Context;
+use edgeward_sim::TraceFacts;
+use serde::Serialize;
 
-pub(crate) use self::args::SimulateArgs;
+use self::args::SimulateArgs;
+pub(crate) use self::command::SimulateCommand;
+use self::pass::Pass;
 use self::runs::{Simulation, measure, simulate};
 use crate::input::Inputs;
 use crate::output;
 
-/// Runs the simulation and prints the results.
-pub(crate) fn run(args: SimulateArgs) -> anyhow::Result<ExitCode> {
-    offline::check(&args)?;
-    let inputs = args.trace.inputs()?;
-    if let Some(points) = args.curve {
-        return draw_curves(&args, &inputs, usize::from(points));
-    }
-    let facts = if args.needs_facts() {
-        Some(measure(&inputs)?)
-    } else {
-        None
+/// Runs the simulations and prints the results.
+pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<ExitCode> {
+    let args = &command.args;
+    let (title, studies) = match &command.plan {
+        Some(file) => {
+            let traces = plan::load(file, &command.given)?;
+            let study = |trace: plan::PlannedTrace| Study::new(Some(trace.name), trace.args);
+            let studies: anyhow::Result<Vec<_>> = traces.into_iter().map(study).collect();
+            (file.display().to_string(), studies?)
+        }
+        None => {
+            offline::check(args)?;
+            let study = Study::new(None, command.args.clone())?;
+            if let Some(points) = args.curve {
+                return draw_curves(args, &study.inputs, usize::from(points));
+            }
+            (study.name.clone(), vec![study])
+        }
     };
-    let simulation = simulate(&args, &inputs, facts.as_ref())?;
+    let results = run_all(studies)?;
     if let Some(path) = &args.report {
-        write_page(path, &page::render(&simulation, &inputs.label()), args.json)?;
+        write_page(path, &page::render(&title, &results), args.json)?;
     }
     if let Some(path) = &args.csv {
-        csv::rows(&simulation, &inputs.label()).write(path)?;
+        rows::rows(&results).write_csv(path)?;
     }
-    if args.json {
-        output::print_json(&simulation)?;
-    } else {
-        table::print(&simulation)?;
+    match &results[..] {
+        [result] if args.json && command.plan.is_none() => {
+            output::print_json(&result.simulation)?;
+        }
+        results if args.json => output::print_json(&PlanResults { traces: results })?,
+        results => table::print(results, command.plan.is_some())?,
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// A trace and the options of its runs.
+struct Study {
+    name: String,
+    args: SimulateArgs,
+    inputs: Inputs,
+}
+
+/// The results of a trace.
+#[derive(Debug, Serialize)]
+struct TraceResults {
+    /// The name of the trace in its plan, or its path.
+    name: String,
+    #[serde(flatten)]
+    simulation: Simulation,
+}
+
+/// The results of a plan: the JSON document of `--plan` with `--json`.
+#[derive(Serialize)]
+struct PlanResults<'a> {
+    traces: &'a [TraceResults],
+}
+
+impl Study {
+    /// Checks the traces. Without a name, the study has the name of its files.
+    fn new(name: Option<String>, args: SimulateArgs) -> anyhow::Result<Self> {
+        let inputs = args.trace.inputs()?;
+        Ok(Self {
+            name: name.unwrap_or_else(|| inputs.label()),
+            args,
+            inputs,
+        })
+    }
+}
+
+/// Executes the studies one after the other. Each uses all threads.
+fn run_all(studies: Vec<Study>) -> anyhow::Result<Vec<TraceResults>> {
+    let inputs = || studies.iter().map(|study| &study.inputs);
+    let bytes: Option<u64> = inputs().map(Inputs::bytes).sum();
+    let requests_max: Option<u64> = inputs().map(Inputs::requests_max).sum();
+    let mut facts: Vec<Option<TraceFacts>> = Vec::new();
+    let mut pass = None;
+    for study in &studies {
+        if !study.args.needs_facts() {
+            facts.push(None);
+            continue;
+        }
+        let pass = pass.get_or_insert_with(|| Pass::new("measuring", requests_max, bytes));
+        facts.push(Some(measure(&study.inputs, pass)?));
+    }
+    drop(pass);
+    let requests = |facts: &Option<TraceFacts>| facts.as_ref().map(|facts| facts.requests);
+    let requests: Option<u64> = facts.iter().map(requests).sum();
+    let mut pass = Pass::new("simulating", requests.or(requests_max), bytes);
+    let run = |(study, facts): (Study, Option<TraceFacts>)| {
+        let simulation = simulate(&study.args, &study.inputs, facts.as_ref(), &mut pass)?;
+        Ok(TraceResults {
+            name: study.name,
+            simulation,
+        })
+    };
+    studies.into_iter().zip(facts).map(run).collect()
 }
 
 /// Computes miss-ratio curves and prints them.
@@ -58,7 +138,7 @@ fn draw_curves(args: &SimulateArgs, inputs: &Inputs, points: usize) -> anyhow::R
         write_page(path, &curves.page(&inputs.label()), args.json)?;
     }
     if let Some(path) = &args.csv {
-        curves.csv(&inputs.label()).write(path)?;
+        curves.rows(&inputs.label()).write_csv(path)?;
     }
     if args.json {
         output::print_json(&curves)?;

@@ -18,7 +18,7 @@ use edgeward_trace::generate::Preset;
 
 use crate::figure::{ComparisonKind, Figure};
 
-pub use table::Problem;
+pub use table::{Entry, Problem, Table, read_document};
 
 /// A plan of an experiment.
 #[derive(Clone, Debug, PartialEq)]

@@ -7,9 +7,9 @@ use std::str::FromStr as _;
 use std::time::Duration;
 
 use edgeward_trace::generate::Preset;
-use toml::de::{DeTable, DeValue};
+use toml::de::DeValue;
 
-use super::table::{Problem, ProblemCollector, Table};
+use super::table::{Problem, Table, read_document};
 use super::{
     Amount, ComparisonPlan, Generated, LoadPlan, Order, Plan, Server, SourceFigure, TraceOrigin,
     TracePlan, contender,
@@ -23,33 +23,7 @@ impl Plan {
     ///
     /// Returns all problems, ordered by line.
     pub fn parse(text: &str) -> Result<Self, Vec<Problem>> {
-        let problems_found = ProblemCollector::new(text);
-        let (document, errors) = DeTable::parse_recoverable(text);
-        let mut last_line = 0;
-        for error in errors {
-            let span = error.span().unwrap_or(0..0);
-            let line = problems_found.line_of(&span);
-            // One mistake often causes further errors in the same line.
-            if line != last_line {
-                let shown = problems_found.excerpt(&span);
-                let (message, hint) = match error.message() {
-                    "duplicate key" => (
-                        format!("{shown} is given twice"),
-                        "remove one of the two lines",
-                    ),
-                    other if shown.is_empty() => (format!("this is not TOML: {other}"), ""),
-                    other => (format!("this is not TOML: {other} at `{shown}`"), ""),
-                };
-                problems_found.add(line, message, hint);
-            }
-            last_line = line;
-        }
-        let plan = read(Table::document(&problems_found, document.get_ref()));
-        let problems = problems_found.into_problems();
-        match plan {
-            Some(plan) if problems.is_empty() => Ok(plan),
-            _ => Err(problems),
-        }
+        read_document(text, read)
     }
 }
 

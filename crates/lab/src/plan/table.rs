@@ -1,4 +1,5 @@
-//! Reads a table of the plan key by key. At the end, each key that no code has read is reported as unknown.
+//! Reads a plan (a TOML file) key by key. Problems have the line, the key and a hint. Other programs with plans use
+//! these types, too.
 
 use std::cell::RefCell;
 use std::fmt;
@@ -8,6 +9,44 @@ use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::nearest::nearest;
+
+/// Parses the text of a plan and reads it with `read`.
+///
+/// # Errors
+///
+/// Returns all problems, ordered by line: those of the syntax, and those that `read` reports.
+pub fn read_document<T>(
+    text: &str,
+    read: impl FnOnce(Table<'_>) -> Option<T>,
+) -> Result<T, Vec<Problem>> {
+    let problems_found = ProblemCollector::new(text);
+    let (document, errors) = DeTable::parse_recoverable(text);
+    let mut last_line = 0;
+    for error in errors {
+        let span = error.span().unwrap_or(0..0);
+        let line = problems_found.line_of(&span);
+        // One mistake often causes further errors in the same line.
+        if line != last_line {
+            let shown = problems_found.excerpt(&span);
+            let (message, hint) = match error.message() {
+                "duplicate key" => (
+                    format!("{shown} is given twice"),
+                    "remove one of the two lines",
+                ),
+                other if shown.is_empty() => (format!("this is not TOML: {other}"), ""),
+                other => (format!("this is not TOML: {other} at `{shown}`"), ""),
+            };
+            problems_found.add(line, message, hint);
+        }
+        last_line = line;
+    }
+    let result = read(Table::document(&problems_found, document.get_ref()));
+    let problems = problems_found.into_problems();
+    match result {
+        Some(result) if problems.is_empty() => Ok(result),
+        _ => Err(problems),
+    }
+}
 
 /// A problem in a plan.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,13 +66,13 @@ impl fmt::Display for Problem {
 }
 
 /// Collects the problems of a plan. Has the plan's text, to find line numbers and excerpts.
-pub(super) struct ProblemCollector<'a> {
+struct ProblemCollector<'a> {
     text: &'a str,
     problems: RefCell<Vec<Problem>>,
 }
 
 impl<'a> ProblemCollector<'a> {
-    pub(super) fn new(text: &'a str) -> Self {
+    fn new(text: &'a str) -> Self {
         Self {
             text,
             problems: RefCell::default(),
@@ -41,7 +80,7 @@ impl<'a> ProblemCollector<'a> {
     }
 
     /// Adds a problem. An empty `hint` means that the problem has no hint.
-    pub(super) fn add(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
+    fn add(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
         let hint = hint.into();
         self.problems.borrow_mut().push(Problem {
             message: message.into(),
@@ -51,20 +90,20 @@ impl<'a> ProblemCollector<'a> {
     }
 
     /// Returns the problems in the order of their lines, at most [`PROBLEMS_MAX`].
-    pub(super) fn into_problems(self) -> Vec<Problem> {
+    fn into_problems(self) -> Vec<Problem> {
         let mut problems = self.problems.into_inner();
         problems.sort_by_key(|problem| problem.line);
         problems.truncate(PROBLEMS_MAX);
         problems
     }
 
-    pub(super) fn line_of(&self, span: &Range<usize>) -> usize {
+    fn line_of(&self, span: &Range<usize>) -> usize {
         let before = self.text.get(..span.start).unwrap_or(self.text);
         1 + before.bytes().filter(|byte| *byte == b'\n').count()
     }
 
     /// Returns the source text of a value, shortened for a message.
-    pub(super) fn excerpt(&self, span: &Range<usize>) -> String {
+    fn excerpt(&self, span: &Range<usize>) -> String {
         let source = self.text.get(span.clone()).unwrap_or_default();
         let line = source.lines().next().unwrap_or_default();
         let short: String = line.chars().take(EXCERPT_CHARS_MAX).collect();
@@ -77,27 +116,28 @@ impl<'a> ProblemCollector<'a> {
 }
 
 /// A table of the plan, with the keys that were read so far.
-pub(super) struct Table<'a> {
+pub struct Table<'a> {
     problems: &'a ProblemCollector<'a>,
     /// The path, for example `contender[1]` for the second contender; empty for the document.
     path: String,
-    /// The line where the table begins.
-    pub(super) line: usize,
+    /// The line where the table begins, counted from 1.
+    pub line: usize,
     entries: &'a DeTable<'a>,
     keys_read: RefCell<Vec<&'static str>>,
 }
 
 /// A value and its position in the plan.
-pub(super) struct Entry<'a> {
+pub struct Entry<'a> {
     problems: &'a ProblemCollector<'a>,
     /// The path, for example `load.rate`.
-    pub(super) path: String,
-    pub(super) line: usize,
+    pub path: String,
+    /// The line of the key, counted from 1.
+    pub line: usize,
     pub(super) value: &'a Spanned<DeValue<'a>>,
 }
 
 impl<'a> Table<'a> {
-    pub(super) fn document(problems: &'a ProblemCollector<'a>, entries: &'a DeTable<'a>) -> Self {
+    fn document(problems: &'a ProblemCollector<'a>, entries: &'a DeTable<'a>) -> Self {
         Self::new(problems, String::new(), 1, entries)
     }
 
@@ -117,7 +157,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns the value of a key, if the key exists, and records the key as read.
-    pub(super) fn entry(&self, key: &'static str) -> Option<Entry<'a>> {
+    pub fn entry(&self, key: &'static str) -> Option<Entry<'a>> {
         self.keys_read.borrow_mut().push(key);
         let (name, value) = self.entries.get_key_value(key)?;
         Some(Entry {
@@ -134,7 +174,7 @@ impl<'a> Table<'a> {
     }
 
     /// Returns all keys with their values. Does not record the keys as read.
-    pub(super) fn all(&self) -> impl Iterator<Item = (&'a str, Entry<'a>)> {
+    pub fn all(&self) -> impl Iterator<Item = (&'a str, Entry<'a>)> {
         self.entries.iter().map(|(name, value)| {
             let key: &str = name.get_ref();
             let entry = Entry {
@@ -181,37 +221,27 @@ impl<'a> Table<'a> {
     }
 
     /// Reports that a required key is missing.
-    pub(super) fn missing(&self, key: &str, hint: impl Into<String>) {
+    pub fn missing(&self, key: &str, hint: impl Into<String>) {
         let message = format!("{} is missing", self.path_of(key));
         self.problems.add(self.line, message, hint);
     }
 
     /// Reports a problem with the whole table.
-    pub(super) fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
+    pub fn wrong(&self, message: impl Into<String>, hint: impl Into<String>) {
         self.problems.add(self.line, message, hint);
     }
 
     /// Reports a problem in another line.
-    pub(super) fn wrong_at(
-        &self,
-        line: usize,
-        message: impl Into<String>,
-        hint: impl Into<String>,
-    ) {
+    pub fn wrong_at(&self, line: usize, message: impl Into<String>, hint: impl Into<String>) {
         self.problems.add(line, message, hint);
     }
 
     /// Reports every key that no code has read.
-    pub(super) fn finish(self) {
+    pub fn finish(self) {
         let keys_read = self.keys_read.borrow();
         for (key, entry) in self.all() {
             if !keys_read.contains(&key) {
-                let message = format!("there is no key {}", entry.path);
-                let hint = match nearest(key, keys_read.iter().copied()) {
-                    Some(near) => format!("did you mean {near}?"),
-                    None => format!("the keys here are {}", keys_read.join(", ")),
-                };
-                self.problems.add(entry.line, message, hint);
+                entry.unknown(&keys_read);
             }
         }
     }
@@ -226,14 +256,45 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Entry<'a> {
+    /// Returns the items of a list. Any other value is a list of length 1.
+    pub fn items(&self) -> Vec<Self> {
+        let item = |value: &'a Spanned<DeValue<'a>>| Self {
+            problems: self.problems,
+            path: self.path.clone(),
+            line: self.problems.line_of(&value.span()),
+            value,
+        };
+        match self.value.get_ref() {
+            DeValue::Array(items) => items.iter().map(item).collect(),
+            _ => vec![item(self.value)],
+        }
+    }
+
+    /// Reports that the key is unknown. The hint suggests the most similar of `known`.
+    pub fn unknown(&self, known: &[&str]) {
+        let message = format!("there is no key {}", self.path);
+        let key = self.path.rsplit('.').next().unwrap_or(&self.path);
+        let hint = match nearest(key, known.iter().copied()) {
+            Some(near) => format!("did you mean {near}?"),
+            None => format!("the keys here are {}", known.join(", ")),
+        };
+        self.problems.add(self.line, message, hint);
+    }
+
+    /// Returns true if the value is a table.
+    pub fn is_table(&self) -> bool {
+        self.value.get_ref().is_table()
+    }
+
     /// Reports a problem with the value: `load.rate = "fast" is not …`.
-    pub(super) fn wrong(&self, what: &str, hint: impl Into<String>) {
+    pub fn wrong(&self, what: &str, hint: impl Into<String>) {
         let shown = self.problems.excerpt(&self.value.span());
         let message = format!("{} = {shown} {what}", self.path);
         self.problems.add(self.line, message, hint);
     }
 
-    pub(super) fn table(&self) -> Option<Table<'a>> {
+    /// Returns the table. Reports a value that is not a table.
+    pub fn table(&self) -> Option<Table<'a>> {
         match self.value.get_ref() {
             DeValue::Table(entries) => {
                 let path = self.path.clone();

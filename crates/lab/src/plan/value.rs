@@ -15,7 +15,7 @@ use super::{Amount, SettingValue, Size};
 
 impl<'a> Entry<'a> {
     /// Returns a non-empty text of one line and bounded length.
-    pub(super) fn text(&self) -> Option<&'a str> {
+    pub fn text(&self) -> Option<&'a str> {
         let DeValue::String(text) = self.value.get_ref() else {
             self.wrong("is not text", "write it in quotes");
             return None;
@@ -174,6 +174,33 @@ impl<'a> Entry<'a> {
             );
         }
         setting
+    }
+
+    /// Returns a text or number as a word of a command line. Reports any other value.
+    pub fn word(&self) -> Option<String> {
+        match self.value.get_ref() {
+            DeValue::Integer(_) if self.integer().is_some() => {
+                self.integer().map(|n| n.to_string())
+            }
+            DeValue::Float(number) => Some(number.as_str().to_owned()),
+            DeValue::String(_) => self.text().map(str::to_owned),
+            _ => {
+                self.wrong(
+                    "is neither text nor a number",
+                    "write a text in quotes, or a number",
+                );
+                None
+            }
+        }
+    }
+
+    /// Returns a boolean. Reports any other value.
+    pub fn boolean(&self) -> Option<bool> {
+        let boolean = self.value.get_ref().as_bool();
+        if boolean.is_none() {
+            self.wrong("is not a boolean", "write true or false");
+        }
+        boolean
     }
 
     fn integer(&self) -> Option<i64> {

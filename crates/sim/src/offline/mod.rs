@@ -173,6 +173,7 @@ impl RecordedTrace {
         RunReport {
             policy: config.policy.to_string(),
             capacity_bytes: config.capacity_bytes,
+            seed: config.seed.0,
             requests: counted.requests,
             hits: counted.hits,
             object_hit_ratio: ratio(counted.hits, counted.requests),

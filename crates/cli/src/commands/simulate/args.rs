@@ -14,7 +14,7 @@ use super::disk;
 use crate::input::TraceInputArgs;
 
 /// Run a trace through cache policies and compare their hit ratios
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 #[command(after_long_help = EXAMPLES)]
 pub(crate) struct SimulateArgs {
     #[command(flatten)]
@@ -45,7 +45,7 @@ pub(crate) struct SimulateArgs {
     #[command(flatten)]
     pub(super) disk: disk::DiskArgs,
 
-    /// Requests that warm the cache and are not counted: 20% or a number
+    /// Requests that only fill the caches: 20% or a number
     #[arg(long, default_value = "0", value_name = "SHARE")]
     pub(super) warmup: Warmup,
 
@@ -99,9 +99,15 @@ pub(crate) struct SimulateArgs {
     )]
     pub(super) sample: Option<Share>,
 
-    /// Seed of the policies' random numbers
-    #[arg(long, default_value_t = 0, hide_short_help = true)]
-    pub(super) seed: u64,
+    /// Seeds of the policies' random numbers; each is a run of its own
+    #[arg(
+        long,
+        value_delimiter = ',',
+        default_value = "0",
+        value_name = "LIST",
+        hide_short_help = true
+    )]
+    pub(super) seed: Vec<u64>,
 
     /// Requests between two runs of AdaptSize's tuner [default: 250000, as in the paper]
     #[arg(long, value_name = "REQUESTS", hide_short_help = true)]
@@ -143,6 +149,16 @@ impl SimulateArgs {
             || matches!(self.warmup, Warmup::Share(_))
     }
 
+    /// The combinations of capacity, policy and seed, in the order of the results.
+    pub(super) fn cells(&self) -> impl Iterator<Item = (&Capacity, &SimulatedPolicy, &u64)> {
+        self.capacity.iter().flat_map(move |capacity| {
+            self.policy.iter().flat_map(move |policy| {
+                let cell = move |seed| (capacity, policy, seed);
+                self.seed.iter().map(cell)
+            })
+        })
+    }
+
     /// The number of threads, from `--threads` or the number of cores.
     pub(super) fn threads(&self) -> NonZeroUsize {
         self.threads
@@ -182,6 +198,7 @@ Examples:
   edgeward simulate day.tr.zst -p adaptsize -c 1GiB --object-overhead 600 --json
   edgeward simulate day.tr.zst -p lru,gdsf -c 0.1%,20% --curve 30 --sample 1% --report curves.html
   edgeward simulate day.tr.zst -p adaptsize --hot 64MiB --disk 10GiB --disk-admission second-hit,always
+  edgeward simulate --plan sweep.toml --csv sweep.csv --report sweep.html
 
 With --object-overhead the results predict a live edge, which uses the same policies. The
 overhead of an object is hot.object_overhead_bytes in /status of the edge, plus the allocations of

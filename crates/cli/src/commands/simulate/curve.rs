@@ -16,12 +16,14 @@ use edgeward_sim::{
 use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
+use super::SimulateArgs;
+use super::pass::Pass;
+use super::rows::{Cell, RowColumn, Rows};
 use super::runs::{BATCH_REQUESTS_MAX, measure, no_requests};
 use super::schedule::feed_all;
-use super::{SimulateArgs, csv};
 use crate::diagnostic::Diagnostic;
 use crate::input::Inputs;
-use crate::output::{self, Column, Progress, Table};
+use crate::output::{self, Column, Table};
 
 /// The curves of all policies. They are also the JSON document of `--json`.
 #[derive(Debug, Serialize)]
@@ -64,7 +66,16 @@ pub(super) fn compute(
     inputs: &Inputs,
     points: usize,
 ) -> anyhow::Result<Curves> {
-    let known_facts = args.needs_facts().then(|| measure(inputs)).transpose()?;
+    let &[seed] = &args.seed[..] else {
+        return Err(Diagnostic::new("a curve needs one seed")
+            .hint("run the command once for each seed")
+            .into());
+    };
+    let measured = || {
+        let mut pass = Pass::new("measuring", inputs.requests_max(), inputs.bytes());
+        measure(inputs, &mut pass)
+    };
+    let known_facts = args.needs_facts().then(measured).transpose()?;
     let footprint_bytes = known_facts
         .as_ref()
         .map_or(0, |facts| facts.footprint_bytes);
@@ -96,7 +107,7 @@ pub(super) fn compute(
                 capacity_bytes: sampler.scale(capacity_bytes),
                 warmup_requests: (warmup_requests as f64 * sampler.rate()).round() as u64,
                 object_overhead_bytes: args.object_overhead.bytes(),
-                seed: Seed(args.seed),
+                seed: Seed(seed),
                 window_requests: window_requests(args, sampler),
                 interval_requests: u64::MAX,
             });
@@ -104,15 +115,12 @@ pub(super) fn compute(
             jobs.push(Job::Cache(Box::new(run)));
         }
     }
-    let progress = Progress::new(
-        "simulating",
-        "requests",
-        requests.or_else(|| inputs.requests_max()),
-    );
+    let requests_max = requests.or_else(|| inputs.requests_max());
+    let mut pass = Pass::new("simulating", requests_max, inputs.bytes());
     let mut traffic = Traffic::default();
     let (jobs, read) = feed_all(jobs, args.threads(), Job::feed, |schedule| {
         let (mut counted, mut sample) = (Vec::new(), Vec::new());
-        inputs.for_each_batch(|records| {
+        inputs.for_each_batch(|records, bytes_read| {
             traffic.count_all(records, &mut counted);
             sample.extend(
                 counted
@@ -122,7 +130,7 @@ pub(super) fn compute(
             if sample.len() >= BATCH_REQUESTS_MAX {
                 schedule.push(&mut sample);
             }
-            progress.advance(records.len() as u64);
+            pass.advance(records.len() as u64, bytes_read);
         })?;
         schedule.push(&mut sample);
         anyhow::Ok(())
@@ -220,27 +228,27 @@ impl Curves {
         page.render()
     }
 
-    /// Returns the rows of the CSV file.
-    pub(super) fn csv(&self, label: &str) -> csv::Rows {
-        let mut rows = csv::Rows::new([
-            "trace",
-            "policy",
-            "method",
-            "sample_rate",
-            "capacity_bytes",
-            "object_miss_ratio",
-            "byte_miss_ratio",
+    /// Returns one row for each point.
+    pub(super) fn rows(&self, label: &str) -> Rows {
+        let mut rows = Rows::new(&[
+            RowColumn::text("trace"),
+            RowColumn::text("policy"),
+            RowColumn::text("method"),
+            RowColumn::number("sample_rate"),
+            RowColumn::count("capacity_bytes"),
+            RowColumn::number("object_miss_ratio"),
+            RowColumn::number("byte_miss_ratio"),
         ]);
         for curve in &self.curves {
             for point in &curve.points {
                 rows.add([
-                    label.to_owned(),
-                    curve.policy.clone(),
-                    curve.method.to_owned(),
-                    self.sample_rate.to_string(),
-                    point.capacity_bytes.to_string(),
-                    point.object_miss_ratio.to_string(),
-                    point.byte_miss_ratio.to_string(),
+                    Cell::Text(label.to_owned()),
+                    Cell::Text(curve.policy.clone()),
+                    Cell::Text(curve.method.to_owned()),
+                    Cell::Number(self.sample_rate),
+                    Cell::Count(point.capacity_bytes),
+                    Cell::Number(point.object_miss_ratio),
+                    Cell::Number(point.byte_miss_ratio),
                 ]);
             }
         }

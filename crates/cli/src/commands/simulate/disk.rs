@@ -11,19 +11,21 @@ use edgeward_policy::{DiskAdmissionSpec, HierarchyRules};
 use edgeward_sim::{Capacity, DiskConfig, DiskReport, RunReport};
 use edgeward_types::ByteSize;
 
+use super::table::has_several_seeds;
 use crate::output::{self, Column, Table};
 
 /// Options of the disk tier.
-#[derive(Args, Debug)]
+#[derive(Args, Clone, Debug)]
 pub(super) struct DiskArgs {
-    /// Disk tier sizes for each RAM size: bytes or a share of the trace's footprint
+    /// Disk tier sizes for each RAM size, as in --capacity
     #[arg(long, value_delimiter = ',', value_name = "LIST")]
     disk: Vec<Capacity>,
 
-    /// Admission to disk: second-hit, nth-hit:N, always, never, size-density, size-density:SIZE
+    /// Admission to disk, such as second-hit
     ///
-    /// `nth-hit:N` writes an object at its Nth request. `size-density:SIZE` requires one request per SIZE bytes of the
-    /// object, and `size-density` one per half of the mean object size.
+    /// The rules are second-hit, nth-hit:N, always, never, size-density and size-density:SIZE. `nth-hit:N` writes an
+    /// object at its Nth request. `size-density:SIZE` requires one request per SIZE bytes of the object, and
+    /// `size-density` one per half of the mean object size.
     #[arg(
         long,
         value_delimiter = ',',
@@ -129,12 +131,16 @@ fn fill_max(text: &str) -> Result<f64, String> {
 
 /// The table of the runs with a disk, or `None` if no run has a disk.
 pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
-    let mut table = Table::new([
+    let several_seeds = has_several_seeds(runs);
+    let names = [
         Column::words("policy"),
         Column::figures("RAM"),
         Column::figures("disk"),
         Column::words("admission"),
         Column::words("eviction"),
+    ];
+    let seed_column = several_seeds.then(|| Column::figures("seed"));
+    let mut table = Table::new(names.into_iter().chain(seed_column).chain([
         Column::figures("OHR RAM"),
         Column::figures("disk"),
         Column::figures("both"),
@@ -144,16 +150,19 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
         Column::figures("read"),
         Column::figures("write ampl."),
         Column::figures("origin"),
-    ]);
+    ]));
     let mut rows = 0;
     for (run, disk) in runs_with_disk(runs) {
         rows += 1;
-        table.row([
+        let names = [
             run.policy.clone(),
             ByteSize(run.capacity_bytes).to_string(),
             ByteSize(disk.capacity_bytes).to_string(),
             disk.admission.clone(),
             disk.eviction.clone(),
+        ];
+        let seed = several_seeds.then(|| run.seed.to_string());
+        table.row(names.into_iter().chain(seed).chain([
             output::percent(disk.ram_object_hit_ratio),
             output::percent(disk.disk_object_hit_ratio),
             output::percent(run.object_hit_ratio),
@@ -163,7 +172,7 @@ pub(super) fn table(runs: &[RunReport]) -> Option<Table> {
             ByteSize(disk.done.read_bytes).to_string(),
             format!("{:.2}", disk.write_amplification),
             ByteSize(disk.origin_bytes).to_string(),
-        ]);
+        ]));
     }
     (rows > 0).then_some(table)
 }

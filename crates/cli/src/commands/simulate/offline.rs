@@ -46,7 +46,7 @@ pub(super) fn run_all(
 }
 
 /// Returns an error if an offline policy is combined with an option that it does not support.
-pub(super) fn check(args: &SimulateArgs) -> anyhow::Result<()> {
+pub(super) fn check(args: &SimulateArgs) -> Result<(), Diagnostic> {
     let is_offline = |policy: &&SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
     let Some(policy) = args.policy.iter().find(is_offline) else {
         return Ok(());
@@ -61,8 +61,7 @@ pub(super) fn check(args: &SimulateArgs) -> anyhow::Result<()> {
         Some((_, option)) => Err(Diagnostic::new(format!(
             "the policy `{policy}` knows all future requests and does not support {option}"
         ))
-        .hint(format!("run it without {option}"))
-        .into()),
+        .hint(format!("run it without {option}"))),
         None => Ok(()),
     }
 }

@@ -6,70 +6,183 @@ use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
-use super::Simulation;
+use super::table::has_several_seeds;
+use super::{Simulation, TraceResults};
 use crate::output;
 
-pub(super) fn render(simulation: &Simulation, label: &str) -> String {
-    let facts = &simulation.trace;
-    let mut page = Page::new(format!("Simulated caches: {label}"));
-    let has_disk = simulation.runs.iter().any(|run| run.disk.is_some());
-    let sentence = if has_disk {
-        disk::finding(&simulation.runs)
-    } else {
-        finding(&simulation.runs)
-    };
-    if let Some(sentence) = sentence {
+/// Returns the page with the results of all traces.
+pub(super) fn render(title: &str, results: &[TraceResults]) -> String {
+    let mut page = Page::new(format!("Simulated caches: {title}"));
+    if let [_, _, ..] = results
+        && let Some(sentence) = wins(results)
+    {
         page.finding(sentence);
     }
-    page.fact("requests", output::count(facts.requests));
-    page.fact("objects", output::count(facts.objects));
-    page.fact(
+    for result in results {
+        let runs = &result.simulation.runs;
+        let sentence = match has_disk(runs) {
+            true => disk::finding(runs),
+            false => finding(&cells(runs)),
+        };
+        match sentence {
+            Some(sentence) if results.len() > 1 => {
+                page.finding(format!("{}: {sentence}", result.name));
+            }
+            Some(sentence) => _ = page.finding(sentence),
+            None => {}
+        }
+    }
+    for result in results {
+        let prefix = match results {
+            [_] => String::new(),
+            _ => format!("{}: ", result.name),
+        };
+        facts(&mut page, &prefix, &result.simulation);
+        sections(&mut page, &prefix, &result.simulation);
+    }
+    page.render()
+}
+
+/// Adds the properties of a trace. All headings and names of a trace begin with `prefix`.
+fn facts(page: &mut Page, prefix: &str, simulation: &Simulation) {
+    let facts = &simulation.trace;
+    let mut fact = |name: &str, value: String| {
+        page.fact(format!("{prefix}{name}"), value);
+    };
+    fact("requests", output::count(facts.requests));
+    fact("objects", output::count(facts.objects));
+    fact(
         "bytes of all objects",
         ByteSize(facts.footprint_bytes).to_string(),
     );
-    page.fact("requested once", output::percent(facts.one_hit_share));
+    fact("requested once", output::percent(facts.one_hit_share));
+}
 
-    if has_disk {
-        disk::render(&mut page, &simulation.runs);
-        return page.render();
+/// Adds the plots and the table of a trace.
+fn sections(page: &mut Page, prefix: &str, simulation: &Simulation) {
+    let runs = &simulation.runs;
+    if has_disk(runs) {
+        disk::render(page, prefix, runs);
+        return;
     }
-    page.section("Hit ratios");
+    page.section(format!("{prefix}Hit ratios"));
     page.bars(ratio_bars(simulation));
-    if capacities(&simulation.runs).len() > 1 {
+    if capacities(runs).len() > 1 {
         page.plot(by_capacity(simulation));
     }
-    page.table(table(&simulation.runs));
+    page.table(table(runs));
 
-    for capacity in capacities(&simulation.runs) {
+    for capacity in capacities(runs) {
+        // The curves of several seeds would cover each other.
+        let seed = runs.first().map(|run| run.seed);
         let runs = || {
-            simulation
-                .runs
-                .iter()
-                .filter(move |run| run.capacity_bytes == capacity)
+            let runs = runs.iter().filter(|run| Some(run.seed) == seed);
+            runs.filter(|run| run.capacity_bytes == capacity)
         };
         if runs().any(|run| run.series.len() > 1) {
-            page.section(format!("Over time at {}", ByteSize(capacity)));
+            page.section(format!("{prefix}Over time at {}", ByteSize(capacity)));
             page.plot(over_time(runs()));
         }
         if runs().any(|run| !run.tuned.is_empty()) {
             page.plot(tuned_parameter(runs()));
         }
     }
-    page.render()
+}
+
+/// The hit ratios of a policy at a capacity: means over all seeds.
+struct Cell<'a> {
+    policy: &'a str,
+    capacity_bytes: u64,
+    object_hit_ratio: f64,
+    byte_hit_ratio: f64,
+}
+
+impl Cell<'_> {
+    fn can_serve(&self) -> bool {
+        self.policy != "infinite" && self.policy.parse::<OfflinePolicy>().is_err()
+    }
+}
+
+/// Returns the cells in the order of their first runs.
+fn cells(runs: &[RunReport]) -> Vec<Cell<'_>> {
+    let mut groups: Vec<Vec<&RunReport>> = Vec::new();
+    for run in runs {
+        let is_same = |group: &&mut Vec<&RunReport>| {
+            group[0].policy == run.policy && group[0].capacity_bytes == run.capacity_bytes
+        };
+        match groups.iter_mut().find(is_same) {
+            Some(group) => group.push(run),
+            None => groups.push(vec![run]),
+        }
+    }
+    let cell = |group: &Vec<&'_ RunReport>| {
+        let mean = |ratio: fn(&RunReport) -> f64| {
+            group.iter().map(|run| ratio(run)).sum::<f64>() / group.len() as f64
+        };
+        (
+            mean(|run| run.object_hit_ratio),
+            mean(|run| run.byte_hit_ratio),
+        )
+    };
+    let groups = groups.into_iter().map(|group| (group[0], cell(&group)));
+    groups
+        .map(|(first, (object_hit_ratio, byte_hit_ratio))| Cell {
+            policy: &first.policy,
+            capacity_bytes: first.capacity_bytes,
+            object_hit_ratio,
+            byte_hit_ratio,
+        })
+        .collect()
+}
+
+fn has_disk(runs: &[RunReport]) -> bool {
+    runs.iter().any(|run| run.disk.is_some())
+}
+
+/// Returns a sentence about the policy that has the highest object hit ratio most often, among the policies that can
+/// serve. Returns `None` if the runs have disks.
+fn wins(results: &[TraceResults]) -> Option<String> {
+    let mut wins: Vec<(String, usize)> = Vec::new();
+    let mut cases = 0;
+    for result in results {
+        let runs = &result.simulation.runs;
+        if has_disk(runs) {
+            return None;
+        }
+        let cells = cells(runs);
+        for capacity in capacities(runs) {
+            let best = best(&cells, capacity)?;
+            cases += 1;
+            match wins.iter_mut().find(|(policy, _)| policy == best.policy) {
+                Some((_, count)) => *count += 1,
+                None => wins.push((best.policy.to_owned(), 1)),
+            }
+        }
+    }
+    let most = wins.iter().map(|(_, count)| *count).max()?;
+    let (policy, count) = wins.into_iter().find(|(_, count)| *count == most)?;
+    Some(format!(
+        "{policy} has the highest object hit ratio in {count} of {cases} cases (a trace and a cache size).",
+    ))
+}
+
+/// Returns the policy with the highest object hit ratio at a capacity, among the policies that can serve.
+fn best<'a>(cells: &'a [Cell<'a>], capacity_bytes: u64) -> Option<&'a Cell<'a>> {
+    let candidates = cells.iter();
+    let candidates = candidates.filter(|cell| cell.capacity_bytes == capacity_bytes);
+    let candidates = candidates.filter(|cell| cell.can_serve());
+    candidates.max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))
 }
 
 /// Returns a sentence about the policy with the highest object hit ratio at the smallest capacity, among the policies
 /// that can serve. If LRU ran too, the sentence compares the two.
-fn finding(runs: &[RunReport]) -> Option<String> {
-    let capacity = capacities(runs).into_iter().next()?;
-    let candidates = || {
-        runs.iter()
-            .filter(move |run| run.capacity_bytes == capacity && can_serve(run))
-    };
-    let best = candidates().max_by(|a, b| a.object_hit_ratio.total_cmp(&b.object_hit_ratio))?;
+fn finding(cells: &[Cell<'_>]) -> Option<String> {
+    let capacity = cells.iter().map(|cell| cell.capacity_bytes).min()?;
+    let best = best(cells, capacity)?;
+    let mut same_size = cells.iter().filter(|cell| cell.capacity_bytes == capacity);
     let ratio = output::percent(best.object_hit_ratio);
     let size = ByteSize(capacity);
-    Some(match candidates().find(|run| run.policy == "lru") {
+    Some(match same_size.find(|cell| cell.policy == "lru") {
         Some(lru) if best.policy != "lru" => format!(
             "With {size}, {} answers {ratio} of the requests from the cache, {} points more than LRU.",
             best.policy,
@@ -82,18 +195,18 @@ fn finding(runs: &[RunReport]) -> Option<String> {
     })
 }
 
-fn can_serve(run: &RunReport) -> bool {
-    run.policy != "infinite" && run.policy.parse::<OfflinePolicy>().is_err()
-}
-
 fn ratio_bars(simulation: &Simulation) -> Bars {
     let mut bars = Bars::new(
         "Requests and bytes answered from the cache",
         Axis::new("hit ratio", Unit::Share),
         ["object hit ratio", "byte hit ratio"],
     );
-    for run in &simulation.runs {
-        bars.group(name(run), [run.object_hit_ratio, run.byte_hit_ratio]);
+    if has_several_seeds(&simulation.runs) {
+        bars = bars.note("Means over all seeds.");
+    }
+    for cell in cells(&simulation.runs) {
+        let name = format!("{} {}", cell.policy, ByteSize(cell.capacity_bytes));
+        bars.group(name, [cell.object_hit_ratio, cell.byte_hit_ratio]);
     }
     for bound in &simulation.bounds {
         let ratios = [bound.object_hit_ratio_max, bound.byte_hit_ratio_max];
@@ -106,23 +219,22 @@ fn ratio_bars(simulation: &Simulation) -> Bars {
 }
 
 fn by_capacity(simulation: &Simulation) -> Plot {
-    let runs = &simulation.runs;
+    let cells = cells(&simulation.runs);
     let mut plot = Plot::new(
         "Object hit ratio by cache size",
         Axis::new("cache size", Unit::Bytes).log(),
         Axis::new("object hit ratio", Unit::Share),
     );
     let mut policies: Vec<&str> = Vec::new();
-    for run in runs {
-        if !policies.contains(&run.policy.as_str()) {
-            policies.push(&run.policy);
+    for cell in &cells {
+        if !policies.contains(&cell.policy) {
+            policies.push(cell.policy);
         }
     }
     for policy in policies {
-        let mut points: Vec<(f64, f64)> = runs
-            .iter()
-            .filter(|run| run.policy == policy)
-            .map(|run| (run.capacity_bytes as f64, run.object_hit_ratio))
+        let same_policy = cells.iter().filter(|cell| cell.policy == policy);
+        let mut points: Vec<(f64, f64)> = same_policy
+            .map(|cell| (cell.capacity_bytes as f64, cell.object_hit_ratio))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
         plot.add(Series::line(policy, points));
@@ -134,7 +246,7 @@ fn by_capacity(simulation: &Simulation) -> Plot {
             .map(|bound| (bound.capacity_bytes as f64, bound.object_hit_ratio_max))
             .collect();
         points.sort_by(|a, b| a.0.total_cmp(&b.0));
-        plot.add(Series::line("upper bound", points));
+        plot.add(Series::line("upper bound", points).dashed());
     }
     plot
 }
@@ -173,23 +285,24 @@ fn tuned_parameter<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
 }
 
 fn table(runs: &[RunReport]) -> Table {
-    let mut table = Table::new([
-        Column::words("policy"),
-        Column::figures("capacity"),
+    let several_seeds = has_several_seeds(runs);
+    let columns = [Column::words("policy"), Column::figures("capacity")];
+    let seed_column = several_seeds.then(|| Column::figures("seed"));
+    let mut table = Table::new(columns.into_iter().chain(seed_column).chain([
         Column::figures("object hit ratio"),
         Column::figures("byte hit ratio"),
         Column::figures("hits"),
         Column::figures("objects at the end"),
-    ]);
+    ]));
     for run in runs {
-        table.row([
-            run.policy.clone(),
-            ByteSize(run.capacity_bytes).to_string(),
+        let names = [run.policy.clone(), ByteSize(run.capacity_bytes).to_string()];
+        let seed = several_seeds.then(|| run.seed.to_string());
+        table.row(names.into_iter().chain(seed).chain([
             output::percent(run.object_hit_ratio),
             output::percent(run.byte_hit_ratio),
             output::count(run.hits),
             output::count(run.residents),
-        ]);
+        ]));
     }
     table
 }
@@ -200,8 +313,4 @@ fn capacities(runs: &[RunReport]) -> Vec<u64> {
     capacities.sort_unstable();
     capacities.dedup();
     capacities
-}
-
-fn name(run: &RunReport) -> String {
-    format!("{} {}", run.policy, ByteSize(run.capacity_bytes))
 }

@@ -3,7 +3,7 @@
 //! If an option is a share of the trace (`--capacity 1%`), a first pass over the trace measures its size. Then the
 //! trace is read once for all runs: each batch is passed to every run, and the runs are distributed over threads
 //! ([`schedule`](super::schedule)). With `--disk`, every run has a disk tier below its memory tier. Policies that know
-//! the future run after this pass ([`offline`](super::offline)).
+//! the future run after this pass ([`offline`]).
 
 use std::num::NonZeroU32;
 
@@ -18,13 +18,13 @@ use edgeward_types::Seed;
 use super::args::SimulateArgs;
 use super::job::{Job, report};
 use super::offline;
+use super::pass::Pass;
 use super::schedule::feed_all;
 use crate::diagnostic::Diagnostic;
 use crate::input::Inputs;
-use crate::output::Progress;
 
-/// Reads the trace once and returns its facts. Options that are shares need the number of requests and the footprint.
-pub(super) fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
+/// Reads a trace once and returns its facts. Options that are shares need the number of requests and the footprint.
+pub(super) fn measure(inputs: &Inputs, pass: &mut Pass) -> anyhow::Result<TraceFacts> {
     if inputs.contains_stdin() {
         return Err(Diagnostic::new(
             "a share of the trace needs two passes, and stdin can be read only once",
@@ -32,71 +32,26 @@ pub(super) fn measure(inputs: &Inputs) -> anyhow::Result<TraceFacts> {
         .hint("give --capacity in bytes and --warmup in requests, or put the trace in a file")
         .into());
     }
-    let progress = Progress::new("measuring", "requests", inputs.requests_max());
     let mut traffic = Traffic::default();
-    for_each_batch(inputs, &mut traffic, BATCH_REQUESTS_MAX, |batch| {
-        progress.advance(batch.len() as u64);
+    for_each_batch(inputs, &mut traffic, BATCH_REQUESTS_MAX, |batch, bytes| {
+        pass.advance(batch.len() as u64, bytes);
         batch.clear();
     })?;
+    pass.end_trace(inputs.bytes());
     Ok(traffic.facts())
 }
 
+/// Executes the runs over one trace.
 pub(super) fn simulate(
     args: &SimulateArgs,
     inputs: &Inputs,
     known_facts: Option<&TraceFacts>,
+    pass: &mut Pass,
 ) -> anyhow::Result<Simulation> {
     let requests = known_facts.map(|facts| facts.requests);
     let warmup_requests = args.warmup.requests(requests);
     let footprint_bytes = known_facts.map_or(0, |facts| facts.footprint_bytes);
-    let disks = args.disk.configs(footprint_bytes);
-    let interval_requests = requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1));
-    let mut jobs: Vec<Job> = Vec::new();
-    // Offline runs, each with the position of its report among all reports.
-    let mut offline_runs: Vec<(usize, OfflineConfig)> = Vec::new();
-    for capacity in &args.capacity {
-        let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
-        for &policy in &args.policy {
-            let policy = match policy {
-                SimulatedPolicy::Online(policy) => policy,
-                SimulatedPolicy::Offline(policy) => {
-                    let config = OfflineConfig {
-                        policy,
-                        capacity_bytes,
-                        warmup_requests,
-                        object_overhead_bytes: args.object_overhead.bytes(),
-                        seed: Seed(args.seed),
-                        interval_requests,
-                    };
-                    offline_runs.push((jobs.len() + offline_runs.len(), config));
-                    continue;
-                }
-            };
-            let config = RunConfig {
-                policy,
-                capacity_bytes,
-                warmup_requests,
-                object_overhead_bytes: args.object_overhead.bytes(),
-                seed: Seed(args.seed),
-                window_requests: args.window.map(NonZeroU32::get),
-                interval_requests,
-            };
-            let metadata_bytes = args.count_metadata.bytes();
-            if disks.is_empty() {
-                let mut run = Run::new(config).with_metadata_bytes(metadata_bytes);
-                if let Some(latency_ms) = args.fetch_latency {
-                    run = run.with_fetch_latency_ms(latency_ms);
-                }
-                jobs.push(Job::run(run));
-            } else {
-                let with_disk = |disk: &DiskConfig| {
-                    let run = Run::with_disk(config.clone(), disk.clone());
-                    Job::run(run.with_metadata_bytes(metadata_bytes))
-                };
-                jobs.extend(disks.iter().map(with_disk));
-            }
-        }
-    }
+    let (mut jobs, offline_runs) = runs(args, requests, footprint_bytes);
     if !offline_runs.is_empty() {
         jobs.push(Job::Recorder(Box::default()));
     }
@@ -106,22 +61,17 @@ pub(super) fn simulate(
         jobs.push(Job::Bounds(Box::new(bounds)));
     }
     let threads = args.threads();
-    let progress = Progress::new(
-        "simulating",
-        "requests",
-        requests.or_else(|| inputs.requests_max()),
-    );
     let mut traffic = Traffic::default();
     let batch_requests = (BATCH_REQUESTS_PER_JOB * jobs.len()).min(BATCH_REQUESTS_MAX);
     let (jobs, read) = feed_all(jobs, threads, Job::feed, |schedule| {
-        for_each_batch(inputs, &mut traffic, batch_requests, |batch| {
+        for_each_batch(inputs, &mut traffic, batch_requests, |batch, bytes| {
             let requests = batch.len() as u64;
             schedule.push(batch);
-            progress.advance(requests);
+            pass.advance(requests, bytes);
         })
     });
     read?;
-    drop(progress);
+    pass.end_trace(inputs.bytes());
     let facts = traffic.facts();
     if facts.requests == 0 {
         return Err(no_requests(inputs));
@@ -158,6 +108,63 @@ pub(super) fn simulate(
     Ok(simulation)
 }
 
+/// Returns a job for each run of a policy that can serve, and the runs of the other policies. Each of the latter has
+/// the position of its report among all reports.
+fn runs(
+    args: &SimulateArgs,
+    requests: Option<u64>,
+    footprint_bytes: u64,
+) -> (Vec<Job>, Vec<(usize, OfflineConfig)>) {
+    let warmup_requests = args.warmup.requests(requests);
+    let interval_requests = requests.map_or(INTERVAL_REQUESTS, |n| (n / INTERVALS).max(1));
+    let disks = args.disk.configs(footprint_bytes);
+    let metadata_bytes = args.count_metadata.bytes();
+    let object_overhead_bytes = args.object_overhead.bytes();
+    let mut jobs: Vec<Job> = Vec::new();
+    let mut offline_runs: Vec<(usize, OfflineConfig)> = Vec::new();
+    for (capacity, &policy, &seed) in args.cells() {
+        let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
+        let policy = match policy {
+            SimulatedPolicy::Online(policy) => policy,
+            SimulatedPolicy::Offline(policy) => {
+                let config = OfflineConfig {
+                    policy,
+                    capacity_bytes,
+                    warmup_requests,
+                    object_overhead_bytes,
+                    seed: Seed(seed),
+                    interval_requests,
+                };
+                offline_runs.push((jobs.len() + offline_runs.len(), config));
+                continue;
+            }
+        };
+        let config = RunConfig {
+            policy,
+            capacity_bytes,
+            warmup_requests,
+            object_overhead_bytes,
+            seed: Seed(seed),
+            window_requests: args.window.map(NonZeroU32::get),
+            interval_requests,
+        };
+        if disks.is_empty() {
+            let mut run = Run::new(config).with_metadata_bytes(metadata_bytes);
+            if let Some(latency_ms) = args.fetch_latency {
+                run = run.with_fetch_latency_ms(latency_ms);
+            }
+            jobs.push(Job::run(run));
+        } else {
+            let with_disk = |disk: &DiskConfig| {
+                let run = Run::with_disk(config.clone(), disk.clone());
+                Job::run(run.with_metadata_bytes(metadata_bytes))
+            };
+            jobs.extend(disks.iter().map(with_disk));
+        }
+    }
+    (jobs, offline_runs)
+}
+
 pub(super) fn no_requests(inputs: &Inputs) -> anyhow::Error {
     Diagnostic::new(format!("{} contains no requests", inputs.label()))
         .hint("`edgeward trace info` shows the contents of a trace")
@@ -165,27 +172,29 @@ pub(super) fn no_requests(inputs: &Inputs) -> anyhow::Error {
 }
 
 /// Reads the traces, counts their requests and passes them to `each`, which must empty the batch. All batches but the
-/// last have at least `batch_requests` requests.
+/// last have at least `batch_requests` requests. The second argument of `each` is the number of bytes read so far.
 fn for_each_batch(
     inputs: &Inputs,
     traffic: &mut Traffic,
     batch_requests: usize,
-    mut each: impl FnMut(&mut Vec<Request>),
+    mut each: impl FnMut(&mut Vec<Request>, u64),
 ) -> anyhow::Result<()> {
     let mut batch = Vec::new();
-    inputs.for_each_batch(|records| {
+    let mut bytes = 0;
+    inputs.for_each_batch(|records, bytes_read| {
+        bytes = bytes_read;
         traffic.count_all(records, &mut batch);
         if batch.len() >= batch_requests {
-            each(&mut batch);
+            each(&mut batch, bytes);
         }
     })?;
     if !batch.is_empty() {
-        each(&mut batch);
+        each(&mut batch, bytes);
     }
     Ok(())
 }
 
-/// The results of all runs. They are also the JSON document of `--json`.
+/// The results of all runs over a trace. Without a plan, they are the JSON document of `--json`.
 #[derive(Debug, Serialize)]
 pub(super) struct Simulation {
     pub(super) trace: TraceFacts,

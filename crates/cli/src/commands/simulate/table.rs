@@ -1,17 +1,31 @@
 //! The tables that `edgeward simulate` prints.
 
-use std::io::Write as _;
+use std::io::Write;
 
 use edgeward_sim::RunReport;
 use edgeward_types::ByteSize;
 
-use super::{Simulation, disk};
+use super::{Simulation, TraceResults, disk};
 use crate::output::{self, Column, Table};
 
-/// Prints the results of all runs.
-pub(super) fn print(simulation: &Simulation) -> anyhow::Result<()> {
-    let facts = &simulation.trace;
+/// Prints the results of all runs, trace by trace. `named` is true if the traces have names of their own.
+pub(super) fn print(results: &[TraceResults], named: bool) -> anyhow::Result<()> {
     let mut out = output::stdout();
+    for (n, TraceResults { name, simulation }) in results.iter().enumerate() {
+        if n > 0 {
+            writeln!(out)?;
+        }
+        if named {
+            write!(out, "{name}: ")?;
+        }
+        write_trace(&mut out, simulation)?;
+    }
+    out.flush()?;
+    Ok(())
+}
+
+fn write_trace(out: &mut impl Write, simulation: &Simulation) -> anyhow::Result<()> {
+    let facts = &simulation.trace;
     writeln!(
         out,
         "{} requests for {} objects of {}, {} of the objects requested once\n",
@@ -22,46 +36,55 @@ pub(super) fn print(simulation: &Simulation) -> anyhow::Result<()> {
     )?;
     if let Some(table) = disk::table(&simulation.runs) {
         write!(out, "{table}")?;
-        out.flush()?;
         return Ok(());
     }
     if let Some(table) = delayed_hits(&simulation.runs) {
         writeln!(out, "{table}")?;
     }
-    let mut table = Table::new([
-        Column::words("policy"),
-        Column::figures("capacity"),
+    let several_seeds = has_several_seeds(&simulation.runs);
+    let seed_column = several_seeds.then(|| Column::figures("seed"));
+    let columns = [Column::words("policy"), Column::figures("capacity")];
+    let mut table = Table::new(columns.into_iter().chain(seed_column).chain([
         Column::figures("hits"),
         Column::figures("object hit ratio"),
         Column::figures("byte hit ratio"),
         Column::figures("requests/s"),
         Column::figures("B/object"),
-    ]);
+    ]));
     for run in &simulation.runs {
-        table.row([
-            run.policy.clone(),
-            ByteSize(run.capacity_bytes).to_string(),
+        let names = [run.policy.clone(), ByteSize(run.capacity_bytes).to_string()];
+        let seed = several_seeds.then(|| run.seed.to_string());
+        table.row(names.into_iter().chain(seed).chain([
             output::count(run.hits),
             output::percent(run.object_hit_ratio),
             output::percent(run.byte_hit_ratio),
             output::count(run.requests_per_second.unwrap_or(0.0) as u64),
             format!("{:.0}", run.bytes_per_object),
-        ]);
+        ]));
     }
     for bound in &simulation.bounds {
-        table.row([
-            "upper bound".to_owned(),
-            ByteSize(bound.capacity_bytes).to_string(),
-            String::new(),
-            output::percent(bound.object_hit_ratio_max),
-            output::percent(bound.byte_hit_ratio_max),
-            String::new(),
-            String::new(),
-        ]);
+        let size = ByteSize(bound.capacity_bytes).to_string();
+        let seed = several_seeds.then(String::new);
+        table.row(
+            ["upper bound".to_owned(), size]
+                .into_iter()
+                .chain(seed)
+                .chain([
+                    String::new(),
+                    output::percent(bound.object_hit_ratio_max),
+                    output::percent(bound.byte_hit_ratio_max),
+                    String::new(),
+                    String::new(),
+                ]),
+        );
     }
     write!(out, "{table}")?;
-    out.flush()?;
     Ok(())
+}
+
+/// Returns true if the runs differ in their seeds.
+pub(super) fn has_several_seeds(runs: &[RunReport]) -> bool {
+    runs.windows(2).any(|pair| pair[0].seed != pair[1].seed)
 }
 
 /// Returns the table of `--fetch-latency`, or `None` without this option.

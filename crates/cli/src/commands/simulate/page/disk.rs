@@ -44,9 +44,9 @@ pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     ))
 }
 
-/// Adds bars, a table and plots over time.
-pub(super) fn render(page: &mut Page, runs: &[RunReport]) {
-    page.section("RAM and disk");
+/// Adds bars, a table and plots over time. The headings begin with `prefix`.
+pub(super) fn render(page: &mut Page, prefix: &str, runs: &[RunReport]) {
+    page.section(format!("{prefix}RAM and disk"));
     let mut hits = Bars::new(
         "Requests answered by each tier",
         Axis::new("share of requests", Unit::Share),
@@ -73,7 +73,7 @@ pub(super) fn render(page: &mut Page, runs: &[RunReport]) {
     if !runs_with_disk(runs).any(|(run, _)| run.series.len() > 1) {
         return;
     }
-    page.section("RAM and disk over time");
+    page.section(format!("{prefix}RAM and disk over time"));
     let share = |label| Axis::new(label, Unit::Share);
     page.plot(over_time(
         runs,

@@ -3,9 +3,10 @@
 mod support;
 
 use std::num::NonZeroUsize;
+use std::time::Duration;
 
 use edgeward_semantics::{ClientDirectives, SetCookie};
-use edgeward_testkit::{Answer, Gate};
+use edgeward_testkit::{Answer, Gate, Step};
 use support::{TestBed, pattern};
 
 fn cached(text: &'static str) -> Answer {
@@ -100,6 +101,135 @@ fn a_stale_response_with_stale_if_error_replaces_an_error_of_the_origin() {
             .starts_with("edgeward; fwd=stale; fwd-status=503; ttl=")
     );
     assert_eq!(bed.get("/no").status, 503);
+}
+
+/// RFC 9111 §4.2.4. Method: the client demands a validation, because the test has no clock that makes a response stale.
+#[test]
+fn a_stored_response_replaces_the_error_of_an_origin_that_closes_the_connection() {
+    let bed = TestBed::with_config(|config| {
+        config.caching.rules.client_directives = ClientDirectives::Honour;
+    });
+    let paths = [
+        ("/kept", "max-age=60", true),
+        ("/must-revalidate", "max-age=0, must-revalidate", false),
+        ("/no-cache", "max-age=60, no-cache", false),
+        ("/never-fresh", "max-age=0", false),
+    ];
+    let validated = [("cache-control", "no-cache")];
+    for (path, directives, is_kept) in paths {
+        let answer = Answer::ok("kept").header("cache-control", directives);
+        bed.origin.once(path, answer.header("etag", "\"a\""));
+        bed.origin.on(path, Answer::script(vec![Step::Close]));
+        assert_eq!(bed.get(path).text(), "kept");
+        let got = bed.get_with(path, &validated);
+        assert_eq!(
+            got.status,
+            if is_kept { 200 } else { 502 },
+            "{path}: {got:?}"
+        );
+        assert!(!is_kept || got.text() == "kept");
+        let detail = "detail=http_response_incomplete";
+        assert!(
+            got.cache_status().ends_with(detail),
+            "{}",
+            got.cache_status()
+        );
+    }
+    assert_eq!(bed.metric("edgeward_requests_stale_on_error_total"), 1.0);
+}
+
+/// RFC 5861 §4, and the rule of the edge that a failing origin is not asked for each request.
+#[test]
+fn a_failed_validation_is_not_repeated_for_a_while() {
+    let bed = TestBed::with_config(|config| {
+        config.caching.validation_backoff = Duration::from_secs(600);
+    });
+    let answer = Answer::ok("kept").header("cache-control", "max-age=0, stale-if-error=600");
+    for (path, failure) in [
+        ("/fails", Answer::status(503)),
+        ("/closes", Answer::script(vec![Step::Close])),
+    ] {
+        bed.origin.once(path, answer.clone());
+        bed.origin.on(path, failure);
+        for _ in 0..5 {
+            assert_eq!(bed.get(path).text(), "kept");
+        }
+        let status = bed.get(path).cache_status().to_owned();
+        let is_stale_hit =
+            status.starts_with("edgeward; hit; ttl=") && status.ends_with("; detail=backoff");
+        assert!(is_stale_hit, "{status}");
+    }
+    assert_eq!(bed.origin.requests("/fails"), 2);
+    // The edge repeats a GET whose connection is closed early.
+    assert!(bed.origin.requests("/closes") <= 3);
+    // Without permission to serve it stale, each request reaches the origin.
+    bed.origin.once(
+        "/error",
+        Answer::ok("")
+            .header("cache-control", "max-age=0")
+            .header("etag", "\"a\""),
+    );
+    bed.origin.on("/error", Answer::status(503));
+    for _ in 0..3 {
+        bed.get("/error");
+    }
+    assert_eq!(bed.origin.requests("/error"), 3);
+}
+
+/// RFC 5861 §3. Method: the origin holds the validation back until the client has the stale response.
+#[test]
+fn a_stale_response_is_served_while_it_is_revalidated_once() {
+    let bed = TestBed::start();
+    let gate = Gate::new();
+    let first = Answer::ok("old").header("cache-control", "max-age=0, stale-while-revalidate=600");
+    bed.origin.once("/page", first.header("etag", "\"a\""));
+    bed.origin
+        .on("/page", cached("new").wait_before_head(&gate));
+    assert_eq!(bed.get("/page").text(), "old");
+    for _ in 0..3 {
+        let stale = bed.get("/page");
+        assert_eq!(stale.text(), "old");
+        assert!(stale.is_hit(), "{}", stale.cache_status());
+    }
+    gate.wait_reached(1);
+    let validation = bed.origin.last("/page").expect("two requests");
+    assert_eq!(validation.header("if-none-match"), Some("\"a\""));
+    gate.open();
+    bed.wait_for_metric("edgeward_fills", 0.0);
+    assert_eq!(bed.get("/page").text(), "new");
+    assert_eq!(bed.origin.requests("/page"), 2);
+    assert_eq!(bed.metric("edgeward_background_revalidations_total"), 1.0);
+    assert_eq!(
+        bed.metric("edgeward_requests_total{outcome=\"hit-stale\"}"),
+        3.0
+    );
+}
+
+#[test]
+fn a_failed_background_validation_keeps_the_stale_response() {
+    let bed = TestBed::start();
+    let first = Answer::ok("old").header("cache-control", "max-age=0, stale-while-revalidate=600");
+    bed.origin.once("/page", first);
+    bed.origin.on("/page", Answer::status(503));
+    for _ in 0..3 {
+        assert_eq!(bed.get("/page").text(), "old");
+        bed.wait_for_metric("edgeward_fills", 0.0);
+    }
+    // The origin takes the object away: the next request must not get it.
+    let bed = TestBed::start();
+    let first = Answer::ok("old").header("cache-control", "max-age=0, stale-while-revalidate=600");
+    bed.origin.once("/page", first);
+    bed.origin.on(
+        "/page",
+        Answer::ok("mine").header("cache-control", "private"),
+    );
+    assert_eq!(bed.get("/page").text(), "old");
+    assert_eq!(bed.get("/page").text(), "old");
+    bed.origin.wait_until("the validation arrives", |origin| {
+        origin.requests("/page") == 2
+    });
+    bed.wait_for_metric("edgeward_fills", 0.0);
+    assert_eq!(bed.get("/page").text(), "mine");
 }
 
 #[test]

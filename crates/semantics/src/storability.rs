@@ -71,7 +71,7 @@ pub enum NotStoredReason {
     VaryAny,
     /// The status requires an explicit lifetime, but the response has no such lifetime.
     NoExplicitFreshness,
-    /// The response was stale on arrival and has no validator, so the cache could never use it.
+    /// The response was stale on arrival, has no validator, and must not be served stale: the cache could never use it.
     NeverReusable,
 }
 
@@ -213,7 +213,11 @@ pub(crate) fn decide(
     // Validators are read from the stored head, so that a removed validator is not used.
     let validators = Validators::from_headers(&head);
     let policy = policy_of(response, directives, lifetime, &validators, exchange);
-    if !policy.has_validator && !policy.is_fresh(exchange.response_time) {
+    let usable_until = policy
+        .fresh_until
+        .max(policy.stale_while_revalidate_until)
+        .max(policy.stale_if_error_until);
+    if !policy.has_validator && exchange.response_time >= usable_until {
         return Err(NotStoredReason::NeverReusable);
     }
     Ok(Storable {

@@ -26,7 +26,7 @@ pub struct StoredPolicy {
     /// validation (`no-cache`), so that the hit path needs only one comparison.
     pub fresh_until: Timestamp,
     /// Before this time, the stale response may be used during a revalidation (RFC 5861 §3). Equal to
-    /// `fresh_until` if this is not allowed. The edge does not use this value yet.
+    /// `fresh_until` if this is not allowed.
     pub stale_while_revalidate_until: Timestamp,
     /// Before this time, the stale response may be used if the origin fails (RFC 5861 §4). Equal to
     /// `fresh_until` if this is not allowed.
@@ -50,6 +50,11 @@ pub enum Reuse {
     },
     /// Serve the stale response, because the client's `max-stale` allows it (§4.2.4).
     StaleAllowed {
+        /// `current_age` (§4.2.3).
+        age: Duration,
+    },
+    /// Serve the stale response, and validate it at the origin without delaying the client (RFC 5861 §3).
+    StaleWhileRevalidate {
         /// `current_age` (§4.2.3).
         age: Duration,
     },
@@ -109,6 +114,27 @@ impl StoredPolicy {
     #[inline]
     pub fn may_answer_followers(&self) -> bool {
         self.is_fresh(self.response_time)
+    }
+
+    /// Returns true if the response may be served instead of an error of the origin (RFC 5861 §4).
+    pub fn may_serve_on_error(&self, now: Timestamp) -> bool {
+        now < self.stale_if_error_until
+    }
+
+    /// Returns true if the response may be served because the origin cannot be reached.
+    ///
+    /// §4.2.4 allows it unless a directive forbids stale use, without a limit. This cache limits it: `stale-if-error`
+    /// gives the limit if the response has it, otherwise the response may be stale for `staleness_max`. A response
+    /// that was stale on arrival may be personal, so it is not served (see
+    /// [`may_answer_followers`](Self::may_answer_followers)).
+    pub fn may_serve_disconnected(&self, now: Timestamp, staleness_max: Duration) -> bool {
+        if self.no_cache || self.forbids_stale || !self.may_answer_followers() {
+            return self.may_serve_on_error(now);
+        }
+        let states_limit = self.stale_if_error_until > self.fresh_until;
+        let staleness = self.age_ms(now).saturating_sub(self.lifetime_ms);
+        self.may_serve_on_error(now)
+            || (!states_limit && Duration::from_millis(staleness) <= staleness_max)
     }
 
     /// Returns `current_age` (§4.2.3). If the clock steps back, the age is never below the initial age.
@@ -177,6 +203,13 @@ impl StoredPolicy {
                         }
                         MaxStale::Seconds(_) => Cause::Stale,
                     }
+                }
+                // With one of these directives the client states how stale the response may be (§5.2.1).
+                None if now < self.stale_while_revalidate_until
+                    && requested.max_age.is_none()
+                    && requested.min_fresh.is_none() =>
+                {
+                    return Reuse::StaleWhileRevalidate { age };
                 }
                 _ => Cause::Stale,
             }
@@ -327,6 +360,10 @@ mod tests {
         let allowed = |secs| Reuse::StaleAllowed {
             age: Duration::from_secs(secs),
         };
+        let while_revalidating = |secs| Reuse::StaleWhileRevalidate {
+            age: Duration::from_secs(secs),
+        };
+        const SWR: &str = "max-age=10, stale-while-revalidate=5";
         let table = [
             ("max-age=10", "no-cache", 1, revalidate(RequestNoCache)),
             ("max-age=10", "max-age=5", 5, fresh(5)),
@@ -361,6 +398,21 @@ mod tests {
             ("max-age=10", "only-if-cached", 11, Reuse::GatewayTimeout),
             ("max-age=10", "only-if-cached, max-stale", 11, allowed(11)),
             ("max-age=10", "no-store, no-transform", 5, fresh(5)),
+            (SWR, "no-transform", 9, fresh(9)),
+            (SWR, "no-transform", 10, while_revalidating(10)),
+            (SWR, "only-if-cached", 14, while_revalidating(14)),
+            (SWR, "no-transform", 15, revalidate(Stale)),
+            (SWR, "max-stale", 15, allowed(15)),
+            (SWR, "max-stale=1", 14, revalidate(Stale)),
+            (SWR, "max-age=100", 14, revalidate(Stale)),
+            (SWR, "min-fresh=0", 14, revalidate(Stale)),
+            (SWR, "no-cache", 14, revalidate(RequestNoCache)),
+            (
+                "s-maxage=10, stale-while-revalidate=5",
+                "",
+                14,
+                revalidate(Stale),
+            ),
         ];
         for (response, request, age, expected) in table {
             let policy = stored(response, ETAG, 1_000_000);
@@ -397,6 +449,44 @@ mod tests {
             1_000_000,
         );
         assert_eq!(strict.stale_if_error_until, strict.fresh_until);
+    }
+
+    /// §4.2.4 and RFC 5861 §4. Each row: the response, then the last second at which it may be served with a limit of
+    /// 100 s if the origin cannot be reached, and if it fails. It arrives at the age of 4 s.
+    #[test]
+    fn a_response_is_served_without_the_origin_only_as_long_as_allowed() {
+        let table = [
+            ("max-age=10", Some(106), None),
+            ("max-age=10, stale-if-error=20", Some(25), Some(25)),
+            ("max-age=10, stale-if-error=200", Some(205), Some(205)),
+            ("max-age=10, stale-while-revalidate=20", Some(106), None),
+            ("max-age=10, must-revalidate", None, None),
+            ("max-age=10, proxy-revalidate", None, None),
+            ("s-maxage=10", None, None),
+            ("max-age=10, no-cache", None, None),
+            ("max-age=10, must-revalidate, stale-if-error=20", None, None),
+            // Stale on arrival.
+            ("max-age=4", None, None),
+            ("public", None, None),
+            ("max-age=4, stale-if-error=20", Some(19), Some(19)),
+        ];
+        for (line, disconnected, failed) in table {
+            let policy = stored(line, "age: 4\netag: \"a\"", 1_000_000);
+            let stale_from = 6; // 10 s of lifetime without 4 s of age
+            let last = |may_serve: &dyn Fn(Timestamp) -> bool| {
+                (stale_from..300)
+                    .rev()
+                    .find(|secs| may_serve(Timestamp::from_secs(1_000 + secs)))
+            };
+            let limit = Duration::from_secs(100);
+            let while_down = last(&|now| policy.may_serve_disconnected(now, limit));
+            assert_eq!(while_down, disconnected, "{line}");
+            assert_eq!(
+                last(&|now| policy.may_serve_on_error(now)),
+                failed,
+                "{line}"
+            );
+        }
     }
 
     proptest! {

@@ -60,6 +60,11 @@ fn the_golden_table_of_storability_holds() {
             &[],
             vec![(CACHE_CONTROL, "max-age=0"), (ETAG, "\"a\"")],
         ),
+        (
+            "max-age=0, stale-if-error=60",
+            &[],
+            cc("max-age=0, stale-if-error=60"),
+        ),
         ("max-age=x", &[], cc("max-age=x")),
         ("s-maxage=60", &[], cc("s-maxage=60")),
         ("s-maxage=0, max-age=60", &[], cc("s-maxage=0, max-age=60")),

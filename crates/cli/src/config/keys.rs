@@ -473,6 +473,26 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(draft.edge.caching.rules.store_request_errors.to_string()),
     },
     Key {
+        path: "caching.stale_if_disconnected",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "The longest time after the end of its freshness for which a response is served while the origin cannot \
+              be reached (RFC 9111 §4.2.4). `stale-if-error` of a response takes precedence. Not served are \
+              responses with `must-revalidate`, `proxy-revalidate`, `s-maxage` or `no-cache`, and responses that \
+              were never fresh.",
+        set: |draft, _, value| draft.edge.caching.stale_if_disconnected = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.caching.stale_if_disconnected)),
+    },
+    Key {
+        path: "caching.validation_backoff",
+        flag: None,
+        kind: DURATION_OR_ZERO,
+        doc: "How long a stale response is served without another request to the origin after its validation failed, \
+              if the response may be served instead of the error. Rounded down to whole seconds of the clock.",
+        set: |draft, _, value| draft.edge.caching.validation_backoff = value.duration(),
+        show: |draft, _| Some(duration_text(draft.edge.caching.validation_backoff)),
+    },
+    Key {
         path: "caching.hit_for_miss",
         flag: None,
         kind: DURATION_OR_ZERO,

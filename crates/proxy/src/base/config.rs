@@ -184,6 +184,12 @@ impl DiskConfig {
 pub struct CachingConfig {
     /// The choices that RFC 9111 leaves to a cache: heuristic lifetimes, cookies, the client's directives.
     pub rules: Rules,
+    /// Longest time after the end of its freshness for which a response is served while the origin cannot be reached
+    /// (RFC 9111 §4.2.4). Default 1 d: most outages are shorter, and an old page is more useful than an error.
+    pub stale_if_disconnected: Duration,
+    /// Time after a failed validation for which a stale response is served without another attempt, if it may be served
+    /// instead of the error. Default 2 s: an origin that fails gets at most one request per second and object.
+    pub validation_backoff: Duration,
     /// Time for which requests for a URL are not collapsed after the URL had a response that clients must not share.
     /// Default 2 min, as in Varnish.
     pub hit_for_miss: Duration,
@@ -202,6 +208,8 @@ impl Default for CachingConfig {
     fn default() -> Self {
         Self {
             rules: Rules::default(),
+            stale_if_disconnected: Duration::from_secs(24 * 60 * 60),
+            validation_backoff: Duration::from_secs(2),
             hit_for_miss: Duration::from_secs(120),
             collapse_wait_max: Duration::from_secs(10),
             collapse_bytes_max: ByteSize::mib(8),

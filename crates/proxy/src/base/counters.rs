@@ -107,6 +107,14 @@ counters! {
         "Requests answered by a stored response that the origin validated with 304." {
         revalidated,
     }
+    Counter "edgeward_requests_stale_on_error_total"
+        "Requests answered by a stored response because the origin failed (RFC 5861) or could not be reached (RFC 9111)." {
+        stale_on_error,
+    }
+    Counter "edgeward_background_revalidations_total"
+        "Stale responses that were served while the edge validated them at the origin (RFC 5861, stale-while-revalidate)." {
+        background_revalidations,
+    }
     Counter "edgeward_response_bytes_total"
         "Body bytes sent to clients, counted when they are written to the socket or, with HTTP/2, to the connection's buffer of up to 540 KB." {
         response_bytes,

@@ -172,21 +172,21 @@ impl Drop for FetchLeader {
     }
 }
 
-/// The targets whose last response was for its leader alone (Varnish: hit-for-miss). Their requests are not collapsed.
+/// Keys that are marked for a time, for example because requests for them are not collapsed (Varnish: hit-for-miss).
 ///
-/// The table needs no locks: each hash has one slot, and a new entry overwrites the old one. If the entry of a target
-/// was overwritten, requests wait once for a fetch that they cannot share. A slot contains the upper half of the hash
-/// and the second in which the entry expires.
+/// The table needs no locks: each hash has one slot, and a new entry overwrites the old one. If a mark is lost early,
+/// its user only repeats the work that the mark saves. A slot contains the upper half of the hash and the second in
+/// which the entry expires.
 #[derive(Debug)]
-pub(crate) struct HitForMiss {
+pub(crate) struct MarkedKeys {
     slots: Box<[AtomicU64]>,
     lifetime: Duration,
 }
 
-impl HitForMiss {
+impl MarkedKeys {
     pub(crate) fn new(lifetime: Duration) -> Self {
         Self {
-            slots: (0..HIT_FOR_MISS_SLOTS).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..MARK_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             lifetime,
         }
     }
@@ -210,7 +210,7 @@ impl HitForMiss {
     }
 
     fn slot(&self, hash: KeyHash) -> &AtomicU64 {
-        let index = hash.0 % HIT_FOR_MISS_SLOTS as u64;
+        let index = hash.0 % MARK_SLOTS as u64;
         &self.slots[usize::try_from(index).expect("below the number of slots")]
     }
 }
@@ -218,8 +218,8 @@ impl HitForMiss {
 /// The number of shards, so that two workers rarely wait for the same lock. Only misses take these locks.
 const SHARDS: usize = 64;
 
-/// The number of slots for uncacheable targets. A slot has 8 bytes, so the table takes 512 KiB.
-const HIT_FOR_MISS_SLOTS: usize = 1 << 16;
+/// The number of slots for marked keys. A slot has 8 bytes, so the table takes 512 KiB.
+const MARK_SLOTS: usize = 1 << 16;
 
 #[cfg(test)]
 mod tests {
@@ -230,7 +230,7 @@ mod tests {
 
     #[test]
     fn a_marked_key_is_contained_until_it_expires() {
-        let marks = HitForMiss::new(Duration::from_secs(10));
+        let marks = MarkedKeys::new(Duration::from_secs(10));
         let now = Timestamp::from_secs(1_700_000_000);
         let key = KeyHash(0x1234_5678_9abc_def0);
         assert!(!marks.contains(key, now));

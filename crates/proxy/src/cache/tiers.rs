@@ -10,7 +10,7 @@ use edgeward_store::hot::{Commit, Offer, Recorder, Reservation};
 use edgeward_store::versions::{ChangeGuard, Version};
 use edgeward_types::KeyHash;
 
-use super::collapse::{Collapse, HitForMiss};
+use super::collapse::{Collapse, MarkedKeys};
 use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
 use super::key::{CacheKey, hash_key};
@@ -28,7 +28,12 @@ pub(crate) struct Cache {
     /// The devices of the disk cache that are unused because they are damaged.
     pub(crate) disk_damaged: Vec<String>,
     pub(crate) collapse: Arc<Collapse>,
-    pub(crate) hit_for_miss: HitForMiss,
+    /// The targets whose last response was for its leader alone. Their requests are not collapsed.
+    pub(crate) hit_for_miss: MarkedKeys,
+    /// The keys whose stale response the origin could not validate a moment ago, for any reason.
+    pub(crate) failed_validations: MarkedKeys,
+    /// The keys whose stale response could not be validated because the origin could not be reached.
+    pub(crate) unreached_validations: MarkedKeys,
     pub(crate) negative: Negative,
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,

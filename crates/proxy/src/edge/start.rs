@@ -24,7 +24,7 @@ use crate::base::counters::Counters;
 use crate::base::descriptors;
 use crate::base::tls::{self, TlsError};
 use crate::cache::Cache;
-use crate::cache::collapse::{Collapse, HitForMiss};
+use crate::cache::collapse::{Collapse, MarkedKeys};
 use crate::cache::disk::{DiskError, DiskTier};
 use crate::cache::negative::Negative;
 use crate::cache::stored::Hot;
@@ -307,7 +307,9 @@ fn shared_state(
         disk,
         disk_damaged,
         collapse: Collapse::new(),
-        hit_for_miss: HitForMiss::new(config.caching.hit_for_miss),
+        hit_for_miss: MarkedKeys::new(config.caching.hit_for_miss),
+        failed_validations: MarkedKeys::new(config.caching.validation_backoff),
+        unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,

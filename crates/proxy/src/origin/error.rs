@@ -119,6 +119,21 @@ impl OriginError {
         )
     }
 
+    /// Returns true if the origin cannot be reached: RFC 9111 §4.2.4 calls the cache *disconnected*. An invalid
+    /// response shows that the origin can be reached.
+    pub(crate) const fn is_disconnect(&self) -> bool {
+        match self {
+            Self::Connect { .. }
+            | Self::ConnectTimeout
+            | Self::Busy
+            | Self::FirstByteTimeout
+            | Self::ReadTimeout
+            | Self::Incomplete { .. } => true,
+            Self::HeadInvalid { .. } | Self::HeadTooLarge => false,
+            Self::Upload { .. } | Self::UploadTooLarge | Self::UploadTooSlow => false,
+        }
+    }
+
     /// Returns the status for the client, if no head was sent to the client.
     pub(crate) const fn status(&self) -> StatusCode {
         self.status_and_detail().0

@@ -41,10 +41,12 @@ enum FetchResult {
     },
     /// The leader alone gets the response with its body. The text is the detail of `Cache-Status`.
     Direct(OriginResponse, Option<&'static str>),
-    /// A stored response answers the request, after a revalidation or although it is stale.
+    /// A stored response answers the request, after a revalidation or although it is stale. `failure` is the detail
+    /// of `Cache-Status` if the origin could not be reached.
     Found {
         stored: Arc<Stored>,
         fwd_status: Option<u16>,
+        failure: Option<&'static str>,
     },
     Failed(OriginError),
 }
@@ -67,6 +69,15 @@ pub(super) async fn fetch(
         return Box::pin(pass::pass(reply, request, incoming, reason)).await;
     }
     drop(incoming);
+    if let Some(stale) = stale.as_ref().filter(|_| reason == Forward::Stale)
+        && backs_off(&worker, &key, stale)
+    {
+        worker.counters.hit_stale.increment();
+        worker.counters.stale_on_error.increment();
+        let ttl = stale.response().policy.ttl_secs(worker.now());
+        let status = CacheStatus::hit(ttl).with_detail("backoff");
+        return reply.stored(&request, stale, Some(status));
+    }
     let mut follows_left = FOLLOWS_MAX;
     let mut failed: Option<FillReader> = None;
     loop {
@@ -167,6 +178,48 @@ pub(super) async fn fetch(
     }
 }
 
+/// Validates a stale response while `request` is answered with it (RFC 5861 §3), unless a fetch for the key is under
+/// way or the origin has just failed. No client waits, so a request that needs the connection cancels the validation.
+pub(super) fn revalidate_in_background(
+    worker: &Rc<Worker>,
+    request: &Rc<Request>,
+    key: CacheKey,
+    stale: &Arc<Stored>,
+) {
+    let cache = &worker.cache;
+    if cache.failed_validations.contains(key.hash, worker.now()) {
+        return;
+    }
+    let Role::Leader(mut leader, _) = cache.collapse.join(key.hash, &key.bytes) else {
+        return;
+    };
+    if let Some(stored) = find_new_fresh(worker, &key, Some(stale)) {
+        leader.close();
+        return leader.fill.finish_with_stored(stored);
+    }
+    worker.counters.background_revalidations.increment();
+    let fetch = Fetch {
+        worker: Rc::clone(worker),
+        request: Rc::clone(request),
+        key,
+        leader,
+        result: None,
+    };
+    let fetch = fetch.run(Some(Arc::clone(stale)));
+    let orphans = worker.origin.orphans();
+    orphans.spawn(&worker.fetch_tasks, fetch, || false);
+}
+
+/// Returns true if the origin failed to validate `stale` a moment ago, and `stale` may be served instead of the error.
+fn backs_off(worker: &Worker, key: &CacheKey, stale: &Stored) -> bool {
+    let (cache, now) = (&worker.cache, worker.now());
+    let staleness_max = worker.config().caching.stale_if_disconnected;
+    let policy = &stale.response().policy;
+    (cache.failed_validations.contains(key.hash, now) && policy.may_serve_on_error(now))
+        || (cache.unreached_validations.contains(key.hash, now)
+            && policy.may_serve_disconnected(now, staleness_max))
+}
+
 /// Leads a fetch, and answers the leader's request with the result.
 async fn lead_fetch(
     reply: Reply,
@@ -224,9 +277,18 @@ async fn lead_fetch(
             let (parts, body) = response;
             pass::respond(reply, &request, *parts, body, status)
         }
-        FetchResult::Found { stored, fwd_status } => {
-            worker.counters.revalidated.increment();
+        FetchResult::Found {
+            stored,
+            fwd_status,
+            failure,
+        } => {
+            if fwd_status == Some(StatusCode::NOT_MODIFIED.as_u16()) {
+                worker.counters.revalidated.increment();
+            } else {
+                worker.counters.stale_on_error.increment();
+            }
             status.fwd_status = fwd_status;
+            status.detail = failure.map(Into::into);
             status.ttl = Some(stored.response().policy.ttl_secs(worker.now()));
             reply.stored(&request, &stored, Some(status))
         }

@@ -50,6 +50,8 @@ pub(crate) struct Hit {
     pub(crate) key: CacheKey,
     pub(crate) found: FoundResponse,
     is_stale: bool,
+    /// True if the response is validated at the origin while the client gets it.
+    pub(crate) revalidates: bool,
 }
 
 /// A stored response that a lookup found: in memory (`Stored`) or on disk.
@@ -294,11 +296,14 @@ fn decide_found(
     let directives = query.directives(worker);
     let reuse = found.policy().reuse(worker.now(), &directives);
     match reuse {
-        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } => Outcome::Hit(Hit {
-            key,
-            found,
-            is_stale: matches!(reuse, Reuse::StaleAllowed { .. }),
-        }),
+        Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } | Reuse::StaleWhileRevalidate { .. } => {
+            Outcome::Hit(Hit {
+                key,
+                found,
+                is_stale: !matches!(reuse, Reuse::Fresh { .. }),
+                revalidates: matches!(reuse, Reuse::StaleWhileRevalidate { .. }),
+            })
+        }
         Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {
             if matches!(found, FoundResponse::Disk(_)) {
                 worker.counters.disk_stale.increment();

@@ -91,7 +91,11 @@ fn carry_out(
         Outcome::Hit(hit) => {
             hit.count(&worker);
             let stored = hit.found.into_stored(&hit.key);
-            worker.cache.recycle_key(hit.key);
+            if hit.revalidates {
+                fetch::revalidate_in_background(&worker, &request, hit.key, &stored);
+            } else {
+                worker.cache.recycle_key(hit.key);
+            }
             ready(reply.stored(&request, &stored, None))
         }
         Outcome::Revalidate { key, reason, stale } => {

@@ -69,7 +69,7 @@ pub(super) fn try_hit(
     };
     let hit = match lookup(worker, key, &query) {
         _ if query.is_rejected() => return HitResult::NotServed(None),
-        Outcome::Hit(hit) => hit,
+        Outcome::Hit(hit) if !hit.revalidates => hit,
         outcome => return HitResult::NotServed(Some(outcome)),
     };
     let FoundResponse::Stored(stored) = &hit.found else {

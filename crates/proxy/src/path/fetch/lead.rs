@@ -99,10 +99,18 @@ impl Fetch {
                 Err(error) => return self.fail(error, stale),
             };
             let status = parts.status;
+            if stale.is_some() && status.is_server_error() {
+                let failed = &self.worker.cache.failed_validations;
+                failed.mark(self.key.hash, exchange.response_time);
+            }
             if let Some(old) = stale.as_ref().filter(|_| status.is_server_error())
-                && may_serve_on_error(old, exchange.response_time)
+                && old
+                    .response()
+                    .policy
+                    .may_serve_on_error(exchange.response_time)
             {
-                return self.finish_with_stored(Arc::clone(old), Some(status.as_u16()), true);
+                let status = Some(status.as_u16());
+                return self.finish_with_stored(Arc::clone(old), status, None, true);
             }
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
@@ -115,11 +123,11 @@ impl Fetch {
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
                         let shares = stored.response().policy.may_answer_followers();
-                        return self.finish_with_stored(stored, Some(304), shares);
+                        return self.finish_with_stored(stored, Some(304), None, shares);
                     }
                     Validation::UseOnce(stored) => {
                         self.remove(versions.key);
-                        return self.finish_with_stored(stored, Some(304), false);
+                        return self.finish_with_stored(stored, Some(304), None, false);
                     }
                     Validation::Mismatch => {
                         self.remove(versions.key);
@@ -171,11 +179,27 @@ impl Fetch {
         }
     }
 
-    /// Ends the fetch with a stale response if RFC 5861 allows it, otherwise with the error.
+    /// Ends the fetch with a stale response if RFC 5861 or RFC 9111 §4.2.4 allows it, otherwise with the error.
     fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
         let now = self.worker.now();
-        if let Some(old) = stale.filter(|old| may_serve_on_error(old, now)) {
-            return self.finish_with_stored(old, None, true);
+        if stale.is_some() {
+            let cache = &self.worker.cache;
+            cache.failed_validations.mark(self.key.hash, now);
+            if error.is_disconnect() {
+                cache.unreached_validations.mark(self.key.hash, now);
+            }
+        }
+        let staleness_max = self.worker.config().caching.stale_if_disconnected;
+        let may_serve = |old: &Arc<Stored>| {
+            let policy = &old.response().policy;
+            if error.is_disconnect() {
+                policy.may_serve_disconnected(now, staleness_max)
+            } else {
+                policy.may_serve_on_error(now)
+            }
+        };
+        if let Some(old) = stale.filter(may_serve) {
+            return self.finish_with_stored(old, None, Some(error.detail()), true);
         }
         self.leader.close();
         self.worker.counters.fills_failed.increment();
@@ -187,14 +211,24 @@ impl Fetch {
     }
 
     /// Ends the fetch with a stored response. If `shares` is false, the followers have to send requests of their own.
-    fn finish_with_stored(mut self, stored: Arc<Stored>, fwd_status: Option<u16>, shares: bool) {
+    fn finish_with_stored(
+        mut self,
+        stored: Arc<Stored>,
+        fwd_status: Option<u16>,
+        failure: Option<&'static str>,
+        shares: bool,
+    ) {
         self.leader.close();
         if shares {
             self.leader.fill.finish_with_stored(Arc::clone(&stored));
         } else {
             self.leader.fill.release();
         }
-        self.report(FetchResult::Found { stored, fwd_status });
+        self.report(FetchResult::Found {
+            stored,
+            fwd_status,
+            failure,
+        });
     }
 
     fn report(&mut self, outcome: FetchResult) {
@@ -404,9 +438,4 @@ impl Drop for OpenFill {
     fn drop(&mut self) {
         self.0.fills.decrement();
     }
-}
-
-/// Returns true if RFC 5861 §4 allows a stale response instead of an error.
-fn may_serve_on_error(stored: &Stored, now: Timestamp) -> bool {
-    now < stored.response().policy.stale_if_error_until
 }

@@ -52,6 +52,13 @@ impl Diagnostic {
         }
     }
 
+    /// The error for an option that needs the feature `parquet`.
+    #[cfg(not(feature = "parquet"))]
+    pub(crate) fn no_parquet() -> Self {
+        Self::new("this build of edgeward does not write Parquet")
+            .hint("build it with `cargo build --release --package edgeward-cli --features parquet`")
+    }
+
     /// Sets the file that the error is about.
     pub(crate) fn in_file(mut self, file: impl Into<PathBuf>) -> Self {
         self.file = Some(file.into());

@@ -242,6 +242,72 @@ fn every_mistake_of_a_plan_has_its_line_and_a_hint() {
     assert_eq!(output.status.code(), Some(2), "traces beside a plan");
 }
 
+#[cfg(not(feature = "parquet"))]
+#[test]
+fn a_build_without_parquet_reports_the_missing_feature() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    // The error comes before the trace is read.
+    let output = simulate(
+        folder.path(),
+        &["-c=1MiB", "gone.csv", "--parquet=runs.parquet"],
+    );
+    assert_eq!(output.status.code(), Some(2));
+    let message = String::from_utf8_lossy(&output.stderr);
+    assert!(message.contains("--features parquet"), "{message}");
+}
+
+/// The rows of the Parquet file, printed as CSV, are those of the CSV file.
+#[cfg(feature = "parquet")]
+#[test]
+fn the_parquet_file_has_the_rows_of_the_csv_file() {
+    use parquet::file::reader::{FileReader as _, SerializedFileReader};
+    use parquet::record::Field;
+
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let folder = folder.path();
+    let rows: Vec<String> = (0..500)
+        .map(|n| format!("{n},{},{}", n % 70, 100 + n % 7))
+        .collect();
+    let trace = format!("time,key,size\n{}\n", rows.join("\n"));
+    fs::write(folder.join("t.csv"), trace).expect("the trace is written");
+    let options = [
+        "t.csv",
+        "-c=2KiB,4KiB",
+        "--bounds",
+        "--csv=r.csv",
+        "--parquet=r.parquet",
+    ];
+    let output = simulate(folder, &options);
+    assert!(output.status.success(), "{output:?}");
+    let csv = fs::read_to_string(folder.join("r.csv")).expect("the rows were written");
+    let file = fs::File::open(folder.join("r.parquet")).expect("the file was written");
+    let reader = SerializedFileReader::new(file).expect("the file is Parquet");
+    let field = |(_, field): (&String, &Field)| match field {
+        Field::Null => String::new(),
+        Field::Str(text) => text.clone(),
+        Field::Long(count) => count.to_string(),
+        Field::Double(number) => number.to_string(),
+        other => panic!("a column has the type of {other}"),
+    };
+    let schema = reader.metadata().file_metadata().schema_descr();
+    let names = schema
+        .columns()
+        .iter()
+        .map(|column| column.name().to_owned());
+    let mut lines = vec![names.collect::<Vec<_>>().join(",")];
+    for row in reader.get_row_iter(None).expect("the rows are readable") {
+        let row = row.expect("the row is readable");
+        lines.push(
+            row.get_column_iter()
+                .map(field)
+                .collect::<Vec<_>>()
+                .join(","),
+        );
+    }
+    assert_eq!(lines, csv.lines().collect::<Vec<_>>());
+    assert_eq!(lines.len(), 1 + 2 * 4 + 2);
+}
+
 /// Returns the first block of code in this language on the page about plans.
 fn block(language: &str) -> String {
     let page = include_str!("../../../docs/how-to/plans.md");

@@ -1,8 +1,8 @@
 //! `edgeward simulate`: runs traces through the server's cache policies.
 //!
 //! `command` and `args` have the options, `plan` reads a plan, `runs` executes the runs over a trace. The results are
-//! printed (`table`) or written as JSON, CSV (`rows`) or a page with plots (`page`). With `--curve`, the result is a
-//! miss-ratio curve for each policy (`curve`).
+//! printed (`table`) or written as JSON, CSV, Parquet (`rows`) or a page with plots (`page`). With `--curve`, the
+//! result is a miss-ratio curve for each policy (`curve`).
 
 mod args;
 mod command;
@@ -35,6 +35,9 @@ use crate::output;
 /// Runs the simulations and prints the results.
 pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<ExitCode> {
     let args = &command.args;
+    if args.parquet.is_some() {
+        rows::parquet::check()?;
+    }
     let (title, studies) = match &command.plan {
         Some(file) => {
             let traces = plan::load(file, &command.given)?;
@@ -55,9 +58,7 @@ pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<ExitCode> {
     if let Some(path) = &args.report {
         write_page(path, &page::render(&title, &results), args.json)?;
     }
-    if let Some(path) = &args.csv {
-        rows::rows(&results).write_csv(path)?;
-    }
+    write_rows(&rows::rows(&results), args)?;
     match &results[..] {
         [result] if args.json && command.plan.is_none() => {
             output::print_json(&result.simulation)?;
@@ -137,15 +138,24 @@ fn draw_curves(args: &SimulateArgs, inputs: &Inputs, points: usize) -> anyhow::R
     if let Some(path) = &args.report {
         write_page(path, &curves.page(&inputs.label()), args.json)?;
     }
-    if let Some(path) = &args.csv {
-        curves.rows(&inputs.label()).write_csv(path)?;
-    }
+    write_rows(&curves.rows(&inputs.label()), args)?;
     if args.json {
         output::print_json(&curves)?;
     } else {
         curves.print()?;
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Writes the files of `--csv` and `--parquet`.
+fn write_rows(rows: &rows::Rows, args: &SimulateArgs) -> anyhow::Result<()> {
+    if let Some(path) = &args.csv {
+        rows.write_csv(path)?;
+    }
+    if let Some(path) = &args.parquet {
+        rows::parquet::write(rows, path)?;
+    }
+    Ok(())
 }
 
 /// Writes the page to `path`. Also prints the path to stderr, unless stdout has the JSON document.

@@ -14,11 +14,7 @@ pub(super) fn write(
     _folder: &Path,
     _advance: &(dyn Fn(u64) + Sync),
 ) -> anyhow::Result<ExitCode> {
-    Err(
-        Diagnostic::new("this build of edgeward does not write Parquet")
-            .hint("build it with `cargo build --release --package edgeward-cli --features parquet`")
-            .into(),
-    )
+    Err(Diagnostic::no_parquet().into())
 }
 
 /// Writes the requests of all sources to `folder`. Calls `advance` with the number of bytes read since its last call.

@@ -138,6 +138,12 @@ pub(crate) struct SimulateArgs {
     /// Write the results as CSV
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) csv: Option<PathBuf>,
+
+    /// Write the results as Parquet, with the columns of --csv
+    ///
+    /// Needs a build with `--features parquet`.
+    #[arg(long, value_name = "FILE", hide_short_help = true)]
+    pub(super) parquet: Option<PathBuf>,
 }
 
 impl SimulateArgs {

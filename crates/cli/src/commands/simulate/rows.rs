@@ -1,4 +1,6 @@
-//! The results as rows with typed columns, and the file of `simulate --csv`.
+//! The results as rows with typed columns, and the files of `simulate --csv` and `--parquet`.
+
+pub(super) mod parquet;
 
 use std::fmt;
 use std::path::Path;

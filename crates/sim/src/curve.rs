@@ -60,6 +60,19 @@ pub struct CurveRow {
     pub stationary_ohr: f64,
 }
 
+/// The means over all windows with an earlier window, for one value of `c`.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+pub struct CurveMean {
+    /// The size in bytes at which the admission probability is 1/e; `None` admits every object.
+    pub c_bytes: Option<u64>,
+    /// The object hit ratio of the simulation.
+    pub simulated_ohr: f64,
+    /// The prediction of the finite-horizon model.
+    pub predicted_ohr: f64,
+    /// The prediction of the stationary model.
+    pub stationary_ohr: f64,
+}
+
 /// A running comparison.
 #[derive(Debug)]
 pub struct CurveStudy {
@@ -105,6 +118,33 @@ impl CurveStudy {
     /// The points so far.
     pub fn rows(&self) -> &[CurveRow] {
         &self.rows
+    }
+
+    /// The number of windows that were compared after another window.
+    pub fn warm_windows(&self) -> u64 {
+        let warm_rows = self.rows.iter().filter(|row| row.warm).count();
+        warm_rows as u64 / self.config.candidates.len().max(1) as u64
+    }
+
+    /// Returns the means of the windows after another window, in the order of the candidates. Returns no means if no
+    /// window was compared after another window.
+    pub fn means(&self) -> Vec<CurveMean> {
+        let mean = |&c_bytes: &Option<u64>| {
+            let rows = || {
+                self.rows
+                    .iter()
+                    .filter(move |row| row.warm && row.c_bytes == c_bytes)
+            };
+            let count = rows().count();
+            let mean = |ratio: fn(&CurveRow) -> f64| rows().map(ratio).sum::<f64>() / count as f64;
+            (count > 0).then(|| CurveMean {
+                c_bytes,
+                simulated_ohr: mean(|row| row.simulated_ohr),
+                predicted_ohr: mean(|row| row.predicted_ohr),
+                stationary_ohr: mean(|row| row.stationary_ohr),
+            })
+        };
+        self.config.candidates.iter().filter_map(mean).collect()
     }
 
     fn window(&mut self, records: &[Record]) {
@@ -244,6 +284,22 @@ mod tests {
         let rows = study.rows();
         // 4 KiB, 16 KiB, .. 1 MiB and infinity: 6 candidates. The first window has no warm start.
         assert_eq!(rows.len(), 6 * (3 + 2));
+        assert_eq!(study.warm_windows(), 2);
+        let means = study.means();
+        assert_eq!(means.len(), 6);
+        for (mean, first) in means.iter().zip(rows.iter().filter(|row| row.warm)) {
+            let is_second =
+                |row: &&CurveRow| row.window == 2 && row.warm && row.c_bytes == first.c_bytes;
+            let second = rows
+                .iter()
+                .find(is_second)
+                .expect("each window has all candidates");
+            let simulated_ohr = (first.simulated_ohr + second.simulated_ohr) / 2.0;
+            assert_eq!(
+                (mean.c_bytes, mean.simulated_ohr),
+                (first.c_bytes, simulated_ohr)
+            );
+        }
         let error = |of: fn(&CurveRow) -> f64| {
             rows.iter()
                 .map(|row| (of(row) - row.simulated_ohr).abs())

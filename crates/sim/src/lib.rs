@@ -14,6 +14,7 @@ mod disk;
 mod facts;
 mod fetches;
 mod miss_ratio;
+mod missed;
 mod objects;
 mod offline;
 mod ram;
@@ -22,11 +23,12 @@ mod warmup;
 
 pub use bound::{BoundReport, OfflineBounds};
 pub use capacity::{Capacity, ParseCapacityError, ParseShareError, Share};
-pub use curve::{CurveConfig, CurveRow, CurveStudy};
+pub use curve::{CurveConfig, CurveMean, CurveRow, CurveStudy};
 pub use disk::{DiskConfig, DiskReport, DiskTotals};
 pub use facts::{TraceFacts, Traffic};
 pub use fetches::FetchReport;
 pub use miss_ratio::{CurvePoint, LruCurve, Sampler, curve_capacities};
+pub use missed::MissedBucket;
 pub use objects::{ObjectNumber, Request};
 pub use offline::{
     OFFLINE_NAMES, OfflineConfig, OfflinePolicy, ParseOfflinePolicyError,

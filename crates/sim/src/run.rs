@@ -8,6 +8,7 @@ use serde::Serialize;
 use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
 use crate::facts::ratio;
 use crate::fetches::{FetchReport, Fetches};
+use crate::missed::{MissedBucket, MissedSizes};
 use crate::objects::{ObjectNumbers, Request};
 use crate::ram::Ram;
 
@@ -46,6 +47,8 @@ pub struct Run {
     seen_requests: u64,
     /// The counts since the end of the warm-up.
     counted: Counts,
+    /// The sizes of the requests since the end of the warm-up that memory could not answer.
+    missed: MissedSizes,
     /// The totals of the disk at the end of the warm-up.
     disk_before: DiskTotals,
     /// The counts of the current interval of the time series.
@@ -74,6 +77,7 @@ impl Run {
             fetches: None,
             seen_requests: 0,
             counted: Counts::default(),
+            missed: MissedSizes::default(),
             disk_before: DiskTotals::default(),
             interval: Counts::default(),
             interval_end: Timestamp::ZERO,
@@ -126,8 +130,14 @@ impl Run {
         while !rest.is_empty() {
             let (part, later) = rest.split_at(self.requests_to_boundary(rest.len()));
             let mut counts = Counts::default();
+            // No part has requests on both sides of the end of the warm-up.
+            let is_counted = self.seen_requests >= self.config.warmup_requests;
             for request in part {
-                counts.add(request.size, self.request(request));
+                let served_from = self.request(request);
+                counts.add(request.size, served_from);
+                if served_from != ServedFrom::Ram && is_counted {
+                    self.missed.add(request.size);
+                }
             }
             self.count(&counts, part);
             rest = later;
@@ -158,6 +168,7 @@ impl Run {
             used_bytes: tier.used_bytes(),
             residents: residents as u64,
             digest: format!("{:016x}", tier.digest()),
+            missed_sizes: self.missed.report(),
             disk: self
                 .disk
                 .as_ref()
@@ -360,6 +371,9 @@ pub struct RunReport {
     pub residents: u64,
     /// A digest of all decisions, 16 hexadecimal digits.
     pub digest: String,
+    /// The counted requests that the memory tier did not answer, by the size of their object. With a disk tier, these
+    /// requests reach the disk.
+    pub missed_sizes: Vec<MissedBucket>,
     /// The disk tier, if any. The hits and ratios above then include both tiers.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub disk: Option<DiskReport>,

@@ -5,6 +5,7 @@
 //! result is a miss-ratio curve for each policy (`curve`).
 
 mod args;
+mod by_c;
 mod command;
 mod curve;
 mod disk;

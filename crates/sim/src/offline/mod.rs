@@ -17,6 +17,7 @@ use edgeward_policy::digest::Digest;
 use edgeward_types::{Seed, charge_bytes};
 
 use crate::facts::ratio;
+use crate::missed::MissedSizes;
 use crate::objects::Request;
 use crate::run::{Counts, Interval, RunReport, ServedFrom};
 use belady::Belady;
@@ -139,6 +140,7 @@ impl RecordedTrace {
 
     fn run_cache(&self, config: &OfflineConfig, mut cache: impl OfflineCache) -> RunReport {
         let mut counted = Counts::default();
+        let mut missed = MissedSizes::default();
         let mut interval = Counts::default();
         let mut series = Vec::new();
         for (number, &object) in (0u32..).zip(&self.objects) {
@@ -149,6 +151,9 @@ impl RecordedTrace {
             let size_bytes = self.sizes_bytes[object as usize];
             if u64::from(number) >= config.warmup_requests {
                 counted.add(size_bytes, served_from);
+                if served_from != ServedFrom::Ram {
+                    missed.add(size_bytes);
+                }
             }
             interval.add(size_bytes, served_from);
             let requests_end = u64::from(number) + 1;
@@ -183,6 +188,7 @@ impl RecordedTrace {
             used_bytes: content.used_bytes,
             residents: content.residents,
             digest: format!("{:016x}", content.digest.value()),
+            missed_sizes: missed.report(),
             disk: None,
             fetches: None,
             series,

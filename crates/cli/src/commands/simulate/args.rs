@@ -123,6 +123,17 @@ pub(crate) struct SimulateArgs {
     #[arg(long, conflicts_with = "disk", hide_short_help = true)]
     pub(super) bounds: bool,
 
+    /// Compare the hit ratios of caches with each `c` of AdaptSize with the predictions of its models
+    ///
+    /// The results are in --json and --report. Takes the time of about thirty policies. The windows have --window
+    /// requests, or an eighth of the trace if this is less.
+    #[arg(
+        long,
+        conflicts_with_all = ["disk", "curve", "object_overhead", "count_metadata", "fetch_latency"],
+        hide_short_help = true
+    )]
+    pub(super) by_c: bool,
+
     /// Omit hit ratios over time from the JSON
     #[arg(long, hide_short_help = true)]
     pub(super) no_series: bool,

@@ -5,6 +5,8 @@ use std::time::{Duration, Instant};
 use edgeward_sim::{OfflineBounds, Request, Run, RunReport, TraceRecorder};
 use edgeward_trace::Record;
 
+use super::by_c::Comparison;
+
 /// A consumer of all requests.
 #[derive(Debug)]
 pub(super) enum Job {
@@ -14,6 +16,8 @@ pub(super) enum Job {
     Recorder(Box<TraceRecorder>),
     /// The upper bounds of the hit ratios.
     Bounds(Box<OfflineBounds>),
+    /// The hit ratios for each `c` of AdaptSize.
+    ByC(Box<Comparison>),
 }
 
 impl Job {
@@ -32,12 +36,14 @@ impl Job {
                 *run_time += start.elapsed();
             }
             Self::Recorder(recorder) => recorder.feed(requests),
-            Self::Bounds(bounds) => {
-                let records: Vec<Record> = requests.iter().map(Request::record).collect();
-                bounds.feed(&records);
-            }
+            Self::Bounds(bounds) => bounds.feed(&records(requests)),
+            Self::ByC(comparison) => comparison.study.feed(&records(requests)),
         }
     }
+}
+
+fn records(requests: &[Request]) -> Vec<Record> {
+    requests.iter().map(Request::record).collect()
 }
 
 /// Returns the report of a run, with its speed: `requests` per second. Without `series`, removes the time series.

@@ -3,7 +3,7 @@
 mod disk;
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
-use edgeward_sim::{OfflinePolicy, RunReport};
+use edgeward_sim::{MissedBucket, OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
 use super::table::has_several_seeds;
@@ -85,6 +85,20 @@ fn sections(page: &mut Page, prefix: &str, simulation: &Simulation) {
         }
         if runs().any(|run| !run.tuned.is_empty()) {
             page.plot(tuned_parameter(runs()));
+        }
+        if runs().any(|run| !run.missed_sizes.is_empty()) {
+            let title = format!(
+                "Sizes of requests that reach the disk or the origin at {}",
+                ByteSize(capacity)
+            );
+            let runs = runs().map(|run| (run.policy.clone(), run));
+            page.plot(missed_sizes(title, runs));
+        }
+    }
+    if !simulation.by_c.is_empty() {
+        page.section(format!("{prefix}Predictions of AdaptSize's models"));
+        for by_c in &simulation.by_c {
+            page.plot(by_c.plot());
         }
     }
 }
@@ -263,6 +277,27 @@ fn over_time<'a>(runs: impl Iterator<Item = &'a RunReport>) -> Plot {
             .iter()
             .map(|interval| (interval.requests_end as f64, interval.object_hit_ratio));
         plot.add(Series::line(run.policy.as_str(), points));
+    }
+    plot
+}
+
+/// Returns the plot of the requests that memory does not answer, by size. Each run has a name.
+fn missed_sizes<'a>(title: String, runs: impl Iterator<Item = (String, &'a RunReport)>) -> Plot {
+    let mut plot = Plot::new(
+        title,
+        Axis::new("object size", Unit::Bytes).log(),
+        Axis::new("share of all requests", Unit::Share),
+    )
+    .note("The requests that memory does not answer. A point counts the sizes up to the next point, twice its size.");
+    for (name, run) in runs {
+        let requests = run.requests.max(1) as f64;
+        let point = |bucket: &MissedBucket| {
+            (
+                bucket.from_bytes.max(1) as f64,
+                bucket.requests as f64 / requests,
+            )
+        };
+        plot.add(Series::steps(name, run.missed_sizes.iter().map(point)));
     }
     plot
 }

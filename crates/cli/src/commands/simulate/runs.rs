@@ -16,6 +16,7 @@ use edgeward_sim::{
 use edgeward_types::Seed;
 
 use super::args::SimulateArgs;
+use super::by_c::{ByC, Comparison};
 use super::job::{Job, report};
 use super::offline;
 use super::pass::Pass;
@@ -60,6 +61,13 @@ pub(super) fn simulate(
             .with_metadata_bytes(args.count_metadata.bytes());
         jobs.push(Job::Bounds(Box::new(bounds)));
     }
+    if args.by_c {
+        let comparison = |capacity: &Capacity| {
+            let capacity_bytes = capacity.bytes(footprint_bytes).max(1);
+            Job::ByC(Box::new(Comparison::new(args, capacity_bytes, requests)))
+        };
+        jobs.extend(args.capacity.iter().map(comparison));
+    }
     let threads = args.threads();
     let mut traffic = Traffic::default();
     let batch_requests = (BATCH_REQUESTS_PER_JOB * jobs.len()).min(BATCH_REQUESTS_MAX);
@@ -80,6 +88,7 @@ pub(super) fn simulate(
         trace: facts,
         runs: Vec::new(),
         bounds: Vec::new(),
+        by_c: Vec::new(),
     };
     let mut offline_reports = Vec::new();
     for job in jobs {
@@ -92,6 +101,7 @@ pub(super) fn simulate(
                 let trace = recorder.finish()?;
                 offline_reports = offline::run_all(&trace, &offline_runs, threads);
             }
+            Job::ByC(comparison) => simulation.by_c.push(comparison.report()),
             Job::Bounds(bounds) => {
                 let capacity_bytes = |capacity: &Capacity| capacity.bytes(footprint_bytes).max(1);
                 let capacities: Vec<u64> = args.capacity.iter().map(capacity_bytes).collect();
@@ -202,6 +212,9 @@ pub(super) struct Simulation {
     /// Upper bounds for any policy, one per capacity.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) bounds: Vec<BoundReport>,
+    /// The hit ratios for each `c` of AdaptSize, one comparison per capacity.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub(super) by_c: Vec<ByC>,
 }
 
 /// A batch has this number of requests for each job, up to [`BATCH_REQUESTS_MAX`]. A small batch stays in the

@@ -70,6 +70,7 @@ pub(super) fn render(page: &mut Page, prefix: &str, runs: &[RunReport]) {
     page.bars(hits);
     page.bars(bytes);
     page.table(table(runs));
+    page.plot(missed_sizes(runs));
     if !runs_with_disk(runs).any(|(run, _)| run.series.len() > 1) {
         return;
     }
@@ -99,6 +100,23 @@ pub(super) fn render(page: &mut Page, prefix: &str, runs: &[RunReport]) {
         Axis::new("bytes", Unit::Bytes),
         |tiers| tiers.origin_bytes as f64,
     ));
+}
+
+/// Returns the plot of the sizes that reach the disk. The disk has no influence on them, so runs that differ only in
+/// the disk have one line.
+fn missed_sizes(runs: &[RunReport]) -> Plot {
+    let mut lines: Vec<&RunReport> = Vec::new();
+    for run in runs {
+        let is_same = |line: &&RunReport| {
+            (&line.policy, line.capacity_bytes) == (&run.policy, run.capacity_bytes)
+        };
+        if !lines.iter().any(is_same) && lines.len() < SERIES_MAX {
+            lines.push(run);
+        }
+    }
+    let name = |run: &RunReport| format!("{} {}", run.policy, ByteSize(run.capacity_bytes));
+    let lines = lines.into_iter().map(|run| (name(run), run));
+    super::missed_sizes("Sizes of requests that reach the disk".to_owned(), lines)
 }
 
 fn over_time(

@@ -30,6 +30,10 @@ pub(super) struct Learner {
     offers: u64,
     /// The number of offers at which the densities are computed again.
     update_at: u64,
+    /// The hits since the last update.
+    new_hits: u64,
+    /// The number of new hits at which the densities are computed again.
+    update_hits: u64,
     /// Decayed sums of the offered objects and their bytes, for the mean size.
     offered_objects: f64,
     offered_bytes: f64,
@@ -43,6 +47,8 @@ impl Learner {
             densities: vec![0.0; CELLS].into_boxed_slice(),
             offers: 0,
             update_at: UPDATE_OFFERS_MIN,
+            new_hits: 0,
+            update_hits: UPDATE_HITS_MIN,
             offered_objects: 0.0,
             offered_bytes: 0.0,
         };
@@ -53,6 +59,7 @@ impl Learner {
     /// Records a request of an object that was in this cell.
     pub(super) fn record_hit(&mut self, cell: usize) {
         self.hits[cell] += 1.0;
+        self.new_hits += 1;
     }
 
     /// Records that objects spent time in this cell, in objects × offers.
@@ -62,21 +69,24 @@ impl Learner {
 
     /// Records an offer. Returns true if the densities have changed.
     ///
-    /// The interval between updates grows with the number of offers, from 1000 to 100 000. An update takes about
-    /// 0.2 ms.
+    /// The interval between updates grows with the number of offers, from 64 to 100 000. It ends early after many more
+    /// hits than in the last interval, because the traffic has then changed: for example, a scan has ended. An update
+    /// takes about 0.2 ms.
     pub(super) fn record_offer(&mut self, size_bytes: u64, capacity_bytes: u64) -> bool {
         self.offers += 1;
         self.offered_objects += 1.0;
         self.offered_bytes += size_bytes as f64;
-        if self.offers < self.update_at {
+        if self.offers < self.update_at && self.new_hits < self.update_hits {
             return false;
         }
         let turnover_offers =
             capacity_bytes as f64 * self.offered_objects / self.offered_bytes.max(1.0);
         self.compute_densities((HORIZON_TURNOVERS * turnover_offers).max(HORIZON_OFFERS_MIN));
         self.decay();
-        let interval = (self.offers / 8).clamp(UPDATE_OFFERS_MIN, UPDATE_OFFERS_MAX);
+        let interval = (self.offers / 16).clamp(UPDATE_OFFERS_MIN, UPDATE_OFFERS_MAX);
         self.update_at = self.offers + interval;
+        self.update_hits = (self.new_hits * 3 / 2).max(UPDATE_HITS_MIN);
+        self.new_hits = 0;
         true
     }
 
@@ -88,6 +98,11 @@ impl Learner {
     /// Bytes of the tables.
     pub(super) fn bookkeeping_bytes(&self) -> usize {
         CELLS * (2 * size_of::<f64>() + size_of::<f32>())
+    }
+
+    #[cfg(test)]
+    pub(super) fn exposure_sum(&self) -> f64 {
+        self.exposure.iter().sum()
     }
 
     fn compute_densities(&mut self, horizon_offers: f64) {
@@ -199,9 +214,13 @@ const HORIZON_TURNOVERS: f64 = 0.25;
 /// for small caches.
 const HORIZON_OFFERS_MIN: f64 = 300.0;
 
-/// The least and the greatest number of offers between two updates of the densities.
-const UPDATE_OFFERS_MIN: u64 = 1000;
+/// The least and the greatest number of offers between two updates at constant traffic. A minimum of 1000 loses 0.2 to
+/// 0.9 points on traces of 9,000 requests.
+const UPDATE_OFFERS_MIN: u64 = 64;
 const UPDATE_OFFERS_MAX: u64 = 100_000;
+
+/// The least number of hits that ends an interval early. Smaller numbers are often chance.
+const UPDATE_HITS_MIN: u64 = 24;
 
 /// A walk over age bins ends when so few objects would reach the next bin that they change no density.
 const SURVIVAL_MIN: f64 = 1e-6;
@@ -261,6 +280,30 @@ mod tests {
         assert!(density(1, 4) > density(0, 4));
         assert!(density(1, 4) > density(1, 5));
         assert!(learner.densities.iter().all(|&density| density > 0.0));
+    }
+
+    /// An interval between updates ends early after 1.5 times the hits of the last interval.
+    ///
+    /// Method: one hit at each offer, until the intervals are constant; then ten hits at each offer.
+    #[test]
+    fn more_frequent_hits_bring_the_next_update_forward() {
+        let mut learner = Learner::new();
+        let mut offers_to_update = |hits_per_offer: u64| {
+            let mut offers = 1;
+            loop {
+                (0..hits_per_offer).for_each(|_| learner.record_hit(0));
+                if learner.record_offer(1, 1000) {
+                    return offers;
+                }
+                offers += 1;
+            }
+        };
+        let last = (0..6).map(|_| offers_to_update(1)).last();
+        assert_eq!(last, Some(UPDATE_OFFERS_MIN));
+        assert_eq!(
+            offers_to_update(10),
+            (UPDATE_OFFERS_MIN * 3 / 2).div_ceil(10)
+        );
     }
 
     #[test]

@@ -11,14 +11,14 @@
 //!
 //! LHD (Beckmann, Chen, Cidon, "LHD: Improving Cache Hit Rate by Maximizing Hit Density", NSDI 2018) ranks by the
 //! same quotient. `density` differs in four points: it has ghosts; its classes include the number of requests; it
-//! estimates by random draws, without bias, how long objects stay in each cell; and it may reject an object.
+//! measures how long objects stay in each cell while they stay, not only at their end; and it may reject an object.
 //!
 //! Several hits on an object between two offers count as one request. No object is evicted between two offers, so the
 //! further hits are certain and do not depend on a decision.
 //!
 //! Cost: the first hit on an object after an offer stores a time and an entry in a list, and increments the length of
-//! the list. Later hits before the next offer only read. An offer takes O(1): four random draws, 32 refreshed scores,
-//! and 14 comparisons per changed queue. Memory: 52 bytes per resident object, about 24 bytes per ghost (at least two
+//! the list. Later hits before the next offer only read. An offer takes O(1): it reads the histories of 16 objects,
+//! refreshes 32 scores, and makes 14 comparisons per changed queue. Memory: 52 bytes per resident object, about 24 bytes per ghost (at least two
 //! ghosts for each resident object), and 0.4 MB of tables.
 
 mod history;
@@ -60,6 +60,8 @@ pub struct DensityTier {
     /// The time of the last offer. It increases by two at each offer; the odd time that follows is that of hits.
     now: Time,
     offers: u32,
+    /// The position of the sweep that measures exposure: an entry or, after the last entry, a ghost.
+    swept: usize,
     digest: Digest,
 }
 
@@ -80,6 +82,7 @@ impl DensityTier {
             shared: Arc::new(Shared::new()),
             now: Time::default(),
             offers: 0,
+            swept: 0,
             digest: Digest::default(),
         }
     }
@@ -111,23 +114,30 @@ impl DensityTier {
     /// Adds one offer to the exposure of the cells, and refreshes scores. The exposure of a cell is the time that
     /// objects spent in the cell, in objects × offers. At each offer it grows by the number of objects in the cell.
     ///
-    /// This number is estimated by random draws of positions from the entries and the ghosts, used or not. Each drawn
-    /// object adds `positions / draws` to its cell. The expected growth of a cell is therefore its number of objects.
+    /// This number is estimated by a sweep over the positions of all entries and ghosts, used or not. Each offer visits
+    /// the next 16, in the first 10,000 offers the next 64. Each visited object adds `positions / visits` to its cell.
+    /// The expected growth of a cell is therefore its number of objects. A sweep reads memory in order, so it is faster
+    /// than random draws.
     fn learn(&mut self, size_bytes: u64) {
         let entries = self.entries.0.len();
         let positions = entries + self.ghosts.capacity();
-        if positions > 0 {
-            let object_offers = positions as f64 / EXPOSURE_DRAWS as f64;
-            for _ in 0..EXPOSURE_DRAWS {
-                let position = self.draw_below(positions);
-                let history = match position.checked_sub(entries) {
-                    Some(ghost) => self.ghosts.at(ghost),
-                    None => self.entries.0[position].resident_history(),
-                };
-                if !history.is_empty() {
-                    self.learner
-                        .record_exposure(history.cell(self.now), object_offers);
-                }
+        let visits = positions.min(match self.offers <= START_OFFERS {
+            true => SWEPT_POSITIONS_START,
+            false => SWEPT_POSITIONS,
+        });
+        let object_offers = positions as f64 / visits as f64;
+        for _ in 0..visits {
+            self.swept = match self.swept + 1 {
+                next if next < positions => next,
+                _ => 0,
+            };
+            let history = match self.swept.checked_sub(entries) {
+                Some(ghost) => self.ghosts.at(ghost),
+                None => self.entries.0[self.swept].resident_history(),
+            };
+            if !history.is_empty() {
+                self.learner
+                    .record_exposure(history.cell(self.now), object_offers);
             }
         }
         let densities_changed = self.learner.record_offer(size_bytes, self.capacity_bytes);
@@ -140,10 +150,6 @@ impl DensityTier {
                 self.rescore(queue);
             }
         }
-    }
-
-    fn draw_below(&mut self, limit: usize) -> usize {
-        ((u128::from(self.rng.bits()) * limit as u128) >> 64) as usize
     }
 
     /// Processes the hits since the last offer.
@@ -470,8 +476,13 @@ impl Default for Entry {
 /// 0.3 points higher with four.
 const GHOSTS_PER_RESIDENT: usize = 2;
 
-/// The number of random draws per offer that estimate the exposure of the cells.
-const EXPOSURE_DRAWS: usize = 4;
+/// The number of positions per offer that the sweep visits. With 8, the object hit ratio of videos in a large cache is
+/// 0.1 points lower.
+const SWEPT_POSITIONS: usize = 16;
+
+/// The same for the first offers. More positions reduce the random error while the sums are small.
+const SWEPT_POSITIONS_START: usize = 64;
+const START_OFFERS: u32 = 10_000;
 
 /// The number of queues whose scores are computed again at each offer. With 8, the object hit ratio of downloads in a
 /// small cache is 0.4 points lower; with 128, it is 0.2 points higher.

@@ -140,6 +140,20 @@ proptest! {
     }
 }
 
+/// The measured exposure is the number of known objects, summed over all offers.
+///
+/// Method: a tier that holds all objects is offered a new one each time, until the first update reduces the sums.
+#[test]
+fn the_sweep_measures_how_long_objects_are_known() {
+    let offers = 63;
+    let mut driver = Driver::new(u64::MAX, Admission::Always);
+    (0..offers).for_each(|key| _ = driver.request(key, 10));
+    let expected = (0..offers).sum::<u64>() as f64;
+    let measured = driver.tier.learner.exposure_sum();
+    let error = (measured / expected - 1.0).abs();
+    assert!(error < 0.1, "{measured} instead of {expected}");
+}
+
 /// Several hits between two offers count as one request.
 #[test]
 fn hits_between_two_offers_count_once() {

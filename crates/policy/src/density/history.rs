@@ -15,6 +15,11 @@ impl Time {
         let half_offers = self.0.wrapping_sub(earlier.0).cast_signed();
         half_offers.max(0).cast_unsigned() / 2
     }
+
+    /// Returns true if this time is not before `earlier`.
+    pub(super) fn has_reached(self, earlier: Self) -> bool {
+        self.0.wrapping_sub(earlier.0).cast_signed() >= 0
+    }
 }
 
 /// The recorded requests of one object. Objects with the same [`class`](Self::class) are assumed to be
@@ -64,6 +69,12 @@ impl History {
             33.. => 5,
         };
         count_class * BINS + usize::from(self.gap_bin)
+    }
+
+    /// The time at which the cell changes, without a further request: when the age passes the end of its bin.
+    pub(super) fn cell_changes_at(self, now: Time) -> Time {
+        let bin_end = 1 << bin(now.offers_since(self.last));
+        Time(self.last.0.wrapping_add(2 * (bin_end + 1)))
     }
 
     /// The cell of this history at a time, below [`CELLS`]: its class and the bin of its age. The class changes only at

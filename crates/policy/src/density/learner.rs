@@ -108,10 +108,13 @@ impl Learner {
     fn compute_densities(&mut self, horizon_offers: f64) {
         for (count_class, &requests) in COUNT_CLASSES.iter().enumerate() {
             let pooled = self.pooled_hazards(count_class, requests);
+            let pooled_densities = densities(&pooled.map(|hazard| hazard.min(1.0)), horizon_offers);
             for gap_bin in 0..BINS {
                 let class = count_class * BINS + gap_bin;
-                let hazards = self.hazards(class, &pooled);
-                let densities = densities(&hazards, horizon_offers);
+                let densities = match self.has_data(class) {
+                    true => densities(&self.hazards(class, &pooled), horizon_offers),
+                    false => pooled_densities,
+                };
                 self.densities[class * BINS..][..BINS].copy_from_slice(&densities);
             }
         }
@@ -132,6 +135,12 @@ impl Learner {
             let prior = PRIOR_HAZARD * requests / (1u64 << age_bin) as f64;
             shrunk(hits, exposure, PRIOR_HITS, prior)
         })
+    }
+
+    fn has_data(&self, class: usize) -> bool {
+        let cells = class * BINS..(class + 1) * BINS;
+        let mut sums = self.hits[cells.clone()].iter().chain(&self.exposure[cells]);
+        sums.any(|&sum| sum > 0.0)
     }
 
     /// Returns the hazard of each age bin of a class. Cells with few hits keep close to the pooled hazard.

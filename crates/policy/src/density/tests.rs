@@ -106,7 +106,7 @@ proptest! {
         for key in keys {
             driver.request(key, size_of_key(key));
             driver.check();
-            if driver.tier.residents() > 0 && driver.tier.queues.occupied() <= REFRESHES {
+            if driver.tier.residents() > 0 && driver.tier.queues.occupied() <= CHECKS {
                 driver.tier.process_hits();
                 let (victim, score) = driver.tier.victim();
                 prop_assert!(score <= driver.victim_score_max());

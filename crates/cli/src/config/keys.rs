@@ -264,6 +264,15 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(draft.edge.origin.retries_max.to_string()),
     },
     Key {
+        path: "origin.accept_unknown_codings",
+        flag: None,
+        kind: ValueKind::Switch,
+        doc: "If true, a response with an unknown `Transfer-Encoding` is read to the end of the connection, and \
+              clients get its bytes without this field. If false, the response is an error (502).",
+        set: |draft, _, value| draft.edge.origin.accepts_unknown_codings = value.switch(),
+        show: |draft, _| Some(draft.edge.origin.accepts_unknown_codings.to_string()),
+    },
+    Key {
         path: "origin.tls_verify",
         flag: None,
         kind: ValueKind::Switch,

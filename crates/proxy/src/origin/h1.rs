@@ -24,7 +24,7 @@ use tokio::io::{AsyncReadExt, AsyncWrite};
 use tokio::time::{Instant, Sleep};
 
 use super::connect::OriginStream;
-use crate::base::config::LimitsConfig;
+use crate::base::config::{LimitsConfig, OriginConfig};
 use crate::base::partial_head::PartialHead;
 use crate::exchange::InterimSink;
 
@@ -32,16 +32,19 @@ pub(super) use body::Body;
 use body::Framing;
 use head::Head;
 
-/// Limits of a response's head.
+/// Limits of a response's head, and the framing that is accepted.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct HeadLimits {
     pub(super) bytes_max: usize,
     pub(super) fields_max: usize,
+    /// See [`OriginConfig::accepts_unknown_codings`].
+    pub(super) accepts_unknown_codings: bool,
 }
 
 impl HeadLimits {
-    pub(super) fn of(limits: &LimitsConfig) -> Self {
+    pub(super) fn of(limits: &LimitsConfig, origin: &OriginConfig) -> Self {
         Self {
+            accepts_unknown_codings: origin.accepts_unknown_codings,
             bytes_max: limits.head_len_max(),
             fields_max: limits.headers_max.get(),
         }
@@ -247,6 +250,7 @@ pub fn check_response_head(bytes: &[u8]) {
     let limits = HeadLimits {
         bytes_max: 64 << 10,
         fields_max: 100,
+        accepts_unknown_codings: true,
     };
     let read = |bytes: &[u8]| {
         let mut inbox = BytesMut::from(bytes);

@@ -176,7 +176,7 @@ impl OriginPool {
         outbound: &Outbound<'_>,
     ) -> Result<OriginResponse, OriginError> {
         let mut tries_left = self.config.retries_max;
-        let limits = h1::HeadLimits::of(&self.limits);
+        let limits = h1::HeadLimits::of(&self.limits, &self.config);
         let client = ClientNet::of(outbound.request.peer.ip());
         loop {
             // The last try is on a new connection, because the origin may have closed all idle ones.

@@ -54,6 +54,9 @@ pub struct OriginConfig {
     /// Retries after a pooled connection turned out to be closed, for requests that may be repeated
     /// (RFC 9110 §9.2.2). Default 2. The last try always uses a new connection.
     pub retries_max: u32,
+    /// Accepts a response with an unknown transfer coding: its body ends with the connection, and clients get its bytes
+    /// without the coding's name. Default false: the bytes may be unusable, and a 502 shows the fault.
+    pub accepts_unknown_codings: bool,
     /// Verification of an `https` origin.
     pub tls: OriginTls,
     /// The `Host` that the origin gets. Default: [`HostPolicy::default_for`] the URL.
@@ -80,6 +83,7 @@ impl OriginConfig {
             idle_per_worker_max: 256,
             idle_timeout: Duration::from_secs(15),
             retries_max: 2,
+            accepts_unknown_codings: false,
             tls: OriginTls::default(),
             host: None,
             dial: None,

@@ -68,7 +68,7 @@ pub(super) fn parse(
     let spans = FieldSpans::of(inbox, response.headers);
     let head = inbox.split_to(bytes).freeze();
     let mut headers = spans.read(&head, FIELDS_ADDED).map_err(H1Error::Head)?;
-    let (framing, is_unambiguous) = framing(method, status, version, &mut headers)?;
+    let (framing, is_unambiguous) = framing(method, status, version, limits, &mut headers)?;
     let reusable = is_unambiguous && keeps_alive(version, &headers);
     let (mut parts, ()) = Response::new(()).into_parts();
     parts.status = status;
@@ -102,6 +102,7 @@ fn framing(
     method: &Method,
     status: StatusCode,
     version: Version,
+    limits: HeadLimits,
     headers: &mut HeaderMap,
 ) -> Result<(Framing, bool), H1Error> {
     let bodiless = *method == Method::HEAD
@@ -122,6 +123,11 @@ fn framing(
         return match (codings.next(), codings.next()) {
             (Some(only), None) if only.eq_ignore_ascii_case(b"chunked") => {
                 Ok((Framing::Chunked(Chunked::default()), is_unambiguous))
+            }
+            // §6.3, rule 4: without a final `chunked`, the end of the connection ends the body.
+            (Some(only), None) if limits.accepts_unknown_codings && is_unambiguous => {
+                tracing::debug!(coding = %only.escape_ascii(), "unknown transfer coding");
+                Ok((Framing::UntilClose, false))
             }
             _ => Err(H1Error::Framing("a transfer coding other than chunked")),
         };
@@ -177,6 +183,7 @@ mod tests {
     const LIMITS: HeadLimits = HeadLimits {
         bytes_max: 4096,
         fields_max: 16,
+        accepts_unknown_codings: false,
     };
 
     fn read(text: &str) -> Result<Option<Head>, H1Error> {
@@ -274,6 +281,36 @@ mod tests {
         ] {
             let read = read(&format!("{head}\r\n\r\n"));
             assert!(read.is_err(), "{head:?} gave {read:?}");
+        }
+    }
+
+    /// RFC 9112 §6.3, rule 4. A list of codings and a length beside a coding are errors in any case.
+    #[test]
+    fn an_unknown_coding_is_read_to_the_end_of_the_connection_if_it_is_accepted() {
+        let limits = HeadLimits {
+            accepts_unknown_codings: true,
+            ..LIMITS
+        };
+        for (fields, is_accepted) in [
+            ("Transfer-Encoding: x-unknown", true),
+            ("Transfer-Encoding: identity", true),
+            ("Transfer-Encoding: gzip, chunked", false),
+            ("Transfer-Encoding: chunked, chunked", false),
+            ("Transfer-Encoding: x\r\nTransfer-Encoding: chunked", false),
+            ("Transfer-Encoding: x\r\nContent-Length: 5", false),
+            ("Transfer-Encoding:", false),
+        ] {
+            let text = format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n");
+            let read = parse(&mut BytesMut::from(&*text), limits, &Method::GET);
+            let is_read_to_end = matches!(
+                read,
+                Ok(Some(Head::Final {
+                    framing: Framing::UntilClose,
+                    reusable: false,
+                    ..
+                }))
+            );
+            assert_eq!(is_read_to_end, is_accepted, "{fields}: {read:?}");
         }
     }
 

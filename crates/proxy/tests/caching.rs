@@ -232,6 +232,61 @@ fn a_failed_background_validation_keeps_the_stale_response() {
     assert_eq!(bed.get("/page").text(), "mine");
 }
 
+/// RFC 9111 §4.3.5: the 200 to a HEAD updates the stored response if its validators and its length agree.
+#[test]
+fn a_head_for_a_stale_response_is_forwarded_as_head_and_updates_it() {
+    let bed = TestBed::start();
+    let first = || {
+        Answer::ok("body")
+            .header("cache-control", "max-age=0")
+            .header("etag", "\"a\"")
+            .header("x-kept", "1")
+            .header("x-new", "1")
+    };
+    let head = |path| bed.connect().request("HEAD", path, &[], b"");
+    bed.origin.once("/same", first());
+    let update = Answer::ok("body").header("cache-control", "max-age=60");
+    bed.origin
+        .once("/same", update.header("etag", "\"a\"").header("x-new", "2"));
+    bed.get("/same");
+    let got = head("/same");
+    let status = got.cache_status();
+    assert!(
+        status.starts_with("edgeward; fwd=stale; fwd-status=200; ttl="),
+        "{status}"
+    );
+    assert_eq!(
+        bed.origin.last("/same").expect("two requests").method(),
+        "HEAD"
+    );
+    for got in [got, bed.get("/same")] {
+        let fields = ["x-kept", "x-new", "cache-control", "content-length"];
+        let fields = fields.map(|name| got.header(name).unwrap_or("none"));
+        assert_eq!(fields, ["1", "2", "max-age=60", "4"]);
+    }
+    assert_eq!(bed.origin.requests("/same"), 2);
+
+    // Another representation: the stored response is removed.
+    bed.origin.once("/other", first());
+    bed.origin.once("/other", cached("longer"));
+    bed.origin.on("/other", cached("longer"));
+    bed.get("/other");
+    assert_eq!(head("/other").header("content-length"), Some("6"));
+    let again = bed.get("/other");
+    assert!(
+        again.cache_status().starts_with("edgeward; fwd=uri-miss"),
+        "{again:?}"
+    );
+
+    // An error says nothing about the stored response.
+    bed.origin.once("/error", first());
+    bed.origin.once("/error", Answer::status(503));
+    bed.origin.on("/error", first().revalidates());
+    bed.get("/error");
+    assert_eq!(head("/error").status, 503);
+    assert!(bed.get("/error").cache_status().contains("fwd-status=304"));
+}
+
 #[test]
 fn variants_are_stored_side_by_side() {
     let bed = TestBed::start();

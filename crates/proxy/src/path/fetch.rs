@@ -3,6 +3,7 @@
 //! The leader's task polls the fetch, which needs no other task and no channel until the leader's response begins.
 //! After that, or if the leader's client disconnects earlier, a new task continues the fetch and reads the body.
 
+mod head;
 mod lead;
 
 use std::cell::Cell;
@@ -69,6 +70,14 @@ pub(super) async fn fetch(
         return Box::pin(pass::pass(reply, request, incoming, reason)).await;
     }
     drop(incoming);
+    let is_conditional = !request.plain && conditional::is_conditional(&request.headers);
+    if let Some(stale) = stale.as_ref().filter(|_| request.method == Method::HEAD)
+        && !(wants_range || is_conditional || backs_off(&worker, &key, stale))
+    {
+        count(&worker, reason);
+        let stale = Arc::clone(stale);
+        return Box::pin(head::validate(reply, request, key, reason, stale)).await;
+    }
     if let Some(stale) = stale.as_ref().filter(|_| reason == Forward::Stale)
         && backs_off(&worker, &key, stale)
     {

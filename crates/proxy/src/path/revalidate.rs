@@ -1,12 +1,15 @@
-//! Updates a stored response after the origin has answered 304 (RFC 9111 §4.3.4).
+//! Updates a stored response after the origin has answered 304, or 200 to a HEAD (RFC 9111 §4.3.4, §4.3.5).
 
 use std::sync::Arc;
 
 use edgeward_semantics::freshen::{self, Freshened};
-use edgeward_semantics::{Exchange, Validators};
+use edgeward_semantics::{Exchange, Rules, Validators};
+use edgeward_store::versions::Version;
+use http::header::HeaderMap;
 use http::response::Parts;
 
-use crate::cache::stored::{Stored, StoredKind, StoredResponse};
+use crate::cache::CacheKey;
+use crate::cache::stored::{Stored, StoredBody, StoredKind, StoredResponse};
 use crate::exchange::Request;
 use crate::path::worker::Worker;
 
@@ -28,10 +31,44 @@ pub(super) fn not_modified(
     not_modified: &Parts,
     exchange: Exchange,
 ) -> Validation {
+    let update = freshen::by_not_modified;
+    apply(update, worker, request, stored, not_modified, exchange)
+}
+
+/// Applies the 200 to a HEAD to a stored response, whose body stays. `exchange` has the times of the HEAD.
+pub(super) fn by_head(
+    worker: &Worker,
+    request: &Request,
+    stored: &Arc<Stored>,
+    response: &Parts,
+    exchange: Exchange,
+) -> Validation {
+    apply(
+        freshen::by_head,
+        worker,
+        request,
+        stored,
+        response,
+        exchange,
+    )
+}
+
+/// A function of `freshen` that updates a stored head by the head of a response.
+type Update =
+    fn(&Rules, &HeaderMap, freshen::StoredResponse<'_>, &HeaderMap, Exchange) -> Freshened;
+
+fn apply(
+    update: Update,
+    worker: &Worker,
+    request: &Request,
+    stored: &Arc<Stored>,
+    response: &Parts,
+    exchange: Exchange,
+) -> Validation {
     let old = stored.response();
     let head = old.headers();
     let validators = Validators::from_headers(&head);
-    let freshened = freshen::by_not_modified(
+    let freshened = update(
         &worker.config().caching.rules,
         &request.headers,
         freshen::StoredResponse {
@@ -39,7 +76,7 @@ pub(super) fn not_modified(
             head: &head,
             validators: &validators,
         },
-        &not_modified.headers,
+        &response.headers,
         exchange,
     );
     let renewed = |head, policy| {
@@ -55,5 +92,32 @@ pub(super) fn not_modified(
             Validation::UseOnce(renewed(&head, policy))
         }
         Freshened::Mismatch => Validation::Mismatch,
+    }
+}
+
+/// Replaces a stored response by its updated copy, in each tier that has it, unless the key has changed.
+pub(super) fn replace(
+    worker: &Worker,
+    key: &CacheKey,
+    old: &Arc<Stored>,
+    updated: &Arc<Stored>,
+    version: Version,
+) {
+    let cache = &worker.cache;
+    let _changing = cache.changing(version.key());
+    match cache.hot.refresh(version, old, Arc::clone(updated)) {
+        Some(true) => cache.record(version.key(), updated.charge_bytes(), true),
+        Some(false) => {}
+        None => return worker.counters.dropped_refresh.increment(),
+    }
+    let response = updated.response();
+    if let Some(disk) = &cache.disk {
+        let key = &key.bytes;
+        match &response.body {
+            StoredBody::Memory(_) => {
+                disk.freshen_copy(version.key(), key, old.response(), response);
+            }
+            StoredBody::Disk(object) => disk.freshen(object, key, response),
+        }
     }
 }

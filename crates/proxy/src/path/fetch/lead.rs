@@ -11,7 +11,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use edgeward_semantics::{
-    Exchange, Storable, Validators, Vary, Verdict, answers_the_request, hop_by_hop, on_response,
+    Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
+    on_response,
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
@@ -25,7 +26,7 @@ use crate::base::counters::Counters;
 use crate::cache::CacheKey;
 use crate::cache::collapse::FetchLeader;
 use crate::cache::fill::{BodyBuffer, Failure, FillHead};
-use crate::cache::stored::{Hot, Stored, StoredBody, StoredKind};
+use crate::cache::stored::{Hot, Stored, StoredKind};
 use crate::exchange::Request;
 use crate::origin::Upload;
 use crate::origin::as_origin_sees;
@@ -119,7 +120,7 @@ impl Fetch {
                     revalidate::not_modified(&self.worker, &self.request, old, &parts, exchange);
                 match validated {
                     Validation::Keep(stored) => {
-                        self.freshen(old, &stored, versions.key);
+                        revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
                         self.worker.counters.fills_freshened.increment();
                         // RFC 9111 §4: followers get only a response that each of them could reuse.
                         let shares = stored.response().policy.may_answer_followers();
@@ -157,28 +158,6 @@ impl Fetch {
         KeyVersions { key, primary }
     }
 
-    /// Replaces the stored response by its freshened copy, in each tier that has it, unless the key has changed.
-    fn freshen(&self, old: &Arc<Stored>, stored: &Arc<Stored>, version: Version) {
-        let worker = &self.worker;
-        let cache = &worker.cache;
-        let _changing = cache.changing(version.key());
-        match cache.hot.refresh(version, old, Arc::clone(stored)) {
-            Some(true) => cache.record(version.key(), stored.charge_bytes(), true),
-            Some(false) => {}
-            None => return worker.counters.dropped_refresh.increment(),
-        }
-        let response = stored.response();
-        if let Some(disk) = &cache.disk {
-            let key = &self.key.bytes;
-            match &response.body {
-                StoredBody::Memory(_) => {
-                    disk.freshen_copy(version.key(), key, old.response(), response);
-                }
-                StoredBody::Disk(object) => disk.freshen(object, key, response),
-            }
-        }
-    }
-
     /// Ends the fetch with a stale response if RFC 5861 or RFC 9111 §4.2.4 allows it, otherwise with the error.
     fn fail(mut self, error: OriginError, stale: Option<Arc<Stored>>) {
         let now = self.worker.now();
@@ -189,15 +168,8 @@ impl Fetch {
                 cache.unreached_validations.mark(self.key.hash, now);
             }
         }
-        let staleness_max = self.worker.config().caching.stale_if_disconnected;
-        let may_serve = |old: &Arc<Stored>| {
-            let policy = &old.response().policy;
-            if error.is_disconnect() {
-                policy.may_serve_disconnected(now, staleness_max)
-            } else {
-                policy.may_serve_on_error(now)
-            }
-        };
+        let may_serve =
+            |old: &Arc<Stored>| may_serve_after(&self.worker, &error, &old.response().policy);
         if let Some(old) = stale.filter(may_serve) {
             return self.finish_with_stored(old, None, Some(error.detail()), true);
         }
@@ -418,6 +390,16 @@ impl Fetch {
             shareable: storable.policy.may_answer_followers(),
             stored,
         }
+    }
+}
+
+/// Returns true if a stored response may be served because of this error (RFC 5861 §4, RFC 9111 §4.2.4).
+pub(super) fn may_serve_after(worker: &Worker, error: &OriginError, policy: &StoredPolicy) -> bool {
+    let now = worker.now();
+    if error.is_disconnect() {
+        policy.may_serve_disconnected(now, worker.config().caching.stale_if_disconnected)
+    } else {
+        policy.may_serve_on_error(now)
     }
 }
 

@@ -1,0 +1,77 @@
+//! A HEAD for which only a stale response is stored. The origin gets a HEAD too, and its response updates the stored
+//! response (RFC 9111 §4.3.5). A GET would transfer a body that no client asked for.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use edgeward_semantics::{CacheStatus, Exchange, Forward, hop_by_hop};
+use http::{Method, Response, StatusCode};
+
+use crate::cache::CacheKey;
+use crate::cache::stored::Stored;
+use crate::exchange::Request;
+use crate::origin::{Attempt, Conditions, Outbound, Upload};
+use crate::path::body::EdgeBody;
+use crate::path::deliver::Reply;
+use crate::path::pass;
+use crate::path::revalidate::{self, Validation};
+
+/// Answers a HEAD without conditions. `stale` is the stored response of `key`.
+pub(super) async fn validate(
+    reply: Reply,
+    request: Rc<Request>,
+    key: CacheKey,
+    reason: Forward,
+    stale: Arc<Stored>,
+) -> Response<EdgeBody> {
+    let worker = Rc::clone(&reply.worker);
+    let version = worker.cache.hot.version(key.hash);
+    let request_time = worker.now();
+    let outbound = Outbound {
+        edge: worker.edge_info(),
+        request: &request,
+        method: &Method::HEAD,
+        conditions: Conditions::Remove,
+    };
+    let attempt = Attempt::without_body(true);
+    let sent = worker.origin.send(&attempt, &outbound, Upload::Empty).await;
+    let exchange = Exchange {
+        request_time,
+        response_time: worker.now(),
+    };
+    let mut status = CacheStatus::forward(reason);
+    let policy = &stale.response().policy;
+    let (mut parts, body) = match sent {
+        Ok(response) => response,
+        Err(error) if super::lead::may_serve_after(&worker, &error, policy) => {
+            worker.counters.stale_on_error.increment();
+            status.ttl = Some(policy.ttl_secs(worker.now()));
+            let status = status.with_detail(error.detail());
+            return reply.stored(&request, &stale, Some(status));
+        }
+        Err(error) => return pass::refuse(reply, &error, status),
+    };
+    hop_by_hop::strip_response(&mut parts.headers);
+    if parts.status == StatusCode::OK {
+        match revalidate::by_head(&worker, &request, &stale, &parts, exchange) {
+            Validation::Keep(updated) => {
+                revalidate::replace(&worker, &key, &stale, &updated, version);
+                status.fwd_status = Some(parts.status.as_u16());
+                status.ttl = Some(updated.response().policy.ttl_secs(worker.now()));
+                return reply.stored(&request, &updated, Some(status));
+            }
+            // The stored response is outdated, or must no longer be stored.
+            Validation::Mismatch | Validation::UseOnce(_) => {
+                if worker.cache.remove(version, &key.bytes).is_none() {
+                    worker.counters.dropped_removal.increment();
+                }
+            }
+        }
+    } else if parts.status.is_server_error() && policy.may_serve_on_error(exchange.response_time) {
+        worker.counters.stale_on_error.increment();
+        status.fwd_status = Some(parts.status.as_u16());
+        status.ttl = Some(policy.ttl_secs(worker.now()));
+        return reply.stored(&request, &stale, Some(status));
+    }
+    pass::respond(reply, &request, *parts, body, status)
+}

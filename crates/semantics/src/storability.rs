@@ -1,7 +1,7 @@
 //! The decision to store a response (RFC 9111 §3), and the values that a later hit needs.
 
 use edgeward_types::Timestamp;
-use http::header::{AGE, AUTHORIZATION, DATE, HeaderMap, HeaderName, SET_COOKIE};
+use http::header::{AGE, AUTHORIZATION, DATE, HeaderMap, HeaderName, SET_COOKIE, TRAILER};
 use http::{Method, StatusCode};
 
 use crate::age::{self, Exchange};
@@ -32,7 +32,7 @@ pub struct Storable {
     pub vary: Vary,
     /// The validators of the response.
     pub validators: Validators,
-    /// The head to store. It has a `Date`. It has no hop-by-hop fields, no `Age`, and no fields that
+    /// The head to store. It has a `Date`. It has no hop-by-hop fields, no `Age`, no `Trailer`, and no fields that
     /// `no-cache="…"`, `private="…"` or [`SetCookie::Strip`] exclude.
     pub head: HeaderMap,
     /// The field or the estimate from which the freshness lifetime was computed.
@@ -295,6 +295,8 @@ fn stored_head(
     hop_by_hop::strip_response(&mut head);
     // `initial_age_ms` already contains the `Age` of the origin, and each hit writes the current `Age`.
     head.remove(AGE);
+    // RFC 9110 §6.6.2: the field announces trailers, which are not stored.
+    head.remove(TRAILER);
     for name in excluded {
         head.remove(name);
     }

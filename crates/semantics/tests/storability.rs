@@ -441,6 +441,7 @@ fn the_stored_head_lacks_fields_that_must_not_be_shared() {
         (HeaderName::from_static("x-once"), "1"),
         (HeaderName::from_static("x-all"), "1"),
         (HeaderName::from_static("age"), "5"),
+        (HeaderName::from_static("trailer"), "x-sum"),
         (HeaderName::from_static("connection"), "x-hop"),
         (HeaderName::from_static("x-hop"), "1"),
         (HeaderName::from_static("transfer-encoding"), "chunked"),

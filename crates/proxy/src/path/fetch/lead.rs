@@ -16,7 +16,7 @@ use edgeward_semantics::{
 };
 use edgeward_store::versions::Version;
 use edgeward_types::Timestamp;
-use http::header::{AGE, HeaderValue};
+use http::header::{AGE, HeaderValue, TRAILER};
 use http::response::Parts;
 use http::{Method, StatusCode};
 use http_body::Body as _;
@@ -304,6 +304,8 @@ impl Fetch {
             BodyBuffer::pieces()
         };
         self.leader.fill.publish(Arc::clone(&head), buffer, memory);
+        // The fill has no trailers, so the leader gets none.
+        parts.headers.remove(TRAILER);
         let headers = parts.headers;
         let shared = FetchResult::Shared { head, headers };
         // A small body arrives together with its head. The leader gets the result when the pump waits for the first

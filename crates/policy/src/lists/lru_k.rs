@@ -3,7 +3,8 @@
 //! An object with a single known request is evicted before all others; among these, the least recently used one is
 //! evicted first. A history keeps the time of the last request of evicted objects, which together had at most the bytes
 //! of the budget. An object that is admitted again while it is in the history therefore has two known requests. As in
-//! the paper's experiments, each request counts: the period of correlated references is zero.
+//! the paper's experiments, each request counts: the period of correlated references is zero. libCacheSim has no
+//! history; without it, this order has the same hit ratios.
 //!
 //! Source: O'Neil, O'Neil and Weikum, "The LRU-K Page Replacement Algorithm for Database Disk Buffering", SIGMOD 1993.
 //! Cost: O(log n). Memory: about 71 bytes per object, 52 bytes per object of the history.

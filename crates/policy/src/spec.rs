@@ -80,10 +80,11 @@ impl PolicySpec {
             .tuner(self.eviction, capacity_bytes, window_requests)
     }
 
-    /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in Bloom filters
-    /// or samples them by hash. The same traffic with different keys then leads to slightly different decisions.
+    /// Returns true if the decisions depend on the hashes of the keys, because the policy keeps keys in filters or
+    /// sketches, or samples them by hash. The same traffic with different keys then leads to slightly different
+    /// decisions.
     pub fn depends_on_key_hash(&self) -> bool {
-        self.admission.depends_on_key_hash()
+        self.admission.depends_on_key_hash() || self.eviction.depends_on_key_hash()
     }
 
     /// Returns one example of each rule and one combination of two rules, for lists and tests.

@@ -70,7 +70,7 @@ const fn theirs(name: &'static str) -> Policy {
 }
 
 /// Our policies. Those that the binary does not know are skipped.
-pub(super) const OURS: [Policy; 31] = [
+pub(super) const OURS: [Policy; 33] = [
     few(offline(ours(BOUND))),
     few(ours("density")),
     few(ours("gdsf")),
@@ -84,6 +84,8 @@ pub(super) const OURS: [Policy; 31] = [
     ours("arc"),
     few(ours("s3-fifo")),
     ours("sieve"),
+    ours("w-tinylfu"),
+    ours("tinylfu-av"),
     ours("gdsf-ghosts"),
     few(ours("lhd")),
     ours("hyperbolic"),
@@ -123,7 +125,7 @@ pub(super) const REFEREE: [Policy; 13] = [
 
 /// Our policy, the referee's, and the largest difference of their object hit ratios that counts as agreement, in
 /// percentage points.
-pub(super) const COUNTERPARTS: [(&str, &str, f64); 7] = [
+pub(super) const COUNTERPARTS: [(&str, &str, f64); 8] = [
     ("lru", "LRU", 0.005),
     ("fifo", "FIFO", 0.005),
     ("gdsf", "GDSF", 0.5),
@@ -131,4 +133,5 @@ pub(super) const COUNTERPARTS: [(&str, &str, f64); 7] = [
     ("sieve", "Sieve", 0.5),
     ("lhd", "LHD", 0.5),
     ("s4lru", "SLRU", 0.5),
+    ("w-tinylfu", "WTinyLFU", 0.5),
 ];

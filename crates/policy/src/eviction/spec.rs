@@ -9,7 +9,7 @@ use crate::admission::Admission;
 use crate::density::DensityTier;
 use crate::lists::{
     AdaptiveReplacement, Camp, Fifo, Hyperbolic, Lhd, ListTier, Lru, LruK, S3Fifo, S4Lru, Sieve,
-    Slru, TwoQ,
+    Slru, TinyLfuAv, TwoQ, WTinyLfu,
 };
 use crate::ranked::RankedTier;
 use crate::spec::{ParsePolicyError, reject_argument, split_argument};
@@ -36,6 +36,12 @@ pub enum EvictionSpec {
     Arc,
     /// Evicts the object whose second-last request is the oldest.
     LruK,
+    /// LRU for a small window of new objects. An object stays after the window if it has more requests than the object
+    /// that it replaces.
+    WTinyLfu,
+    /// Like [`WTinyLfu`](Self::WTinyLfu), but an object must have as many requests as all objects together that it
+    /// replaces.
+    TinyLfuAv,
     /// Evicts the largest object.
     Size,
     /// Evicts the object with the fewest requests. Old requests lose weight, so that formerly popular objects
@@ -89,6 +95,8 @@ impl EvictionSpec {
             Self::TwoQ => tier!(ListTier<TwoQ>),
             Self::Arc => tier!(ListTier<AdaptiveReplacement>),
             Self::LruK => tier!(ListTier<LruK>),
+            Self::WTinyLfu => tier!(ListTier<WTinyLfu>),
+            Self::TinyLfuAv => tier!(ListTier<TinyLfuAv>),
             Self::Size => tier!(RankedTier<Size>),
             Self::LfuDa => tier!(RankedTier<LfuDa>),
             Self::Gds => tier!(RankedTier<Gds>),
@@ -103,6 +111,11 @@ impl EvictionSpec {
             Self::Never => tier!(ListTier<Fifo>, u64::MAX),
         }
     }
+
+    /// See [`PolicySpec::depends_on_key_hash`](crate::PolicySpec::depends_on_key_hash).
+    pub(crate) fn depends_on_key_hash(self) -> bool {
+        matches!(self, Self::WTinyLfu | Self::TinyLfuAv)
+    }
 }
 
 /// The eviction rules by name.
@@ -116,6 +129,8 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
     ("2q", EvictionSpec::TwoQ),
     ("arc", EvictionSpec::Arc),
     ("lru-k", EvictionSpec::LruK),
+    ("w-tinylfu", EvictionSpec::WTinyLfu),
+    ("tinylfu-av", EvictionSpec::TinyLfuAv),
     ("size", EvictionSpec::Size),
     ("lfu-da", EvictionSpec::LfuDa),
     ("gds", EvictionSpec::Gds),
@@ -130,8 +145,8 @@ pub(crate) const EVICTIONS: &[(&str, EvictionSpec)] = &[
 ];
 
 /// The names of the eviction rules, for messages and help.
-pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, size, lfu-da, gds, camp, \
-     hyperbolic, lhd, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
+pub const EVICTION_NAMES: &str = "lru, fifo, slru, s4lru, sieve, s3-fifo, 2q, arc, lru-k, w-tinylfu, tinylfu-av, \
+     size, lfu-da, gds, camp, hyperbolic, lhd, gdsf, gdsf-ghosts, gdsf-plain, density, infinite";
 
 /// Returns `None` if no eviction rule has this name.
 pub(crate) fn parse_eviction(text: &str) -> Result<Option<EvictionSpec>, ParsePolicyError> {

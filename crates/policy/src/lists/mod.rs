@@ -24,7 +24,10 @@ pub mod segmented;
 pub mod sieve;
 #[cfg(test)]
 mod tests;
+mod tiny_lfu;
+pub mod tinylfu_av;
 pub mod two_q;
+pub mod w_tinylfu;
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -50,7 +53,9 @@ pub use lru_k::LruK;
 pub use s3_fifo::S3Fifo;
 pub use segmented::{S4Lru, Slru};
 pub use sieve::Sieve;
+pub use tinylfu_av::TinyLfuAv;
 pub use two_q::TwoQ;
+pub use w_tinylfu::WTinyLfu;
 
 /// The order in which a tier evicts its objects. An object is identified by its index in the tier until it is evicted
 /// or removed.

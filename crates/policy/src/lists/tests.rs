@@ -1,5 +1,6 @@
 //! Tests that a tier of lists has the same hits as simple reference implementations of its policies.
 
+mod tiny_lfu;
 mod with_ghosts;
 
 use std::collections::VecDeque;

@@ -180,6 +180,11 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.find(key).map(|(_, value)| value)
     }
 
+    /// Calls `visit` with each value. Values that are inserted or removed during the call may be missing.
+    pub fn for_each(&self, visit: impl FnMut(&V)) {
+        self.shared.index.for_each(visit);
+    }
+
     /// Returns a recorder with which one worker reports its requests to the tuner. If the policy has no tuner,
     /// the recorder does nothing.
     pub fn recorder(&self) -> Recorder {

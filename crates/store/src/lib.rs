@@ -3,12 +3,14 @@
 //!
 //! [`hot`] is the RAM tier. [`arena`] holds its large bodies. [`disk`] is the segment log below the RAM tier.
 //! `edgeward-policy` decides which objects are kept; this crate implements the decisions, stores the values and
-//! owns the locks. [`versions`] drops a change that was decided before the stored object changed.
+//! owns the locks. [`versions`] drops a change that was decided before the stored object changed. [`purges`] answers
+//! if an object is purged.
 
 pub mod arena;
 pub mod disk;
 pub mod hot;
 #[cfg(all(test, feature = "shuttle"))]
 mod model;
+pub mod purges;
 mod sync;
 pub mod versions;

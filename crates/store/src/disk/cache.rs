@@ -224,6 +224,14 @@ impl DiskCache {
         volume.read_head(candidate.hash, candidate.location, key)
     }
 
+    /// Calls `visit` with the key and the head of each object that was written. Waits for the devices. An object that
+    /// cannot be read, or is moved meanwhile, may be missing.
+    pub fn for_each_head(&self, mut visit: impl FnMut(&[u8], &Bytes)) {
+        for volume in &self.shared.volumes {
+            volume.for_each_head(&mut visit);
+        }
+    }
+
     /// Returns true if lookups find this object, and no write in progress can replace it.
     pub fn is_current(&self, object: &DiskObject) -> bool {
         // The order matters. If a write becomes visible between the two checks, the lookup returns its location,

@@ -23,6 +23,18 @@ impl<V> Index<V> {
         Some((resident.slot, Arc::clone(&resident.value)))
     }
 
+    /// Calls `visit` with each value. No lock is held during the calls.
+    pub(super) fn for_each(&self, mut visit: impl FnMut(&V)) {
+        for shard in &self.shards {
+            let values: Vec<_> = shard
+                .read()
+                .iter()
+                .map(|resident| Arc::clone(&resident.value))
+                .collect();
+            values.iter().for_each(|value| visit(value));
+        }
+    }
+
     pub(super) fn contains(&self, key: KeyHash) -> bool {
         let shard = self.shard(key).read();
         shard

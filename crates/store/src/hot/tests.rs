@@ -231,7 +231,10 @@ fn the_charges_are_exact_after_threads_changed_the_same_keys() {
         .collect();
     let stats = cache.stats();
     assert_eq!(stats.objects, found.len() as u64);
-    assert_eq!(stats.used_bytes, found.iter().map(|&k| charge_of(k)).sum());
+    assert_eq!(
+        stats.used_bytes,
+        found.iter().map(|&k| charge_of(k)).sum::<u64>()
+    );
     assert!(stats.used_bytes <= stats.capacity_bytes);
 }
 

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use edgeward_types::KeyHash;
 
 use super::body::Body;
@@ -77,6 +78,20 @@ impl Volume {
         Some(Ok(DiskObject {
             inner: Arc::new(inner),
         }))
+    }
+
+    /// Calls `visit` with the key and the head of each object in the index, in the order of the log.
+    pub(crate) fn for_each_head(self: &Arc<Self>, visit: &mut impl FnMut(&[u8], &Bytes)) {
+        let mut offsets = Vec::new();
+        self.index.for_each(|at, _| offsets.push(at.offset()));
+        offsets.sort_unstable();
+        for offset in offsets {
+            if let Ok(record) = self.record_at(offset, META_READ_BYTES, Wait::Allowed)
+                && matches!(record.header.kind, RecordKind::Object | RecordKind::Commit)
+            {
+                visit(record.key(), &record.head());
+            }
+        }
     }
 
     fn read_head_with(

@@ -1,0 +1,22 @@
+//! Purges: which stored objects a purge covers, the table of purges, and the bytes of their log.
+//!
+//! A purge does not search for objects. It gets the next sequence number and an entry in a [`PurgeTable`]. Each
+//! object carries a [`Stamp`]: the newest sequence number when its request was sent to the origin. A lookup that
+//! finds an object with an older stamp than the newest purge asks the table for a [`Verdict`]. The cost of a purge
+//! therefore does not depend on the number of objects, and a fill under way is covered too.
+//!
+//! This crate has no files, threads or clock. `proxy` keeps the log on disk and asks for verdicts.
+#![forbid(unsafe_code)]
+
+pub mod log;
+mod pattern;
+mod request;
+mod scope;
+mod table;
+mod tags;
+
+pub use pattern::Pattern;
+pub use request::{PurgeRequest, RequestError, SCOPES_MAX};
+pub use scope::{Scope, ScopeError, TEXT_BYTES_MAX, authority_of};
+pub use table::{Check, Limits, Purge, PurgeTable, Stamp, TableSize, Verdict};
+pub use tags::{visit_head_tags, visit_tags};

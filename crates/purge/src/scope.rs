@@ -1,0 +1,225 @@
+//! The objects that a purge covers.
+
+use std::fmt;
+
+use edgeward_types::xxh3::xxh3_64_with_seed;
+
+use crate::pattern::Pattern;
+
+/// The objects that a purge covers. URLs are compared in the form of cache keys: `http://host[:port]/path[?query]`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Scope {
+    /// The object of one URL, with all its variants.
+    Url(Box<str>),
+    /// The objects of one host, and of one port if it is not the default port of the scheme.
+    Host(Box<str>),
+    /// The objects that have a tag.
+    Tag(Box<str>),
+    /// The objects whose URL starts with this text. A text without `://` is compared with the URL after its scheme.
+    Prefix(Box<str>),
+    /// The objects whose URL the pattern matches, in the same way as a prefix.
+    Pattern(Pattern),
+}
+
+/// The reason why a text is not a scope.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum ScopeError {
+    /// The text is empty or too long.
+    #[error("a {kind} has 1 to {TEXT_BYTES_MAX} bytes, and this one has {bytes}")]
+    Length {
+        /// The kind of the scope.
+        kind: &'static str,
+        /// The length of the text.
+        bytes: usize,
+    },
+    /// The text contains white space or a control character.
+    #[error("the {kind} `{text}` contains white space or a control character")]
+    Character {
+        /// The kind of the scope.
+        kind: &'static str,
+        /// The text.
+        text: Box<str>,
+    },
+    /// The text is not a host.
+    #[error("`{0}` is not a host; write example.com or example.com:8080")]
+    Host(Box<str>),
+    /// The text is not a URL.
+    #[error("`{0}` is not a URL; write https://example.com/path")]
+    Url(Box<str>),
+    /// A prefix or pattern has no host, so it would match no URL.
+    #[error("the {kind} `{text}` has no host; write example.com/path or https://example.com/path")]
+    NoHost {
+        /// The kind of the scope.
+        kind: &'static str,
+        /// The text.
+        text: Box<str>,
+    },
+}
+
+impl Scope {
+    /// Returns the scope of one URL, whose scheme and host become lower case.
+    pub fn url(text: &str) -> Result<Self, ScopeError> {
+        check("URL", text)?;
+        match text.split_once("://") {
+            Some((scheme, rest))
+                if !scheme.is_empty() && !rest.starts_with('/') && !rest.is_empty() =>
+            {
+                let mut url = lower_host(text);
+                if !rest.contains('/') {
+                    url.push('/');
+                }
+                Ok(Self::Url(url.into()))
+            }
+            _ => Err(ScopeError::Url(text.into())),
+        }
+    }
+
+    /// Returns the scope of one host.
+    pub fn host(text: &str) -> Result<Self, ScopeError> {
+        check("host", text)?;
+        if text.contains(['/', '*', '@', '?', '#']) {
+            return Err(ScopeError::Host(text.into()));
+        }
+        Ok(Self::Host(text.to_ascii_lowercase().into()))
+    }
+
+    /// Returns the scope of one tag. A member of `Cache-Tag` or `Cache-Groups` may contain spaces.
+    pub fn tag(text: &str) -> Result<Self, ScopeError> {
+        check_length("tag", text)?;
+        if text.trim() != text || text.contains(|c: char| c.is_control()) {
+            let text = text.into();
+            return Err(ScopeError::Character { kind: "tag", text });
+        }
+        Ok(Self::Tag(text.into()))
+    }
+
+    /// Returns the scope of all URLs that start with a text.
+    pub fn prefix(text: &str) -> Result<Self, ScopeError> {
+        check("prefix", text)?;
+        check_host("prefix", text)?;
+        Ok(Self::Prefix(lower_host(text).into()))
+    }
+
+    /// Returns the scope of all URLs that match a pattern.
+    pub fn pattern(text: &str) -> Result<Self, ScopeError> {
+        check("pattern", text)?;
+        check_host("pattern", text)?;
+        Ok(Self::Pattern(Pattern::new(&lower_host(text))))
+    }
+
+    /// Returns the name of the kind, as metrics and logs have it.
+    pub const fn kind(&self) -> &'static str {
+        match self {
+            Self::Url(_) => "url",
+            Self::Host(_) => "host",
+            Self::Tag(_) => "tag",
+            Self::Prefix(_) => "prefix",
+            Self::Pattern(_) => "pattern",
+        }
+    }
+
+    /// Returns true if the scope contains the object with this URL and these tags.
+    pub fn contains(&self, url: &[u8], tags: &[&[u8]]) -> bool {
+        match self {
+            Self::Url(own) => own.as_bytes() == url,
+            Self::Host(own) => authority_of(url) == Some(own.as_bytes()),
+            Self::Tag(own) => tags.contains(&own.as_bytes()),
+            Self::Prefix(own) => comparable(own, url).starts_with(own.as_bytes()),
+            Self::Pattern(own) => own.matches(comparable(own.as_str(), url)),
+        }
+    }
+
+    /// Returns the hash by which a table finds the scope, or `None` for a scope that a table has to compare.
+    pub(crate) fn hash(&self, seed: u64) -> Option<u64> {
+        match self {
+            Self::Url(url) => Some(hash_url(url.as_bytes(), seed)),
+            Self::Host(host) => Some(hash_host(host.as_bytes(), seed)),
+            Self::Tag(tag) => Some(hash_tag(tag.as_bytes(), seed)),
+            Self::Prefix(_) | Self::Pattern(_) => None,
+        }
+    }
+}
+
+impl fmt::Display for Scope {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Url(text) | Self::Host(text) | Self::Tag(text) | Self::Prefix(text) => {
+                f.write_str(text)
+            }
+            Self::Pattern(pattern) => pattern.fmt(f),
+        }
+    }
+}
+
+/// Returns the authority of a URL in the form of a cache key.
+pub fn authority_of(url: &[u8]) -> Option<&[u8]> {
+    let rest = &url[scheme_bytes(url)?..];
+    let end = rest.iter().position(|byte| *byte == b'/');
+    Some(&rest[..end.unwrap_or(rest.len())])
+}
+
+/// Returns the part of a URL that is compared with a prefix or pattern: without the scheme if `own` has no scheme.
+fn comparable<'u>(own: &str, url: &'u [u8]) -> &'u [u8] {
+    match scheme_bytes(url) {
+        Some(bytes) if !own.contains("://") => &url[bytes..],
+        _ => url,
+    }
+}
+
+/// Returns the length of `scheme://`.
+fn scheme_bytes(url: &[u8]) -> Option<usize> {
+    Some(url.windows(3).position(|three| three == b"://")? + 3)
+}
+
+/// Returns the text with scheme and host in lower case, as cache keys have them (RFC 9110 §4.2.3).
+fn lower_host(text: &str) -> String {
+    let host = text.find("://").map_or(0, |at| at + 3);
+    let path = text[host..].find('/').map_or(text.len(), |at| host + at);
+    text[..path].to_ascii_lowercase() + &text[path..]
+}
+
+fn check_length(kind: &'static str, text: &str) -> Result<(), ScopeError> {
+    match text.len() {
+        1..=TEXT_BYTES_MAX => Ok(()),
+        bytes => Err(ScopeError::Length { kind, bytes }),
+    }
+}
+
+fn check(kind: &'static str, text: &str) -> Result<(), ScopeError> {
+    check_length(kind, text)?;
+    match text.contains(|c: char| c.is_whitespace() || c.is_control()) {
+        true => Err(ScopeError::Character {
+            kind,
+            text: text.into(),
+        }),
+        false => Ok(()),
+    }
+}
+
+fn check_host(kind: &'static str, text: &str) -> Result<(), ScopeError> {
+    let rest = text.split_once("://").map_or(text, |(_, rest)| rest);
+    match rest.starts_with('/') || rest.is_empty() {
+        true => Err(ScopeError::NoHost {
+            kind,
+            text: text.into(),
+        }),
+        false => Ok(()),
+    }
+}
+
+/// Each kind has another seed, so a tag and a host with the same text have different hashes.
+pub(crate) fn hash_url(url: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(url, seed)
+}
+
+pub(crate) fn hash_host(host: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(host, seed.wrapping_add(1))
+}
+
+pub(crate) fn hash_tag(tag: &[u8], seed: u64) -> u64 {
+    xxh3_64_with_seed(tag, seed.wrapping_add(2))
+}
+
+/// The maximum length of a scope's text: a URL of 8000 octets (RFC 9110 §4.1) fits.
+pub const TEXT_BYTES_MAX: usize = 8192;

@@ -1,0 +1,338 @@
+//! The table of purges, which answers if an object is purged.
+//!
+//! | purge | where | cost for an object |
+//! |---|---|---|
+//! | URL, host, tag | two generations of hash tables: hash to newest sequence numbers | two lookups per text |
+//! | prefix, pattern | a list, newest last | one comparison per newer purge |
+//!
+//! Both are bounded. If a bound is reached, the oldest purges are dropped, and all objects that are older than the
+//! newest dropped purge count as purged: the *floor*. A purge is therefore never lost, and the price is a miss.
+
+use std::collections::VecDeque;
+
+use hashbrown::HashMap;
+use hashbrown::hash_map::Entry;
+
+use crate::log::Record;
+use crate::scope::{Scope, authority_of, hash_host, hash_tag, hash_url};
+
+/// The newest sequence number when an object was fetched, and the epoch of the log that has the number.
+///
+/// The upper 24 bits are the epoch: a random number that a log gets when it is created. Stamps of one epoch compare as
+/// their sequence numbers do. [`Stamp::NONE`] is older than all purges of any log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Stamp(pub u64);
+
+/// A purge that was requested.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Purge {
+    /// The objects that the purge covers.
+    pub scope: Scope,
+    /// True if the objects become stale; false if they must not be used again.
+    pub soft: bool,
+}
+
+/// The effect of the purges since an object's stamp on the object.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Verdict {
+    /// No purge covers the object.
+    Current,
+    /// A soft purge covers the object: it may be used while it is revalidated.
+    Soft,
+    /// The object must not be used.
+    Hard,
+}
+
+/// The bounds of a table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Limits {
+    /// The most URLs, hosts and tags. Each takes at most 56 bytes.
+    pub entries_max: usize,
+    /// The most prefixes and patterns.
+    pub patterns_max: usize,
+}
+
+/// The content of a table, for metrics.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TableSize {
+    /// The number of URLs, hosts and tags.
+    pub entries: usize,
+    /// The number of prefixes and patterns.
+    pub patterns: usize,
+    /// How often a bound was reached, so that the floor was raised.
+    pub floor_raises: u64,
+}
+
+/// The purges that objects may be older than.
+#[derive(Clone, Debug)]
+pub struct PurgeTable {
+    limits: Limits,
+    hash_seed: u64,
+    latest: Stamp,
+    /// Objects with an older stamp count as purged.
+    floor: Stamp,
+    young: Generation,
+    old: Generation,
+    patterns: VecDeque<(Stamp, Purge)>,
+    floor_raises: u64,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Generation {
+    purges: HashMap<u64, Newest>,
+    newest: Stamp,
+}
+
+/// The newest purges of one URL, host or tag.
+#[derive(Clone, Copy, Debug, Default)]
+struct Newest {
+    hard: Stamp,
+    soft: Stamp,
+}
+
+impl Stamp {
+    /// The stamp of an object that was stored before the edge had a log.
+    pub const NONE: Self = Self(0);
+
+    /// Returns the stamp before the first purge of an epoch. Only 24 bits of `epoch` are used, and 0 becomes 1.
+    pub fn start_of(epoch: u64) -> Self {
+        Self((epoch % (1 << EPOCH_BITS)).max(1) << SEQUENCE_BITS)
+    }
+
+    fn next(self) -> Self {
+        Self(self.0 + 1)
+    }
+
+    pub(crate) fn epoch(self) -> u64 {
+        self.0 >> SEQUENCE_BITS
+    }
+}
+
+impl Default for Stamp {
+    fn default() -> Self {
+        Self::NONE
+    }
+}
+
+impl PurgeTable {
+    /// Returns a table without purges. `start` is the stamp of objects that are fetched before the first purge.
+    pub fn new(limits: Limits, start: Stamp, hash_seed: u64) -> Self {
+        Self {
+            limits,
+            hash_seed,
+            latest: start,
+            floor: Stamp::NONE,
+            young: Generation::default(),
+            old: Generation::default(),
+            patterns: VecDeque::new(),
+            floor_raises: 0,
+        }
+    }
+
+    /// Returns the stamp of an object whose request is sent to the origin now.
+    pub fn latest(&self) -> Stamp {
+        self.latest
+    }
+
+    /// Returns the record of the next purge, for the log. The table changes when the record is applied.
+    /// `earlier` is the number of purges whose records are not applied yet.
+    pub fn record(&self, purge: &Purge, earlier: u64) -> Record {
+        let stamp = Stamp(self.latest.0 + earlier).next();
+        match purge.scope.hash(self.hash_seed) {
+            Some(hash) => Record::Hashed {
+                stamp,
+                soft: purge.soft,
+                hash,
+            },
+            None => Record::Compared {
+                stamp,
+                purge: purge.clone(),
+            },
+        }
+    }
+
+    /// Applies a record: a new purge, or a record of the log.
+    pub fn apply(&mut self, record: Record) {
+        match record {
+            Record::Hashed { stamp, soft, hash } => {
+                self.latest = self.latest.max(stamp);
+                self.insert(stamp, soft, hash);
+            }
+            Record::Compared { stamp, purge } => {
+                self.latest = self.latest.max(stamp);
+                // A repeated purge replaces its earlier form.
+                self.patterns.retain(|(_, known)| *known != purge);
+                self.patterns.push_back((stamp, purge));
+                if self.patterns.len() > self.limits.patterns_max
+                    && let Some((dropped, _)) = self.patterns.pop_front()
+                {
+                    self.raise_floor(dropped);
+                }
+            }
+            Record::State { latest, floor } => {
+                self.latest = self.latest.max(latest);
+                self.floor = self.floor.max(floor);
+            }
+        }
+    }
+
+    fn insert(&mut self, stamp: Stamp, soft: bool, hash: u64) {
+        // Half of the entries are in each generation. The old generation is dropped as a whole, in constant time.
+        let half = (self.limits.entries_max / 2).max(1);
+        if self.young.purges.len() >= half && !self.young.purges.contains_key(&hash) {
+            let dropped = std::mem::replace(&mut self.old, std::mem::take(&mut self.young));
+            if dropped.newest > Stamp::NONE {
+                self.raise_floor(dropped.newest);
+            }
+        }
+        if self.young.purges.is_empty() {
+            // A table that grows would move all its entries while a purge waits.
+            self.young.purges.reserve(half);
+        }
+        let newest = match self.young.purges.entry(hash) {
+            Entry::Occupied(known) => known.into_mut(),
+            Entry::Vacant(vacant) => vacant.insert(Newest::default()),
+        };
+        let newest = if soft {
+            &mut newest.soft
+        } else {
+            &mut newest.hard
+        };
+        *newest = (*newest).max(stamp);
+        self.young.newest = self.young.newest.max(stamp);
+    }
+
+    fn raise_floor(&mut self, dropped: Stamp) {
+        self.floor = self.floor.max(dropped);
+        self.floor_raises += 1;
+    }
+
+    /// Begins to check an object with this URL and stamp.
+    pub fn check<'t>(&'t self, url: &[u8], since: Stamp) -> Check<'t> {
+        let is_known_epoch = since == Stamp::NONE || since.epoch() == self.latest.epoch();
+        let mut check = Check {
+            table: self,
+            since,
+            verdict: Verdict::Current,
+        };
+        if !is_known_epoch || since < self.floor {
+            // The purges since the object was stored are unknown.
+            check.verdict = Verdict::Hard;
+            return check;
+        }
+        if since >= self.latest {
+            return check;
+        }
+        if check.has_hashed() {
+            check.hash(hash_url(url, self.hash_seed));
+            if let Some(host) = authority_of(url) {
+                check.hash(hash_host(host, self.hash_seed));
+            }
+        }
+        let newer = self
+            .patterns
+            .iter()
+            .rev()
+            .take_while(|(stamp, _)| *stamp > since);
+        for (_, purge) in newer {
+            let verdict = if purge.soft {
+                Verdict::Soft
+            } else {
+                Verdict::Hard
+            };
+            if verdict > check.verdict && purge.scope.contains(url, &[]) {
+                check.verdict = verdict;
+            }
+        }
+        check
+    }
+
+    /// Returns the numbers of purges in the table.
+    pub fn size(&self) -> TableSize {
+        TableSize {
+            entries: self.young.purges.len() + self.old.purges.len(),
+            patterns: self.patterns.len(),
+            floor_raises: self.floor_raises,
+        }
+    }
+
+    /// Returns records that restore this table, for a new log.
+    pub fn records(&self) -> impl Iterator<Item = Record> + '_ {
+        let hashed = [&self.old, &self.young].into_iter().flat_map(|generation| {
+            generation.purges.iter().flat_map(|(&hash, newest)| {
+                let both = [(newest.hard, false), (newest.soft, true)];
+                both.into_iter()
+                    .filter(|(stamp, _)| *stamp > Stamp::NONE)
+                    .map(move |(stamp, soft)| Record::Hashed { stamp, soft, hash })
+            })
+        });
+        let compared = self.patterns.iter().map(|(stamp, purge)| Record::Compared {
+            stamp: *stamp,
+            purge: purge.clone(),
+        });
+        let state = Record::State {
+            latest: self.latest,
+            floor: self.floor,
+        };
+        [state].into_iter().chain(hashed).chain(compared)
+    }
+
+    /// Returns an upper bound of the bytes of a log with [`records`](Self::records).
+    pub fn records_bytes_max(&self) -> u64 {
+        let size = self.size();
+        let patterns: usize = self
+            .patterns
+            .iter()
+            .map(|(_, purge)| purge.scope.to_string().len())
+            .sum();
+        (2 * (1 + size.entries + size.patterns) * crate::log::RECORD_BYTES_MIN + patterns) as u64
+    }
+}
+
+/// The check of one object.
+#[derive(Debug)]
+pub struct Check<'t> {
+    table: &'t PurgeTable,
+    since: Stamp,
+    verdict: Verdict,
+}
+
+impl Check<'_> {
+    /// Checks a tag of the object.
+    pub fn tag(&mut self, tag: &[u8]) {
+        if self.verdict < Verdict::Hard && self.has_hashed() {
+            self.hash(hash_tag(tag, self.table.hash_seed));
+        }
+    }
+
+    /// Returns the verdict on the object with its URL and the tags that were checked.
+    pub fn verdict(&self) -> Verdict {
+        self.verdict
+    }
+
+    /// Returns true if a URL, host or tag was purged since the object's stamp.
+    fn has_hashed(&self) -> bool {
+        self.table.young.newest > self.since || self.table.old.newest > self.since
+    }
+
+    fn hash(&mut self, hash: u64) {
+        for generation in [&self.table.young, &self.table.old] {
+            if let Some(newest) = generation.purges.get(&hash) {
+                if newest.hard > self.since {
+                    self.verdict = Verdict::Hard;
+                } else if newest.soft > self.since {
+                    self.verdict = self.verdict.max(Verdict::Soft);
+                }
+            }
+        }
+    }
+}
+
+/// The bits of an epoch: two logs have the same epoch with a probability of 6e-8.
+const EPOCH_BITS: u32 = 24;
+
+/// The bits of a sequence number: at a thousand purges per second they suffice for 34 years.
+const SEQUENCE_BITS: u32 = 64 - EPOCH_BITS;
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,132 @@
+//! The tags of a response: the members of `Surrogate-Key`, `xkey`, `Cache-Tag` and `Cache-Groups`.
+
+use std::borrow::Cow;
+
+/// Calls `visit` with each tag of a header field. Other fields have no tags.
+///
+/// Members are separated by white space or commas, as the CDNs and the Varnish module define them. `Cache-Groups` is
+/// a list of strings (RFC 9875 §2), and is ignored as a whole if it is malformed (RFC 9651 §4.2).
+pub fn visit_tags(name: &[u8], value: &[u8], mut visit: impl FnMut(&[u8])) {
+    if is_name(name, "surrogate-key") || is_name(name, "xkey") {
+        let separated = value.split(|byte| matches!(byte, b' ' | b'\t' | b','));
+        separated.filter(|tag| !tag.is_empty()).for_each(visit);
+    } else if is_name(name, "cache-tag") {
+        let members = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
+        members.filter(|tag| !tag.is_empty()).for_each(visit);
+    } else if is_name(name, "cache-groups") {
+        for group in groups(value).unwrap_or_default() {
+            visit(&group);
+        }
+    }
+}
+
+/// Calls `visit` with each tag of a head. Each line is `name: value\r\n`, and lines without a colon are skipped.
+pub fn visit_head_tags(head: &[u8], mut visit: impl FnMut(&[u8])) {
+    for line in head.split(|byte| *byte == b'\n') {
+        let Some(colon) = line.iter().position(|byte| *byte == b':') else {
+            continue;
+        };
+        visit_tags(&line[..colon], line[colon + 1..].trim_ascii(), &mut visit);
+    }
+}
+
+fn is_name(name: &[u8], expected: &str) -> bool {
+    name.eq_ignore_ascii_case(expected.as_bytes())
+}
+
+/// Parses a list of strings (RFC 9651 §4.2.1). Parameters are skipped. Returns `None` for a malformed list.
+fn groups(value: &[u8]) -> Option<Vec<Cow<'_, [u8]>>> {
+    let mut groups = Vec::new();
+    let mut rest = value.trim_ascii();
+    while !rest.is_empty() {
+        let (group, after) = string(rest)?;
+        groups.push(group);
+        rest = skip_parameters(after)?.trim_ascii_start();
+        if rest.is_empty() {
+            break;
+        }
+        // A comma separates members, so a list does not end with one.
+        rest = rest.strip_prefix(b",")?.trim_ascii_start();
+        if rest.is_empty() {
+            return None;
+        }
+    }
+    Some(groups)
+}
+
+/// Returns the string at the start of `bytes` and the bytes after it (RFC 9651 §4.2.5).
+fn string(bytes: &[u8]) -> Option<(Cow<'_, [u8]>, &[u8])> {
+    let body = bytes.strip_prefix(b"\"")?;
+    let mut unescaped = Vec::new();
+    let mut at = 0;
+    loop {
+        match *body.get(at)? {
+            b'"' => break,
+            b'\\' => {
+                let escaped = *body.get(at + 1)?;
+                if !matches!(escaped, b'"' | b'\\') {
+                    return None;
+                }
+                unescaped.push(escaped);
+                at += 2;
+            }
+            byte @ 0x20..=0x7e => {
+                unescaped.push(byte);
+                at += 1;
+            }
+            _ => return None,
+        }
+    }
+    let group = match unescaped.len() == at {
+        true => Cow::Borrowed(&body[..at]),
+        false => Cow::Owned(unescaped),
+    };
+    Some((group, &body[at + 1..]))
+}
+
+/// Skips `;name=value` parameters. Strings among the values may contain commas.
+fn skip_parameters(mut bytes: &[u8]) -> Option<&[u8]> {
+    while let Some(rest) = bytes.strip_prefix(b";") {
+        let end = rest
+            .iter()
+            .position(|byte| matches!(byte, b';' | b',' | b'"'));
+        bytes = &rest[end.unwrap_or(rest.len())..];
+        if bytes.first() == Some(&b'"') {
+            (_, bytes) = string(bytes)?;
+        }
+    }
+    Some(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn tags(head: &str) -> Vec<String> {
+        let mut tags = Vec::new();
+        visit_head_tags(head.as_bytes(), |tag| {
+            tags.push(String::from_utf8_lossy(tag).into_owned());
+        });
+        tags
+    }
+
+    #[test]
+    fn each_field_has_its_own_separators() {
+        let table: [(&str, &[&str]); 11] = [
+            ("Surrogate-Key: a b  c\r\n", &["a", "b", "c"]),
+            ("xkey: a,b c\r\nxkey: d\r\n", &["a", "b", "c", "d"]),
+            ("cache-tag: a b, c ,,d\r\n", &["a b", "c", "d"]),
+            ("cache-groups: \"a b\", \"c\\\"d\"\r\n", &["a b", "c\"d"]),
+            ("cache-groups: \"a\";x=\"1,2\";y , \"b\"\r\n", &["a", "b"]),
+            ("cache-groups: \"a\", b\r\n", &[]),
+            ("cache-groups: \"a\",\r\n", &[]),
+            ("cache-groups: \"a\r\n", &[]),
+            ("cache-groups: \r\n", &[]),
+            ("cache-control: max-age=60\r\ncache-tags: a\r\n", &[]),
+            ("", &[]),
+        ];
+        for (head, expected) in table {
+            assert_eq!(tags(head), expected, "{head:?}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! The purges of a cache: a table that lookups ask, and a log that makes each purge durable.
+//!
+//! A thread owns the log. It appends all waiting purges, syncs the file once, and then applies the purges to the
+//! table and publishes the newest stamp. A purge is acknowledged after that: it then applies to all later lookups,
+//! also after a crash. `edgeward_purge` decides which objects a purge covers.
+
+mod log_file;
+#[cfg(test)]
+mod tests;
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
+use std::thread::JoinHandle;
+
+use edgeward_purge::log::{self, Header, LogError, Record};
+use edgeward_purge::{Limits, Purge, PurgeTable, Stamp, TableSize, Verdict, visit_head_tags};
+
+use log_file::LogFile;
+
+/// The purges of one cache. Dropping this value ends the thread.
+#[derive(Debug)]
+pub struct Purges {
+    shared: Arc<Shared>,
+    /// `None` if the cache keeps objects across restarts, but has no file for the log.
+    jobs: Option<SyncSender<Job>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// The settings of a [`Purges`].
+#[derive(Clone, Debug)]
+pub struct PurgeSettings {
+    /// The place of the log.
+    pub log: PurgeLog,
+    /// The bounds of the table.
+    pub limits: Limits,
+    /// Two random numbers for a new log: its epoch, and the seed of the hashes in it.
+    pub random: [u64; 2],
+}
+
+/// The place of the log.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PurgeLog {
+    /// No log: no object survives a restart.
+    None,
+    /// A file.
+    File(PathBuf),
+    /// Objects survive a restart, but no file is configured. Purges that need the log are refused.
+    Missing,
+}
+
+/// The reason why the purges cannot be opened.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum OpenError {
+    /// The log cannot be read or written.
+    #[error("the log of purges {path} cannot be opened")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// The cause.
+        source: io::Error,
+    },
+    /// The log is corrupt.
+    #[error(
+        "{path}: {reason}. Restore the file from a copy, or delete it: then all objects on disk count as purged"
+    )]
+    Corrupt {
+        /// The file.
+        path: PathBuf,
+        /// The offset and the reason.
+        reason: LogError,
+    },
+    /// The thread cannot be started.
+    #[error("the thread of the log of purges cannot be started")]
+    Thread(#[source] io::Error),
+}
+
+/// The reason why a purge was not accepted.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum PurgeError {
+    /// The cache has no file for the log.
+    #[error("this disk cache has no log of purges; set purge.log to a file on a file system")]
+    NoLog,
+    /// Too many purges wait for the log.
+    #[error("too many purges wait for the log; try again")]
+    Busy,
+    /// The log cannot be written. The purge applies until the next restart.
+    #[error("the purge applies now, but it is not durable: the log cannot be written")]
+    NotDurable(#[source] Arc<io::Error>),
+}
+
+type Done = Box<dyn FnOnce(Result<Stamp, PurgeError>) + Send>;
+
+struct Job {
+    purges: Vec<Purge>,
+    done: Done,
+}
+
+#[derive(Debug)]
+struct Shared {
+    /// The stamp of the newest applied purge, so that a lookup reads the table only after a purge.
+    latest: AtomicU64,
+    table: RwLock<PurgeTable>,
+    failures: AtomicU64,
+}
+
+impl Purges {
+    /// Opens the log, or creates it, and starts the thread.
+    pub fn open(settings: &PurgeSettings) -> Result<Self, OpenError> {
+        let mut header = Header {
+            start: Stamp::start_of(settings.random[0]),
+            hash_seed: settings.random[1],
+        };
+        let mut records = Vec::new();
+        let file = match &settings.log {
+            PurgeLog::File(path) => {
+                let opened = open_file(path, &header)?;
+                (header, records) = (opened.header, opened.records);
+                Some(opened.file)
+            }
+            PurgeLog::None => None,
+            PurgeLog::Missing => {
+                // No purge ever gets a stamp, so objects of all processes have the same one.
+                header.start = Stamp::NONE;
+                None
+            }
+        };
+        let mut table = PurgeTable::new(settings.limits, header.start, header.hash_seed);
+        records.into_iter().for_each(|record| table.apply(record));
+        let shared = Arc::new(Shared {
+            latest: AtomicU64::new(table.latest().0),
+            table: RwLock::new(table),
+            failures: AtomicU64::new(0),
+        });
+        let mut purges = Self {
+            shared: Arc::clone(&shared),
+            jobs: None,
+            thread: None,
+        };
+        if settings.log != PurgeLog::Missing {
+            let (jobs, waiting) = mpsc::sync_channel(JOBS_MAX);
+            let writer = Writer {
+                shared,
+                header,
+                file,
+            };
+            let thread = std::thread::Builder::new()
+                .name("edgeward-purges".to_owned())
+                .spawn(move || writer.run(&waiting))
+                .map_err(OpenError::Thread)?;
+            (purges.jobs, purges.thread) = (Some(jobs), Some(thread));
+        }
+        Ok(purges)
+    }
+
+    /// Returns the stamp of an object whose request is sent to the origin now.
+    #[inline]
+    pub fn latest(&self) -> Stamp {
+        Stamp(self.shared.latest.load(Ordering::Acquire))
+    }
+
+    /// Returns the verdict on an object, and the newest purge that it considers. `head` has the lines of the object's
+    /// header fields, among them the tags. `since` is the object's stamp.
+    pub fn verdict(&self, url: &[u8], head: &[u8], since: Stamp) -> (Verdict, Stamp) {
+        let table = self.shared.table();
+        let mut check = table.check(url, since);
+        visit_head_tags(head, |tag| check.tag(tag));
+        (check.verdict(), table.latest())
+    }
+
+    /// Accepts purges. Calls `done` when they are durable and apply to all later lookups.
+    pub fn purge(
+        &self,
+        purges: Vec<Purge>,
+        done: impl FnOnce(Result<Stamp, PurgeError>) + Send + 'static,
+    ) {
+        let done = Box::new(done);
+        let Some(jobs) = &self.jobs else {
+            return done(Err(PurgeError::NoLog));
+        };
+        if let Err(refused) = jobs.try_send(Job { purges, done }) {
+            self.shared.failures.fetch_add(1, Ordering::Relaxed);
+            let (TrySendError::Full(job) | TrySendError::Disconnected(job)) = refused;
+            (job.done)(Err(PurgeError::Busy));
+        }
+    }
+
+    /// Returns the numbers of purges in the table.
+    pub fn size(&self) -> TableSize {
+        self.shared.table().size()
+    }
+
+    /// Returns the number of requests that were not accepted, or that were not durable.
+    pub fn failures(&self) -> u64 {
+        self.shared.failures.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Purges {
+    fn drop(&mut self) {
+        self.jobs = None;
+        if let Some(thread) = self.thread.take() {
+            _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn table(&self) -> RwLockReadGuard<'_, PurgeTable> {
+        self.table.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, records: Vec<Record>) -> Stamp {
+        let mut table = self.table.write().unwrap_or_else(PoisonError::into_inner);
+        records.into_iter().for_each(|record| table.apply(record));
+        let latest = table.latest();
+        self.latest.store(latest.0, Ordering::Release);
+        latest
+    }
+}
+
+/// The state of the thread that owns the log.
+struct Writer {
+    shared: Arc<Shared>,
+    header: Header,
+    /// `None` if no object survives a restart.
+    file: Option<LogFile>,
+}
+
+impl Writer {
+    fn run(mut self, waiting: &Receiver<Job>) {
+        while let Ok(first) = waiting.recv() {
+            let jobs: Vec<Job> = std::iter::once(first)
+                .chain(waiting.try_iter().take(JOBS_MAX))
+                .collect();
+            self.accept(jobs);
+            self.compact();
+        }
+    }
+
+    /// Makes the purges of all jobs durable with one sync, applies them, and calls the jobs' functions.
+    fn accept(&mut self, jobs: Vec<Job>) {
+        let table = self.shared.table();
+        let purges = jobs.iter().flat_map(|job| &job.purges);
+        let records: Vec<Record> = purges
+            .zip(0..)
+            .map(|(purge, earlier)| table.record(purge, earlier))
+            .collect();
+        drop(table);
+        let mut bytes = Vec::new();
+        records
+            .iter()
+            .for_each(|record| record.write(&self.header, &mut bytes));
+        let written = self
+            .file
+            .as_mut()
+            .map_or(Ok(()), |file| file.append(&bytes));
+        let stamp = self.shared.apply(records);
+        // After a failed write, the end of the file is unknown. The whole table then becomes a new file.
+        let written = written.or_else(|_| self.rewrite()).map_err(Arc::new);
+        if written.is_err() {
+            self.shared
+                .failures
+                .fetch_add(jobs.len() as u64, Ordering::Relaxed);
+        }
+        for job in jobs {
+            (job.done)(match &written {
+                Ok(()) => Ok(stamp),
+                Err(error) => Err(PurgeError::NotDurable(Arc::clone(error))),
+            });
+        }
+    }
+
+    /// Rewrites a log that is much longer than its table. The length of a log therefore stays bounded.
+    fn compact(&mut self) {
+        let Some(file) = &self.file else { return };
+        let needed = self.shared.table().records_bytes_max();
+        if file.bytes() > COMPACTION_BYTES_MIN + 2 * needed {
+            // After an error the old file is complete, and the next purge tries again.
+            _ = self.rewrite();
+        }
+    }
+
+    fn rewrite(&mut self) -> io::Result<()> {
+        let Some(file) = &mut self.file else {
+            return Ok(());
+        };
+        let mut bytes = self.header.bytes().to_vec();
+        let table = self.shared.table();
+        table
+            .records()
+            .for_each(|record| record.write(&self.header, &mut bytes));
+        drop(table);
+        file.replace(&bytes)
+    }
+}
+
+struct OpenedLog {
+    file: LogFile,
+    header: Header,
+    records: Vec<Record>,
+}
+
+/// Opens a log, or creates one with the header `new`. Cuts off the tail of an interrupted write.
+fn open_file(path: &Path, new: &Header) -> Result<OpenedLog, OpenError> {
+    let file_error = |source| OpenError::File {
+        path: path.to_owned(),
+        source,
+    };
+    let Some((mut file, bytes)) = LogFile::open(path).map_err(file_error)? else {
+        let file = LogFile::create(path, &new.bytes()).map_err(file_error)?;
+        return Ok(OpenedLog {
+            file,
+            header: *new,
+            records: Vec::new(),
+        });
+    };
+    let parsed = log::parse(&bytes).map_err(|reason| OpenError::Corrupt {
+        path: path.to_owned(),
+        reason,
+    })?;
+    file.cut(parsed.valid_bytes as u64).map_err(file_error)?;
+    Ok(OpenedLog {
+        file,
+        header: parsed.header,
+        records: parsed.records,
+    })
+}
+
+/// The most requests that wait for the log. One sync makes all of them durable.
+const JOBS_MAX: usize = 1024;
+
+/// A log below this length is not rewritten: about 30 000 purges.
+const COMPACTION_BYTES_MIN: u64 = 1 << 20;

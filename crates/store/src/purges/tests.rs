@@ -1,0 +1,159 @@
+use std::sync::mpsc::channel;
+
+use edgeward_purge::Scope;
+
+use super::*;
+
+const LIMITS: Limits = Limits {
+    entries_max: 1000,
+    patterns_max: 100,
+};
+const URL: &[u8] = b"http://a.example/x";
+const HEAD: &[u8] = b"surrogate-key: a b\r\n";
+
+fn settings(log: PurgeLog) -> PurgeSettings {
+    PurgeSettings {
+        log,
+        limits: LIMITS,
+        random: [7, 8],
+    }
+}
+
+fn open(path: &Path) -> Purges {
+    Purges::open(&settings(PurgeLog::File(path.to_owned()))).expect("the log opens")
+}
+
+fn purge_all(purges: &Purges, scopes: &[Scope], soft: bool) -> Result<Stamp, PurgeError> {
+    let (sender, done) = channel();
+    let scopes = scopes.iter().cloned().map(|scope| Purge { scope, soft });
+    purges.purge(scopes.collect(), move |result| {
+        sender.send(result).expect("the test waits");
+    });
+    done.recv().expect("the thread answers")
+}
+
+fn purge_tag(purges: &Purges, tag: &str) -> Result<Stamp, PurgeError> {
+    purge_all(purges, &[Scope::tag(tag).expect("a tag")], false)
+}
+
+fn verdict(purges: &Purges, since: Stamp) -> Verdict {
+    purges.verdict(URL, HEAD, since).0
+}
+
+/// Method: the file is copied when the purge is acknowledged, as a crash at that moment would leave it.
+#[test]
+fn an_acknowledged_purge_applies_after_a_crash() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let purges = open(&path);
+    let before = purges.latest();
+    purge_tag(&purges, "a").expect("accepted");
+    assert_eq!(verdict(&purges, before), Verdict::Hard);
+    let copy = directory.path().join("copy.log");
+    std::fs::copy(&path, &copy).expect("copied");
+    let after_crash = open(&copy);
+    assert_eq!(after_crash.latest(), purges.latest());
+    assert_eq!(verdict(&after_crash, before), Verdict::Hard);
+    assert_eq!(
+        verdict(&after_crash, after_crash.latest()),
+        Verdict::Current
+    );
+}
+
+#[test]
+fn the_tail_of_an_interrupted_write_is_cut_off_and_later_purges_follow_the_last_record() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let before = open(&path).latest();
+    purge_tag(&open(&path), "a").expect("accepted");
+    let whole = std::fs::read(&path).expect("read");
+    std::fs::write(
+        &path,
+        [&whole[..], &whole[log::HEADER_BYTES..][..20]].concat(),
+    )
+    .expect("written");
+    purge_all(
+        &open(&path),
+        &[Scope::prefix("a.example/").expect("a prefix")],
+        true,
+    )
+    .expect("accepted");
+    let purges = open(&path);
+    assert_eq!(verdict(&purges, before), Verdict::Hard);
+    assert_eq!(verdict(&purges, Stamp(before.0 + 1)), Verdict::Soft);
+}
+
+#[test]
+fn a_corrupt_log_is_an_error_with_its_offset_and_is_not_changed() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    purge_tag(&open(&path), "a").expect("accepted");
+    let mut bytes = std::fs::read(&path).expect("read");
+    let last = bytes.len() - 1;
+    bytes[last] ^= 1;
+    std::fs::write(&path, &bytes).expect("written");
+    let error = Purges::open(&settings(PurgeLog::File(path.clone()))).expect_err("refused");
+    assert!(error.to_string().contains("offset 40"), "{error}");
+    assert_eq!(std::fs::read(&path).expect("read"), bytes);
+}
+
+/// Method: the same tag again and again, until the log exceeds the least length for a rewrite.
+#[test]
+fn a_log_that_is_much_longer_than_its_table_is_rewritten() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let purges = open(&path);
+    let before = purges.latest();
+    let scopes = vec![Scope::tag("a").expect("a tag"); 1000];
+    let mut longest = 0;
+    for _ in 0..40 {
+        purge_all(&purges, &scopes, false).expect("accepted");
+        longest = longest.max(std::fs::metadata(&path).expect("a file").len());
+    }
+    let latest = purges.latest();
+    drop(purges); // joins the thread, which rewrites the file after the acknowledgement
+    assert!(longest > COMPACTION_BYTES_MIN / 2);
+    assert!(std::fs::metadata(&path).expect("a file").len() < COMPACTION_BYTES_MIN);
+    let purges = open(&path);
+    assert_eq!(purges.latest(), latest);
+    assert_eq!(verdict(&purges, before), Verdict::Hard);
+}
+
+/// Method: the log is open for reading only, and its directory is removed, so no new log can be written.
+#[test]
+fn a_purge_that_is_not_durable_applies_and_is_reported() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = directory.path().join("purges.log");
+    let purges = open(&path);
+    let before = purges.latest();
+    let file = LogFile::read_only(&path);
+    let mut writer = Writer {
+        shared: Arc::clone(&purges.shared),
+        header: Header {
+            start: before,
+            hash_seed: 8,
+        },
+        file: Some(file),
+    };
+    directory.close().expect("removed");
+    let (sender, done) = channel();
+    let scope = Scope::tag("a").expect("a tag");
+    writer.accept(vec![Job {
+        purges: vec![Purge { scope, soft: false }],
+        done: Box::new(move |result| sender.send(result).expect("the test waits")),
+    }]);
+    assert!(matches!(done.recv(), Ok(Err(PurgeError::NotDurable(_)))));
+    assert_eq!(verdict(&purges, before), Verdict::Hard);
+    assert_eq!(purges.failures(), 1);
+}
+
+#[test]
+fn a_cache_without_a_log_on_disk_keeps_purges_in_memory_only() {
+    let purges = Purges::open(&settings(PurgeLog::None)).expect("opened");
+    let before = purges.latest();
+    purge_tag(&purges, "b").expect("accepted");
+    assert_eq!(verdict(&purges, before), Verdict::Hard);
+    let missing = Purges::open(&settings(PurgeLog::Missing)).expect("opened");
+    assert!(matches!(purge_tag(&missing, "b"), Err(PurgeError::NoLog)));
+    assert_eq!(missing.latest(), Stamp::NONE);
+}

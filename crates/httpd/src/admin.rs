@@ -1,9 +1,13 @@
 //! The admin pages: metrics, status and health.
 
+use std::time::Duration;
+
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue};
+use http::header::{
+    ALLOW, AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE, HOST, HeaderValue, WWW_AUTHENTICATE,
+};
 use http::{Method, Request, Response, StatusCode};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 
 use crate::server::Handler;
@@ -22,6 +26,19 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
         _ = host;
         true
     }
+
+    /// Returns true if a client may send a POST to `path` with this value of `Authorization`, and `None` if there is no
+    /// such page. The body is read only after this decision. The default has no pages for POST.
+    fn may_post(&self, path: &str, authorization: Option<&HeaderValue>) -> Option<bool> {
+        _ = (path, authorization);
+        None
+    }
+
+    /// Carries out a POST that [`may_post`](Self::may_post) has allowed. Returns the status and a body in JSON.
+    fn post(&self, path: &str, body: Bytes) -> impl Future<Output = (StatusCode, String)> + Send {
+        _ = (path, body);
+        std::future::ready((StatusCode::NOT_FOUND, "{}\n".to_owned()))
+    }
 }
 
 /// Answers `/metrics`, `/status`, `/healthz` and `/`.
@@ -37,6 +54,17 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
             );
             return respond(StatusCode::MISDIRECTED_REQUEST, TEXT, text);
         }
+        if request.method() == Method::POST {
+            let authorization = request.headers().get(AUTHORIZATION);
+            match self.0.may_post(request.uri().path(), authorization) {
+                Some(true) => return self.post(request).await,
+                Some(false) => {
+                    let text = "{\"error\": \"the request needs `Authorization: Bearer` with the configured token\"}\n";
+                    return respond(StatusCode::UNAUTHORIZED, JSON, text.to_owned());
+                }
+                None => {}
+            }
+        }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
         let (code, media_type, text) = match request.uri().path() {
             "/metrics" | "/status" | "/healthz" | "/" if !reads => {
@@ -44,7 +72,7 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
                 (StatusCode::METHOD_NOT_ALLOWED, TEXT, text)
             }
             "/metrics" => (StatusCode::OK, METRICS, self.0.metrics()),
-            "/status" => (StatusCode::OK, "application/json", self.0.status()),
+            "/status" => (StatusCode::OK, JSON, self.0.status()),
             "/healthz" => (StatusCode::OK, TEXT, "ok\n".to_owned()),
             "/" => (
                 StatusCode::OK,
@@ -57,6 +85,26 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
             }
         };
         respond(code, media_type, text)
+    }
+}
+
+impl<P: AdminPages> AdminRoutes<P> {
+    /// Reads the body of a POST within its limits, and carries the POST out.
+    async fn post(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, POST_BYTES_MAX).collect();
+        let (code, text) = match tokio::time::timeout(POST_TIMEOUT, body).await {
+            Ok(Ok(body)) => self.0.post(head.uri.path(), body.to_bytes()).await,
+            Ok(Err(_)) => {
+                let text = "{\"error\": \"the body is incomplete, or larger than 1 MiB\"}\n";
+                (StatusCode::PAYLOAD_TOO_LARGE, text.to_owned())
+            }
+            Err(_) => {
+                let text = "{\"error\": \"the body did not arrive in time\"}\n";
+                (StatusCode::REQUEST_TIMEOUT, text.to_owned())
+            }
+        };
+        respond(code, JSON, text)
     }
 }
 
@@ -81,11 +129,21 @@ fn respond(code: StatusCode, media_type: &'static str, text: String) -> Response
     let headers = response.headers_mut();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
     headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+    if code == StatusCode::UNAUTHORIZED {
+        headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
     if code == StatusCode::METHOD_NOT_ALLOWED {
         headers.insert(ALLOW, HeaderValue::from_static("GET, HEAD"));
     }
     response
 }
 
+/// The maximum length of the body of a POST.
+const POST_BYTES_MAX: usize = 1 << 20;
+
+/// The time in which the body of a POST must arrive.
+const POST_TIMEOUT: Duration = Duration::from_secs(10);
+
+const JSON: &str = "application/json";
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

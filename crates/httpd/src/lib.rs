@@ -20,8 +20,10 @@ mod client_stream;
 mod pacing;
 mod server;
 mod slots;
+mod token;
 
 pub use admin::{AdminPages, AdminRoutes};
 pub use pacing::disable_loopback_pacing;
 pub use server::{ConnectionCounters, Counter, Handler, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};
+pub use token::{Token, TokenError};

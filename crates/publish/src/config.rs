@@ -13,7 +13,7 @@ use edgeward_httpd::ServerConfig;
 use edgeward_types::ConnectionLimits;
 
 use crate::origins::AllowedOrigins;
-use crate::token::Token;
+use edgeward_httpd::Token;
 
 /// The configuration of a publisher of one set.
 #[derive(Clone)]

@@ -32,13 +32,13 @@ mod position; // where a feed continues after a restart
 mod publisher;
 mod routes; // paths and status codes
 mod state; // the state that survives a restart
-mod token; // the secret of clients that post ids
 mod workspace; // memory that builds use again
 mod writer;
 
 pub use admin::metric_definitions;
 pub use build::{IdSource, ScanError};
 pub use config::{Coverage, PublishConfig, PublishLimits};
+pub use edgeward_httpd::{Token, TokenError};
 pub use feed::{Changes, Feed, FeedError};
 pub use origins::{AllowedOrigins, OriginError, PageOrigin};
 #[doc(hidden)]
@@ -47,5 +47,4 @@ pub use publisher::{PublishError, Publisher, RunningPublisher};
 pub use state::StateError;
 #[doc(hidden)]
 pub use state::read_log;
-pub use token::{Token, TokenError};
 pub use workspace::build_workspace;

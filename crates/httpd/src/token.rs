@@ -1,4 +1,4 @@
-//! The secret that a client sends to post ids.
+//! The secret that a client sends to change the state of a server: to post ids, or to purge.
 
 use std::fmt;
 
@@ -19,7 +19,7 @@ impl Token {
 
     /// Returns true if an `Authorization` field has this token. The time of the comparison does not depend on the
     /// position of the first difference, so that an attacker cannot guess the token byte by byte.
-    pub(crate) fn matches_authorization(&self, authorization: &[u8]) -> bool {
+    pub fn matches_authorization(&self, authorization: &[u8]) -> bool {
         let Some((scheme, sent)) = authorization.split_at_checked(SCHEME.len()) else {
             return false;
         };

@@ -33,7 +33,7 @@ use edgeward_types::{ByteSize, Seed, allocated_bytes};
 use crate::output::{self, Progress};
 use process::Process;
 
-/// Compare cache policies over real HTTP: predictions and measurements
+/// Compare cache policies over real HTTP, predicted and measured
 ///
 /// Starts a synthetic origin and an edge for each policy on free loopback ports, replays one generated trace through
 /// them, and compares the simulator's predictions with the measurements.

@@ -16,6 +16,7 @@ mod gateway;
 mod lab;
 pub(crate) mod link;
 mod origin;
+mod purge;
 mod replay;
 mod serve;
 mod simulate;
@@ -42,6 +43,7 @@ pub(crate) enum Command {
     BenchFilter(bench_filter::BenchFilterArgs),
     Store(store::StoreArgs),
     Link(link::LinkArgs),
+    Purge(purge::PurgeArgs),
     CheckConfig(check_config::CheckConfigArgs),
     Lab(lab::LabArgs),
     Demo(demo::DemoArgs),
@@ -65,6 +67,7 @@ impl Command {
             Self::BenchFilter(args) => bench_filter::run(&args),
             Self::Store(args) => store::run(&args),
             Self::Link(args) => link::run(&args),
+            Self::Purge(args) => purge::run(&args),
             Self::CheckConfig(args) => check_config::run(&args),
             Self::Lab(args) => lab::run(&args),
             Self::Demo(args) => demo::run(&args),
@@ -85,6 +88,7 @@ impl Command {
             | Self::Trace(_)
             | Self::BenchFilter(_)
             | Self::Store(_)
+            | Self::Purge(_)
             | Self::CheckConfig(_)
             | Self::Lab(_)
             | Self::Demo(_)

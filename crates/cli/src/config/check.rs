@@ -31,6 +31,7 @@ pub(super) struct ConfigDraft {
     pub(super) disk_hosts: Vec<DraftHost>,
     pub(super) negative: Vec<NegativeSettings>,
     pub(super) link: LinkSettings,
+    pub(super) purge_token_file: Option<PathBuf>,
     pub(super) access_log: AccessLogConfig,
     /// True if the user has set the path of the access log.
     pub(super) access_log_given: bool,
@@ -72,6 +73,7 @@ impl ConfigDraft {
             disk_hosts: Vec::new(),
             negative: Vec::new(),
             link: LinkSettings::default(),
+            purge_token_file: None,
             access_log: AccessLogConfig::new(LogDestination::Stdout, LogFormat::default()),
             access_log_given: false,
             heuristic: Heuristic::default(),
@@ -187,6 +189,7 @@ fn edge_config(draft: ConfigDraft) -> EdgeConfig {
         disk_hosts,
         negative: _,
         link: _,
+        purge_token_file: _,
         access_log,
         access_log_given,
         heuristic,

@@ -11,6 +11,7 @@ mod forwarding;
 mod limits;
 mod link;
 mod negative;
+mod purge;
 mod server;
 mod slow;
 mod values;
@@ -61,7 +62,7 @@ pub(super) fn is_repeated(table: &str) -> bool {
 }
 
 /// The tables and their descriptions, in the order of the reference.
-pub(super) const TABLES: [(&str, &str); 14] = [
+pub(super) const TABLES: [(&str, &str); 15] = [
     (
         "listener",
         "The addresses on which the edge listens. Write `[[listener]]` once for each address.",
@@ -102,6 +103,10 @@ pub(super) const TABLES: [(&str, &str); 14] = [
     ),
     ("server", "Threads, shutdown and name of the process."),
     ("admin", "The server of metrics and status."),
+    (
+        "purge",
+        "Purges: who may purge, and how many purges are remembered. See docs/how-to/purge.md.",
+    ),
     ("access_log", "The log of requests."),
     (
         "limits",
@@ -588,6 +593,11 @@ pub(super) static KEYS: &[Key] = &[
         show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
     },
     server::ADMIN_HOSTS,
+    purge::TOKEN_FILE,
+    purge::ALLOW,
+    purge::LOG,
+    purge::ENTRIES_MAX,
+    purge::PATTERNS_MAX,
     Key {
         path: "access_log.path",
         flag: Some("--access-log"),

@@ -18,6 +18,7 @@ mod memory; // the process stays within its configured memory
 mod metrics;
 mod negative; // negative rules
 mod pipes; // a closed stdout is not an error
+mod purge;
 mod run;
 mod serve;
 mod store; // `edgeward store`

@@ -7,6 +7,7 @@ mod forwarding;
 mod host_pattern;
 pub mod id_filter;
 mod origin;
+mod purge;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::num::{NonZeroU32, NonZeroU64, NonZeroUsize};
@@ -14,6 +15,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use edgeward_httpd::Token;
 use edgeward_policy::disk_admission::{self, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_semantics::Rules;
@@ -28,6 +30,7 @@ use id_filter::NegativeRule;
 pub use origin::{
     HostPolicy, OriginConfig, OriginProtocol, OriginTls, OriginUrl, ParseOriginUrlError,
 };
+pub use purge::PurgeConfig;
 
 /// The configuration of one edge.
 #[derive(Clone, Debug)]
@@ -44,6 +47,8 @@ pub struct EdgeConfig {
     pub caching: CachingConfig,
     /// Paths with ids. A request for an id that does not exist is answered 404 without the origin. Default: none.
     pub negative: Vec<NegativeRule>,
+    /// Purges: the API, the methods PURGE and BAN, and the log.
+    pub purge: PurgeConfig,
     /// The fields by which the origin learns about the client.
     pub forwarding: ForwardingConfig,
     /// Address of the server for metrics and status. Default: none, because the pages reveal how the cache is used.
@@ -78,6 +83,7 @@ impl EdgeConfig {
             disk: None,
             caching: CachingConfig::default(),
             negative: Vec::new(),
+            purge: PurgeConfig::default(),
             forwarding: ForwardingConfig::default(),
             admin: None,
             admin_hosts: Vec::new(),

@@ -262,6 +262,11 @@ counters! {
     Counter "edgeward_invalidations_total" "Stored responses that were invalidated by an unsafe method." {
         invalidations,
     }
+    Counter "edgeward_purged_found_total"
+        "Lookups that found a purged response: not used after a hard purge, served and validated after a soft purge." {
+        purged_hard = "purge" "hard",
+        purged_soft = "purge" "soft",
+    }
     Counter "edgeward_disk_lookups_total" "Lookups on disk, by result." {
         disk_hit = "result" "hit",
         disk_stale = "result" "stale", // found, but not usable without the origin

@@ -114,6 +114,17 @@ impl Collapse {
         }
     }
 
+    /// Removes a fetch from the table after its response was purged. Later requests start a new fetch.
+    pub(crate) fn stop_joining_fill(&self, hash: KeyHash, fill: &Arc<Fill>) {
+        let mut shard = self.shard(hash);
+        if shard
+            .get(&hash)
+            .is_some_and(|entry| Arc::ptr_eq(&entry.fill, fill))
+        {
+            shard.remove(&hash);
+        }
+    }
+
     /// Returns the number of keys whose fetch requests can join.
     pub(crate) fn len(&self) -> usize {
         self.shards.iter().map(|s| lock(s).len()).sum()
@@ -155,11 +166,7 @@ impl FetchLeader {
     /// Removes the fetch from the table. Later requests start a new fetch.
     pub(crate) fn close(&mut self) {
         for hash in [self.key.take(), self.variant.take()].into_iter().flatten() {
-            let mut shard = self.collapse.shard(hash);
-            let is_this_fill = |entry: &Entry| Arc::ptr_eq(&entry.fill, &self.fill);
-            if shard.get(&hash).is_some_and(is_this_fill) {
-                shard.remove(&hash);
-            }
+            self.collapse.stop_joining_fill(hash, &self.fill);
         }
     }
 }

@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 use std::task::{Context, Poll, Waker};
 
 use bytes::Bytes;
+use edgeward_purge::Stamp;
 use edgeward_semantics::VaryFields;
 use edgeward_types::KeyHash;
 use http::{HeaderMap, StatusCode};
@@ -39,6 +40,8 @@ pub(crate) struct FillHead {
     pub(crate) shareable: bool,
     /// True if a tier has admitted the response.
     pub(crate) stored: bool,
+    /// The newest purge before the request was sent to the origin.
+    pub(crate) stamp: Stamp,
 }
 
 /// The result of a follower's wait for the head.

@@ -8,6 +8,8 @@ pub(crate) mod fill;
 mod key;
 pub(crate) mod negative;
 pub(crate) mod pinned;
+pub(crate) mod purge_counts;
+pub(crate) mod purging;
 pub(crate) mod stored;
 mod tiers;
 

@@ -4,10 +4,11 @@
 //! a small body, and pins the buffer into which the response was read. A hit over HTTP/1.1 copies the block. Other
 //! uses parse the block into a map, which costs half a microsecond and no allocation per field.
 
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering::Relaxed};
 use std::sync::{Arc, OnceLock};
 
 use bytes::Bytes;
+use edgeward_purge::Stamp;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_store::disk::DiskObject;
 use edgeward_store::hot::{ChargeGuard, HotCache};
@@ -32,6 +33,8 @@ pub(crate) struct Stored {
     /// The full key. Two keys may have the same hash, so lookups compare the key before they serve the response.
     key: Box<[u8]>,
     pub(crate) kind: StoredKind,
+    /// The newest purge that does not cover the response. A marker needs no stamp.
+    stamp: AtomicU64,
     /// The number of times that a large body was copied into a socket.
     copies: AtomicU8,
 }
@@ -86,17 +89,28 @@ impl StoredBody {
 }
 
 impl Stored {
-    pub(crate) fn new(key: &[u8], kind: StoredKind) -> Arc<Self> {
+    /// Returns a value with the newest purge before its request was sent to the origin.
+    pub(crate) fn new(key: &[u8], kind: StoredKind, stamp: Stamp) -> Arc<Self> {
         Arc::new(Self {
             key: key.into(),
             kind,
+            stamp: AtomicU64::new(stamp.0),
             copies: AtomicU8::new(0),
         })
     }
 
-    /// Returns a new value with the same key.
+    /// Returns a new value with the same key and stamp.
     pub(crate) fn renewed(&self, kind: StoredKind) -> Arc<Self> {
-        Self::new(&self.key, kind)
+        Self::new(&self.key, kind, self.stamp())
+    }
+
+    pub(crate) fn stamp(&self) -> Stamp {
+        Stamp(self.stamp.load(Relaxed))
+    }
+
+    /// Records that no purge up to this stamp covers the response, so that later hits need not check these purges.
+    pub(crate) fn set_stamp(&self, stamp: Stamp) {
+        self.stamp.store(stamp.0, Relaxed);
     }
 
     pub(crate) fn key(&self) -> &[u8] {

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use edgeward_store::arena::Arena;
 use edgeward_store::hot::{Commit, Offer, Recorder, Reservation};
+use edgeward_store::purges::Purges;
 use edgeward_store::versions::{ChangeGuard, Version};
 use edgeward_types::KeyHash;
 
@@ -15,6 +16,7 @@ use super::disk::fill::DiskFill;
 use super::disk::{DiskTier, Durable};
 use super::key::{CacheKey, hash_key};
 use super::negative::Negative;
+use super::purge_counts::AcceptedPurges;
 use super::stored::{Hot, Stored, StoredBody, StoredKind, StoredResponse};
 use crate::base::budget::MemoryBudget;
 use crate::base::counters::Counters;
@@ -34,6 +36,8 @@ pub(crate) struct Cache {
     pub(crate) failed_validations: MarkedKeys,
     /// The keys whose stale response could not be validated because the origin could not be reached.
     pub(crate) unreached_validations: MarkedKeys,
+    pub(crate) purges: Purges,
+    pub(crate) accepted_purges: AcceptedPurges,
     pub(crate) negative: Negative,
     pub(crate) fill_budget: Arc<MemoryBudget>,
     pub(crate) hash_seed: u64,
@@ -61,7 +65,7 @@ impl Cache {
                 let StoredKind::Response(response) = &value.kind else {
                     return;
                 };
-                if !disk.take_evicted(evicted, version, value.key(), response) {
+                if !disk.take_evicted(evicted, version, &value, response) {
                     return;
                 }
                 counters.disk_evicted.increment();

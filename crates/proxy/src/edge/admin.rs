@@ -5,11 +5,16 @@ use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
+use bytes::Bytes;
+use edgeward_purge::PurgeRequest;
+use http::{HeaderValue, StatusCode};
+use serde_json::json;
 use tokio::sync::watch;
 
 use edgeward_httpd::{AdminPages, AdminRoutes, ConnectionCounters, Server, ServerConfig};
 
 use super::{metrics, status};
+use crate::cache::purging::RejectedPurge;
 use crate::path::worker::Shared;
 
 /// A running admin listener. Dropping this value stops the listener and joins its thread.
@@ -75,6 +80,19 @@ impl AdminPages for Pages {
         format!("{:#}\n", status::render(&self.0))
     }
 
+    fn may_post(&self, path: &str, authorization: Option<&HeaderValue>) -> Option<bool> {
+        let has_token = || {
+            let token = self.0.config.purge.token.as_ref()?;
+            Some(token.matches_authorization(authorization?.as_bytes()))
+        };
+        (path == "/purge").then(|| has_token().unwrap_or(false))
+    }
+
+    async fn post(&self, _: &str, body: Bytes) -> (StatusCode, String) {
+        let (code, answer) = self.purge(&body).await;
+        (code, format!("{answer}\n"))
+    }
+
     /// Returns true for IP addresses, `localhost` and the configured names. A malicious web site can make its own name
     /// resolve to the admin address (DNS rebinding). Requests of its pages have this name in `Host` and are refused.
     fn is_own_host(&self, host: &str) -> bool {
@@ -88,4 +106,44 @@ impl AdminPages for Pages {
                 .iter()
                 .any(|name| host.eq_ignore_ascii_case(name))
     }
+}
+
+impl Pages {
+    /// Carries out a request of the purge API.
+    async fn purge(&self, body: &[u8]) -> (StatusCode, serde_json::Value) {
+        let request = match PurgeRequest::parse(body) {
+            Ok(request) => request,
+            Err(error) => {
+                return (
+                    StatusCode::BAD_REQUEST,
+                    json!({ "error": error.to_string() }),
+                );
+            }
+        };
+        let cache = Arc::clone(&self.0.cache);
+        if request.dry_run {
+            // Reading all objects takes seconds for millions of them.
+            let counted = tokio::task::spawn_blocking(move || cache.count_covered(&request)).await;
+            return match counted {
+                Ok(Ok([memory, disk])) => {
+                    let counts = json!({ "memory_objects": memory, "disk_objects": disk });
+                    (StatusCode::OK, counts)
+                }
+                Ok(Err(error)) => rejected(&error),
+                Err(_) => (
+                    StatusCode::INTERNAL_SERVER_ERROR,
+                    json!({ "error": "the count failed" }),
+                ),
+            };
+        }
+        let purges = request.purges().collect();
+        match cache.accept_purges(purges, "api".to_owned()).await {
+            Ok(()) => (StatusCode::OK, json!({ "accepted": request.scopes.len() })),
+            Err(error) => rejected(&error),
+        }
+    }
+}
+
+fn rejected(error: &RejectedPurge) -> (StatusCode, serde_json::Value) {
+    (error.status(), json!({ "error": error.to_string() }))
 }

@@ -34,6 +34,27 @@ metrics! {
         Gauge "edgeward_heads_bytes_max"
             "Bound of the decoded heads of all HTTP/2 requests in progress."
             { shared.config.limits.heads_bytes_max.bytes() }
+        Counter "edgeward_purges_total" "Accepted purges, by scope." ["scope":
+            "url" = shared.cache.accepted_purges.count("url"),
+            "host" = shared.cache.accepted_purges.count("host"),
+            "tag" = shared.cache.accepted_purges.count("tag"),
+            "prefix" = shared.cache.accepted_purges.count("prefix"),
+            "pattern" = shared.cache.accepted_purges.count("pattern"),
+        ]
+        Counter "edgeward_purge_failures_total"
+            "Requests to purge that were refused, or that are not durable, because of the log of purges."
+            { shared.cache.purges.failures() }
+        Gauge "edgeward_purge_entries" "Purged tags, hosts and URLs that are remembered."
+            { shared.cache.purges.size().entries }
+        Gauge "edgeward_purge_entries_max"
+            "Bound of the purged tags, hosts and URLs that are remembered." { shared.config.purge.entries_max.get() }
+        Gauge "edgeward_purge_patterns" "Purged prefixes and patterns that are remembered."
+            { shared.cache.purges.size().patterns }
+        Gauge "edgeward_purge_patterns_max"
+            "Bound of the purged prefixes and patterns that are remembered." { shared.config.purge.patterns_max.get() }
+        Counter "edgeward_purge_floor_raises_total"
+            "Times that a bound of remembered purges was reached, so that older objects count as purged."
+            { shared.cache.purges.size().floor_raises }
         Gauge "edgeward_disk_devices_damaged"
             "Configured devices of the disk cache that are unused because their stores are damaged."
             { shared.cache.disk_damaged.len() }

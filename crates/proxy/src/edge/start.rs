@@ -9,6 +9,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use edgeward_store::arena::Arena;
+use edgeward_store::purges::{self, PurgeLog, PurgeSettings, Purges};
 use edgeward_types::ByteSize;
 use http::HeaderValue;
 use rustls::ServerConfig;
@@ -25,8 +26,9 @@ use crate::base::descriptors;
 use crate::base::tls::{self, TlsError};
 use crate::cache::Cache;
 use crate::cache::collapse::{Collapse, MarkedKeys};
-use crate::cache::disk::{DiskError, DiskTier};
+use crate::cache::disk::{DiskError, DiskTier, default_file};
 use crate::cache::negative::Negative;
+use crate::cache::purge_counts::AcceptedPurges;
 use crate::cache::stored::Hot;
 use crate::client::listener;
 use crate::exchange::canonical::Canonicaliser;
@@ -79,6 +81,9 @@ pub enum StartError {
     /// The disk cache cannot be opened.
     #[error("the disk cache cannot be set up")]
     Disk(#[from] DiskError),
+    /// The log of purges cannot be opened.
+    #[error("the log of purges cannot be set up")]
+    Purges(#[from] purges::OpenError),
     /// The process's limit of open files is too low to serve a client.
     #[error("the limit of open files is {limit}, and at least {needed} are needed")]
     OpenFiles {
@@ -142,11 +147,13 @@ impl Edge {
             }
             None => (None, Vec::new()),
         };
+        let purges = open_purges(&config, disk.is_some())?;
         let shared = Arc::new(shared_state(
             &mut config,
             hot,
             disk.clone(),
             disk_damaged,
+            purges,
             &ticker,
             &connector,
         ));
@@ -290,6 +297,7 @@ fn shared_state(
     hot: Arc<Hot>,
     disk: Option<Arc<DiskTier>>,
     disk_damaged: Vec<String>,
+    purges: Purges,
     ticker: &Ticker,
     connector: &Connector,
 ) -> Shared {
@@ -310,6 +318,8 @@ fn shared_state(
         hit_for_miss: MarkedKeys::new(config.caching.hit_for_miss),
         failed_validations: MarkedKeys::new(config.caching.validation_backoff),
         unreached_validations: MarkedKeys::new(config.caching.validation_backoff),
+        purges,
+        accepted_purges: AcceptedPurges::default(),
         negative: Negative::new(&config.negative),
         fill_budget: MemoryBudget::new(config.limits.fill_bytes_max.bytes(), freed_pages),
         hash_seed,
@@ -329,6 +339,26 @@ fn shared_state(
         counters: (0..config.workers.get()).map(|_| Arc::default()).collect(),
         config: config.clone(),
     }
+}
+
+/// Opens the log of purges, which a cache on disk needs.
+fn open_purges(config: &EdgeConfig, has_disk: bool) -> Result<Purges, StartError> {
+    let file = || {
+        let settings = &config.disk.as_ref()?.settings;
+        let default = || default_file(settings, "purges.log", ".purges");
+        config.purge.log.clone().or_else(default)
+    };
+    let log = match has_disk.then(file) {
+        None => PurgeLog::None,
+        Some(Some(path)) => PurgeLog::File(path),
+        Some(None) => PurgeLog::Missing,
+    };
+    let (limits, random) = (config.purge.limits(), [random(), random()]);
+    Ok(Purges::open(&PurgeSettings {
+        log,
+        limits,
+        random,
+    })?)
 }
 
 /// Returns the arena for large bodies, if the system supports it.

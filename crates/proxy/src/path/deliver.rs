@@ -139,6 +139,16 @@ impl Reply {
         self.respond_own(StatusCode::OK, headers, body, None)
     }
 
+    /// Responds to a request that the edge has carried out itself.
+    pub(super) fn confirm(self, text: String) -> Response<EdgeBody> {
+        let mut headers = HeaderMap::with_capacity(8);
+        let plain = HeaderValue::from_static("text/plain; charset=utf-8");
+        headers.insert(CONTENT_TYPE, plain);
+        headers.insert(CACHE_CONTROL, HeaderValue::from_static("no-store"));
+        headers.insert(CONTENT_LENGTH, HeaderValue::from(text.len()));
+        self.respond_own(StatusCode::OK, headers, Bytes::from(text), None)
+    }
+
     /// Responds with an error that the edge generates.
     pub(super) fn refuse(self, error: &RequestError) -> Response<EdgeBody> {
         let counters = &self.worker.counters;

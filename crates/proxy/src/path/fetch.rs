@@ -12,6 +12,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::task::Poll;
 
+use edgeward_purge::Verdict;
 use edgeward_semantics::{CacheStatus, Forward, conditional};
 use http::header::{HeaderMap, RANGE};
 use http::{Method, Response, StatusCode};
@@ -59,7 +60,7 @@ pub(super) async fn fetch(
     incoming: Option<Incoming>,
     mut key: CacheKey,
     reason: Forward,
-    stale: Option<Arc<Stored>>,
+    mut stale: Option<Arc<Stored>>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
     // A HEAD or a request for a range is passed, because its response has no complete body to store. If there is a
@@ -129,6 +130,18 @@ pub(super) async fn fetch(
             continue;
         };
         match followed {
+            // A purge that came after the fetch began covers the response, and perhaps the stale response too.
+            FollowResult::Head(head)
+                if worker
+                    .cache
+                    .is_purged(key.primary(), &head.headers, head.stamp) =>
+            {
+                collapse.stop_joining_fill(key.hash, reader.fill());
+                stale = stale.filter(|stale| !is_purged(&worker, &key, stale));
+            }
+            FollowResult::Stored(stored) if is_purged(&worker, &key, &stored) => {
+                stale = stale.filter(|stale| !is_purged(&worker, &key, stale));
+            }
             FollowResult::Head(head) => {
                 if let Some((fields, secondary)) = &head.variant {
                     let mut own_secondary = Vec::new();
@@ -227,6 +240,11 @@ fn backs_off(worker: &Worker, key: &CacheKey, stale: &Stored) -> bool {
     (cache.failed_validations.contains(key.hash, now) && policy.may_serve_on_error(now))
         || (cache.unreached_validations.contains(key.hash, now)
             && policy.may_serve_disconnected(now, staleness_max))
+}
+
+/// Returns true if a purge forbids to use a stored response.
+fn is_purged(worker: &Worker, key: &CacheKey, stored: &Stored) -> bool {
+    worker.cache.verdict(key.primary(), stored) == Verdict::Hard
 }
 
 /// Leads a fetch, and answers the leader's request with the result.
@@ -336,7 +354,8 @@ fn find_new_fresh(
     let is_new = stale.is_none_or(|stale| !Arc::ptr_eq(stale, &stored));
     let usable = is_new
         && stored.has_key(&key.bytes)
-        && matches!(&stored.kind, StoredKind::Response(r) if r.policy.is_fresh(worker.now()));
+        && matches!(&stored.kind, StoredKind::Response(r) if r.policy.is_fresh(worker.now()))
+        && worker.cache.verdict(key.primary(), &stored) == Verdict::Current;
     usable.then_some(stored)
 }
 

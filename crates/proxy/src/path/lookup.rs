@@ -6,6 +6,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use edgeward_purge::Verdict;
 use edgeward_semantics::{CacheStatus, Forward, RequestDirectives, Reuse, StoredPolicy};
 use edgeward_store::disk::Candidate;
 use edgeward_store::hot::{Commit, Offer};
@@ -50,7 +51,7 @@ pub(crate) struct Hit {
     pub(crate) key: CacheKey,
     pub(crate) found: FoundResponse,
     is_stale: bool,
-    /// True if the response is validated at the origin while the client gets it.
+    /// True if the response is validated at the origin while the client gets it, for example after a soft purge.
     pub(crate) revalidates: bool,
 }
 
@@ -119,7 +120,11 @@ pub(super) async fn lookup_again(
     let progress = wait_for_disk(worker, &mut key, progress, request).await;
     let now = worker.now();
     let fresh = match progress {
-        Progress::Found(found) if found.policy().is_fresh(now) => Some(found.into_stored(&key)),
+        Progress::Found(mut found) => {
+            let is_usable =
+                found.policy().is_fresh(now) && found.verdict(worker, &key) != Verdict::Hard;
+            is_usable.then(|| found.into_stored(&key))
+        }
         _ => None,
     };
     (key, fresh)
@@ -157,6 +162,24 @@ impl FoundResponse {
         match self {
             Self::Stored(stored) => &stored.response().policy,
             Self::Disk(hit) => &hit.policy,
+        }
+    }
+
+    /// Returns the verdict of the purges on the response.
+    #[inline]
+    fn verdict(&mut self, worker: &Worker, key: &CacheKey) -> Verdict {
+        let cache = &worker.cache;
+        match self {
+            Self::Stored(stored) => cache.verdict(key.primary(), stored),
+            Self::Disk(hit) if hit.stamp == cache.purges.latest() => Verdict::Current,
+            Self::Disk(hit) => {
+                let (verdict, checked) =
+                    cache.purges.verdict(key.primary(), &hit.fields, hit.stamp);
+                if verdict == Verdict::Current {
+                    hit.stamp = checked;
+                }
+                verdict
+            }
         }
     }
 
@@ -290,18 +313,27 @@ fn decide(worker: &Worker, key: CacheKey, progress: Progress, query: &impl Query
 fn decide_found(
     worker: &Worker,
     key: CacheKey,
-    found: FoundResponse,
+    mut found: FoundResponse,
     query: &impl Query,
 ) -> Outcome {
+    let verdict = found.verdict(worker, &key);
+    if verdict == Verdict::Hard {
+        worker.counters.purged_hard.increment();
+        return decide_absent(worker, key, query);
+    }
     let directives = query.directives(worker);
     let reuse = found.policy().reuse(worker.now(), &directives);
     match reuse {
         Reuse::Fresh { .. } | Reuse::StaleAllowed { .. } | Reuse::StaleWhileRevalidate { .. } => {
+            let is_purged = verdict == Verdict::Soft;
+            if is_purged {
+                worker.counters.purged_soft.increment();
+            }
             Outcome::Hit(Hit {
                 key,
                 found,
                 is_stale: !matches!(reuse, Reuse::Fresh { .. }),
-                revalidates: matches!(reuse, Reuse::StaleWhileRevalidate { .. }),
+                revalidates: is_purged || matches!(reuse, Reuse::StaleWhileRevalidate { .. }),
             })
         }
         Reuse::Revalidate { cause } | Reuse::MustForward { cause } => {

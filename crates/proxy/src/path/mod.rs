@@ -9,6 +9,7 @@ mod fetch; // answers misses; requests for one key share a fetch
 mod invalidate; // requests with unsafe methods, which invalidate stored responses
 pub(crate) mod lookup;
 mod pass; // requests that bypass the cache
+mod purge; // the methods PURGE and BAN
 mod revalidate; // updates stored responses after a 304
 pub(crate) mod serve; // the entry of the request path
 pub(crate) mod sweep; // closes what exceeds a limit

@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use edgeward_purge::Stamp;
 use edgeward_semantics::freshen::{self, Freshened};
 use edgeward_semantics::{Exchange, Rules, Validators};
 use edgeward_store::versions::Version;
@@ -23,34 +24,40 @@ pub(super) enum Validation {
     Mismatch,
 }
 
-/// Applies a 304 to a stored response, whose body stays. `exchange` has the times of the conditional request.
+/// Applies a 304 to a stored response, whose body stays. `exchange` has the times of the conditional request, and
+/// `stamp` is the newest purge before it.
 pub(super) fn not_modified(
     worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     not_modified: &Parts,
     exchange: Exchange,
+    stamp: Stamp,
 ) -> Validation {
     let update = freshen::by_not_modified;
-    apply(update, worker, request, stored, not_modified, exchange)
+    apply(
+        update,
+        worker,
+        request,
+        stored,
+        not_modified,
+        exchange,
+        stamp,
+    )
 }
 
-/// Applies the 200 to a HEAD to a stored response, whose body stays. `exchange` has the times of the HEAD.
+/// Applies the 200 to a HEAD to a stored response, whose body stays. `exchange` has the times of the HEAD, and `stamp`
+/// is the newest purge before it.
 pub(super) fn by_head(
     worker: &Worker,
     request: &Request,
     stored: &Arc<Stored>,
     response: &Parts,
     exchange: Exchange,
+    stamp: Stamp,
 ) -> Validation {
-    apply(
-        freshen::by_head,
-        worker,
-        request,
-        stored,
-        response,
-        exchange,
-    )
+    let update = freshen::by_head;
+    apply(update, worker, request, stored, response, exchange, stamp)
 }
 
 /// A function of `freshen` that updates a stored head by the head of a response.
@@ -64,6 +71,7 @@ fn apply(
     stored: &Arc<Stored>,
     response: &Parts,
     exchange: Exchange,
+    stamp: Stamp,
 ) -> Validation {
     let old = stored.response();
     let head = old.headers();
@@ -81,7 +89,7 @@ fn apply(
     );
     let renewed = |head, policy| {
         let response = StoredResponse::new(old.status, head, policy, old.body.clone());
-        stored.renewed(StoredKind::Response(response))
+        Stored::new(stored.key(), StoredKind::Response(response), stamp)
     };
     match freshened {
         Freshened::Keep(storable) => Validation::Keep(renewed(&storable.head, storable.policy)),
@@ -110,14 +118,11 @@ pub(super) fn replace(
         Some(false) => {}
         None => return worker.counters.dropped_refresh.increment(),
     }
-    let response = updated.response();
     if let Some(disk) = &cache.disk {
         let key = &key.bytes;
-        match &response.body {
-            StoredBody::Memory(_) => {
-                disk.freshen_copy(version.key(), key, old.response(), response);
-            }
-            StoredBody::Disk(object) => disk.freshen(object, key, response),
+        match &updated.response().body {
+            StoredBody::Memory(_) => disk.freshen_copy(version.key(), key, old, updated),
+            StoredBody::Disk(object) => disk.freshen(object, key, updated),
         }
     }
 }

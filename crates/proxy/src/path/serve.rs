@@ -16,7 +16,7 @@ use super::body::EdgeBody;
 use super::deliver::Reply;
 use super::lookup::{Outcome, key_of, lookup};
 use super::worker::Worker;
-use super::{fetch, pass};
+use super::{fetch, pass, purge};
 use crate::exchange::canonical::{self, NotForwarded, RawHead};
 use crate::exchange::{Client, Request, RequestError};
 
@@ -58,6 +58,10 @@ pub(crate) fn serve(
         Ok(()) => {}
         Err(NotForwarded::Refused(refusal)) => return ready(reply.refuse(&refusal)),
         Err(NotForwarded::FinalRecipient) => return ready(reply.final_recipient(&request)),
+    }
+    if purge::is_purge(worker, &request) {
+        worker.counters.method.increment();
+        return later(purge::answer(reply, request));
     }
     let outcome = match request.route {
         Route::Pass(reason) => Outcome::Pass(reason.forward()),

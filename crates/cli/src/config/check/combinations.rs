@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeSet, HashSet};
 
-use edgeward_proxy::config::OriginProtocol;
+use edgeward_proxy::config::{OriginProtocol, Token};
 
 use super::super::{RawSetting, SettingSource, SettingsFile};
 use super::ConfigDraft;
@@ -54,6 +54,40 @@ pub(super) fn check_combinations(
     check_disk_hosts(raw_settings, draft, diagnostics);
     check_negative(raw_settings, draft, diagnostics);
     check_link(raw_settings, draft, diagnostics);
+    check_purge(raw_settings, draft, diagnostics);
+}
+
+/// Reads the token of the purge API. The API is on the admin server, so the token needs `admin.address`.
+fn check_purge(
+    raw_settings: &[RawSetting],
+    draft: &mut ConfigDraft,
+    diagnostics: &mut Vec<(SettingSource, Diagnostic)>,
+) {
+    let is_token_file = |setting: &&RawSetting| setting.key.path == "purge.token_file";
+    let (Some(path), Some(setting)) = (
+        &draft.purge_token_file,
+        raw_settings.iter().rev().find(is_token_file),
+    ) else {
+        return;
+    };
+    let token = match std::fs::read_to_string(path) {
+        Ok(text) => Token::new(&text).map_err(|error| error.to_string()),
+        Err(error) => Err(error.to_string()),
+    };
+    match token {
+        Ok(token) => draft.edge.purge.token = Some(token),
+        Err(reason) => diagnostics.push((
+            setting.source.clone(),
+            Diagnostic::new(format!("purge.token_file: {reason}"))
+                .hint("`openssl rand -hex 16` prints a token"),
+        )),
+    }
+    if draft.edge.admin.is_none() {
+        let text = "purge.token_file is set, but the purge API needs the admin server";
+        let diagnostic =
+            Diagnostic::new(text).hint("add [admin] with address = \"127.0.0.1:9101\"");
+        diagnostics.push((setting.source.clone(), diagnostic));
+    }
 }
 
 /// Checks that `[origin.link]` is complete, and that the protocol to the origin is HTTP/1.1 without TLS, the only

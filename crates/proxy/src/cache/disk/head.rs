@@ -6,12 +6,13 @@
 //! nevertheless, because other code relies on them.
 
 use bytes::{BufMut as _, Bytes};
+use edgeward_purge::Stamp;
 use edgeward_semantics::{StoredPolicy, VaryFields};
 use edgeward_types::Timestamp;
 use http::StatusCode;
 use http::header::{CONTENT_LENGTH, HeaderMap, HeaderName, HeaderValue};
 
-use crate::cache::stored::{fields_bytes, length_bytes, push_fields, push_length};
+use crate::cache::stored::{StoredResponse, fields_bytes, length_bytes, push_fields, push_length};
 
 /// A parsed head.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,6 +23,8 @@ pub enum DiskHead {
         status: StatusCode,
         /// The times until which the response is fresh, and the uses that are allowed when it is stale.
         policy: StoredPolicy,
+        /// The newest purge that does not cover the response. Heads of version 1 have [`Stamp::NONE`].
+        stamp: Stamp,
         /// `name: value\r\n` for each header field except `Content-Length`.
         fields: Bytes,
     },
@@ -42,7 +45,7 @@ pub enum DiskHeadError {
     #[error("it is too short")]
     Short,
     /// The version is unknown.
-    #[error("its version is {0}, and only 1 is known")]
+    #[error("its version is {0}, and only 1 and 2 are known")]
     Version(u8),
     /// The kind is unknown.
     #[error("its kind is {0}")]
@@ -63,17 +66,23 @@ pub enum DiskHeadError {
 
 /// Returns the head of a response for the disk. The head has no `Content-Length`, because the length may be unknown
 /// until the body has arrived. The store knows the length of each stored body.
-pub fn write_response(status: StatusCode, policy: &StoredPolicy, head: &HeaderMap) -> Bytes {
+pub fn write_response(
+    status: StatusCode,
+    policy: &StoredPolicy,
+    stamp: Stamp,
+    head: &HeaderMap,
+) -> Bytes {
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + fields_bytes(head));
-    push_response_fixed(status, policy, &mut bytes);
+    push_response_fixed(status, policy, stamp, &mut bytes);
     push_fields(head, &mut bytes);
     Bytes::from(bytes)
 }
 
-/// Like [`write_response`], but takes the header block that the memory tier stores.
-pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8]) -> Bytes {
+/// Like [`write_response`], but takes the response as the memory tier stores it.
+pub(crate) fn write_block(response: &StoredResponse, stamp: Stamp) -> Bytes {
+    let block = &response.head;
     let mut bytes = Vec::with_capacity(RESPONSE_FIXED_BYTES + block.len());
-    push_response_fixed(status, policy, &mut bytes);
+    push_response_fixed(response.status, &response.policy, stamp, &mut bytes);
     let mut start = 0;
     for end in memchr::memchr_iter(b'\n', block) {
         let line = &block[start..=end];
@@ -86,7 +95,20 @@ pub(crate) fn write_block(status: StatusCode, policy: &StoredPolicy, block: &[u8
     Bytes::from(bytes)
 }
 
-fn push_response_fixed(status: StatusCode, policy: &StoredPolicy, bytes: &mut Vec<u8>) {
+/// Returns true if both heads of version 2 differ at most in their stamps. A lookup may have advanced one of them.
+pub(crate) fn is_same_response(one: &[u8], two: &[u8]) -> bool {
+    one.len() >= RESPONSE_FIXED_BYTES
+        && one.len() == two.len()
+        && one[..STAMP_AT] == two[..STAMP_AT]
+        && one[RESPONSE_FIXED_BYTES..] == two[RESPONSE_FIXED_BYTES..]
+}
+
+fn push_response_fixed(
+    status: StatusCode,
+    policy: &StoredPolicy,
+    stamp: Stamp,
+    bytes: &mut Vec<u8>,
+) {
     bytes.put_u8(VERSION);
     bytes.put_u8(KIND_RESPONSE);
     bytes.put_u16_le(status.as_u16());
@@ -109,6 +131,7 @@ fn push_response_fixed(status: StatusCode, policy: &StoredPolicy, bytes: &mut Ve
         policy.fresh_until.as_millis(),
         policy.stale_while_revalidate_until.as_millis(),
         policy.stale_if_error_until.as_millis(),
+        stamp.0,
     ] {
         bytes.put_u64_le(number);
     }
@@ -132,7 +155,7 @@ pub fn write_varies(fields: &VaryFields, generation: u64) -> Bytes {
 /// Returns the reason if the bytes are not a head of a known version.
 pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
     let fixed = bytes.get(..8).ok_or(DiskHeadError::Short)?;
-    if fixed[0] != VERSION {
+    if !matches!(fixed[0], 1 | VERSION) {
         return Err(DiskHeadError::Version(fixed[0]));
     }
     match fixed[1] {
@@ -143,7 +166,11 @@ pub fn parse(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
 }
 
 fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
-    if bytes.len() < RESPONSE_FIXED_BYTES {
+    let fixed_bytes = match bytes[0] {
+        VERSION => RESPONSE_FIXED_BYTES,
+        _ => STAMP_AT,
+    };
+    if bytes.len() < fixed_bytes {
         return Err(DiskHeadError::Short);
     }
     let number = u16::from_le_bytes([bytes[2], bytes[3]]);
@@ -166,11 +193,16 @@ fn parse_response(bytes: &Bytes) -> Result<DiskHead, DiskHeadError> {
         forbids_stale: flags & FORBIDS_STALE != 0,
         has_validator: flags & HAS_VALIDATOR != 0,
     };
-    let fields = bytes.slice(RESPONSE_FIXED_BYTES..);
+    let stamp = match bytes[0] {
+        VERSION => Stamp(u64_at(bytes, STAMP_AT)),
+        _ => Stamp::NONE,
+    };
+    let fields = bytes.slice(fixed_bytes..);
     check_fields(&fields)?;
     Ok(DiskHead::Response {
         status,
         policy,
+        stamp,
         fields,
     })
 }
@@ -240,7 +272,8 @@ fn u64_at(bytes: &[u8], at: usize) -> u64 {
     u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"))
 }
 
-const VERSION: u8 = 1;
+/// Heads of version 1 have no stamp.
+const VERSION: u8 = 2;
 
 const KIND_RESPONSE: u8 = 1;
 const KIND_VARIES: u8 = 2;
@@ -249,8 +282,11 @@ const NO_CACHE: u8 = 1;
 const FORBIDS_STALE: u8 = 2;
 const HAS_VALIDATOR: u8 = 4;
 
-/// The fixed part of a response's head: version, kind, status, flags, three bytes of zero, six numbers.
-const RESPONSE_FIXED_BYTES: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
+/// The fixed part of a response's head: version, kind, status, flags, three bytes of zero, six numbers, the stamp.
+const RESPONSE_FIXED_BYTES: usize = STAMP_AT + 8;
+
+/// The offset of the stamp, and the fixed part of a head of version 1.
+const STAMP_AT: usize = 1 + 1 + 2 + 1 + 3 + 6 * 8;
 
 /// The fixed part of a marker's head: version, kind, six bytes of zero, the generation.
 const VARIES_FIXED_BYTES: usize = 1 + 1 + 6 + 8;
@@ -295,31 +331,38 @@ mod tests {
             policy in policy(),
             head in head(),
             length: u64,
+            stamps: [u64; 2],
         ) {
             let status = StatusCode::from_u16(status).expect("a status");
-            let bytes = write_response(status, &policy, &head);
-            let Ok(DiskHead::Response { status: s, policy: p, fields }) = parse(&bytes) else {
+            let [stamp, other] = stamps.map(Stamp);
+            let bytes = write_response(status, &policy, stamp, &head);
+            let Ok(DiskHead::Response { status: s, policy: p, stamp: parsed, fields }) = parse(&bytes) else {
                 panic!("it parses");
             };
-            prop_assert_eq!((s, p), (status, policy));
+            prop_assert_eq!((s, p, parsed), (status, policy, stamp));
             let predicted_bytes = block_bytes(status, &fields, length);
-            let block = block(status, &fields, length);
-            prop_assert_eq!(block.len(), predicted_bytes);
-            prop_assert_eq!(write_block(status, &policy, &block), bytes);
+            let head = block(status, &fields, length);
+            prop_assert_eq!(head.len(), predicted_bytes);
+            let body = crate::cache::stored::StoredBody::Memory(Bytes::new());
+            let mut response = StoredResponse { policy, status, head, body };
+            prop_assert_eq!(&write_block(&response, stamp), &bytes);
+            prop_assert!(is_same_response(&write_block(&response, other), &bytes));
+            response.policy.lifetime_ms ^= 1;
+            prop_assert!(!is_same_response(&write_block(&response, stamp), &bytes));
         }
 
         /// Method: cut a head within its fixed part (an error). Then change one byte (an error or a valid head).
         #[test]
         fn bytes_that_are_not_a_head_are_refused(policy in policy(), head in head(), at: usize, with: u8) {
-            let whole = write_response(StatusCode::OK, &policy, &head);
+            let whole = write_response(StatusCode::OK, &policy, Stamp(7), &head);
             for end in 0..whole.len().min(RESPONSE_FIXED_BYTES) {
                 prop_assert!(parse(&whole.slice(..end)).is_err());
             }
             let mut changed = whole.to_vec();
             let at = at % changed.len();
             changed[at] = with;
-            if let Ok(DiskHead::Response { status, policy, fields }) = parse(&changed.into()) {
-                let response = crate::cache::stored::StoredResponse {
+            if let Ok(DiskHead::Response { status, policy, fields, .. }) = parse(&changed.into()) {
+                let response = StoredResponse {
                     policy,
                     status,
                     head: block(status, &fields, 5),
@@ -342,9 +385,9 @@ mod tests {
         }
     }
 
-    /// Later releases of the edge must parse heads of format version 1, so its bytes must not change.
+    /// Later releases of the edge must parse heads of both versions, so their bytes must not change.
     #[test]
-    fn the_bytes_of_version_1_are_fixed() {
+    fn the_bytes_of_versions_1_and_2_are_fixed() {
         let policy = StoredPolicy {
             response_time: Timestamp::from_millis(1),
             initial_age_ms: 2,
@@ -359,12 +402,24 @@ mod tests {
         let mut head = HeaderMap::new();
         head.insert("etag", HeaderValue::from_static("\"a\""));
         head.insert(CONTENT_LENGTH, HeaderValue::from_static("7"));
-        let bytes = write_response(StatusCode::NOT_FOUND, &policy, &head);
-        let mut expected = vec![1, 1, 0x94, 0x01, 6, 0, 0, 0];
-        for number in 1_u8..=6 {
+        let bytes = write_response(StatusCode::NOT_FOUND, &policy, Stamp(7), &head);
+        let mut expected = vec![2, 1, 0x94, 0x01, 6, 0, 0, 0];
+        for number in 1_u8..=7 {
             expected.extend_from_slice(&[number, 0, 0, 0, 0, 0, 0, 0]);
         }
         expected.extend_from_slice(b"etag: \"a\"\r\n");
         assert_eq!(&bytes[..], expected);
+        let mut version_1 = expected;
+        version_1[0] = 1;
+        version_1.drain(STAMP_AT..RESPONSE_FIXED_BYTES);
+        let fields = Bytes::from_static(b"etag: \"a\"\r\n");
+        let (status, stamp) = (StatusCode::NOT_FOUND, Stamp::NONE);
+        let parsed = DiskHead::Response {
+            status,
+            policy,
+            stamp,
+            fields,
+        };
+        assert_eq!(parse(&Bytes::from(version_1)), Ok(parsed));
     }
 }

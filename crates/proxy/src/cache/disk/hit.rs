@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use edgeward_purge::Stamp;
 use edgeward_semantics::StoredPolicy;
 use edgeward_store::disk::DiskObject;
 use http::StatusCode;
@@ -18,6 +19,8 @@ pub(crate) struct DiskHit {
     pub(crate) object: DiskObject,
     pub(crate) status: StatusCode,
     pub(crate) policy: StoredPolicy,
+    /// The newest purge that does not cover the response.
+    pub(crate) stamp: Stamp,
     /// `name: value\r\n` for each header field except `Content-Length`.
     pub(crate) fields: Bytes,
 }
@@ -41,7 +44,7 @@ impl DiskHit {
             head: head::block(self.status, &self.fields, self.length()),
             body: StoredBody::Disk(self.object.clone()),
         };
-        Stored::new(&key.bytes, StoredKind::Response(response))
+        Stored::new(&key.bytes, StoredKind::Response(response), self.stamp)
     }
 
     /// Returns the number of bytes that the memory tier would charge for the response and its body.

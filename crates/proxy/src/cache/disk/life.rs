@@ -93,7 +93,7 @@ impl DiskTier {
         let memory_file = config
             .memory_file
             .clone()
-            .or_else(|| memory::default_path(&config.settings));
+            .or_else(|| memory::default_file(&config.settings, "admission.state", ".admission"));
         let rules = HierarchyRules {
             disk_object_bytes_max: cache.object_bytes_max(),
             ram_object_bytes_max: ram_object_bytes_max.bytes(),

@@ -11,20 +11,21 @@ use edgeward_policy::disk_admission::{AnyDiskAdmission, DiskAdmissionSpec};
 use edgeward_policy::sketch::RotatingBloomConfig;
 use edgeward_store::disk::DiskSettings;
 
-/// Returns the default path of the file: in the first device's directory, or beside the first device if it is a file.
-/// Returns `None` for a block device, or if there is no file at the device's path.
-pub(super) fn default_path(settings: &DiskSettings) -> Option<PathBuf> {
+/// Returns the default path of a file of the disk tier: `name` in the first device's directory, or beside the first
+/// device with `suffix` if the device is a file. Returns `None` for a block device, or if there is no file at the
+/// device's path.
+pub(crate) fn default_file(settings: &DiskSettings, name: &str, suffix: &str) -> Option<PathBuf> {
     let path = &settings.devices.first()?.path;
     let metadata = fs::metadata(path).ok()?;
     if metadata.is_dir() {
-        return Some(path.join(FILE_NAME));
+        return Some(path.join(name));
     }
     if !metadata.is_file() {
         return None;
     }
-    let mut name = path.file_name()?.to_owned();
-    name.push(".admission");
-    Some(path.with_file_name(name))
+    let mut beside = path.file_name()?.to_owned();
+    beside.push(suffix);
+    Some(path.with_file_name(beside))
 }
 
 /// Returns the rule of `spec` with the history from the file, or with an empty one. `memory` sizes the history.
@@ -72,5 +73,3 @@ fn try_save(path: &Path, admission: &AnyDiskAdmission, tag: u64) -> io::Result<(
     output.get_ref().sync_data()?;
     fs::rename(&temporary, path)
 }
-
-const FILE_NAME: &str = "admission.state";

@@ -23,6 +23,7 @@ use std::time::Duration;
 
 use edgeward_policy::disk_admission::{DiskRejectReason, DiskVerdict};
 use edgeward_policy::{Evicted, Object};
+use edgeward_purge::Stamp;
 use edgeward_store::disk::{
     Candidate, DiskCache, DiskObject, NonBlockingRead, SyncError, WriteError,
 };
@@ -40,6 +41,7 @@ use admission::Admissions;
 use head::DiskHead;
 pub(crate) use hit::DiskHit;
 pub use life::DiskError;
+pub(crate) use memory::default_file;
 use readers::Readers;
 
 /// The disk cache, with its admission and its read threads.
@@ -190,9 +192,10 @@ impl DiskTier {
         &self,
         evicted: &Evicted,
         version: Version,
-        key: &[u8],
+        stored: &Stored,
         response: &StoredResponse,
     ) -> bool {
+        let key = stored.key();
         let StoredBody::Memory(body) = &response.body else {
             return false;
         };
@@ -205,7 +208,7 @@ impl DiskTier {
         if rules.evicted_from_ram(&candidate, length, on_disk) != DiskVerdict::Write {
             return false;
         }
-        let head = head::write_block(response.status, &response.policy, &response.head);
+        let head = head::write_block(response, stored.stamp());
         let Some(_claim) = self.writing.claim(hash) else {
             return false;
         };
@@ -263,32 +266,29 @@ impl DiskTier {
 
     /// Replaces the head of an object on disk after a 304 has freshened the response. If the write fails, the old head
     /// stays, and the next request makes the origin validate the response again.
-    pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], response: &StoredResponse) {
-        let head = head::write_block(response.status, &response.policy, &response.head);
+    pub(crate) fn freshen(&self, object: &DiskObject, key: &[u8], stored: &Stored) {
+        let head = head::write_block(stored.response(), stored.stamp());
         // The store counts the error.
         _ = self.cache.update_head(object, key, head);
     }
 
     /// Like [`freshen`](Self::freshen), for a response in memory that may have a copy on disk. Only a copy of `old`,
     /// the validated response, gets the new head, because the disk may have a newer object of the same length.
-    pub(crate) fn freshen_copy(
-        &self,
-        hash: KeyHash,
-        key: &[u8],
-        old: &StoredResponse,
-        response: &StoredResponse,
-    ) {
+    pub(crate) fn freshen_copy(&self, hash: KeyHash, key: &[u8], old: &Stored, stored: &Stored) {
         let Some(candidate) = self.cache.lookup(hash) else {
             return;
         };
-        let validated = head::write_block(old.status, &old.policy, &old.head);
-        let head = head::write_block(response.status, &response.policy, &response.head);
+        let validated = head::write_block(old.response(), old.stamp());
+        let head = head::write_block(stored.response(), stored.stamp());
         let cache = self.cache.clone();
         let key: Box<[u8]> = key.into();
-        let length = response.body.len();
+        let length = stored.response().body.len();
         let work = move || -> Result<(), WriteError> {
             match cache.read_head(&candidate, &key) {
-                Ok(object) if object.length() == length && *object.head() == validated => {
+                Ok(object)
+                    if object.length() == length
+                        && head::is_same_response(object.head(), &validated) =>
+                {
                     cache.update_head(&object, &key, head)
                 }
                 Ok(_) | Err(_) => Err(WriteError::Gone),
@@ -364,11 +364,13 @@ fn parse(
         Ok(DiskHead::Response {
             status,
             policy,
+            stamp,
             fields,
         }) => Some(DiskEntry::Response(Box::new(DiskHit {
             object,
             status,
             policy,
+            stamp,
             fields,
         }))),
         Ok(DiskHead::Varies { fields, generation }) => {
@@ -380,7 +382,7 @@ fn parse(
                 charge: OnceLock::new(),
             };
             let kind = StoredKind::Varies(Box::new(variants));
-            Some(DiskEntry::Marker(Stored::new(key, kind)))
+            Some(DiskEntry::Marker(Stored::new(key, kind, Stamp::NONE)))
         }
         Err(error) => {
             tracing::debug!(%error, "a head on disk cannot be parsed");

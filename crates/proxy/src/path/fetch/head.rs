@@ -25,6 +25,7 @@ pub(super) async fn validate(
     stale: Arc<Stored>,
 ) -> Response<EdgeBody> {
     let worker = Rc::clone(&reply.worker);
+    let stamp = worker.cache.purges.latest();
     let version = worker.cache.hot.version(key.hash);
     let request_time = worker.now();
     let outbound = Outbound {
@@ -53,7 +54,7 @@ pub(super) async fn validate(
     };
     hop_by_hop::strip_response(&mut parts.headers);
     if parts.status == StatusCode::OK {
-        match revalidate::by_head(&worker, &request, &stale, &parts, exchange) {
+        match revalidate::by_head(&worker, &request, &stale, &parts, exchange, stamp) {
             Validation::Keep(updated) => {
                 revalidate::replace(&worker, &key, &stale, &updated, version);
                 status.fwd_status = Some(parts.status.as_u16());

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use edgeward_purge::Stamp;
 use edgeward_semantics::{
     Exchange, Storable, StoredPolicy, Validators, Vary, Verdict, answers_the_request, hop_by_hop,
     on_response,
@@ -54,6 +55,8 @@ struct KeyVersions {
     key: Version,
     /// The version of the target's primary key. If responses vary, the response's own key is a variant's key.
     primary: Version,
+    /// The newest purge at that time. A later purge may cover the response.
+    stamp: Stamp,
 }
 
 impl KeyVersions {
@@ -116,8 +119,14 @@ impl Fetch {
             if let Some(old) = &stale
                 && parts.status == StatusCode::NOT_MODIFIED
             {
-                let validated =
-                    revalidate::not_modified(&self.worker, &self.request, old, &parts, exchange);
+                let validated = revalidate::not_modified(
+                    &self.worker,
+                    &self.request,
+                    old,
+                    &parts,
+                    exchange,
+                    versions.stamp,
+                );
                 match validated {
                     Validation::Keep(stored) => {
                         revalidate::replace(&self.worker, &self.key, old, &stored, versions.key);
@@ -146,6 +155,7 @@ impl Fetch {
 
     /// Reads the current versions. Removes the `Vary` marker from the key if the marker is no longer current.
     fn read_versions(&mut self) -> KeyVersions {
+        let stamp = self.worker.cache.purges.latest();
         let hot = &self.worker.cache.hot;
         let primary = hot.version(self.key.primary_hash());
         let key = hot.version(self.key.hash);
@@ -155,7 +165,11 @@ impl Fetch {
                 || matches!(&marker.kind, StoredKind::Varies(variants)
                     if variants.version.is_some_and(|version| hot.is_current(version)))
         });
-        KeyVersions { key, primary }
+        KeyVersions {
+            key,
+            primary,
+            stamp,
+        }
     }
 
     /// Ends the fetch with a stale response if RFC 5861 or RFC 9111 §4.2.4 allows it, otherwise with the error.
@@ -297,7 +311,9 @@ impl Fetch {
             return self.release_to_leader(parts, body, None);
         };
         let now = exchange.response_time;
-        let head = Arc::new(self.build_head(&storable, parts.status, length, stored, now));
+        let mut head = self.build_head(&storable, parts.status, length, now);
+        (head.stored, head.stamp) = (stored, versions.stamp);
+        let head = Arc::new(head);
         let buffer = if destination.reservation.is_some() || length.is_none() {
             BodyBuffer::contiguous(usize::try_from(buffered).unwrap_or(0))
         } else {
@@ -361,13 +377,12 @@ impl Fetch {
         None
     }
 
-    /// Returns the head that followers get.
+    /// Returns the head that followers get. The caller fills in the last two fields.
     fn build_head(
         &self,
         storable: &Storable,
         status: StatusCode,
         length: Option<u64>,
-        stored: bool,
         now: Timestamp,
     ) -> FillHead {
         let mut headers = storable.head.clone();
@@ -390,7 +405,8 @@ impl Fetch {
             variant,
             length,
             shareable: storable.policy.may_answer_followers(),
-            stored,
+            stored: false,
+            stamp: Stamp::NONE,
         }
     }
 }

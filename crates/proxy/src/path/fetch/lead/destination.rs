@@ -4,6 +4,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, OnceLock};
 
 use edgeward_policy::RejectReason;
+use edgeward_purge::Stamp;
 use edgeward_semantics::{Storable, Vary};
 use edgeward_store::hot::{Commit, Offer, Reservation};
 use edgeward_store::versions::Version;
@@ -93,7 +94,11 @@ impl Fetch {
                 version: None,
                 charge: OnceLock::new(),
             };
-            Stored::new(&primary, StoredKind::Varies(Box::new(variants)))
+            Stored::new(
+                &primary,
+                StoredKind::Varies(Box::new(variants)),
+                Stamp::NONE,
+            )
         });
         let mut is_findable = is_known && {
             let is_on_disk = |disk: &Arc<DiskTier>| disk.contains(primary_hash);
@@ -175,7 +180,8 @@ impl Fetch {
         if !writes {
             return None;
         }
-        let head = head::write_response(status, &storable.policy, &storable.head);
+        let stamp = destination.versions.stamp;
+        let head = head::write_response(status, &storable.policy, stamp, &storable.head);
         DiskFill::begin(
             tier,
             &worker.counters,

@@ -186,7 +186,8 @@ impl Fetch {
                     StoredBody::Memory(body.clone()),
                 );
                 let kind = StoredKind::Response(response);
-                (reservation, Stored::new(&destination.key, kind))
+                let stamp = destination.versions.stamp;
+                (reservation, Stored::new(&destination.key, kind, stamp))
             });
             body
         });

@@ -1,0 +1,186 @@
+//! Purges: requests to purge objects, and the verdict on each response that a lookup finds.
+
+use std::sync::Arc;
+
+use edgeward_purge::{
+    Limits, Purge, PurgeRequest, PurgeTable, Scope, Stamp, Verdict, visit_head_tags,
+};
+use edgeward_semantics::Target;
+use edgeward_store::purges::PurgeError;
+use http::{HeaderMap, StatusCode};
+use tokio::sync::oneshot;
+
+use super::disk::head::{self, DiskHead};
+use super::stored::{Stored, StoredKind, push_fields};
+use super::tiers::Cache;
+use crate::base::config::PurgeConfig;
+
+/// The reason why purges are not accepted.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum RejectedPurge {
+    #[error("`{0}` is not a URL that a client can request")]
+    Url(Scope),
+    #[error(transparent)]
+    Log(#[from] PurgeError),
+    #[error(
+        "the purge applies now, but it is not durable: the disk cache did not write it in time"
+    )]
+    NotDurable,
+}
+
+impl RejectedPurge {
+    /// Returns the status of the response.
+    pub(crate) fn status(&self) -> StatusCode {
+        match self {
+            Self::Url(_) => StatusCode::BAD_REQUEST,
+            Self::Log(PurgeError::NoLog | PurgeError::Busy) => StatusCode::SERVICE_UNAVAILABLE,
+            Self::Log(_) | Self::NotDurable => StatusCode::INTERNAL_SERVER_ERROR,
+        }
+    }
+}
+
+impl Cache {
+    /// Returns the verdict on a response in memory. A response without newer purges costs one comparison.
+    #[inline]
+    pub(crate) fn verdict(&self, url: &[u8], stored: &Stored) -> Verdict {
+        if stored.stamp() == self.purges.latest() {
+            return Verdict::Current;
+        }
+        let (verdict, checked) = self
+            .purges
+            .verdict(url, &stored.response().head, stored.stamp());
+        if verdict == Verdict::Current {
+            stored.set_stamp(checked);
+        }
+        verdict
+    }
+
+    /// Returns true if a purge after `since` forbids to use a response with these fields.
+    pub(crate) fn is_purged(&self, url: &[u8], headers: &HeaderMap, since: Stamp) -> bool {
+        if since == self.purges.latest() {
+            return false;
+        }
+        let mut head = Vec::new();
+        push_fields(headers, &mut head);
+        self.purges.verdict(url, &head, since).0 == Verdict::Hard
+    }
+
+    /// Accepts purges. Returns when they apply to all later requests, also after a crash. `from` is for the log.
+    pub(crate) async fn accept_purges(
+        self: Arc<Self>,
+        purges: Vec<Purge>,
+        from: String,
+    ) -> Result<(), RejectedPurge> {
+        let mut for_table = Vec::new();
+        let mut durable = Vec::new();
+        let mut keys = Vec::new();
+        for Purge { scope, soft } in purges {
+            let scope = canonical(scope)?;
+            tracing::info!(kind = scope.kind(), %scope, soft, from, "purge");
+            self.accepted_purges.increment(&scope);
+            match scope {
+                // A purge of one URL needs no entry in the table: its object is removed.
+                Scope::Url(url) if !soft => keys.push(url),
+                scope => for_table.push(Purge { scope, soft }),
+            }
+        }
+        for key in keys {
+            let key = key.as_bytes();
+            let hash = self.hash(key);
+            self.collapse.stop_joining(hash, key);
+            durable.extend(self.purge(hash, key).1);
+        }
+        if !for_table.is_empty() {
+            let (sender, accepted) = oneshot::channel();
+            self.purges.purge(for_table, move |result| {
+                // The client may have disconnected.
+                _ = sender.send(result);
+            });
+            accepted.await.unwrap_or(Err(PurgeError::Busy))?;
+        }
+        let Some(disk) = &self.disk else {
+            return Ok(());
+        };
+        let all = async {
+            for durable in durable {
+                match durable.await {
+                    Ok(Ok(())) => {}
+                    _ => return false,
+                }
+            }
+            true
+        };
+        match tokio::time::timeout(disk.invalidation_wait_max, all).await {
+            Ok(true) => Ok(()),
+            _ => Err(RejectedPurge::NotDurable),
+        }
+    }
+
+    /// Returns the numbers of responses that the purges of a request would cover: in memory, and on disk. Reads the
+    /// heads of all objects, so it takes seconds per million of them.
+    pub(crate) fn count_covered(&self, request: &PurgeRequest) -> Result<[u64; 2], RejectedPurge> {
+        let limits = Limits {
+            entries_max: 2 * request.scopes.len(),
+            patterns_max: request.scopes.len(),
+        };
+        let before = Stamp::start_of(1);
+        let mut table = PurgeTable::new(limits, before, 0);
+        for Purge { scope, soft } in request.purges() {
+            let scope = canonical(scope)?;
+            let record = table.record(&Purge { scope, soft }, 0);
+            table.apply(record);
+        }
+        let is_covered = |key: &[u8], head: &[u8], stamp: Stamp| {
+            let url = primary_of(key);
+            let mut check = table.check(url, before);
+            visit_head_tags(head, |tag| check.tag(tag));
+            check.verdict() != Verdict::Current
+                && self.purges.verdict(url, head, stamp).0 != Verdict::Hard
+        };
+        let [mut in_memory, mut on_disk] = [0; 2];
+        self.hot.for_each(|stored| {
+            if let StoredKind::Response(response) = &stored.kind {
+                let is_covered = is_covered(stored.key(), &response.head, stored.stamp());
+                in_memory += u64::from(is_covered);
+            }
+        });
+        if let Some(disk) = &self.disk {
+            disk.cache.for_each_head(|key, head| {
+                if let Ok(DiskHead::Response { stamp, fields, .. }) = head::parse(head) {
+                    on_disk += u64::from(is_covered(key, &fields, stamp));
+                }
+            });
+        }
+        Ok([in_memory, on_disk])
+    }
+}
+
+/// Returns the primary key of a primary or secondary key. A secondary key has a line feed after the primary key.
+fn primary_of(key: &[u8]) -> &[u8] {
+    &key[..memchr::memchr(b'\n', key).unwrap_or(key.len())]
+}
+
+/// Returns the scope with the URL in the form of a cache key, for example without the default port.
+fn canonical(scope: Scope) -> Result<Scope, RejectedPurge> {
+    let Scope::Url(url) = &scope else {
+        return Ok(scope);
+    };
+    let key = url.split_once("://").and_then(|(scheme, rest)| {
+        let (authority, path) = rest.split_at(rest.find('/').unwrap_or(rest.len()));
+        String::from_utf8(Target::new(scheme, authority, path).ok()?.key()).ok()
+    });
+    match key {
+        Some(key) => Ok(Scope::Url(key.into())),
+        None => Err(RejectedPurge::Url(scope)),
+    }
+}
+
+impl PurgeConfig {
+    /// Returns the bounds of the table of purges.
+    pub(crate) fn limits(&self) -> Limits {
+        Limits {
+            entries_max: self.entries_max.get(),
+            patterns_max: self.patterns_max.get(),
+        }
+    }
+}

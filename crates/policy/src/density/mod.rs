@@ -22,6 +22,7 @@
 //! object, about 24 bytes per ghost (at least two ghosts for each resident object), and 0.4 MB of tables.
 
 mod history;
+mod hits;
 mod learner;
 mod queues;
 #[cfg(test)]
@@ -36,10 +37,11 @@ use crate::admission::Admission;
 use crate::digest::Digest;
 use crate::ghosts::Ghosts;
 use crate::rng::Rng;
-use crate::slots::{AccessStates, RESIDENTS_MAX, Slot};
-use crate::tier::{HitRecorder, RecordHit, Tier};
+use crate::slots::{RESIDENTS_MAX, Slot};
+use crate::tier::{HitRecorder, Tier};
 use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
 use history::{History, Time};
+use hits::{PENDING_HITS_MAX, Shared};
 use learner::Learner;
 use queues::{Index, LinkTable, Links, QueueId, Queues, Score};
 
@@ -101,14 +103,45 @@ impl DensityTier {
             return Err(RejectReason::ObjectLimit);
         }
         let score = self.score(history, object.size_bytes);
-        while self.used_bytes > self.capacity_bytes - object.size_bytes {
-            let (victim, victim_score) = self.victim();
-            if victim_score >= score {
+        let used_bytes_max = self.capacity_bytes - object.size_bytes;
+        while self.used_bytes > used_bytes_max {
+            if !self.evict_batch(score, used_bytes_max, evicted) {
                 return Err(RejectReason::LowRank);
             }
-            self.evict(victim, evicted);
         }
         Ok(())
+    }
+
+    /// Evicts objects until at most `used_bytes_max` bytes are used, but at most `BATCH_VICTIMS`. If one of them has a
+    /// score of `score_max` or more, evicts none and returns false.
+    ///
+    /// A rejected object therefore evicts nothing, unless it needs more than one batch.
+    fn evict_batch(
+        &mut self,
+        score_max: f32,
+        used_bytes_max: u64,
+        evicted: &mut Vec<Evicted>,
+    ) -> bool {
+        let mut batch = [Index::default(); BATCH_VICTIMS];
+        let mut victims = 0;
+        let mut used_bytes = self.used_bytes;
+        while used_bytes > used_bytes_max && victims < BATCH_VICTIMS {
+            let (victim, victim_score) = self.victim();
+            if victim_score >= score_max {
+                for &victim in batch[..victims].iter().rev() {
+                    self.link_as_oldest(victim);
+                }
+                return false;
+            }
+            self.unlink(victim);
+            used_bytes -= self.entries.0[victim as usize].object.size_bytes;
+            batch[victims] = victim;
+            victims += 1;
+        }
+        for &victim in &batch[..victims] {
+            self.evict(victim, evicted);
+        }
+        true
     }
 
     /// Adds one offer to the exposure of the cells, and refreshes scores. The exposure of a cell is the time that
@@ -198,7 +231,7 @@ impl DensityTier {
         }
     }
 
-    /// Evicts a resident object and remembers its history.
+    /// Evicts a resident object that is in no queue, and remembers its history.
     fn evict(&mut self, index: Index, evicted: &mut Vec<Evicted>) {
         let entry = self.entries.0[index as usize];
         self.release(index);
@@ -213,10 +246,9 @@ impl DensityTier {
         });
     }
 
-    /// Frees the entry of a resident object and remembers its history.
+    /// Frees the entry of a resident object that is in no queue, and remembers its history.
     fn release(&mut self, index: Index) {
         let entry = self.entries.0[index as usize];
-        self.unlink(index);
         self.ghosts.insert(entry.object.key, entry.history);
         self.used_bytes -= entry.object.size_bytes;
         self.residents -= 1;
@@ -252,15 +284,22 @@ impl DensityTier {
 
     /// Adds a resident object to the queue of its history and size.
     fn link(&mut self, index: Index) {
+        let (queue, score) = self.assign_queue(index);
+        self.queues.push(queue, index, &mut self.entries, score);
+    }
+
+    /// Adds a resident object to its queue again, as the oldest.
+    fn link_as_oldest(&mut self, index: Index) {
+        let (queue, score) = self.assign_queue(index);
+        self.queues
+            .push_oldest(queue, index, &mut self.entries, score);
+    }
+
+    fn assign_queue(&mut self, index: Index) -> (QueueId, Score) {
         let entry = &mut self.entries.0[index as usize];
         let queue = QueueId::new(entry.history.class(), entry.object.size_bytes);
         entry.queue = Some(queue);
-        let (history, size_bytes) = (entry.history, entry.object.size_bytes);
-        let score = Score {
-            value: self.score(history, size_bytes),
-            outdated_at: history.cell_changes_at(self.now),
-        };
-        self.queues.push(queue, index, &mut self.entries, score);
+        (queue, self.score_of(index))
     }
 
     fn unlink(&mut self, index: Index) {
@@ -276,13 +315,17 @@ impl DensityTier {
         let Some(oldest) = self.queues.oldest(queue) else {
             return f32::INFINITY;
         };
-        let entry = &self.entries.0[oldest as usize];
-        let score = Score {
-            value: self.score(entry.history, entry.object.size_bytes),
-            outdated_at: entry.history.cell_changes_at(self.now),
-        };
+        let score = self.score_of(oldest);
         self.queues.rescore(queue, score);
         score.value
+    }
+
+    fn score_of(&self, index: Index) -> Score {
+        let entry = &self.entries.0[index as usize];
+        Score {
+            value: self.score(entry.history, entry.object.size_bytes),
+            outdated_at: entry.history.cell_changes_at(self.now),
+        }
     }
 
     /// Returns the density per byte at the current time.
@@ -324,6 +367,7 @@ impl Tier for DensityTier {
         if !self.holds(slot) {
             return false;
         }
+        self.unlink(slot.index);
         self.release(slot.index);
         true
     }
@@ -332,6 +376,7 @@ impl Tier for DensityTier {
         self.capacity_bytes = capacity_bytes;
         while self.used_bytes > capacity_bytes {
             let (victim, _) = self.victim();
+            self.unlink(victim);
             self.evict(victim, evicted);
         }
     }
@@ -385,49 +430,6 @@ impl Tier for DensityTier {
     fn uncharged_bytes(&self) -> u64 {
         let charged = BOOKKEEPING_BYTES_CHARGED * self.entries.0.len() as u64;
         (self.bookkeeping_bytes() as u64).saturating_sub(charged)
-    }
-}
-
-/// The state that hits change without the tier's lock.
-#[derive(Debug)]
-struct Shared {
-    /// The time of the last offer; even.
-    now: AtomicU32,
-    /// The time of each resident object's last hit (odd) or of its admission (even).
-    states: AccessStates<AtomicU32>,
-    /// The objects that were hit since the last offer.
-    pending: Box<[AtomicU32]>,
-    /// The number of objects that were hit since the last offer. It may exceed the length of `pending`.
-    pending_count: AtomicU32,
-}
-
-impl RecordHit for Shared {
-    /// Further hits on the object before the next offer write nothing, so the cache line of a popular object stays in
-    /// the caches of all cores. If more than 1024 objects are hit between two offers, the hit of each further object
-    /// is processed when the object would be evicted.
-    #[inline]
-    fn hit(&self, slot: Slot) {
-        let hit_time = self.now.load(Relaxed).wrapping_add(1);
-        let last_hit = self.states.at(slot.index);
-        if last_hit.load(Relaxed) == hit_time {
-            return;
-        }
-        last_hit.store(hit_time, Relaxed);
-        let position = self.pending_count.fetch_add(1, Relaxed);
-        if let Some(pending) = self.pending.get(position as usize) {
-            pending.store(slot.index, Relaxed);
-        }
-    }
-}
-
-impl Shared {
-    fn new() -> Self {
-        Self {
-            now: AtomicU32::new(0),
-            states: AccessStates::new(),
-            pending: (0..PENDING_HITS_MAX).map(|_| AtomicU32::new(0)).collect(),
-            pending_count: AtomicU32::new(0),
-        }
     }
 }
 
@@ -494,8 +496,9 @@ const START_OFFERS: u32 = 10_000;
 /// The number of queues per offer whose scores are computed again if they are outdated.
 const CHECKS: usize = 128;
 
-/// The maximum number of objects whose hits are listed between two offers.
-const PENDING_HITS_MAX: usize = 1024;
+/// The largest number of victims that are evicted at once while the offered object may still be rejected. It limits the
+/// work for a rejected object, as in [`RankedTier`](crate::ranked::RankedTier).
+const BATCH_VICTIMS: usize = 64;
 
 /// The maximum number of candidates that one eviction corrects. After many hits without an offer, the hits that were
 /// not in the list are found one by one. Without a maximum, a million of them would hold the tier's lock for a second.

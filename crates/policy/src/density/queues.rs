@@ -131,6 +131,28 @@ impl Queues {
         }
     }
 
+    /// Adds an object as the oldest of its queue, for example to undo a removal.
+    pub(super) fn push_oldest(
+        &mut self,
+        queue: QueueId,
+        index: Index,
+        table: &mut impl LinkTable,
+        score: Score,
+    ) {
+        let oldest = self.ends[queue.index()].oldest;
+        if oldest == NO_INDEX {
+            self.push(queue, index, table, score);
+            return;
+        }
+        self.ends[queue.index()].oldest = index;
+        *table.links(index) = Links {
+            newer: oldest,
+            older: NO_INDEX,
+        };
+        table.links(oldest).older = index;
+        self.rescore(queue, score);
+    }
+
     /// Removes an object from its queue. The caller must then [rescore](Self::rescore) the queue if this returns true:
     /// the object was the oldest, and another object took its position.
     pub(super) fn remove(
@@ -307,12 +329,13 @@ mod tests {
     #[derive(Clone, Debug)]
     enum Step {
         Push { queue: usize, score: u8 },
+        PushOldest { queue: usize, score: u8 },
         Remove(usize),
         Rescore { queue: usize, score: u8 },
     }
 
     proptest! {
-        /// The root of the tree is a queue with the lowest score, and each queue is in order of insertion.
+        /// The root of the tree is a queue with the lowest score, and each queue keeps its order.
         ///
         /// Method: random pushes, removals and changes of scores, compared with lists that are searched completely.
         #[test]
@@ -320,6 +343,7 @@ mod tests {
             steps in prop::collection::vec(
                 prop_oneof![
                     3 => (0..8usize, any::<u8>()).prop_map(|(queue, score)| Step::Push { queue, score }),
+                    1 => (0..8usize, any::<u8>()).prop_map(|(queue, score)| Step::PushOldest { queue, score }),
                     2 => any::<usize>().prop_map(Step::Remove),
                     1 => (0..8usize, any::<u8>()).prop_map(|(queue, score)| Step::Rescore { queue, score }),
                 ],
@@ -341,6 +365,13 @@ mod tests {
                             lists[queue].1 = f32::from(score);
                         }
                         lists[queue].0.push(index);
+                    }
+                    Step::PushOldest { queue, score } => {
+                        let index = table.len() as Index;
+                        table.push(Links::default());
+                        queues.push_oldest(id(queue), index, &mut table, score_of(score));
+                        lists[queue].1 = f32::from(score);
+                        lists[queue].0.insert(0, index);
                     }
                     Step::Remove(n) => {
                         let resident: Vec<(usize, Index)> = lists

@@ -154,6 +154,26 @@ fn the_sweep_measures_how_long_objects_are_known() {
     assert!(error < 0.1, "{measured} instead of {expected}");
 }
 
+/// A rejected object evicts nothing.
+///
+/// Method: ten small objects fill a tier, and five of them are requested again. The offered object needs the space of
+/// six. Its score is between those of the two halves.
+#[test]
+fn a_rejected_object_evicts_nothing() {
+    let mut driver = Driver::new(100, Admission::Always);
+    (0..10).for_each(|key| _ = driver.request(key, 10));
+    (10..1000).for_each(|key| _ = driver.request(key, 200));
+    for _ in 0..3 {
+        (0..5).for_each(|key| assert!(driver.request(key, 10), "{key} is resident"));
+        driver.request(1000, 200);
+    }
+    let score = |key| driver.tier.score(driver.history(key), 10);
+    let newcomer = driver.tier.score(History::first(driver.tier.now), 60);
+    assert!(score(9) < newcomer && newcomer < score(0));
+    driver.request(2000, 60);
+    assert_eq!(driver.tier.residents(), 10);
+}
+
 /// Several hits between two offers count as one request.
 #[test]
 fn hits_between_two_offers_count_once() {

@@ -2,6 +2,8 @@
 //!
 //! The bars are horizontal, because names are long and the screens of phones are narrow.
 
+mod figure;
+
 use std::fmt::{self, Write as _};
 
 use crate::colour;

@@ -3,7 +3,8 @@
 //! A [`Page`] starts with the findings in plain words. Tables and plots follow. The page loads no other file,
 //! so it can be sent by mail, archived, printed and read on a phone. Plots are inline SVG that is scaled to the
 //! available width. Their labels are HTML and keep their size. The exact values of a plot are shown at the
-//! pointer, and in a table below the plot for readers without a pointer.
+//! pointer, and in a table below the plot for readers without a pointer. [`Plot::to_svg`] and [`Bars::to_svg`] return
+//! SVG files for papers.
 //!
 //! ```
 //! use edgeward_report::{Axis, Page, Plot, Series, Unit};
@@ -25,6 +26,7 @@
 mod bars;
 mod boxes;
 mod colour;
+mod figure;
 mod page;
 mod plot;
 mod scale;

@@ -3,9 +3,12 @@
 //! The drawing is an SVG of 1000 by 1000 units, which is stretched to the available space. Strokes keep their
 //! width. Labels are HTML elements that are positioned by percentage, so they keep their size.
 
+mod figure;
+
 use std::fmt::{self, Write as _};
 
 use crate::colour;
+use crate::figure::Frame;
 use crate::scale::{Axis, Scale};
 use crate::table::{Column, Table};
 use crate::text::{Html, Json};
@@ -55,19 +58,7 @@ impl Plot {
 
     pub(crate) fn render(&self, out: &mut String) -> fmt::Result {
         let drawn: Vec<DrawnSeries<'_>> = self.drawn();
-        let xs = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.0));
-        let markers = self.markers.iter().map(|m| m.0);
-        let mut x = self.x.horizontal(xs.chain(markers));
-        let columns = drawn
-            .iter()
-            .filter(|d| d.series.shape == SeriesShape::Columns);
-        // The first and the last column need space at both ends of the axis.
-        if let Some(most) = columns.map(|d| d.points.len()).max() {
-            x = x.inset(0.5 / (most.max(1) as f64 + 1.0));
-        }
-        let ys = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.1));
-        let levels = drawn.iter().filter_map(|d| d.series.level_at());
-        let y = self.y.vertical(ys.chain(levels));
+        let (x, y) = self.scales(&drawn);
 
         writeln!(
             out,
@@ -131,6 +122,23 @@ impl Plot {
         self.data(out, &drawn, &x, &y)?;
         out.push_str("</figure>\n");
         Ok(())
+    }
+
+    /// Returns the scales of both axes, which show all points, levels and markers.
+    fn scales(&self, drawn: &[DrawnSeries<'_>]) -> (Scale, Scale) {
+        let xs = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.0));
+        let markers = self.markers.iter().map(|m| m.0);
+        let mut x = self.x.horizontal(xs.chain(markers));
+        let columns = drawn
+            .iter()
+            .filter(|d| d.series.shape == SeriesShape::Columns);
+        // The first and the last column need space at both ends of the axis.
+        if let Some(most) = columns.map(|d| d.points.len()).max() {
+            x = x.inset(0.5 / (most.max(1) as f64 + 1.0));
+        }
+        let ys = drawn.iter().flat_map(|d| d.points.iter().map(|p| p.1));
+        let levels = drawn.iter().filter_map(|d| d.series.level_at());
+        (x, self.y.vertical(ys.chain(levels)))
     }
 
     /// Returns each series with its colour and at most [`MAX_POINTS`] points that the axes can show.
@@ -370,15 +378,36 @@ impl DrawnSeries<'_> {
     }
 
     fn svg(&self, out: &mut String, x: &Scale, y: &Scale) -> fmt::Result {
-        let position =
-            |(px, py): (f64, f64)| (x.position(px) * 1000.0, 1000.0 - y.position(py) * 1000.0);
+        let (style, path) = self.path(x, y, Frame::PAGE)?;
+        if path.is_empty() {
+            return Ok(());
+        }
+        let class = match style {
+            PathStyle::Fill => "fill",
+            PathStyle::Dots => "dots",
+            PathStyle::Line if self.series.dashed => "line dashed",
+            PathStyle::Line => "line",
+        };
+        writeln!(out, "<path class=\"{class} c{}\" d=\"{path}\"/>", self.slot)
+    }
+
+    /// Returns the drawing of the series as the path of an SVG, which is empty without points.
+    fn path(&self, x: &Scale, y: &Scale, frame: Frame) -> Result<(PathStyle, String), fmt::Error> {
+        let position = |(px, py): (f64, f64)| (frame.x(x.position(px)), frame.y(y.position(py)));
         let positions = self.points.iter().copied().map(position);
+        let (start, end) = (frame.x(0.0), frame.x(1.0));
         let mut path = String::new();
+        let mut style = PathStyle::Line;
         match self.series.shape {
             SeriesShape::Line => {
                 for (n, (px, py)) in positions.enumerate() {
                     let letter = if n == 0 { 'M' } else { 'L' };
                     write!(path, "{letter}{px:.1} {py:.1}")?;
+                }
+                // A line through a single point would be invisible, so the point is drawn as a dot.
+                if self.points.len() == 1 {
+                    path.push_str("h0");
+                    style = PathStyle::Dots;
                 }
             }
             SeriesShape::Step => {
@@ -390,53 +419,51 @@ impl DrawnSeries<'_> {
                     }
                 }
                 // The last value applies up to the right edge.
-                path.push_str("H1000");
+                if !self.points.is_empty() {
+                    write!(path, "H{end:.0}")?;
+                }
             }
             // Each point is a stroke of zero length with round caps: a dot that stays round when the drawing is
             // stretched.
             SeriesShape::Dots => {
+                style = PathStyle::Dots;
                 for (px, py) in positions {
                     write!(path, "M{px:.1} {py:.1}h0")?;
                 }
             }
             SeriesShape::Columns => {
+                style = PathStyle::Fill;
                 let positions: Vec<(f64, f64)> = positions.collect();
-                // A column takes 80 % of the smallest distance between two columns, at most 160 of 1000 units.
+                // A column takes 80 % of the smallest distance between two columns, at most 16 % of the width.
                 let narrowest = positions
                     .windows(2)
                     .map(|pair| (pair[1].0 - pair[0].0).abs())
                     .filter(|&gap| gap > 0.0)
-                    .fold(200.0, f64::min);
+                    .fold((end - start) * 0.2, f64::min);
                 let half = narrowest * 0.4;
-                let floor = 1000.0 - y.floor() * 1000.0;
+                let floor = frame.y(y.floor());
                 for (px, py) in positions {
-                    let (left, right) = ((px - half).max(0.0), (px + half).min(1000.0));
+                    let (left, right) = ((px - half).max(start), (px + half).min(end));
                     write!(path, "M{left:.1} {floor:.1}V{py:.1}H{right:.1}V{floor:.1}Z")?;
                 }
             }
             SeriesShape::Level(_) => {
                 if let Some(level) = self.series.level_at() {
-                    let position = 1000.0 - y.position(level) * 1000.0;
-                    write!(path, "M0 {position:.1}H1000")?;
+                    let position = frame.y(y.position(level));
+                    write!(path, "M{start:.0} {position:.1}H{end:.0}")?;
                 }
             }
         }
-        if self.is_empty() {
-            return Ok(());
-        }
-        // A line through a single point would be invisible, so the point is drawn as a dot.
-        let class = match self.series.shape {
-            SeriesShape::Columns => "fill",
-            SeriesShape::Dots => "dots",
-            SeriesShape::Line if self.points.len() == 1 => {
-                path.push_str("h0");
-                "dots"
-            }
-            _ if self.series.dashed => "line dashed",
-            _ => "line",
-        };
-        writeln!(out, "<path class=\"{class} c{}\" d=\"{path}\"/>", self.slot)
+        Ok((style, path))
     }
+}
+
+/// The drawing style of a path.
+#[derive(Clone, Copy, PartialEq)]
+enum PathStyle {
+    Line,
+    Dots,
+    Fill,
 }
 
 /// Writes the legend: the name of each series with a sample of its style.

@@ -235,6 +235,94 @@ fn fetch_latency_and_metadata_reduce_the_hits() {
     assert!(message.contains("two different sizes"), "{message}");
 }
 
+/// The page and the files have the plots of all figures. The comparison by `c` has a point for each value.
+#[test]
+fn the_page_and_the_files_have_all_plots() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let trace = folder.path().join("web.tr");
+    generate(&trace);
+    let (page, plots) = (
+        folder.path().join("page.html"),
+        folder.path().join("a/plots"),
+    );
+    let run = |options: &[&str]| -> Value {
+        let (report, plots) = (
+            format!("--report={}", page.display()),
+            format!("--plots={}", plots.display()),
+        );
+        let simulate = ["simulate", "--json", &report, &plots];
+        let output = edgeward(&[&simulate[..], options].concat(), &trace);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("the output is JSON")
+    };
+    let files = || {
+        let entries = std::fs::read_dir(&plots).expect("the folder exists");
+        let name = |entry: std::io::Result<std::fs::DirEntry>| {
+            let entry = entry.expect("the folder is readable");
+            let svg = std::fs::read_to_string(entry.path()).expect("the file is text");
+            assert!(
+                svg.starts_with("<svg xmlns=") && svg.ends_with("</svg>\n"),
+                "{svg}"
+            );
+            entry.file_name().into_string().expect("the name is text")
+        };
+        let mut names: Vec<String> = entries.map(name).collect();
+        names.sort();
+        std::fs::remove_dir_all(&plots).expect("the folder is removed");
+        names.join(" ")
+    };
+    let json = run(&[
+        "-c=1MiB,2MiB",
+        "-p=lru,adaptsize",
+        "--window=2000",
+        "--bounds",
+        "--by-c",
+        "--warmup=50%",
+    ]);
+    let text = std::fs::read_to_string(&page).expect("the page was written");
+    for title in [
+        "Object hit ratio by cache size",
+        "Object hit ratio over time",
+        "Sizes of requests",
+        "c at 2 MiB",
+    ] {
+        assert!(text.contains(title), "{title}");
+    }
+    assert_eq!(
+        files(),
+        "by-c-1_MiB.svg by-c-2_MiB.svg by-size.svg c-over-time-1_MiB.svg c-over-time-2_MiB.svg hit-ratios.svg \
+         missed-sizes-1_MiB.svg missed-sizes-2_MiB.svg over-time-1_MiB.svg over-time-2_MiB.svg"
+    );
+    let run_of_lru = &json["runs"][0];
+    let missed = run_of_lru["missed_sizes"]
+        .as_array()
+        .expect("sizes are an array");
+    let missed: u64 = missed
+        .iter()
+        .filter_map(|bucket| bucket["requests"].as_u64())
+        .sum();
+    assert_eq!(Some(10_000 - missed), run_of_lru["hits"].as_u64());
+    // 4 KiB, 16 KiB, .. 1 MiB and infinity. Ten windows of 2,000 requests; the first has no predecessor.
+    let by_c = &json["by_c"][0];
+    assert_eq!(by_c["points"].as_array().map(Vec::len), Some(6), "{by_c}");
+    assert_eq!(
+        (&by_c["window_requests"], &by_c["windows"]),
+        (&Value::from(2000), &Value::from(9))
+    );
+    let infinite = &by_c["points"][5];
+    assert_eq!(infinite["c_bytes"], Value::Null);
+    assert!(infinite["simulated_ohr"].as_f64() > Some(0.0), "{by_c}");
+
+    run(&["-c=1MiB", "-p=lru,gdsf", "--disk=64MiB", "--warmup=10%"]);
+    assert_eq!(
+        files(),
+        "missed-sizes.svg over-time-hits.svg over-time-origin.svg over-time-read.svg over-time-written.svg \
+         tier-bytes.svg tier-hits.svg"
+    );
+    run(&["-c=1MiB,4MiB", "-p=lru,gdsf", "--curve=2"]);
+    assert_eq!(files(), "byte-miss-ratio.svg object-miss-ratio.svg");
+}
+
 fn generate(trace: &Path) {
     let generate = [
         "trace",

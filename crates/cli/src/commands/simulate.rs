@@ -12,6 +12,7 @@ mod disk;
 mod job;
 mod offline;
 mod page;
+mod part;
 mod pass;
 mod plan;
 mod rows;
@@ -58,6 +59,15 @@ pub(crate) fn run(command: SimulateCommand) -> anyhow::Result<ExitCode> {
     let results = run_all(studies)?;
     if let Some(path) = &args.report {
         write_page(path, &page::render(&title, &results), args.json)?;
+    }
+    if let Some(folder) = &args.plots {
+        for result in &results {
+            let prefix = match &results[..] {
+                [_] => String::new(),
+                _ => format!("{}-", result.name),
+            };
+            part::write_plots(folder, &prefix, &page::parts(&result.simulation))?;
+        }
     }
     write_rows(&rows::rows(&results), args)?;
     match &results[..] {
@@ -138,6 +148,9 @@ fn draw_curves(args: &SimulateArgs, inputs: &Inputs, points: usize) -> anyhow::R
     let curves = curve::compute(args, inputs, points)?;
     if let Some(path) = &args.report {
         write_page(path, &curves.page(&inputs.label()), args.json)?;
+    }
+    if let Some(folder) = &args.plots {
+        part::write_plots(folder, "", &curves.parts())?;
     }
     write_rows(&curves.rows(&inputs.label()), args)?;
     if args.json {

@@ -146,6 +146,10 @@ pub(crate) struct SimulateArgs {
     #[arg(long, value_name = "FILE")]
     pub(super) report: Option<PathBuf>,
 
+    /// Write the plots of --report as SVG files into this folder
+    #[arg(long, value_name = "FOLDER", hide_short_help = true)]
+    pub(super) plots: Option<PathBuf>,
+
     /// Write the results as CSV
     #[arg(long, value_name = "FILE", hide_short_help = true)]
     pub(super) csv: Option<PathBuf>,

@@ -60,6 +60,11 @@ impl Comparison {
 }
 
 impl ByC {
+    /// Returns the name of the plot's file.
+    pub(super) fn name(&self) -> String {
+        format!("by-c-{}", ByteSize(self.capacity_bytes))
+    }
+
     pub(super) fn plot(&self) -> Plot {
         let mut plot = Plot::new(
             format!("Object hit ratio by AdaptSize's c at {}", ByteSize(self.capacity_bytes)),

@@ -17,6 +17,7 @@ use edgeward_types::{ByteSize, Seed};
 use serde::Serialize;
 
 use super::SimulateArgs;
+use super::part::{Part, add_all};
 use super::pass::Pass;
 use super::rows::{Cell, RowColumn, Rows};
 use super::runs::{BATCH_REQUESTS_MAX, measure, no_requests};
@@ -208,7 +209,14 @@ impl Curves {
         if let Some(best) = self.best() {
             page.finding(best);
         }
+        add_all(&mut page, "", self.parts());
+        page.render()
+    }
+
+    /// Returns both plots.
+    pub(super) fn parts(&self) -> Vec<Part> {
         type Ratio = fn(&CurvePoint) -> f64;
+        let mut parts = Vec::new();
         let plots: [(&str, Ratio); 2] = [
             ("object miss ratio", |point| point.object_miss_ratio),
             ("byte miss ratio", |point| point.byte_miss_ratio),
@@ -223,9 +231,9 @@ impl Curves {
                 let point = |point: &CurvePoint| (point.capacity_bytes as f64, ratio(point));
                 plot.add(Series::line(&curve.policy, curve.points.iter().map(point)));
             }
-            page.plot(plot);
+            parts.push(Part::Plot(name.replace(' ', "-"), plot));
         }
-        page.render()
+        parts
     }
 
     /// Returns one row for each point.

@@ -6,6 +6,7 @@ use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
 use edgeward_sim::{MissedBucket, OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
+use super::part::{Part, add_all};
 use super::table::has_several_seeds;
 use super::{Simulation, TraceResults};
 use crate::output;
@@ -38,7 +39,7 @@ pub(super) fn render(title: &str, results: &[TraceResults]) -> String {
             _ => format!("{}: ", result.name),
         };
         facts(&mut page, &prefix, &result.simulation);
-        sections(&mut page, &prefix, &result.simulation);
+        add_all(&mut page, &prefix, parts(&result.simulation));
     }
     page.render()
 }
@@ -58,21 +59,23 @@ fn facts(page: &mut Page, prefix: &str, simulation: &Simulation) {
     fact("requested once", output::percent(facts.one_hit_share));
 }
 
-/// Adds the plots and the table of a trace.
-fn sections(page: &mut Page, prefix: &str, simulation: &Simulation) {
+/// Returns the plots and the table of a trace.
+pub(super) fn parts(simulation: &Simulation) -> Vec<Part> {
     let runs = &simulation.runs;
     if has_disk(runs) {
-        disk::render(page, prefix, runs);
-        return;
+        return disk::parts(runs);
     }
-    page.section(format!("{prefix}Hit ratios"));
-    page.bars(ratio_bars(simulation));
+    let mut parts = vec![
+        Part::Heading("Hit ratios".to_owned()),
+        Part::Bars("hit-ratios".to_owned(), ratio_bars(simulation)),
+    ];
     if capacities(runs).len() > 1 {
-        page.plot(by_capacity(simulation));
+        parts.push(Part::Plot("by-size".to_owned(), by_capacity(simulation)));
     }
-    page.table(table(runs));
+    parts.push(Part::Table(table(runs)));
 
     for capacity in capacities(runs) {
+        let size = ByteSize(capacity);
         // The curves of several seeds would cover each other.
         let seed = runs.first().map(|run| run.seed);
         let runs = || {
@@ -80,27 +83,29 @@ fn sections(page: &mut Page, prefix: &str, simulation: &Simulation) {
             runs.filter(|run| run.capacity_bytes == capacity)
         };
         if runs().any(|run| run.series.len() > 1) {
-            page.section(format!("{prefix}Over time at {}", ByteSize(capacity)));
-            page.plot(over_time(runs()));
+            parts.push(Part::Heading(format!("Over time at {size}")));
+            parts.push(Part::Plot(format!("over-time-{size}"), over_time(runs())));
         }
         if runs().any(|run| !run.tuned.is_empty()) {
-            page.plot(tuned_parameter(runs()));
+            let plot = tuned_parameter(runs());
+            parts.push(Part::Plot(format!("c-over-time-{size}"), plot));
         }
         if runs().any(|run| !run.missed_sizes.is_empty()) {
-            let title = format!(
-                "Sizes of requests that reach the disk or the origin at {}",
-                ByteSize(capacity)
-            );
+            let title = format!("Sizes of requests that reach the disk or the origin at {size}");
             let runs = runs().map(|run| (run.policy.clone(), run));
-            page.plot(missed_sizes(title, runs));
+            let plot = missed_sizes(title, runs);
+            parts.push(Part::Plot(format!("missed-sizes-{size}"), plot));
         }
     }
     if !simulation.by_c.is_empty() {
-        page.section(format!("{prefix}Predictions of AdaptSize's models"));
+        parts.push(Part::Heading(
+            "Predictions of AdaptSize's models".to_owned(),
+        ));
         for by_c in &simulation.by_c {
-            page.plot(by_c.plot());
+            parts.push(Part::Plot(by_c.name(), by_c.plot()));
         }
     }
+    parts
 }
 
 /// The hit ratios of a policy at a capacity: means over all seeds.

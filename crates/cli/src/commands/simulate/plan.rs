@@ -445,9 +445,10 @@ const PLURALS: [(&str, &str); 3] = [
 ];
 
 /// Options that are not keys of a plan, with the hint for a plan that has the key.
-const NOT_IN_PLANS: [(&str, &str); 7] = [
+const NOT_IN_PLANS: [(&str, &str); 8] = [
     ("json", "write --json on the command line"),
     ("report", "write --report FILE on the command line"),
+    ("plots", "write --plots FOLDER on the command line"),
     ("csv", "write --csv FILE on the command line"),
     ("parquet", "write --parquet FILE on the command line"),
     ("threads", "write --threads N on the command line"),

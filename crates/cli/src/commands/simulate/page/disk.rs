@@ -1,10 +1,11 @@
 //! The part of the page of `simulate --report` about disks: bytes written and hit ratios for each admission rule.
 
-use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
+use edgeward_report::{Axis, Bars, Column, Plot, Series, Table, Unit};
 use edgeward_sim::{DiskReport, RunReport, TierInterval};
 use edgeward_types::ByteSize;
 
 use crate::commands::simulate::disk::runs_with_disk;
+use crate::commands::simulate::part::Part;
 use crate::output;
 
 /// Returns a sentence that compares the admission rule `always` with another rule. The other rule is the one with the
@@ -44,9 +45,8 @@ pub(super) fn finding(runs: &[RunReport]) -> Option<String> {
     ))
 }
 
-/// Adds bars, a table and plots over time. The headings begin with `prefix`.
-pub(super) fn render(page: &mut Page, prefix: &str, runs: &[RunReport]) {
-    page.section(format!("{prefix}RAM and disk"));
+/// Returns bars, a table and plots over time.
+pub(super) fn parts(runs: &[RunReport]) -> Vec<Part> {
     let mut hits = Bars::new(
         "Requests answered by each tier",
         Axis::new("share of requests", Unit::Share),
@@ -67,39 +67,56 @@ pub(super) fn render(page: &mut Page, prefix: &str, runs: &[RunReport]) {
             [disk.done.written_bytes as f64, disk.origin_bytes as f64],
         );
     }
-    page.bars(hits);
-    page.bars(bytes);
-    page.table(table(runs));
-    page.plot(missed_sizes(runs));
+    let mut parts = vec![
+        Part::Heading("RAM and disk".to_owned()),
+        Part::Bars("tier-hits".to_owned(), hits),
+        Part::Bars("tier-bytes".to_owned(), bytes),
+        Part::Table(table(runs)),
+        Part::Plot("missed-sizes".to_owned(), missed_sizes(runs)),
+    ];
     if !runs_with_disk(runs).any(|(run, _)| run.series.len() > 1) {
-        return;
+        return parts;
     }
-    page.section(format!("{prefix}RAM and disk over time"));
+    parts.push(Part::Heading("RAM and disk over time".to_owned()));
+    let mut plot = |name: &str, plot| parts.push(Part::Plot(format!("over-time-{name}"), plot));
     let share = |label| Axis::new(label, Unit::Share);
-    page.plot(over_time(
-        runs,
-        "Requests answered from RAM or disk",
-        share("object hit ratio"),
-        |tiers| tiers.ram_object_hit_ratio + tiers.disk_object_hit_ratio,
-    ));
-    page.plot(over_time(
-        runs,
-        "Bytes written to disk in each interval",
-        Axis::new("bytes", Unit::Bytes),
-        |tiers| tiers.disk_written_bytes as f64,
-    ));
-    page.plot(over_time(
-        runs,
-        "Bytes read from disk in each interval",
-        Axis::new("bytes", Unit::Bytes),
-        |tiers| tiers.disk_read_bytes as f64,
-    ));
-    page.plot(over_time(
-        runs,
-        "Bytes from the origin in each interval",
-        Axis::new("bytes", Unit::Bytes),
-        |tiers| tiers.origin_bytes as f64,
-    ));
+    plot(
+        "hits",
+        over_time(
+            runs,
+            "Requests answered from RAM or disk",
+            share("object hit ratio"),
+            |tiers| tiers.ram_object_hit_ratio + tiers.disk_object_hit_ratio,
+        ),
+    );
+    plot(
+        "written",
+        over_time(
+            runs,
+            "Bytes written to disk in each interval",
+            Axis::new("bytes", Unit::Bytes),
+            |tiers| tiers.disk_written_bytes as f64,
+        ),
+    );
+    plot(
+        "read",
+        over_time(
+            runs,
+            "Bytes read from disk in each interval",
+            Axis::new("bytes", Unit::Bytes),
+            |tiers| tiers.disk_read_bytes as f64,
+        ),
+    );
+    plot(
+        "origin",
+        over_time(
+            runs,
+            "Bytes from the origin in each interval",
+            Axis::new("bytes", Unit::Bytes),
+            |tiers| tiers.origin_bytes as f64,
+        ),
+    );
+    parts
 }
 
 /// Returns the plot of the sizes that reach the disk. The disk has no influence on them, so runs that differ only in

@@ -85,6 +85,11 @@ impl Trace {
         }
         if let Some(columns) = columns {
             options.columns = columns.parse().map_err(|e| invalid(format!("{e}")))?;
+            if options.columns.ttl.is_some() {
+                return Err(invalid(
+                    "a Trace has no lifetimes; use `edgeward simulate --columns ttl=…`".to_owned(),
+                ));
+            }
         }
         options.time_unit = time_unit.parse().map_err(invalid)?;
         options.access_log.methods = methods;

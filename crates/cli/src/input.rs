@@ -28,6 +28,8 @@ pub(crate) struct TraceInputArgs {
     format: Option<Format>,
 
     /// Names of the CSV columns, as in time=ts,key=url,size=bytes
+    ///
+    /// `simulate` also reads lifetimes in seconds: ttl=max_age.
     #[arg(long, value_name = "NAMES", hide_short_help = true)]
     columns: Option<Columns>,
 
@@ -95,8 +97,28 @@ pub(crate) struct LimitArgs {
 }
 
 impl TraceInputArgs {
-    /// Checks the arguments. Returns an error if stdin is given twice.
+    /// Checks the arguments. Returns an error if stdin is given twice, or if a column of lifetimes is given, which
+    /// only a simulation uses.
     pub(crate) fn inputs(&self) -> anyhow::Result<Inputs> {
+        let inputs = self.inputs_with_ttls()?;
+        if inputs.have_ttls() {
+            return Err(
+                Diagnostic::new("only `simulate` reads a column of lifetimes")
+                    .hint("remove ttl from --columns")
+                    .into(),
+            );
+        }
+        Ok(inputs)
+    }
+
+    /// Returns true if a column of lifetimes is given.
+    pub(crate) fn have_ttls(&self) -> bool {
+        let columns = self.columns.as_ref();
+        columns.is_some_and(|columns| columns.ttl.is_some())
+    }
+
+    /// Checks the arguments of a command that uses lifetimes. Returns an error if stdin is given twice.
+    pub(crate) fn inputs_with_ttls(&self) -> anyhow::Result<Inputs> {
         let stdin = self.files.iter().filter(|file| file.as_os_str() == "-");
         if stdin.count() > 1 {
             return Err(Diagnostic::new("stdin is given twice")
@@ -119,6 +141,11 @@ impl Inputs {
             [file] => file.display().to_string(),
             files => format!("{} and {} more", files[0].display(), files.len() - 1),
         }
+    }
+
+    /// Returns true if the requests have lifetimes.
+    pub(crate) fn have_ttls(&self) -> bool {
+        self.0.have_ttls()
     }
 
     /// The number of requests after which reading stops, if it is limited.
@@ -144,14 +171,10 @@ impl Inputs {
         })
     }
 
-    /// Passes all records to `each`, in order and in batches, each with the number of bytes read so far. Then writes a
-    /// warning to stderr if lines were skipped.
-    pub(crate) fn for_each_batch(
-        &self,
-        mut each: impl FnMut(&[Record], u64),
-    ) -> anyhow::Result<()> {
-        let result = self.read_counted(|records, bytes_read| {
-            each(records, bytes_read);
+    /// Passes all records to `each`, in order and in batches. Then writes a warning to stderr if lines were skipped.
+    pub(crate) fn for_each_batch(&self, mut each: impl FnMut(Batch<'_>)) -> anyhow::Result<()> {
+        let result = self.read_batches(|batch| {
+            each(batch);
             Ok(())
         })?;
         if let Some(error) = result.error {
@@ -175,19 +198,19 @@ impl Inputs {
         progress: Option<&Progress>,
         mut each: impl FnMut(&[Record]) -> anyhow::Result<()>,
     ) -> anyhow::Result<ReadResult> {
-        self.read_counted(|records, bytes_read| {
-            each(records)?;
+        self.read_batches(|batch| {
+            each(batch.records)?;
             if let Some(progress) = progress {
-                progress.set(bytes_read);
+                progress.set(batch.bytes_read);
             }
             Ok(())
         })
     }
 
-    /// Passes all records to `each` as they are read, with the number of bytes read so far.
-    fn read_counted(
+    /// Passes all records to `each` as they are read.
+    fn read_batches(
         &self,
-        mut each: impl FnMut(&[Record], u64) -> anyhow::Result<()>,
+        mut each: impl FnMut(Batch<'_>) -> anyhow::Result<()>,
     ) -> anyhow::Result<ReadResult> {
         let bytes_read = Arc::new(AtomicU64::new(0));
         let mut remaining = self.0.requests_max.unwrap_or(u64::MAX);
@@ -210,8 +233,8 @@ impl Inputs {
                 }
             };
             while remaining > 0 {
-                let records = match reader.next_batch() {
-                    Ok(Some(records)) => records,
+                let edgeward_trace::Batch { records, ttls } = match reader.next_batch_with_ttls() {
+                    Ok(Some(batch)) => batch,
                     Ok(None) => break,
                     Err(error) => {
                         result.error = Some(diagnostic_of(error));
@@ -221,7 +244,11 @@ impl Inputs {
                 let take =
                     usize::try_from(remaining).map_or(records.len(), |n| records.len().min(n));
                 remaining -= take as u64;
-                each(&records[..take], bytes_read.load(Ordering::Relaxed))?;
+                each(Batch {
+                    records: &records[..take],
+                    ttls: ttls.get(..take).unwrap_or_default(),
+                    bytes_read: bytes_read.load(Ordering::Relaxed),
+                })?;
             }
             result.files.push(FileRead {
                 label,
@@ -255,6 +282,16 @@ impl Inputs {
         options.limits.zstd_window_log_max = args.limits.zstd_window_log;
         options
     }
+}
+
+/// Records in the order of the trace.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub(crate) records: &'a [Record],
+    /// The lifetimes of the objects in seconds; empty without a column of lifetimes.
+    pub(crate) ttls: &'a [u32],
+    /// The number of bytes of the files that were read so far.
+    pub(crate) bytes_read: u64,
 }
 
 /// The result of reading the traces.

@@ -323,6 +323,70 @@ fn the_page_and_the_files_have_all_plots() {
     assert_eq!(files(), "byte-miss-ratio.svg object-miss-ratio.svg");
 }
 
+/// With lifetimes, a request for a stale object is a miss, in the curves too. Other commands and policies that know the
+/// future refuse the column.
+#[test]
+fn a_stale_object_is_a_miss() {
+    let folder = tempfile::tempdir().expect("the temporary folder is created");
+    let trace = folder.path().join("t.csv");
+    // Four requests per object, at 0 s, 10 s, 20 s and 30 s. A lifetime of 15 s makes the third one a miss.
+    let line = |n: u32| {
+        format!(
+            "{},{},100,{}\n",
+            n / 100 * 10,
+            n % 100,
+            if n.is_multiple_of(2) { "15" } else { "" }
+        )
+    };
+    let text: String = (0..400).map(line).collect();
+    std::fs::write(&trace, format!("time,key,size,ttl\n{text}")).expect("the trace is written");
+    let json = |options: &[&str]| -> Value {
+        let simulate = ["simulate", "--json", "-p=lru,density"];
+        let output = edgeward(&[&simulate[..], options].concat(), &trace);
+        assert!(output.status.success(), "{output:?}");
+        serde_json::from_slice(&output.stdout).expect("the output is JSON")
+    };
+    let hits = |json: &Value| [0, 1].map(|run| json["runs"][run]["hits"].as_u64());
+    assert_eq!(hits(&json(&["-c=1MiB"])), [Some(300); 2]);
+    assert_eq!(
+        hits(&json(&["-c=1MiB", "--columns=ttl=ttl"])),
+        [Some(250); 2]
+    );
+    assert_eq!(
+        hits(&json(&[
+            "-c=1KiB",
+            "--disk=1GiB",
+            "--disk-admission=always",
+            "--columns=ttl=4"
+        ]))[0],
+        Some(250)
+    );
+    let curve = json(&["-c=1MiB,2MiB", "--curve=2", "--columns=ttl=ttl"]);
+    for policy in 0..2 {
+        let ratio = curve["curves"][policy]["points"][0]["object_miss_ratio"].as_f64();
+        assert_eq!(ratio, Some(150.0 / 400.0), "{curve}");
+    }
+    for (arguments, reason) in [
+        (
+            &["simulate", "-c=1MiB", "-p=belady", "--columns=ttl=ttl"][..],
+            "does not support the lifetimes",
+        ),
+        (
+            &["simulate", "-c=1MiB", "--by-c", "--columns=ttl=ttl"][..],
+            "--by-c does not support",
+        ),
+        (
+            &["trace", "info", "--columns=ttl=ttl"][..],
+            "only `simulate` reads",
+        ),
+    ] {
+        let output = edgeward(arguments, &trace);
+        assert_eq!(output.status.code(), Some(2));
+        let message = String::from_utf8_lossy(&output.stderr);
+        assert!(message.contains(reason), "{message}");
+    }
+}
+
 fn generate(trace: &Path) {
     let generate = [
         "trace",

@@ -46,6 +46,21 @@ impl Traffic {
         requests.extend(records.iter().map(|record| self.count(record)));
     }
 
+    /// Counts requests as [`count_all`](Self::count_all). `ttls` has the lifetimes of their objects in seconds, or is
+    /// empty if objects do not expire.
+    pub fn count_all_with_ttls(
+        &mut self,
+        records: &[Record],
+        ttls: &[u32],
+        requests: &mut Vec<Request>,
+    ) {
+        let counted = requests.len();
+        self.count_all(records, requests);
+        for (request, &ttl_seconds) in requests[counted..].iter_mut().zip(ttls) {
+            request.ttl_seconds = ttl_seconds;
+        }
+    }
+
     /// Counts a request and sets its size to the first size of its object.
     pub fn count_and_fix_size(&mut self, record: &mut Record) {
         record.size = self.count(record).size;

@@ -11,6 +11,7 @@ mod bound;
 mod capacity;
 mod curve;
 mod disk;
+mod expiry;
 mod facts;
 mod fetches;
 mod miss_ratio;

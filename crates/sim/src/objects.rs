@@ -1,6 +1,6 @@
 //! Numbers for the objects of a trace.
 
-use edgeward_trace::Record;
+use edgeward_trace::{NO_TTL, Record};
 use edgeward_types::Timestamp;
 
 use crate::facts::spread;
@@ -18,6 +18,8 @@ pub struct Request {
     pub size: u64,
     /// The number of the object: 0 for the first object of the trace, 1 for the second.
     pub object: ObjectNumber,
+    /// The lifetime of the object in seconds, if this request fetches it; [`NO_TTL`] if the object does not expire.
+    pub ttl_seconds: u32,
 }
 
 impl Request {
@@ -27,6 +29,7 @@ impl Request {
             key: record.key,
             size: record.size,
             object,
+            ttl_seconds: NO_TTL,
         }
     }
 

@@ -1,11 +1,12 @@
 //! The simulation of one policy at one capacity.
 
 use edgeward_policy::{Object, PolicySpec};
-use edgeward_trace::Record;
+use edgeward_trace::{NO_TTL, Record};
 use edgeward_types::{KeyHash, Seed, Timestamp};
 use serde::Serialize;
 
 use crate::disk::{Disk, DiskConfig, DiskReport, DiskTotals};
+use crate::expiry::Expiry;
 use crate::facts::ratio;
 use crate::fetches::{FetchReport, Fetches};
 use crate::missed::{MissedBucket, MissedSizes};
@@ -44,6 +45,8 @@ pub struct Run {
     disk: Option<Disk>,
     /// `None` if fetches take no time.
     fetches: Option<Fetches>,
+    /// `None` if no request had a lifetime so far.
+    expiry: Option<Box<Expiry>>,
     seen_requests: u64,
     /// The counts since the end of the warm-up.
     counted: Counts,
@@ -75,6 +78,7 @@ impl Run {
             ),
             disk: None,
             fetches: None,
+            expiry: None,
             seen_requests: 0,
             counted: Counts::default(),
             missed: MissedSizes::default(),
@@ -218,6 +222,12 @@ impl Run {
             ServedFrom::Ram
         } else {
             self.request_below_ram(request)
+        };
+        let served_from = if request.ttl_seconds == NO_TTL && self.expiry.is_none() {
+            served_from
+        } else {
+            let expiry = self.expiry.get_or_insert_default();
+            expiry.serve(request, served_from)
         };
         if self.ram.is_tuned() {
             self.tune(request, served_from == ServedFrom::Ram);

@@ -26,9 +26,9 @@ mod write_log;
 pub use compression::Compression;
 pub use format::{Format, ParseFormatError};
 pub use read::{
-    AccessLogRules, Column, Columns, Limits, OnError, ParseColumnsError, Position, Problem,
+    AccessLogRules, Batch, Column, Columns, Limits, OnError, ParseColumnsError, Position, Problem,
     QueryRule, ReadError, ReadOptions, Reader, Skipped, TimeUnit, open,
 };
-pub use record::{Record, hash_key};
+pub use record::{NO_TTL, Record, hash_key};
 pub use summary::{SizeQuantiles, Summary, TraceSummary};
 pub use write::{OutputFormat, WriteError, WriteOptions, Writer};

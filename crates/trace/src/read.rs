@@ -20,4 +20,4 @@ pub use buffer::Buffer;
 pub use csv::{Column, Columns, ParseColumnsError};
 pub use error::{Position, Problem, ReadError, printable_excerpt};
 pub use options::{AccessLogRules, Limits, OnError, QueryRule, ReadOptions, TimeUnit};
-pub use reader::{Reader, Skipped, open};
+pub use reader::{Batch, Reader, Skipped, open};

@@ -20,6 +20,9 @@ pub struct Record {
     pub size: u64,
 }
 
+/// Stands for the lifetime of an object that does not expire, among lifetimes in seconds.
+pub const NO_TTL: u32 = u32::MAX;
+
 /// Returns the 64-bit key of a textual id: XXH3 with seed 0, on every platform.
 ///
 /// The probability that two of `n` objects have the same key is about `n² / 2^65`, which is 6e-6 for fifteen

@@ -4,8 +4,8 @@
 use std::path::Path;
 
 use edgeward_trace::{
-    Compression, Format, OutputFormat, QueryRule, ReadOptions, Record, WriteOptions, Writer,
-    hash_key, open,
+    Batch, Compression, Format, NO_TTL, OnError, OutputFormat, QueryRule, ReadOptions, Record,
+    WriteOptions, Writer, hash_key, open,
 };
 use edgeward_types::Timestamp;
 
@@ -122,6 +122,84 @@ fn columns_are_found_by_name_by_number_and_without_a_header() {
         ),
         [(2000, hashed, 20)]
     );
+}
+
+/// Lifetimes are returned beside their records, in batches of any length and also after malformed lines.
+#[test]
+fn lifetimes_are_read_beside_their_records() {
+    let mut text = "ts,id,bytes,max_age\n".to_owned();
+    for key in 0..3000 {
+        let ttl = if key % 3 == 0 {
+            String::new()
+        } else {
+            (key * 7).to_string()
+        };
+        text += &format!("{key},{key},10,{ttl}\n5,5,5,soon\n6,6\n");
+    }
+    let mut options = ReadOptions::named("t.csv");
+    options.columns = "ttl=MAX_AGE".parse().expect("the columns are valid");
+    options.on_error = OnError::Skip;
+    let mut reader = open(text.as_bytes(), options).expect("the trace is readable");
+    let first = reader
+        .next()
+        .expect("a record")
+        .expect("the record is valid");
+    assert_eq!(first.key, 0);
+    let mut keys = 1;
+    while let Some(Batch { records, ttls }) =
+        reader.next_batch_with_ttls().expect("the trace is valid")
+    {
+        assert_eq!(records.len(), ttls.len());
+        for (record, &ttl) in records.iter().zip(ttls) {
+            let expected = if record.key.is_multiple_of(3) {
+                NO_TTL
+            } else {
+                record.key as u32 * 7
+            };
+            assert_eq!((record.key, ttl), (keys, expected));
+            keys += 1;
+        }
+    }
+    assert_eq!((keys, reader.skipped().lines), (3000, 6000));
+
+    // Without a named column, a column with the name `ttl` has no effect.
+    let text = "ts,id,bytes,ttl\n1,2,3,soon\n";
+    let mut reader = open(text.as_bytes(), ReadOptions::named("t.csv"));
+    let reader = reader.as_mut().expect("the trace is readable");
+    let batch = reader.next_batch_with_ttls().expect("the trace is valid");
+    assert_eq!(
+        batch.map(|batch| (batch.records.len(), batch.ttls.len())),
+        Some((1, 0))
+    );
+}
+
+/// A lifetime is a whole number of seconds. Lifetimes above the largest one are shortened to it.
+#[test]
+fn a_lifetime_is_a_whole_number_of_seconds() {
+    let read = |field: &str| {
+        let text = format!("ts,id,bytes,ttl\n1,2,3,{field}\n");
+        let mut options = ReadOptions::named("t.csv");
+        options.columns = "ttl=4".parse().expect("the columns are valid");
+        let mut reader = open(text.as_bytes(), options).expect("a header");
+        let batch = reader.next_batch_with_ttls();
+        batch
+            .map(|batch| batch.map(|batch| batch.ttls[0]))
+            .map_err(|error| error.to_string())
+    };
+    for (field, ttl) in [
+        ("0", 0),
+        (" 60 ", 60),
+        ("4294967294", u32::MAX - 1),
+        ("4294967295", u32::MAX - 1),
+        ("99999999999", u32::MAX - 1),
+        ("", NO_TTL),
+    ] {
+        assert_eq!(read(field), Ok(Some(ttl)), "{field}");
+    }
+    for field in ["-1", "1.5", "1h"] {
+        let message = read(field).expect_err(field);
+        assert!(message.contains("whole number of seconds"), "{message}");
+    }
 }
 
 fn eight() -> Vec<Record> {

@@ -159,7 +159,8 @@ fn count(inputs: &Inputs, max_size: Option<ByteSize>) -> anyhow::Result<u64> {
     }
     let size_bytes_max = max_size.map_or(u64::MAX, ByteSize::bytes);
     let mut requests = 0;
-    inputs.for_each_batch(|batch, _| {
+    inputs.for_each_batch(|batch| {
+        let batch = batch.records;
         let sent = batch.iter().filter(|record| record.size <= size_bytes_max);
         requests += sent.count() as u64;
     })?;

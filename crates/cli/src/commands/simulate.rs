@@ -105,7 +105,7 @@ struct PlanResults<'a> {
 impl Study {
     /// Checks the traces. Without a name, the study has the name of its files.
     fn new(name: Option<String>, args: SimulateArgs) -> anyhow::Result<Self> {
-        let inputs = args.trace.inputs()?;
+        let inputs = args.trace.inputs_with_ttls()?;
         Ok(Self {
             name: name.unwrap_or_else(|| inputs.label()),
             args,

@@ -11,13 +11,13 @@
 use std::str::FromStr;
 
 use crate::number;
-use crate::{Record, hash_key};
+use crate::{NO_TTL, Record, hash_key};
 
 use super::error::{Problem, printable_excerpt};
 use super::lines::{LineParser, SIZE_EXPECTED, bad_field, is_blank_or_comment, missing_field};
 use super::options::TimeUnit;
 
-/// The columns of time, key and size. A column that is not given is found by its usual names.
+/// The columns of a request. If the columns of time, key or size are not given, they are found by their usual names.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Columns {
     /// The column of times.
@@ -26,6 +26,8 @@ pub struct Columns {
     pub key: Option<Column>,
     /// The column of sizes.
     pub size: Option<Column>,
+    /// The column of lifetimes in seconds. `None` means that objects do not expire.
+    pub ttl: Option<Column>,
 }
 
 /// A column by its name in the header or by its number from 1.
@@ -55,7 +57,8 @@ impl FromStr for Columns {
                 "time" => &mut columns.time,
                 "key" => &mut columns.key,
                 "size" => &mut columns.size,
-                _ => return Err(error("names neither time, key nor size")),
+                "ttl" => &mut columns.ttl,
+                _ => return Err(error("names neither time, key, size nor ttl")),
             };
             let column = column.trim();
             let parsed = match column.parse() {
@@ -80,13 +83,17 @@ pub struct ParseColumnsError {
     reason: &'static str,
 }
 
-/// Parses CSV lines. The column numbers of the three fields are counted from 0.
+/// Parses CSV lines. The column numbers of the fields are counted from 0.
 pub(super) struct CsvParser {
     delimiter: u8,
     time_unit: TimeUnit,
     time: usize,
     key: usize,
     size: usize,
+    ttl: Option<usize>,
+    /// The lifetimes of the records that were parsed since this list was last cleared; empty without a column of
+    /// lifetimes.
+    pub(super) ttls: Vec<u32>,
 }
 
 impl CsvParser {
@@ -120,6 +127,11 @@ impl CsvParser {
             time: find("time", &columns.time, &TIME_NAMES)?,
             key: find("key", &columns.key, &KEY_NAMES)?,
             size: find("size", &columns.size, &SIZE_NAMES)?,
+            ttl: match &columns.ttl {
+                Some(_) => Some(find("ttl", &columns.ttl, &[])?),
+                None => None,
+            },
+            ttls: Vec::new(),
         };
         let by_number = [&columns.time, &columns.key, &columns.size]
             .into_iter()
@@ -137,10 +149,11 @@ impl LineParser for CsvParser {
             return Ok(None);
         }
         let line = line.strip_suffix(b"\r").unwrap_or(line);
-        let (mut time, mut key, mut size) = (None, None, None);
+        let (mut time, mut key, mut size, mut ttl) = (None, None, None, None);
         let last = self.time.max(self.key).max(self.size);
+        let last = last.max(self.ttl.unwrap_or(0));
         for (index, field) in Fields::new(line, self.delimiter).enumerate().take(last + 1) {
-            // One column may be used for two fields, so all three are compared.
+            // One column may be used for two fields, so all are compared.
             if index == self.time {
                 time = Some(field);
             }
@@ -150,6 +163,9 @@ impl LineParser for CsvParser {
             if index == self.size {
                 size = Some(field);
             }
+            if Some(index) == self.ttl {
+                ttl = Some(field);
+            }
         }
         let time = time.ok_or_else(|| missing_field("time", line))?.bytes;
         let key = key.ok_or_else(|| missing_field("key", line))?;
@@ -158,7 +174,14 @@ impl LineParser for CsvParser {
             return Err(bad_field("key", key.bytes, "closed by a quote on its line"));
         }
         let (time, size) = (time.trim_ascii(), size.trim_ascii());
-        Ok(Some(Record {
+        let ttl = match self.ttl {
+            Some(_) => {
+                let field = ttl.ok_or_else(|| missing_field("ttl", line))?;
+                Some(lifetime(field.bytes.trim_ascii())?)
+            }
+            None => None,
+        };
+        let record = Record {
             time: number::time(time, self.time_unit)
                 .or_else(|| number::iso8601(time))
                 .ok_or_else(|| bad_field("time", time, "a number or an ISO 8601 date and time"))?,
@@ -168,8 +191,20 @@ impl LineParser for CsvParser {
                 number::key(key.bytes)
             },
             size: number::whole(size).ok_or_else(|| bad_field("size", size, SIZE_EXPECTED))?,
-        }))
+        };
+        self.ttls.extend(ttl);
+        Ok(Some(record))
     }
+}
+
+/// Parses a lifetime in seconds. An empty field is [`NO_TTL`]. A lifetime of 136 years and more is the longest one.
+fn lifetime(field: &[u8]) -> Result<u32, Problem> {
+    if field.is_empty() {
+        return Ok(NO_TTL);
+    }
+    let seconds = number::whole(field)
+        .ok_or_else(|| bad_field("ttl", field, "a whole number of seconds, or empty"))?;
+    Ok(u32::try_from(seconds).map_or(NO_TTL - 1, |seconds| seconds.min(NO_TTL - 1)))
 }
 
 /// Returns the delimiter of a line, if it has one.
@@ -325,11 +360,13 @@ mod tests {
             .expect("the input is valid");
         assert_eq!(columns.time, Some(Column::Name("ts".to_owned())));
         assert_eq!(columns.key, Some(Column::Name("url".to_owned())));
-        assert_eq!(columns.size, Some(Column::Number(3)));
+        assert_eq!((columns.size, columns.ttl), (Some(Column::Number(3)), None));
+        let with_ttl: Columns = "ttl=max_age".parse().expect("the input is valid");
+        assert_eq!(with_ttl.ttl, Some(Column::Name("max_age".to_owned())));
         for (bad, reason) in [
             ("", "no `=`"),
             ("key", "no `=`"),
-            ("colour=red", "neither"),
+            ("colour=red", "neither time, key, size nor ttl"),
             ("key=0", "from 0"),
             ("key=", "no column"),
             ("key=a,key=b", "twice"),

@@ -50,6 +50,16 @@ pub struct Reader<'a> {
     records: u64,
 }
 
+/// Records with the lifetimes of their objects.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch<'b> {
+    /// The records, at least one.
+    pub records: &'b [Record],
+    /// For each record the lifetime of its object in seconds; [`NO_TTL`](crate::NO_TTL) if the object does not expire.
+    /// Empty if the options name no column of lifetimes.
+    pub ttls: &'b [u32],
+}
+
 /// Malformed lines that were skipped.
 #[derive(Clone, Debug, Default)]
 pub struct Skipped {
@@ -157,19 +167,37 @@ impl<'a> Reader<'a> {
     /// Fails at the first malformed line if the options have [`OnError::Fail`], and at the position at which
     /// the input is truncated or corrupt.
     pub fn next_batch(&mut self) -> Result<Option<&[Record]>, ReadError> {
+        let batch = self.next_batch_with_ttls()?;
+        Ok(batch.map(|batch| batch.records))
+    }
+
+    /// Returns the next records as [`next_batch`](Self::next_batch), with the lifetimes of their objects.
+    ///
+    /// # Errors
+    ///
+    /// Fails like `next_batch`.
+    pub fn next_batch_with_ttls(&mut self) -> Result<Option<Batch<'_>>, ReadError> {
         if self.returned == self.batch.len() {
             self.refill();
         }
         let rest = self.returned;
         self.returned = self.batch.len();
         if rest < self.batch.len() {
-            return Ok(Some(&self.batch[rest..]));
+            let ttls: &[u32] = match &self.parser {
+                Parser::Csv(parser) => parser.ttls.get(rest..).unwrap_or_default(),
+                _ => &[],
+            };
+            let records = &self.batch[rest..];
+            return Ok(Some(Batch { records, ttls }));
         }
         self.failure.take().map_or(Ok(None), Err)
     }
 
     fn refill(&mut self) {
         self.batch.clear();
+        if let Parser::Csv(parser) = &mut self.parser {
+            parser.ttls.clear();
+        }
         self.returned = 0;
         while self.batch.is_empty() && !self.finished {
             if let Err(error) = self.take() {

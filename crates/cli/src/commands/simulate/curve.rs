@@ -96,7 +96,7 @@ pub(super) fn compute(
     let warmup_requests = args.warmup.requests(requests);
     let mut jobs = Vec::new();
     for policy in online(&args.policy)? {
-        if by_distances(args, policy) {
+        if by_distances(args, inputs, policy) {
             let metadata_bytes = args.count_metadata.bytes();
             let curve = LruCurve::new(capacities.clone(), sampler, metadata_bytes, warmup_requests);
             jobs.push(Job::Distances(Box::new(curve)));
@@ -121,8 +121,8 @@ pub(super) fn compute(
     let mut traffic = Traffic::default();
     let (jobs, read) = feed_all(jobs, args.threads(), Job::feed, |schedule| {
         let (mut counted, mut sample) = (Vec::new(), Vec::new());
-        inputs.for_each_batch(|records, bytes_read| {
-            traffic.count_all(records, &mut counted);
+        inputs.for_each_batch(|read| {
+            traffic.count_all_with_ttls(read.records, read.ttls, &mut counted);
             sample.extend(
                 counted
                     .drain(..)
@@ -131,7 +131,7 @@ pub(super) fn compute(
             if sample.len() >= BATCH_REQUESTS_MAX {
                 schedule.push(&mut sample);
             }
-            pass.advance(records.len() as u64, bytes_read);
+            pass.advance(read.records.len() as u64, read.bytes_read);
         })?;
         schedule.push(&mut sample);
         anyhow::Ok(())
@@ -145,7 +145,7 @@ pub(super) fn compute(
     let mut jobs = jobs.into_iter();
     let mut curves = Vec::new();
     for policy in online(&args.policy)? {
-        let (method, points) = if by_distances(args, policy) {
+        let (method, points) = if by_distances(args, inputs, policy) {
             let points = jobs.next().map(|job| match job {
                 Job::Distances(curve) => curve.points(requests),
                 Job::Cache(_) => Vec::new(),
@@ -291,10 +291,11 @@ impl Curves {
     }
 }
 
-/// Returns true if the curve of the policy is computed from stack distances: LRU without `--object-overhead`. With an
-/// overhead, bodies are rounded up and bookkeeping takes capacity, so LRU is simulated, too.
-fn by_distances(args: &SimulateArgs, policy: PolicySpec) -> bool {
-    policy == PolicySpec::LRU && args.object_overhead.bytes() == 0
+/// Returns true if the curve of the policy is computed from stack distances: LRU without `--object-overhead` and
+/// lifetimes. With an overhead, bodies are rounded up and bookkeeping takes capacity. With lifetimes, a resident object
+/// may be stale. In both cases LRU is simulated, too.
+fn by_distances(args: &SimulateArgs, inputs: &Inputs, policy: PolicySpec) -> bool {
+    policy == PolicySpec::LRU && args.object_overhead.bytes() == 0 && !inputs.have_ttls()
 }
 
 /// Returns the policies, or an error if one of them is an offline policy.

@@ -45,8 +45,16 @@ pub(super) fn run_all(
     reports
 }
 
-/// Returns an error if an offline policy is combined with an option that it does not support.
+/// Returns an error if an offline policy is combined with an option that it does not support, or if `--by-c` is
+/// combined with lifetimes.
 pub(super) fn check(args: &SimulateArgs) -> Result<(), Diagnostic> {
+    let have_ttls = args.trace.have_ttls();
+    if have_ttls && args.by_c {
+        return Err(
+            Diagnostic::new("--by-c does not support the lifetimes of --columns ttl=…")
+                .hint("remove ttl from --columns, or run it without --by-c"),
+        );
+    }
     let is_offline = |policy: &&SimulatedPolicy| matches!(policy, SimulatedPolicy::Offline(_));
     let Some(policy) = args.policy.iter().find(is_offline) else {
         return Ok(());
@@ -56,6 +64,7 @@ pub(super) fn check(args: &SimulateArgs) -> Result<(), Diagnostic> {
         (args.count_metadata.bytes() > 0, "--count-metadata"),
         (args.fetch_latency.is_some(), "--fetch-latency"),
         (args.curve.is_some(), "--curve"),
+        (have_ttls, "the lifetimes of --columns ttl=…"),
     ];
     match options.into_iter().find(|(is_given, _)| *is_given) {
         Some((_, option)) => Err(Diagnostic::new(format!(

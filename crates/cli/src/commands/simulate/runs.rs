@@ -191,9 +191,9 @@ fn for_each_batch(
 ) -> anyhow::Result<()> {
     let mut batch = Vec::new();
     let mut bytes = 0;
-    inputs.for_each_batch(|records, bytes_read| {
-        bytes = bytes_read;
-        traffic.count_all(records, &mut batch);
+    inputs.for_each_batch(|read| {
+        bytes = read.bytes_read;
+        traffic.count_all_with_ttls(read.records, read.ttls, &mut batch);
         if batch.len() >= batch_requests {
             each(&mut batch, bytes);
         }

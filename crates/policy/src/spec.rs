@@ -201,7 +201,7 @@ impl fmt::Display for ParsePolicyError {
         match self {
             Self::Unknown(text) => write!(
                 f,
-                "unknown policy `{text}`; use lru, gdsf, adaptsize+gdsf or another policy of \
+                "unknown policy `{text}`; use lru, gdsf, density, adaptsize+gdsf or another policy of \
                  `edgeward simulate --help`"
             ),
             Self::Offline(text) => write!(

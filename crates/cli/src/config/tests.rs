@@ -219,7 +219,7 @@ connections_max = 1.5
       hint: use B, KiB, MiB, GiB, TiB or KB, MB, GB, TB
     error: hot.policy = "lfu" is not a policy
       in edge.toml, line 10
-      hint: use lru, gdsf, adaptsize+gdsf or another policy of `edgeward simulate --help`
+      hint: use lru, gdsf, density, adaptsize+gdsf or another policy of `edgeward simulate --help`
     error: hot.seed = -1 is negative
       in edge.toml, line 11
       hint: write a number such as 42

@@ -3,7 +3,7 @@
 mod disk;
 
 use edgeward_report::{Axis, Bars, Column, Page, Plot, Series, Table, Unit};
-use edgeward_sim::{MissedBucket, OfflinePolicy, RunReport};
+use edgeward_sim::{OfflinePolicy, RunReport};
 use edgeward_types::ByteSize;
 
 use super::part::{Part, add_all};
@@ -296,13 +296,18 @@ fn missed_sizes<'a>(title: String, runs: impl Iterator<Item = (String, &'a RunRe
     .note("The requests that memory does not answer. A point counts the sizes up to the next point, twice its size.");
     for (name, run) in runs {
         let requests = run.requests.max(1) as f64;
-        let point = |bucket: &MissedBucket| {
-            (
-                bucket.from_bytes.max(1) as f64,
-                bucket.requests as f64 / requests,
-            )
+        let share = |from_bytes: u64| {
+            let mut buckets = run.missed_sizes.iter();
+            let bucket = buckets.find(|bucket| bucket.from_bytes == from_bytes);
+            bucket.map_or(0.0, |bucket| bucket.requests as f64 / requests)
         };
-        plot.add(Series::steps(name, run.missed_sizes.iter().map(point)));
+        // A logarithmic axis does not show the size 0.
+        let mut sizes = run.missed_sizes.iter().map(|bucket| bucket.from_bytes);
+        let (first, last) = (sizes.clone().find(|&size| size > 0), sizes.next_back());
+        let sizes = std::iter::successors(first, |size| size.checked_mul(2));
+        let shown = sizes.take_while(|size| Some(size / 2) <= last);
+        let points = shown.map(|from_bytes| (from_bytes as f64, share(from_bytes)));
+        plot.add(Series::steps(name, points));
     }
     plot
 }

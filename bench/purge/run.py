@@ -181,8 +181,8 @@ def soft(bench):
     report = bench.replay(edge, path)
     done.set()
     purger.join()
-    found = 'edgeward_purged_found_total{purge="soft"}'
-    show(phase="soft purges under load", purges=len(times), refreshes=metric(edge, found), report=report)
+    refreshes = metric(edge, "edgeward_background_revalidations_total")
+    show(phase="soft purges under load", purges=len(times), refreshes=refreshes, report=report)
     edge.stop()
     origin.stop()
 

@@ -17,8 +17,8 @@ pub type Value = Arc<u64>;
 
 /// A cache with a byte budget.
 pub trait Cache: Send + Sync {
-    /// Looks up a key, and returns true for a hit.
-    fn lookup(&self, key: u64) -> bool;
+    /// Looks up a key, and returns a handle of its value that the caller owns.
+    fn lookup(&self, key: u64) -> Option<Value>;
 
     /// Stores a value after a miss.
     fn insert(&self, key: u64, size_bytes: u64);
@@ -62,8 +62,8 @@ impl Edgeward {
 }
 
 impl Cache for Edgeward {
-    fn lookup(&self, key: u64) -> bool {
-        self.0.lookup(KeyHash(key)).is_some()
+    fn lookup(&self, key: u64) -> Option<Value> {
+        self.0.lookup(KeyHash(key))
     }
 
     fn insert(&self, key: u64, size_bytes: u64) {
@@ -89,8 +89,8 @@ impl ShardedMap {
 }
 
 impl Cache for ShardedMap {
-    fn lookup(&self, key: u64) -> bool {
-        self.shard(key).read().get(&key).cloned().is_some()
+    fn lookup(&self, key: u64) -> Option<Value> {
+        self.shard(key).read().get(&key).cloned()
     }
 
     fn insert(&self, key: u64, size_bytes: u64) {
@@ -113,8 +113,8 @@ impl Moka {
 }
 
 impl Cache for Moka {
-    fn lookup(&self, key: u64) -> bool {
-        self.0.get(&key).is_some()
+    fn lookup(&self, key: u64) -> Option<Value> {
+        self.0.get(&key)
     }
 
     fn insert(&self, key: u64, size_bytes: u64) {
@@ -146,8 +146,8 @@ impl Quick {
 }
 
 impl Cache for Quick {
-    fn lookup(&self, key: u64) -> bool {
-        self.0.get(&key).is_some()
+    fn lookup(&self, key: u64) -> Option<Value> {
+        self.0.get(&key)
     }
 
     fn insert(&self, key: u64, size_bytes: u64) {

@@ -4,8 +4,12 @@
 //! all objects, and a miss inserts its object. The caches take turns in each round, so that other load on the machine
 //! affects all of them. A figure is the median of the rounds. The map of the first row never evicts; in `mixed` it
 //! holds all requested objects after the first pass.
+//!
+//! A lookup returns a handle of the value that the caller owns, for every cache. `--profile CACHE PASSES` sends hits to
+//! one cache, for a profiler. `--policy-change` measures the pauses while a policy changes.
 
 mod caches;
+mod policy_change;
 mod workload;
 
 use std::sync::Barrier;
@@ -18,7 +22,18 @@ use serde::Serialize;
 use workload::{Requests, size_bytes};
 
 fn main() {
-    let json = std::env::args().any(|argument| argument == "--json");
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    let json = arguments.iter().any(|argument| argument == "--json");
+    if let [profile, cache, passes] = &arguments[..]
+        && profile == "--profile"
+    {
+        profile_hits(cache, passes.parse().expect("a number of passes"));
+        return;
+    }
+    if arguments == ["--policy-change"] {
+        policy_change::measure();
+        return;
+    }
     let mut rows = Vec::new();
     for workload in [Workload::Hits, Workload::Mixed] {
         for threads in [1, 2] {
@@ -30,6 +45,33 @@ fn main() {
     } else {
         print(&rows);
     }
+}
+
+/// Sends the requests of the workload `hits` to one cache, from one thread, so that a profiler can count its
+/// instructions: the difference between two numbers of passes excludes the fill.
+fn profile_hits(cache: &str, passes: usize) {
+    let requests = Requests::new(REQUESTS, OBJECTS, ZIPF_EXPONENT, 1);
+    let candidate = CANDIDATES.iter().find(|candidate| candidate.0 == cache);
+    let cache = candidate.expect("the name of a cache").1(u64::MAX / 2, OBJECTS);
+    for pass in 0..passes {
+        let begin = Instant::now();
+        pass_over(&*cache, &requests);
+        let nanoseconds = begin.elapsed().as_nanos() as f64 / REQUESTS as f64;
+        println!("pass {pass}: {nanoseconds:.2} ns per request");
+    }
+}
+
+/// Sends a sequence of requests to a cache. A miss inserts its object. Returns the number of hits.
+fn pass_over(cache: &dyn Cache, requests: &Requests) -> u64 {
+    let mut hits = 0;
+    for &key in requests.keys() {
+        if cache.lookup(key).is_some() {
+            hits += 1;
+        } else {
+            cache.insert(key, size_bytes(key));
+        }
+    }
+    hits
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -126,14 +168,7 @@ fn run(cache: &dyn Cache, requests: &[Requests]) -> Measured {
             scope.spawn(|| {
                 start.wait();
                 let begin = thread_cpu_time();
-                let mut own_hits = 0;
-                for &key in requests.keys() {
-                    if cache.lookup(key) {
-                        own_hits += 1;
-                    } else {
-                        cache.insert(key, size_bytes(key));
-                    }
-                }
+                let own_hits = pass_over(cache, requests);
                 let cpu_time = thread_cpu_time() - begin;
                 cpu_nanoseconds.fetch_add(cpu_time.as_nanos() as u64, Relaxed);
                 hits.fetch_add(own_hits, Relaxed);

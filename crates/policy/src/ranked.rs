@@ -76,7 +76,7 @@ impl<R: Ranking> RankedTier<R> {
     fn make_room(&mut self, used_bytes_max: u64, evicted: &mut Vec<Evicted>) {
         while self.used_bytes > used_bytes_max {
             let victim = self.pop_victim();
-            self.evict(victim, evicted);
+            evicted.push(self.evict(victim));
         }
     }
 
@@ -104,7 +104,7 @@ impl<R: Ranking> RankedTier<R> {
                 if outranked {
                     self.queue.push(victim.rank, victim.index);
                 } else {
-                    self.evict(victim, evicted);
+                    evicted.push(self.evict(victim));
                 }
             }
             self.batch = batch;
@@ -129,20 +129,20 @@ impl<R: Ranking> RankedTier<R> {
     }
 
     /// Evicts an object that is no longer in the queue.
-    fn evict(&mut self, Victim { rank, index }: Victim, evicted: &mut Vec<Evicted>) {
+    fn evict(&mut self, Victim { rank, index }: Victim) -> Evicted {
         R::evicted(&self.shared.ranking, rank);
         self.release(index);
         let entry = self.entries[index as usize];
         self.free.push(index);
         self.digest.evicted(u64::from(entry.entered_at));
-        evicted.push(Evicted {
+        Evicted {
             object: entry.object,
             slot: Slot {
                 index,
                 generation: entry.generation,
             },
             was_hit: R::was_hit(self.shared.states.at(index)),
-        });
+        }
     }
 
     /// Marks an object as not resident. Its request count becomes a ghost if the ranking keeps requests.
@@ -234,6 +234,34 @@ impl<R: Ranking> Tier for RankedTier<R> {
                 self.reject(object, reason)
             }
         }
+    }
+
+    fn adopt(
+        &mut self,
+        object: &Object,
+        was_hit: bool,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Slot> {
+        if object.size_bytes > self.capacity_bytes || self.residents >= RESIDENTS_MAX {
+            return None;
+        }
+        R::tick(&self.shared.ranking);
+        self.offers = self.offers.wrapping_add(1);
+        self.make_room(self.capacity_bytes - object.size_bytes, evicted);
+        self.digest.admitted(object.size_bytes);
+        let slot = self.enter(object, 1);
+        if was_hit {
+            self.shared.hit(slot);
+        }
+        Some(slot)
+    }
+
+    fn evict_next(&mut self) -> Option<Evicted> {
+        if self.residents == 0 {
+            return None;
+        }
+        let victim = self.pop_victim();
+        Some(self.evict(victim))
     }
 
     fn remove(&mut self, slot: Slot) -> bool {

@@ -21,7 +21,28 @@ impl Slot {
     pub const fn index(self) -> usize {
         self.index as usize
     }
+
+    /// Returns this slot with a mark, or without it. A cache with two tiers uses the mark to distinguish their slots.
+    /// Slots of a tier have no mark, and a tier accepts only slots without it.
+    #[inline]
+    pub const fn with_mark(self, is_marked: bool) -> Self {
+        let index = self.index & !MARK;
+        Self {
+            index: if is_marked { index | MARK } else { index },
+            generation: self.generation,
+        }
+    }
+
+    /// Returns true if the slot has the mark.
+    #[inline]
+    pub const fn is_marked(self) -> bool {
+        self.index & MARK != 0
+    }
 }
+
+/// The bit of a slot's index that is the mark.
+const MARK: u32 = 1 << 31;
+const _: () = assert!(RESIDENTS_MAX <= MARK as usize);
 
 /// One state per slot, readable under shared access while the number of slots grows.
 #[derive(Debug)]

@@ -24,6 +24,17 @@ pub trait Tier: Debug + Send {
     /// amortised per evicted object.
     fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict;
 
+    /// Admits an object that another tier has evicted by [`evict_next`](Self::evict_next), so that a cache can change
+    /// its policy. The admission rule is not asked, and the object is not compared with its victims. If the object
+    /// `was_hit`, it is entered as an object with one hit.
+    ///
+    /// Returns `None` if the object is larger than the tier, or if the tier holds the maximum number of objects.
+    fn adopt(&mut self, object: &Object, was_hit: bool, evicted: &mut Vec<Evicted>)
+    -> Option<Slot>;
+
+    /// Evicts the object that is worth the least. Returns `None` if no object is resident.
+    fn evict_next(&mut self) -> Option<Evicted>;
+
     /// Removes the object in `slot` after a purge or a replacement. Returns false if the object was already
     /// removed or evicted.
     fn remove(&mut self, slot: Slot) -> bool;

@@ -89,6 +89,14 @@ impl DensityTier {
         }
     }
 
+    /// Processes the hits since the last offer and advances the time.
+    fn begin_offer(&mut self) {
+        self.process_hits();
+        self.offers = self.offers.wrapping_add(1);
+        self.now = Time(self.now.0.wrapping_add(2));
+        self.shared.now.store(self.now.0, Relaxed);
+    }
+
     /// Evicts objects until `object` fits, or returns the reason to reject it.
     fn decide(
         &mut self,
@@ -336,10 +344,7 @@ impl DensityTier {
 
 impl Tier for DensityTier {
     fn offer(&mut self, object: &Object, evicted: &mut Vec<Evicted>) -> Verdict {
-        self.process_hits();
-        self.offers = self.offers.wrapping_add(1);
-        self.now = Time(self.now.0.wrapping_add(2));
-        self.shared.now.store(self.now.0, Relaxed);
+        self.begin_offer();
         if object.size_bytes > self.capacity_bytes {
             return self.reject(object, RejectReason::LargerThanTier);
         }
@@ -361,6 +366,42 @@ impl Tier for DensityTier {
                 self.reject(object, reason)
             }
         }
+    }
+
+    /// Learns nothing, because an adoption is no request. The time advances, so an object that was adopted earlier has
+    /// a greater age.
+    fn adopt(
+        &mut self,
+        object: &Object,
+        was_hit: bool,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Slot> {
+        if object.size_bytes > self.capacity_bytes || self.residents >= RESIDENTS_MAX {
+            return None;
+        }
+        self.begin_offer();
+        while self.used_bytes > self.capacity_bytes - object.size_bytes {
+            evicted.extend(self.evict_next());
+        }
+        let history = self.ghosts.take(object.key);
+        let history = history.unwrap_or_else(|| History::first(self.now));
+        let history = match was_hit {
+            true => history.request(self.now),
+            false => history,
+        };
+        self.digest.admitted(object.size_bytes);
+        Some(self.enter(object, history))
+    }
+
+    fn evict_next(&mut self) -> Option<Evicted> {
+        if self.residents == 0 {
+            return None;
+        }
+        let (victim, _) = self.victim();
+        self.unlink(victim);
+        let mut evicted = Vec::with_capacity(1);
+        self.evict(victim, &mut evicted);
+        evicted.pop()
     }
 
     fn remove(&mut self, slot: Slot) -> bool {

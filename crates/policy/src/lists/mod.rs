@@ -38,7 +38,7 @@ use crate::admission::Admission;
 use crate::digest::Digest;
 use crate::rng::Rng;
 use crate::slots::{RESIDENTS_MAX, Slot};
-use crate::tier::{HitRecorder, Tier};
+use crate::tier::{HitRecorder, RecordHit, Tier};
 use crate::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, RejectReason, Verdict};
 use links::Index;
 
@@ -157,20 +157,24 @@ impl<O: ListOrder> ListTier<O> {
                 self.order.hit(victim);
                 continue;
             }
-            let entry = self.entries[victim as usize];
-            self.order.evict(victim, &entry.object);
-            self.release(victim);
-            self.digest.evicted(u64::from(entry.entered_at));
-            evicted.push(Evicted {
-                object: entry.object,
-                slot: Slot {
-                    index: victim,
-                    generation: entry.generation,
-                },
-                was_hit: self.hits.was_hit(victim),
-            });
+            evicted.push(self.evict(victim));
         }
         true
+    }
+
+    fn evict(&mut self, victim: Index) -> Evicted {
+        let entry = self.entries[victim as usize];
+        self.order.evict(victim, &entry.object);
+        self.release(victim);
+        self.digest.evicted(u64::from(entry.entered_at));
+        Evicted {
+            object: entry.object,
+            slot: Slot {
+                index: victim,
+                generation: entry.generation,
+            },
+            was_hit: self.hits.was_hit(victim),
+        }
     }
 
     /// Frees the entry of an object that is no longer in a list.
@@ -241,6 +245,37 @@ impl<O: ListOrder> Tier for ListTier<O> {
         }
         self.digest.admitted(object.size_bytes);
         Verdict::Admit(self.enter(object))
+    }
+
+    fn adopt(
+        &mut self,
+        object: &Object,
+        was_hit: bool,
+        evicted: &mut Vec<Evicted>,
+    ) -> Option<Slot> {
+        if object.size_bytes > self.capacity_bytes || self.residents >= RESIDENTS_MAX {
+            return None;
+        }
+        self.offers = self.offers.wrapping_add(1);
+        self.process_hits();
+        self.order.offered(object);
+        self.order.prepare(object);
+        self.make_room(self.capacity_bytes - object.size_bytes, None, evicted);
+        self.digest.admitted(object.size_bytes);
+        let slot = self.enter(object);
+        if was_hit {
+            self.hits.hit(slot);
+        }
+        Some(slot)
+    }
+
+    fn evict_next(&mut self) -> Option<Evicted> {
+        if self.residents == 0 {
+            return None;
+        }
+        self.process_hits();
+        let victim = self.order.victim(None, &self.hits);
+        Some(self.evict(victim.expect("an object is resident")))
     }
 
     fn remove(&mut self, slot: Slot) -> bool {

@@ -33,16 +33,15 @@ mod fragmentation;
 mod freed;
 mod index;
 mod ledger;
+mod policy_change;
 mod recorder;
+mod tiers;
 mod tuning;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-use edgeward_policy::{
-    AnyTier, BOOKKEEPING_BYTES_CHARGED, Evicted, HitRecorder, Object, PolicySpec, RejectReason,
-    Slot, Verdict,
-};
+use edgeward_policy::{BOOKKEEPING_BYTES_CHARGED, Evicted, Object, PolicySpec, RejectReason, Slot};
 use edgeward_types::{ByteSize, KeyHash, Seed, allocated_bytes};
 
 use crate::sync::Mutex;
@@ -52,9 +51,12 @@ use freed::freed_max_bytes;
 pub use freed::{AllocatorState, FreedPages};
 use index::Index;
 use ledger::{Ledger, pinned_free_bytes};
-use tuning::Tuning;
+use policy_change::report_evicted;
+use tiers::{SlotOfFill, Tiers};
+use tuning::{Tuning, TuningSwitch};
 
 pub use ledger::ChargeGuard;
+pub use policy_change::{PolicyChange, PolicyChangeError};
 pub use recorder::Recorder;
 pub use tuning::{TunerMode, TuningStatus};
 
@@ -126,7 +128,12 @@ impl HotConfig {
 #[derive(Debug)]
 pub struct HotCache<V: Send + Sync + 'static> {
     shared: Arc<Shared<V>>,
-    tuning: Option<Tuning>,
+    tuning: Arc<TuningSwitch>,
+    tuner_mode: TunerMode,
+    window_requests: Option<u32>,
+    seed: Seed,
+    /// Locked during a change of policy.
+    policy_change: Mutex<()>,
 }
 
 impl<V: Send + Sync + 'static> HotCache<V> {
@@ -143,12 +150,11 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let capacity_bytes = config.capacity.bytes();
         let tier = config.policy.tier(capacity_bytes, config.seed);
         let shared = Arc::new(Shared {
-            index: Index::default(),
+            index: Index::new(&tier.hit_recorder()),
             versions: Versions::default(),
-            hit_recorder: tier.hit_recorder(),
             // The tier's capacity differs from the configured one for the policy `infinite`.
             capacity_bytes: AtomicU64::new(tier.capacity_bytes()),
-            tier: Mutex::new(tier),
+            tier: Mutex::new(Tiers::new(config.policy, tier)),
             counters: Counters::default(),
             ledger: Arc::default(),
             pinned_bytes_max: config.pinned_bytes_max(),
@@ -160,24 +166,30 @@ impl<V: Send + Sync + 'static> HotCache<V> {
                 ))
             }),
         });
-        let tuning = config
-            .policy
-            .tuner(capacity_bytes, config.window_requests)
-            .map(|tuner| Tuning::start(tuner, config.tuner_mode, Arc::clone(&shared)));
-        Arc::new(Self { shared, tuning })
+        let tuner = config.policy.tuner(capacity_bytes, config.window_requests);
+        let tuning = Arc::new(TuningSwitch::default());
+        tuning.replace(
+            tuner.map(|tuner| Tuning::start(tuner, config.tuner_mode, Arc::clone(&shared))),
+        );
+        Arc::new(Self {
+            shared,
+            tuning,
+            tuner_mode: config.tuner_mode,
+            window_requests: config.window_requests,
+            seed: config.seed,
+            policy_change: Mutex::default(),
+        })
     }
 
     /// Returns the value under `key` and counts a hit for eviction. Takes no exclusive lock.
     #[inline]
     pub fn lookup(&self, key: KeyHash) -> Option<Arc<V>> {
-        let (slot, value) = self.shared.index.find(key)?;
-        self.shared.hit_recorder.hit(slot);
-        Some(value)
+        self.shared.index.hit(key)
     }
 
     /// Returns the value under `key` without counting a hit.
     pub fn peek(&self, key: KeyHash) -> Option<Arc<V>> {
-        self.shared.index.find(key).map(|(_, value)| value)
+        self.shared.index.find(key)
     }
 
     /// Calls `visit` with each value. Values that are inserted or removed during the call may be missing.
@@ -185,12 +197,10 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.index.for_each(visit);
     }
 
-    /// Returns a recorder with which one worker reports its requests to the tuner. If the policy has no tuner,
+    /// Returns a recorder with which one worker reports its requests to the tuner. While the policy has no tuner,
     /// the recorder does nothing.
     pub fn recorder(&self) -> Recorder {
-        self.tuning
-            .as_ref()
-            .map_or_else(Recorder::off, Tuning::recorder)
+        Recorder::new(Arc::clone(&self.tuning))
     }
 
     /// Reserves space for a value of `charge_bytes` that the caller commits later.
@@ -224,26 +234,20 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             let mut tier = shared.tier.lock();
             let pinned_room = shared.adjust_capacity(&mut tier, &mut evicted);
             let verdict = match pinned_room {
-                PinnedRoom::Fits => Some(tier.offer(&object, &mut evicted)),
+                PinnedRoom::Fits => {
+                    shared.move_until_capacity(&mut tier, charge_bytes, &mut evicted);
+                    Some(tier.offer(&object, &mut evicted))
+                }
                 PinnedRoom::Shrunk | PinnedRoom::Exceeded => None,
             };
             shared.unlink(&evicted, &mut removed);
             // The charge is added under the lock, so that the charged bytes are never less than the bytes of all
             // slots.
-            let verdict = verdict.map(|verdict| match verdict {
-                Verdict::Admit(slot) => Ok((slot, shared.ledger.charge(charge_bytes))),
-                Verdict::Reject(refusal) => Err(refusal),
-            });
+            let verdict = verdict
+                .map(|verdict| verdict.map(|fill| (fill, shared.ledger.charge(charge_bytes))));
             drop(tier);
-            // Bodies are freed here, with no lock held. `removed` is in the order of `evicted` but may lack
-            // objects, because an object whose fill is still in progress has no value.
-            let mut evicted_in_order = evicted.drain(..);
-            for (slot, version, value) in removed.drain(..) {
-                if let Some(evicted) = evicted_in_order.find(|evicted| evicted.slot == slot) {
-                    on_evicted(&evicted, version, value);
-                }
-            }
-            drop(evicted_in_order);
+            // Bodies are freed here, with no lock held.
+            report_evicted(&mut evicted, &mut removed, &mut on_evicted);
             // Readers may still reference some of the evicted values. The other evicted values are freed now, so
             // the next round computes the new number of pinned bytes.
             if pinned_room != PinnedRoom::Shrunk || rounds_left == 0 {
@@ -253,12 +257,12 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         };
         let counters = &self.shared.counters;
         match verdict {
-            Some(Ok((slot, charge))) => {
+            Some(Ok((fill, charge))) => {
                 counters.admitted.fetch_add(1, Relaxed);
                 Offer::Admit(Reservation {
                     shared: Arc::clone(&self.shared),
                     key,
-                    slot,
+                    fill,
                     charge_bytes,
                     charge: Some(charge),
                     committed: false,
@@ -343,7 +347,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         self.shared.versions.change(key);
         let found = self.shared.index.find(key);
         let removed = found
-            .filter(|(_, value)| is_ours(value))
+            .filter(|value| is_ours(value))
             .and_then(|_| self.shared.remove_value(&mut tier, key));
         drop(tier);
         removed.is_some()
@@ -387,6 +391,7 @@ impl<V: Send + Sync + 'static> HotCache<V> {
         let counters = &self.shared.counters;
         let load = |counter: &AtomicU64| counter.load(Relaxed);
         let freed = self.shared.freed.as_deref();
+        let tuning = self.tuning.status();
         let tier = self.shared.tier.lock();
         HotStats {
             capacity_bytes: load(&self.shared.capacity_bytes),
@@ -405,9 +410,20 @@ impl<V: Send + Sync + 'static> HotCache<V> {
             abandoned: load(&counters.abandoned),
             freed_pages_returns: freed.map_or(0, FreedPages::freed_pages_returns),
             fragmentation_bytes: freed.map_or(0, FreedPages::reduction_bytes),
-            digest: tier.digest(),
-            tuning: self.tuning.as_ref().map(Tuning::status),
+            policy: tier.policy(),
+            policy_changes: load(&counters.policy_changes),
+            policy_kept: load(&counters.policy_kept),
+            policy_lost: load(&counters.policy_lost),
+            digest: tier.current().digest(),
+            tuning,
         }
+    }
+}
+
+impl<V: Send + Sync + 'static> Drop for HotCache<V> {
+    fn drop(&mut self) {
+        // Recorders may live longer, and the tuner's thread must end with the cache.
+        self.tuning.replace(None);
     }
 }
 
@@ -427,7 +443,7 @@ pub enum Offer<V: Send + Sync + 'static> {
 pub struct Reservation<V: Send + Sync + 'static> {
     shared: Arc<Shared<V>>,
     key: KeyHash,
-    slot: Slot,
+    fill: SlotOfFill,
     charge_bytes: u64,
     charge: Option<ChargeGuard>,
     committed: bool,
@@ -466,14 +482,14 @@ impl<V: Send + Sync + 'static> Reservation<V> {
         self.committed = true;
         let shared = Arc::clone(&self.shared);
         let mut tier = shared.tier.lock();
-        if !tier.holds(self.slot) {
+        let Some(slot) = tier.end_fill(self.fill) else {
             return Commit::Lost;
-        }
+        };
         let Some(version) = new_version(&shared, shared.index.contains(self.key)) else {
-            tier.remove(self.slot);
+            tier.remove(slot);
             return Commit::Outdated;
         };
-        let before = shared.index.insert(self.key, self.slot, value);
+        let before = shared.index.insert(self.key, slot, value);
         if let Some((slot, _)) = &before {
             tier.remove(*slot);
         }
@@ -498,7 +514,10 @@ impl<V: Send + Sync + 'static> Drop for Reservation<V> {
     fn drop(&mut self) {
         if !self.committed {
             self.shared.counters.abandoned.fetch_add(1, Relaxed);
-            self.shared.tier.lock().remove(self.slot);
+            let mut tier = self.shared.tier.lock();
+            if let Some(slot) = tier.end_fill(self.fill) {
+                tier.remove(slot);
+            }
         }
     }
 }
@@ -538,7 +557,16 @@ pub struct HotStats {
     pub freed_pages_returns: u64,
     /// The number of bytes by which fragmentation of the allocator reduces the budget.
     pub fragmentation_bytes: u64,
-    /// A fingerprint of all decisions of the policy. It equals that of the simulator for the same requests and seed.
+    /// The current policy.
+    pub policy: PolicySpec,
+    /// The number of changes of the policy.
+    pub policy_changes: u64,
+    /// The number of objects that changes of the policy kept.
+    pub policy_kept: u64,
+    /// The number of objects that did not fit after a change of the policy.
+    pub policy_lost: u64,
+    /// A fingerprint of all decisions of the current policy. It equals that of the simulator for the same requests and
+    /// seed.
     pub digest: u64,
     /// The tuner's state, if the policy has a tuner.
     pub tuning: Option<TuningStatus>,
@@ -548,8 +576,7 @@ pub struct HotStats {
 pub(crate) struct Shared<V> {
     index: Index<V>,
     versions: Versions,
-    hit_recorder: HitRecorder,
-    tier: Mutex<AnyTier>,
+    tier: Mutex<Tiers>,
     counters: Counters,
     /// The sum of the charges of all values in memory, from which the pinned bytes are computed.
     ledger: Arc<Ledger>,
@@ -565,7 +592,7 @@ impl<V> Shared<V> {
     ///
     /// Only the pinned bytes up to `pinned_bytes_max` count. Without this limit, clients that read all residents
     /// slowly could empty the cache.
-    fn adjust_capacity(&self, tier: &mut AnyTier, evicted: &mut Vec<Evicted>) -> PinnedRoom {
+    fn adjust_capacity(&self, tier: &mut Tiers, evicted: &mut Vec<Evicted>) -> PinnedRoom {
         let budget_bytes = self.capacity_bytes.load(Relaxed);
         let pinned = self.ledger.pinned_bytes(tier.used_bytes());
         let taken = pinned
@@ -576,9 +603,7 @@ impl<V> Shared<V> {
             .saturating_sub(taken)
             .saturating_sub(fragmentation_bytes)
             .saturating_sub(tier.uncharged_bytes());
-        if tier.capacity_bytes() != capacity_bytes {
-            tier.resize(capacity_bytes, evicted);
-        }
+        tier.resize(capacity_bytes, evicted);
         if pinned > self.pinned_bytes_max {
             PinnedRoom::Exceeded
         } else if evicted.is_empty() {
@@ -589,7 +614,7 @@ impl<V> Shared<V> {
     }
 
     /// Removes the value of `key` and returns it, to be freed outside the lock.
-    fn remove_value(&self, tier: &mut AnyTier, key: KeyHash) -> Option<Arc<V>> {
+    fn remove_value(&self, tier: &mut Tiers, key: KeyHash) -> Option<Arc<V>> {
         let (slot, value) = self.index.remove(key, None)?;
         tier.remove(slot);
         Some(value)
@@ -639,6 +664,9 @@ struct Counters {
     refused_too_large: AtomicU64,
     refused_object_limit: AtomicU64,
     refused_pinned: AtomicU64,
+    policy_changes: AtomicU64,
+    policy_kept: AtomicU64,
+    policy_lost: AtomicU64,
     evicted: AtomicU64,
     evicted_bytes: AtomicU64,
     abandoned: AtomicU64,

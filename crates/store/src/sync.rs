@@ -52,6 +52,10 @@ impl Condvar {
 pub(crate) struct RwLock<T>(sync::RwLock<T>);
 
 impl<T> RwLock<T> {
+    pub(crate) fn new(value: T) -> Self {
+        Self(sync::RwLock::new(value))
+    }
+
     pub(crate) fn read(&self) -> RwLockReadGuard<'_, T> {
         self.0.read().unwrap_or_else(PoisonError::into_inner)
     }

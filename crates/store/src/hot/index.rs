@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use edgeward_policy::Slot;
+use edgeward_policy::{HitRecorder, Slot};
 use edgeward_types::KeyHash;
 use hashbrown::HashTable;
 use hashbrown::hash_table::Entry;
@@ -12,22 +12,67 @@ use crate::sync::RwLock;
 /// The objects in memory: for each key, its value, and its slot in the policy that decides on evictions.
 #[derive(Debug)]
 pub(super) struct Index<V> {
-    shards: Box<[Shard<V>]>,
+    shards: Box<[PaddedShard<V>]>,
 }
 
 impl<V> Index<V> {
+    /// Makes an empty index. `recorder` belongs to the tier whose slots have no mark.
+    pub(super) fn new(recorder: &HitRecorder) -> Self {
+        let shard = || Shard {
+            table: HashTable::new(),
+            recorders: [recorder.clone(), recorder.clone()],
+        };
+        Self {
+            shards: (0..SHARDS)
+                .map(|_| PaddedShard(RwLock::new(shard())))
+                .collect(),
+        }
+    }
+
+    /// Returns the value under `key` and records a hit.
     #[inline]
-    pub(super) fn find(&self, key: KeyHash) -> Option<(Slot, Arc<V>)> {
+    pub(super) fn hit(&self, key: KeyHash) -> Option<Arc<V>> {
         let shard = self.shard(key).read();
-        let resident = shard.find(rehash(key), |resident| resident.key == key)?;
-        Some((resident.slot, Arc::clone(&resident.value)))
+        let resident = shard.find(key)?;
+        // This load and the load of the object's state, in the recorder, can wait for memory at the same time. The
+        // atomic increment of the count cannot, because the processor does not reorder it with other accesses.
+        std::hint::black_box(Arc::strong_count(&resident.value));
+        let slot = resident.slot;
+        shard.recorders[usize::from(slot.is_marked())].hit(slot.with_mark(false));
+        Some(Arc::clone(&resident.value))
+    }
+
+    /// Returns the value under `key`.
+    pub(super) fn find(&self, key: KeyHash) -> Option<Arc<V>> {
+        let shard = self.shard(key).read();
+        shard.find(key).map(|resident| Arc::clone(&resident.value))
+    }
+
+    /// Sets the recorder for slots with this mark. The index must have no such slot.
+    ///
+    /// A hit uses the recorder under the lock under which it read the slot, so it never records a slot in another tier.
+    pub(super) fn set_recorder(&self, mark: bool, recorder: &HitRecorder) {
+        for shard in &self.shards {
+            shard.0.write().recorders[usize::from(mark)] = recorder.clone();
+        }
+    }
+
+    /// Changes the slot of the object in slot `from`. Returns false if the index has no such object.
+    pub(super) fn relocate(&self, key: KeyHash, from: Slot, to: Slot) -> bool {
+        let mut shard = self.shard(key).write();
+        let resident = shard.table.find_mut(rehash(key), |stored| {
+            stored.key == key && stored.slot == from
+        });
+        resident.map(|resident| resident.slot = to).is_some()
     }
 
     /// Calls `visit` with each value. No lock is held during the calls.
     pub(super) fn for_each(&self, mut visit: impl FnMut(&V)) {
         for shard in &self.shards {
             let values: Vec<_> = shard
+                .0
                 .read()
+                .table
                 .iter()
                 .map(|resident| Arc::clone(&resident.value))
                 .collect();
@@ -36,17 +81,14 @@ impl<V> Index<V> {
     }
 
     pub(super) fn contains(&self, key: KeyHash) -> bool {
-        let shard = self.shard(key).read();
-        shard
-            .find(rehash(key), |resident| resident.key == key)
-            .is_some()
+        self.shard(key).read().find(key).is_some()
     }
 
     /// Stores a value under `key` and returns the value that it replaced.
     pub(super) fn insert(&self, key: KeyHash, slot: Slot, value: Arc<V>) -> Option<(Slot, Arc<V>)> {
         let resident = Resident { key, slot, value };
         let mut shard = self.shard(key).write();
-        match shard.entry(
+        match shard.table.entry(
             rehash(key),
             |stored| stored.key == key,
             |stored| rehash(stored.key),
@@ -65,7 +107,7 @@ impl<V> Index<V> {
     /// Replaces the value under `key` in the same slot, if the current value is `before`. Otherwise returns false.
     pub(super) fn swap(&self, key: KeyHash, before: &Arc<V>, value: Arc<V>) -> bool {
         let mut shard = self.shard(key).write();
-        let stored = shard.find_mut(rehash(key), |resident| {
+        let stored = shard.table.find_mut(rehash(key), |resident| {
             resident.key == key && Arc::ptr_eq(&resident.value, before)
         });
         let Some(resident) = stored else {
@@ -81,6 +123,7 @@ impl<V> Index<V> {
     pub(super) fn remove(&self, key: KeyHash, slot: Option<Slot>) -> Option<(Slot, Arc<V>)> {
         let mut shard = self.shard(key).write();
         let entry = shard
+            .table
             .find_entry(rehash(key), |stored| {
                 stored.key == key && slot.is_none_or(|slot| stored.slot == slot)
             })
@@ -90,18 +133,10 @@ impl<V> Index<V> {
     }
 
     #[inline]
-    fn shard(&self, key: KeyHash) -> &Shard<V> {
+    fn shard(&self, key: KeyHash) -> &RwLock<Shard<V>> {
         // The hash table uses the low bits for the bucket and the top 7 bits for its tag. The shard number uses
         // bits between these.
-        &self.shards[(rehash(key) >> 40) as usize % SHARDS]
-    }
-}
-
-impl<V> Default for Index<V> {
-    fn default() -> Self {
-        Self {
-            shards: (0..SHARDS).map(|_| RwLock::default().into()).collect(),
-        }
+        &self.shards[(rehash(key) >> 40) as usize % SHARDS].0
     }
 }
 
@@ -109,22 +144,20 @@ impl<V> Default for Index<V> {
 /// of neighbouring shards would pass one cache line back and forth.
 #[derive(Debug)]
 #[repr(align(128))]
-struct Shard<V>(RwLock<HashTable<Resident<V>>>);
+struct PaddedShard<V>(RwLock<Shard<V>>);
+
+/// A part of the index.
+#[derive(Debug)]
+struct Shard<V> {
+    table: HashTable<Resident<V>>,
+    /// The recorders of slots without and with a mark.
+    recorders: [HitRecorder; 2],
+}
 
 impl<V> Shard<V> {
     #[inline]
-    fn read(&self) -> crate::sync::RwLockReadGuard<'_, HashTable<Resident<V>>> {
-        self.0.read()
-    }
-
-    fn write(&self) -> crate::sync::RwLockWriteGuard<'_, HashTable<Resident<V>>> {
-        self.0.write()
-    }
-}
-
-impl<V> From<RwLock<HashTable<Resident<V>>>> for Shard<V> {
-    fn from(table: RwLock<HashTable<Resident<V>>>) -> Self {
-        Self(table)
+    fn find(&self, key: KeyHash) -> Option<&Resident<V>> {
+        self.table.find(rehash(key), |resident| resident.key == key)
     }
 }
 

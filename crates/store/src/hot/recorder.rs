@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use edgeward_types::KeyHash;
 
-use super::tuning::Inline;
+use super::tuning::{Inline, TuningSwitch};
 
 /// The data of a request that the tuner needs.
 #[derive(Clone, Copy, Debug)]
@@ -18,10 +18,16 @@ pub(super) struct Request {
 
 /// Reports one worker's requests to the tuner: the per-thread ring of the AdaptSize paper (NSDI 2017, section 4.2).
 #[derive(Debug)]
-pub struct Recorder(Sink);
+pub struct Recorder {
+    sink: Sink,
+    /// The number of the tuner that receives the requests.
+    tuner: u64,
+    tuning: Arc<TuningSwitch>,
+}
 
+/// The receiver of the requests.
 #[derive(Debug)]
-enum Sink {
+pub(super) enum Sink {
     Off,
     Ring {
         ring: rtrb::Producer<Request>,
@@ -43,7 +49,10 @@ impl Recorder {
             size_bytes,
             hit,
         };
-        match &mut self.0 {
+        if self.tuner != self.tuning.number() {
+            self.connect();
+        }
+        match &mut self.sink {
             Sink::Off => {}
             Sink::Ring { ring, dropped } => {
                 if ring.push(request).is_err() {
@@ -54,16 +63,19 @@ impl Recorder {
         }
     }
 
-    pub(super) fn off() -> Self {
-        Self(Sink::Off)
+    pub(super) fn new(tuning: Arc<TuningSwitch>) -> Self {
+        let (tuner, sink) = tuning.connect();
+        Self {
+            sink,
+            tuner,
+            tuning,
+        }
     }
 
-    pub(super) fn ring(ring: rtrb::Producer<Request>, dropped: Arc<AtomicU64>) -> Self {
-        Self(Sink::Ring { ring, dropped })
-    }
-
-    pub(super) fn inline(tuning: Arc<dyn Inline>) -> Self {
-        Self(Sink::Inline(tuning))
+    /// Connects to the tuner that a change of policy has started.
+    #[cold]
+    fn connect(&mut self) {
+        (self.tuner, self.sink) = self.tuning.connect();
     }
 }
 

@@ -10,7 +10,7 @@ use edgeward_policy::adaptsize;
 use edgeward_policy::admission::{self, AdmissionTuner};
 
 use super::Shared;
-use super::recorder::{RING_REQUESTS, Recorder, Request};
+use super::recorder::{RING_REQUESTS, Request, Sink};
 use crate::sync::Mutex;
 
 /// Selects the thread that runs the tuner.
@@ -41,6 +41,41 @@ pub struct TuningStatus {
     pub requests_dropped: u64,
 }
 
+/// The tuner of the current policy, if this policy has one. A change of policy replaces it.
+#[derive(Debug, Default)]
+pub(super) struct TuningSwitch {
+    tuning: Mutex<Option<Tuning>>,
+    /// The number of replacements so far. Recorders compare it with their own number at each request.
+    number: AtomicU64,
+}
+
+impl TuningSwitch {
+    /// Stops the current tuner and waits for its thread. Then sets another tuner.
+    pub(super) fn replace(&self, tuning: Option<Tuning>) {
+        let before = std::mem::replace(&mut *self.tuning.lock(), tuning);
+        // A recorder that still reads the old number uses the ring of the old tuner, and its request is lost.
+        self.number.fetch_add(1, Relaxed);
+        drop(before);
+    }
+
+    #[inline]
+    pub(super) fn number(&self) -> u64 {
+        self.number.load(Relaxed)
+    }
+
+    /// Returns the number of the current tuner and a sink for requests.
+    pub(super) fn connect(&self) -> (u64, Sink) {
+        // The number is read first: if the tuner is replaced after that, the recorder connects again.
+        let number = self.number();
+        let tuning = self.tuning.lock();
+        (number, tuning.as_ref().map_or(Sink::Off, Tuning::sink))
+    }
+
+    pub(super) fn status(&self) -> Option<TuningStatus> {
+        self.tuning.lock().as_ref().map(Tuning::status)
+    }
+}
+
 /// A running tuner.
 pub(super) struct Tuning {
     status: Arc<Mutex<TuningStatus>>,
@@ -64,7 +99,7 @@ impl Tuning {
         mode: TunerMode,
         shared: Arc<Shared<V>>,
     ) -> Self {
-        let c = shared.tier.lock().admission().c();
+        let c = shared.tier.lock().current().admission().c();
         let status = Arc::new(Mutex::new(TuningStatus {
             c: c.unwrap_or(f64::INFINITY),
             ..TuningStatus::default()
@@ -85,14 +120,17 @@ impl Tuning {
         }
     }
 
-    /// Returns a recorder, through which one worker reports its requests.
-    pub(super) fn recorder(&self) -> Recorder {
+    /// Returns a sink, through which one worker reports its requests.
+    fn sink(&self) -> Sink {
         match &self.runner {
-            TunerRunner::Inline(inline) => Recorder::inline(Arc::clone(inline)),
+            TunerRunner::Inline(inline) => Sink::Inline(Arc::clone(inline)),
             TunerRunner::Thread { rings, .. } => {
-                let (producer, consumer) = rtrb::RingBuffer::new(RING_REQUESTS);
+                let (ring, consumer) = rtrb::RingBuffer::new(RING_REQUESTS);
                 rings.lock().push(consumer);
-                Recorder::ring(producer, Arc::clone(&self.dropped))
+                Sink::Ring {
+                    ring,
+                    dropped: Arc::clone(&self.dropped),
+                }
             }
         }
     }

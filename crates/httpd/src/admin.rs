@@ -1,4 +1,4 @@
-//! The admin pages: metrics, status and health.
+//! The admin pages: metrics, status, health, and settings that may change while the server runs.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use http::{Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Incoming;
 
-use crate::server::Handler;
+use crate::server::{Handler, LocalClient};
 
 /// The pages of an admin server.
 pub trait AdminPages: Clone + Send + Sync + 'static {
@@ -39,9 +39,29 @@ pub trait AdminPages: Clone + Send + Sync + 'static {
         _ = (path, body);
         std::future::ready((StatusCode::NOT_FOUND, "{}\n".to_owned()))
     }
+
+    /// Returns the value of a setting that may change while the server runs, or `None` if `path` is not a setting.
+    fn setting(&self, path: &str) -> Option<String> {
+        _ = path;
+        None
+    }
+
+    /// Changes a setting. Returns a message about the change, or the reason why the value is refused.
+    fn change_setting(
+        &self,
+        path: &str,
+        value: &str,
+    ) -> impl Future<Output = Result<String, String>> + Send {
+        let refused = format!("{path} cannot be changed to {value}\n");
+        std::future::ready(Err(refused))
+    }
 }
 
-/// Answers `/metrics`, `/status`, `/healthz` and `/`.
+/// Answers `/metrics`, `/status`, `/healthz`, `/` and the paths of settings.
+///
+/// GET returns a setting, and PUT changes it. The server has no authentication, so only a client on the same machine
+/// may change a setting. A web page cannot: a browser asks the server before a cross-origin PUT (Fetch, "CORS-preflight
+/// request"), and the server refuses this question.
 #[derive(Clone, Debug)]
 pub struct AdminRoutes<P>(pub P);
 
@@ -66,6 +86,19 @@ impl<P: AdminPages> Handler for AdminRoutes<P> {
             }
         }
         let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+        if let Some(value) = self.0.setting(request.uri().path()) {
+            return match *request.method() {
+                Method::GET | Method::HEAD => respond(StatusCode::OK, TEXT, format!("{value}\n")),
+                Method::PUT => self.change_setting(request).await,
+                _ => {
+                    let text = "GET, HEAD and PUT only\n".to_owned();
+                    let mut response = respond(StatusCode::METHOD_NOT_ALLOWED, TEXT, text);
+                    let allowed = HeaderValue::from_static("GET, HEAD, PUT");
+                    response.headers_mut().insert(ALLOW, allowed);
+                    response
+                }
+            };
+        }
         let (code, media_type, text) = match request.uri().path() {
             "/metrics" | "/status" | "/healthz" | "/" if !reads => {
                 let text = "GET and HEAD only\n".to_owned();
@@ -106,6 +139,27 @@ impl<P: AdminPages> AdminRoutes<P> {
         };
         respond(code, JSON, text)
     }
+
+    async fn change_setting(&self, request: Request<Incoming>) -> Response<Full<Bytes>> {
+        let local = request.extensions().get::<LocalClient>();
+        if !local.is_some_and(|local| local.0) {
+            let text = "only a client on this machine may change a setting\n".to_owned();
+            return respond(StatusCode::FORBIDDEN, TEXT, text);
+        }
+        let (head, body) = request.into_parts();
+        let body = Limited::new(body, VALUE_BYTES_MAX).collect();
+        let Ok(Ok(body)) = tokio::time::timeout(VALUE_TIMEOUT, body).await else {
+            let text =
+                format!("the value is incomplete or has more than {VALUE_BYTES_MAX} bytes\n");
+            return respond(StatusCode::BAD_REQUEST, TEXT, text);
+        };
+        let body = body.to_bytes();
+        let value = String::from_utf8_lossy(&body);
+        match self.0.change_setting(head.uri.path(), value.trim()).await {
+            Ok(text) => respond(StatusCode::OK, TEXT, text),
+            Err(text) => respond(StatusCode::BAD_REQUEST, TEXT, text),
+        }
+    }
 }
 
 /// Returns the host that the request names, without port and brackets.
@@ -145,5 +199,11 @@ const POST_BYTES_MAX: usize = 1 << 20;
 const POST_TIMEOUT: Duration = Duration::from_secs(10);
 
 const JSON: &str = "application/json";
+/// The maximum length of a setting's value.
+const VALUE_BYTES_MAX: usize = 1024;
+
+/// The time in which a setting's value must arrive.
+const VALUE_TIMEOUT: Duration = Duration::from_secs(5);
+
 const TEXT: &str = "text/plain; charset=utf-8";
 const METRICS: &str = "text/plain; version=0.0.4; charset=utf-8";

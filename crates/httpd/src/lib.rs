@@ -24,6 +24,6 @@ mod token;
 
 pub use admin::{AdminPages, AdminRoutes};
 pub use pacing::disable_loopback_pacing;
-pub use server::{ConnectionCounters, Counter, Handler, Server, ServerConfig};
+pub use server::{ConnectionCounters, Counter, Handler, LocalClient, Server, ServerConfig};
 pub use slots::{AcceptedConnection, Slot, Slots};
 pub use token::{Token, TokenError};

@@ -25,7 +25,21 @@ use edgeward_types::ConnectionLimits;
 use crate::client_stream::ClientStream;
 use crate::slots::{AcceptedConnection, Slot, Slots};
 
-/// Answers requests. Each connection has a clone, so cloning must be cheap.
+/// The extension of a request that states if its client runs on the machine of the server.
+#[derive(Clone, Copy, Debug)]
+pub struct LocalClient(pub bool);
+
+impl LocalClient {
+    /// A local client has a loopback address, or the address that it connected to.
+    fn of(client: SocketAddr, server: Option<SocketAddr>) -> Self {
+        let client = client.ip().to_canonical();
+        let is_own = server.is_some_and(|server| server.ip().to_canonical() == client);
+        Self(client.is_loopback() || is_own)
+    }
+}
+
+/// Answers requests. Each connection has a clone, so cloning must be cheap. A request has the extension
+/// [`LocalClient`].
 pub trait Handler: Clone + Send + Sync + 'static {
     /// Returns the response to a request.
     fn handle(
@@ -185,6 +199,7 @@ impl<H: Handler> Server<H> {
             mut displaced,
             ..
         } = entered;
+        let local = LocalClient::of(from, stream.local_addr().ok());
         _ = stream.set_nodelay(true);
         _ = SockRef::from(&stream).set_tcp_notsent_lowat(UNSENT_BYTES_MAX);
         let (config, counters) = (self.config.clone(), Arc::clone(&self.counters));
@@ -206,6 +221,7 @@ impl<H: Handler> Server<H> {
             }
             let stream =
                 ClientStream::new(stream, config.stall_timeout, Arc::clone(&slot), counters);
+            let handler = (handler, local);
             match serve(stream, &config, handler, slot, displaced, stopping).await {
                 ConnectionEnd::Closed(Ok(())) => {}
                 ConnectionEnd::Closed(Err(error)) => {
@@ -228,12 +244,13 @@ enum ConnectionEnd {
 async fn serve<S: AsyncRead + AsyncWrite + Unpin + Send + 'static>(
     stream: S,
     config: &ServerConfig,
-    handler: impl Handler,
+    (handler, local): (impl Handler, LocalClient),
     slot: Arc<Slot>,
     mut displaced: oneshot::Receiver<()>,
     mut stopping: watch::Receiver<bool>,
 ) -> ConnectionEnd {
-    let service = service_fn(move |request: Request<Incoming>| {
+    let service = service_fn(move |mut request: Request<Incoming>| {
+        request.extensions_mut().insert(local);
         let (handler, slot) = (handler.clone(), Arc::clone(&slot));
         async move {
             // Waits until the previous response is written. Otherwise hyper would call the handler for pipelined
@@ -303,6 +320,23 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_client_of_the_same_machine_is_local() {
+        let addr = |text: &str| -> SocketAddr { text.parse().expect("a socket address") };
+        for (client, server, expected) in [
+            ("127.0.0.2:1000", "127.0.0.1:80", true),
+            ("[::1]:1000", "[::1]:80", true),
+            ("[::ffff:127.0.0.1]:1000", "[::ffff:127.0.0.1]:80", true),
+            ("10.0.0.5:1000", "10.0.0.5:80", true),
+            ("10.0.0.6:1000", "10.0.0.5:80", false),
+            ("[::ffff:10.0.0.6]:1000", "[::ffff:10.0.0.5]:80", false),
+        ] {
+            let local = LocalClient::of(addr(client), Some(addr(server)));
+            assert_eq!(local.0, expected, "{client} to {server}");
+        }
+        assert!(!LocalClient::of(addr("10.0.0.6:1000"), None).0);
+    }
+
     /// If a client pipelines requests and reads no response, the handler is called once. Each response that the
     /// client reads allows one more call.
     ///
@@ -328,6 +362,7 @@ mod tests {
             async move {
                 let stream =
                     ClientStream::new(server, config.stall_timeout, Arc::clone(&slot), counters);
+                let pages = (pages, LocalClient(true));
                 _ = serve(stream, &config, pages, slot, displaced, stopping).await;
             }
         });

@@ -362,7 +362,9 @@ pub(super) static KEYS: &[Key] = &[
         kind: ValueKind::Policy,
         doc: "The policy of admission and eviction: an eviction rule such as `gdsf`, an admission rule with LRU \
               eviction such as `adaptsize`, or both, such as `adaptsize+gdsf`. \
-              [policies.md](../explanation/policies.md) lists the rules and the traffic that each suits.",
+              [policies.md](../explanation/policies.md) lists the rules and the traffic that each suits. \
+              [`PUT /policy`](../how-to/sizes.md#change-the-policy-while-serving) on the admin server changes it \
+              until the next start.",
         set: |draft, _, value| draft.edge.hot.policy = value.policy(),
         show: |draft, _| Some(draft.edge.hot.policy.to_string()),
     },
@@ -588,7 +590,7 @@ pub(super) static KEYS: &[Key] = &[
         flag: Some("--admin"),
         kind: ValueKind::AddressOrNone,
         doc: "The address that serves `/metrics` (Prometheus) and `/status` (JSON). Clients of this address can see \
-              the policy and how full the cache is.",
+              the policy and how full the cache is. A client on the same machine can change the policy.",
         set: |draft, _, value| draft.edge.admin = value.optional(Value::address),
         show: |draft, _| Some(or_none(draft.edge.admin.map(|a| a.to_string()))),
     },

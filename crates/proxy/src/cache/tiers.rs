@@ -5,8 +5,9 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use edgeward_policy::{Evicted, PolicySpec};
 use edgeward_store::arena::Arena;
-use edgeward_store::hot::{Commit, Offer, Recorder, Reservation};
+use edgeward_store::hot::{Commit, Offer, PolicyChange, PolicyChangeError, Recorder, Reservation};
 use edgeward_store::purges::Purges;
 use edgeward_store::versions::{ChangeGuard, Version};
 use edgeward_types::KeyHash;
@@ -57,31 +58,52 @@ impl Cache {
         charge_bytes: u64,
         counters: &Counters,
     ) -> Offer<Stored> {
-        let Some(disk) = &self.disk else {
+        if self.disk.is_none() {
             return self.hot.offer(key, charge_bytes);
-        };
+        }
         self.hot
             .offer_with(key, charge_bytes, |evicted, version, value| {
-                let StoredKind::Response(response) = &value.kind else {
-                    return;
-                };
-                if !disk.take_evicted(evicted, version, &value, response) {
-                    return;
-                }
-                counters.disk_evicted.increment();
-                // A variant's key is the primary key, a newline and more. A lookup needs the marker of the primary key.
-                if let Some(end) = memchr::memchr(b'\n', value.key()) {
-                    let primary = &value.key()[..end];
-                    let hash = self.hash(primary);
-                    let version = self.hot.version(hash);
-                    if let Some(marker) =
-                        self.hot.peek(hash).filter(|stored| stored.has_key(primary))
-                        && let StoredKind::Varies(variants) = &marker.kind
-                    {
-                        disk.put_marker(hash, primary, variants, version);
-                    }
-                }
+                self.write_evicted(evicted, version, &value, counters);
             })
+    }
+
+    /// Replaces the policy of the memory tier and keeps its objects. Blocks until all objects have moved.
+    pub(crate) fn change_policy(
+        &self,
+        policy: PolicySpec,
+        counters: &Counters,
+    ) -> Result<PolicyChange, PolicyChangeError> {
+        self.hot.change_policy(policy, |evicted, version, value| {
+            self.write_evicted(evicted, version, &value, counters);
+        })
+    }
+
+    /// Writes an object that memory has evicted to disk, if the disk's policy takes the object.
+    fn write_evicted(
+        &self,
+        evicted: &Evicted,
+        version: Version,
+        value: &Stored,
+        counters: &Counters,
+    ) {
+        let (Some(disk), StoredKind::Response(response)) = (&self.disk, &value.kind) else {
+            return;
+        };
+        if !disk.take_evicted(evicted, version, value, response) {
+            return;
+        }
+        counters.disk_evicted.increment();
+        // A variant's key is the primary key, a newline and more. A lookup needs the marker of the primary key.
+        if let Some(end) = memchr::memchr(b'\n', value.key()) {
+            let primary = &value.key()[..end];
+            let hash = self.hash(primary);
+            let version = self.hot.version(hash);
+            if let Some(marker) = self.hot.peek(hash).filter(|stored| stored.has_key(primary))
+                && let StoredKind::Varies(variants) = &marker.kind
+            {
+                disk.put_marker(hash, primary, variants, version);
+            }
+        }
     }
 
     /// Counts a hit that copied a large body into a socket. A body with many such hits moves to the arena, from which

@@ -1,12 +1,15 @@
 //! The admin listener: metrics, status and health, with its own address and thread.
 
+use std::error::Error as _;
 use std::io;
 use std::net::{IpAddr, SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use bytes::Bytes;
+use edgeward_policy::{ADMISSION_NAMES, EVICTION_NAMES, ParsePolicyError, PolicySpec};
 use edgeward_purge::PurgeRequest;
+use edgeward_store::hot::PolicyChange;
 use http::{HeaderValue, StatusCode};
 use serde_json::json;
 use tokio::sync::watch;
@@ -71,6 +74,18 @@ impl Drop for Admin {
 #[derive(Clone)]
 struct Pages(Arc<Shared>);
 
+/// The path of the policy.
+const POLICY: &str = "/policy";
+
+/// Parses a policy. The error lists the rules.
+fn parse_policy(text: &str) -> Result<PolicySpec, String> {
+    text.parse().map_err(|error: ParsePolicyError| {
+        let source = error.source().map(|source| format!(": {source}"));
+        let source = source.unwrap_or_default();
+        format!("{error}{source}\neviction rules: {EVICTION_NAMES}\nadmission rules: {ADMISSION_NAMES}\n")
+    })
+}
+
 impl AdminPages for Pages {
     fn metrics(&self) -> String {
         metrics::render(&self.0)
@@ -91,6 +106,32 @@ impl AdminPages for Pages {
     async fn post(&self, _: &str, body: Bytes) -> (StatusCode, String) {
         let (code, answer) = self.purge(&body).await;
         (code, format!("{answer}\n"))
+    }
+
+    fn setting(&self, path: &str) -> Option<String> {
+        (path == POLICY).then(|| self.0.cache.hot.policy().to_string())
+    }
+
+    /// Changes the policy of the cache in memory. A thread for blocking work moves the objects, so the pages are served
+    /// meanwhile. The runtime waits for this thread when it stops.
+    async fn change_setting(&self, _path: &str, value: &str) -> Result<String, String> {
+        let policy = parse_policy(value)?;
+        let shared = Arc::clone(&self.0);
+        // The first worker's counters count the objects that the change writes to disk.
+        let change = move || shared.cache.change_policy(policy, &shared.counters[0]);
+        let changed = tokio::task::spawn_blocking(change).await;
+        let changed = changed.map_err(|_| "the change of the policy panicked\n".to_owned())?;
+        let changed = changed.map_err(|error| format!("{error}\n"))?;
+        let PolicyChange {
+            before,
+            kept_objects,
+            lost_objects,
+        } = changed;
+        tracing::info!(%before, %policy, kept_objects, lost_objects, "the policy was changed");
+        Ok(format!(
+            "policy changed from {before} to {policy}: {kept_objects} objects kept, {lost_objects} lost\n\
+             set hot.policy = \"{policy}\" to keep it after a restart\n"
+        ))
     }
 
     /// Returns true for IP addresses, `localhost` and the configured names. A malicious web site can make its own name

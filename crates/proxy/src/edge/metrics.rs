@@ -83,6 +83,13 @@ metrics! {
         Counter "edgeward_hot_freed_given_back_total"
             "Times that pages of freed objects exceeded `hot.freed_bytes_max` and were returned to the system."
             { stats.freed_pages_returns }
+        Counter "edgeward_hot_policy_changes_total" "Changes of the policy of memory." { stats.policy_changes }
+        Counter "edgeward_hot_policy_moved_total"
+            "Objects that changes of the policy moved to the tier of the new policy, or that did not fit there."
+            ["result":
+                "kept" = stats.policy_kept,
+                "lost" = stats.policy_lost,
+            ]
         Gauge "edgeward_hot_fragmentation_bytes"
             "Bytes by which the budget is reduced because memory of freed objects cannot be returned to the system."
             { stats.fragmentation_bytes }

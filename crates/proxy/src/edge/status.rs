@@ -25,7 +25,7 @@ pub(crate) fn render(shared: &Shared) -> Value {
         // `resident_bytes`, and the part of `arena_bytes` that is not resident.
         "memory_bytes": memory.as_ref().map(|memory| memory.all_bytes),
         "hot": {
-            "policy": config.hot.policy.to_string(),
+            "policy": stats.policy.to_string(),
             "capacity_bytes": stats.capacity_bytes,
             "used_bytes": stats.used_bytes,
             // Evicted objects that are still sent, and unsent pieces that were read for one client.

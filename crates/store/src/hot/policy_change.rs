@@ -54,8 +54,8 @@ impl fmt::Display for PolicyChangeError {
 impl std::error::Error for PolicyChangeError {}
 
 impl<V: Send + Sync + 'static> HotCache<V> {
-    /// Replaces the policy and keeps the objects. Returns after all objects have moved; a million objects take about a
-    /// second. A second change waits for the first.
+    /// Replaces the policy and keeps the objects. Returns after all objects have moved. A second change waits for the
+    /// first.
     ///
     /// Calls `on_evicted` as [`offer_with`](Self::offer_with) does, for objects that are evicted by the change.
     pub fn change_policy(
@@ -191,7 +191,7 @@ pub(super) fn report_evicted<V>(
     }
 }
 
-/// The number of objects that move while the lock is held: about 0.2 ms.
+/// The number of objects that move while the lock is held. A miss waits for at most one slice.
 const SLICE_OBJECTS: usize = 256;
 
 /// The pause between two slices.

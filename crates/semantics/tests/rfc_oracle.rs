@@ -330,6 +330,8 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
+    #![proptest_config(ProptestConfig::with_cases(2000))]
+
     /// Every decision about a stored response equals that of the oracle.
     ///
     /// Method: requests arrive one after another. The origin answers a forwarded request with a 200 or a 304.

@@ -191,7 +191,7 @@ pub(super) fn report_evicted<V>(
     }
 }
 
-/// The number of objects that move while the lock is held. A miss waits for at most one slice.
+/// The number of objects that move while the lock is held. A miss usually waits for one slice.
 const SLICE_OBJECTS: usize = 256;
 
 /// The pause between two slices.
